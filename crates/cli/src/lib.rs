@@ -1,0 +1,1 @@
+//! Forebay cli.
