@@ -1,0 +1,542 @@
+//! Appending to a lane: place a piece, copy it in, seal the version, flush, commit.
+//!
+//! The order is kept by types: a version is [`Lane::seal`]ed, then flushed, and only a `Sealed<Flushed>` has
+//! `commit`. On a byte-addressable pool the commit is one aligned 8-byte word, stored after everything before it
+//! is persistent; on a block pool the commit record is written with its word and one flush makes all of it
+//! persistent, which is sound because every record certifies itself.
+//!
+//! A lane has one owner, a thread of the producer; nothing here locks. Space comes from a [`SegmentSource`].
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_tier::device::{Device, StagedWrite};
+use forebay_tier::{Error, Horizon, Kind, Result};
+
+use crate::dtype::{Dims, Dtype};
+use crate::format::{
+    encode_commit, encode_piece, piece_meta_bytes, round_up, CommitDf, PieceHeader, Place, RecordKind, SegmentDf,
+    BLOCK_BYTES, CHUNK_BYTES, COMMIT_OFFSET, COMMIT_RECORD_BYTES, DIMS_MAX, HEADER_BYTES, NAME_BYTES_MAX,
+    RECORD_ALIGN,
+};
+
+/// On a block device a payload up to this size is joined with its header, so that the record costs one system
+/// call; above it the copy would cost more than the call.
+const JOIN_BYTES_MAX: usize = 64 * 1024;
+
+/// What is being put: a box of a variable.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece<'a> {
+    /// Variable name, 1 to 1024 bytes.
+    pub name: &'a str,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Global shape.
+    pub shape: &'a [u64],
+    /// First element of the box.
+    pub start: &'a [u64],
+    /// Extents of the box.
+    pub count: &'a [u64],
+}
+
+impl Piece<'_> {
+    /// Checks name, dimensions and box. Returns the bytes of the payload.
+    /// Errors: [`Kind::BadName`], [`Kind::Usage`], [`Kind::BoxOutsideShape`].
+    pub fn payload_bytes(&self) -> Result<u64> {
+        if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX {
+            return Err(Error::new(Kind::BadName, format!("a variable name has 1 to {NAME_BYTES_MAX} bytes"))
+                .with("bytes", self.name.len()));
+        }
+        let dims = self.shape.len();
+        if dims > DIMS_MAX || self.start.len() != dims || self.count.len() != dims {
+            return Err(Error::new(
+                Kind::Usage,
+                format!("shape, start and count need the same length, at most {DIMS_MAX}"),
+            )
+            .with("variable", self.name)
+            .with("shape", format!("{:?}", self.shape))
+            .with("start", format!("{:?}", self.start))
+            .with("count", format!("{:?}", self.count)));
+        }
+        let mut elements = 1u64;
+        for d in 0..dims {
+            let inside = self.start[d].checked_add(self.count[d]).is_some_and(|end| end <= self.shape[d]);
+            let product = elements.checked_mul(self.count[d]);
+            let (true, Some(product)) = (inside, product) else {
+                return Err(Error::new(Kind::BoxOutsideShape, "the box does not lie inside the shape")
+                    .with("variable", self.name)
+                    .with("dimension", d)
+                    .with("start", format!("{:?}", self.start))
+                    .with("count", format!("{:?}", self.count))
+                    .with("shape", format!("{:?}", self.shape)));
+            };
+            elements = product;
+        }
+        elements.checked_mul(self.dtype.size() as u64).filter(|b| *b < 1 << 56).ok_or_else(|| {
+            Error::new(Kind::Usage, "the box has more bytes than a record can hold").with("variable", self.name)
+        })
+    }
+
+    fn header(&self) -> PieceHeader<'_> {
+        PieceHeader { name: self.name, dtype: self.dtype, shape: self.shape, start: self.start, count: self.count }
+    }
+}
+
+/// Where a lane gets its segments. The space implements it with quota, waiting and a table of owners.
+pub trait SegmentSource {
+    /// A fresh, faulted-in range of at least `bytes_min` for `version`, the `sequence`-th segment of the lane.
+    /// May block until its deadline.
+    fn segment(&mut self, bytes_min: u64, version: u64, sequence: u64) -> Result<Range<u64>>;
+
+    /// The segment that begins at `offset` now also holds records of `version`.
+    fn note_version(&mut self, offset: u64, version: u64);
+}
+
+/// Who a lane belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneOwner {
+    /// The pool.
+    pub uuid: [u8; 16],
+    /// Rank.
+    pub rank: u32,
+    /// Incarnation.
+    pub incarnation: u32,
+    /// Ranks in the incarnation.
+    pub group_size: u32,
+    /// First version of the incarnation.
+    pub base_version: u64,
+}
+
+/// A segment of a lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Where it lies.
+    pub range: Range<u64>,
+    /// Newest version that has records in it.
+    pub last_version: u64,
+}
+
+struct OpenVersion {
+    version: u64,
+    first_record: u64,
+    pieces: u64,
+    payload_bytes: u64,
+    /// Everything written since the version began lies in these ranges; block devices flush them.
+    written: Option<Range<u64>>,
+    /// Reservations that were neither filled nor dropped into a void.
+    reserved: u32,
+}
+
+/// The append end of one lane.
+pub struct Lane {
+    device: Arc<dyn Device>,
+    owner: LaneOwner,
+    horizon: Horizon,
+    checksum: bool,
+    pub(crate) segments: VecDeque<Segment>,
+    tail: u64,
+    next_segment: u64,
+    next_record: u64,
+    open: Option<OpenVersion>,
+    /// Scratch for headers and checksums, so that a put allocates nothing.
+    header: Vec<u8>,
+    crcs: Vec<u32>,
+}
+
+/// Space in the pool (or a buffer, on block devices) that the producer fills in place.
+pub struct Reserved {
+    staged: Option<StagedWrite>,
+    at: u64,
+    record: u64,
+    version: u64,
+    name: String,
+    dtype: Dtype,
+    shape: Dims,
+    start: Dims,
+    count: Dims,
+}
+
+impl Reserved {
+    /// The payload's memory. Its content is undefined until written.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.staged.as_mut().expect("present until filled").as_mut_slice()
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    /// Extents of the box.
+    pub fn count(&self) -> &[u64] {
+        &self.count
+    }
+
+    /// The version it belongs to.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Address of the payload, for languages that keep raw pointers.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.as_mut_slice().as_mut_ptr()
+    }
+}
+
+/// State of a sealed version: its records are written, but not yet persistent.
+pub enum Unflushed {}
+/// State of a sealed version: its records are persistent, as the horizon says.
+pub enum Flushed {}
+
+/// A version whose records are all placed.
+///
+/// Committing what was not flushed does not compile:
+/// ```compile_fail
+/// fn wrong(sealed: forebay_log::Sealed<'_, forebay_log::Unflushed>) {
+///     sealed.commit().unwrap();
+/// }
+/// ```
+/// ```
+/// fn right(sealed: forebay_log::Sealed<'_, forebay_log::Unflushed>) {
+///     sealed.flush().unwrap().commit().unwrap();
+/// }
+/// ```
+#[must_use = "a sealed version that is not committed does not count"]
+pub struct Sealed<'a, State> {
+    lane: &'a mut Lane,
+    at: u64,
+    word: u64,
+    state: PhantomData<State>,
+}
+
+impl Lane {
+    /// An empty lane that will begin at record 0 and segment 0.
+    pub fn new(device: Arc<dyn Device>, owner: LaneOwner, horizon: Horizon, checksum: bool) -> Lane {
+        Lane {
+            device,
+            owner,
+            horizon,
+            checksum,
+            segments: VecDeque::new(),
+            tail: 0,
+            next_segment: 0,
+            next_record: 0,
+            open: None,
+            header: Vec::with_capacity(512),
+            crcs: Vec::new(),
+        }
+    }
+
+    /// The version that is open, if any.
+    pub fn open_version(&self) -> Option<u64> {
+        self.open.as_ref().map(|o| o.version)
+    }
+
+    /// The device below.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// The lane's segments, oldest first.
+    pub fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.segments.iter()
+    }
+
+    /// Horizon of its commits.
+    pub fn horizon(&self) -> Horizon {
+        self.horizon
+    }
+
+    /// Opens a version. Which number is due is the space's business.
+    pub fn begin(&mut self, version: u64) {
+        assert!(self.open.is_none(), "one version at a time");
+        self.open = Some(OpenVersion {
+            version,
+            first_record: self.next_record,
+            pieces: 0,
+            payload_bytes: 0,
+            written: None,
+            reserved: 0,
+        });
+    }
+
+    /// Appends a piece: one copy of `data` into the pool, checksummed on the way. Not visible before the commit.
+    /// At horizon `write` it is persistent on return.
+    /// Errors: those of [`Piece::payload_bytes`], [`Kind::BufferMismatch`], those of the segment source and device.
+    #[inline]
+    pub fn append(&mut self, source: &mut dyn SegmentSource, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
+        let payload_bytes = piece.payload_bytes()?;
+        if payload_bytes != data.len() as u64 {
+            return Err(Error::new(Kind::BufferMismatch, "the buffer's length does not fit the box")
+                .with("variable", piece.name)
+                .with("buffer_bytes", data.len())
+                .with("box_bytes", payload_bytes));
+        }
+        let at = self.place(source, piece, payload_bytes)?;
+        let payload_at = at + self.payload_offset(piece, payload_bytes);
+        self.crcs.clear();
+        let join = !self.device.byte_addressable() && data.len() <= JOIN_BYTES_MAX;
+        if join {
+            if self.checksum {
+                self.crcs.extend(data.chunks(CHUNK_BYTES).map(forebay_tier::checksum::crc32c));
+            }
+        } else if self.checksum {
+            self.device.write_checksummed(payload_at, data, CHUNK_BYTES, &mut self.crcs)?;
+        } else {
+            self.device.write(payload_at, data)?;
+        }
+        let place = self.next_place();
+        encode_piece(&mut self.header, place, RecordKind::Piece, &piece.header(), payload_bytes, &self.crcs);
+        if join {
+            self.header.extend_from_slice(data);
+        }
+        self.device.write(at, &self.header)?;
+        self.advance(at, payload_at + payload_bytes, payload_bytes, 1)
+    }
+
+    /// Space for a piece that the caller fills in place and gives back by [`Lane::fill`]. Errors as for `append`.
+    pub fn reserve(&mut self, source: &mut dyn SegmentSource, piece: &Piece<'_>) -> Result<Reserved> {
+        let payload_bytes = piece.payload_bytes()?;
+        let at = self.place(source, piece, payload_bytes)?;
+        let payload_at = at + self.payload_offset(piece, payload_bytes);
+        // Until it is filled the place holds a void, so that the lane can be read across it.
+        self.crcs.clear();
+        self.crcs.resize(if self.checksum { crate::format::crc_count(payload_bytes) } else { 0 }, 0);
+        let place = self.next_place();
+        encode_piece(&mut self.header, place, RecordKind::Void, &piece.header(), payload_bytes, &self.crcs);
+        self.device.write(at, &self.header)?;
+        let staged = self.device.stage(payload_at..payload_at + payload_bytes)?;
+        self.advance(at, payload_at + payload_bytes, 0, 0)?;
+        let open = self.open.as_mut().expect("a version is open");
+        open.reserved += 1;
+        Ok(Reserved {
+            staged: Some(staged),
+            at,
+            record: place.sequence,
+            version: open.version,
+            name: piece.name.to_string(),
+            dtype: piece.dtype,
+            shape: Dims::from_slice(piece.shape),
+            start: Dims::from_slice(piece.start),
+            count: Dims::from_slice(piece.count),
+        })
+    }
+
+    /// Makes a filled reservation part of the open version. Nothing is copied on byte-addressable pools; the
+    /// checksum is computed here. Errors: [`Kind::StepState`] when its version is no longer open.
+    pub fn fill(&mut self, mut reserved: Reserved) -> Result<()> {
+        let Some(open) = self.open.as_mut().filter(|o| o.version == reserved.version) else {
+            return Err(Error::new(Kind::StepState, "the reservation's step is over")
+                .with("variable", &reserved.name)
+                .with("version", reserved.version)
+                .hint("commit a reservation before the step ends"));
+        };
+        let staged = reserved.staged.take().expect("filled once");
+        let payload_bytes = staged.len() as u64;
+        self.crcs.clear();
+        let chunk = self.checksum.then_some(CHUNK_BYTES);
+        self.device.unstage(staged, chunk, &mut self.crcs)?;
+        let piece = PieceHeader {
+            name: &reserved.name,
+            dtype: reserved.dtype,
+            shape: &reserved.shape,
+            start: &reserved.start,
+            count: &reserved.count,
+        };
+        let place = Place {
+            sequence: reserved.record,
+            version: reserved.version,
+            rank: self.owner.rank,
+            incarnation: self.owner.incarnation,
+        };
+        encode_piece(&mut self.header, place, RecordKind::Piece, &piece, payload_bytes, &self.crcs);
+        self.device.write(reserved.at, &self.header)?;
+        open.reserved -= 1;
+        open.pieces += 1;
+        open.payload_bytes += payload_bytes;
+        let end = reserved.at + self.header.len() as u64 + payload_bytes;
+        if self.device.byte_addressable() && self.horizon != Horizon::None {
+            // The caller's own stores went through the cache: unlike `write`, nothing has written them back.
+            self.device.persist(reserved.at..end)?;
+        }
+        self.persist_at_write(reserved.at..end)
+    }
+
+    /// Ends the version's records. Errors: [`Kind::StepState`] without an open version or with reservations
+    /// that were not filled; those of the segment source.
+    pub fn seal(&mut self, source: &mut dyn SegmentSource) -> Result<Sealed<'_, Unflushed>> {
+        let Some(open) = &self.open else {
+            return Err(Error::new(Kind::StepState, "no step is open"));
+        };
+        if open.reserved > 0 {
+            return Err(Error::new(Kind::StepState, "a reservation of this step was not committed")
+                .with("version", open.version)
+                .with("reservations", open.reserved)
+                .hint("commit every reservation, or abort the step"));
+        }
+        let commit = CommitDf {
+            first_record: open.first_record,
+            pieces: open.pieces,
+            payload_bytes: open.payload_bytes,
+        };
+        let at = self.room(source, COMMIT_RECORD_BYTES, true)?;
+        let place = self.next_place();
+        let word = encode_commit(&mut self.header, place, &commit);
+        Ok(Sealed { lane: self, at, word, state: PhantomData })
+    }
+
+    /// Gives the open version up; its space is used again. Reservations of it can no longer be filled.
+    pub fn abort(&mut self) {
+        // The records stay where they are: they belong to no commit, and their numbers are never used again.
+        self.open = None;
+    }
+
+    fn next_place(&self) -> Place {
+        let open = self.open.as_ref().expect("a version is open");
+        Place {
+            sequence: self.next_record,
+            version: open.version,
+            rank: self.owner.rank,
+            incarnation: self.owner.incarnation,
+        }
+    }
+
+    fn payload_offset(&self, piece: &Piece<'_>, payload_bytes: u64) -> u64 {
+        let crcs = if self.checksum { crate::format::crc_count(payload_bytes) } else { 0 };
+        round_up(piece_meta_bytes(piece.shape.len(), piece.name.len(), crcs) as u64, RECORD_ALIGN)
+    }
+
+    fn place(&mut self, source: &mut dyn SegmentSource, piece: &Piece<'_>, payload_bytes: u64) -> Result<u64> {
+        if self.open.is_none() {
+            return Err(Error::new(Kind::StepState, "no step is open").with("variable", piece.name));
+        }
+        let bytes = self.payload_offset(piece, payload_bytes) + round_up(payload_bytes, RECORD_ALIGN);
+        self.room(source, bytes, false)
+    }
+
+    /// Where the next record of `bytes` goes. Pieces always leave room for the commit record, so that a commit
+    /// does not fail for lack of space.
+    #[inline]
+    fn room(&mut self, source: &mut dyn SegmentSource, bytes: u64, is_commit: bool) -> Result<u64> {
+        let version = self.open_version().expect("a version is open");
+        let needed = if is_commit { bytes } else { bytes + COMMIT_RECORD_BYTES };
+        let fits = self.segments.back().is_some_and(|s| self.tail + needed <= s.range.end);
+        if !fits {
+            self.add_segment(source, needed, version)?;
+        }
+        let segment = self.segments.back_mut().expect("just made sure");
+        if segment.last_version != version {
+            segment.last_version = version;
+            source.note_version(segment.range.start, version);
+        }
+        Ok(self.tail)
+    }
+
+    #[cold]
+    fn add_segment(&mut self, source: &mut dyn SegmentSource, needed: u64, version: u64) -> Result<()> {
+        let range = source.segment(HEADER_BYTES + needed, version, self.next_segment)?;
+        assert!(range.start % HEADER_BYTES == 0, "segments begin on a page");
+        assert!(range.end - range.start >= HEADER_BYTES + needed, "the source gives what was asked for");
+        let df = SegmentDf {
+            magic: 0,
+            version: 0,
+            uuid: self.owner.uuid,
+            offset_bytes: range.start,
+            length_bytes: range.end - range.start,
+            sequence: self.next_segment,
+            first_record: self.next_record,
+            base_version: self.owner.base_version,
+            rank: self.owner.rank,
+            incarnation: self.owner.incarnation,
+            group_size: self.owner.group_size,
+            crc: 0,
+        };
+        self.device.write(range.start, bytemuck::bytes_of(&df.sealed()))?;
+        self.next_segment += 1;
+        self.tail = range.start + HEADER_BYTES;
+        self.note_written(range.start..self.tail);
+        self.segments.push_back(Segment { range, last_version: version });
+        Ok(())
+    }
+
+    fn note_written(&mut self, range: Range<u64>) {
+        if let Some(open) = &mut self.open {
+            open.written = Some(match open.written.take() {
+                None => range,
+                Some(w) => w.start.min(range.start)..w.end.max(range.end),
+            });
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, at: u64, end: u64, payload_bytes: u64, pieces: u64) -> Result<()> {
+        self.next_record += 1;
+        self.tail = round_up(end, RECORD_ALIGN);
+        self.note_written(at..end);
+        let open = self.open.as_mut().expect("a version is open");
+        open.pieces += pieces;
+        open.payload_bytes += payload_bytes;
+        self.persist_at_write(at..end)
+    }
+
+    fn persist_at_write(&self, range: Range<u64>) -> Result<()> {
+        match (self.horizon, self.device.byte_addressable()) {
+            (Horizon::Write, true) => {
+                self.device.fence();
+                Ok(())
+            }
+            (Horizon::Write, false) => self.device.persist(range),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<'a> Sealed<'a, Unflushed> {
+    /// Writes the commit record and makes the version persistent, as the horizon says. On block devices this
+    /// already persists the commit. Blocks for one flush. Errors: those of the device; a failed flush poisons it.
+    pub fn flush(mut self) -> Result<Sealed<'a, Flushed>> {
+        let lane = &mut *self.lane;
+        let end = self.at + COMMIT_RECORD_BYTES;
+        if lane.device.byte_addressable() {
+            lane.device.write(self.at, &lane.header)?;
+            if lane.horizon != Horizon::None {
+                // `write` has written back or streamed every line; the fence orders all of them.
+                lane.device.fence();
+            }
+        } else {
+            let word = COMMIT_OFFSET as usize;
+            lane.header[word..word + 8].copy_from_slice(&self.word.to_le_bytes());
+            lane.device.write(self.at, &lane.header)?;
+            lane.note_written(self.at..end);
+            if lane.horizon != Horizon::None {
+                let written = lane.open.as_ref().and_then(|o| o.written.clone()).expect("just noted");
+                lane.device.persist(written)?;
+            }
+        }
+        self.word = if lane.device.byte_addressable() { self.word } else { 0 };
+        Ok(Sealed { lane: self.lane, at: self.at, word: self.word, state: PhantomData })
+    }
+}
+
+impl Sealed<'_, Flushed> {
+    /// Stores the commit word. On return the version of this lane is committed and survives what the horizon
+    /// promises. Errors: those of the device.
+    pub fn commit(self) -> Result<()> {
+        let lane = self.lane;
+        if lane.device.byte_addressable() {
+            lane.device.store_word(self.at + COMMIT_OFFSET, self.word)?;
+            if lane.horizon != Horizon::None {
+                lane.device.persist(self.at..self.at + RECORD_ALIGN)?;
+            }
+        }
+        lane.open = None;
+        lane.next_record += 1;
+        lane.tail = self.at + COMMIT_RECORD_BYTES;
+        if !lane.device.byte_addressable() {
+            lane.tail = round_up(lane.tail, BLOCK_BYTES);
+        }
+        Ok(())
+    }
+}

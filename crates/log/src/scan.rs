@@ -1,0 +1,111 @@
+//! Reading a lane: record after record through a segment.
+//!
+//! A scan ends at the first place that holds no valid record of the lane with a rising number: the end of what
+//! was written, or damage. Only who knows what was committed can tell which; [`SegmentScan::resync`] looks for
+//! more records behind such a place.
+
+use forebay_tier::device::Device;
+
+use crate::format::{
+    round_up, RecordHeader, RecordKind, SegmentDf, BLOCK_BYTES, HEADER_BYTES, RECORD_ALIGN, RECORD_BYTES,
+};
+
+/// A lane's identity in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LaneId {
+    /// Incarnation of its producers.
+    pub incarnation: u32,
+    /// Rank in it.
+    pub rank: u32,
+}
+
+/// Where a record lies in the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordRef {
+    /// Offset of its header.
+    pub offset: u64,
+    /// Bytes from the header to the end of the segment.
+    pub room: u64,
+}
+
+impl RecordRef {
+    /// The header. Panics if it is no longer there: the caller holds the version.
+    pub fn header<'a>(&self, device: &'a dyn Device) -> Option<RecordHeader<'a>> {
+        RecordHeader::decode(device.bytes(self.offset..self.offset + self.room))
+    }
+}
+
+/// Goes through the records of one segment, from any record on.
+pub struct SegmentScan<'a> {
+    bytes: &'a [u8],
+    offset: u64,
+    /// Next place to look at, from the start of the segment.
+    pub at: u64,
+    /// Least number the next record may have.
+    pub next_record: u64,
+    lane: LaneId,
+    blocks: bool,
+}
+
+impl<'a> SegmentScan<'a> {
+    /// Begins behind the segment's header. `device.bytes` of the segment must be allocated.
+    pub fn new(device: &'a dyn Device, segment: &SegmentDf) -> SegmentScan<'a> {
+        let lane = LaneId { incarnation: segment.incarnation, rank: segment.rank };
+        Self::resume(device, segment, lane, HEADER_BYTES, segment.first_record)
+    }
+
+    /// Goes on where an earlier scan of the segment stopped.
+    pub fn resume(
+        device: &'a dyn Device, segment: &SegmentDf, lane: LaneId, at: u64, next_record: u64,
+    ) -> SegmentScan<'a> {
+        let offset = segment.offset_bytes;
+        SegmentScan {
+            bytes: device.bytes(offset..offset + segment.length_bytes),
+            offset,
+            at,
+            next_record,
+            lane,
+            blocks: !device.byte_addressable(),
+        }
+    }
+
+    fn header_at(&self, at: u64) -> Option<RecordHeader<'a>> {
+        let header = RecordHeader::decode(self.bytes.get(at as usize..)?)?;
+        let place = header.place();
+        let fits = place.rank == self.lane.rank
+            && place.incarnation == self.lane.incarnation
+            && place.sequence >= self.next_record;
+        fits.then_some(header)
+    }
+
+    /// Looks for the next valid record of the lane behind the current place, at every possible alignment, and
+    /// moves there. Returns how many bytes were passed over, or None if there is none in this segment.
+    pub fn resync(&mut self) -> Option<u64> {
+        let from = self.at;
+        let mut at = round_up(from, RECORD_ALIGN);
+        while at + RECORD_BYTES as u64 <= self.bytes.len() as u64 {
+            if self.header_at(at).is_some() {
+                self.at = at;
+                return Some(at - from);
+            }
+            at += RECORD_ALIGN;
+        }
+        None
+    }
+}
+
+impl<'a> Iterator for SegmentScan<'a> {
+    type Item = (RecordRef, RecordHeader<'a>);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let header = self.header_at(self.at)?;
+        let record = RecordRef { offset: self.offset + self.at, room: self.bytes.len() as u64 - self.at };
+        self.at += header.total_bytes();
+        if self.blocks && header.kind() == RecordKind::Commit {
+            self.at = round_up(self.at, BLOCK_BYTES);
+        }
+        self.next_record = header.place().sequence + 1;
+        Some((record, header))
+    }
+}
