@@ -1,0 +1,330 @@
+//! The `FOREBAY_*` environment variables: the one list of them, what they mean, and the check at `open`.
+//!
+//! Guarantees: a variable that is not in [`VARIABLES`] (and is no `FOREBAY_CHANNEL_<NAME>`) is an error with
+//! "did you mean", so that a misspelt one is never silently without effect; so is a value that cannot be
+//! read. An empty value is the same as none. Not here: what the variables do. Functions take a look-up so
+//! that they can be tested; [`process`] is the real one.
+
+use crate::byte_size::parse_bytes;
+use crate::options::{self, ChannelOptions, Mechanism, Retention, Scope};
+use forebay_tier::{Error, Kind, Result};
+use std::str::FromStr;
+
+/// Gives the value of an environment variable.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// One environment variable.
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means, one line.
+    pub meaning: &'static str,
+    /// Reads a value and throws the result away.
+    read: fn(&str) -> Result<()>,
+}
+
+/// Prefix of every variable.
+pub const PREFIX: &str = "FOREBAY_";
+
+/// Prefix of the variables that hold the options of one channel as JSON.
+pub const CHANNEL_PREFIX: &str = "FOREBAY_CHANNEL_";
+
+/// Every variable, in the order of the manual.
+pub const VARIABLES: &[Variable] = &[
+    text("FOREBAY_DIR", "directory of spaces that are opened by short name (default /dev/shm/forebay-UID)"),
+    number("FOREBAY_RANK", "rank of this process in its component"),
+    number("FOREBAY_SIZE", "number of processes of the component"),
+    text("FOREBAY_COMPONENT", "name of the component (default: the program's name)"),
+    text("FOREBAY_RUN", "directory of the run that this process belongs to"),
+    text("FOREBAY_TRACE", "directory into which every writer and reader writes its steps"),
+    Variable {
+        name: "FOREBAY_TIMEOUT",
+        meaning: "seconds until a blocking call gives up (default 60)",
+        read: |t| options::parse_seconds(t).map(drop),
+    },
+    Variable {
+        name: "FOREBAY_TIER",
+        meaning: "tier of new spaces: dram, file or pmem",
+        read: |t| options::parse_tier(t).map(drop),
+    },
+    Variable {
+        name: "FOREBAY_QUOTA",
+        meaning: "most bytes that a new space may hold, as in 4GiB",
+        read: |t| parse_bytes(t).map(drop),
+    },
+    Variable {
+        name: "FOREBAY_SEGMENT",
+        meaning: "segment size of new spaces, as in 64MiB",
+        read: |t| parse_bytes(t).map(drop),
+    },
+    Variable {
+        name: "FOREBAY_HORIZON",
+        meaning: "when stores are made persistent: none, epoch or write",
+        read: |t| options::parse_horizon(t).map(drop),
+    },
+    Variable {
+        name: "FOREBAY_RETENTION",
+        meaning: "when versions go: released, last:K or forever",
+        read: |t| Retention::from_str(t).map(drop),
+    },
+    Variable {
+        name: "FOREBAY_CHECKSUM",
+        meaning: "payload checksums of new spaces: true or false",
+        read: |t| options::parse_flag(t).map(drop),
+    },
+    Variable {
+        name: "FOREBAY_CHANNEL_KIND",
+        meaning: "what carries the data: space, or files (the baseline)",
+        read: |t| {
+            if is_table(t) {
+                ChannelOptions::from_json("FOREBAY_CHANNEL_KIND", t).map(drop)
+            } else {
+                Mechanism::from_str(t).map(drop)
+            }
+        },
+    },
+    Variable {
+        name: "FOREBAY_READERS",
+        meaning: "reader groups that will come, as in analysis:3,viz:1",
+        read: |t| options::parse_readers(t).map(drop),
+    },
+    Variable {
+        name: "FOREBAY_SCOPE",
+        meaning: "what rank and size count in a job of several nodes: job or node",
+        read: |t| Scope::from_str(t).map(drop),
+    },
+    number("FOREBAY_SPIN_US", "microseconds that a waiting call spins before it sleeps"),
+    text("FOREBAY_SKIPS", "tests only: file in which skipped tests are counted"),
+    text("FOREBAY_REFERENCE", "tests only: use the plain reference implementation"),
+];
+
+/// A variable whose value may be any text.
+const fn text(name: &'static str, meaning: &'static str) -> Variable {
+    Variable { name, meaning, read: |_| Ok(()) }
+}
+
+/// A variable whose value is a whole number.
+const fn number(name: &'static str, meaning: &'static str) -> Variable {
+    Variable { name, meaning, read: |t| parse_number(t).map(drop) }
+}
+
+/// Reads a whole number below 2^32.
+///
+/// # Errors
+/// [`Kind::Usage`].
+pub fn parse_number(text: &str) -> Result<u32> {
+    text.trim().parse().map_err(|_| options::refuse("number", text, "a whole number, 0 or more"))
+}
+
+/// The value of a variable in this process; `None` also where it is not UTF-8 (which [`check`] refuses).
+pub fn process(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The value of a variable, unless it is empty.
+pub fn value(name: &str, lookup: Lookup<'_>) -> Option<String> {
+    lookup(name).filter(|text| !text.trim().is_empty())
+}
+
+/// The value of a variable, read; `None` when it is not set.
+///
+/// # Errors
+/// [`Kind::UnknownEnvironment`] when it cannot be read.
+pub fn parsed<T>(name: &str, lookup: Lookup<'_>, read: impl Fn(&str) -> Result<T>) -> Result<Option<T>> {
+    value(name, lookup).map(|text| readable(name, &text, read(&text))).transpose()
+}
+
+/// Turns a failed reading into an error that names the variable.
+pub(crate) fn readable<T>(name: &str, text: &str, read: Result<T>) -> Result<T> {
+    read.map_err(|error| {
+        // An unknown key inside a table keeps its kind: it has "did you mean" of its own.
+        if matches!(error.kind(), Kind::UnknownKey | Kind::UnknownEnvironment) {
+            return error;
+        }
+        let hint = error.hint_text().map(String::from);
+        let named = Error::new(Kind::UnknownEnvironment, format!("{name}=`{text}`: {}", error.message()));
+        match hint {
+            Some(hint) => named.hint(hint),
+            None => named,
+        }
+    })
+}
+
+/// True when a value is a table of channel options rather than a word.
+pub(crate) fn is_table(text: &str) -> bool {
+    text.trim_start().starts_with('{')
+}
+
+/// The variable that holds the options of the channel `name`: `heat-2d` gives `FOREBAY_CHANNEL_HEAT_2D`. Of a
+/// path the last part counts.
+pub fn channel_variable(name: &str) -> String {
+    let last = name.trim_end_matches('/').rsplit('/').next().unwrap_or(name);
+    let upper = last.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
+    format!("{CHANNEL_PREFIX}{}", upper.collect::<String>())
+}
+
+/// Checks every `FOREBAY_*` variable of this process.
+///
+/// # Errors
+/// [`Kind::UnknownEnvironment`]: an unknown name, or a value that cannot be read. [`Kind::UnknownKey`]: an
+/// unknown key in the table of a channel.
+pub fn check() -> Result<()> {
+    for (name, text) in std::env::vars_os() {
+        let Some(name) = name.to_str().filter(|n| n.starts_with(PREFIX)) else { continue };
+        let text = text.to_str().ok_or_else(|| {
+            Error::new(Kind::UnknownEnvironment, format!("the value of {name} is not UTF-8"))
+        })?;
+        check_one(name, text)?;
+    }
+    Ok(())
+}
+
+/// Checks one variable. Names that do not begin with `FOREBAY_` are none of ours.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_one(name: &str, text: &str) -> Result<()> {
+    if !name.starts_with(PREFIX) {
+        return Ok(());
+    }
+    if let Some(variable) = VARIABLES.iter().find(|v| v.name == name) {
+        return if text.trim().is_empty() { Ok(()) } else { readable(name, text, (variable.read)(text)) };
+    }
+    if name.len() > CHANNEL_PREFIX.len() && name.starts_with(CHANNEL_PREFIX) {
+        return if text.trim().is_empty() { Ok(()) } else { ChannelOptions::from_json(name, text).map(drop) };
+    }
+    let error = Error::new(Kind::UnknownEnvironment, format!("there is no environment variable {name}"));
+    Err(match did_you_mean(name, VARIABLES.iter().map(|v| v.name)) {
+        Some(near) => error.hint(format!("did you mean {near}?")),
+        None => error.hint("unset it: Forebay refuses FOREBAY_ variables that it does not know"),
+    })
+}
+
+/// The candidate that `word` was most likely meant to be, if one is near enough: at most a third of the
+/// letters wrong, missing, added or swapped with their neighbour. Upper and lower case, `-` and `_` are the
+/// same.
+pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let word = folded(word);
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(&word, &folded(candidate)), candidate))
+        .filter(|(far, candidate)| *far <= candidate.chars().count().max(word.len()).div_ceil(3).min(4))
+        .filter(|(far, candidate)| *far < candidate.chars().count())
+        .min_by_key(|(far, _)| *far)
+        .map(|(_, candidate)| candidate)
+}
+
+/// Letters for comparison: the common prefix of all variables would make each near to each.
+fn folded(word: &str) -> Vec<char> {
+    let lower = word.to_lowercase().replace('-', "_");
+    lower.strip_prefix("forebay_").unwrap_or(&lower).chars().collect()
+}
+
+/// Number of single-letter edits and neighbour swaps from `a` to `b` (optimal string alignment).
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>(); a.len() + 1];
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[0] = i;
+    }
+    for i in 1..=a.len() {
+        for j in 1..=b.len() {
+            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = best;
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_names_with_readable_values_pass() {
+        for (name, text) in [
+            ("FOREBAY_TIMEOUT", "0.5"),
+            ("FOREBAY_QUOTA", "4GiB"),
+            ("FOREBAY_QUOTA", ""),
+            ("FOREBAY_READERS", "analysis:3"),
+            ("FOREBAY_CHANNEL_KIND", "files"),
+            ("FOREBAY_CHANNEL_HEAT", r#"{"quota":"1GiB"}"#),
+            ("FOREBAY_CHANNEL_KIND", r#"{"quota":"1GiB"}"#),
+            ("FOREBAY_SKIPS", "/tmp/skips"),
+            ("FOREBAY_REFERENCE", "1"),
+            ("PATH", "x"),
+        ] {
+            check_one(name, text).unwrap();
+        }
+    }
+
+    #[test]
+    fn unknown_names_say_what_was_meant() {
+        for (name, near) in [
+            ("FOREBAY_TEIR", "FOREBAY_TIER"),
+            ("FOREBAY_QUOTAS", "FOREBAY_QUOTA"),
+            ("FOREBAY_CHANEL_KIND", "FOREBAY_CHANNEL_KIND"),
+            ("FOREBAY_RETAINTION", "FOREBAY_RETENTION"),
+        ] {
+            let error = check_one(name, "1").unwrap_err();
+            assert_eq!(error.kind(), Kind::UnknownEnvironment);
+            assert_eq!(error.hint_text(), Some(format!("did you mean {near}?").as_str()));
+        }
+        let error = check_one("FOREBAY_XYZZY_PLUGH", "1").unwrap_err();
+        assert!(!error.hint_text().unwrap().contains("did you mean"), "{error}");
+        assert_eq!(check_one("FOREBAY_CHANNEL_", "{}").unwrap_err().kind(), Kind::UnknownEnvironment);
+    }
+
+    #[test]
+    fn every_unreadable_value_names_its_variable() {
+        for (name, text) in [
+            ("FOREBAY_RANK", "-1"),
+            ("FOREBAY_SIZE", "many"),
+            ("FOREBAY_TIMEOUT", "soon"),
+            ("FOREBAY_TIER", "floppy"),
+            ("FOREBAY_QUOTA", "64M"),
+            ("FOREBAY_SEGMENT", "big"),
+            ("FOREBAY_HORIZON", "far"),
+            ("FOREBAY_RETENTION", "last:0"),
+            ("FOREBAY_CHECKSUM", "maybe"),
+            ("FOREBAY_CHANNEL_KIND", "pigeon"),
+            ("FOREBAY_READERS", "a:0"),
+            ("FOREBAY_SCOPE", "world"),
+            ("FOREBAY_SPIN_US", "1.5"),
+            ("FOREBAY_CHANNEL_HEAT", "files"),
+        ] {
+            let error = check_one(name, text).unwrap_err();
+            assert_eq!(error.kind(), Kind::UnknownEnvironment, "{name}");
+            assert!(error.message().contains(name), "{error}");
+        }
+        assert_eq!(check_one("FOREBAY_CHANNEL_HEAT", r#"{"x":1}"#).unwrap_err().kind(), Kind::UnknownKey);
+    }
+
+    #[test]
+    fn channels_have_a_variable_each() {
+        assert_eq!(channel_variable("heat-2d.v"), "FOREBAY_CHANNEL_HEAT_2D_V");
+        assert_eq!(channel_variable("/scratch/run/heat/"), "FOREBAY_CHANNEL_HEAT");
+    }
+
+    #[test]
+    fn near_words_only() {
+        let verbs = ["run", "report", "ls", "cat", "verify", "clean"];
+        assert_eq!(did_you_mean("reprot", verbs), Some("report"));
+        assert_eq!(did_you_mean("Verify", verbs), Some("verify"));
+        assert_eq!(did_you_mean("celan", verbs), Some("clean"));
+        assert_eq!(did_you_mean("analyse", verbs), None);
+        assert_eq!(did_you_mean("xx", verbs), None);
+        assert_eq!(did_you_mean("on-existing", ["on_existing"]), Some("on_existing"));
+    }
+
+    #[test]
+    fn the_table_is_in_good_order() {
+        for (i, variable) in VARIABLES.iter().enumerate() {
+            assert!(variable.name.starts_with(PREFIX) && !variable.meaning.is_empty());
+            assert!(VARIABLES[..i].iter().all(|v| v.name != variable.name), "{} is twice", variable.name);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Rank and size of this process in its group.
+//!
+//! Order: what the program says; `FOREBAY_RANK` and `FOREBAY_SIZE`; Open MPI; MPICH, Intel MPI and PALS;
+//! Flux; srun; else 0 of 1. The innermost launcher comes first: `mpirun` inside a Slurm allocation starts its
+//! own processes through srun, so that they see a `SLURM_PROCID` that numbers nodes rather than ranks.
+//!
+//! Guarantees: half a pair is an error, never a guess; a Slurm batch script itself, or the shell of an
+//! interactive step, is 0 of 1 although its environment holds a `SLURM_PROCID`. A job of several nodes is
+//! refused with `SeveralNodes` unless the scope is `node`, then rank and size count this node's processes.
+//! Inside `forebay run` (`FOREBAY_RUN`), which starts ranks on its own node only, that is not asked. Not
+//! here: MPI itself; a communicator's rank and size come as explicit arguments.
+
+use crate::environment::{self, Lookup};
+use crate::options::Scope;
+use forebay_tier::{Error, Kind, Result};
+
+/// Who this process is in its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Rank, below `size`.
+    pub rank: u32,
+    /// Number of processes, at least 1.
+    pub size: u32,
+    /// Who said so.
+    pub source: Source,
+}
+
+/// Where rank and size came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Arguments of `open`.
+    Arguments,
+    /// `FOREBAY_RANK` and `FOREBAY_SIZE`.
+    Environment,
+    /// Open MPI's `mpirun`.
+    OpenMpi,
+    /// MPICH's or Intel MPI's `mpiexec`, or PALS.
+    Mpich,
+    /// `flux run`.
+    Flux,
+    /// `srun`.
+    Srun,
+    /// Nobody: a single process.
+    Alone,
+}
+
+/// What a launcher says about this process.
+struct Launch {
+    source: Source,
+    rank: u32,
+    size: u32,
+    /// Rank and size among the processes of this node, where the launcher says them.
+    local: Option<(u32, u32)>,
+    several_nodes: bool,
+}
+
+/// Slurm's step numbers above this are no steps of ranks: batch script, interactive shell, extern.
+const SLURM_STEP_FIRST_SPECIAL: u64 = 0xffff_fff0;
+
+/// Rank and size, from the arguments or from what `lookup` shows of the environment.
+///
+/// # Errors
+/// [`Kind::Usage`]: only one of the arguments, or a rank that is not below the size;
+/// [`Kind::UnknownEnvironment`]: the same of variables, or one that is no number;
+/// [`Kind::SeveralNodes`]: see above.
+pub fn identify(rank: Option<u32>, size: Option<u32>, scope: Scope, lookup: Lookup<'_>) -> Result<Identity> {
+    let launch = launched(lookup)?;
+    let given = match (rank, size) {
+        (Some(rank), Some(size)) => Some((rank, size, Source::Arguments)),
+        (None, None) => {
+            pair("FOREBAY_RANK", "FOREBAY_SIZE", lookup)?.map(|(r, s)| (r, s, Source::Environment))
+        }
+        _ => {
+            let error = Error::new(Kind::Usage, "rank and size go together, and only one of them was given");
+            return Err(error.hint("give both, or neither and let the environment say them"));
+        }
+    };
+    let run = environment::value("FOREBAY_RUN", lookup).is_some();
+    let several = launch.as_ref().is_some_and(|l| l.several_nodes) && !run;
+    if several && scope == Scope::Job {
+        return Err(several_nodes("this is a job of several nodes, and a space serves one node"));
+    }
+    let (rank, size, source) = match (given, launch) {
+        // Said by hand: with scope `node` the numbers are the caller's business.
+        (Some(given), _) => given,
+        (None, None) => (0, 1, Source::Alone),
+        (None, Some(launch)) if scope == Scope::Node => match (launch.local, several) {
+            (Some((rank, size)), _) => (rank, size, launch.source),
+            (None, false) => (launch.rank, launch.size, launch.source),
+            (None, true) => {
+                return Err(several_nodes("the launcher does not say rank and size on this node")
+                    .hint("set FOREBAY_RANK and FOREBAY_SIZE to this node's, or pass rank and size"));
+            }
+        },
+        (None, Some(launch)) => (launch.rank, launch.size, launch.source),
+    };
+    checked(rank, size, source)
+}
+
+/// [`identify`] with this process's environment.
+///
+/// # Errors
+/// As [`identify`].
+pub fn of_process(rank: Option<u32>, size: Option<u32>, scope: Scope) -> Result<Identity> {
+    identify(rank, size, scope, &environment::process)
+}
+
+fn several_nodes(message: &str) -> Error {
+    Error::new(Kind::SeveralNodes, message).hint(
+        "open with scope=\"node\" (or FOREBAY_SCOPE=node) to couple the processes of each node by themselves",
+    )
+}
+
+fn checked(rank: u32, size: u32, source: Source) -> Result<Identity> {
+    if rank < size {
+        return Ok(Identity { rank, size, source });
+    }
+    let kind = if source == Source::Arguments { Kind::Usage } else { Kind::UnknownEnvironment };
+    Err(Error::new(kind, "the rank is not below the size").with("rank", rank).with("size", size))
+}
+
+/// The launcher that started this process, if one did.
+fn launched(lookup: Lookup<'_>) -> Result<Option<Launch>> {
+    for launcher in [open_mpi, mpich, flux, srun] {
+        if let Some(launch) = launcher(lookup)? {
+            return Ok(Some(launch));
+        }
+    }
+    Ok(None)
+}
+
+fn open_mpi(lookup: Lookup<'_>) -> Result<Option<Launch>> {
+    let Some((rank, size)) = pair("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", lookup)? else {
+        return Ok(None);
+    };
+    let local =
+        both(number("OMPI_COMM_WORLD_LOCAL_RANK", lookup)?, number("OMPI_COMM_WORLD_LOCAL_SIZE", lookup)?);
+    Ok(Some(Launch { source: Source::OpenMpi, rank, size, local, several_nodes: fewer_here(local, size) }))
+}
+
+fn mpich(lookup: Lookup<'_>) -> Result<Option<Launch>> {
+    let rank_name = if environment::value("PMI_RANK", lookup).is_some() { "PMI_RANK" } else { "PALS_RANKID" };
+    // PMI_SIZE alone is left behind by some job prologues and means nothing.
+    if environment::value(rank_name, lookup).is_none() {
+        return Ok(None);
+    }
+    let Some((rank, size)) = pair(rank_name, "PMI_SIZE", lookup)? else { return Ok(None) };
+    let local_rank = first(&["PMI_LOCAL_RANK", "MPI_LOCALRANKID", "PALS_LOCAL_RANKID"], lookup)?;
+    let local_size = first(&["PMI_LOCAL_SIZE", "MPI_LOCALNRANKS"], lookup)?;
+    let several_nodes = local_size.is_some_and(|here| here < size);
+    Ok(Some(Launch { source: Source::Mpich, rank, size, local: both(local_rank, local_size), several_nodes }))
+}
+
+fn flux(lookup: Lookup<'_>) -> Result<Option<Launch>> {
+    if environment::value("FLUX_TASK_RANK", lookup).is_none() {
+        return Ok(None);
+    }
+    let Some((rank, size)) = pair("FLUX_TASK_RANK", "FLUX_JOB_SIZE", lookup)? else { return Ok(None) };
+    let nodes = number("FLUX_JOB_NNODES", lookup)?.unwrap_or(1).max(1);
+    // Flux says the local rank but not how many there are; even shares are its default.
+    let share = (size % nodes == 0).then_some(size / nodes);
+    let local = both(number("FLUX_TASK_LOCAL_ID", lookup)?, share).filter(|(rank, size)| rank < size);
+    Ok(Some(Launch { source: Source::Flux, rank, size, local, several_nodes: nodes > 1 }))
+}
+
+fn srun(lookup: Lookup<'_>) -> Result<Option<Launch>> {
+    let Some(step) = environment::value("SLURM_STEP_ID", lookup) else { return Ok(None) };
+    let step: u64 = step.trim().parse().map_err(|_| unreadable("SLURM_STEP_ID", &step))?;
+    if step >= SLURM_STEP_FIRST_SPECIAL {
+        return Ok(None);
+    }
+    let Some((rank, size)) = pair("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", lookup)? else { return Ok(None) };
+    let nodes = first(&["SLURM_STEP_NUM_NODES", "SLURM_NNODES"], lookup)?.unwrap_or(1);
+    let node = number("SLURM_NODEID", lookup)?.unwrap_or(0);
+    let here =
+        environment::value("SLURM_STEP_TASKS_PER_NODE", lookup).and_then(|text| tasks_on_node(&text, node));
+    let local = both(number("SLURM_LOCALID", lookup)?, here);
+    Ok(Some(Launch { source: Source::Srun, rank, size, local, several_nodes: nodes > 1 }))
+}
+
+/// Tasks on the node with this index, from Slurm's `2(x3),1`.
+fn tasks_on_node(text: &str, node: u32) -> Option<u32> {
+    let mut first_node = 0u32;
+    for part in text.split(',') {
+        let (tasks, repeat) = match part.trim().split_once("(x") {
+            Some((tasks, repeat)) => (tasks, repeat.strip_suffix(')')?.parse::<u32>().ok()?),
+            None => (part.trim(), 1),
+        };
+        first_node = first_node.checked_add(repeat)?;
+        if node < first_node {
+            return tasks.parse().ok();
+        }
+    }
+    None
+}
+
+/// True when fewer processes run on this node than in the job.
+fn fewer_here(local: Option<(u32, u32)>, size: u32) -> bool {
+    local.is_some_and(|(_, here)| here < size)
+}
+
+fn both(rank: Option<u32>, size: Option<u32>) -> Option<(u32, u32)> {
+    rank.zip(size)
+}
+
+/// Two variables that only make sense together.
+fn pair(rank: &'static str, size: &'static str, lookup: Lookup<'_>) -> Result<Option<(u32, u32)>> {
+    match (number(rank, lookup)?, number(size, lookup)?) {
+        (Some(r), Some(s)) => Ok(Some((r, s))),
+        (None, None) => Ok(None),
+        (r, _) => {
+            let (there, missing) = if r.is_some() { (rank, size) } else { (size, rank) };
+            Err(Error::new(Kind::UnknownEnvironment, format!("{there} is set but {missing} is not")))
+        }
+    }
+}
+
+/// The first of several variables that is set.
+fn first(names: &[&'static str], lookup: Lookup<'_>) -> Result<Option<u32>> {
+    for name in names {
+        if let Some(value) = number(name, lookup)? {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
+fn number(name: &str, lookup: Lookup<'_>) -> Result<Option<u32>> {
+    environment::value(name, lookup).map(|t| t.trim().parse().map_err(|_| unreadable(name, &t))).transpose()
+}
+
+fn unreadable(name: &str, text: &str) -> Error {
+    Error::new(Kind::UnknownEnvironment, format!("{name}=`{text}` is not a whole number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    fn who(scope: Scope, variables: &str) -> Result<Identity> {
+        ask(None, None, scope, variables)
+    }
+
+    /// `variables` as `NAME=value NAME=value`.
+    fn ask(rank: Option<u32>, size: Option<u32>, scope: Scope, variables: &str) -> Result<Identity> {
+        let map: HashMap<&str, &str> =
+            variables.split_whitespace().map(|v| v.split_once('=').unwrap()).collect();
+        identify(rank, size, scope, &|name| map.get(name).map(|v| v.to_string()))
+    }
+
+    fn is(rank: u32, size: u32, source: Source) -> Identity {
+        Identity { rank, size, source }
+    }
+
+    const SRUN: &str = "SLURM_PROCID=3 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1";
+
+    #[test]
+    fn nobody_says_anything() {
+        assert_eq!(who(Scope::Job, "").unwrap(), is(0, 1, Source::Alone));
+        assert_eq!(who(Scope::Node, "").unwrap(), is(0, 1, Source::Alone));
+    }
+
+    #[test]
+    fn arguments_come_first_then_our_own_variables() {
+        let both = format!("{SRUN} FOREBAY_RANK=1 FOREBAY_SIZE=2");
+        assert_eq!(ask(Some(5), Some(6), Scope::Job, &both).unwrap(), is(5, 6, Source::Arguments));
+        assert_eq!(who(Scope::Job, &both).unwrap(), is(1, 2, Source::Environment));
+    }
+
+    #[test]
+    fn halves_are_errors() {
+        assert_eq!(ask(Some(0), None, Scope::Job, "").unwrap_err().kind(), Kind::Usage);
+        assert_eq!(ask(None, Some(2), Scope::Job, "").unwrap_err().kind(), Kind::Usage);
+        for variables in [
+            "FOREBAY_RANK=0",
+            "FOREBAY_SIZE=2",
+            "OMPI_COMM_WORLD_RANK=0",
+            "OMPI_COMM_WORLD_SIZE=1",
+            "PMI_RANK=0",
+            "PALS_RANKID=0",
+            "FLUX_TASK_RANK=0",
+            "SLURM_STEP_ID=0 SLURM_PROCID=0",
+        ] {
+            assert_eq!(
+                who(Scope::Job, variables).unwrap_err().kind(),
+                Kind::UnknownEnvironment,
+                "{variables}"
+            );
+        }
+    }
+
+    #[test]
+    fn rank_must_be_below_size() {
+        assert_eq!(ask(Some(2), Some(2), Scope::Job, "").unwrap_err().kind(), Kind::Usage);
+        assert_eq!(ask(Some(0), Some(0), Scope::Job, "").unwrap_err().kind(), Kind::Usage);
+        let error = who(Scope::Job, "FOREBAY_RANK=4 FOREBAY_SIZE=4").unwrap_err();
+        assert_eq!(error.kind(), Kind::UnknownEnvironment);
+        assert_eq!(
+            who(Scope::Job, "FOREBAY_RANK=x FOREBAY_SIZE=4").unwrap_err().kind(),
+            Kind::UnknownEnvironment
+        );
+    }
+
+    #[test]
+    fn srun_on_one_node() {
+        let one = format!("{SRUN} SLURM_STEP_NUM_NODES=1 SLURM_NNODES=2 SLURM_STEP_TASKS_PER_NODE=4");
+        assert_eq!(who(Scope::Job, &one).unwrap(), is(3, 4, Source::Srun));
+    }
+
+    #[test]
+    fn srun_on_several_nodes() {
+        let two = format!("{SRUN} SLURM_STEP_NUM_NODES=2 SLURM_NODEID=1 SLURM_STEP_TASKS_PER_NODE=2(x2)");
+        assert_eq!(who(Scope::Job, &two).unwrap_err().kind(), Kind::SeveralNodes);
+        assert_eq!(who(Scope::Node, &two).unwrap(), is(1, 2, Source::Srun));
+        assert_eq!(ask(Some(0), Some(1), Scope::Job, &two).unwrap_err().kind(), Kind::SeveralNodes);
+        assert_eq!(ask(Some(0), Some(1), Scope::Node, &two).unwrap(), is(0, 1, Source::Arguments));
+        let ours = format!("{two} FOREBAY_RUN=/tmp/run FOREBAY_RANK=0 FOREBAY_SIZE=1");
+        assert_eq!(who(Scope::Job, &ours).unwrap(), is(0, 1, Source::Environment));
+        let older = format!("{SRUN} SLURM_NNODES=2");
+        let error = who(Scope::Node, &older).unwrap_err();
+        assert_eq!(error.kind(), Kind::SeveralNodes, "no local size: no guess");
+    }
+
+    #[test]
+    fn a_batch_script_is_no_step() {
+        let batch = "SLURM_PROCID=0 SLURM_NNODES=4 SLURM_NTASKS=16 SLURM_JOB_ID=1";
+        assert_eq!(who(Scope::Job, batch).unwrap(), is(0, 1, Source::Alone));
+        let shell = format!("{batch} SLURM_STEP_ID=4294967290 SLURM_STEP_NUM_TASKS=1");
+        assert_eq!(who(Scope::Job, &shell).unwrap(), is(0, 1, Source::Alone));
+    }
+
+    #[test]
+    fn flux_on_one_node_and_on_two() {
+        let one = "FLUX_TASK_RANK=1 FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=1 FLUX_TASK_LOCAL_ID=1";
+        assert_eq!(who(Scope::Job, one).unwrap(), is(1, 4, Source::Flux));
+        let two = "FLUX_TASK_RANK=3 FLUX_JOB_SIZE=4 FLUX_JOB_NNODES=2 FLUX_TASK_LOCAL_ID=1";
+        assert_eq!(who(Scope::Job, two).unwrap_err().kind(), Kind::SeveralNodes);
+        assert_eq!(who(Scope::Node, two).unwrap(), is(1, 2, Source::Flux));
+        let odd = "FLUX_TASK_RANK=3 FLUX_JOB_SIZE=5 FLUX_JOB_NNODES=2 FLUX_TASK_LOCAL_ID=1";
+        assert_eq!(who(Scope::Node, odd).unwrap_err().kind(), Kind::SeveralNodes);
+    }
+
+    #[test]
+    fn open_mpi_wins_over_the_srun_that_started_its_daemons() {
+        let one = format!(
+            "{SRUN} OMPI_COMM_WORLD_RANK=7 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=7 \
+             OMPI_COMM_WORLD_LOCAL_SIZE=8"
+        );
+        assert_eq!(who(Scope::Job, &one).unwrap(), is(7, 8, Source::OpenMpi));
+        let two = one.replace("LOCAL_RANK=7", "LOCAL_RANK=3").replace("LOCAL_SIZE=8", "LOCAL_SIZE=4");
+        assert_eq!(who(Scope::Job, &two).unwrap_err().kind(), Kind::SeveralNodes);
+        assert_eq!(who(Scope::Node, &two).unwrap(), is(3, 4, Source::OpenMpi));
+    }
+
+    #[test]
+    fn mpich_intel_and_pals() {
+        assert_eq!(who(Scope::Job, "PMI_RANK=1 PMI_SIZE=2").unwrap(), is(1, 2, Source::Mpich));
+        assert_eq!(who(Scope::Job, "PALS_RANKID=1 PMI_SIZE=2").unwrap(), is(1, 2, Source::Mpich));
+        let two = "PMI_RANK=5 PMI_SIZE=8 MPI_LOCALNRANKS=4 MPI_LOCALRANKID=1";
+        assert_eq!(who(Scope::Job, two).unwrap_err().kind(), Kind::SeveralNodes);
+        assert_eq!(who(Scope::Node, two).unwrap(), is(1, 4, Source::Mpich));
+        let pals = "PALS_RANKID=5 PMI_SIZE=8 PMI_LOCAL_SIZE=4 PALS_LOCAL_RANKID=1";
+        assert_eq!(who(Scope::Node, pals).unwrap(), is(1, 4, Source::Mpich));
+    }
+
+    #[test]
+    fn slurm_lists_of_tasks() {
+        for (text, node, tasks) in [
+            ("4", 0, Some(4)),
+            ("2(x3),1", 2, Some(2)),
+            ("2(x3),1", 3, Some(1)),
+            ("2(x3),1", 4, None),
+            ("?", 0, None),
+            ("2(x", 0, None),
+        ] {
+            assert_eq!(tasks_on_node(text, node), tasks, "{text} {node}");
+        }
+    }
+}
