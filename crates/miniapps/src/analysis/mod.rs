@@ -1,0 +1,5 @@
+//! pure parts
+pub mod colour;
+pub mod isosurface;
+pub mod slices;
+pub mod statistics;
