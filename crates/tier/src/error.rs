@@ -159,7 +159,13 @@ impl Error {
     /// A new error; `message` is a sentence without a full stop.
     #[cold]
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Error(Box::new(Inner { kind, message: message.into(), context: Vec::new(), hint: None, source: None }))
+        Error(Box::new(Inner {
+            kind,
+            message: message.into(),
+            context: Vec::new(),
+            hint: None,
+            source: None,
+        }))
     }
 
     /// Adds a fact: `with("rank", 2)`.

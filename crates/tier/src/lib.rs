@@ -1,3 +1,32 @@
 //! Tiers: places where bytes live, and the primitives to use them.
+//!
+//! A [`Device`] is one pool file on a tier of memory or storage: [`TierKind::Dram`] (tmpfs), [`TierKind::File`]
+//! (page cache of a block file system) or [`TierKind::Pmem`] (DAX). It moves bytes in, makes them persistent,
+//! and shows published bytes without a copy. Room is checked before a page is touched, so that a full tier is
+//! an error and never a SIGBUS or an out-of-memory kill. Around it: checksums, waiting, liveness and clocks.
+//!
+//! This crate knows nothing of lanes, records or versions, and decides no policy. It is the only crate with
+//! unsafe code, in the folders `sys` (system calls and mappings) and `persist` (processor instructions).
+#![deny(unsafe_code)]
+
+pub mod capacity;
+pub mod checksum;
+pub mod clock;
+pub mod counters;
+pub mod device;
 pub mod error;
+mod kind;
+pub mod liveness;
+#[allow(unsafe_code)]
+pub mod persist;
+pub mod process;
+mod shared_words;
+#[allow(unsafe_code)]
+mod sys;
+pub mod wait;
+
+pub use device::{create, detect, open, Device};
 pub use error::{Error, Kind, Result};
+pub use kind::{Access, Durability, Horizon, TierKind};
+pub use shared_words::SharedWords;
+pub use sys::StagedWrite;

@@ -1,0 +1,192 @@
+//! What `dram` and `pmem` have in common: stores through a writable mapping are the write path.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+use super::pool::PoolFile;
+use crate::persist::{self, CopyPolicy};
+use crate::sys::{self, MapOptions, Mapping};
+use crate::{capacity, Access, Kind, Result, StagedWrite, TierKind};
+
+/// A pool that is written through its mapping.
+#[derive(Debug)]
+pub(super) struct Mapped {
+    pub(super) pool: PoolFile,
+    mapping: Arc<Mapping>,
+    kind: TierKind,
+    policy: CopyPolicy,
+    /// Whether lines stored through the cache must be written back to persist.
+    write_back: bool,
+    /// Whether huge pages come only to faults of this mapping, not to fallocate.
+    huge_by_fault: bool,
+}
+
+/// How the kinds differ.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traits {
+    pub(super) kind: TierKind,
+    pub(super) policy: CopyPolicy,
+    pub(super) write_back: bool,
+    pub(super) sync: bool,
+    pub(super) huge: bool,
+}
+
+impl Mapped {
+    pub(super) fn new(pool: PoolFile, traits: Traits) -> std::io::Result<Mapped> {
+        let options = MapOptions {
+            writable: pool.access == Access::Write,
+            sync: traits.sync && pool.access == Access::Write,
+            huge: traits.huge,
+        };
+        let mapping = Arc::new(Mapping::new(&pool.file, pool.capacity, options)?);
+        let huge_by_fault = traits.huge && mapping.can_populate();
+        Ok(Mapped {
+            pool,
+            mapping,
+            kind: traits.kind,
+            policy: traits.policy,
+            write_back: traits.write_back,
+            huge_by_fault,
+        })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.pool.path
+    }
+
+    pub(super) fn prepare(&self, range: Range<u64>) -> Result<()> {
+        let pages = self.pool.pages(&range)?;
+        if pages.is_empty() {
+            return Ok(());
+        }
+        if self.missing(&pages)? > 0 {
+            self.allocate(&pages)?;
+        }
+        self.mapping.populate_write(&pages).map_err(|e| self.pool.failed("fault in", e))
+    }
+
+    /// Bytes of a range without a page yet.
+    fn missing(&self, pages: &Range<u64>) -> Result<u64> {
+        let allocated =
+            sys::allocated_bytes(&self.pool.file, pages).map_err(|e| self.pool.failed("look into", e))?;
+        Ok(pages.end - pages.start - allocated)
+    }
+
+    fn allocate(&self, pages: &Range<u64>) -> Result<()> {
+        let _turn = capacity::Turn::take(&self.pool.path);
+        // Again, now that nobody else allocates here.
+        let wanted = self.missing(pages)?;
+        if wanted == 0 {
+            return Ok(());
+        }
+        capacity::require(&self.pool.path, self.kind, wanted)?;
+        if self.huge_by_fault {
+            // A failure is told better by the call below, which finds the pages that came.
+            let _ = self.mapping.populate_write(pages);
+        }
+        match sys::allocate(&self.pool.file, pages) {
+            Ok(()) => Ok(()),
+            Err(e) => match e.raw_os_error() {
+                Some(libc::ENOSPC | libc::ENOMEM | libc::EDQUOT) => {
+                    let room = capacity::headroom(capacity::parent(&self.pool.path), self.kind)?;
+                    Err(capacity::full(&self.pool.path, self.kind, wanted, &room).caused_by(e))
+                }
+                _ => Err(self.pool.failed("allocate pages of", e)),
+            },
+        }
+    }
+
+    pub(super) fn populate_read(&self, range: Range<u64>) {
+        if self.pool.check(range.start, range.end.wrapping_sub(range.start)).is_ok() {
+            self.mapping.populate_read(&range);
+        }
+    }
+
+    #[inline]
+    fn check_write(&self, offset: u64, len: usize) -> Result<()> {
+        self.pool.check_writable()?;
+        self.pool.check(offset, len as u64)
+    }
+
+    #[inline]
+    pub(super) fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
+        self.check_write(offset, src.len())?;
+        self.mapping.copy_in(offset, src, self.policy);
+        Ok(())
+    }
+
+    pub(super) fn write_checksummed(
+        &self,
+        offset: u64,
+        src: &[u8],
+        chunk_bytes: usize,
+        crcs: &mut Vec<u32>,
+    ) -> Result<()> {
+        self.check_write(offset, src.len())?;
+        self.mapping.copy_in_checksummed(offset, src, self.policy, chunk_bytes, crcs);
+        Ok(())
+    }
+
+    pub(super) fn persist(&self, range: Range<u64>) -> Result<()> {
+        self.check_write(range.start, range.end.wrapping_sub(range.start) as usize)?;
+        if self.write_back {
+            self.mapping.write_back(&range);
+        }
+        persist::fence();
+        Ok(())
+    }
+
+    pub(super) fn persist_written(&self, range: Range<u64>) -> Result<()> {
+        self.check_write(range.start, range.end.wrapping_sub(range.start) as usize)?;
+        persist::fence();
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn store_word(&self, offset: u64, value: u64) -> Result<()> {
+        self.pool.check_writable()?;
+        self.pool.check_word(offset)?;
+        // `write` has fenced its own stores that bypass the cache, so a release store orders all of them.
+        self.mapping.word_mut(offset).store(value, Ordering::Release);
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn load_word(&self, offset: u64) -> u64 {
+        self.mapping.word(offset).load(Ordering::Acquire)
+    }
+
+    pub(super) fn bytes(&self, range: Range<u64>) -> &[u8] {
+        self.mapping.bytes(range)
+    }
+
+    pub(super) fn stage(&self, range: Range<u64>) -> Result<StagedWrite> {
+        self.check_write(range.start, range.end.wrapping_sub(range.start) as usize)?;
+        Ok(StagedWrite::in_pool(self.mapping.clone(), range))
+    }
+
+    pub(super) fn unstage(
+        &self,
+        staged: StagedWrite,
+        chunk_bytes: Option<usize>,
+        crcs: &mut Vec<u32>,
+    ) -> Result<()> {
+        if !staged.is_of(&self.mapping) {
+            return Err(foreign());
+        }
+        if let Some(chunk_bytes) = chunk_bytes {
+            persist::checksum_chunks(staged.as_slice(), chunk_bytes, crcs);
+        }
+        // The caller may have filled it with stores that bypass the cache.
+        persist::fence();
+        Ok(())
+    }
+}
+
+/// The error for staged memory that another device handed out.
+#[cold]
+pub(super) fn foreign() -> crate::Error {
+    crate::Error::new(Kind::Internal, "staged memory came back to another device than it came from")
+}

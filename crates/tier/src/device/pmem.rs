@@ -1,0 +1,183 @@
+//! `pmem`: persistent memory, as a file on a DAX file system mapped with MAP_SYNC.
+//!
+//! Guarantees: what `persist` returned for survives a power failure. MAP_SYNC is the proof: the kernel grants it
+//! only where stores reach the medium without its help, and makes file metadata durable before a page is
+//! writable. Where it is refused, this tier is `NotPossibleHere`.
+//! With eADR (the platform flushes its caches on power loss) cache lines need no write-back; fences stay.
+
+use std::fs::OpenOptions;
+use std::ops::Range;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::mapped::{Mapped, Traits};
+use super::pool::PoolFile;
+use super::Device;
+use crate::persist::{self, CopyPolicy};
+use crate::sys::{MapOptions, Mapping};
+use crate::{capacity, Access, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind};
+
+/// A pool on persistent memory.
+#[derive(Debug)]
+pub struct Pmem {
+    mapped: Mapped,
+    /// False for the emulation: same instructions, no promise.
+    real: bool,
+}
+
+impl Pmem {
+    /// See [`super::create`].
+    pub fn create(path: &Path, capacity: u64) -> Result<Pmem> {
+        let pmem = PoolFile::create(path, capacity, |pool| Pmem::on(pool, true))?;
+        pmem.mapped.pool.sync_name()?;
+        Ok(pmem)
+    }
+
+    /// See [`super::open`].
+    pub fn open(path: &Path, access: Access) -> Result<Pmem> {
+        Pmem::on(PoolFile::open(path, access)?, true)
+    }
+
+    fn on(pool: PoolFile, real: bool) -> Result<Pmem> {
+        if real && persist::flush_instruction() == "none" {
+            return Err(not_here(&pool.path).with("reason", "no instruction to write cache lines back"));
+        }
+        let path = pool.path.clone();
+        let eadr = real && caches_are_persistent(&pool);
+        let traits = Traits {
+            kind: TierKind::Pmem,
+            policy: if eadr { CopyPolicy::PMEM_EADR } else { CopyPolicy::PMEM },
+            write_back: !eadr,
+            sync: real,
+            huge: false,
+        };
+        match Mapped::new(pool, traits) {
+            Ok(mapped) => Ok(Pmem { mapped, real }),
+            Err(e) if is_refusal(&e) => Err(not_here(&path).caused_by(e)),
+            Err(e) => Err(Error::io(format!("cannot map {}", path.display()), e)),
+        }
+    }
+}
+
+/// The code path of persistent memory on any file system that can be mapped, for tests and emulation. It does
+/// everything but promise: `durability` stays `Process`.
+#[doc(hidden)]
+pub fn create_emulated(path: &Path, capacity: u64) -> Result<Pmem> {
+    PoolFile::create(path, capacity, |pool| Pmem::on(pool, false))
+}
+
+/// Opens what [`create_emulated`] made.
+#[doc(hidden)]
+pub fn open_emulated(path: &Path, access: Access) -> Result<Pmem> {
+    Pmem::on(PoolFile::open(path, access)?, false)
+}
+
+#[cold]
+fn not_here(path: &Path) -> Error {
+    let dir = capacity::parent(path).display().to_string();
+    Error::new(Kind::NotPossibleHere, format!("{dir} is not on persistent memory"))
+        .with("tier", TierKind::Pmem)
+        .hint(
+            "it needs a file system mounted with -o dax on an fsdax namespace; use tier dram or file instead",
+        )
+}
+
+/// What kernels and file systems say to MAP_SYNC where there is no DAX; EINVAL before 4.15.
+fn is_refusal(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV))
+}
+
+/// Whether a nameless file in `dir` can be mapped with MAP_SYNC.
+pub(super) fn trial(dir: &Path) -> bool {
+    let len = crate::sys::page_bytes() as u64;
+    let nameless =
+        OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(dir);
+    let Ok(file) = nameless else {
+        return false;
+    };
+    let options = MapOptions { writable: true, sync: true, huge: false };
+    file.set_len(len).is_ok() && Mapping::new(&file, len, options).is_ok()
+}
+
+/// Whether the platform says that its caches are inside the persistence domain (eADR) for the device under the
+/// pool. On doubt (stacked block devices, no such file) no, which costs only time.
+fn caches_are_persistent(pool: &PoolFile) -> bool {
+    let Ok(meta) = pool.file.metadata() else {
+        return false;
+    };
+    let (major, minor) = (libc::major(meta.dev()), libc::minor(meta.dev()));
+    let link = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let Ok(device) = link.canonicalize() else {
+        return false;
+    };
+    // The block device lies below its region: …/ndbus0/region0/namespace0.0/block/pmem0.
+    let domain =
+        device.ancestors().find_map(|dir| std::fs::read_to_string(dir.join("persistence_domain")).ok());
+    domain.is_some_and(|domain| domain.trim() == "cpu_cache")
+}
+
+impl Device for Pmem {
+    fn kind(&self) -> TierKind {
+        TierKind::Pmem
+    }
+    fn capacity(&self) -> u64 {
+        self.mapped.pool.capacity
+    }
+    fn path(&self) -> &Path {
+        self.mapped.path()
+    }
+    fn byte_addressable(&self) -> bool {
+        true
+    }
+    fn durability(&self, horizon: Horizon) -> Durability {
+        match horizon {
+            Horizon::Epoch | Horizon::Write if self.real => Durability::Power,
+            _ => Durability::Process,
+        }
+    }
+    fn prepare(&self, range: Range<u64>) -> Result<()> {
+        self.mapped.prepare(range)
+    }
+    fn populate_read(&self, range: Range<u64>) {
+        self.mapped.populate_read(range)
+    }
+    #[inline]
+    fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
+        self.mapped.write(offset, src)
+    }
+    fn write_checksummed(
+        &self,
+        offset: u64,
+        src: &[u8],
+        chunk_bytes: usize,
+        crcs: &mut Vec<u32>,
+    ) -> Result<()> {
+        self.mapped.write_checksummed(offset, src, chunk_bytes, crcs)
+    }
+    fn persist(&self, range: Range<u64>) -> Result<()> {
+        self.mapped.persist(range)
+    }
+    fn persist_written(&self, range: Range<u64>) -> Result<()> {
+        self.mapped.persist_written(range)
+    }
+    fn fence(&self) {
+        persist::fence()
+    }
+    #[inline]
+    fn store_word(&self, offset: u64, value: u64) -> Result<()> {
+        self.mapped.store_word(offset, value)
+    }
+    fn bytes(&self, range: Range<u64>) -> &[u8] {
+        self.mapped.bytes(range)
+    }
+    #[inline]
+    fn load_word(&self, offset: u64) -> u64 {
+        self.mapped.load_word(offset)
+    }
+    fn stage(&self, range: Range<u64>) -> Result<StagedWrite> {
+        self.mapped.stage(range)
+    }
+    fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()> {
+        self.mapped.unstage(staged, chunk_bytes, crcs)
+    }
+}

@@ -1,0 +1,97 @@
+//! Who this process is, and whether it is still the process that opened a handle.
+//!
+//! Pid, host name and boot id are for messages and for refusing foreign pools; whether somebody lives is never
+//! decided by them (they lie across PID namespaces and reboots) but by [`crate::liveness`].
+
+use std::sync::OnceLock;
+
+use crate::sys;
+
+/// Remembers in which process a handle was made.
+///
+/// `fork` copies handles but not locks, threads or the right to write. A handle keeps a mark and refuses to work
+/// (`Kind::ForkedHandle`) when [`ForkMark::is_forked`]. Asking costs one read of a page that the kernel empties
+/// on fork (about a nanosecond).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForkMark(u64);
+
+impl ForkMark {
+    /// The mark of the calling process.
+    pub fn here() -> ForkMark {
+        ForkMark(sys::fork_generation())
+    }
+
+    /// Whether the calling process is a forked child of the one that made this mark.
+    #[inline]
+    pub fn is_forked(self) -> bool {
+        sys::fork_generation() != self.0
+    }
+
+    /// `Kind::ForkedHandle` in a forked child, else nothing. `what` names the handle: "writer of space heat".
+    pub fn check(self, what: &str) -> crate::Result<()> {
+        if !self.is_forked() {
+            return Ok(());
+        }
+        Err(crate::Error::new(
+            crate::Kind::ForkedHandle,
+            format!("the {what} was opened before this process was forked"),
+        )
+        .with("pid", pid())
+        .hint("open it in the child, after fork; with multiprocessing use the start method \"spawn\""))
+    }
+}
+
+/// Whether the calling process is a forked child of one that had already used this library.
+///
+/// True for all its life, also for handles that the child opens itself: a handle checks its own [`ForkMark`].
+pub fn forked() -> bool {
+    sys::fork_generation() != sys::FIRST_GENERATION
+}
+
+/// This process's id, in its own PID namespace.
+pub fn pid() -> u32 {
+    std::process::id()
+}
+
+/// The node's host name, "unknown" where the kernel does not tell.
+pub fn host_name() -> &'static str {
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| read_word("/proc/sys/kernel/hostname"))
+}
+
+/// The kernel's random id of this boot: differs after every reboot, the same in all containers of a node.
+pub fn boot_id() -> &'static str {
+    static ID: OnceLock<String> = OnceLock::new();
+    ID.get_or_init(|| read_word("/proc/sys/kernel/random/boot_id"))
+}
+
+/// When process `pid` began, in clock ticks since boot; with the pid it names a process once per boot.
+/// None when there is no such process in this PID namespace.
+pub fn start_time_ticks(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command name, in parentheses, may hold spaces and parentheses: count fields after the last one.
+    let fields = &stat[stat.rfind(')')? + 1..];
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+fn read_word(path: &str) -> String {
+    match std::fs::read_to_string(path) {
+        Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knows_itself() {
+        assert!(start_time_ticks(pid()).is_some());
+        assert_eq!(start_time_ticks(u32::MAX), None);
+        assert_ne!(host_name(), "");
+        assert_eq!(boot_id().len(), 36);
+        assert!(!ForkMark::here().is_forked());
+        ForkMark::here().check("test").unwrap();
+    }
+}

@@ -1,0 +1,89 @@
+//! Record locks of single bytes (fcntl) and whole-file locks (flock).
+//!
+//! Record locks belong to the process: the kernel drops them when it dies, and also when the process closes *any*
+//! descriptor of the inode. `crate::liveness` is built around that; nobody else may use these functions.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use crate::counters;
+
+/// Outcome of asking for a lock without waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Locked {
+    Yes,
+    /// Another process holds it.
+    Busy,
+}
+
+fn one_byte(kind: libc::c_int, byte: u64) -> libc::flock {
+    // SAFETY: flock is plain integers, for which all-zero bytes are a value.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    lock.l_start = byte as libc::off_t;
+    lock.l_len = 1;
+    lock
+}
+
+fn fcntl_lock(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
+    loop {
+        counters::add_syscall();
+        // SAFETY: the descriptor is open (borrowed from `file`), `lock` is a valid flock that outlives the call.
+        let rc = unsafe { libc::fcntl(file.as_raw_fd(), command, lock as *mut libc::flock) };
+        if rc == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Takes an exclusive record lock on one byte, without waiting.
+pub(crate) fn record_lock(file: &File, byte: u64) -> io::Result<Locked> {
+    match fcntl_lock(file, libc::F_SETLK, &mut one_byte(libc::F_WRLCK, byte)) {
+        Ok(()) => Ok(Locked::Yes),
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(Locked::Busy),
+        Err(e) => Err(e),
+    }
+}
+
+/// Gives the lock back; nothing happens when it is not held.
+pub(crate) fn record_unlock(file: &File, byte: u64) -> io::Result<()> {
+    fcntl_lock(file, libc::F_SETLK, &mut one_byte(libc::F_UNLCK, byte))
+}
+
+/// The pid of another process that holds the byte (0 or -1 when it is in a foreign PID namespace), None when no
+/// *other* process does: the kernel never reports the caller's own locks.
+pub(crate) fn record_lock_holder(file: &File, byte: u64) -> io::Result<Option<i32>> {
+    let mut lock = one_byte(libc::F_WRLCK, byte);
+    fcntl_lock(file, libc::F_GETLK, &mut lock)?;
+    Ok((lock.l_type != libc::F_UNLCK as libc::c_short).then_some(lock.l_pid))
+}
+
+/// Takes an exclusive flock (it ends with the open file), polling for at most `patience`.
+pub(crate) fn flock_exclusive(file: &File, patience: Duration) -> io::Result<Locked> {
+    let end = Instant::now() + patience;
+    let mut pause = Duration::from_micros(50);
+    loop {
+        counters::add_syscall();
+        // SAFETY: the descriptor is open (borrowed from `file`); no pointers.
+        if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+            return Ok(Locked::Yes);
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EWOULDBLOCK) if Instant::now() >= end => return Ok(Locked::Busy),
+            Some(libc::EWOULDBLOCK) => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(2));
+            }
+            _ => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Calls on files that the standard library lacks: room, allocation, holes, kinds of file systems.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::counters;
+
+/// What `statfs` says of the file system that holds a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FileSystem {
+    /// tmpfs: its bytes are main memory and end with the boot.
+    pub(crate) is_tmpfs: bool,
+    /// Bytes that an ordinary user may still allocate; None for a tmpfs without a limit.
+    pub(crate) free_bytes: Option<u64>,
+}
+
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
+/// Asks for the file system of an open file or directory.
+pub(crate) fn file_system(file: &File) -> io::Result<FileSystem> {
+    // SAFETY: statfs is plain integers, for which all-zero bytes are a value.
+    let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+    counters::add_syscall();
+    // SAFETY: the descriptor is open, `stat` outlives the call.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), &mut stat) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let is_tmpfs = stat.f_type as u64 == TMPFS_MAGIC;
+    let unlimited = is_tmpfs && stat.f_blocks == 0;
+    let free = (stat.f_bavail as u64).saturating_mul(stat.f_bsize as u64);
+    Ok(FileSystem { is_tmpfs, free_bytes: (!unlimited).then_some(free) })
+}
+
+/// A descriptor that only names the file (O_PATH): closing it never drops record locks.
+pub(crate) fn open_path_only(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)
+}
+
+/// Reserves the blocks of a range; the content of allocated blocks stays. ENOSPC comes from here, not later.
+pub(crate) fn allocate(file: &File, range: &Range<u64>) -> io::Result<()> {
+    loop {
+        counters::add_syscall();
+        let (start, len) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
+        // SAFETY: the descriptor is open; no pointers. Mode 0 neither shrinks nor zeroes existing blocks.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, start, len) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// The parts of a range that hold no data yet, by SEEK_DATA and SEEK_HOLE. Blocks that are allocated but were
+/// never written may count as holes. A file system without the calls reports no hole at all.
+pub(crate) fn holes(file: &File, range: &Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    let mut found = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        let data = match seek(file, at, libc::SEEK_DATA)? {
+            Some(data) => data.min(range.end),
+            None => range.end,
+        };
+        if data > at {
+            found.push(at..data);
+        }
+        if data >= range.end {
+            break;
+        }
+        at = seek(file, data, libc::SEEK_HOLE)?.unwrap_or(range.end);
+    }
+    Ok(found)
+}
+
+/// The next data or hole at or after `from`; None past the last one. Moves the (otherwise unused) file position.
+fn seek(file: &File, from: u64, whence: libc::c_int) -> io::Result<Option<u64>> {
+    counters::add_syscall();
+    // SAFETY: the descriptor is open; no pointers. All other code of this crate reads and writes at offsets.
+    let at = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, whence) };
+    if at >= 0 {
+        return Ok(Some(at as u64));
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENXIO) => Ok(None),
+        _ => Err(error),
+    }
+}
+
+#[repr(C)]
+struct FiemapExtent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+const EXTENTS: usize = 64;
+
+#[repr(C)]
+struct Fiemap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+    extents: [FiemapExtent; EXTENTS],
+}
+
+// The size without extents and one extent's size are part of the ioctl's contract (linux/fiemap.h).
+const _: () = assert!(std::mem::size_of::<FiemapExtent>() == 56);
+const _: () = assert!(std::mem::offset_of!(Fiemap, extents) == 32);
+
+const FS_IOC_FIEMAP: u64 = 0xC020_660B;
+const FIEMAP_EXTENT_LAST: u32 = 1;
+
+/// How many bytes of a range have blocks, written or not: by FIEMAP, else by counting what is not a hole.
+pub(crate) fn allocated_bytes(file: &File, range: &Range<u64>) -> io::Result<u64> {
+    if let Some(bytes) = fiemap_bytes(file, range) {
+        return Ok(bytes);
+    }
+    let missing: u64 = holes(file, range)?.iter().map(|hole| hole.end - hole.start).sum();
+    Ok(range.end - range.start - missing)
+}
+
+fn fiemap_bytes(file: &File, range: &Range<u64>) -> Option<u64> {
+    // SAFETY: Fiemap is plain integers, for which all-zero bytes are a value.
+    let mut map: Box<Fiemap> = Box::new(unsafe { std::mem::zeroed() });
+    let mut at = range.start;
+    let mut total = 0;
+    while at < range.end {
+        map.start = at;
+        map.length = range.end - at;
+        map.flags = 0;
+        map.extent_count = EXTENTS as u32;
+        counters::add_syscall();
+        // SAFETY: the descriptor is open; the kernel writes at most `extent_count` extents, the array's length.
+        let rc = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &mut *map as *mut Fiemap) };
+        if rc != 0 {
+            return None;
+        }
+        let extents = &map.extents[..(map.mapped_extents as usize).min(EXTENTS)];
+        for extent in extents {
+            let end = extent.logical.saturating_add(extent.length).min(range.end);
+            total += end.saturating_sub(extent.logical.max(at));
+            at = at.max(end);
+        }
+        if extents.last().is_none_or(|last| last.flags & FIEMAP_EXTENT_LAST != 0) {
+            break;
+        }
+    }
+    Some(total)
+}
+
+/// Writes all of `data` at `offset`.
+pub(crate) fn write_all_at(file: &File, mut data: &[u8], mut offset: u64) -> io::Result<()> {
+    while !data.is_empty() {
+        counters::add_syscall();
+        match file.write_at(data, offset) {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::WriteZero, "the file took no more bytes")),
+            Ok(n) => {
+                data = &data[n..];
+                offset += n as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// fdatasync. EINTR is repeated (nothing was reported lost); any other error means that pages may be lost.
+pub(crate) fn flush_data(file: &File) -> io::Result<()> {
+    loop {
+        counters::add_syscall();
+        counters::add_flushes(1);
+        match file.sync_data() {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holes_and_allocation_are_told_apart() {
+        for dir in ["/dev/shm".into(), std::env::temp_dir()] {
+            let file = tempfile::tempfile_in(&dir).unwrap();
+            file.set_len(1 << 20).unwrap();
+            assert_eq!(holes(&file, &(0..1 << 20)).unwrap(), vec![0..1 << 20]);
+            assert_eq!(allocated_bytes(&file, &(0..1 << 20)).unwrap(), 0);
+            write_all_at(&file, &[1; 8192], 65536).unwrap();
+            assert_eq!(holes(&file, &(0..1 << 20)).unwrap(), vec![0..65536, 73728..1 << 20]);
+            assert_eq!(holes(&file, &(65536..73728)).unwrap(), vec![]);
+            assert_eq!(holes(&file, &(69632..81920)).unwrap(), vec![73728..81920]);
+            assert_eq!(allocated_bytes(&file, &(0..1 << 20)).unwrap(), 8192);
+            assert_eq!(allocated_bytes(&file, &(61440..69632)).unwrap(), 4096);
+            assert_eq!(allocated_bytes(&file, &(0..65536)).unwrap(), 0);
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! System calls and memory mappings behind safe functions. The unsafe code of this crate lives here and in
+//! `persist`; each block names the assertion it rests on.
+//!
+//! Kernel floor 4.18: every newer call is probed at run time and has a fallback. Interrupted calls are repeated,
+//! short transfers continued.
+
+mod clock;
+mod fcntl;
+mod file;
+mod fork;
+mod futex;
+mod mapping;
+mod staged;
+
+pub(crate) use clock::monotonic_ns;
+pub(crate) use fcntl::{flock_exclusive, record_lock, record_lock_holder, record_unlock, Locked};
+pub(crate) use file::{
+    allocate, allocated_bytes, file_system, flush_data, holes, open_path_only, write_all_at,
+};
+pub(crate) use fork::{fork_generation, process_local, FIRST_GENERATION};
+pub(crate) use futex::{futex_wait, futex_wake};
+pub(crate) use mapping::{page_bytes, MapOptions, Mapping};
+pub use staged::StagedWrite;
+
+#[cfg(test)]
+pub(crate) use fork::in_child;

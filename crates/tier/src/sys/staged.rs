@@ -1,0 +1,99 @@
+//! Writable memory that a producer fills before a record exists: pool memory itself, or heap for pools that are
+//! written by system calls.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::Mapping;
+
+/// A range of a pool being filled in place, or a heap buffer that will be written to it.
+///
+/// Obtained from [`Device::stage`](crate::Device::stage), given back to
+/// [`Device::unstage`](crate::Device::unstage); dropping it instead leaves the range unpublished, with any bytes
+/// in it. It is `Send` and keeps the mapping alive, so it may outlive the device handle. Its first byte is
+/// aligned to 64 bytes when the range's offset is. Pool memory holds what was there before; heap holds zeros.
+#[derive(Debug)]
+pub struct StagedWrite {
+    range: Range<u64>,
+    memory: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Pool(Arc<Mapping>),
+    Heap(Box<[Line]>),
+}
+
+/// A cache line of heap memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+impl StagedWrite {
+    /// In place. The caller of `stage` promises (as for every write) that it alone owns the range.
+    pub(crate) fn in_pool(mapping: Arc<Mapping>, range: Range<u64>) -> StagedWrite {
+        assert!(mapping.is_writable(), "staging in a read-only mapping");
+        mapping.at(range.start, range.end - range.start);
+        StagedWrite { range, memory: Memory::Pool(mapping) }
+    }
+
+    pub(crate) fn on_heap(range: Range<u64>) -> StagedWrite {
+        let lines = (range.end - range.start).div_ceil(64) as usize;
+        StagedWrite { range, memory: Memory::Heap(vec![Line([0; 64]); lines].into_boxed_slice()) }
+    }
+
+    /// The range of the pool that this will become.
+    pub fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        (self.range.end - self.range.start) as usize
+    }
+
+    /// Whether it holds no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the bytes are the pool's own (no copy will follow).
+    pub fn is_in_pool(&self) -> bool {
+        matches!(self.memory, Memory::Pool(_))
+    }
+
+    /// Whether it lies in this mapping.
+    pub(crate) fn is_of(&self, mapping: &Arc<Mapping>) -> bool {
+        matches!(&self.memory, Memory::Pool(own) if Arc::ptr_eq(own, mapping))
+    }
+
+    /// The address of the first byte; stays the same until `self` is dropped.
+    pub fn as_ptr(&self) -> *const u8 {
+        match &self.memory {
+            Memory::Pool(mapping) => mapping.at(self.range.start, self.len() as u64).as_ptr(),
+            Memory::Heap(lines) => lines.as_ptr().cast(),
+        }
+    }
+
+    /// The address for writing.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        match &mut self.memory {
+            Memory::Pool(mapping) => mapping.at(self.range.start, self.range.end - self.range.start).as_ptr(),
+            Memory::Heap(lines) => lines.as_mut_ptr().cast(),
+        }
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: as_ptr gives len() initialised bytes (mapped memory, or lines allocated for it); nobody writes
+        // them while `self` is borrowed, because this value alone owns the unpublished range.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }
+    }
+
+    /// The bytes, to be filled.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        let len = self.len();
+        // SAFETY: as above, and `in_pool` asserted a writable mapping; `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), len) }
+    }
+}
