@@ -1,2 +1,87 @@
-//! Chores.
-fn main() {}
+//! `cargo xtask`: the chores of the project, so that a person and CI run exactly the same thing.
+//!
+//! Each chore is a file of this folder. A chore prints what it found and ends with status 1 when something is
+//! wrong, 2 when it was called wrongly. None of them changes a file, except `tidy --bless`, which only lowers the
+//! lengths in `xtask/long-functions.txt`.
+
+#![forbid(unsafe_code)]
+
+mod arch;
+mod bench;
+mod blank;
+mod ci;
+mod formats;
+mod packages;
+mod privilege;
+mod python;
+mod stages;
+mod summary;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask CHORE
+
+  ci [--long]                 everything CI runs; --long also runs the tests marked as ignored
+  tidy [--bless]              rules on the source tree; --bless lowers xtask/long-functions.txt
+  arch                        the crates and their arrows against the table in ARCHITECTURE.md
+  formats                     the durable layouts of the code against docs/src/formats
+  bench put [--json] [--quick] [--install]
+                              put against libpmem, the coupled stream against ADIOS2 SST and a file per object";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = tree::root();
+    let outcome = match words.as_slice() {
+        ["ci", rest @ ..] => ci::run_chore(&root, rest),
+        ["tidy", rest @ ..] => tidy::run(&root, rest),
+        ["arch"] => arch::run(&root),
+        ["formats"] => formats::run(&root),
+        ["bench", "put", rest @ ..] => bench::run(&root, rest),
+        _ => Err(Stop::Usage(USAGE.to_string())),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Stop::Usage(text)) => {
+            eprintln!("{text}");
+            ExitCode::from(2)
+        }
+        Err(Stop::Findings(findings)) => {
+            for finding in &findings {
+                eprintln!("{finding}");
+            }
+            eprintln!("{} finding(s)", findings.len());
+            ExitCode::from(1)
+        }
+        Err(Stop::Failed(text)) => {
+            eprintln!("{text}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// Why a chore ended without success.
+#[derive(Debug, PartialEq)]
+pub enum Stop {
+    /// It was called wrongly.
+    Usage(String),
+    /// It worked and found these things, one line each.
+    Findings(Vec<String>),
+    /// It could not do its work, or a part of it failed; the text says why.
+    Failed(String),
+}
+
+/// What every chore returns.
+pub type Outcome = Result<(), Stop>;
+
+/// Success when there is nothing to tell.
+pub fn no_findings(findings: Vec<String>) -> Outcome {
+    if findings.is_empty() {
+        Ok(())
+    } else {
+        Err(Stop::Findings(findings))
+    }
+}

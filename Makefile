@@ -1,0 +1,59 @@
+# What one types: `make demo`, `make test`, `make bench`; each works alone on a fresh clone of a machine with Rust,
+# Python 3.11, a C compiler and make, and sets up what it needs inside the clone (target/, .venv/, out/).
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+FOREBAY := $(TARGET)/release/forebay
+STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
+# SMALL=1 gives a demo of seconds; CI runs that one.
+DEMO_WORKFLOW := $(if $(SMALL),examples/gray-scott/small.toml,examples/gray-scott/workflow.toml)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench wheel static docs install clean
+
+help:
+	@echo 'make demo             couple the Gray-Scott simulation with its analytics, write a report'
+	@echo 'make test             everything CI runs'
+	@echo 'make bench            put and the coupled stream beside libpmem, ADIOS2 SST and a file per object'
+	@echo 'make wheel            the Python package with the command inside: target/wheels'
+	@echo 'make static           the command as one static file'
+	@echo 'make docs             the book: target/book (needs mdbook; docs/src reads well without)'
+	@echo 'make install PREFIX=  command, C library, header, completions, man pages'
+	@echo 'make clean            everything that was built'
+
+# The last line is the path of the report, relative to the clone.
+demo:
+	@echo 'building the forebay command (the first time takes minutes)' >&2
+	@$(CARGO) build --release --quiet --package forebay-cli
+	@mkdir -p out
+	@report=$$($(FOREBAY) run $(DEMO_WORKFLOW) --report --force --json | python3 -c \
+	  'import json,os,sys; print(os.path.relpath(json.load(sys.stdin)["report"]))') && \
+	if [ -t 1 ] && [ -n "$${DISPLAY:-$$WAYLAND_DISPLAY}" ] && command -v xdg-open >/dev/null; then \
+	  xdg-open "$$report" >/dev/null 2>&1 || true; fi; \
+	test -n "$$report" && echo "$$report"
+
+test:
+	@$(CARGO) xtask ci $(if $(LONG),--long)
+
+bench:
+	@$(CARGO) xtask bench put $(BENCH_ARGUMENTS)
+
+wheel:
+	@$(CARGO) xtask wheel
+
+static:
+	RUSTFLAGS='-C target-feature=+crt-static' $(CARGO) build --release --package forebay-cli \
+	  --target $(STATIC_TARGET) --target-dir $(TARGET)/static
+	@echo '$(TARGET)/static/$(STATIC_TARGET)/release/forebay'
+
+docs:
+	@if command -v mdbook >/dev/null; then mdbook build docs; \
+	else echo 'mdbook is not installed (cargo install mdbook); read docs/src/SUMMARY.md instead'; fi
+
+install:
+	$(CARGO) build --release --package forebay-cli --package forebay-capi
+	install -Dm755 $(FOREBAY) $(DESTDIR)$(PREFIX)/bin/forebay
+
+clean:
+	rm -rf target out runs .venv

@@ -1,0 +1,141 @@
+//! `cargo xtask arch`: the crates and the arrows between them are those of the table in ARCHITECTURE.md.
+//!
+//! The table's rows are `| rank | crate | … |`; a crate may use only crates of a lower rank. A rank written as
+//! `–` may use anything and be used by nobody. A row whose crate is followed by *planned* has no folder yet; when
+//! the folder appears the mark has to go, so that the table cannot rot in either direction.
+
+use crate::packages::{packages, Package};
+use crate::{no_findings, Outcome, Stop};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Row {
+    /// `None` for a crate outside the order.
+    rank: Option<u32>,
+    planned: bool,
+}
+
+/// Compares the table with the workspace.
+pub fn run(root: &Path) -> Outcome {
+    let path = root.join("ARCHITECTURE.md");
+    let text =
+        std::fs::read_to_string(&path).map_err(|e| Stop::Failed(format!("{}: {e}", path.display())))?;
+    no_findings(compare(&table(&text), &packages(root)?))
+}
+
+/// The rows by crate name, without the prefix `forebay-`.
+fn table(text: &str) -> BTreeMap<String, Row> {
+    let start = text.lines().skip_while(|line| !(line.starts_with("| rank") && line.contains("| crate")));
+    let rows = start.skip(2).take_while(|line| line.starts_with('|'));
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let name = cells.get(1)?.split('`').nth(1)?;
+        let planned = cells.get(1)?.contains("planned");
+        Some((name.to_string(), Row { rank: cells.first()?.parse().ok(), planned }))
+    };
+    rows.filter_map(row).collect()
+}
+
+fn compare(table: &BTreeMap<String, Row>, packages: &[Package]) -> Vec<String> {
+    let short = |name: &str| name.trim_start_matches("forebay-").to_string();
+    let mut findings = Vec::new();
+    if table.is_empty() {
+        return vec!["ARCHITECTURE.md: no table `| rank | crate |` found".to_string()];
+    }
+    for package in packages {
+        let name = short(&package.name);
+        match table.get(&name) {
+            None => findings.push(format!("ARCHITECTURE.md: the table lacks {name}")),
+            Some(row) if row.planned => {
+                findings.push(format!("ARCHITECTURE.md: {name} exists, drop *planned*"))
+            }
+            Some(row) => {
+                let wrong =
+                    package.uses.iter().map(|used| short(used)).filter(|used| !allowed(row, table.get(used)));
+                findings
+                    .extend(wrong.map(|used| format!("{name} may not use {used}: its rank is not lower")));
+            }
+        }
+    }
+    let missing =
+        table.iter().filter(|(name, row)| !row.planned && !packages.iter().any(|p| short(&p.name) == **name));
+    findings.extend(
+        missing.map(|(name, _)| format!("ARCHITECTURE.md: the table lists {name}, which is not there")),
+    );
+    findings
+}
+
+fn allowed(user: &Row, used: Option<&Row>) -> bool {
+    match (user.rank, used.map(|row| row.rank)) {
+        (None, Some(Some(_))) => true,
+        (Some(user), Some(Some(used))) => used < user,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "text\n\n| rank | crate (folder) | what |\n|---|---|---|\n| 0 | `tier` | a |\n\
+        | 1 | `log` | b |\n| 1 | `pager` *planned* | c |\n| – | `xtask` | d |\n\nafter\n";
+
+    fn package(name: &str, uses: &[&str]) -> Package {
+        let uses = uses.iter().map(|used| format!("forebay-{used}")).collect();
+        Package { name: format!("forebay-{name}"), uses, outside: Vec::new() }
+    }
+
+    fn good() -> Vec<Package> {
+        vec![package("tier", &[]), package("log", &["tier"]), package("xtask", &["log"])]
+    }
+
+    #[test]
+    fn the_table_is_read() {
+        let table = table(TABLE);
+        assert_eq!(table.len(), 4);
+        assert_eq!(table["pager"], Row { rank: Some(1), planned: true });
+        assert_eq!(table["xtask"], Row { rank: None, planned: false });
+        assert_eq!(compare(&table, &good()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn arrows_that_do_not_point_down_are_found() {
+        let mut packages = good();
+        packages[0] = package("tier", &["log"]);
+        assert_eq!(compare(&table(TABLE), &packages), ["tier may not use log: its rank is not lower"]);
+        packages[0] = package("tier", &["xtask"]);
+        assert_eq!(compare(&table(TABLE), &packages).len(), 1);
+    }
+
+    #[test]
+    fn crates_missing_on_either_side_are_found() {
+        let mut packages = good();
+        packages.remove(1);
+        packages[1] = package("xtask", &[]);
+        assert_eq!(
+            compare(&table(TABLE), &packages),
+            ["ARCHITECTURE.md: the table lists log, which is not there"]
+        );
+        packages.push(package("extra", &[]));
+        assert_eq!(compare(&table(TABLE), &packages).len(), 2);
+    }
+
+    #[test]
+    fn a_planned_crate_that_exists_is_found() {
+        let mut packages = good();
+        packages.push(package("pager", &["tier"]));
+        assert_eq!(compare(&table(TABLE), &packages), ["ARCHITECTURE.md: pager exists, drop *planned*"]);
+    }
+
+    #[test]
+    fn a_document_without_a_table_is_found() {
+        assert_eq!(compare(&table("nothing"), &good()).len(), 1);
+    }
+
+    #[test]
+    fn the_project_itself_keeps_to_its_table() {
+        assert_eq!(run(&crate::tree::root()), Ok(()));
+    }
+}

@@ -1,0 +1,309 @@
+//! `cargo xtask ci`: every stage that CI runs, in the order of what fails soonest.
+//!
+//! A stage that fails does not stop the others, except that nothing is run that was not built. The last line is
+//! the count, alone: `N passed, M failed, K skipped`; before it every skip stands with its reason. Nothing outside
+//! the clone is changed, except that a machine on which this runs as root gets the optional Debian packages that
+//! some tests can use (announced first; `NO_INSTALL=1` prevents it).
+
+use crate::packages::cargo;
+use crate::stages::{run, title};
+use crate::summary::Summary;
+use crate::{arch, formats, privilege, python, tidy, Outcome, Stop};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// How the workspace is built and tested: one profile for everything, so that nothing is compiled twice. The Python
+/// package is built by its own tool, in its own stage.
+pub const TEST_BUILD: &[&str] = &["test", "--release", "--workspace", "--exclude", "forebay-python"];
+
+/// The version of cargo-deny that reads deny.toml.
+const DENY_VERSION: &str = "0.20.2";
+
+/// Seconds for a build from nothing on two cores, with room.
+const BUILD_LIMIT: Duration = Duration::from_secs(1800);
+/// Seconds for all tests of the workspace on two cores, with room.
+const TEST_LIMIT: Duration = Duration::from_secs(1800);
+/// Seconds for a stage that only reads.
+const SHORT_LIMIT: Duration = Duration::from_secs(600);
+
+/// Debian packages that some tests use where they are there: the package and a file or program it brings.
+const OPTIONAL: &[(&str, &str)] = &[
+    ("chromium", "/usr/bin/chromium"),
+    ("gfortran", "/usr/bin/gfortran"),
+    ("libpmem-dev", "/usr/include/libpmem.h"),
+];
+
+/// One run of all stages.
+pub struct Run<'a> {
+    /// Root of the project.
+    pub root: &'a Path,
+    /// A folder of this run, gone at its end.
+    pub scratch: PathBuf,
+    /// What was counted so far.
+    pub summary: Summary,
+    long: bool,
+}
+
+/// Runs all stages.
+pub fn run_all(root: &Path, long: bool) -> Result<Summary, String> {
+    let scratch = std::env::temp_dir().join(format!("forebay-ci-{}", std::process::id()));
+    open_folder(&scratch).and_then(|()| open_folder(&scratch.join("tmp"))).map_err(|e| e.to_string())?;
+    let before = shared_memory();
+    let mut ci = Run { root, scratch, summary: Summary::default(), long };
+    ci.stages();
+    ci.leftovers(&before);
+    let _ = std::fs::remove_dir_all(&ci.scratch);
+    Ok(ci.summary)
+}
+
+/// The chore.
+pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
+    let long = match arguments {
+        [] => false,
+        ["--long"] => true,
+        _ => return Err(Stop::Usage("usage: cargo xtask ci [--long]".to_string())),
+    };
+    let summary = run_all(root, long).map_err(Stop::Failed)?;
+    print!("\n{}", summary.print());
+    if summary.failed == 0 {
+        Ok(())
+    } else {
+        Err(Stop::Findings(Vec::new()))
+    }
+}
+
+impl Run<'_> {
+    fn stages(&mut self) {
+        self.optional_packages();
+        self.checks();
+        self.deny();
+        if !self.cargo_stage(
+            "clippy",
+            &["clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
+        ) {
+            println!("   clippy failed; the build follows all the same");
+        }
+        let build = ["build", "--release", "--workspace", "--exclude", "forebay-python", "--quiet"];
+        let tests: Vec<&str> = TEST_BUILD.iter().copied().chain(["--no-run", "--quiet"]).collect();
+        if !self.cargo_stage("build", &build) || !self.cargo_stage("build of the tests", &tests) {
+            self.summary.skip("tests, python, demo", "the build failed");
+            return;
+        }
+        self.tests();
+        privilege::stage(self);
+        python::stage(self);
+        self.demo();
+        self.bench();
+    }
+
+    /// Installs what some tests can use, when that is allowed; otherwise those tests skip themselves.
+    fn optional_packages(&mut self) {
+        let missing = OPTIONAL.iter().filter(|(_, file)| !Path::new(file).exists());
+        let missing: Vec<&str> = missing.map(|(package, _)| *package).collect();
+        if missing.is_empty() {
+            return;
+        }
+        title(&format!("optional Debian packages: {}", missing.join(", ")));
+        let refused = std::env::var_os("NO_INSTALL").is_some();
+        if refused || !is_root() || !Path::new("/usr/bin/apt-get").exists() {
+            return self
+                .summary
+                .skip(&missing.join(", "), "not installed, and only root with apt-get can install it here");
+        }
+        println!("   installing them with apt-get; set NO_INSTALL=1 to do without");
+        let mut command = Command::new("sh");
+        let script = format!(
+            "apt-get update -qq && apt-get install -y -qq --no-install-recommends {}",
+            missing.join(" ")
+        );
+        command.args(["-c", &format!("({script}) >/dev/null 2>&1")]).env("DEBIAN_FRONTEND", "noninteractive");
+        if let Some(why) = run(&mut command, SHORT_LIMIT).failure {
+            self.summary.skip(&missing.join(", "), &format!("apt-get could not install it ({why})"));
+        }
+    }
+
+    /// The stages that only read the tree.
+    fn checks(&mut self) {
+        self.cargo_stage("fmt", &["fmt", "--all", "--check"]);
+        self.cargo_stage(
+            "Cargo.lock is up to date",
+            &["metadata", "--locked", "--format-version", "1", "--quiet"],
+        );
+        let checks: [(&str, Outcome); 3] = [
+            ("tidy", tidy::run(self.root, &[])),
+            ("arch", arch::run(self.root)),
+            ("formats", formats::run(self.root)),
+        ];
+        for (name, outcome) in checks {
+            title(name);
+            let failure = match outcome {
+                Ok(()) => None,
+                Err(Stop::Findings(findings)) => {
+                    println!("{}", findings.join("\n"));
+                    Some(format!("{} finding(s)", findings.len()))
+                }
+                Err(Stop::Failed(why) | Stop::Usage(why)) => Some(why),
+            };
+            self.summary.stage(name, failure);
+        }
+    }
+
+    /// Licences, banned crates and sources. The tool is built once into target/tools.
+    fn deny(&mut self) {
+        title("deny: licences, bans, sources");
+        let tools = self.root.join("target/tools");
+        let tool = tools.join("bin/cargo-deny");
+        if !tool.exists() {
+            println!("   building cargo-deny {DENY_VERSION} into target/tools (minutes, once)");
+            let mut install = Command::new(cargo());
+            install
+                .args(["install", "--locked", "--quiet", "cargo-deny", "--version", DENY_VERSION, "--root"])
+                .arg(&tools);
+            install.env("CARGO_TARGET_DIR", tools.join("build")).current_dir(self.root);
+            if let Some(why) = run(&mut install, BUILD_LIMIT).failure {
+                return self.summary.skip("deny", &format!("cargo-deny could not be installed ({why})"));
+            }
+            let _ = std::fs::remove_dir_all(tools.join("build"));
+        }
+        let mut command = Command::new(tool);
+        command.args(["--log-level", "warn", "check", "bans", "licenses", "sources"]).current_dir(self.root);
+        let failure = run(&mut command, SHORT_LIMIT).failure;
+        self.summary.stage("deny", failure);
+    }
+
+    /// One call of cargo that counts as one test; true when it succeeded.
+    fn cargo_stage(&mut self, name: &str, arguments: &[&str]) -> bool {
+        title(name);
+        let mut command = Command::new(cargo());
+        command.args(arguments).current_dir(self.root);
+        if arguments[0] == "metadata" {
+            let quiet = command.stdout(std::process::Stdio::null()).status();
+            let failure =
+                quiet.map_or_else(|e| Some(e.to_string()), |s| (!s.success()).then(|| s.to_string()));
+            self.summary.stage(name, failure.clone());
+            return failure.is_none();
+        }
+        let failure = run(&mut command, BUILD_LIMIT).failure;
+        self.summary.stage(name, failure.clone());
+        failure.is_none()
+    }
+
+    fn tests(&mut self) {
+        title("tests");
+        let mut command = Command::new(cargo());
+        command
+            .args(TEST_BUILD)
+            .args(["--no-fail-fast", "--"])
+            .args(self.test_arguments())
+            .current_dir(self.root);
+        self.environment(&mut command);
+        self.clear_noted();
+        let ran = run(&mut command, TEST_LIMIT);
+        let noted = self.noted();
+        let before = self.summary.failed;
+        self.summary.libtest("tests", &ran.output, &noted);
+        if let Some(why) = ran.failure.filter(|_| self.summary.failed == before) {
+            self.summary.fail(format!("tests: {why}"));
+        }
+    }
+
+    /// The demo at its small size, as `make demo` runs it.
+    fn demo(&mut self) {
+        title("demo, small");
+        let mut command = Command::new("make");
+        command.args(["--no-print-directory", "demo", "SMALL=1"]).current_dir(self.root);
+        self.environment(&mut command);
+        let ran = run(&mut command, SHORT_LIMIT);
+        let report = ran.output.lines().last().unwrap_or_default().trim().to_string();
+        let size = std::fs::metadata(self.root.join(&report)).map_or(0, |m| m.len());
+        let failure =
+            ran.failure.or_else(|| (size == 0).then(|| format!("no report at its last line, `{report}`")));
+        self.summary.stage("demo", failure);
+    }
+
+    /// The benchmarks at toy size, so that they cannot rot; their figures mean nothing there.
+    fn bench(&mut self) {
+        title("bench put, toy size");
+        let outcome = crate::bench::run(self.root, &["--quick"]);
+        let failure = match outcome {
+            Ok(()) => None,
+            Err(Stop::Findings(findings)) => Some(findings.join("; ")),
+            Err(Stop::Failed(why) | Stop::Usage(why)) => Some(why),
+        };
+        self.summary.stage("bench put --quick", failure);
+    }
+
+    /// Nothing may stay behind in shared memory or in the temporary folder.
+    fn leftovers(&mut self, before: &[String]) {
+        let mut left: Vec<String> =
+            shared_memory().into_iter().filter(|path| !before.contains(path)).collect();
+        let temporary = std::fs::read_dir(self.scratch.join("tmp")).into_iter().flatten().flatten();
+        left.extend(temporary.map(|entry| entry.path().display().to_string()));
+        let failure = (!left.is_empty()).then(|| left.join(", "));
+        self.summary.stage("nothing left behind", failure);
+    }
+
+    /// Environment of everything that is tested: own temporary folder, own list of skips, no settings of the caller.
+    pub fn environment(&self, command: &mut Command) {
+        let kept = ["FOREBAY_REFERENCE"];
+        for (name, _) in
+            std::env::vars().filter(|(n, _)| n.starts_with("FOREBAY_") && !kept.contains(&n.as_str()))
+        {
+            command.env_remove(name);
+        }
+        command.env("TMPDIR", self.scratch.join("tmp")).env("FOREBAY_SKIPS", self.scratch.join("skips"));
+    }
+
+    /// Empties the file in which tests note that they skipped, and opens it to every user.
+    pub fn clear_noted(&self) {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.scratch.join("skips");
+        let _ = std::fs::write(&path, "");
+        let _ = std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666));
+    }
+
+    /// What tests noted since.
+    pub fn noted(&self) -> String {
+        std::fs::read_to_string(self.scratch.join("skips")).unwrap_or_default()
+    }
+
+    /// Arguments of every test binary.
+    pub fn test_arguments(&self) -> &'static [&'static str] {
+        if self.long {
+            &["--include-ignored"]
+        } else {
+            &[]
+        }
+    }
+}
+
+fn is_root() -> bool {
+    let output = Command::new("id").arg("-u").output();
+    output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
+/// A folder that every user may write to.
+fn open_folder(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))
+}
+
+/// Everything of Forebay in shared memory: spaces, and whatever lies beside the folders of spaces.
+fn shared_memory() -> Vec<String> {
+    let list = |folder: &Path| -> Vec<PathBuf> {
+        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+    };
+    let mut found = Vec::new();
+    for path in list(Path::new("/dev/shm")) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let user_folder = name.strip_prefix("forebay-").is_some_and(|rest| rest.parse::<u32>().is_ok());
+        if user_folder {
+            found.extend(list(&path));
+        } else if name.contains("forebay") {
+            found.push(path);
+        }
+    }
+    found.into_iter().map(|path| path.display().to_string()).collect()
+}

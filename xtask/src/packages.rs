@@ -1,0 +1,65 @@
+//! The packages of the workspace and the arrows between them, as `cargo metadata` tells them.
+
+use crate::Stop;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// One crate of the workspace.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Package {
+    /// Package name, `forebay-tier`.
+    pub name: String,
+    /// Names of the packages of this workspace that it uses, for any purpose (build, tests).
+    pub uses: Vec<String>,
+    /// Names of everything else it uses.
+    pub outside: Vec<String>,
+}
+
+/// Every crate of the workspace.
+pub fn packages(root: &Path) -> Result<Vec<Package>, Stop> {
+    let arguments = ["metadata", "--no-deps", "--format-version", "1", "--quiet"];
+    let output = Command::new(cargo()).args(arguments).current_dir(root).output();
+    let output = output.map_err(|e| Stop::Failed(format!("cannot run cargo metadata: {e}")))?;
+    if !output.status.success() {
+        return Err(Stop::Failed(format!("cargo metadata: {}", String::from_utf8_lossy(&output.stderr))));
+    }
+    let value: Value = serde_json::from_slice(&output.stdout)
+        .map_err(|e| Stop::Failed(format!("cargo metadata printed no JSON: {e}")))?;
+    Ok(read(&value))
+}
+
+/// The cargo that runs this program.
+pub fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string())
+}
+
+fn read(value: &Value) -> Vec<Package> {
+    let list = value["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let package = |package: &Value| {
+        let dependencies = package["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let (inside, outside): (Vec<&Value>, Vec<&Value>) =
+            dependencies.iter().partition(|d| d["path"].is_string());
+        let names =
+            |list: Vec<&Value>| list.iter().filter_map(|d| d["name"].as_str()).map(str::to_string).collect();
+        Package {
+            name: package["name"].as_str().unwrap_or_default().to_string(),
+            uses: names(inside),
+            outside: names(outside),
+        }
+    };
+    list.iter().map(package).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrows_inside_and_outside_are_told_apart() {
+        let value = serde_json::json!({"packages": [{"name": "a", "dependencies": [
+            {"name": "b", "path": "somewhere/b"}, {"name": "libc", "path": null}]}]});
+        let expected = Package { name: "a".into(), uses: vec!["b".into()], outside: vec!["libc".into()] };
+        assert_eq!(read(&value), [expected]);
+    }
+}

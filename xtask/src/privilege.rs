@@ -1,0 +1,162 @@
+//! The tests of the crates that talk to the kernel, run again with less privilege.
+//!
+//! Most of the suite runs as whoever started it. Here the built test binaries of the kernel-facing crates run twice
+//! more: as uid 65534 with a RLIMIT_MEMLOCK of 8 MiB (what an unprivileged user has), and under a filter that
+//! refuses io_uring, userfaultfd and mbind (what containers refuse). Where a setting cannot be had it is skipped
+//! and counted. The binaries are copied to a folder that everybody may read.
+
+use crate::ci::Run;
+use crate::packages::cargo;
+use crate::stages::{run, title};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// Crates whose behaviour depends on what the kernel allows.
+const KERNEL_FACING: &[&str] = &["tier", "log", "space"];
+
+/// What an unprivileged user may lock on current distributions.
+const MEMLOCK_BYTES: u64 = 8 << 20;
+
+/// Seconds for one test binary: the whole suite of a crate takes far less.
+const BINARY_LIMIT: Duration = Duration::from_secs(300);
+
+/// One setting: its name and the arguments of the launcher.
+struct Setting {
+    name: &'static str,
+    arguments: Vec<String>,
+}
+
+/// A built test binary and the folder of its crate.
+struct Binary {
+    path: PathBuf,
+    folder: PathBuf,
+}
+
+/// Runs the kernel-facing tests under every other setting.
+pub fn stage(ci: &mut Run) {
+    let nobody = ["--uid", "65534", "--memlock", &MEMLOCK_BYTES.to_string()].map(str::to_string);
+    let settings = [
+        Setting { name: "tests as uid 65534", arguments: nobody.to_vec() },
+        Setting {
+            name: "tests without io_uring, userfaultfd, mbind",
+            arguments: vec!["--refuse-calls".to_string()],
+        },
+    ];
+    let binaries = match binaries(ci) {
+        Ok(binaries) => binaries,
+        Err(why) => return ci.summary.fail(format!("test binaries: {why}")),
+    };
+    for setting in &settings {
+        title(setting.name);
+        if let Some(why) = impossible(ci.root, setting) {
+            println!("   skipped: {why}");
+            ci.summary.skip(setting.name, &why);
+            continue;
+        }
+        for binary in &binaries {
+            one(ci, setting, binary);
+        }
+    }
+}
+
+fn launcher(root: &Path, setting: &Setting) -> Command {
+    let mut command = Command::new("python3");
+    command.arg(root.join("xtask/privilege/launch.py")).args(&setting.arguments);
+    command
+}
+
+/// Why this setting cannot be had here, if so. The crates' own files must be readable under it.
+fn impossible(root: &Path, setting: &Setting) -> Option<String> {
+    let output = launcher(root, setting).arg("--probe").arg("--").arg(root.join("crates")).output();
+    match output {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_string()),
+        Err(e) => Some(format!("python3: {e}")),
+    }
+}
+
+fn one(ci: &mut Run, setting: &Setting, binary: &Binary) {
+    let name = binary.path.file_name().unwrap_or_default().to_owned();
+    let copy = ci.scratch.join("bin").join(&name);
+    let label = format!("{}, {}", setting.name, name.to_string_lossy().split('-').next().unwrap_or_default());
+    if let Err(e) = copy_executable(&binary.path, &copy) {
+        return ci.summary.fail(format!("{label}: {e}"));
+    }
+    let mut command = launcher(ci.root, setting);
+    command.arg("--").arg(&copy).args(ci.test_arguments()).current_dir(&binary.folder);
+    command.env("CARGO_MANIFEST_DIR", &binary.folder);
+    ci.environment(&mut command);
+    ci.clear_noted();
+    let ran = run(&mut command, BINARY_LIMIT);
+    let noted = ci.noted();
+    let before = ci.summary.failed;
+    ci.summary.libtest(&label, &ran.output, &noted);
+    if let Some(why) = ran.failure.filter(|_| ci.summary.failed == before) {
+        ci.summary.fail(format!("{label}: {why}"));
+    }
+    let _ = std::fs::remove_file(&copy);
+}
+
+fn copy_executable(from: &Path, to: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = to.parent().expect("a file in a folder");
+    std::fs::create_dir_all(folder)?;
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::copy(from, to)?;
+    std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755))
+}
+
+/// The test binaries of the kernel-facing crates, as cargo built them for the whole workspace.
+fn binaries(ci: &Run) -> Result<Vec<Binary>, String> {
+    let mut command = Command::new(cargo());
+    command
+        .args(crate::ci::TEST_BUILD)
+        .args(["--no-run", "--message-format=json", "--quiet"])
+        .current_dir(ci.root);
+    let output = command.output().map_err(|e| e.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    let wanted: Vec<PathBuf> = KERNEL_FACING.iter().map(|name| ci.root.join("crates").join(name)).collect();
+    let found = read(&String::from_utf8_lossy(&output.stdout));
+    let kept: Vec<Binary> = found.into_iter().filter(|binary| wanted.contains(&binary.folder)).collect();
+    (!kept.is_empty()).then_some(kept).ok_or_else(|| "cargo built no test of tier, log or space".to_string())
+}
+
+/// The executables in cargo's messages.
+fn read(messages: &str) -> Vec<Binary> {
+    let binary = |line: &str| {
+        let value: serde_json::Value = serde_json::from_str(line).ok()?;
+        let is_test = value["profile"]["test"].as_bool()?;
+        let path = PathBuf::from(value["executable"].as_str().filter(|_| is_test)?);
+        let folder = Path::new(value["manifest_path"].as_str()?).parent()?.to_path_buf();
+        Some(Binary { path, folder })
+    };
+    messages.lines().filter_map(binary).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_binaries_are_found_in_the_messages() {
+        let messages = "{\"reason\":\"compiler-artifact\",\"manifest_path\":\"/a/crates/tier/Cargo.toml\",\
+            \"profile\":{\"test\":true},\"executable\":\"/a/target/tier-1\"}\n\
+            {\"reason\":\"compiler-artifact\",\"manifest_path\":\"/a/crates/cli/Cargo.toml\",\
+            \"profile\":{\"test\":false},\"executable\":\"/a/target/forebay\"}\n\
+            {\"reason\":\"build-finished\",\"success\":true}\n";
+        let found = read(messages);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, Path::new("/a/target/tier-1"));
+        assert_eq!(found[0].folder, Path::new("/a/crates/tier"));
+    }
+
+    #[test]
+    fn the_launcher_says_what_is_not_possible() {
+        let root = crate::tree::root();
+        let refused = Setting { name: "a negative user", arguments: vec!["--uid".into(), "-2".into()] };
+        assert!(impossible(&root, &refused).is_some());
+    }
+}

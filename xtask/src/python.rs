@@ -1,0 +1,92 @@
+//! The Python stage: a virtual environment, the wheel, and the package's tests against the installed wheel.
+
+use crate::ci::Run;
+use crate::stages::{run, title};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const REQUIREMENTS: &str = "crates/python/requirements-dev.txt";
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// Builds the wheel, installs it from its file, runs the tests.
+pub fn stage(ci: &mut Run) {
+    title("python: environment, wheel, tests");
+    match wheel(ci.root) {
+        Ok(_) => ci.summary.stage("wheel", None),
+        Err(why) => return ci.summary.stage("wheel", Some(why)),
+    }
+    let mut command = Command::new(python(ci.root));
+    command
+        .args(["-m", "pytest", "-rs", "-q", "-p", "no:cacheprovider", "crates/python/tests"])
+        .current_dir(ci.root);
+    ci.environment(&mut command);
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{}:{path}", ci.root.join(".venv/bin").display()));
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    ci.clear_noted();
+    let ran = run(&mut command, LIMIT);
+    let before = ci.summary.failed;
+    let counted = ci.summary.pytest(&ran.output);
+    match ran.failure {
+        Some(why) if ci.summary.failed == before => ci.summary.fail(format!("pytest: {why}")),
+        None if !counted => ci.summary.fail("pytest ran no test".to_string()),
+        _ => {}
+    }
+}
+
+/// The Python of the virtual environment.
+pub fn python(root: &Path) -> PathBuf {
+    root.join(".venv/bin/python")
+}
+
+/// Makes the virtual environment if it is not there or its requirements changed.
+pub fn environment(root: &Path) -> Result<(), String> {
+    let wanted =
+        std::fs::read_to_string(root.join(REQUIREMENTS)).map_err(|e| format!("{REQUIREMENTS}: {e}"))?;
+    let mark = root.join(".venv/requirements-installed.txt");
+    if std::fs::read_to_string(&mark).is_ok_and(|installed| installed == wanted) {
+        return Ok(());
+    }
+    if !python(root).exists() {
+        step(Command::new("python3").args(["-m", "venv", ".venv"]).current_dir(root))?;
+    }
+    let install =
+        ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement", REQUIREMENTS];
+    step(Command::new(python(root)).args(install).current_dir(root))?;
+    std::fs::write(mark, wanted).map_err(|e| e.to_string())
+}
+
+/// Builds the wheel into target/wheels and installs it, from its file alone. Returns the path of the wheel.
+pub fn wheel(root: &Path) -> Result<PathBuf, String> {
+    environment(root)?;
+    let wheels = root.join("target/wheels");
+    let _ = std::fs::remove_dir_all(&wheels);
+    let mut command = Command::new(root.join(".venv/bin/maturin"));
+    command.args(["build", "--release", "--manifest-path", "crates/python/Cargo.toml", "--out"]).arg(&wheels);
+    step(command.current_dir(root))?;
+    let entries = std::fs::read_dir(&wheels).map_err(|e| e.to_string())?;
+    let wheel =
+        entries.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "whl"));
+    let wheel = wheel.ok_or("maturin built no wheel")?;
+    let install = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-index",
+        "--no-deps",
+        "--force-reinstall",
+    ];
+    step(Command::new(python(root)).args(install).arg(&wheel).current_dir(root))?;
+    Ok(wheel)
+}
+
+fn step(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+    let words = format!("{program} {}", arguments.join(" "));
+    println!("   {words}");
+    run(command, LIMIT).failure.map_or(Ok(()), |why| Err(format!("{words}: {why}")))
+}

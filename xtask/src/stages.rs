@@ -1,0 +1,103 @@
+//! Running one command of a stage: its output is shown as it comes and kept, and it has a time limit.
+
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{channel, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Ran {
+    /// Everything it printed on stdout.
+    pub output: String,
+    /// `None` when it ended with status 0, else why not.
+    pub failure: Option<String>,
+}
+
+/// Prints the title of a stage.
+pub fn title(text: &str) {
+    println!("\n== {text}");
+}
+
+/// Runs a command, shows and keeps its stdout; kills it and its children after `limit`.
+pub fn run(command: &mut Command, limit: Duration) -> Ran {
+    let begin = Instant::now();
+    // A group of its own can be killed as one; at a terminal it would miss Ctrl-C.
+    let group = !std::io::stdin().is_terminal();
+    if group {
+        command.process_group(0);
+    }
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(e) => {
+            let what = format!("cannot start {}: {e}", command.get_program().to_string_lossy());
+            return Ran { output: String::new(), failure: Some(what) };
+        }
+    };
+    let (output, in_time) = watch(&mut child, limit, group);
+    let status = child.wait();
+    let failure = match status {
+        _ if !in_time => Some(format!("not done after {} s, killed", limit.as_secs())),
+        Ok(status) if status.success() => None,
+        Ok(status) => Some(status.to_string()),
+        Err(e) => Some(e.to_string()),
+    };
+    println!("   {:.1} s", begin.elapsed().as_secs_f64());
+    Ran { output, failure }
+}
+
+/// Reads until the output ends; false when the limit passed first.
+fn watch(child: &mut Child, limit: Duration, group: bool) -> (String, bool) {
+    let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped"));
+    let id = child.id();
+    let (done, wait) = channel::<()>();
+    let killer = std::thread::spawn(move || match wait.recv_timeout(limit) {
+        Err(RecvTimeoutError::Timeout) => {
+            let target = if group { format!("-{id}") } else { id.to_string() };
+            let _ = Command::new("kill").args(["-KILL", "--", &target]).status();
+            false
+        }
+        _ => true,
+    });
+    let mut output = String::new();
+    let mut line = Vec::new();
+    while matches!(lines.read_until(b'\n', &mut line), Ok(n) if n > 0) {
+        let text = String::from_utf8_lossy(&line);
+        print!("{text}");
+        output.push_str(&text);
+        line.clear();
+    }
+    drop(done);
+    (output, killer.join().unwrap_or(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration) -> Ran {
+        run(Command::new("sh").args(["-c", script]), limit)
+    }
+
+    #[test]
+    fn output_and_status_are_kept() {
+        let ran = shell("echo a; echo b; exit 3", Duration::from_secs(60));
+        assert_eq!(ran.output, "a\nb\n");
+        assert!(ran.failure.is_some_and(|why| why.contains('3')));
+        assert_eq!(shell("true", Duration::from_secs(60)).failure, None);
+    }
+
+    #[test]
+    fn a_command_that_hangs_is_killed() {
+        let ran = shell("echo a; exec sleep 1000", Duration::from_millis(300));
+        assert!(ran.failure.is_some_and(|why| why.contains("killed")));
+    }
+
+    #[test]
+    fn a_missing_program_is_a_failure() {
+        let ran = run(&mut Command::new("forebay-no-such-program"), Duration::from_secs(1));
+        assert!(ran.failure.is_some_and(|why| why.contains("cannot start")));
+    }
+}

@@ -1,0 +1,143 @@
+//! What a run of all stages counted: passed, failed, skipped with reasons, and the closing lines.
+//!
+//! A test that cannot run here is a third result. Rust tests say so by a line in the file that `FOREBAY_SKIPS`
+//! names (libtest knows no such result and counts them as passed; they are taken off again here), pytest by itself,
+//! stages by a call.
+
+/// The counts of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// Tests and stages that did what they should.
+    pub passed: usize,
+    /// Tests and stages that did not.
+    pub failed: usize,
+    /// What could not run here, and why.
+    pub skips: Vec<String>,
+    /// What failed, for the end of the output.
+    pub failures: Vec<String>,
+}
+
+impl Summary {
+    /// A stage that counts as one test.
+    pub fn stage(&mut self, name: &str, failure: Option<String>) {
+        match failure {
+            None => self.passed += 1,
+            Some(why) => self.fail(format!("{name}: {why}")),
+        }
+    }
+
+    /// One failure.
+    pub fn fail(&mut self, what: String) {
+        self.failed += 1;
+        self.failures.push(what);
+    }
+
+    /// One thing that could not run here.
+    pub fn skip(&mut self, what: &str, why: &str) {
+        self.skips.push(format!("{what}: {why}"));
+    }
+
+    /// Adds the counts of the output of `cargo test` or of one test binary. `noted` are the lines that the tests
+    /// wrote into the skip file; `label` stands before each of them.
+    pub fn libtest(&mut self, label: &str, output: &str, noted: &str) {
+        let noted: Vec<&str> = noted.lines().filter(|line| !line.trim().is_empty()).collect();
+        let mut passed = 0;
+        for line in output.lines().filter(|line| line.starts_with("test result: ")) {
+            passed += count_before(line, " passed");
+            self.failed += count_before(line, " failed");
+        }
+        let failing = output.lines().filter(|line| line.starts_with("test ") && line.ends_with("... FAILED"));
+        self.failures.extend(failing.map(|line| format!("{label}: {}", &line[5..line.len() - 11])));
+        let ignored = output.lines().filter(|line| line.starts_with("test ") && line.contains("... ignored"));
+        self.skips.extend(
+            ignored.map(|line| format!("{label}: {}", line[5..].replace(" ... ignored", ": ignored"))),
+        );
+        self.passed += passed - noted.len().min(passed);
+        self.skips.extend(noted.iter().map(|line| format!("{label}: {line}")));
+    }
+
+    /// Adds the counts of pytest's output, which must have been called with `-rs`. Returns whether it ran a test.
+    pub fn pytest(&mut self, output: &str) -> bool {
+        let closing = output.lines().rev().find(|line| line.contains(" in ") && line.contains(" passed"));
+        let closing = closing.or_else(|| {
+            output.lines().rev().find(|line| line.contains(" failed") || line.contains(" error"))
+        });
+        let Some(line) = closing else { return false };
+        let (passed, failed) = (count_before(line, " passed"), count_before(line, " failed"));
+        let errors = count_before(line, " error");
+        self.passed += passed;
+        self.failed += failed + errors;
+        for line in output.lines() {
+            let failing = line.strip_prefix("FAILED ").or_else(|| line.strip_prefix("ERROR "));
+            self.failures.extend(failing.map(|what| format!("pytest: {what}")));
+            if let Some(rest) = line.strip_prefix("SKIPPED [") {
+                let (times, why) = rest.split_once("] ").unwrap_or(("1", rest));
+                let times = times.parse().unwrap_or(1);
+                self.skips.extend((0..times).map(|_| format!("pytest: {why}")));
+            }
+        }
+        passed + failed + errors > 0
+    }
+
+    /// The closing lines; the last one is the count, alone on its line.
+    pub fn print(&self) -> String {
+        let mut text = String::new();
+        for skip in &self.skips {
+            text.push_str(&format!("skipped  {skip}\n"));
+        }
+        for failure in &self.failures {
+            text.push_str(&format!("FAILED   {failure}\n"));
+        }
+        text + &format!("{} passed, {} failed, {} skipped\n", self.passed, self.failed, self.skips.len())
+    }
+}
+
+/// The number that stands before `what` in the line, or 0.
+fn count_before(line: &str, what: &str) -> usize {
+    let Some(at) = line.find(what) else { return 0 };
+    let digits = line[..at].chars().rev().take_while(char::is_ascii_digit).collect::<String>();
+    digits.chars().rev().collect::<String>().parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libtest_is_counted_and_noted_skips_are_no_passes() {
+        let output = "test a::b ... ok\ntest a::c ... FAILED\ntest a::d ... ignored, slow\n\
+            test result: FAILED. 12 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s\n\
+            test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n";
+        let mut summary = Summary::default();
+        summary.libtest("tests", output, "pmem::maps: no MAP_SYNC here\n\n");
+        assert_eq!((summary.passed, summary.failed, summary.skips.len()), (14, 1, 2));
+        assert_eq!(summary.failures, ["tests: a::c"]);
+        assert_eq!(summary.skips, ["tests: a::d: ignored, slow", "tests: pmem::maps: no MAP_SYNC here"]);
+    }
+
+    #[test]
+    fn pytest_is_counted() {
+        let mut summary = Summary::default();
+        let output = "SKIPPED [2] test_a.py:3: no gfortran\nFAILED test_a.py::test_b - assert 0\n\
+            ==== 1 failed, 20 passed, 2 skipped in 1.2s ====\n";
+        assert!(summary.pytest(output));
+        assert_eq!((summary.passed, summary.failed, summary.skips.len()), (20, 1, 2));
+        assert_eq!(summary.failures, ["pytest: test_a.py::test_b - assert 0"]);
+        assert!(!Summary::default().pytest("==== no tests ran in 0.1s ====\n"));
+        assert!(Summary::default().pytest("==== 2 errors in 0.1s ====\n"));
+    }
+
+    #[test]
+    fn the_count_closes_the_output() {
+        let mut summary = Summary::default();
+        summary.stage("fmt", None);
+        summary.stage("clippy", Some("exit status 101".into()));
+        summary.skip("uid 65534", "needs root");
+        let text = summary.print();
+        assert!(text.ends_with("\n1 passed, 1 failed, 1 skipped\n"), "{text}");
+        assert!(
+            text.contains("FAILED   clippy: exit status 101")
+                && text.contains("skipped  uid 65534: needs root")
+        );
+    }
+}
