@@ -1,0 +1,74 @@
+//! Replacing a small file as a whole.
+//!
+//! Guarantees: whoever opens the file sees the old content or the new one, never a part and never none; with
+//! `durable` the new content also survives a crash of the operating system once the call has returned.
+//! Not here: keeping two writers apart. Callers hold a lock, or nobody else writes the file.
+
+use forebay_tier::{Error, Result};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Writes `content` to a temporary file beside `path` and renames it there. Mode 0600.
+///
+/// # Errors
+/// Those of the operating system; the old content is then untouched and the temporary file is gone.
+pub(crate) fn replace(path: &Path, content: &[u8], durable: bool) -> Result<()> {
+    let temporary = temporary_beside(path);
+    let done = write_new(&temporary, &[content], durable)
+        .and_then(|()| fs::rename(&temporary, path))
+        .and_then(|()| if durable { sync_directory_of(path) } else { Ok(()) });
+    done.map_err(|e| {
+        let _ = fs::remove_file(&temporary);
+        Error::io(format!("write {}", path.display()), e)
+    })
+}
+
+/// Writes a file of these parts, over an old one of that name; with `durable` its content is on the medium
+/// then.
+pub(crate) fn write_new(path: &Path, parts: &[&[u8]], durable: bool) -> std::io::Result<()> {
+    let mut file: File = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    for part in parts {
+        file.write_all(part)?;
+    }
+    if durable {
+        file.sync_data()?;
+    }
+    Ok(())
+}
+
+/// The name of the file that becomes `path`: hidden, and the same for every try, so that a crash leaves one
+/// at most.
+pub(crate) fn temporary_beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.tmp"))
+}
+
+/// Makes the names in the directory of `path` persistent.
+pub(crate) fn sync_directory_of(path: &Path) -> std::io::Result<()> {
+    match path.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaces_and_leaves_nothing_beside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        replace(&path, b"old", false).unwrap();
+        replace(&path, b"new", true).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"new");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        let blocked = dir.path().join("missing/file");
+        assert!(replace(&blocked, b"x", false).is_err());
+        fs::create_dir(dir.path().join("taken")).unwrap();
+        assert!(replace(&dir.path().join("taken"), b"x", false).is_err());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "the temporary file is gone");
+    }
+}
