@@ -7,13 +7,11 @@
 //!
 //! A lane has one owner, a thread of the producer; nothing here locks. Space comes from a [`SegmentSource`].
 
-use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_tier::device::{Device, StagedWrite};
-use forebay_tier::{Error, Horizon, Kind, Result};
+use forebay_tier::{Device, Error, Horizon, Kind, Result, StagedWrite};
 
 use crate::dtype::{Dims, Dtype};
 use crate::format::{
@@ -109,15 +107,6 @@ pub struct LaneOwner {
     pub base_version: u64,
 }
 
-/// A segment of a lane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// Where it lies.
-    pub range: Range<u64>,
-    /// Newest version that has records in it.
-    pub last_version: u64,
-}
-
 struct OpenVersion {
     version: u64,
     first_record: u64,
@@ -135,7 +124,8 @@ pub struct Lane {
     owner: LaneOwner,
     horizon: Horizon,
     checksum: bool,
-    pub(crate) segments: VecDeque<Segment>,
+    /// The segment being written and the newest version noted for it.
+    current: Option<(Range<u64>, u64)>,
     tail: u64,
     next_segment: u64,
     next_record: u64,
@@ -219,7 +209,7 @@ impl Lane {
             owner,
             horizon,
             checksum,
-            segments: VecDeque::new(),
+            current: None,
             tail: 0,
             next_segment: 0,
             next_record: 0,
@@ -237,11 +227,6 @@ impl Lane {
     /// The device below.
     pub fn device(&self) -> &Arc<dyn Device> {
         &self.device
-    }
-
-    /// The lane's segments, oldest first.
-    pub fn segments(&self) -> impl Iterator<Item = &Segment> {
-        self.segments.iter()
     }
 
     /// Horizon of its commits.
@@ -367,6 +352,10 @@ impl Lane {
     /// Ends the version's records. Errors: [`Kind::StepState`] without an open version or with reservations
     /// that were not filled; those of the segment source.
     pub fn seal(&mut self, source: &mut dyn SegmentSource) -> Result<Sealed<'_, Unflushed>> {
+        self.seal_as(source, RecordKind::Commit)
+    }
+
+    fn seal_as(&mut self, source: &mut dyn SegmentSource, kind: RecordKind) -> Result<Sealed<'_, Unflushed>> {
         let Some(open) = &self.open else {
             return Err(Error::new(Kind::StepState, "no step is open"));
         };
@@ -383,8 +372,29 @@ impl Lane {
         };
         let at = self.room(source, COMMIT_RECORD_BYTES, true)?;
         let place = self.next_place();
-        let word = encode_commit(&mut self.header, place, &commit);
+        let word = encode_commit(&mut self.header, place, kind, &commit);
         Ok(Sealed { lane: self, at, word, state: PhantomData })
+    }
+
+    /// Says that nothing follows in this lane, durably as the horizon says. A lane without this record ended
+    /// with its process. Errors: [`Kind::StepState`] while a version is open; those of source and device.
+    pub fn finish(&mut self, source: &mut dyn SegmentSource, next_version: u64) -> Result<()> {
+        if self.open.is_some() {
+            return Err(Error::new(Kind::StepState, "a step is still open"));
+        }
+        if self.current.is_none() {
+            // A lane that never got a segment holds nothing that recovery could miss.
+            return Ok(());
+        }
+        self.begin(next_version);
+        let sealed = self.seal_as(source, RecordKind::End);
+        match sealed {
+            Ok(sealed) => sealed.flush()?.commit(),
+            Err(e) => {
+                self.abort();
+                Err(e)
+            }
+        }
     }
 
     /// Gives the open version up; its space is used again. Reservations of it can no longer be filled.
@@ -416,20 +426,29 @@ impl Lane {
         self.room(source, bytes, false)
     }
 
+    /// Room for the commit record of this version and the end record of the lane.
+    fn closing_bytes(&self) -> u64 {
+        if self.device.byte_addressable() {
+            2 * COMMIT_RECORD_BYTES
+        } else {
+            2 * BLOCK_BYTES
+        }
+    }
+
     /// Where the next record of `bytes` goes. Pieces always leave room for the commit record, so that a commit
     /// does not fail for lack of space.
     #[inline]
     fn room(&mut self, source: &mut dyn SegmentSource, bytes: u64, is_commit: bool) -> Result<u64> {
         let version = self.open_version().expect("a version is open");
-        let needed = if is_commit { bytes } else { bytes + COMMIT_RECORD_BYTES };
-        let fits = self.segments.back().is_some_and(|s| self.tail + needed <= s.range.end);
+        let needed = if is_commit { bytes } else { bytes + self.closing_bytes() };
+        let fits = self.current.as_ref().is_some_and(|(range, _)| self.tail + needed <= range.end);
         if !fits {
             self.add_segment(source, needed, version)?;
         }
-        let segment = self.segments.back_mut().expect("just made sure");
-        if segment.last_version != version {
-            segment.last_version = version;
-            source.note_version(segment.range.start, version);
+        let (range, noted) = self.current.as_mut().expect("just made sure");
+        if *noted != version {
+            *noted = version;
+            source.note_version(range.start, version);
         }
         Ok(self.tail)
     }
@@ -457,7 +476,7 @@ impl Lane {
         self.next_segment += 1;
         self.tail = range.start + HEADER_BYTES;
         self.note_written(range.start..self.tail);
-        self.segments.push_back(Segment { range, last_version: version });
+        self.current = Some((range, version));
         Ok(())
     }
 

@@ -141,7 +141,7 @@ pub struct RecordDf {
     pub crc_count: u32,
     /// Bytes of the name.
     pub name_bytes: u16,
-    /// 1 piece, 2 commit, 3 void (space that is skipped).
+    /// 1 piece, 2 commit, 3 void (space that is skipped), 4 end of the lane.
     pub kind: u8,
     /// Element type (docs/src/formats/log.md has the numbers).
     pub dtype: u8,
@@ -183,6 +183,8 @@ pub enum RecordKind {
     Commit = 2,
     /// Reserved space that was given up; skipped.
     Void = 3,
+    /// The clean end of the lane; laid out and committed like a commit record.
+    End = 4,
 }
 
 /// The word that commits a record with this header checksum. It differs for every record, so that what an earlier
@@ -438,8 +440,9 @@ pub fn encode_piece(
     out.resize(out.len().next_multiple_of(RECORD_ALIGN as usize), 0);
 }
 
-/// Writes a commit record to `out`, cleared first, padded, its commit word still 0. Returns the commit word.
-pub fn encode_commit(out: &mut Vec<u8>, place: Place, commit: &CommitDf) -> u64 {
+/// Writes a commit or end record to `out`, cleared first, padded, its commit word still 0. Returns the commit word.
+pub fn encode_commit(out: &mut Vec<u8>, place: Place, kind: RecordKind, commit: &CommitDf) -> u64 {
+    assert!(kind == RecordKind::Commit || kind == RecordKind::End);
     let mut df = RecordDf {
         magic: RECORD_MAGIC,
         sequence: place.sequence,
@@ -447,7 +450,7 @@ pub fn encode_commit(out: &mut Vec<u8>, place: Place, commit: &CommitDf) -> u64 
         meta_bytes: (RECORD_BYTES + size_of::<CommitDf>()) as u32,
         rank: place.rank,
         incarnation: place.incarnation,
-        kind: RecordKind::Commit as u8,
+        kind: kind as u8,
         dtype: Dtype::U8 as u8,
         ..Zeroable::zeroed()
     };
@@ -490,6 +493,17 @@ impl<'a> RecordHeader<'a> {
         header.is_consistent(bytes.len() as u64).then_some(header)
     }
 
+    /// The header of a record that [`RecordHeader::decode`] accepted before; its checksum is not computed again.
+    /// None if it can no longer be a header.
+    #[inline]
+    pub fn reread(bytes: &'a [u8]) -> Option<RecordHeader<'a>> {
+        let df: RecordDf = bytemuck::pod_read_unaligned(bytes.get(..RECORD_BYTES)?);
+        let meta = bytes.get(..df.meta_bytes as usize)?;
+        let header = RecordHeader { df, meta };
+        let expected = piece_meta_bytes(usize::from(df.dims), usize::from(df.name_bytes), df.crc_count as usize);
+        (df.magic == RECORD_MAGIC && df.kind == RecordKind::Piece as u8 && meta.len() == expected).then_some(header)
+    }
+
     /// A correct checksum says that the bytes are what was written; this says that what was written makes sense.
     fn is_consistent(&self, room: u64) -> bool {
         let df = &self.df;
@@ -497,7 +511,7 @@ impl<'a> RecordHeader<'a> {
             return false;
         };
         let expected = match df.kind {
-            k if k == RecordKind::Commit as u8 => RECORD_BYTES + size_of::<CommitDf>(),
+            k if k == RecordKind::Commit as u8 || k == RecordKind::End as u8 => RECORD_BYTES + size_of::<CommitDf>(),
             k if k == RecordKind::Piece as u8 || k == RecordKind::Void as u8 => {
                 piece_meta_bytes(usize::from(df.dims), usize::from(df.name_bytes), df.crc_count as usize)
             }
@@ -526,6 +540,7 @@ impl<'a> RecordHeader<'a> {
         match self.df.kind {
             1 => RecordKind::Piece,
             2 => RecordKind::Commit,
+            4 => RecordKind::End,
             _ => RecordKind::Void,
         }
     }
@@ -563,7 +578,7 @@ impl<'a> RecordHeader<'a> {
 
     /// Name as bytes, which are UTF-8.
     pub fn name_bytes(&self) -> &'a [u8] {
-        if self.kind() == RecordKind::Commit {
+        if self.is_end_of_version() {
             return &[];
         }
         let from = RECORD_BYTES + self.dims() * 24;
@@ -601,9 +616,13 @@ impl<'a> RecordHeader<'a> {
         u32::from_le_bytes(self.meta[from..from + 4].try_into().expect("four bytes"))
     }
 
-    /// What a commit record says; None for another kind.
+    fn is_end_of_version(&self) -> bool {
+        matches!(self.kind(), RecordKind::Commit | RecordKind::End)
+    }
+
+    /// What a commit or end record says; None for another kind.
     pub fn commit(&self) -> Option<CommitDf> {
-        (self.kind() == RecordKind::Commit).then(|| bytemuck::pod_read_unaligned(&self.meta[RECORD_BYTES..]))
+        self.is_end_of_version().then(|| bytemuck::pod_read_unaligned(&self.meta[RECORD_BYTES..]))
     }
 
     /// Whether the commit word is the one that belongs to this header.
@@ -758,13 +777,13 @@ mod tests {
         let mut out = Vec::new();
         let place = Place { sequence: 5, version: 1, rank: 0, incarnation: 1 };
         let commit = CommitDf { first_record: 2, pieces: 3, payload_bytes: 4 };
-        let word = encode_commit(&mut out, place, &commit);
+        let word = encode_commit(&mut out, place, RecordKind::Commit, &commit);
         let header = RecordHeader::decode(&out).expect("valid");
         assert_eq!(header.commit(), Some(commit));
         assert!(!header.is_committed());
         out[8..16].copy_from_slice(&word.to_le_bytes());
         assert!(RecordHeader::decode(&out).expect("valid").is_committed());
-        let other = encode_commit(&mut Vec::new(), Place { sequence: 6, ..place }, &commit);
+        let other = encode_commit(&mut Vec::new(), Place { sequence: 6, ..place }, RecordKind::Commit, &commit);
         out[8..16].copy_from_slice(&other.to_le_bytes());
         assert!(!RecordHeader::decode(&out).expect("valid").is_committed());
     }

@@ -25,9 +25,10 @@ pub mod recover;
 pub mod scan;
 pub mod verify;
 
-pub use append::{Flushed, Lane, Piece, Reserved, Sealed, SegmentSource, Unflushed};
+pub use append::{Flushed, Lane, LaneOwner, Piece, Reserved, Sealed, SegmentSource, Unflushed};
 pub use dtype::{Dims, Dtype};
 pub use forebay_tier::{Error, Kind, Result};
 pub use format::{Superblock, CHUNK_BYTES, DIMS_MAX, NAME_BYTES_MAX};
+pub use reclaim::{Ledger, Segment};
 pub use recover::{recover, Recovered, SegmentInfo};
 pub use scan::{LaneId, RecordRef, SegmentScan};

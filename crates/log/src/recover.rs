@@ -5,12 +5,11 @@
 //! of each lane is also checked against its payload checksums, because there the commit record and the payload
 //! may have reached the medium in any order; if it is not whole it was never acknowledged and is left out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use forebay_tier::device::Device;
-use forebay_tier::{Error, Result};
+use forebay_tier::{Device, Error, Result};
 
 use crate::format::{RecordHeader, RecordKind, SegmentDf, Superblock, HEADER_BYTES};
 use crate::scan::{LaneId, SegmentScan};
@@ -43,6 +42,8 @@ pub struct Incarnation {
     pub base: u64,
     /// For each rank, one more than the last version it committed.
     pub committed: Vec<u64>,
+    /// For each rank, whether its lane ended cleanly.
+    pub ended: Vec<bool>,
 }
 
 impl Incarnation {
@@ -55,7 +56,7 @@ impl Incarnation {
 /// What a pool holds.
 #[derive(Clone, Debug, Default)]
 pub struct Recovered {
-    /// All live segments, by offset.
+    /// All live segments, by lane and then in order.
     pub segments: Vec<SegmentInfo>,
     /// Incarnations that left segments, oldest first.
     pub incarnations: Vec<Incarnation>,
@@ -69,6 +70,7 @@ struct LaneState {
     /// First version of which nothing was reclaimed.
     first_whole: Option<u64>,
     committed: Option<u64>,
+    ended: bool,
 }
 
 /// Finds every segment header by looking at the start of each granule with `pread`, which, unlike a mapping,
@@ -137,6 +139,7 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
     let base = chain.first().map_or(0, |s| s.df.base_version);
     let mut committed: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     let mut pieces: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut ended = false;
     let mut last_versions: Vec<u64> = chain.iter().map(|s| s.last_version).collect();
     walk_lane(
         device,
@@ -148,6 +151,7 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
                 (RecordKind::Commit, Some(commit)) if header.is_committed() => {
                     committed.insert(place.version, (commit.first_record, commit.pieces));
                 }
+                (RecordKind::End, _) => ended = header.is_committed(),
                 (RecordKind::Piece, _) => {
                     pieces.entry(place.version).or_default().push((place.sequence, offset));
                 }
@@ -165,6 +169,7 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
     LaneState {
         first_whole: committed.iter().find(|(_, (first, _))| *first >= first_record).map(|(v, _)| *v),
         committed: committed.keys().next_back().map(|v| v + 1).filter(|end| *end > base),
+        ended,
     }
 }
 
@@ -206,20 +211,21 @@ pub fn recover(device: &dyn Device, superblock: &Superblock) -> Result<Recovered
             size: head.group_size,
             base: head.base_version,
             committed: vec![head.base_version; head.group_size as usize],
+            ended: vec![false; head.group_size as usize],
         });
     }
     for (lane, state) in &states {
         let incarnation = incarnations.get_mut(&lane.incarnation).expect("inserted above");
-        if let (Some(slot), Some(end)) = (incarnation.committed.get_mut(lane.rank as usize), state.committed) {
-            *slot = end;
+        let rank = lane.rank as usize;
+        if rank < incarnation.committed.len() {
+            incarnation.committed[rank] = state.committed.unwrap_or(incarnation.base);
+            incarnation.ended[rank] = state.ended;
         }
     }
     let incarnations: Vec<Incarnation> = incarnations.into_values().collect();
     let complete = incarnations.last().map_or(0, Incarnation::complete);
     let oldest = oldest_retained(&incarnations, &states, complete);
-    let kept: BTreeSet<u64> = lanes.values().flatten().map(|s| s.df.offset_bytes).collect();
-    let segments: Vec<SegmentInfo> =
-        lanes.into_values().flatten().filter(|s| kept.contains(&s.df.offset_bytes)).collect();
+    let segments: Vec<SegmentInfo> = lanes.into_values().flatten().collect();
     Ok(Recovered { segments, incarnations, oldest, complete })
 }
 

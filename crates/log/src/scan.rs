@@ -4,7 +4,7 @@
 //! was written, or damage. Only who knows what was committed can tell which; [`SegmentScan::resync`] looks for
 //! more records behind such a place.
 
-use forebay_tier::device::Device;
+use forebay_tier::Device;
 
 use crate::format::{
     round_up, RecordHeader, RecordKind, SegmentDf, BLOCK_BYTES, HEADER_BYTES, RECORD_ALIGN, RECORD_BYTES,
@@ -102,7 +102,7 @@ impl<'a> Iterator for SegmentScan<'a> {
         let header = self.header_at(self.at)?;
         let record = RecordRef { offset: self.offset + self.at, room: self.bytes.len() as u64 - self.at };
         self.at += header.total_bytes();
-        if self.blocks && header.kind() == RecordKind::Commit {
+        if self.blocks && matches!(header.kind(), RecordKind::Commit | RecordKind::End) {
             self.at = round_up(self.at, BLOCK_BYTES);
         }
         self.next_record = header.place().sequence + 1;

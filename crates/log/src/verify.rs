@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_tier::checksum::crc32c;
-use forebay_tier::device::Device;
-use forebay_tier::Result;
+use forebay_tier::{Device, Result};
 
 use crate::format::{RecordHeader, RecordKind, Superblock, CHUNK_BYTES};
 use crate::recover::{find_segments, lanes_of, walk_lane};

@@ -1,1 +1,72 @@
-//! Forebay space.
+//! The shared space: named variables, versions and boxes that coupled programs exchange on one node.
+//!
+//! Writers and readers are ordinary processes of one user. A [`Writer`] puts pieces of n-dimensional arrays,
+//! version after version; a [`Reader`] gets any box of a version once every writer rank has committed it. Data
+//! goes through pools of memory or files that all processes map: one copy for a `put`, none for `reserve` and
+//! `view`. There is no server; whoever is alive keeps the shared state in order.
+//!
+//! ```
+//! use forebay_space::{OpenOptions, Reader, Writer};
+//! # fn main() -> forebay_space::Result<()> {
+//! # let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+//! # let name = format!("{}/heat", dir.path().display());
+//! # let options = OpenOptions { quota_bytes: Some(4 << 20), ..OpenOptions::default() };
+//! let mut writer = Writer::open(&name, &options)?;
+//! writer.begin_step()?;
+//! writer.put_array("T", &[2, 3], &[0, 0], &[2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+//! writer.end_step()?;
+//!
+//! let mut reader = Reader::open(&name, &options)?;
+//! assert_eq!(reader.begin_step(None)?, Some(0));
+//! let t: Vec<f64> = reader.get_array("T", None)?;
+//! assert_eq!(t[5], 6.0);
+//! # reader.end_step()?;
+//! # writer.close()?;
+//! # reader.close()
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod attach;
+mod attributes;
+mod byte_size;
+mod clean;
+mod control;
+mod element;
+pub mod environment;
+mod files;
+mod gather;
+mod identity;
+mod index;
+mod inspect;
+mod membership;
+mod name;
+mod nd_box;
+pub mod options;
+mod reader;
+mod segments;
+mod stats;
+mod trace;
+mod view;
+mod whole_file;
+mod writer;
+
+pub use attributes::Attribute;
+pub use byte_size::{format_bytes, parse_bytes};
+pub use clean::{clean, destroy, CleanOptions, CleanReport, Kept, Removed};
+pub use control::control_layouts;
+pub use element::Element;
+pub use environment::did_you_mean;
+pub use forebay_log::{Dims, Dtype};
+pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
+pub use index::{PieceInfo, VariableInfo};
+pub use inspect::{
+    inspect, list, verify, GroupInfo, MemberInfo, ReaderGroupInfo, SpaceInfo, VerifyReport, VersionInfo,
+};
+pub use name::root;
+pub use nd_box::NdBox;
+pub use options::{ChannelOptions, Mechanism, OnExisting, OpenOptions, Retention, Scope, Verify};
+pub use reader::{Reader, Subscription};
+pub use stats::Stats;
+pub use view::View;
+pub use writer::{Reservation, Writer};

@@ -1,0 +1,374 @@
+//! What a version holds: every process builds this for itself from the record headers in the lanes.
+//!
+//! Names are not copied: an entry points at the record header in the pool, which the reader's lease keeps there.
+
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use forebay_log::format::{RecordHeader, RecordKind, SegmentDf, CHUNK_BYTES, HEADER_BYTES};
+use forebay_log::{Dims, Dtype, LaneId, RecordRef, SegmentScan};
+use forebay_tier::checksum::crc32c;
+use forebay_tier::{Device, Error, Kind, Result};
+use rustc_hash::{FxHashMap, FxHasher};
+use serde::Serialize;
+
+use crate::attach::Attachment;
+use crate::nd_box::NdBox;
+
+/// A variable of a version.
+#[derive(Clone, Debug, Serialize)]
+pub struct VariableInfo {
+    /// Its name.
+    pub name: String,
+    /// Element type, NumPy's name.
+    #[serde(serialize_with = "dtype_name")]
+    pub dtype: Dtype,
+    /// Global shape.
+    pub shape: Vec<u64>,
+    /// The boxes that ranks put.
+    pub pieces: Vec<PieceInfo>,
+}
+
+/// One rank's box of a variable.
+#[derive(Clone, Debug, Serialize)]
+pub struct PieceInfo {
+    /// The rank that put it.
+    pub rank: u32,
+    /// First element.
+    pub start: Vec<u64>,
+    /// Extents.
+    pub count: Vec<u64>,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+fn dtype_name<S: serde::Serializer>(dtype: &Dtype, s: S) -> std::result::Result<S::Ok, S::Error> {
+    s.serialize_str(dtype.name())
+}
+
+const NONE: u32 = u32::MAX;
+
+/// A piece in the index.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry {
+    record: RecordRef,
+    pub rank: u32,
+    /// Next entry whose name has the same hash.
+    next: u32,
+    /// Its one chunk, or all of its chunks, matched their checksums.
+    verified: bool,
+}
+
+/// The index of one version.
+pub(crate) struct VersionIndex {
+    pub version: u64,
+    entries: Vec<Entry>,
+    by_name: FxHashMap<u64, u32>,
+    /// Chunks seen to match, for pieces of several chunks that were only read in part.
+    chunks: FxHashMap<u32, Vec<u64>>,
+    pub payload_bytes: u64,
+}
+
+/// Where the scan of a lane stands: at the first record of `version`.
+#[derive(Clone, Copy)]
+pub(crate) struct LaneCursor {
+    segment: SegmentDf,
+    at: u64,
+    next_record: u64,
+    version: u64,
+}
+
+fn hash_name(name: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(name);
+    hasher.finish()
+}
+
+/// Reads what version `version` holds, going on at `cursors` where they stand at it. The caller holds a lease.
+pub(crate) fn build(
+    space: &Arc<Attachment>, version: u64, cursors: &mut FxHashMap<LaneId, LaneCursor>,
+) -> Result<VersionIndex> {
+    let (incarnation, size) = space.control.producers_of(version).ok_or_else(|| {
+        Error::new(Kind::VersionGone, format!("version {version} of space {} is not known any more", space.name))
+    })?;
+    let mut index = VersionIndex {
+        version,
+        entries: Vec::new(),
+        by_name: FxHashMap::default(),
+        chunks: FxHashMap::default(),
+        payload_bytes: 0,
+    };
+    for rank in 0..size {
+        let lane = LaneId { incarnation, rank };
+        let cursor = match cursors.get(&lane) {
+            Some(cursor) if cursor.version == version => *cursor,
+            _ => locate(space, lane, version)?,
+        };
+        let next = scan_version(space, lane, version, cursor, &mut index)?;
+        cursors.insert(lane, next);
+    }
+    index.link_names(&*space.device);
+    Ok(index)
+}
+
+fn unreadable(space: &Attachment, lane: LaneId, version: u64, offset: u64) -> Error {
+    Error::new(Kind::Damaged, format!("version {version} of space {} is committed but not readable", space.name))
+        .with("rank", lane.rank)
+        .with("incarnation", lane.incarnation)
+        .with("pool_offset", offset)
+        .hint(format!("`forebay verify {}` lists every damaged record", space.name))
+}
+
+fn segment_at(space: &Attachment, granule: usize) -> Option<SegmentDf> {
+    let offset = granule as u64 * space.superblock.granule_bytes;
+    let head = space.device.bytes(offset..offset + HEADER_BYTES);
+    let df = SegmentDf::decode(head, &space.superblock.uuid, offset)?;
+    // Mapping the segment's pages now, in one call, is far cheaper than one fault per page later.
+    space.device.populate_read(offset..offset + df.length_bytes);
+    Some(df)
+}
+
+/// The first segment of a lane that holds records of `version` or later.
+fn locate(space: &Attachment, lane: LaneId, version: u64) -> Result<LaneCursor> {
+    space
+        .control
+        .find_segment(lane, |_, last| last >= version)
+        .and_then(|granule| segment_at(space, granule))
+        .map(|segment| LaneCursor { segment, at: HEADER_BYTES, next_record: segment.first_record, version })
+        .ok_or_else(|| unreadable(space, lane, version, 0))
+}
+
+fn scan_version(
+    space: &Attachment, lane: LaneId, version: u64, cursor: LaneCursor, index: &mut VersionIndex,
+) -> Result<LaneCursor> {
+    let LaneCursor { mut segment, mut at, mut next_record, .. } = cursor;
+    let mut found: Vec<(u64, RecordRef)> = Vec::new();
+    loop {
+        let mut scan = SegmentScan::resume(&*space.device, &segment, lane, at, next_record);
+        for (record, header) in scan.by_ref() {
+            let place = header.place();
+            if place.version < version {
+                continue;
+            }
+            if place.version > version {
+                return Err(unreadable(space, lane, version, record.offset));
+            }
+            match (header.kind(), header.commit()) {
+                (RecordKind::Piece, _) => found.push((place.sequence, record)),
+                (RecordKind::Commit, Some(commit)) if header.is_committed() => {
+                    found.retain(|(sequence, _)| *sequence >= commit.first_record);
+                    if found.len() as u64 != commit.pieces {
+                        return Err(unreadable(space, lane, version, record.offset));
+                    }
+                    index.payload_bytes += commit.payload_bytes;
+                    index.entries.extend(found.iter().map(|(_, record)| Entry {
+                        record: *record,
+                        rank: lane.rank,
+                        next: NONE,
+                        verified: false,
+                    }));
+                    return Ok(LaneCursor {
+                        segment,
+                        at: scan.at,
+                        next_record: scan.next_record,
+                        version: version + 1,
+                    });
+                }
+                _ => {}
+            }
+        }
+        next_record = scan.next_record;
+        let wanted = segment.sequence + 1;
+        let next = space.control.find_segment(lane, |sequence, _| sequence == wanted);
+        segment = next
+            .and_then(|granule| segment_at(space, granule))
+            .filter(|df| df.sequence == wanted && df.incarnation == lane.incarnation && df.rank == lane.rank)
+            .ok_or_else(|| unreadable(space, lane, version, segment.offset_bytes + scan.at))?;
+        at = HEADER_BYTES;
+        next_record = next_record.max(segment.first_record);
+    }
+}
+
+impl VersionIndex {
+    fn link_names(&mut self, device: &dyn Device) {
+        self.by_name.reserve(self.entries.len());
+        // Backwards, so that chains run in the order of ranks and records.
+        for i in (0..self.entries.len()).rev() {
+            let entry = &self.entries[i];
+            let bytes = device.bytes(entry.record.offset..entry.record.offset + entry.record.room);
+            let Some(header) = RecordHeader::reread(bytes) else { continue };
+            let head = self.by_name.insert(hash_name(header.name_bytes()), i as u32);
+            self.entries[i].next = head.unwrap_or(NONE);
+        }
+    }
+
+    /// The header of entry `i`.
+    #[inline]
+    pub(crate) fn header<'a>(&self, device: &'a dyn Device, i: u32) -> Option<(RecordHeader<'a>, &'a [u8])> {
+        let record = self.entries[i as usize].record;
+        let bytes = device.bytes(record.offset..record.offset + record.room);
+        RecordHeader::reread(bytes).map(|header| (header, bytes))
+    }
+
+    /// Rank that put entry `i`.
+    pub(crate) fn rank(&self, i: u32) -> u32 {
+        self.entries[i as usize].rank
+    }
+
+    /// Offset in the pool of entry `i`'s record.
+    pub(crate) fn offset(&self, i: u32) -> u64 {
+        self.entries[i as usize].record.offset
+    }
+
+    /// Number of pieces of the version.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The entries of a variable, in the order of ranks and puts; empty if there is none.
+    #[inline]
+    pub(crate) fn find(&self, device: &dyn Device, name: &str) -> smallvec::SmallVec<[u32; 4]> {
+        let mut out = smallvec::SmallVec::new();
+        let mut at = self.by_name.get(&hash_name(name.as_bytes())).copied().unwrap_or(NONE);
+        while at != NONE {
+            if self.header(device, at).is_some_and(|(h, _)| h.name_bytes() == name.as_bytes()) {
+                out.push(at);
+            }
+            at = self.entries[at as usize].next;
+        }
+        out
+    }
+
+    /// Names of all variables, each once, in the order of their first piece.
+    pub(crate) fn names(&self, device: &dyn Device) -> Vec<String> {
+        let mut seen = rustc_hash::FxHashSet::default();
+        let mut out = Vec::new();
+        for i in 0..self.entries.len() as u32 {
+            if let Some((header, _)) = self.header(device, i) {
+                if seen.insert(header.name_bytes()) {
+                    out.push(header.name().to_string());
+                }
+            }
+        }
+        out
+    }
+
+    /// Checks the chunks of entry `i` that bytes `from..to` of its payload touch, those not yet checked in this
+    /// process unless `always`, and hands each touched chunk's range to `each` right after, while it is in cache.
+    pub(crate) fn verify_chunks(
+        &mut self, device: &dyn Device, i: u32, from: usize, to: usize, always: bool,
+        mut each: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let (header, bytes) = self.header(device, i).ok_or_else(|| self.damaged(i, "its header changed", 0))?;
+        let base = header.payload_offset() as usize;
+        let payload = &bytes[base..base + header.payload_bytes() as usize];
+        let done = self.entries[i as usize].verified && !always;
+        if !header.is_checked() || done {
+            each(from, &payload[from..to]);
+            return Ok(());
+        }
+        let last = payload.len().div_ceil(CHUNK_BYTES);
+        let whole = from < CHUNK_BYTES && to.div_ceil(CHUNK_BYTES) == last;
+        for chunk in from / CHUNK_BYTES..to.div_ceil(CHUNK_BYTES) {
+            let begin = chunk * CHUNK_BYTES;
+            let end = (begin + CHUNK_BYTES).min(payload.len());
+            if (always || !self.is_chunk_seen(i, chunk)) && crc32c(&payload[begin..end]) != header.crc(chunk) {
+                return Err(self.damaged(i, "the payload does not match its checksum", begin).with(
+                    "variable",
+                    header.name(),
+                ));
+            }
+            if !whole && last > 1 {
+                self.mark_chunk(i, chunk, last);
+            }
+            let (lo, hi) = (begin.max(from), end.min(to));
+            each(lo, &payload[lo..hi]);
+        }
+        if whole {
+            self.entries[i as usize].verified = true;
+        }
+        Ok(())
+    }
+
+    fn is_chunk_seen(&self, i: u32, chunk: usize) -> bool {
+        self.chunks.get(&i).is_some_and(|bits| bits[chunk / 64] >> (chunk % 64) & 1 == 1)
+    }
+
+    fn mark_chunk(&mut self, i: u32, chunk: usize, chunks: usize) {
+        let bits = self.chunks.entry(i).or_insert_with(|| vec![0; chunks.div_ceil(64)]);
+        bits[chunk / 64] |= 1 << (chunk % 64);
+    }
+
+    #[cold]
+    fn damaged(&self, i: u32, what: &str, at: usize) -> Error {
+        Error::new(Kind::Damaged, format!("version {} is damaged: {what}", self.version))
+            .with("rank", self.rank(i))
+            .with("pool_offset", self.offset(i))
+            .with("payload_byte", at)
+            .hint("the data were changed after they were committed; `forebay verify` lists every damaged record")
+    }
+
+    /// Dtype and shape of the variable, the same for all its pieces. Errors: [`Kind::VariableMismatch`].
+    #[inline]
+    pub(crate) fn agreed(&self, device: &dyn Device, name: &str, pieces: &[u32]) -> Result<(Dtype, Dims)> {
+        let (first, _) =
+            self.header(device, pieces[0]).ok_or_else(|| self.damaged(pieces[0], "its header changed", 0))?;
+        let (dtype, shape): (Dtype, Dims) = (first.dtype(), first.shape().collect());
+        for i in &pieces[1..] {
+            let (header, _) = self.header(device, *i).ok_or_else(|| self.damaged(*i, "its header changed", 0))?;
+            if header.dtype() != dtype || !header.shape().eq(shape.iter().copied()) {
+                return Err(Error::new(
+                    Kind::VariableMismatch,
+                    format!("ranks disagree on variable {name} in version {}", self.version),
+                )
+                .with("rank", self.rank(pieces[0]))
+                .with("has", format!("{dtype} {:?}", shape.as_slice()))
+                .with("other_rank", self.rank(*i))
+                .with("other_has", format!("{} {:?}", header.dtype(), header.shape().collect::<Vec<_>>()))
+                .hint("all ranks must put a variable with the same dtype and global shape in one version"));
+            }
+        }
+        Ok((dtype, shape))
+    }
+
+    /// Everything about a variable.
+    pub(crate) fn describe(&self, device: &dyn Device, name: &str) -> Result<VariableInfo> {
+        let entries = self.find(device, name);
+        if entries.is_empty() {
+            return Err(self.unknown_variable(device, name));
+        }
+        let (dtype, shape) = self.agreed(device, name, &entries)?;
+        let pieces = entries
+            .iter()
+            .filter_map(|i| self.header(device, *i).map(|(h, _)| (*i, h)))
+            .map(|(i, h)| PieceInfo {
+                rank: self.rank(i),
+                start: h.start().collect(),
+                count: h.count().collect(),
+                bytes: h.payload_bytes(),
+            })
+            .collect();
+        Ok(VariableInfo { name: name.to_string(), dtype, shape: shape.to_vec(), pieces })
+    }
+
+    /// The error for a name that the version lacks.
+    #[cold]
+    pub(crate) fn unknown_variable(&self, device: &dyn Device, name: &str) -> Error {
+        let names = self.names(device);
+        let error =
+            Error::new(Kind::UnknownVariable, format!("version {} holds no variable {name}", self.version));
+        match crate::did_you_mean(name, names.iter().map(String::as_str)) {
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None if names.is_empty() => error.hint("the version is empty"),
+            None => {
+                let some: Vec<&str> = names.iter().take(8).map(String::as_str).collect();
+                error.hint(format!("it holds {}{}", some.join(", "), if names.len() > 8 { ", …" } else { "" }))
+            }
+        }
+    }
+}
+
+/// The box of a record.
+pub(crate) fn box_of(header: &RecordHeader<'_>) -> NdBox {
+    NdBox { start: header.start().collect(), count: header.count().collect() }
+}

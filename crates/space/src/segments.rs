@@ -1,0 +1,416 @@
+//! Segments for a producer's lane: quota, room, waiting, and the next one faulted in ahead.
+//!
+//! The quota is shared by the ranks: a rank may always use its equal part, and more than that only for the
+//! lowest version that is not complete, so that a fast rank cannot fill the pool with versions that a slow one
+//! has not begun. Room comes back when readers release versions: each producer gives back its own segments, and,
+//! when it finds no room, also those of producers that are gone.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_log::reclaim::retire;
+use forebay_log::{LaneId, Ledger, SegmentSource};
+use forebay_tier::{clock, wait, Error, Kind, Result};
+
+use crate::attach::{Attachment, LOCK_ALLOCATE};
+use crate::control::{member, GranuleState, ProducerState, Waiting};
+use crate::membership::{free_run, holders, producer_died, release_floor, settle_producers, Membership};
+
+/// A waiter looks again at least this often: who died says nothing.
+pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(50);
+/// The allocation lock is held for microseconds; a holder that is stopped for longer is worth an error.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Segments of one lane.
+pub(crate) struct LaneSpace {
+    member: Arc<Membership>,
+    lane: LaneId,
+    ledger: Ledger,
+    spare: Arc<Spare>,
+    helper: Option<JoinHandle<()>>,
+    /// Deadline of the call that is running.
+    pub deadline: Instant,
+    /// Time spent waiting for room, in all.
+    pub wait_ns: u64,
+}
+
+/// The next segment, prepared by a helper thread while this one is filled.
+#[derive(Default)]
+struct Spare {
+    state: Mutex<SpareState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum SpareState {
+    #[default]
+    Empty,
+    Wanted,
+    Working,
+    Ready(Range<u64>),
+    Stopped,
+}
+
+impl Spare {
+    fn lock(&self) -> std::sync::MutexGuard<'_, SpareState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, state: SpareState) {
+        *self.lock() = state;
+        self.changed.notify_all();
+    }
+
+    /// Takes the spare, waiting for one that is being prepared.
+    fn take(&self) -> Option<Range<u64>> {
+        let mut state = self.lock();
+        while matches!(*state, SpareState::Wanted | SpareState::Working) {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let SpareState::Ready(range) = &*state {
+            let range = range.clone();
+            *state = SpareState::Empty;
+            return Some(range);
+        }
+        None
+    }
+}
+
+impl LaneSpace {
+    /// For a producer that has just joined. Prepares the first two segments before it returns, so that the first
+    /// step meets no page that was never touched. Errors: [`Kind::TierFull`].
+    pub(crate) fn new(member: Arc<Membership>, deadline: Instant) -> Result<LaneSpace> {
+        let lane = LaneId { incarnation: member.incarnation, rank: member.rank };
+        let spare = Arc::new(Spare::default());
+        let mut this = LaneSpace {
+            member: member.clone(),
+            lane,
+            ledger: Ledger::default(),
+            spare: spare.clone(),
+            helper: None,
+            deadline,
+            wait_ns: 0,
+        };
+        let segment = member.space.superblock.segment_bytes;
+        if let Some(first) = this.allocate(segment, false)? {
+            prepare_or_free(&member.space, first.clone())?;
+            spare.set(SpareState::Ready(first));
+        }
+        let helper = std::thread::Builder::new()
+            .name("forebay-ahead".into())
+            .spawn(move || run_helper(&member, lane, &spare))
+            .map_err(|e| Error::io("starting the helper thread", e))?;
+        this.helper = Some(helper);
+        Ok(this)
+    }
+
+    fn space(&self) -> &Arc<Attachment> {
+        &self.member.space
+    }
+
+    /// Gives back what was released, if this lane has something to give back.
+    pub(crate) fn reclaim(&mut self) -> Result<()> {
+        let space = self.member.space.clone();
+        if !self.ledger.has_reclaimable(u64::MAX) {
+            return Ok(());
+        }
+        let floor = release_floor(&space);
+        if !self.ledger.has_reclaimable(floor) {
+            return Ok(());
+        }
+        space.control.raise_oldest(floor);
+        // A reader that took a lease meanwhile either saw the raised word, or we see its lease now.
+        let floor = release_floor(&space);
+        let granule = space.superblock.granule_bytes;
+        let mut freed = false;
+        self.ledger.reclaim(&*space.device, space.superblock.horizon, floor, |range| {
+            free_run(&space, (range.start / granule) as usize);
+            freed = true;
+            Ok(())
+        })?;
+        if freed {
+            space.control.announce_room();
+        }
+        Ok(())
+    }
+
+    /// Takes free granules for a segment, or None if there are not enough for now.
+    fn allocate(&self, bytes_min: u64, spare: bool) -> Result<Option<Range<u64>>> {
+        allocate(&self.member, self.lane, bytes_min, spare)
+    }
+
+    fn used_granules(&self) -> u64 {
+        self.ledger.bytes() / self.space().superblock.granule_bytes
+    }
+
+    /// Whether the quota lets this rank take `granules` more for `version`.
+    fn is_admitted(&self, granules: u64, version: u64) -> bool {
+        let control = &self.space().control;
+        let share = (control.granules() as u64 - 1) / u64::from(self.member.size);
+        self.used_granules() + granules <= share || version <= control.complete()
+    }
+
+    /// A version that alone fills the quota will never find room: says so at once.
+    fn check_possible(&self, granules: u64, version: u64) -> Result<()> {
+        let space = self.space();
+        let control = &space.control;
+        let total = control.granules() as u64 - 1;
+        let alone = control.oldest().max(control.base()) >= version
+            && control.complete() == version
+            && (1..control.granules()).all(|i| match control.granule_state(i) {
+                GranuleState::Segment { .. } => control.granule_last(i) >= version,
+                _ => true,
+            });
+        if granules <= total && !(alone && self.used_granules() + granules > total) {
+            return Ok(());
+        }
+        let quota = total * space.superblock.granule_bytes;
+        Err(Error::new(Kind::VersionTooLarge, format!("version {version} of space {} exceeds the quota", space.name))
+            .with("quota", crate::format_bytes(quota))
+            .with("wanted", crate::format_bytes((self.used_granules() + granules) * space.superblock.granule_bytes))
+            .with("rank", self.member.rank)
+            .hint("make the space with a larger quota, or put less per version"))
+    }
+
+    /// One attempt at a segment.
+    fn try_take(&mut self, bytes: u64, version: u64) -> Result<Option<Range<u64>>> {
+        let granule = self.space().superblock.granule_bytes;
+        if let Some(spare) = self.spare.take() {
+            if spare.end - spare.start >= bytes {
+                return Ok(Some(spare));
+            }
+            // The pool holds larger objects than the ordinary segment: the spare only takes their room.
+            free_run(self.space(), (spare.start / granule) as usize);
+        }
+        self.reclaim()?;
+        let granules = bytes.div_ceil(granule);
+        if !self.is_admitted(granules, version) {
+            return Ok(None);
+        }
+        if let Some(range) = self.allocate(bytes, false)? {
+            return Ok(Some(range));
+        }
+        if reclaim_orphans(&self.member)? {
+            return self.allocate(bytes, false);
+        }
+        Ok(None)
+    }
+
+    /// Waits for room until the deadline.
+    fn take(&mut self, bytes: u64, version: u64) -> Result<Range<u64>> {
+        let space = self.space().clone();
+        let control = &space.control;
+        let granules = bytes.div_ceil(space.superblock.granule_bytes);
+        self.check_possible(granules, version)?;
+        let mut began = None;
+        let result = loop {
+            let seen = control.room().load(Acquire);
+            match self.try_take(bytes, version) {
+                Ok(None) => {}
+                Ok(Some(range)) => break Ok(range),
+                Err(e) => break Err(e),
+            }
+            if began.is_none() {
+                began = Some(clock::now_ns());
+                self.member.set_waiting(Waiting::Room(version));
+            }
+            if let Err(e) = self.check_possible(granules, version).and_then(|()| check_group(&self.member)) {
+                break Err(e);
+            }
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break Err(quota_full(&space, version));
+            }
+            control.room_waiters().fetch_add(1, SeqCst);
+            wait::wait(control.room(), seen, left.min(WAIT_SLICE));
+            control.room_waiters().fetch_sub(1, SeqCst);
+        };
+        if let Some(began) = began {
+            self.wait_ns += clock::now_ns() - began;
+            self.member.set_waiting(Waiting::No);
+        }
+        result
+    }
+
+    fn want_spare(&self, version: u64) {
+        let granules = self.space().superblock.segment_bytes / self.space().superblock.granule_bytes;
+        let ahead = version.max(self.space().control.complete() + 1);
+        if self.is_admitted(granules, ahead) && matches!(*self.spare.lock(), SpareState::Empty) {
+            self.spare.set(SpareState::Wanted);
+        }
+    }
+
+    /// Ends the helper and gives the spare back.
+    pub(crate) fn stop(&mut self) {
+        let left = self.spare.take();
+        self.spare.set(SpareState::Stopped);
+        if let Some(helper) = self.helper.take() {
+            // A panic of the helper has been printed; there is nothing to add here.
+            let _ = helper.join();
+        }
+        if let Some(range) = left {
+            let space = self.space();
+            free_run(space, (range.start / space.superblock.granule_bytes) as usize);
+            space.control.announce_room();
+        }
+    }
+}
+
+impl SegmentSource for LaneSpace {
+    fn segment(&mut self, bytes_min: u64, version: u64, sequence: u64) -> Result<Range<u64>> {
+        let space = self.member.space.clone();
+        let granule = space.superblock.granule_bytes;
+        let bytes = bytes_min.max(space.superblock.segment_bytes);
+        let range = self.take(bytes, version)?;
+        prepare_or_free(&space, range.clone())?;
+        let first = (range.start / granule) as usize;
+        let length = ((range.end - range.start) / granule) as usize;
+        let control = &space.control;
+        control.set_granule_segment(first, sequence, length);
+        control.set_granule_last(first, version);
+        let slot = Some(self.member.slot);
+        control.set_granule_state(first, GranuleState::Segment { lane: self.lane, slot });
+        self.ledger.push(range.clone(), version);
+        self.want_spare(version);
+        Ok(range)
+    }
+
+    fn note_version(&mut self, offset: u64, version: u64) {
+        let space = &self.member.space;
+        let index = (offset / space.superblock.granule_bytes) as usize;
+        space.control.set_granule_last(index, version);
+        self.ledger.note_version(version);
+    }
+}
+
+fn run_helper(member: &Arc<Membership>, lane: LaneId, spare: &Spare) {
+    loop {
+        {
+            let mut state = spare.lock();
+            while !matches!(*state, SpareState::Wanted | SpareState::Stopped) {
+                state = spare.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if matches!(*state, SpareState::Stopped) {
+                return;
+            }
+            *state = SpareState::Working;
+        }
+        let space = &member.space;
+        // Whatever fails here fails again, and is reported, when the segment is really needed.
+        let ready = allocate(member, lane, space.superblock.segment_bytes, true)
+            .ok()
+            .flatten()
+            .filter(|range| prepare_or_free(space, range.clone()).is_ok());
+        spare.set(ready.map_or(SpareState::Empty, SpareState::Ready));
+    }
+}
+
+/// Faults a range in; if that is refused the range is free again.
+fn prepare_or_free(space: &Attachment, range: Range<u64>) -> Result<()> {
+    space.device.prepare(range.clone()).inspect_err(|_| {
+        free_run(space, (range.start / space.superblock.granule_bytes) as usize);
+    })
+}
+
+/// First fit from the start of the pool: what was used before comes first, because its pages are there.
+fn allocate(member: &Membership, lane: LaneId, bytes: u64, spare: bool) -> Result<Option<Range<u64>>> {
+    let space = &member.space;
+    let control = &space.control;
+    let granule = space.superblock.granule_bytes;
+    let wanted = bytes.div_ceil(granule) as usize;
+    space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || {
+        let mut run = 0;
+        for index in 1..control.granules() {
+            run = if control.granule_state(index) == GranuleState::Free { run + 1 } else { 0 };
+            if run < wanted {
+                continue;
+            }
+            let first = index + 1 - wanted;
+            if spare && !leaves_room(space, wanted) {
+                return Ok(None);
+            }
+            control.set_granule_segment(first, 0, wanted);
+            control.set_granule_state(first, GranuleState::Spare { lane, slot: Some(member.slot) });
+            for inside in first + 1..=index {
+                control.set_granule_state(inside, GranuleState::Inside);
+            }
+            return Ok(Some(first as u64 * granule..(first + wanted) as u64 * granule));
+        }
+        Ok(None)
+    })
+}
+
+/// A spare is a convenience: it must not take the last room from a rank that has real data.
+fn leaves_room(space: &Attachment, wanted: usize) -> bool {
+    let control = &space.control;
+    let free = (1..control.granules()).filter(|i| control.granule_state(*i) == GranuleState::Free).count();
+    free >= wanted * 2
+}
+
+/// Gives back released segments of producers that are gone. True if there were some.
+fn reclaim_orphans(member: &Membership) -> Result<bool> {
+    let space = &member.space;
+    let control = &space.control;
+    let floor = release_floor(space);
+    control.raise_oldest(floor);
+    let floor = release_floor(space);
+    let freed = space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || {
+        let mut freed = false;
+        for index in 1..control.granules() {
+            let (lane, slot, is_segment) = match control.granule_state(index) {
+                GranuleState::Segment { lane, slot } => (lane, slot, true),
+                GranuleState::Spare { lane, slot } => (lane, slot, false),
+                _ => continue,
+            };
+            let gone = lane.incarnation < member.incarnation
+                && !slot.is_some_and(|s| {
+                    let owner = control.member(s, member::INCARNATION).load(Acquire);
+                    owner == u64::from(lane.incarnation) && space.is_alive(s)
+                });
+            if gone && (!is_segment || control.granule_last(index) < floor) {
+                if is_segment {
+                    retire(&*space.device, index as u64 * space.superblock.granule_bytes, space.superblock.horizon)?;
+                }
+                free_run(space, index);
+                freed = true;
+            }
+        }
+        Ok(freed)
+    })?;
+    if freed {
+        control.announce_room();
+    }
+    Ok(freed)
+}
+
+/// [`Kind::Fenced`] or [`Kind::ProducerDied`] when this producer's group is over.
+pub(crate) fn check_group(member: &Membership) -> Result<()> {
+    let space = &member.space;
+    let (incarnation, _) = space.control.producers();
+    if incarnation != member.incarnation {
+        return Err(Error::new(Kind::Fenced, format!("a newer group of writers has taken over space {}", space.name))
+            .with("rank", member.rank)
+            .with("incarnation", member.incarnation)
+            .with("current", incarnation)
+            .hint("this process belongs to an earlier start of the program; end it"));
+    }
+    match settle_producers(space) {
+        ProducerState::Died(slot) => Err(producer_died(space, slot)),
+        _ => Ok(()),
+    }
+}
+
+fn quota_full(space: &Attachment, version: u64) -> Error {
+    let control = &space.control;
+    let oldest = control.oldest();
+    let total = (control.granules() as u64 - 1) * space.superblock.granule_bytes;
+    Error::new(Kind::QuotaFull, format!("space {} had no room for version {version} before the deadline", space.name))
+        .with("quota", crate::format_bytes(total))
+        .with("oldest_version", oldest)
+        .with("complete_versions", control.complete())
+        .with("held_by", holders(space, oldest).join("; "))
+        .hint("start or speed up the readers, release views, or make the space with a larger quota")
+}

@@ -1,0 +1,66 @@
+//! Counters of one handle: what it moved and where its time went.
+
+use forebay_tier::clock;
+use serde::Serialize;
+
+/// Counters since the handle was opened. Times of calls below 32 KiB are sampled, one call in 16.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Steps ended.
+    pub steps: u64,
+    /// Steps that were skipped because they were dropped, or complete already.
+    pub skipped: u64,
+    /// Pieces put, by copy.
+    pub puts: u64,
+    /// Pieces put in place, without a copy.
+    pub reserves: u64,
+    /// Boxes got, by copy.
+    pub gets: u64,
+    /// Boxes viewed, without a copy.
+    pub views: u64,
+    /// Payload bytes put.
+    pub bytes_put: u64,
+    /// Payload bytes got or viewed.
+    pub bytes_got: u64,
+    /// Payload bytes that this handle copied.
+    pub bytes_copied: u64,
+    /// Time inside put, commit and end of step, without waiting.
+    pub put_ns: u64,
+    /// Time inside get and view, and reading headers.
+    pub get_ns: u64,
+    /// Time waiting: for a version, or for room.
+    pub wait_ns: u64,
+}
+
+/// Calls that move less are timed one in [`SAMPLE`]: reading the clock twice costs as much as such a call.
+const TIMED_BYTES_MIN: usize = 32 << 10;
+const SAMPLE: u64 = 16;
+
+/// A clock for calls, cheap for small ones.
+pub(crate) struct CallTimer {
+    began: u64,
+    weight: u64,
+}
+
+impl CallTimer {
+    /// Starts; `nth` counts the calls of the handle.
+    #[inline]
+    pub(crate) fn start(bytes: usize, nth: u64) -> CallTimer {
+        if bytes >= TIMED_BYTES_MIN {
+            CallTimer { began: clock::now_ns(), weight: 1 }
+        } else if nth % SAMPLE == 0 {
+            CallTimer { began: clock::now_ns(), weight: SAMPLE }
+        } else {
+            CallTimer { began: 0, weight: 0 }
+        }
+    }
+
+    /// Nanoseconds this call stands for.
+    #[inline]
+    pub(crate) fn stop(self) -> u64 {
+        if self.weight == 0 {
+            return 0;
+        }
+        (clock::now_ns() - self.began) * self.weight
+    }
+}
