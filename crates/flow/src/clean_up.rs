@@ -1,0 +1,112 @@
+//! Whose spaces are whose: a run must not touch those of another, and takes its own away at its end.
+//!
+//! Guarantees: a space that a living process holds, that belongs to a running run, or that was kept on purpose is
+//! never removed by a run; the second run with a name fails before it starts anything. A space belongs to the run
+//! whose directory it notes (`SpaceInfo::run`), also when a program opened it by itself.
+//! Not here: removing spaces that no run made (`forebay clean`).
+
+use std::path::Path;
+
+use forebay_space::{Error, Kind, Result, SpaceInfo};
+
+use crate::record::{is_running, RunDir, RunRecord};
+use crate::workflow::Workflow;
+
+/// Checks that no channel's name is taken; removes what a run that died left behind under these names.
+///
+/// # Errors
+/// [`Kind::NameInUse`] naming the holder.
+pub fn take_names(workflow: &Workflow) -> Result<()> {
+    let listed = forebay_space::list()?;
+    for channel in &workflow.channels {
+        let location = channel.location(&workflow.dir);
+        let found = match channel.options.path {
+            None => listed.iter().find(|space| space.name == channel.name).cloned(),
+            Some(_) => inspect_if_there(&location)?,
+        };
+        let Some(space) = found else { continue };
+        if left_by_dead_run(&space) {
+            forebay_space::destroy(&location)?;
+            continue;
+        }
+        return Err(taken(&space));
+    }
+    Ok(())
+}
+
+fn inspect_if_there(location: &str) -> Result<Option<SpaceInfo>> {
+    if !Path::new(location).exists() {
+        return Ok(None);
+    }
+    forebay_space::inspect(location).map(Some)
+}
+
+/// The runner would have removed the space at its end, had it lived. A space whose run directory is gone, or
+/// whose record says "keep", is somebody's data.
+fn left_by_dead_run(space: &SpaceInfo) -> bool {
+    let Some(run_dir) = space.run.as_deref().map(Path::new) else { return false };
+    if space.members.iter().any(|member| member.alive) || is_running(run_dir) {
+        return false;
+    }
+    let Ok(record) = RunRecord::read(run_dir) else { return false };
+    !record.channels.iter().any(|channel| channel.name == space.name && channel.keep)
+}
+
+/// The error for a name that is in use.
+pub fn taken(space: &SpaceInfo) -> Error {
+    let error = Error::new(Kind::NameInUse, format!("there is a space {} already", space.name))
+        .with("path", space.path.display());
+    let error = match &space.run {
+        Some(run) => error.with("run", run),
+        None => error,
+    };
+    let alive: Vec<String> = space
+        .members
+        .iter()
+        .filter(|member| member.alive)
+        .map(|m| format!("{} {} rank {} (pid {})", m.component, m.role, m.rank, m.pid))
+        .collect();
+    if alive.is_empty() {
+        return error
+            .with("state", &space.state)
+            .hint(format!("it holds data of an earlier run; remove it with: forebay clean {}", space.name));
+    }
+    let others = alive.len() - 1;
+    let more = if others > 0 { format!(" and {others} more") } else { String::new() };
+    error
+        .with("held_by", format!("{}{more}", alive[0]))
+        .hint("another run uses this name: let it end, or name the channel differently")
+}
+
+/// Spaces that belong to the run: those that note its directory, and its channels with a path of their own.
+pub fn spaces_of(workflow: &Workflow, run: &RunDir) -> Result<Vec<SpaceInfo>> {
+    let mut spaces = forebay_space::list()?;
+    for channel in workflow.channels.iter().filter(|c| c.options.path.is_some()) {
+        // A channel outside the root that is being made, or gone, is simply not there.
+        if let Ok(Some(space)) = inspect_if_there(&channel.location(&workflow.dir)) {
+            spaces.push(space);
+        }
+    }
+    let id = run.id();
+    spaces.retain(|space| space.run.as_deref() == Some(&id));
+    Ok(spaces)
+}
+
+/// Removes the run's spaces except kept channels. All its processes must have ended. Returns what could not be
+/// removed, in words.
+pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
+    let spaces = match spaces_of(workflow, run) {
+        Ok(spaces) => spaces,
+        Err(e) => return vec![format!("the spaces of the run could not be listed: {e}")],
+    };
+    let kept = |space: &SpaceInfo| {
+        workflow.channels.iter().any(|channel| channel.name == space.name && channel.options.keep)
+    };
+    let mut left = Vec::new();
+    for space in spaces.iter().filter(|space| !kept(space)) {
+        if let Err(e) = forebay_space::destroy(&space.path.to_string_lossy()) {
+            left.push(format!("the space {} could not be removed: {e}", space.name));
+        }
+    }
+    left
+}

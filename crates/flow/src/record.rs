@@ -1,0 +1,387 @@
+//! The run directory and `run.json`: what ran, on what, how it ended, what it spent its time on.
+//!
+//! Guarantees: `run.json` (schema `forebay.run/1`) is replaced whole, never half written; while the runner lives
+//! it holds a kernel lock on the run directory, so that a dead run can be told from a running one.
+//! Not here: how the numbers are drawn (`report`), how they are gathered (`trace`, `progress`).
+//!
+//! Layout: `workflow.toml` (copy), `run.json`, `trace/`, `logs/<component>.<rank>.{out,err}`, `fill.jsonl`,
+//! `report.html` once made. Times named `_unix_ns` are wall clock; others count from the same monotonic clock
+//! as the traces.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use forebay_space::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::workflow::Workflow;
+
+/// Schema name of `run.json`.
+pub const SCHEMA: &str = "forebay.run/1";
+
+/// Held by the runner while it lives.
+const LOCK_FILE: &str = "runner.lock";
+
+/// How a run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Ranks run, or the runner died before it could say otherwise.
+    Running,
+    /// All ranks ended with 0.
+    Finished,
+    /// A component failed; all others were ended.
+    Failed,
+    /// Ended by a signal to the runner.
+    Interrupted,
+}
+
+/// What `run.json` holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The workflow's name.
+    pub name: String,
+    /// How the run stands.
+    pub state: State,
+    /// Run directory (absolute).
+    pub run_dir: PathBuf,
+    /// The workflow file that was run (absolute).
+    pub workflow_file: PathBuf,
+    /// The machine.
+    pub machine: Machine,
+    /// Version of Forebay.
+    pub forebay_version: String,
+    /// Wall clock at the start, ns since 1970.
+    pub start_unix_ns: u64,
+    /// Wall clock at the end; 0 while it runs.
+    pub end_unix_ns: u64,
+    /// Monotonic clock at the start, ns.
+    pub start_ns: u64,
+    /// Monotonic clock at the end; 0 while it runs.
+    pub end_ns: u64,
+    /// Seconds from the start of the first rank to the end of the last.
+    pub wall_s: f64,
+    /// Signal that ended the run, when one did.
+    pub signal: Option<i32>,
+    /// The first failure, when there was one.
+    pub failure: Option<Failure>,
+    /// Components in the order of the file.
+    pub components: Vec<ComponentRecord>,
+    /// Channels by name, then helper spaces that programs opened by themselves.
+    pub channels: Vec<ChannelRecord>,
+    /// What is worth knowing but no failure: ranks that opened no channel, files that were not counted.
+    pub notes: Vec<String>,
+}
+
+/// The machine that ran it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// Host name.
+    pub host: String,
+    /// Kernel name and release.
+    pub kernel: String,
+    /// Architecture.
+    pub arch: String,
+    /// Processor, as the kernel names it.
+    pub processor: String,
+    /// Cores this process may use (affinity, not the machine's count).
+    pub cores: usize,
+    /// Main memory, bytes.
+    pub memory_bytes: u64,
+}
+
+/// The first failure of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Failure {
+    /// Component that failed.
+    pub component: String,
+    /// Its rank; `None` for the helper that carries its files.
+    pub rank: Option<u32>,
+    /// One sentence.
+    pub message: String,
+    /// Exit status, when it ended by itself.
+    pub code: Option<i32>,
+    /// Signal, when one ended it.
+    pub signal: Option<i32>,
+    /// Its standard error, relative to the run directory.
+    pub log: PathBuf,
+    /// The last lines of it.
+    pub log_tail: String,
+}
+
+/// One component.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ComponentRecord {
+    /// Name.
+    pub name: String,
+    /// Command as in the file.
+    pub command: Vec<String>,
+    /// Channels it reads.
+    pub reads: Vec<String>,
+    /// Channels it writes.
+    pub writes: Vec<String>,
+    /// Each rank's process, then the helpers that carry its files.
+    pub ranks: Vec<RankRecord>,
+    /// Rank seconds outside of Forebay, all ranks together.
+    pub compute_s: f64,
+    /// Rank seconds inside put, get, commit and end of step, without waiting.
+    pub io_s: f64,
+    /// Rank seconds blocked: for data, or for room.
+    pub wait_s: f64,
+    /// Steps it ended on the channels it was declared for (largest of its ranks).
+    pub steps: u64,
+    /// Payload bytes put.
+    pub bytes_put: u64,
+    /// Payload bytes got or viewed.
+    pub bytes_got: u64,
+}
+
+/// One process.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RankRecord {
+    /// Rank; `None` for a helper that carries files.
+    pub rank: Option<u32>,
+    /// Process id.
+    pub pid: u32,
+    /// Start, monotonic ns.
+    pub start_ns: u64,
+    /// End, monotonic ns; 0 while it runs.
+    pub end_ns: u64,
+    /// Exit status.
+    pub code: Option<i32>,
+    /// Signal that ended it.
+    pub signal: Option<i32>,
+    /// The runner ended it (after a failure elsewhere, a signal or a timeout).
+    pub ended_by_runner: bool,
+    /// Channels it was declared for and never opened.
+    pub unopened: Vec<String>,
+    /// Standard output, relative to the run directory.
+    pub out: PathBuf,
+    /// Standard error, relative to the run directory.
+    pub err: PathBuf,
+}
+
+/// A channel or helper space in its last known state.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ChannelRecord {
+    /// Name.
+    pub name: String,
+    /// Where it was.
+    pub path: String,
+    /// Declared in the workflow (false: a helper that a program opened by itself).
+    pub declared: bool,
+    /// Stays after the run.
+    pub keep: bool,
+    /// Mechanism: `space` or `files`.
+    pub kind: String,
+    /// Tier of its pools; empty when it never came to be.
+    pub tier: String,
+    /// When stores were made persistent.
+    pub horizon: String,
+    /// What an acknowledged write survived.
+    pub durability: String,
+    /// How long versions stay.
+    pub retention: String,
+    /// Hard limit, bytes.
+    pub quota_bytes: u64,
+    /// Most bytes seen in use, sampled.
+    pub used_bytes_max: u64,
+    /// Versions that were complete.
+    pub versions_complete: u64,
+    /// Last seen state: `open`, `finished`, `producer died`, `dead`, or `never opened`.
+    pub state: String,
+    /// Writing component.
+    pub writer: String,
+    /// Reading components.
+    pub readers: Vec<String>,
+}
+
+impl RunRecord {
+    /// Reads `run.json` of a run directory.
+    ///
+    /// # Errors
+    /// [`Kind::UnknownComponent`] when this is no run directory, [`Kind::UnknownFormat`] for another schema,
+    /// [`Kind::Damaged`] when the file makes no sense.
+    pub fn read(run_dir: &Path) -> Result<RunRecord> {
+        let file = run_dir.join("run.json");
+        let text = std::fs::read_to_string(&file).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::new(Kind::UnknownComponent, format!("no run directory: {}", run_dir.display()))
+                    .hint("give a directory below runs/, the one that `forebay run` named")
+            }
+            _ => Error::io(format!("reading {}", file.display()), e),
+        })?;
+        let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| {
+            Error::new(Kind::Damaged, format!("{} is not JSON: {e}", file.display()))
+        })?;
+        let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or("none").to_owned();
+        if schema != SCHEMA {
+            return Err(Error::new(Kind::UnknownFormat, format!("{} has another schema", file.display()))
+                .with("schema", schema)
+                .hint(format!("this build reads {SCHEMA}")));
+        }
+        serde_json::from_value(value)
+            .map_err(|e| Error::new(Kind::Damaged, format!("{} makes no sense: {e}", file.display())))
+    }
+
+    /// Replaces `run.json` whole.
+    pub fn write(&self) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|e| Error::new(Kind::Internal, format!("writing the run record: {e}")))?;
+        replace_file(&self.run_dir.join("run.json"), (text + "\n").as_bytes())
+    }
+
+    /// Exit status of the command that made this run: 0, 4 when a component failed, 128+n after a signal.
+    pub fn exit_code(&self) -> i32 {
+        match (self.state, self.signal) {
+            (State::Interrupted, Some(signal)) => 128 + signal,
+            (State::Failed, _) => Kind::ComponentFailed.exit_code(),
+            _ => 0,
+        }
+    }
+}
+
+/// Writes beside, then renames: a reader sees the old file or the new one.
+pub(crate) fn replace_file(file: &Path, bytes: &[u8]) -> Result<()> {
+    let beside = file.with_extension("tmp");
+    std::fs::write(&beside, bytes).map_err(|e| Error::io(format!("writing {}", beside.display()), e))?;
+    std::fs::rename(&beside, file).map_err(|e| Error::io(format!("writing {}", file.display()), e))
+}
+
+/// A run directory of a living runner: the lock goes with this value.
+#[derive(Debug)]
+pub struct RunDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl RunDir {
+    /// Makes the run directory: `out`, or `runs/<name>-<UTC time>` beside the workflow file.
+    ///
+    /// # Errors
+    /// [`Kind::Usage`] when `out` exists and is not empty.
+    pub fn create(workflow: &Workflow, out: Option<&Path>) -> Result<RunDir> {
+        let path = match out {
+            Some(out) => {
+                let path =
+                    std::path::absolute(out).map_err(|e| Error::io("finding the current directory", e))?;
+                if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
+                    return Err(Error::new(Kind::Usage, format!("{} is not empty", path.display()))
+                        .hint("a run needs a new directory, so that no earlier run is overwritten"));
+                }
+                make_dir(&path)?;
+                path
+            }
+            None => fresh_dir(&workflow.dir.join("runs"), &workflow.name)?,
+        };
+        let path = path.canonicalize().map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
+        make_dir(&path.join("trace"))?;
+        make_dir(&path.join("logs"))?;
+        let lock_file = path.join(LOCK_FILE);
+        let lock = File::create(&lock_file).map_err(|e| Error::io(format!("writing {}", lock_file.display()), e))?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+            .map_err(|e| Error::io(format!("locking {}", lock_file.display()), e.into()))?;
+        let copy = path.join("workflow.toml");
+        std::fs::write(&copy, &workflow.text).map_err(|e| Error::io(format!("writing {}", copy.display()), e))?;
+        Ok(RunDir { path, _lock: lock })
+    }
+
+    /// The directory (absolute, no links).
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the environment and the spaces' notes carry as the run's name.
+    pub fn id(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+}
+
+/// Whether a runner lives that owns this run directory.
+pub fn is_running(run_dir: &Path) -> bool {
+    let Ok(file) = File::open(run_dir.join(LOCK_FILE)) else { return false };
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
+}
+
+/// The run directory below `dir/runs` (or `dir` itself, when it is one) that was started last.
+pub fn latest_run(dir: &Path) -> Option<PathBuf> {
+    if dir.join("run.json").is_file() {
+        return Some(dir.to_path_buf());
+    }
+    let runs = if dir.join("runs").is_dir() { dir.join("runs") } else { dir.to_path_buf() };
+    let started = |path: &Path| RunRecord::read(path).ok().map(|record| record.start_unix_ns);
+    let entries = runs.read_dir().ok()?.flatten().map(|entry| entry.path());
+    entries.filter_map(|path| started(&path).map(|at| (at, path))).max().map(|(_, path)| path)
+}
+
+fn make_dir(path: &Path) -> Result<()> {
+    std::fs::create_dir_all(path).map_err(|e| Error::io(format!("making {}", path.display()), e))
+}
+
+/// Two runs within one second get different directories: creating is what decides.
+fn fresh_dir(runs: &Path, name: &str) -> Result<PathBuf> {
+    make_dir(runs)?;
+    let stamp = timestamp(unix_ns() / 1_000_000_000);
+    for attempt in 1..1000 {
+        let tail = if attempt == 1 { String::new() } else { format!("-{attempt}") };
+        let path = runs.join(format!("{name}-{stamp}{tail}"));
+        match std::fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => continue,
+            Err(e) => return Err(Error::io(format!("making {}", path.display()), e)),
+        }
+    }
+    Err(Error::new(Kind::TooMany, format!("no free run directory in {}", runs.display())))
+}
+
+/// `20261121-113000` in UTC (civil date from days: H. Hinnant, "chrono-compatible low-level date algorithms").
+pub(crate) fn timestamp(unix_s: u64) -> String {
+    let (days, second) = ((unix_s / 86_400) as i64, unix_s % 86_400);
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{:02}", second % 60)
+}
+
+/// Wall clock, ns since 1970.
+pub(crate) fn unix_ns() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| d.as_nanos() as u64)
+}
+
+/// The clock of the traces.
+pub(crate) fn monotonic_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+impl Machine {
+    /// This machine, as far as it tells.
+    pub fn here() -> Machine {
+        let uname = rustix::system::uname();
+        let text = |c: &std::ffi::CStr| c.to_string_lossy().into_owned();
+        let line = |file: &str, key: &str| -> Option<String> {
+            let content = std::fs::read_to_string(file).ok()?;
+            let found = content.lines().find(|l| l.starts_with(key))?;
+            found.split_once(':').map(|(_, value)| value.trim().to_owned())
+        };
+        let memory = line("/proc/meminfo", "MemTotal").and_then(|v| v.split(' ').next()?.parse::<u64>().ok());
+        Machine {
+            host: text(uname.nodename()),
+            kernel: format!("{} {}", text(uname.sysname()), text(uname.release())),
+            arch: text(uname.machine()),
+            processor: line("/proc/cpuinfo", "model name").unwrap_or_default(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: memory.unwrap_or(0) * 1024,
+        }
+    }
+}

@@ -1,0 +1,707 @@
+//! Carries out a workflow: starts every rank, watches, ends everything together, writes the record.
+//!
+//! Guarantees: when [`run`] returns, no process of the run lives and none of its spaces is left but those that
+//! the workflow keeps. The *first* failure is the one reported: a rank that fails because its peer died does not
+//! mask it. SIGINT, SIGTERM and SIGHUP end the run in the same orderly way (a second one without grace); signals
+//! that were ignored at the start (nohup) stay ignored.
+//! Not here: restarting what failed; choosing a plan (this runs all components at once, unpinned).
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use forebay_space::{Error, Kind, Result};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::SigId;
+
+use crate::clean_up::{remove_spaces, take_names, taken};
+use crate::launch::{Exit, Rank, RankCommand, Ranks, Role};
+use crate::progress::{Sampler, Seen, Show};
+use crate::record::{self, monotonic_ns, unix_ns, ChannelRecord, ComponentRecord, Failure, Machine, RankRecord};
+use crate::record::{RunDir, RunRecord, State};
+use crate::trace::{Side, Traces};
+use crate::watch::{self, BRIDGE_VERB};
+use crate::workflow::{Channel, ChannelKind, Component, Workflow};
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Run directory; default `runs/<name>-<time>` beside the workflow file. Must be new or empty.
+    pub out: Option<PathBuf>,
+    /// No progress on stderr.
+    pub quiet: bool,
+    /// Print `run.json` on stdout at the end, also when a component failed.
+    pub json: bool,
+    /// The words that start this very command again (for `forebay` in a workflow and for helpers). Default: the
+    /// running executable. Empty: ranks are started directly, without the kernel's promise to end them with the
+    /// runner, and `files` and `forebay` in a workflow are refused.
+    pub self_command: Vec<OsString>,
+    /// Time between SIGTERM and SIGKILL when the run must end.
+    pub grace: Duration,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        let me = std::env::current_exe().ok().map(PathBuf::into_os_string);
+        RunOptions {
+            out: None,
+            quiet: false,
+            json: false,
+            self_command: me.into_iter().collect(),
+            grace: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A failure that looks like a peer's (exit status 7, or an error that names a dead peer) waits this long for
+/// the cause to show up.
+const SETTLE_SECONDARY: Duration = Duration::from_millis(400);
+
+/// Any failure waits this long, so that what ended at the same moment is seen together.
+const SETTLE: Duration = Duration::from_millis(60);
+
+/// Lines and bytes of a failed rank's standard error that are shown.
+const TAIL_LINES_MAX: usize = 12;
+const TAIL_BYTES_MAX: u64 = 16 * 1024;
+
+/// How the run came to its end.
+enum End {
+    Finished,
+    Failed(Failure),
+    Interrupted(i32),
+}
+
+/// Runs a workflow to its end. Blocks until every rank has ended. Call it from a thread that lives on (see
+/// `launch`).
+///
+/// Returns the record when all ranks ended with 0, and also when a signal ended the run
+/// ([`RunRecord::exit_code`] is then 128+n).
+///
+/// # Errors
+/// All of [`Workflow::read`]; [`Kind::NameInUse`] when a channel's name is taken (nothing was started then);
+/// [`Kind::ComponentFailed`] naming component, rank, status and the log; [`Kind::NotPossibleHere`] when the
+/// workflow needs `self_command` and there is none.
+pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
+    let workflow = Workflow::read(file)?;
+    needs_self_command(&workflow, options)?;
+    take_names(&workflow)?;
+    let signals = Signals::catch()?;
+    let dir = Arc::new(RunDir::create(&workflow, options.out.as_deref())?);
+    let mut record = new_record(&workflow, &dir)?;
+    record.write()?;
+    let show = Show::choose(options.quiet);
+    let sampler = Sampler::start(&workflow, dir.clone(), &dir.path().join("fill.jsonl"), show)?;
+    let mut ranks = Ranks::default();
+    let ended = start_all(&workflow, &dir, options, &mut ranks)
+        .and_then(|()| supervise(&workflow, &dir, &mut ranks, &sampler, &signals));
+    let hurry_at = signals.count() + 1;
+    ranks.stop_all(options.grace, &|| signals.count() >= hurry_at, &|time| signals.pause(time));
+    let seen = sampler.finish();
+    record.notes.extend(remove_spaces(&workflow, &dir));
+    complete_record(&mut record, &workflow, &ranks, &seen);
+    settle_end(record, ended, options)
+}
+
+fn needs_self_command(workflow: &Workflow, options: &RunOptions) -> Result<()> {
+    let needs = |c: &&Component| c.program.is_none() || c.files.out.is_some() || c.files.input.is_some();
+    match workflow.components.iter().find(needs) {
+        Some(component) if options.self_command.is_empty() => {
+            Err(Error::new(Kind::NotPossibleHere, "this workflow needs the forebay command")
+                .with("component", &component.name)
+                .hint("run it with: forebay run"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes the record's last form and turns the end into the result.
+fn settle_end(mut record: RunRecord, ended: Result<End>, options: &RunOptions) -> Result<RunRecord> {
+    let failure = match ended {
+        Ok(End::Finished) => {
+            record.state = State::Finished;
+            None
+        }
+        Ok(End::Interrupted(signal)) => {
+            record.state = State::Interrupted;
+            record.signal = Some(signal);
+            None
+        }
+        Ok(End::Failed(failure)) => {
+            record.state = State::Failed;
+            let error = failure_error(&failure, &record.run_dir);
+            record.failure = Some(failure);
+            Some(error)
+        }
+        Err(error) => {
+            record.state = State::Failed;
+            record.notes.push(error.to_string());
+            Some(error)
+        }
+    };
+    record.write()?;
+    if options.json {
+        let text = serde_json::to_string_pretty(&record)
+            .map_err(|e| Error::new(Kind::Internal, format!("writing the run record: {e}")))?;
+        println!("{text}");
+    }
+    failure.map_or(Ok(record), Err)
+}
+
+fn failure_error(failure: &Failure, run_dir: &Path) -> Error {
+    let mut message = failure.message.clone();
+    for line in failure.log_tail.lines() {
+        message.push_str("\n  | ");
+        message.push_str(line);
+    }
+    let mut error = Error::new(Kind::ComponentFailed, message).with("component", &failure.component);
+    if let Some(rank) = failure.rank {
+        error = error.with("rank", rank);
+    }
+    if let Some(code) = failure.code {
+        error = error.with("exit_status", code);
+    }
+    if let Some(signal) = failure.signal {
+        error = error.with("signal", signal);
+    }
+    error.hint(format!("its whole output: {}", run_dir.join(&failure.log).display()))
+}
+
+fn new_record(workflow: &Workflow, dir: &RunDir) -> Result<RunRecord> {
+    let channels = workflow.channels.iter().map(|channel| ChannelRecord {
+        name: channel.name.clone(),
+        path: channel.location(&workflow.dir),
+        declared: true,
+        keep: channel.options.keep,
+        kind: if channel.options.kind == Some(ChannelKind::Files) { "files" } else { "space" }.to_owned(),
+        state: "never opened".to_owned(),
+        writer: channel.writer.clone(),
+        readers: channel.readers.clone(),
+        ..ChannelRecord::default()
+    });
+    let components = workflow.components.iter().map(|component| ComponentRecord {
+        name: component.name.clone(),
+        command: component.command.clone(),
+        reads: component.reads.clone(),
+        writes: component.writes.clone(),
+        ..ComponentRecord::default()
+    });
+    Ok(RunRecord {
+        schema: record::SCHEMA.to_owned(),
+        name: workflow.name.clone(),
+        state: State::Running,
+        run_dir: dir.path().to_path_buf(),
+        workflow_file: std::path::absolute(&workflow.file)
+            .map_err(|e| Error::io("finding the current directory", e))?,
+        machine: Machine::here(),
+        forebay_version: env!("CARGO_PKG_VERSION").to_owned(),
+        start_unix_ns: unix_ns(),
+        end_unix_ns: 0,
+        start_ns: monotonic_ns(),
+        end_ns: 0,
+        wall_s: 0.0,
+        signal: None,
+        failure: None,
+        components: components.collect(),
+        channels: channels.collect(),
+        notes: Vec::new(),
+    })
+}
+
+/// Starts the helpers that carry files, then every rank.
+fn start_all(workflow: &Workflow, dir: &RunDir, options: &RunOptions, ranks: &mut Ranks) -> Result<()> {
+    for (index, component) in workflow.components.iter().enumerate() {
+        let sides = [(Role::FilesOut, &component.files.out), (Role::FilesIn, &component.files.input)];
+        for (role, files) in sides {
+            let Some(files) = files else { continue };
+            std::fs::create_dir_all(files).map_err(|e| Error::io(format!("making {}", files.display()), e))?;
+            let command = helper_command(workflow, dir, index, role, files, &options.self_command);
+            ranks.start(command, &options.self_command)?;
+        }
+    }
+    // A file that is written before its directory is watched would be lost.
+    let helpers: Vec<PathBuf> = ranks.all.iter().map(|r| r.started_as.out.clone()).collect();
+    watch::wait_until_ready(&helpers, || {
+        ranks.sweep();
+        ranks.all.iter().any(|r| r.exit.is_some())
+    })?;
+    for (index, component) in workflow.components.iter().enumerate() {
+        for rank in 0..component.ranks {
+            let command = rank_command(workflow, dir, index, rank, &options.self_command);
+            ranks.start(command, &options.self_command)?;
+        }
+    }
+    Ok(())
+}
+
+fn log_name(component: &str, role: Role) -> String {
+    match role {
+        Role::Rank(rank) => format!("logs/{component}.{rank}"),
+        Role::FilesOut => format!("logs/{component}.files-out"),
+        Role::FilesIn => format!("logs/{component}.files-in"),
+    }
+}
+
+fn rank_command(
+    workflow: &Workflow,
+    dir: &RunDir,
+    index: usize,
+    rank: u32,
+    self_command: &[OsString],
+) -> RankCommand {
+    let component = &workflow.components[index];
+    let arguments = component.command[1..].iter().map(OsString::from);
+    let command = match &component.program {
+        Some(program) => [program.clone().into_os_string()].into_iter().chain(arguments).collect(),
+        None => self_command.iter().cloned().chain(arguments).collect(),
+    };
+    process(workflow, dir, index, Role::Rank(rank), command, component.ranks)
+}
+
+fn helper_command(
+    workflow: &Workflow,
+    dir: &RunDir,
+    index: usize,
+    role: Role,
+    files: &Path,
+    self_command: &[OsString],
+) -> RankCommand {
+    let component = &workflow.components[index];
+    let (side, channels) = match role {
+        Role::FilesIn => ("in", &component.reads),
+        _ => ("out", &component.writes),
+    };
+    let mut command = self_command.to_vec();
+    command.extend([BRIDGE_VERB.into(), side.into()]);
+    // The workflow was refused unless there is exactly one.
+    command.extend(channels.first().map(OsString::from));
+    command.push(files.into());
+    process(workflow, dir, index, role, command, 1)
+}
+
+fn process(
+    workflow: &Workflow,
+    dir: &RunDir,
+    index: usize,
+    role: Role,
+    command: Vec<OsString>,
+    size: u32,
+) -> RankCommand {
+    let component = &workflow.components[index];
+    let rank = if let Role::Rank(rank) = role { rank } else { 0 };
+    let mut env: Vec<(OsString, OsString)> = Vec::new();
+    for (key, value) in workflow.env.iter().chain(&component.env) {
+        env.push((key.into(), value.into()));
+    }
+    let mut set = |key: &str, value: OsString| env.push((key.into(), value));
+    set("FOREBAY_RANK", rank.to_string().into());
+    set("FOREBAY_SIZE", size.to_string().into());
+    set("FOREBAY_COMPONENT", component.name.clone().into());
+    set("FOREBAY_RUN", dir.path().into());
+    set("FOREBAY_TRACE", dir.path().join("trace").into());
+    for channel in &workflow.channels {
+        set(&channel.variable(), channel_json(workflow, channel).into());
+    }
+    let log = dir.path().join(log_name(&component.name, role));
+    let with_suffix = |suffix: &str| {
+        let mut name = log.clone().into_os_string();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    RankCommand {
+        component: index,
+        role,
+        command,
+        env,
+        cwd: component.cwd.clone(),
+        out: with_suffix(".out"),
+        err: with_suffix(".err"),
+    }
+}
+
+/// The channel's table as programs get it: what the file says, and all reader groups ahead of time, so that no
+/// version goes before each of them has seen it.
+fn channel_json(workflow: &Workflow, channel: &Channel) -> String {
+    let mut table = serde_json::Map::new();
+    let options = &channel.options;
+    let mut set = |key: &str, value: Option<serde_json::Value>| {
+        if let Some(value) = value {
+            table.insert(key.to_owned(), value);
+        }
+    };
+    set("tier", options.tier.map(|tier| tier.to_string().into()));
+    set("path", options.path.as_ref().map(|_| channel.location(&workflow.dir).into()));
+    set("quota", options.quota.map(|size| size.0.into()));
+    set("segment", options.segment.map(|size| size.0.into()));
+    set("horizon", options.horizon.map(|horizon| horizon.to_string().into()));
+    set("retention", options.retention.clone().map(Into::into));
+    set("checksum", options.checksum.map(Into::into));
+    set("kind", options.kind.map(|kind| if kind == ChannelKind::Files { "files" } else { "space" }.into()));
+    let groups = channel.readers.iter().filter_map(|name| workflow.component(name));
+    // The helper that carries files is one reader, whatever the component's ranks.
+    let size = |c: &Component| if c.files.input.is_some() { 1 } else { c.ranks };
+    let readers: Vec<String> = groups.map(|c| format!("{}:{}", c.name, size(c))).collect();
+    set("readers", (!readers.is_empty()).then(|| readers.join(",").into()));
+    serde_json::Value::Object(table).to_string()
+}
+
+/// Watches until all ranks have ended, or there is a reason to end them.
+fn supervise(
+    workflow: &Workflow,
+    dir: &RunDir,
+    ranks: &mut Ranks,
+    sampler: &Sampler,
+    signals: &Signals,
+) -> Result<End> {
+    let begin = Instant::now();
+    let mut told: Vec<bool> = vec![false; workflow.components.len()];
+    let mut counted: Vec<bool> = vec![false; ranks.all.len()];
+    loop {
+        ranks.sweep();
+        if let Some(signal) = signals.caught() {
+            return Ok(End::Interrupted(signal));
+        }
+        if ranks.all.iter().any(has_failed) {
+            return Ok(first_failure(workflow, dir, ranks, signals));
+        }
+        for (index, rank) in ranks.all.iter().enumerate() {
+            if rank.exit.is_some() && !std::mem::replace(&mut counted[index], true) {
+                if let Role::Rank(_) = rank.started_as.role {
+                    sampler.rank_ended(rank.started_as.component);
+                }
+            }
+        }
+        if let Some(space) = sampler.foreign() {
+            return Err(taken(&space));
+        }
+        for (component, told) in told.iter_mut().enumerate() {
+            if !*told && component_ended(ranks, component) {
+                ranks.release_helpers(component);
+                *told = true;
+            }
+        }
+        if ranks.all_ended() {
+            return Ok(End::Finished);
+        }
+        if let Some(failure) = overdue(workflow, dir, ranks, begin.elapsed()) {
+            return Ok(End::Failed(failure));
+        }
+        signals.pause(Duration::from_millis(250));
+    }
+}
+
+fn has_failed(rank: &Rank) -> bool {
+    rank.exit.is_some_and(|exit| !exit.is_success() && !exit.asked)
+}
+
+fn component_ended(ranks: &Ranks, component: usize) -> bool {
+    let own = ranks.all.iter().filter(|r| r.started_as.component == component);
+    own.filter(|r| matches!(r.started_as.role, Role::Rank(_))).all(|r| r.exit.is_some())
+}
+
+fn overdue(workflow: &Workflow, dir: &RunDir, ranks: &Ranks, elapsed: Duration) -> Option<Failure> {
+    let late = |rank: &&Rank| {
+        let timeout = workflow.components[rank.started_as.component].timeout;
+        rank.exit.is_none() && timeout.is_some_and(|limit| elapsed > limit)
+    };
+    let rank = ranks.all.iter().find(late)?;
+    let component = &workflow.components[rank.started_as.component];
+    let limit = component.timeout.unwrap_or_default().as_secs_f64();
+    let message = format!("{} failed: {} ran longer than its timeout of {limit} s", component.name, who(component, rank));
+    Some(failure(component, dir, rank, message))
+}
+
+/// Waits a moment for what failed at the same time, then picks the failure that looks least like a consequence.
+fn first_failure(workflow: &Workflow, dir: &RunDir, ranks: &mut Ranks, signals: &Signals) -> End {
+    let begin = Instant::now();
+    loop {
+        let failed = ranks.all.iter().filter(|rank| has_failed(rank));
+        let first = failed.filter_map(|r| r.exit.map(|exit| (consequence(r, &exit), exit.at_ns, r))).min_by_key(|f| (f.0, f.1));
+        let settle = if first.is_some_and(|f| f.0) { SETTLE_SECONDARY } else { SETTLE };
+        if let Some(signal) = signals.caught() {
+            // A job manager's SIGTERM reaches ranks and runner alike.
+            return End::Interrupted(signal);
+        }
+        if let Some((_, _, rank)) = first.filter(|_| begin.elapsed() >= settle) {
+            let component = &workflow.components[rank.started_as.component];
+            let exit = rank.exit.map(|exit| exit.in_words()).unwrap_or_default();
+            let verb = if rank.exit.is_some_and(|e| e.signal.is_some()) { "was ended by" } else { "ended with" };
+            let message = format!("{} failed: {} {verb} {exit}", component.name, who(component, rank));
+            return End::Failed(failure(component, dir, rank, message));
+        }
+        signals.pause(Duration::from_millis(20));
+        ranks.sweep();
+    }
+}
+
+/// Whether a failure looks like one that a peer's death caused. A signal never does.
+fn consequence(rank: &Rank, exit: &Exit) -> bool {
+    if exit.signal.is_some() {
+        return false;
+    }
+    let tail = tail_of(&rank.started_as.err);
+    let peer_kinds = [Kind::ProducerDied, Kind::PeerMissing, Kind::Fenced];
+    exit.code == Some(Kind::PeerMissing.exit_code()) || peer_kinds.iter().any(|kind| tail.contains(kind.name()))
+}
+
+fn who(component: &Component, rank: &Rank) -> String {
+    match rank.started_as.role {
+        Role::Rank(rank) => format!("rank {rank} of {}", component.ranks),
+        Role::FilesOut => "the helper that reads its files".to_owned(),
+        Role::FilesIn => "the helper that writes its files".to_owned(),
+    }
+}
+
+fn failure(component: &Component, dir: &RunDir, rank: &Rank, message: String) -> Failure {
+    let log = &rank.started_as.err;
+    Failure {
+        component: component.name.clone(),
+        rank: if let Role::Rank(number) = rank.started_as.role { Some(number) } else { None },
+        message,
+        code: rank.exit.and_then(|exit| exit.code),
+        signal: rank.exit.and_then(|exit| exit.signal),
+        log: log.strip_prefix(dir.path()).unwrap_or(log).to_path_buf(),
+        log_tail: tail_of(log),
+    }
+}
+
+/// The last lines of a log; what is not UTF-8 is replaced.
+fn tail_of(log: &Path) -> String {
+    let Ok(mut file) = std::fs::File::open(log) else { return String::new() };
+    let length = file.metadata().map_or(0, |meta| meta.len());
+    let skipped = length.saturating_sub(TAIL_BYTES_MAX);
+    let mut bytes = Vec::new();
+    use std::io::Seek;
+    if file.seek(std::io::SeekFrom::Start(skipped)).is_err() || file.read_to_end(&mut bytes).is_err() {
+        return String::new();
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().skip(usize::from(skipped > 0)).collect();
+    lines[lines.len().saturating_sub(TAIL_LINES_MAX)..].join("\n")
+}
+
+/// Fills in what is known only at the end.
+fn complete_record(record: &mut RunRecord, workflow: &Workflow, ranks: &Ranks, seen: &Seen) {
+    record.end_unix_ns = unix_ns();
+    record.end_ns = monotonic_ns();
+    let starts = ranks.all.iter().map(|r| r.start_ns).min();
+    let ends = ranks.all.iter().filter_map(|r| r.exit.map(|e| e.at_ns)).max();
+    if let (Some(start), Some(end)) = (starts, ends) {
+        record.wall_s = end.saturating_sub(start) as f64 / 1e9;
+    }
+    let traces = Traces::read(&record.run_dir.join("trace")).unwrap_or_else(|e| {
+        record.notes.push(format!("the traces could not be read: {e}"));
+        Traces::default()
+    });
+    record.notes.extend(traces.skipped.iter().map(|why| format!("trace skipped: {why}")));
+    for (index, component) in workflow.components.iter().enumerate() {
+        let mine: Vec<&Rank> = ranks.all.iter().filter(|r| r.started_as.component == index).collect();
+        complete_component(&mut record.components[index], component, &mine, &traces, seen, &record.run_dir);
+    }
+    for component in &record.components {
+        for rank in component.ranks.iter().filter(|r| r.code == Some(0) && !r.unopened.is_empty()) {
+            let rank_text = rank.rank.map_or(String::new(), |r| format!(" rank {r}"));
+            let channels = rank.unopened.join(", ");
+            record.notes.push(format!("{}{rank_text} ended without opening {channels}", component.name));
+        }
+    }
+    complete_channels(record, &traces, seen);
+}
+
+fn complete_component(
+    record: &mut ComponentRecord,
+    component: &Component,
+    ranks: &[&Rank],
+    traces: &Traces,
+    seen: &Seen,
+    run_dir: &Path,
+) {
+    let relative = |path: &Path| path.strip_prefix(run_dir).unwrap_or(path).to_path_buf();
+    for rank in ranks {
+        let exit = rank.exit;
+        record.ranks.push(RankRecord {
+            rank: if let Role::Rank(number) = rank.started_as.role { Some(number) } else { None },
+            pid: rank.pid,
+            start_ns: rank.start_ns,
+            end_ns: exit.map_or(0, |e| e.at_ns),
+            code: exit.and_then(|e| e.code),
+            signal: exit.and_then(|e| e.signal),
+            ended_by_runner: exit.is_some_and(|e| e.asked),
+            unopened: unopened(component, rank.started_as.role, traces, seen),
+            out: relative(&rank.started_as.out),
+            err: relative(&rank.started_as.err),
+        });
+    }
+    let (mut op_ns, mut wait_ns) = (0u64, 0u64);
+    for trace in traces.of(&component.name) {
+        let totals = trace.totals();
+        op_ns += totals.op_ns;
+        wait_ns += totals.wait_ns;
+        let declared = match trace.header.side {
+            Side::Write => &component.writes,
+            Side::Read => &component.reads,
+        };
+        if declared.contains(&trace.header.channel) {
+            record.steps = record.steps.max(totals.steps);
+        }
+        match trace.header.side {
+            Side::Write => record.bytes_put += totals.bytes,
+            Side::Read => record.bytes_got += totals.bytes,
+        }
+    }
+    let only_ranks = ranks.iter().filter(|r| matches!(r.started_as.role, Role::Rank(_)));
+    let lived = only_ranks.filter_map(|r| r.exit.map(|e| e.at_ns.saturating_sub(r.start_ns)));
+    let lived_ns: u64 = lived.sum();
+    record.io_s = op_ns as f64 / 1e9;
+    record.wait_s = wait_ns as f64 / 1e9;
+    // Times of a helper that carries files overlap with the program's own: nothing to take off then.
+    let bridged = component.files.out.is_some() || component.files.input.is_some();
+    let inside = if bridged { 0 } else { op_ns + wait_ns };
+    record.compute_s = lived_ns.saturating_sub(inside) as f64 / 1e9;
+}
+
+/// Channels a process was there for and has not opened. A rank whose files are carried by a helper need not.
+fn unopened(component: &Component, role: Role, traces: &Traces, seen: &Seen) -> Vec<String> {
+    let (reads, writes, number) = match role {
+        Role::Rank(rank) => (component.files.input.is_none(), component.files.out.is_none(), rank),
+        Role::FilesOut => (false, true, 0),
+        Role::FilesIn => (true, false, 0),
+    };
+    let sides = [(reads, &component.reads, Side::Read), (writes, &component.writes, Side::Write)];
+    let declared = sides.into_iter().filter(|side| side.0).flat_map(|(_, list, side)| list.iter().map(move |c| (c, side)));
+    declared
+        .filter(|(channel, side)| {
+            let member = (component.name.clone(), number, (*channel).clone());
+            !traces.opened(&component.name, number, channel, *side) && !seen.members.contains(&member)
+        })
+        .map(|(channel, _)| channel.clone())
+        .collect()
+}
+
+fn complete_channels(record: &mut RunRecord, traces: &Traces, seen: &Seen) {
+    for channel in &mut record.channels {
+        if traces.all.iter().any(|t| t.header.channel == channel.name) {
+            channel.state = "ended".to_owned();
+        }
+    }
+    for (path, space) in &seen.spaces {
+        let found = record.channels.iter().position(|c| c.name == space.name);
+        let index = found.unwrap_or_else(|| {
+            let kind = "space".to_owned();
+            record.channels.push(ChannelRecord { name: space.name.clone(), kind, ..ChannelRecord::default() });
+            record.channels.len() - 1
+        });
+        let channel = &mut record.channels[index];
+        channel.path = path.clone();
+        channel.tier = space.tier.to_string();
+        channel.horizon = space.horizon.to_string();
+        channel.durability = space.durability.to_string();
+        channel.retention = space.retention.to_string();
+        channel.quota_bytes = space.quota_bytes;
+        channel.used_bytes_max = seen.used_bytes_max.get(path).copied().unwrap_or(space.used_bytes);
+        channel.versions_complete = space.versions_complete;
+        channel.state = space.state.to_string();
+        if found.is_none() {
+            channel.writer = space.producer.as_ref().map(|p| p.component.clone()).unwrap_or_default();
+            channel.readers = space.readers.iter().map(|r| r.name.clone()).collect();
+        }
+    }
+}
+
+/// Signals that end a run, and SIGCHLD, as something one can wait for. While no run is under way the ending
+/// signals do what they always do.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    last: Arc<AtomicUsize>,
+    count: AtomicUsize,
+    wake: UnixStream,
+    ends: UnixStream,
+    ids: Vec<SigId>,
+}
+
+/// Set while no run is under way.
+static IDLE: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+impl Signals {
+    pub(crate) fn catch() -> Result<Signals> {
+        let failed = |e| Error::io("installing signal handlers", e);
+        let ignored = ignored_signals();
+        let ending: Vec<i32> =
+            [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| ignored & (1 << (s - 1)) == 0).collect();
+        let idle = match IDLE.get() {
+            Some(idle) => idle.clone(),
+            None => {
+                let idle = Arc::new(AtomicBool::new(false));
+                for signal in &ending {
+                    signal_hook::flag::register_conditional_default(*signal, idle.clone()).map_err(failed)?;
+                }
+                IDLE.get_or_init(|| idle).clone()
+            }
+        };
+        idle.store(false, Ordering::SeqCst);
+        let (wake, wake_in) = UnixStream::pair().map_err(failed)?;
+        let (ends, ends_in) = UnixStream::pair().map_err(failed)?;
+        wake.set_nonblocking(true).map_err(failed)?;
+        ends.set_nonblocking(true).map_err(failed)?;
+        let last = Arc::new(AtomicUsize::new(0));
+        let mut ids = Vec::new();
+        ids.push(signal_hook::low_level::pipe::register(SIGCHLD, wake_in).map_err(failed)?);
+        for signal in ending {
+            let number = signal as usize;
+            ids.push(signal_hook::flag::register_usize(signal, last.clone(), number).map_err(failed)?);
+            let end = ends_in.try_clone().map_err(failed)?;
+            ids.push(signal_hook::low_level::pipe::register(signal, end).map_err(failed)?);
+        }
+        Ok(Signals { last, count: AtomicUsize::new(0), wake, ends, ids })
+    }
+
+    /// The ending signal that came last, if one came.
+    pub(crate) fn caught(&self) -> Option<i32> {
+        match self.last.load(Ordering::SeqCst) {
+            0 => None,
+            signal => Some(signal as i32),
+        }
+    }
+
+    /// How many ending signals came.
+    pub(crate) fn count(&self) -> usize {
+        let mut bytes = [0u8; 64];
+        while let Ok(read @ 1..) = (&self.ends).read(&mut bytes) {
+            self.count.fetch_add(read, Ordering::Relaxed);
+        }
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Sleeps until a signal comes or the time is over.
+    pub(crate) fn pause(&self, time: Duration) {
+        let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+        let mut fds = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.ends, PollFlags::IN)];
+        // An error (a signal in between) is as good as a wake-up: the caller looks again.
+        let _ = rustix::event::poll(&mut fds, Some(&timeout));
+        let mut bytes = [0u8; 256];
+        while matches!((&self.wake).read(&mut bytes), Ok(1..)) {}
+        self.count();
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        for id in self.ids.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+        if let Some(idle) = IDLE.get() {
+            idle.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
+/// Bit n-1 is set when signal n is ignored (nohup, background jobs of a script).
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0)
+}

@@ -1,0 +1,615 @@
+//! The workflow file: components, the channels between them, and what is wrong with it.
+//!
+//! Guarantees: a [`Workflow`] that was read is one that can be started: names are unique, every channel that a
+//! component names is declared and has exactly one writer, every program was found. Each error names file and
+//! line, and the nearest known word when a name is not known.
+//! Not here: starting anything (`launch`), choosing a plan.
+//!
+//! The format is TOML with `forebay = 1` at its top (`docs/` has the field list; `forebay init` writes a
+//! commented example). Every table refuses keys it does not know.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_space::environment::{self, channel_variable, did_you_mean};
+use forebay_space::{parse_bytes, Error, Horizon, Kind, Result, TierKind};
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+
+/// Version of the workflow file that this build reads.
+pub const FORMAT: i64 = 1;
+
+/// Variables that the runner sets for each rank; a file that sets them would silently be overruled.
+const SET_BY_RUNNER: &[&str] = &[
+    "FOREBAY_RANK",
+    "FOREBAY_SIZE",
+    "FOREBAY_COMPONENT",
+    "FOREBAY_RUN",
+    "FOREBAY_TRACE",
+    "FOREBAY_READERS",
+];
+
+/// A workflow that was read and checked.
+#[derive(Clone, Debug)]
+pub struct Workflow {
+    /// The file, as given.
+    pub file: PathBuf,
+    /// The folder that relative paths of the file start from (absolute).
+    pub dir: PathBuf,
+    /// The file's text, for the copy in the run directory.
+    pub text: String,
+    /// Name of the workflow; part of the run directory's name.
+    pub name: String,
+    /// Environment of every component.
+    pub env: BTreeMap<String, String>,
+    /// Channels in the order of their names.
+    pub channels: Vec<Channel>,
+    /// Components in the order of the file.
+    pub components: Vec<Component>,
+}
+
+/// A space used as the stream from one component to others.
+#[derive(Clone, Debug)]
+pub struct Channel {
+    /// Short name; what programs open.
+    pub name: String,
+    /// What the file says about it.
+    pub options: ChannelTable,
+    /// The component that writes it.
+    pub writer: String,
+    /// The components that read it, in the order of the file.
+    pub readers: Vec<String>,
+}
+
+/// Which mechanism carries a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChannelKind {
+    /// A shared space.
+    Space,
+    /// One file per object: the baseline to compare with.
+    Files,
+}
+
+/// The table `[channel.NAME]`. Everything is optional; what is not said is the space's default.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelTable {
+    /// Tier of the pools: `dram`, `file` or `pmem`.
+    pub tier: Option<TierKind>,
+    /// Directory of the space; without it the short name below the root of all spaces.
+    pub path: Option<PathBuf>,
+    /// Most bytes the channel may hold.
+    pub quota: Option<Size>,
+    /// Bytes of one pool segment.
+    pub segment: Option<Size>,
+    /// When stores are made persistent.
+    pub horizon: Option<Horizon>,
+    /// `released`, `last:K` or `forever`.
+    pub retention: Option<String>,
+    /// Payload checksums on or off.
+    pub checksum: Option<bool>,
+    /// Mechanism: `space` (default) or `files`.
+    pub kind: Option<ChannelKind>,
+    /// Stays after the run.
+    #[serde(default)]
+    pub keep: bool,
+}
+
+/// A size in bytes: a number, or text such as `512MiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "SizeText")]
+pub struct Size(pub u64);
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a size: bytes, or text such as \"512MiB\"")]
+enum SizeText {
+    Bytes(u64),
+    Text(String),
+}
+
+impl TryFrom<SizeText> for Size {
+    type Error = String;
+    fn try_from(text: SizeText) -> std::result::Result<Self, String> {
+        match text {
+            SizeText::Bytes(bytes) => Ok(Size(bytes)),
+            SizeText::Text(text) => parse_bytes(&text).map(Size).map_err(|e| match e.hint_text() {
+                Some(hint) => format!("{} ({hint})", e.message()),
+                None => e.message().to_owned(),
+            }),
+        }
+    }
+}
+
+/// Plain files as a component's interface; directories relative to its working directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileBridge {
+    /// Files that appear here become versions of the one channel that the component writes.
+    pub out: Option<PathBuf>,
+    /// Versions of the one channel that the component reads are written here.
+    #[serde(rename = "in")]
+    pub input: Option<PathBuf>,
+}
+
+/// One program of the workflow, run as `ranks` processes.
+#[derive(Clone, Debug)]
+pub struct Component {
+    /// Name; also the reader group's name on the channels it reads.
+    pub name: String,
+    /// Program and arguments as the file has them; the first word is `forebay` for this very binary.
+    pub command: Vec<String>,
+    /// Where the program was found; `None` for `forebay` itself.
+    pub program: Option<PathBuf>,
+    /// Number of processes, at least 1.
+    pub ranks: u32,
+    /// Channels it reads.
+    pub reads: Vec<String>,
+    /// Channels it writes.
+    pub writes: Vec<String>,
+    /// Its own environment, over the workflow's.
+    pub env: BTreeMap<String, String>,
+    /// Working directory (absolute).
+    pub cwd: PathBuf,
+    /// It is ended, and the run fails, when it runs longer.
+    pub timeout: Option<Duration>,
+    /// Directories with the component's files (absolute).
+    pub files: FileBridge,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    forebay: Spanned<i64>,
+    workflow: RawHeader,
+    #[serde(default)]
+    env: BTreeMap<Spanned<String>, Scalar>,
+    #[serde(default)]
+    channel: BTreeMap<Spanned<String>, Spanned<ChannelTable>>,
+    #[serde(default)]
+    component: Vec<Spanned<RawComponent>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawHeader {
+    name: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawComponent {
+    name: Spanned<String>,
+    command: Spanned<Vec<String>>,
+    #[serde(default = "one_rank")]
+    ranks: Spanned<i64>,
+    #[serde(default)]
+    reads: Vec<Spanned<String>>,
+    #[serde(default)]
+    writes: Vec<Spanned<String>>,
+    #[serde(default)]
+    env: BTreeMap<Spanned<String>, Scalar>,
+    cwd: Option<Spanned<PathBuf>>,
+    timeout: Option<Spanned<Scalar>>,
+    files: Option<Spanned<FileBridge>>,
+}
+
+fn one_rank() -> Spanned<i64> {
+    Spanned::new(0..0, 1)
+}
+
+/// A value of an environment table; numbers need no quotes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "expected text, a number, true or false")]
+enum Scalar {
+    Text(String),
+    Int(i64),
+    Float(f64),
+    Flag(bool),
+}
+
+impl Scalar {
+    fn text(&self) -> String {
+        match self {
+            Scalar::Text(text) => text.clone(),
+            Scalar::Int(value) => value.to_string(),
+            Scalar::Float(value) => value.to_string(),
+            Scalar::Flag(value) => value.to_string(),
+        }
+    }
+}
+
+impl Workflow {
+    /// Reads and checks a workflow file. Starts nothing and makes nothing.
+    ///
+    /// # Errors
+    /// [`Kind::UnknownComponent`]: no such file, or a program that it names was not found.
+    /// [`Kind::UnknownKey`]: a key, or a channel that a component names, that does not exist.
+    /// [`Kind::UnknownFormat`]: another version than `forebay = 1`. [`Kind::BadName`]: a name that cannot be a
+    /// file name. [`Kind::Usage`]: everything else that makes no sense.
+    pub fn read(file: &Path) -> Result<Workflow> {
+        let text = std::fs::read_to_string(file).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::new(Kind::UnknownComponent, format!("no workflow file {}", file.display()))
+                    .hint("forebay init writes a commented one")
+            }
+            _ => Error::io(format!("reading {}", file.display()), e),
+        })?;
+        let absolute = std::path::absolute(file).map_err(|e| Error::io("finding the current directory", e))?;
+        let dir = absolute.parent().map(Path::to_path_buf).unwrap_or_else(|| PathBuf::from("/"));
+        Workflow::parse(file, &dir, &text)
+    }
+
+    /// As [`Workflow::read`], from text; `dir` is what relative paths start from.
+    pub fn parse(file: &Path, dir: &Path, text: &str) -> Result<Workflow> {
+        let source = Source { file, text };
+        let raw: RawFile = toml::from_str(text).map_err(|e| source.unreadable(&e))?;
+        if *raw.forebay.get_ref() != FORMAT {
+            return Err(source
+                .error(Kind::UnknownFormat, raw.forebay.span().start, "a workflow file of an unknown version")
+                .with("version", raw.forebay.get_ref())
+                .hint(format!("this build reads forebay = {FORMAT}")));
+        }
+        source.check_name("workflow", &raw.workflow.name)?;
+        let env = source.environment(&raw.env)?;
+        let declared = source.declared_channels(&raw.channel)?;
+        let mut components: Vec<Component> = Vec::new();
+        if raw.component.is_empty() {
+            return Err(source
+                .error(Kind::Usage, text.len(), "the workflow has no component")
+                .hint("add a table [[component]] with a name and a command"));
+        }
+        for entry in &raw.component {
+            let component = source.component(entry.get_ref(), dir, &env, &declared)?;
+            if components.iter().any(|other| other.name == component.name) {
+                let offset = entry.get_ref().name.span().start;
+                let message = format!("two components are named {}", component.name);
+                return Err(source.error(Kind::Usage, offset, message));
+            }
+            components.push(component);
+        }
+        let channels = source.channels(&raw, &components)?;
+        Ok(Workflow {
+            file: file.to_path_buf(),
+            dir: dir.to_path_buf(),
+            text: text.to_owned(),
+            name: raw.workflow.name.into_inner(),
+            env,
+            channels,
+            components,
+        })
+    }
+
+    /// The component of this name.
+    pub fn component(&self, name: &str) -> Option<&Component> {
+        self.components.iter().find(|c| c.name == name)
+    }
+}
+
+impl Channel {
+    /// What inspection calls take: the path when the file gives one, else the short name.
+    pub fn location(&self, dir: &Path) -> String {
+        match &self.options.path {
+            Some(path) => dir.join(path).to_string_lossy().into_owned(),
+            None => self.name.clone(),
+        }
+    }
+
+    /// Name of the environment variable that carries the channel's options.
+    pub fn variable(&self) -> String {
+        channel_variable(&self.name)
+    }
+}
+
+/// The text of a file, to say where in it something is wrong.
+struct Source<'a> {
+    file: &'a Path,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn error(&self, kind: Kind, offset: usize, message: impl Into<String>) -> Error {
+        let before = &self.text.as_bytes()[..offset.min(self.text.len())];
+        let line = 1 + before.iter().filter(|b| **b == b'\n').count();
+        Error::new(kind, message).with("at", format!("{}:{line}", self.file.display()))
+    }
+
+    /// Turns the TOML reader's complaint into a kind with a hint.
+    fn unreadable(&self, error: &toml::de::Error) -> Error {
+        let offset = error.span().map_or(0, |span| span.start);
+        let message = error.message().trim();
+        for (start, kind, what) in
+            [("unknown field `", Kind::UnknownKey, "key"), ("unknown variant `", Kind::Usage, "value")]
+        {
+            let Some(rest) = message.strip_prefix(start) else { continue };
+            let mut quoted = rest.split('`');
+            let word = quoted.next().unwrap_or_default();
+            // After the word the text alternates between filler and known words.
+            let known: Vec<&str> = quoted.skip(1).step_by(2).collect();
+            let hint = match did_you_mean(word, known.iter().copied()) {
+                Some(close) => format!("did you mean {close}?"),
+                None => format!("known here: {}", known.join(", ")),
+            };
+            return self.error(kind, offset, format!("unknown {what} {word}")).hint(hint);
+        }
+        if message.starts_with("missing field `forebay`") {
+            return self.error(Kind::UnknownFormat, 0, "not a workflow file, or one without its version").hint(
+                format!(
+                    "write forebay = {FORMAT} on its first line; `forebay init` shows a whole file"
+                ),
+            );
+        }
+        self.error(Kind::Usage, offset, format!("cannot read the workflow: {message}"))
+    }
+
+    fn check_name(&self, what: &str, name: &Spanned<String>) -> Result<()> {
+        let text = name.get_ref();
+        let fits = !text.is_empty()
+            && text.len() <= 64
+            && !text.starts_with('-')
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        if fits {
+            return Ok(());
+        }
+        Err(self
+            .error(Kind::BadName, name.span().start, format!("{text:?} cannot be the name of a {what}"))
+            .hint("1 to 64 letters, digits, _ and -, not starting with -"))
+    }
+
+    fn environment(&self, table: &BTreeMap<Spanned<String>, Scalar>) -> Result<BTreeMap<String, String>> {
+        let mut env = BTreeMap::new();
+        for (key, value) in table {
+            let name = key.get_ref();
+            let ours = SET_BY_RUNNER.contains(&name.as_str()) || name.starts_with("FOREBAY_CHANNEL_");
+            if ours && name != "FOREBAY_CHANNEL_KIND" {
+                let message = format!("{name} is set by the runner");
+                return Err(self
+                    .error(Kind::Usage, key.span().start, message)
+                    .hint("say it in [channel.NAME] or [[component]]"));
+            }
+            if name.is_empty() || name.contains(['=', '\0']) {
+                let message = format!("{name:?} cannot be a variable");
+                return Err(self.error(Kind::Usage, key.span().start, message));
+            }
+            let at = self.error(Kind::Usage, key.span().start, "");
+            environment::check_one(name, &value.text()).map_err(|e| with_place(e, &at))?;
+            env.insert(name.clone(), value.text());
+        }
+        Ok(env)
+    }
+
+    /// Checks each channel table by itself; returns the names.
+    fn declared_channels(
+        &self,
+        table: &BTreeMap<Spanned<String>, Spanned<ChannelTable>>,
+    ) -> Result<BTreeSet<String>> {
+        let mut variables: BTreeMap<String, &str> = BTreeMap::new();
+        for (name, options) in table {
+            self.check_name("channel", name)?;
+            if let Some(retention) = &options.get_ref().retention {
+                if !is_retention(retention) {
+                    let message = format!("unknown retention {retention:?}");
+                    return Err(self
+                        .error(Kind::Usage, options.span().start, message)
+                        .hint("released, last:K (K at least 1) or forever"));
+                }
+            }
+            // `a-b` and `a_b` would share one variable, and one would get the other's options.
+            if let Some(other) = variables.insert(channel_variable(name.get_ref()), name.get_ref()) {
+                let message = format!("the channels {other} and {} are too alike", name.get_ref());
+                return Err(self
+                    .error(Kind::BadName, name.span().start, message)
+                    .hint("both would be told to programs as one environment variable; rename one"));
+            }
+        }
+        Ok(table.keys().map(|k| k.get_ref().clone()).collect())
+    }
+
+    fn component(
+        &self,
+        raw: &RawComponent,
+        dir: &Path,
+        shared_env: &BTreeMap<String, String>,
+        declared: &BTreeSet<String>,
+    ) -> Result<Component> {
+        self.check_name("component", &raw.name)?;
+        let name = raw.name.get_ref().clone();
+        let ranks = u32::try_from(*raw.ranks.get_ref()).ok().filter(|r| *r >= 1).ok_or_else(|| {
+            self.error(Kind::Usage, raw.ranks.span().start, format!("{name} needs at least one rank"))
+                .with("ranks", raw.ranks.get_ref())
+        })?;
+        for channel in raw.reads.iter().chain(&raw.writes) {
+            self.check_declared(&name, channel, declared)?;
+        }
+        let env = self.environment(&raw.env)?;
+        let cwd = match &raw.cwd {
+            None => dir.to_path_buf(),
+            Some(cwd) => {
+                let path = dir.join(cwd.get_ref());
+                if !path.is_dir() {
+                    let message = format!("the working directory of {name} does not exist");
+                    return Err(self
+                        .error(Kind::UnknownComponent, cwd.span().start, message)
+                        .with("cwd", path.display()));
+                }
+                path
+            }
+        };
+        let program = self.program(&name, &raw.command, dir, env.get("PATH").or(shared_env.get("PATH")))?;
+        let timeout = raw.timeout.as_ref().map(|t| self.timeout(t)).transpose()?;
+        let files = self.files(&name, raw, &cwd)?;
+        let texts = |list: &[Spanned<String>]| list.iter().map(|s| s.get_ref().clone()).collect();
+        Ok(Component {
+            command: raw.command.get_ref().clone(),
+            program,
+            ranks,
+            reads: texts(&raw.reads),
+            writes: texts(&raw.writes),
+            env,
+            cwd,
+            timeout,
+            files,
+            name,
+        })
+    }
+
+    fn check_declared(
+        &self,
+        component: &str,
+        channel: &Spanned<String>,
+        declared: &BTreeSet<String>,
+    ) -> Result<()> {
+        let name = channel.get_ref();
+        if declared.contains(name) {
+            return Ok(());
+        }
+        let hint = match did_you_mean(name, declared.iter().map(String::as_str)) {
+            Some(close) => format!("did you mean {close}?"),
+            None => format!("add a table [channel.{name}]; it may be empty"),
+        };
+        Err(self
+            .error(Kind::UnknownKey, channel.span().start, format!("{component} names an unknown channel {name}"))
+            .hint(hint))
+    }
+
+    /// Finds the program; `None` for `forebay`, which always means the running binary, so that the versions of
+    /// runner and component cannot differ.
+    fn program(
+        &self,
+        component: &str,
+        command: &Spanned<Vec<String>>,
+        dir: &Path,
+        path_env: Option<&String>,
+    ) -> Result<Option<PathBuf>> {
+        let Some(word) = command.get_ref().first().filter(|word| !word.is_empty()) else {
+            let message = format!("the command of {component} is empty");
+            return Err(self.error(Kind::Usage, command.span().start, message));
+        };
+        if word == "forebay" {
+            return Ok(None);
+        }
+        let path_env = path_env.cloned().or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
+        if let Some(found) = find_program(word, dir, &path_env) {
+            return Ok(Some(found));
+        }
+        let message = format!("the program of {component} was not found: {word}");
+        let error = self.error(Kind::UnknownComponent, command.span().start, message);
+        let beside = dir.join(word);
+        let relatives = [format!("{word}3"), word.trim_end_matches(char::is_numeric).to_owned()];
+        Err(if beside.is_file() {
+            error.hint(format!("{} is not executable: chmod +x it, or name its interpreter", beside.display()))
+        } else if word.contains(' ') {
+            error.hint("a command is a list: [\"program\", \"argument\", …]")
+        } else if let Some(other) =
+            relatives.iter().find(|r| *r != word && find_program(r, dir, &path_env).is_some())
+        {
+            error.hint(format!("did you mean {other}?"))
+        } else {
+            error.hint("it must be in PATH, or be a path relative to the workflow file")
+        })
+    }
+
+    fn timeout(&self, raw: &Spanned<Scalar>) -> Result<Duration> {
+        let text = raw.get_ref().text();
+        let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let factor = match unit.trim() {
+            "" | "s" => 1.0,
+            "ms" => 1e-3,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            _ => f64::NAN,
+        };
+        let seconds = number.parse::<f64>().unwrap_or(f64::NAN) * factor;
+        if seconds.is_finite() && seconds > 0.0 && seconds < 1e9 {
+            return Ok(Duration::from_secs_f64(seconds));
+        }
+        Err(self
+            .error(Kind::Usage, raw.span().start, format!("not a timeout: {text}"))
+            .hint("a number of seconds, or text such as \"90s\", \"10min\", \"2h\""))
+    }
+
+    fn files(&self, name: &str, raw: &RawComponent, cwd: &Path) -> Result<FileBridge> {
+        let Some(table) = &raw.files else { return Ok(FileBridge::default()) };
+        let files = table.get_ref();
+        let sides = [(&files.out, raw.writes.len(), "out", "writes"), (&files.input, raw.reads.len(), "in", "reads")];
+        for (dir, channels, key, list) in sides {
+            if dir.is_some() && channels != 1 {
+                let message = format!("files.{key} of {name} needs exactly one channel in {list}");
+                return Err(self.error(Kind::Usage, table.span().start, message).with(list, channels));
+            }
+        }
+        if files.out.is_some() && files.out == files.input {
+            let message = format!("{name} cannot read and write files in one directory");
+            return Err(self.error(Kind::Usage, table.span().start, message));
+        }
+        let absolute = |dir: &Option<PathBuf>| dir.as_ref().map(|d| cwd.join(d));
+        Ok(FileBridge { out: absolute(&files.out), input: absolute(&files.input) })
+    }
+
+    /// Joins channels and components; each channel has one writer.
+    fn channels(&self, raw: &RawFile, components: &[Component]) -> Result<Vec<Channel>> {
+        let mut channels = Vec::new();
+        for (name, options) in &raw.channel {
+            let users = |list: fn(&Component) -> &Vec<String>| -> Vec<String> {
+                components.iter().filter(|c| list(c).contains(name.get_ref())).map(|c| c.name.clone()).collect()
+            };
+            let writers = users(|c| &c.writes);
+            let readers = users(|c| &c.reads);
+            let [writer] = &writers[..] else {
+                let message = format!("the channel {} needs exactly one component that writes it", name.get_ref());
+                let found = if writers.is_empty() { "none".to_owned() } else { writers.join(", ") };
+                return Err(self
+                    .error(Kind::Usage, name.span().start, message)
+                    .with("writers", found)
+                    .hint("give each writer a channel of its own; a reader may read several"));
+            };
+            if readers.contains(writer) {
+                let message = format!("{writer} both writes and reads the channel {}", name.get_ref());
+                return Err(self
+                    .error(Kind::Usage, name.span().start, message)
+                    .hint("exchange inside one component needs no entry: open a space of its own"));
+            }
+            channels.push(Channel {
+                name: name.get_ref().clone(),
+                options: options.get_ref().clone(),
+                writer: writer.clone(),
+                readers,
+            });
+        }
+        Ok(channels)
+    }
+}
+
+/// Adds the place of one error to another, which keeps its kind and hint.
+fn with_place(error: Error, place: &Error) -> Error {
+    match place.context().first() {
+        Some((key, value)) => error.with(key, value),
+        None => error,
+    }
+}
+
+fn is_retention(text: &str) -> bool {
+    match text.strip_prefix("last:") {
+        Some(count) => count.parse::<u64>().is_ok_and(|k| k >= 1),
+        None => matches!(text, "released" | "forever"),
+    }
+}
+
+/// A word without `/` is searched in `path_env`, then beside the workflow file; one with `/` is relative to it.
+fn find_program(word: &str, dir: &Path, path_env: &str) -> Option<PathBuf> {
+    if word.is_empty() {
+        return None;
+    }
+    let runnable = |path: &PathBuf| {
+        path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    let beside = dir.join(word);
+    if word.contains('/') {
+        return Some(beside).filter(runnable);
+    }
+    let in_path = path_env.split(':').filter(|p| !p.is_empty()).map(|p| Path::new(p).join(word));
+    in_path.chain([beside]).find(runnable)
+}
