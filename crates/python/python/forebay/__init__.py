@@ -1,0 +1,67 @@
+"""Forebay: named spaces through which the programs of a workflow exchange versioned n-D arrays on one node.
+
+A writer group puts steps into a space, any number of reader groups get them; data stays in shared memory::
+
+    import forebay as fb
+
+    with fb.open("heat", "w", rank=rank, size=size) as ch:
+        for step in ch.steps(100):
+            step.put("T", T, shape=(N, N), start=(r0, 0))
+
+    with fb.open("heat") as ch:
+        for step in ch.steps(timeout=60):
+            T = step.get("T")
+
+Everything here is typed; the compiled part is ``forebay._forebay``. Importing this package does not import NumPy:
+that happens at the first array.
+"""
+
+from forebay import errors
+from forebay._attributes import Attributes
+from forebay._forebay import (
+    VIEW_BYTES_MIN,
+    Piece,
+    Reader,
+    ReaderSteps,
+    ReadStep,
+    Subscription,
+    Variable,
+    Writer,
+    WriterSteps,
+    WriteStep,
+    __version__,
+    clean,
+    destroy,
+    inspect,
+    list_spaces,
+    open,
+    root,
+    verify,
+)
+from forebay._status import StepStatus
+from forebay.errors import Error
+
+__all__ = [
+    "VIEW_BYTES_MIN",
+    "Attributes",
+    "Error",
+    "Piece",
+    "ReadStep",
+    "Reader",
+    "ReaderSteps",
+    "StepStatus",
+    "Subscription",
+    "Variable",
+    "WriteStep",
+    "Writer",
+    "WriterSteps",
+    "__version__",
+    "clean",
+    "destroy",
+    "errors",
+    "inspect",
+    "list_spaces",
+    "open",
+    "root",
+    "verify",
+]

@@ -1,0 +1,42 @@
+"""Attributes of a space as a mapping: small facts about the whole stream, visible to readers at once."""
+
+from collections.abc import Iterator, MutableMapping
+from typing import Protocol
+
+Attribute = str | int | float | bool | list[int] | list[float]
+
+
+class _Source(Protocol):
+    def _attributes(self) -> dict[str, Attribute]: ...
+    def _set_attribute(self, key: str, value: object) -> None: ...
+
+
+class Attributes(MutableMapping[str, Attribute]):
+    """``ch.attrs``: text, numbers, flags and lists of numbers under a name.
+
+    Reads look into the space each time, so they see what another rank set a moment ago. Only a writer may set;
+    attributes are never taken away, so ``del`` is an error.
+    """
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: _Source) -> None:
+        self._source = source
+
+    def __getitem__(self, key: str) -> Attribute:
+        return self._source._attributes()[key]
+
+    def __setitem__(self, key: str, value: object) -> None:
+        self._source._set_attribute(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        raise TypeError("attributes of a space cannot be deleted")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._source._attributes())
+
+    def __len__(self) -> int:
+        return len(self._source._attributes())
+
+    def __repr__(self) -> str:
+        return f"Attributes({self._source._attributes()!r})"

@@ -1,0 +1,277 @@
+//! The only file with `unsafe` in this package: raw memory of ndarrays, in both directions.
+//!
+//! Guarantees: a slice handed out lives no longer than the borrow of the array it belongs to; an array made over
+//! foreign memory holds its owner alive; a read-only array cannot be made writable again from Python, because its
+//! base offers no buffer. Does not guard against Python threads that write into an array while it is being copied
+//! (as everywhere in NumPy: the copy may then hold a mixture, nothing else breaks).
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use forebay_space::Dtype;
+use numpy::npyffi::{self, npy_intp, PyArrayObject, PyArray_Descr, PY_ARRAY_API};
+use pyo3::prelude::*;
+
+/// NumPy's type number of `ml_dtypes.bfloat16`, once it was seen; user-defined types get theirs at run time.
+static BFLOAT16_NUMBER: AtomicI32 = AtomicI32::new(-1);
+
+/// Remembers the type number of bfloat16.
+pub fn set_bfloat16_number(number: i32) {
+    BFLOAT16_NUMBER.store(number, Ordering::Relaxed);
+}
+
+/// A C-contiguous ndarray in native byte order, borrowed.
+pub struct Contiguous<'a> {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Shape of the array.
+    pub dims: &'a [u64],
+    /// All elements, in C order.
+    pub bytes: &'a [u8],
+}
+
+/// The contents of `object` when it is exactly an ndarray (no subclass), C-contiguous, of a type that Forebay keeps.
+#[inline]
+pub fn contiguous<'a>(object: &'a Bound<'_, PyAny>) -> Option<Contiguous<'a>> {
+    let raw = exact_array(object)?;
+    // SAFETY: `exact_array` checked the type; the object is borrowed for 'a, and NumPy neither reallocates the data
+    // nor the dimensions of an array that is referenced elsewhere (`resize` refuses, `shape=` keeps the storage).
+    unsafe {
+        let array = &*raw;
+        if array.flags & npyffi::NPY_ARRAY_C_CONTIGUOUS == 0 || (*array.descr).byteorder as u8 == b'>' {
+            return None;
+        }
+        let dtype = dtype_of_number((*array.descr).type_num)?;
+        let dims = dims_of(array);
+        let items: u64 = dims.iter().product();
+        let bytes = bytes_at(array.data.cast(), items as usize * dtype.size());
+        Some(Contiguous { dtype, dims, bytes })
+    }
+}
+
+/// Like [`contiguous`] for a destination: also requires the array to be writable.
+pub fn contiguous_mut<'a>(object: &'a Bound<'_, PyAny>) -> Option<(Dtype, &'a [u64], &'a mut [u8])> {
+    let raw = exact_array(object)?;
+    // SAFETY: as in `contiguous`; the writable flag says that NumPy allows writes, and the caller (get) makes no
+    // second slice of the same array while this one lives.
+    unsafe {
+        let array = &*raw;
+        let wanted = npyffi::NPY_ARRAY_C_CONTIGUOUS | npyffi::NPY_ARRAY_WRITEABLE;
+        if array.flags & wanted != wanted || (*array.descr).byteorder as u8 == b'>' {
+            return None;
+        }
+        let dtype = dtype_of_number((*array.descr).type_num)?;
+        let dims = dims_of(array);
+        let bytes = dims.iter().product::<u64>() as usize * dtype.size();
+        let slice =
+            if bytes == 0 { &mut [] } else { std::slice::from_raw_parts_mut(array.data.cast::<u8>(), bytes) };
+        Some((dtype, dims, slice))
+    }
+}
+
+/// Type number of an ndarray's dtype, for types that [`contiguous`] does not know.
+pub fn type_number(object: &Bound<'_, PyAny>) -> Option<i32> {
+    let raw = exact_array(object)?;
+    // SAFETY: `exact_array` checked the type; an array always has a descriptor.
+    Some(unsafe { (*(*raw).descr).type_num })
+}
+
+/// A fresh ndarray, C order, contents undefined until filled.
+pub struct NewArray<'py> {
+    array: Bound<'py, PyAny>,
+    bytes: usize,
+}
+
+impl<'py> NewArray<'py> {
+    /// Allocates through NumPy. `descriptor` is needed for bfloat16 only.
+    #[inline]
+    pub fn new(
+        py: Python<'py>,
+        dtype: Dtype,
+        descriptor: Option<&Bound<'py, PyAny>>,
+        dims: &[u64],
+    ) -> PyResult<Self> {
+        let items: u64 = dims.iter().product();
+        let array = from_descriptor(py, dtype, descriptor, dims, std::ptr::null_mut(), 0)?;
+        Ok(NewArray { array, bytes: items as usize * dtype.size() })
+    }
+
+    /// The memory to fill.
+    #[inline]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.bytes == 0 {
+            return &mut [];
+        }
+        let raw = self.array.as_ptr().cast::<PyArrayObject>();
+        // SAFETY: the array was allocated by NumPy in `new` with `bytes` bytes and nobody else has seen it yet.
+        // The bytes are only written by the callee (`Reader::get` fills all of them or fails).
+        unsafe { std::slice::from_raw_parts_mut((*raw).data.cast::<u8>(), self.bytes) }
+    }
+
+    /// The array, for the caller.
+    #[inline]
+    pub fn finish(self) -> Bound<'py, PyAny> {
+        self.array
+    }
+}
+
+/// An ndarray over `bytes` that lie outside Python; `owner` keeps them mapped for as long as the array lives.
+///
+/// Read-only, for good: `flags.writeable = True` is refused since `owner` exports no buffer.
+pub fn read_only_over<'py>(
+    owner: Bound<'py, PyAny>,
+    bytes: &[u8],
+    dtype: Dtype,
+    descriptor: Option<&Bound<'py, PyAny>>,
+    dims: &[u64],
+) -> PyResult<Bound<'py, PyAny>> {
+    let data = bytes.as_ptr().cast_mut().cast();
+    over(owner, data, bytes.len(), dtype, descriptor, dims, 0)
+}
+
+/// A writable ndarray over `bytes` that lie outside Python; `owner` keeps them mapped for as long as the array lives.
+pub fn writable_over<'py>(
+    owner: Bound<'py, PyAny>,
+    bytes: &mut [u8],
+    dtype: Dtype,
+    descriptor: Option<&Bound<'py, PyAny>>,
+    dims: &[u64],
+) -> PyResult<Bound<'py, PyAny>> {
+    let data = bytes.as_mut_ptr().cast();
+    over(owner, data, bytes.len(), dtype, descriptor, dims, npyffi::NPY_ARRAY_WRITEABLE)
+}
+
+fn over<'py>(
+    owner: Bound<'py, PyAny>,
+    data: *mut c_void,
+    bytes: usize,
+    dtype: Dtype,
+    descriptor: Option<&Bound<'py, PyAny>>,
+    dims: &[u64],
+    writable: c_int,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = owner.py();
+    let items: u64 = dims.iter().product();
+    assert!(items as usize * dtype.size() <= bytes, "an array over foreign memory must lie inside it");
+    let flags = npyffi::NPY_ARRAY_C_CONTIGUOUS | npyffi::NPY_ARRAY_ALIGNED | writable;
+    let array = from_descriptor(py, dtype, descriptor, dims, data, flags)?;
+    // SAFETY: `array` is a fresh ndarray; SetBaseObject takes over the reference of `owner`, also when it fails.
+    let status = unsafe {
+        PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast::<PyArrayObject>(), owner.into_ptr())
+    };
+    if status < 0 {
+        return Err(PyErr::fetch(py));
+    }
+    Ok(array)
+}
+
+fn from_descriptor<'py>(
+    py: Python<'py>,
+    dtype: Dtype,
+    descriptor: Option<&Bound<'py, PyAny>>,
+    dims: &[u64],
+    data: *mut c_void,
+    flags: c_int,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: type number and descriptor are valid for NumPy (table below, or an object that `np.dtype` returned);
+    // NewFromDescr takes over one reference of the descriptor and copies the dimensions.
+    unsafe {
+        let descr: *mut PyArray_Descr = match descriptor {
+            Some(object) => object.clone().into_ptr().cast(),
+            None => PY_ARRAY_API.PyArray_DescrFromType(py, number_of(dtype)),
+        };
+        if descr.is_null() {
+            return Err(PyErr::fetch(py));
+        }
+        let array = PY_ARRAY_API.PyArray_NewFromDescr(
+            py,
+            PY_ARRAY_API.get_type_object(py, npyffi::NpyTypes::PyArray_Type),
+            descr,
+            dims.len() as c_int,
+            dims.as_ptr().cast_mut().cast::<npy_intp>(),
+            std::ptr::null_mut(),
+            data,
+            flags,
+            std::ptr::null_mut(),
+        );
+        Bound::from_owned_ptr_or_err(py, array)
+    }
+}
+
+#[inline]
+fn exact_array(object: &Bound<'_, PyAny>) -> Option<*mut PyArrayObject> {
+    // SAFETY: compares the type pointer of a live object with NumPy's.
+    let exact = unsafe { npyffi::PyArray_CheckExact(object.py(), object.as_ptr()) != 0 };
+    exact.then(|| object.as_ptr().cast())
+}
+
+/// # Safety
+/// `array` must be a live ndarray that stays so for 'a.
+#[inline]
+unsafe fn dims_of<'a>(array: &PyArrayObject) -> &'a [u64] {
+    if array.nd == 0 {
+        return &[];
+    }
+    // SAFETY: NumPy keeps `nd` dimensions, none negative, as pointer-sized integers; this package is 64-bit only.
+    unsafe { std::slice::from_raw_parts(array.dimensions.cast::<u64>(), array.nd as usize) }
+}
+
+/// # Safety
+/// `data` must point to `bytes` readable bytes that live for 'a, unless `bytes` is 0.
+#[inline]
+unsafe fn bytes_at<'a>(data: *const u8, bytes: usize) -> &'a [u8] {
+    if bytes == 0 {
+        return &[];
+    }
+    // SAFETY: as the caller promised.
+    unsafe { std::slice::from_raw_parts(data, bytes) }
+}
+
+const _: () = assert!(size_of::<npy_intp>() == 8, "dimensions are read as 64-bit integers");
+
+/// The element type of a NumPy type number; `None` for the ones that Forebay does not keep.
+#[inline]
+pub fn dtype_of_number(number: i32) -> Option<Dtype> {
+    Some(match number {
+        0 => Dtype::Bool,
+        1 => Dtype::I8,
+        2 => Dtype::U8,
+        3 => Dtype::I16,
+        4 => Dtype::U16,
+        5 => Dtype::I32,
+        6 => Dtype::U32,
+        // `long` and `long long` are both 64 bits wide on every platform of this package.
+        7 | 9 => Dtype::I64,
+        8 | 10 => Dtype::U64,
+        11 => Dtype::F32,
+        12 => Dtype::F64,
+        14 => Dtype::C64,
+        15 => Dtype::C128,
+        23 => Dtype::F16,
+        other if other >= 0 && other == BFLOAT16_NUMBER.load(Ordering::Relaxed) => Dtype::BF16,
+        _ => return None,
+    })
+}
+
+/// NumPy's type number; text is seen as its UTF-8 bytes. Not for bfloat16.
+#[inline]
+fn number_of(dtype: Dtype) -> c_int {
+    match dtype {
+        Dtype::Bool => 0,
+        Dtype::I8 => 1,
+        Dtype::U8 | Dtype::Str => 2,
+        Dtype::I16 => 3,
+        Dtype::U16 => 4,
+        Dtype::I32 => 5,
+        Dtype::U32 => 6,
+        Dtype::I64 => 7,
+        Dtype::U64 => 8,
+        Dtype::F32 => 11,
+        Dtype::F64 => 12,
+        Dtype::C64 => 14,
+        Dtype::C128 => 15,
+        Dtype::F16 => 23,
+        Dtype::BF16 => 4,
+    }
+}

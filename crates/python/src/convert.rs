@@ -1,0 +1,174 @@
+//! Small things across the border: descriptions, attributes, reports, status values.
+//!
+//! Reports (inspect, verify, clean, stats) go through JSON, so that their keys are those of `forebay … --json`.
+//! None of this is for the data path.
+
+use std::collections::BTreeMap;
+
+use forebay_space::{Attribute, Dtype, Kind, VariableInfo};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyTuple};
+
+use crate::arrays;
+use crate::errors::{usage, OrRaise};
+
+/// A report as dicts, lists, numbers and text.
+pub fn to_python<'py>(py: Python<'py>, report: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
+    let text = serde_json::to_string(report)
+        .map_err(|e| usage(py, Kind::Internal, format!("a report cannot be written: {e}"), ""))?;
+    py.import("json")?.call_method1("loads", (text,))
+}
+
+/// The description of one space.
+pub fn inspect<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    let info = py.detach(|| forebay_space::inspect(name)).or_raise(py)?;
+    to_python(py, &info)
+}
+
+/// A member of `forebay.StepStatus`.
+pub fn status<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+    static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let class = CLASS
+        .get_or_try_init(py, || py.import("forebay._status")?.getattr("StepStatus").map(Bound::unbind))?;
+    class.bind(py).getattr(name)
+}
+
+/// Whether an exception is `forebay.errors.TimedOut`.
+pub fn is_timed_out(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
+    Ok(error.is_instance(py, &py.import("forebay.errors")?.getattr("TimedOut")?))
+}
+
+/// Whether elements of type `array` can stand for `variable`: the same, or bytes for text.
+pub fn same_type(array: Dtype, variable: Dtype) -> bool {
+    array == variable || (variable == Dtype::Str && array == Dtype::U8)
+}
+
+/// The mapping `ch.attrs`.
+pub fn attributes_object<'py>(channel: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    channel.py().import("forebay._attributes")?.getattr("Attributes")?.call1((channel,))
+}
+
+/// Attributes as a dict.
+pub fn attributes(py: Python<'_>, found: BTreeMap<String, Attribute>) -> PyResult<Bound<'_, PyDict>> {
+    let all = PyDict::new(py);
+    for (key, value) in found {
+        match value {
+            Attribute::Text(text) => all.set_item(key, text)?,
+            Attribute::Int(number) => all.set_item(key, number)?,
+            Attribute::Float(number) => all.set_item(key, number)?,
+            Attribute::Ints(numbers) => all.set_item(key, numbers)?,
+            Attribute::Floats(numbers) => all.set_item(key, numbers)?,
+            Attribute::Flag(flag) => all.set_item(key, flag)?,
+        }
+    }
+    Ok(all)
+}
+
+/// A Python value as an attribute: text, number, flag, or a list (or 1-D array) of numbers.
+pub fn attribute(value: &Bound<'_, PyAny>) -> PyResult<Attribute> {
+    let value = if value.hasattr("tolist")? { value.call_method0("tolist")? } else { value.clone() };
+    if value.is_instance_of::<PyBool>() {
+        return Ok(Attribute::Flag(value.extract()?));
+    }
+    if value.is_instance_of::<PyString>() {
+        return Ok(Attribute::Text(value.extract()?));
+    }
+    if value.is_instance_of::<PyInt>() {
+        return Ok(Attribute::Int(value.extract()?));
+    }
+    if value.is_instance_of::<PyFloat>() {
+        return Ok(Attribute::Float(value.extract()?));
+    }
+    if let Ok(numbers) = value.extract::<Vec<i64>>() {
+        return Ok(Attribute::Ints(numbers));
+    }
+    value.extract::<Vec<f64>>().map(Attribute::Floats).map_err(|_| {
+        let what =
+            format!("{} cannot be an attribute", value.repr().map_or_else(|_| "?".into(), |r| r.to_string()));
+        usage(value.py(), Kind::Usage, what, "attributes are text, numbers, flags and lists of numbers")
+    })
+}
+
+/// One variable of a version.
+#[pyclass(module = "forebay", frozen)]
+pub struct Variable {
+    info: VariableInfo,
+    #[pyo3(get)]
+    shape: Py<PyTuple>,
+}
+
+impl Variable {
+    /// From the space's description.
+    pub fn new(py: Python<'_>, info: VariableInfo) -> PyResult<Variable> {
+        let shape = PyTuple::new(py, info.shape.iter())?.unbind();
+        Ok(Variable { info, shape })
+    }
+}
+
+#[pymethods]
+impl Variable {
+    /// Its name.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.info.name
+    }
+
+    /// NumPy dtype; uint8 for text (see kind).
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        arrays::dtype_object(py, self.info.dtype)
+    }
+
+    /// Name of the stored type: "float64", "bfloat16", "str".
+    #[getter]
+    fn kind(&self) -> &'static str {
+        self.info.dtype.name()
+    }
+
+    /// Bytes of the whole variable.
+    #[getter]
+    fn nbytes(&self) -> u64 {
+        self.info.shape.iter().product::<u64>() * self.info.dtype.size() as u64
+    }
+
+    /// Which rank holds what.
+    #[getter]
+    fn pieces(&self, py: Python<'_>) -> PyResult<Vec<Piece>> {
+        let tuple = |dims: &[u64]| Ok::<_, PyErr>(PyTuple::new(py, dims)?.unbind());
+        let pieces = self.info.pieces.iter();
+        pieces
+            .map(|p| {
+                Ok(Piece {
+                    rank: p.rank,
+                    start: tuple(&p.start)?,
+                    count: tuple(&p.count)?,
+                    nbytes: p.bytes as u64,
+                })
+            })
+            .collect()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let shape = self.shape.bind(py).repr()?;
+        let (name, kind, pieces) = (self.name(), self.kind(), self.info.pieces.len());
+        Ok(format!("<forebay.Variable {name:?} {kind} {shape} in {pieces} pieces>"))
+    }
+}
+
+/// The part of a variable that one put brought.
+#[pyclass(module = "forebay", frozen, get_all)]
+pub struct Piece {
+    rank: u32,
+    start: Py<PyTuple>,
+    count: Py<PyTuple>,
+    nbytes: u64,
+}
+
+#[pymethods]
+impl Piece {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let (start, count) = (self.start.bind(py).repr()?, self.count.bind(py).repr()?);
+        Ok(format!("<forebay.Piece of rank {}: start {start}, count {count}>", self.rank))
+    }
+}

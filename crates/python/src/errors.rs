@@ -1,0 +1,105 @@
+//! Errors across the border: a Forebay error becomes the Python class of its kind, a wait becomes interruptible.
+//!
+//! Guarantees: no call waits longer than [`SLICE`] without asking Python whether a signal (Ctrl-C) came in, and no
+//! wait holds the GIL. The classes themselves are plain Python (`forebay/errors.py`).
+
+use std::time::{Duration, Instant};
+
+use forebay_space::{Error, Kind, Result};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
+
+/// Longest time between two looks at pending signals.
+pub const SLICE: Duration = Duration::from_millis(100);
+
+/// Turns an error into the Python exception of its kind.
+#[cold]
+pub fn raise(py: Python<'_>, error: Error) -> PyErr {
+    exception(py, &error).unwrap_or_else(|broken| broken)
+}
+
+/// An exception for a mistake found in this crate.
+#[cold]
+pub fn usage(py: Python<'_>, kind: Kind, message: impl Into<String>, hint: &str) -> PyErr {
+    let mut error = Error::new(kind, message);
+    if !hint.is_empty() {
+        error = error.hint(hint);
+    }
+    raise(py, error)
+}
+
+fn exception(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let classes = CLASSES.get_or_try_init(py, || {
+        let found = py.import("forebay.errors")?.getattr("BY_KIND")?;
+        found.cast_into::<PyDict>().map(Bound::unbind).map_err(PyErr::from)
+    })?;
+    let class = match classes.bind(py).get_item(error.kind().name())? {
+        Some(class) => class,
+        None => py.import("forebay.errors")?.getattr("Error")?,
+    };
+    let context = PyDict::new(py);
+    for (key, value) in error.context() {
+        context.set_item(key, value)?;
+    }
+    let value = class.call1((sentence(error), context, error.hint_text()))?;
+    Ok(PyErr::from_value(value))
+}
+
+/// The message, with causes that it does not already quote.
+fn sentence(error: &Error) -> String {
+    let mut text = error.message().to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(below) = cause {
+        let words = below.to_string();
+        if !text.contains(&words) {
+            text.push_str("; caused by: ");
+            text.push_str(&words);
+        }
+        cause = below.source();
+    }
+    text
+}
+
+/// `?` for Forebay results inside Python methods.
+pub trait OrRaise<T> {
+    /// The value, or the Python exception.
+    fn or_raise(self, py: Python<'_>) -> PyResult<T>;
+}
+
+impl<T> OrRaise<T> for Result<T> {
+    #[inline]
+    fn or_raise(self, py: Python<'_>) -> PyResult<T> {
+        self.map_err(|error| raise(py, error))
+    }
+}
+
+/// Calls `attempt` with slices of the time left until it gives something else than a time-out.
+///
+/// Without the GIL inside `attempt`; between two slices Python may run its signal handlers, and what they raise
+/// ends the wait.
+pub fn wait_in_slices<T: Send>(
+    py: Python<'_>,
+    total: Duration,
+    mut attempt: impl FnMut(Duration) -> Result<T> + Send,
+) -> PyResult<T> {
+    let deadline = Instant::now().checked_add(total);
+    loop {
+        let left = deadline.map_or(SLICE, |d| d.saturating_duration_since(Instant::now()));
+        let slice = left.min(SLICE);
+        match py.detach(|| attempt(slice)) {
+            Err(error) if left > SLICE && is_timeout(error.kind()) => py.check_signals()?,
+            Err(error) if is_timeout(error.kind()) => {
+                py.check_signals()?;
+                let error = error.with("waited_s", format!("{:.1}", total.as_secs_f64()));
+                return Err(raise(py, error));
+            }
+            other => return other.or_raise(py),
+        }
+    }
+}
+
+fn is_timeout(kind: Kind) -> bool {
+    matches!(kind, Kind::TimedOut | Kind::PeerMissing)
+}

@@ -1,0 +1,729 @@
+//! `forebay.Reader` and its steps: the consuming side.
+//!
+//! Guarantees: what `get` returns below [`VIEW_BYTES_MIN`] is the caller's own array; from there on it may be a
+//! read-only view that holds the version's memory (its lease) until garbage collected, also after the step, the
+//! reader and the space are gone. `copy=True` always gives an own array, `view` never copies.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_space::{Dims, Dtype, Error, Kind, NdBox, Reader, Result, View};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+use crate::buffer::{self, NewArray};
+use crate::cell::{Cell, GIL_BYTES};
+use crate::errors::{raise, usage, wait_in_slices, OrRaise};
+use crate::{arrays, convert, options};
+
+/// From this size on `get` prefers a view: below, a copy costs less than a lease and the object that holds it.
+pub const VIEW_BYTES_MIN: usize = 16 << 10;
+
+/// What the handle and its steps share.
+pub struct Consuming {
+    reader: Option<Reader>,
+    step: Option<OpenStep>,
+    /// Counts steps, so that a step object knows whether it is still the open one.
+    serial: u64,
+}
+
+#[derive(Clone, Copy)]
+struct OpenStep {
+    version: u64,
+    serial: u64,
+    /// In the order of the stream: to be released by `end_step`.
+    in_stream: bool,
+    /// Opened by `steps()`: ends by itself.
+    automatic: bool,
+}
+
+impl Consuming {
+    fn reader(&mut self) -> Result<&mut Reader> {
+        self.reader.as_mut().ok_or_else(closed)
+    }
+
+    #[inline]
+    fn in_step(&mut self, serial: u64) -> Result<&mut Reader> {
+        match self.step {
+            Some(step) if step.serial == serial => self.reader(),
+            _ => Err(self.stale()),
+        }
+    }
+
+    #[cold]
+    fn stale(&self) -> Error {
+        if self.reader.is_none() {
+            return closed();
+        }
+        Error::new(Kind::StepState, "this step is not open any more")
+            .hint("get inside the loop body of steps(); arrays that get returned stay valid")
+    }
+
+    fn opened(&mut self, version: u64, in_stream: bool, automatic: bool) -> OpenStep {
+        self.serial += 1;
+        let step = OpenStep { version, serial: self.serial, in_stream, automatic };
+        self.step = Some(step);
+        step
+    }
+}
+
+#[cold]
+fn closed() -> Error {
+    Error::new(Kind::Closed, "this reader is closed")
+}
+
+type Shared = Arc<Cell<Consuming>>;
+
+/// One rank of a group that reads a space. Made by `forebay.open(name)`.
+#[pyclass(name = "Reader", module = "forebay", frozen)]
+pub struct PyReader {
+    shared: Shared,
+    name: String,
+    path: String,
+    rank: u32,
+    size: u32,
+    timeout: Duration,
+}
+
+impl PyReader {
+    /// Opens the space, waiting for it; blocks without the GIL.
+    pub fn open(py: Python<'_>, name: &str, options: forebay_space::OpenOptions) -> PyResult<PyReader> {
+        let timeout = options.timeout;
+        let reader = wait_in_slices(py, timeout, |slice| {
+            Reader::open(name, &forebay_space::OpenOptions { timeout: slice, ..options.clone() })
+        })?;
+        let (rank, size) = (reader.rank(), reader.size());
+        let (name, path) = (reader.name().to_string(), reader.path().display().to_string());
+        let shared = Arc::new(Cell::new(Consuming { reader: Some(reader), step: None, serial: 0 }));
+        Ok(PyReader { shared, name, path, rank, size, timeout })
+    }
+
+    fn ask<R>(&self, py: Python<'_>, question: impl FnOnce(&mut Reader) -> R) -> PyResult<R> {
+        self.shared.with(py, |state| state.reader().map(question)).or_raise(py)
+    }
+
+    fn wait_time(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<Duration> {
+        Ok(options::timeout(py, timeout)?.unwrap_or(self.timeout))
+    }
+
+    fn current(&self, py: Python<'_>) -> PyResult<ReadStep> {
+        match self.shared.with(py, |state| state.step) {
+            Some(step) => Ok(self.step_object(step)),
+            None => {
+                Err(usage(py, Kind::StepState, "no step is open", "call begin_step() or loop over steps()"))
+            }
+        }
+    }
+
+    fn step_object(&self, step: OpenStep) -> ReadStep {
+        ReadStep { shared: self.shared.clone(), version: step.version, serial: step.serial }
+    }
+}
+
+#[pymethods]
+impl PyReader {
+    /// Waits for the next step. StepStatus.OK, EndOfStream, or NotReady when the timeout passed.
+    #[pyo3(signature = (timeout=None))]
+    fn begin_step<'py>(
+        &self,
+        py: Python<'py>,
+        timeout: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let time = self.wait_time(py, timeout)?;
+        match begin(py, &self.shared, time, false) {
+            Ok(Some(_)) => convert::status(py, "OK"),
+            Ok(None) => convert::status(py, "EndOfStream"),
+            Err(error) if convert::is_timed_out(py, &error)? => convert::status(py, "NotReady"),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Releases the open step; arrays that were got stay valid. Returns StepStatus.OK.
+    fn end_step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        end(py, &self.shared)?;
+        convert::status(py, "OK")
+    }
+
+    /// Iterates over steps until the end of the stream, or over n at most; raises TimedOut when one takes too long.
+    #[pyo3(signature = (n=None, timeout=None))]
+    fn steps(
+        &self,
+        py: Python<'_>,
+        n: Option<u64>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<ReaderSteps> {
+        let left = std::sync::atomic::AtomicU64::new(n.unwrap_or(u64::MAX));
+        Ok(ReaderSteps { shared: self.shared.clone(), left, timeout: self.wait_time(py, timeout)? })
+    }
+
+    /// The open step.
+    #[getter]
+    fn step(&self, py: Python<'_>) -> PyResult<ReadStep> {
+        self.current(py)
+    }
+
+    /// Version of the open step, or None.
+    #[getter]
+    fn version(&self, py: Python<'_>) -> Option<u64> {
+        self.shared.with(py, |state| state.step.map(|s| s.version))
+    }
+
+    /// As step.get, of the open step.
+    #[pyo3(signature = (name, r#box=None, /, *, start=None, count=None, out=None, copy=false))]
+    #[allow(clippy::too_many_arguments)]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        r#box: Option<&Bound<'py, PyAny>>,
+        start: Option<&Bound<'py, PyAny>>,
+        count: Option<&Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
+        copy: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.current(py)?.get(py, name, r#box, start, count, out, copy)
+    }
+
+    /// As step.view, of the open step.
+    #[pyo3(signature = (name, r#box=None, /, *, start=None, count=None))]
+    fn view<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        r#box: Option<&Bound<'py, PyAny>>,
+        start: Option<&Bound<'py, PyAny>>,
+        count: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.current(py)?.view(py, name, r#box, start, count)
+    }
+
+    /// Variables of the open step.
+    #[getter]
+    fn variables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.current(py)?.variables(py)
+    }
+
+    /// Waits until a version is complete.
+    #[pyo3(signature = (version, timeout=None))]
+    fn wait(&self, py: Python<'_>, version: u64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let time = self.wait_time(py, timeout)?;
+        wait_in_slices(py, time, |slice| self.shared.lock().reader()?.wait(version, Some(slice)))
+    }
+
+    /// Opens a retained version for get and view, out of the order of the stream.
+    fn open_version(&self, py: Python<'_>, version: u64) -> PyResult<ReadStep> {
+        if self.shared.with(py, |state| state.step.is_some()) {
+            end(py, &self.shared)?;
+        }
+        let step = self.shared.without_gil(py, |state| {
+            state.reader()?.open_version(version)?;
+            Ok(state.opened(version, false, true))
+        });
+        Ok(self.step_object(step.or_raise(py)?))
+    }
+
+    /// Retained complete versions, as a range.
+    fn versions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let found = self.ask(py, |reader| reader.versions())?.or_raise(py)?;
+        py.import("builtins")?.call_method1("range", (found.start, found.end))
+    }
+
+    /// Newest complete version, or None.
+    fn latest(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.ask(py, |reader| reader.latest())?.or_raise(py)
+    }
+
+    /// Iterates over (version, array) of one variable, or of one box of it, until the end of the stream.
+    #[pyo3(signature = (name, *, start=None, count=None, timeout=None))]
+    fn subscribe(
+        &self,
+        py: Python<'_>,
+        name: String,
+        start: Option<&Bound<'_, PyAny>>,
+        count: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Subscription> {
+        let region = start_and_count(py, start, count)?;
+        let steps = ReaderSteps {
+            shared: self.shared.clone(),
+            left: std::sync::atomic::AtomicU64::new(u64::MAX),
+            timeout: self.wait_time(py, timeout)?,
+        };
+        Ok(Subscription { steps, name, region })
+    }
+
+    /// Attributes of the space, as a read-only mapping.
+    #[getter]
+    fn attrs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        convert::attributes_object(slf.as_any())
+    }
+
+    fn _attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = self.ask(py, |reader| reader.attributes())?.or_raise(py)?;
+        convert::attributes(py, found)
+    }
+
+    fn _set_attribute(&self, py: Python<'_>, key: &str, _value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let hint = "open the space with mode \"w\" to set attributes";
+        Err(usage(py, Kind::Usage, format!("a reader cannot set the attribute {key}"), hint))
+    }
+
+    /// Counters and times of this handle.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let stats = self.ask(py, |reader| reader.stats())?;
+        convert::to_python(py, &stats)
+    }
+
+    /// What forebay.inspect() says of this space.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        convert::inspect(py, &self.path)
+    }
+
+    /// Leaves the group: releases everything but the views that still live.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let reader = self.shared.with(py, |state| {
+            state.step = None;
+            state.reader.take()
+        });
+        py.detach(|| reader.map_or(Ok(()), Reader::close)).or_raise(py)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (kind, value, traceback))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let _ = (value, traceback);
+        let done = self.close(py);
+        // An error of close would hide the one that is on its way.
+        if kind.is_none() {
+            done
+        } else {
+            Ok(())
+        }
+    }
+
+    /// True once the channel is closed.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.shared.with(py, |state| state.reader.is_none())
+    }
+
+    /// Short name, or the path the space was opened by.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Directory of the space.
+    #[getter]
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// This process's rank in its group.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Number of ranks in the group.
+    #[getter]
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = if self.closed(py) { ", closed" } else { "" };
+        format!("<forebay.Reader {:?} rank {} of {}{state}>", self.name, self.rank, self.size)
+    }
+}
+
+/// One complete version, open for reading.
+#[pyclass(module = "forebay", frozen)]
+pub struct ReadStep {
+    shared: Shared,
+    version: u64,
+    serial: u64,
+}
+
+#[pymethods]
+impl ReadStep {
+    /// A variable, or a box of it, as an ndarray.
+    ///
+    /// The box is start= and count=, or slices. Large data that lies in one piece comes as a read-only view, unless
+    /// copy=True; everything else is gathered into a new array, or into out.
+    #[pyo3(signature = (name, r#box=None, /, *, start=None, count=None, out=None, copy=false))]
+    #[allow(clippy::too_many_arguments)]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        r#box: Option<&Bound<'py, PyAny>>,
+        start: Option<&Bound<'py, PyAny>>,
+        count: Option<&Bound<'py, PyAny>>,
+        out: Option<&Bound<'py, PyAny>>,
+        copy: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (dtype, shape) = self.look_up(py, name)?;
+        let asked = asked(py, &shape, r#box, start, count)?;
+        let target = Target { name, dtype, asked: &asked, dims: asked.dims(&shape) };
+        if let Some(out) = out.filter(|o| !o.is_none()) {
+            return self.get_into(py, &target, out);
+        }
+        if !copy && target.bytes(py)? >= VIEW_BYTES_MIN {
+            if let Some(view) = self.try_view(py, &target)? {
+                return Ok(view);
+            }
+        }
+        self.gather(py, &target)
+    }
+
+    /// A read-only view without any copy; NotContiguous when the box is not one contiguous range of one piece.
+    #[pyo3(signature = (name, r#box=None, /, *, start=None, count=None))]
+    fn view<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        r#box: Option<&Bound<'py, PyAny>>,
+        start: Option<&Bound<'py, PyAny>>,
+        count: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (dtype, shape) = self.look_up(py, name)?;
+        let asked = asked(py, &shape, r#box, start, count)?;
+        let target = Target { name, dtype, asked: &asked, dims: asked.dims(&shape) };
+        let view = self.take_view(py, &target).or_raise(py)?;
+        over_view(py, view, &target)
+    }
+
+    /// A variable that was put as str.
+    fn text(&self, py: Python<'_>, name: &str) -> PyResult<String> {
+        let (dtype, shape) = self.look_up(py, name)?;
+        if dtype != Dtype::Str {
+            let what = format!("{name} holds {}, not text", dtype.name());
+            return Err(usage(py, Kind::BufferMismatch, what, "get it as an array"));
+        }
+        let mut bytes = vec![0; shape.iter().product::<u64>() as usize];
+        self.shared.with(py, |state| state.in_step(self.serial)?.get(name, None, &mut bytes)).or_raise(py)?;
+        String::from_utf8(bytes)
+            .map_err(|e| raise(py, Error::new(Kind::Damaged, "text is not UTF-8").caused_by(e)))
+    }
+
+    /// Name and description of every variable of this version.
+    #[getter]
+    fn variables<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = self.shared.with(py, |state| state.in_step(self.serial)?.variables()).or_raise(py)?;
+        let all = PyDict::new(py);
+        for variable in found {
+            let name = variable.name.clone();
+            all.set_item(name, convert::Variable::new(py, variable)?)?;
+        }
+        Ok(all)
+    }
+
+    /// The version.
+    #[getter]
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// step["T"] is step.get("T"); step["T", 0:10, :] is step.get("T", numpy.s_[0:10, :]).
+    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let Ok(keys) = key.cast::<PyTuple>() else {
+            return self.get(py, key.extract()?, None, None, None, None, false);
+        };
+        let name = keys.get_item(0)?;
+        let slices = keys.get_slice(1, keys.len());
+        self.get(py, name.extract()?, Some(slices.as_any()), None, None, None, false)
+    }
+
+    fn __contains__(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
+        let found = self.shared.with(py, |state| state.in_step(self.serial)?.variable(name).map(|_| ()));
+        match found {
+            Err(error) if error.kind() == Kind::UnknownVariable => Ok(false),
+            other => other.map(|()| true).or_raise(py),
+        }
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyIterator>> {
+        self.variables(py)?.try_iter()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<forebay.ReadStep {}>", self.version)
+    }
+}
+
+/// What is to be read.
+struct Target<'a> {
+    name: &'a str,
+    dtype: Dtype,
+    asked: &'a Asked,
+    dims: Dims,
+}
+
+impl Target<'_> {
+    #[inline]
+    fn bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        let items = self.dims.iter().try_fold(1u64, |all, n| all.checked_mul(*n));
+        items.and_then(|n| n.checked_mul(self.dtype.size() as u64)).map(|n| n as usize).ok_or_else(|| {
+            usage(py, Kind::Usage, format!("{} is larger than the address space", self.name), "")
+        })
+    }
+}
+
+/// The box of a call.
+enum Asked {
+    Whole,
+    Region(NdBox),
+    Selected(arrays::Selection),
+}
+
+impl Asked {
+    #[inline]
+    fn region(&self) -> Option<&NdBox> {
+        match self {
+            Asked::Whole => None,
+            Asked::Region(region) => Some(region),
+            Asked::Selected(selection) => Some(&selection.region),
+        }
+    }
+
+    /// Shape of the resulting array.
+    #[inline]
+    fn dims(&self, shape: &Dims) -> Dims {
+        match self {
+            Asked::Whole => shape.clone(),
+            Asked::Region(region) => region.count.clone(),
+            Asked::Selected(selection) => {
+                let axes = selection.region.count.iter().zip(&selection.kept);
+                axes.filter(|(_, kept)| **kept).map(|(count, _)| *count).collect()
+            }
+        }
+    }
+}
+
+#[inline]
+fn asked(
+    py: Python<'_>,
+    shape: &Dims,
+    slices: Option<&Bound<'_, PyAny>>,
+    start: Option<&Bound<'_, PyAny>>,
+    count: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Asked> {
+    let Some(slices) = slices.filter(|s| !s.is_none()) else {
+        return Ok(start_and_count(py, start, count)?.map_or(Asked::Whole, Asked::Region));
+    };
+    if start.is_some() || count.is_some() {
+        return Err(usage(
+            py,
+            Kind::Usage,
+            "a box was given by slices and by start/count",
+            "give one of them",
+        ));
+    }
+    arrays::select(slices, shape).map(Asked::Selected)
+}
+
+#[inline]
+fn start_and_count(
+    py: Python<'_>,
+    start: Option<&Bound<'_, PyAny>>,
+    count: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<NdBox>> {
+    match (start.filter(|s| !s.is_none()), count.filter(|c| !c.is_none())) {
+        (None, None) => Ok(None),
+        (Some(start), Some(count)) => {
+            NdBox::new(&arrays::dims(start)?, &arrays::dims(count)?).or_raise(py).map(Some)
+        }
+        _ => Err(usage(
+            py,
+            Kind::Usage,
+            "a box needs both start= and count=",
+            "or slices: step[\"T\", 0:10, :]",
+        )),
+    }
+}
+
+impl ReadStep {
+    #[inline]
+    fn look_up(&self, py: Python<'_>, name: &str) -> PyResult<(Dtype, Dims)> {
+        self.shared
+            .with(py, |state| {
+                let found = state.in_step(self.serial)?.variable(name)?;
+                Ok((found.dtype, Dims::from_slice(&found.shape)))
+            })
+            .or_raise(py)
+    }
+
+    #[inline]
+    fn gather<'py>(&self, py: Python<'py>, target: &Target<'_>) -> PyResult<Bound<'py, PyAny>> {
+        target.bytes(py)?;
+        let descriptor = arrays::descriptor(py, target.dtype)?;
+        let mut array = NewArray::new(py, target.dtype, descriptor.as_ref(), &target.dims)?;
+        self.fill(py, target, array.bytes_mut())?;
+        Ok(array.finish())
+    }
+
+    #[inline]
+    fn fill(&self, py: Python<'_>, target: &Target<'_>, bytes: &mut [u8]) -> PyResult<()> {
+        let short = bytes.len() < GIL_BYTES;
+        let get = |state: &mut Consuming| {
+            state.in_step(self.serial)?.get(target.name, target.asked.region(), bytes)
+        };
+        let done = if short { self.shared.with(py, get) } else { self.shared.without_gil(py, get) };
+        done.or_raise(py)
+    }
+
+    /// Into the caller's array; through one temporary when that is not contiguous.
+    #[cold]
+    fn get_into<'py>(
+        &self,
+        py: Python<'py>,
+        target: &Target<'_>,
+        out: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        arrays::descriptor(py, target.dtype)?;
+        if let Some((dtype, dims, bytes)) = buffer::contiguous_mut(out) {
+            if convert::same_type(dtype, target.dtype) && dims == target.dims.as_slice() {
+                self.fill(py, target, bytes)?;
+                return Ok(out.clone());
+            }
+        } else if arrays::fits_strided(out, target.dtype, &target.dims)? {
+            let gathered = self.gather(py, target)?;
+            py.import("numpy")?.call_method1("copyto", (out, gathered))?;
+            return Ok(out.clone());
+        }
+        let shape: Vec<u64> = target.dims.to_vec();
+        let what = format!(
+            "out= does not fit {}: it needs dtype {}, shape {shape:?}, and to be writable",
+            target.name,
+            target.dtype.name()
+        );
+        Err(usage(py, Kind::BufferMismatch, what, "numpy.empty(shape, dtype) makes one that fits"))
+    }
+
+    fn take_view(&self, py: Python<'_>, target: &Target<'_>) -> Result<View> {
+        let view =
+            |state: &mut Consuming| state.in_step(self.serial)?.view(target.name, target.asked.region());
+        // The first view of a record compares its checksum: as long as a copy.
+        self.shared.without_gil(py, view)
+    }
+
+    fn try_view<'py>(&self, py: Python<'py>, target: &Target<'_>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.take_view(py, target) {
+            Ok(view) => over_view(py, view, target).map(Some),
+            Err(error) if matches!(error.kind(), Kind::NotContiguous | Kind::NotPossibleHere) => Ok(None),
+            Err(error) => Err(raise(py, error)),
+        }
+    }
+}
+
+fn over_view<'py>(py: Python<'py>, view: View, target: &Target<'_>) -> PyResult<Bound<'py, PyAny>> {
+    let descriptor = arrays::descriptor(py, target.dtype)?;
+    let lease = Bound::new(py, Lease { view })?;
+    let bytes = lease.get().view.bytes();
+    buffer::read_only_over(lease.clone().into_any(), bytes, target.dtype, descriptor.as_ref(), &target.dims)
+}
+
+/// Base of a viewed array: holds the version's memory until the last array over it is gone.
+#[pyclass(module = "forebay", frozen)]
+struct Lease {
+    view: View,
+}
+
+/// Iterator over steps.
+#[pyclass(module = "forebay", frozen)]
+pub struct ReaderSteps {
+    shared: Shared,
+    left: std::sync::atomic::AtomicU64,
+    timeout: Duration,
+}
+
+#[pymethods]
+impl ReaderSteps {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<ReadStep>> {
+        use std::sync::atomic::Ordering::Relaxed;
+        if self.left.load(Relaxed) == 0 {
+            if self.shared.with(py, |state| state.step.is_some_and(|s| s.automatic)) {
+                end(py, &self.shared)?;
+            }
+            return Ok(None);
+        }
+        let Some(step) = begin(py, &self.shared, self.timeout, true)? else { return Ok(None) };
+        self.left.fetch_sub(1, Relaxed);
+        Ok(Some(ReadStep { shared: self.shared.clone(), version: step.version, serial: step.serial }))
+    }
+}
+
+/// Iterator over (version, array) of one variable.
+#[pyclass(module = "forebay", frozen)]
+pub struct Subscription {
+    steps: ReaderSteps,
+    name: String,
+    region: Option<NdBox>,
+}
+
+#[pymethods]
+impl Subscription {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<(u64, Bound<'py, PyAny>)>> {
+        loop {
+            let Some(step) = self.steps.__next__(py)? else { return Ok(None) };
+            if !step.__contains__(py, &self.name)? {
+                continue;
+            }
+            let (dtype, shape) = step.look_up(py, &self.name)?;
+            let asked = self.region.clone().map_or(Asked::Whole, Asked::Region);
+            let target = Target { name: &self.name, dtype, asked: &asked, dims: asked.dims(&shape) };
+            if target.bytes(py)? >= VIEW_BYTES_MIN {
+                if let Some(view) = step.try_view(py, &target)? {
+                    return Ok(Some((step.version, view)));
+                }
+            }
+            return Ok(Some((step.version, step.gather(py, &target)?)));
+        }
+    }
+}
+
+/// Releases a step of `steps()` that is still open, then waits for the next; None at the end of the stream.
+fn begin(py: Python<'_>, shared: &Shared, timeout: Duration, automatic: bool) -> PyResult<Option<OpenStep>> {
+    if shared.with(py, |state| state.step.is_some_and(|s| s.automatic)) {
+        end(py, shared)?;
+    }
+    wait_in_slices(py, timeout, |slice| {
+        let mut state = shared.lock();
+        let version = state.reader()?.begin_step(Some(slice))?;
+        Ok(version.map(|v| state.opened(v, true, automatic)))
+    })
+}
+
+fn end(py: Python<'_>, shared: &Shared) -> PyResult<()> {
+    shared
+        .without_gil(py, |state| {
+            let Some(step) = state.step else {
+                state.reader()?;
+                return Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step() first"));
+            };
+            if step.in_stream {
+                state.reader()?.end_step()?;
+            }
+            state.step = None;
+            Ok(())
+        })
+        .or_raise(py)
+}

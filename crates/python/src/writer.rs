@@ -1,0 +1,645 @@
+//! `forebay.Writer` and its steps: the producing side.
+//!
+//! Guarantees: a step opened by `steps()` ends when the next one begins or the channel closes; it is aborted when
+//! its `with` block is left by an exception, and then readers see a producer that failed, not an end of stream.
+//! Arrays from `reserve` turn read-only at their commit. Does not check boxes: the space does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_space::{Dims, Dtype, Error, Kind, Result, Writer};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::buffer;
+use crate::cell::{Cell, GIL_BYTES};
+use crate::errors::{usage, wait_in_slices, OrRaise};
+use crate::{arrays, convert};
+
+const ZEROS: [u64; 16] = [0; 16];
+
+/// What the handle and its steps share.
+pub struct Producing {
+    writer: Option<Writer>,
+    step: Option<OpenStep>,
+    reserved: Vec<Reserved>,
+}
+
+#[derive(Clone, Copy)]
+struct OpenStep {
+    version: u64,
+    /// Opened by `steps()`: ends by itself.
+    automatic: bool,
+    /// The version is complete already and what is put is dropped.
+    skipped: bool,
+}
+
+/// Memory in the pool that Python is filling.
+struct Reserved {
+    array: Py<PyAny>,
+    reservation: forebay_space::Reservation,
+}
+
+impl Producing {
+    fn writer(&mut self) -> Result<&mut Writer> {
+        self.writer.as_mut().ok_or_else(closed)
+    }
+
+    /// The writer, when `version` is still the open step.
+    #[inline]
+    fn in_step(&mut self, version: u64) -> Result<&mut Writer> {
+        match self.step {
+            Some(step) if step.version == version => self.writer(),
+            _ => Err(self.stale(version)),
+        }
+    }
+
+    #[cold]
+    fn stale(&self, version: u64) -> Error {
+        if self.writer.is_none() {
+            return closed();
+        }
+        Error::new(Kind::StepState, format!("step {version} is not open any more"))
+            .hint("put inside the loop body of steps(), or between begin_step() and end_step()")
+    }
+}
+
+#[cold]
+fn closed() -> Error {
+    Error::new(Kind::Closed, "this writer is closed")
+}
+
+type Shared = Arc<Cell<Producing>>;
+
+/// One rank of the group that writes a space. Made by `forebay.open(name, "w")`.
+#[pyclass(name = "Writer", module = "forebay", frozen)]
+pub struct PyWriter {
+    shared: Shared,
+    name: String,
+    path: String,
+    rank: u32,
+    size: u32,
+    timeout: Duration,
+}
+
+impl PyWriter {
+    /// Opens the space; blocks without the GIL.
+    pub fn open(py: Python<'_>, name: &str, options: forebay_space::OpenOptions) -> PyResult<PyWriter> {
+        let timeout = options.timeout;
+        let writer = wait_in_slices(py, timeout, |slice| {
+            Writer::open(name, &forebay_space::OpenOptions { timeout: slice, ..options.clone() })
+        })?;
+        let (rank, size) = (writer.rank(), writer.size());
+        let (name, path) = (writer.name().to_string(), writer.path().display().to_string());
+        let state = Producing { writer: Some(writer), step: None, reserved: Vec::new() };
+        Ok(PyWriter { shared: Arc::new(Cell::new(state)), name, path, rank, size, timeout })
+    }
+
+    fn ask<R>(&self, py: Python<'_>, question: impl FnOnce(&mut Writer) -> R) -> PyResult<R> {
+        self.shared.with(py, |state| state.writer().map(question)).or_raise(py)
+    }
+
+    fn current(&self, py: Python<'_>) -> PyResult<WriteStep> {
+        let open = self.shared.with(py, |state| state.step);
+        match open {
+            Some(step) => Ok(self.step_object(step)),
+            None => {
+                Err(usage(py, Kind::StepState, "no step is open", "call begin_step() or loop over steps()"))
+            }
+        }
+    }
+
+    fn step_object(&self, step: OpenStep) -> WriteStep {
+        WriteStep {
+            shared: self.shared.clone(),
+            version: step.version,
+            skipped: step.skipped,
+            size: self.size,
+            timeout: self.timeout,
+        }
+    }
+}
+
+#[pymethods]
+impl PyWriter {
+    /// Begins a step; with version=, that one (see resume()). Returns StepStatus.OK.
+    #[pyo3(signature = (version=None))]
+    fn begin_step<'py>(&self, py: Python<'py>, version: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
+        begin(py, &self.shared, version, false, self.timeout)?;
+        convert::status(py, "OK")
+    }
+
+    /// Ends the open step: commits what was reserved and acknowledges this rank's part. Returns StepStatus.OK.
+    fn end_step<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        end(py, &self.shared, None, self.timeout)?;
+        convert::status(py, "OK")
+    }
+
+    /// Gives the open step up; readers never see it.
+    fn abort_step(&self, py: Python<'_>) -> PyResult<()> {
+        abort(py, &self.shared)
+    }
+
+    /// First version that is not complete; later steps go on from there.
+    fn resume(&self, py: Python<'_>) -> PyResult<u64> {
+        self.shared.without_gil(py, |state| state.writer()?.resume()).or_raise(py)
+    }
+
+    /// Iterates over n new steps (for ever without n): each ends when the next is asked for.
+    #[pyo3(signature = (n=None))]
+    fn steps(&self, n: Option<u64>) -> WriterSteps {
+        WriterSteps {
+            shared: self.shared.clone(),
+            left: std::sync::atomic::AtomicU64::new(n.unwrap_or(u64::MAX)),
+            size: self.size,
+            timeout: self.timeout,
+        }
+    }
+
+    /// The open step.
+    #[getter]
+    fn step(&self, py: Python<'_>) -> PyResult<WriteStep> {
+        self.current(py)
+    }
+
+    /// As step.put, into the open step.
+    #[pyo3(signature = (name, array, /, shape=None, start=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        array: &Bound<'_, PyAny>,
+        shape: Option<&Bound<'_, PyAny>>,
+        start: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.current(py)?.put(py, name, array, shape, start)
+    }
+
+    /// As step.reserve, in the open step.
+    #[pyo3(signature = (name, shape, *, dtype=None, start=None, count=None))]
+    fn reserve<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        shape: &Bound<'py, PyAny>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        start: Option<&Bound<'py, PyAny>>,
+        count: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.current(py)?.reserve(py, name, shape, dtype, start, count)
+    }
+
+    /// As step.commit, in the open step.
+    fn commit(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.current(py)?.commit(py, array)
+    }
+
+    /// Attributes of the space, as a mapping that can be set.
+    #[getter]
+    fn attrs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        convert::attributes_object(slf.as_any())
+    }
+
+    fn _attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = self.ask(py, |writer| writer.attributes())?.or_raise(py)?;
+        convert::attributes(py, found)
+    }
+
+    fn _set_attribute(&self, py: Python<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let value = convert::attribute(value)?;
+        self.shared.without_gil(py, |state| state.writer()?.set_attribute(key, &value)).or_raise(py)
+    }
+
+    /// Counters and times of this handle.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let stats = self.ask(py, |writer| writer.stats())?;
+        convert::to_python(py, &stats)
+    }
+
+    /// What forebay.inspect() says of this space.
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        convert::inspect(py, &self.path)
+    }
+
+    /// Ends the open step and closes this rank; readers see the end when every rank has closed.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        close(py, &self.shared, self.timeout)
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (kind, value, traceback))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let _ = (value, traceback);
+        if kind.is_none() {
+            return close(py, &self.shared, self.timeout);
+        }
+        abandon(py, &self.shared);
+        Ok(())
+    }
+
+    /// True once the channel is closed.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.shared.with(py, |state| state.writer.is_none())
+    }
+
+    /// Short name, or the path the space was opened by.
+    #[getter]
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Directory of the space.
+    #[getter]
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// This process's rank in its group.
+    #[getter]
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Number of ranks in the group.
+    #[getter]
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Which start of the group this is; grows by one at each restart.
+    #[getter]
+    fn incarnation(&self, py: Python<'_>) -> PyResult<u32> {
+        self.ask(py, |writer| writer.incarnation())
+    }
+
+    /// What an acknowledged step survives: "process crash", "OS crash" or "power failure".
+    #[getter]
+    fn durability(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, |writer| writer.durability().to_string())
+    }
+
+    /// Version of the next step.
+    #[getter]
+    fn next_version(&self, py: Python<'_>) -> PyResult<u64> {
+        self.ask(py, |writer| writer.next_version())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let state = if self.closed(py) { ", closed" } else { "" };
+        format!("<forebay.Writer {:?} rank {} of {}{state}>", self.name, self.rank, self.size)
+    }
+}
+
+/// One version being written.
+#[pyclass(module = "forebay", frozen)]
+pub struct WriteStep {
+    shared: Shared,
+    version: u64,
+    skipped: bool,
+    size: u32,
+    timeout: Duration,
+}
+
+#[pymethods]
+impl WriteStep {
+    /// Copies an array into the space under a name.
+    ///
+    /// shape is the global shape and start the place of this array in it; both default to the whole when the group
+    /// has one rank. Any ndarray, buffer, CPU DLPack object, str or number is taken.
+    #[pyo3(signature = (name, array, /, shape=None, start=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        array: &Bound<'_, PyAny>,
+        shape: Option<&Bound<'_, PyAny>>,
+        start: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        if let Some(found) = buffer::contiguous(array) {
+            return self.put_bytes(py, name, found.dtype, found.dims, found.bytes, shape, start);
+        }
+        let (copy, text) = arrays::to_contiguous(array)?;
+        let found = buffer::contiguous(&copy).expect("to_contiguous returns what contiguous reads");
+        let dtype = if text { Dtype::Str } else { found.dtype };
+        self.put_bytes(py, name, dtype, found.dims, found.bytes, shape, start)
+    }
+
+    /// Memory inside the pool for an array that this rank is about to compute: write into it, no copy is made.
+    ///
+    /// It is committed at the end of the step, or by commit(), and is read-only from then on.
+    #[pyo3(signature = (name, shape, *, dtype=None, start=None, count=None))]
+    fn reserve<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        shape: &Bound<'py, PyAny>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        start: Option<&Bound<'py, PyAny>>,
+        count: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let dtype = dtype.map_or(Ok(Dtype::F64), arrays::parse_dtype)?;
+        let shape = arrays::dims(shape)?;
+        let (start, count) = self.reserved_box(py, &shape, start, count)?;
+        reserve(py, &self.shared, self.version, name, dtype, [&shape, &start, &count], self.timeout)
+    }
+
+    /// Publishes one reserved array before the end of the step; it is read-only afterwards.
+    fn commit(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
+        let found = self.shared.with(py, |state| {
+            let at = state.reserved.iter().position(|r| r.array.is(array))?;
+            Some(state.reserved.swap_remove(at))
+        });
+        let Some(reserved) = found else {
+            let hint = "commit takes the array that reserve returned, once, not a slice of it";
+            return Err(usage(py, Kind::Usage, "this array is not reserved in the open step", hint));
+        };
+        commit(py, &self.shared, self.version, reserved)
+    }
+
+    /// The version that this step will be.
+    #[getter]
+    fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// True when the version is complete already (on_existing="skip") and puts are dropped.
+    #[getter]
+    fn skipped(&self) -> bool {
+        self.skipped
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<forebay.WriteStep {}>", self.version)
+    }
+}
+
+impl WriteStep {
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
+    fn put_bytes(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        dtype: Dtype,
+        dims: &[u64],
+        bytes: &[u8],
+        shape: Option<&Bound<'_, PyAny>>,
+        start: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        match (shape, start) {
+            (None, None) if self.size == 1 => {
+                self.hand_over(py, name, dtype, [dims, zeros(py, dims)?, dims], bytes)
+            }
+            _ => {
+                let (shape, start) = self.placed(py, dims, shape, start)?;
+                self.hand_over(py, name, dtype, [&shape, &start, dims], bytes)
+            }
+        }
+    }
+
+    /// `[shape, start, count]` and the bytes to the space; the GIL is kept for small arrays.
+    #[inline]
+    fn hand_over(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        dtype: Dtype,
+        [shape, start, count]: [&[u64]; 3],
+        bytes: &[u8],
+    ) -> PyResult<()> {
+        let put =
+            |state: &mut Producing| state.in_step(self.version)?.put(name, dtype, shape, start, count, bytes);
+        let done = if bytes.len() < GIL_BYTES {
+            self.shared.with(py, put)
+        } else {
+            self.shared.without_gil(py, put)
+        };
+        done.or_raise(py)
+    }
+
+    /// Global shape and start of an array of size `dims`, as far as the caller said.
+    #[cold]
+    fn placed(
+        &self,
+        py: Python<'_>,
+        dims: &[u64],
+        shape: Option<&Bound<'_, PyAny>>,
+        start: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<(Dims, Dims)> {
+        let shape = shape.filter(|s| !s.is_none()).map(arrays::dims).transpose()?;
+        let start = start.filter(|s| !s.is_none()).map(arrays::dims).transpose()?;
+        let hint = "give both: step.put(name, array, shape=(N, M), start=(row, 0))";
+        match (shape, start) {
+            (Some(shape), Some(start)) => Ok((shape, start)),
+            (Some(shape), None) if shape.as_slice() == dims => {
+                Ok((shape, Dims::from_slice(zeros(py, dims)?)))
+            }
+            (None, None) if self.size == 1 => {
+                Ok((Dims::from_slice(dims), Dims::from_slice(zeros(py, dims)?)))
+            }
+            (Some(_), None) => {
+                Err(usage(py, Kind::Usage, "shape= differs from the array and start= is missing", hint))
+            }
+            (None, Some(_)) => Err(usage(py, Kind::Usage, "start= was given without shape=", hint)),
+            (None, None) => {
+                let what =
+                    format!("which part of the whole is this array? The group has {} ranks", self.size);
+                Err(usage(py, Kind::Usage, what, hint))
+            }
+        }
+    }
+
+    fn reserved_box(
+        &self,
+        py: Python<'_>,
+        shape: &Dims,
+        start: Option<&Bound<'_, PyAny>>,
+        count: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<(Dims, Dims)> {
+        let start = start.filter(|s| !s.is_none()).map(arrays::dims).transpose()?;
+        let count = count.filter(|s| !s.is_none()).map(arrays::dims).transpose()?;
+        match (start, count) {
+            (Some(start), Some(count)) => Ok((start, count)),
+            (None, None) if self.size == 1 => Ok((Dims::from_slice(zeros(py, shape)?), shape.clone())),
+            (None, Some(count)) if count == *shape => Ok((Dims::from_slice(zeros(py, shape)?), count)),
+            _ => {
+                let hint = "give both: step.reserve(name, shape=(N, M), start=(row, 0), count=(rows, M))";
+                Err(usage(py, Kind::Usage, "which part of the whole is to be reserved?", hint))
+            }
+        }
+    }
+}
+
+/// As many zeros as there are dimensions.
+#[inline]
+fn zeros(py: Python<'_>, dims: &[u64]) -> PyResult<&'static [u64]> {
+    ZEROS.get(..dims.len()).ok_or_else(|| {
+        let what = format!("an array of {} dimensions", dims.len());
+        usage(py, Kind::Usage, what, "at most 16 dimensions can be kept")
+    })
+}
+
+/// Iterator over new steps.
+#[pyclass(module = "forebay", frozen)]
+pub struct WriterSteps {
+    shared: Shared,
+    left: std::sync::atomic::AtomicU64,
+    size: u32,
+    timeout: Duration,
+}
+
+#[pymethods]
+impl WriterSteps {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<WriteStep>> {
+        use std::sync::atomic::Ordering::Relaxed;
+        if self.left.load(Relaxed) == 0 {
+            if self.shared.with(py, |state| state.step.is_some_and(|s| s.automatic)) {
+                end(py, &self.shared, None, self.timeout)?;
+            }
+            return Ok(None);
+        }
+        let step = begin(py, &self.shared, None, true, self.timeout)?;
+        self.left.fetch_sub(1, Relaxed);
+        let (shared, size, timeout) = (self.shared.clone(), self.size, self.timeout);
+        Ok(Some(WriteStep { shared, version: step.version, skipped: step.skipped, size, timeout }))
+    }
+}
+
+/// Ends a step of `steps()` that is still open, then begins a new one.
+fn begin(
+    py: Python<'_>,
+    shared: &Shared,
+    version: Option<u64>,
+    automatic: bool,
+    timeout: Duration,
+) -> PyResult<OpenStep> {
+    if shared.with(py, |state| state.step.is_some_and(|s| s.automatic)) {
+        end(py, shared, None, timeout)?;
+    }
+    wait_in_slices(py, timeout, |_slice| {
+        let mut state = shared.lock();
+        let version = version.map_or_else(|| state.writer().map(|w| w.next_version()), Ok)?;
+        let skipped = !state.writer()?.begin_version(version)?;
+        let step = OpenStep { version, automatic, skipped };
+        state.step = Some(step);
+        Ok(step)
+    })
+}
+
+/// Commits what is reserved, then ends the open step (of that version, when one is given).
+fn end(py: Python<'_>, shared: &Shared, version: Option<u64>, timeout: Duration) -> PyResult<()> {
+    let open = shared
+        .with(py, |state| {
+            state.writer()?;
+            Ok(state.step)
+        })
+        .or_raise(py)?;
+    let Some(step) = open.filter(|s| version.is_none_or(|v| v == s.version)) else {
+        return Err(usage(py, Kind::StepState, "no step is open", "call begin_step() first"));
+    };
+    loop {
+        let Some(reserved) = shared.with(py, |state| state.reserved.pop()) else { break };
+        commit(py, shared, step.version, reserved)?;
+    }
+    wait_in_slices(py, timeout, |_slice| {
+        let mut state = shared.lock();
+        state.writer()?.end_step()?;
+        state.step = None;
+        Ok(())
+    })
+}
+
+fn abort(py: Python<'_>, shared: &Shared) -> PyResult<()> {
+    let reserved = shared.with(py, |state| std::mem::take(&mut state.reserved));
+    let withdrawn = reserved.iter().try_for_each(|r| freeze(r.array.bind(py)));
+    drop(reserved);
+    shared
+        .without_gil(py, |state| {
+            state.writer()?.abort_step()?;
+            state.step = None;
+            Ok(())
+        })
+        .or_raise(py)?;
+    withdrawn
+}
+
+fn close(py: Python<'_>, shared: &Shared, timeout: Duration) -> PyResult<()> {
+    if shared.with(py, |state| state.writer.is_none()) {
+        return Ok(());
+    }
+    if shared.with(py, |state| state.step.is_some()) {
+        end(py, shared, None, timeout)?;
+    }
+    let writer = shared.with(py, |state| state.writer.take());
+    py.detach(|| writer.map_or(Ok(()), Writer::close)).or_raise(py)
+}
+
+/// Leaves as a producer that failed: the open step is aborted and no end of stream is announced.
+fn abandon(py: Python<'_>, shared: &Shared) {
+    // An error here would hide the one that is on its way.
+    let _ = abort(py, shared);
+    if let Some(writer) = shared.with(py, |state| state.writer.take()) {
+        py.detach(|| writer.abandon());
+    }
+}
+
+fn reserve<'py>(
+    py: Python<'py>,
+    shared: &Shared,
+    version: u64,
+    name: &str,
+    dtype: Dtype,
+    [shape, start, count]: [&[u64]; 3],
+    timeout: Duration,
+) -> PyResult<Bound<'py, PyAny>> {
+    let descriptor = arrays::descriptor(py, dtype)?;
+    let mut reservation = wait_in_slices(py, timeout, |_slice| {
+        shared.lock().in_step(version)?.reserve(name, dtype, shape, start, count)
+    })?;
+    let owner = Bound::new(py, Memory { _keeps: reservation.keep_alive() })?.into_any();
+    let array = buffer::writable_over(owner, reservation.as_mut_slice(), dtype, descriptor.as_ref(), count)?;
+    let kept = Reserved { array: array.clone().unbind(), reservation };
+    shared.with(py, |state| state.reserved.push(kept));
+    Ok(array)
+}
+
+fn commit(py: Python<'_>, shared: &Shared, version: u64, reserved: Reserved) -> PyResult<()> {
+    // First read-only, then published: nothing may be written under the readers.
+    freeze(reserved.array.bind(py))?;
+    let reservation = reserved.reservation;
+    shared.without_gil(py, |state| state.in_step(version)?.commit(reservation)).or_raise(py)
+}
+
+fn freeze(array: &Bound<'_, PyAny>) -> PyResult<()> {
+    array.getattr("flags")?.setattr("writeable", false)
+}
+
+/// Base of a reserved array: keeps the pool mapped for as long as the array lives.
+#[pyclass(module = "forebay", frozen)]
+struct Memory {
+    _keeps: forebay_space::KeepAlive,
+}
+
+/// For a handle that Python lost without closing it.
+impl Drop for Producing {
+    fn drop(&mut self) {
+        if let (Some(writer), Some(_)) = (self.writer.take(), self.step) {
+            // A step was open: the program did not come to its end.
+            writer.abandon();
+        }
+    }
+}
