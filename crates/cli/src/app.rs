@@ -1,0 +1,39 @@
+//! `forebay app`: the programs of the studies, one rank of one program per process.
+
+use clap::Subcommand;
+use forebay_miniapps::{analysis, gray_scott, AnalysisArgs, GrayScottArgs};
+use forebay_tier::Result;
+use serde::Serialize;
+
+use crate::output::{schema, Output};
+
+/// Run one rank of a program of the studies.
+#[derive(clap::Args, Debug)]
+#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(after_help = "A workflow starts all ranks of both: see examples/gray-scott in the source.")]
+pub struct Args {
+    #[command(subcommand)]
+    program: Program,
+}
+
+#[derive(Subcommand, Debug)]
+enum Program {
+    GrayScott(GrayScottArgs),
+    Analysis(AnalysisArgs),
+}
+
+/// Runs the verb. The program itself says on stderr what it did; results are in files and spaces.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    #[derive(Serialize)]
+    struct Body {
+        program: &'static str,
+    }
+    let program = match &args.program {
+        Program::GrayScott(args) => gray_scott::run(args.clone()).map(|()| "gray-scott")?,
+        Program::Analysis(args) => analysis::run(args.clone()).map(|()| "analysis")?,
+    };
+    if out.json() {
+        out.document(schema::APP, &Body { program })?;
+    }
+    Ok(0)
+}

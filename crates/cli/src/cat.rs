@@ -1,0 +1,435 @@
+//! `forebay cat`: what a space holds, as text, NumPy file, raw bytes or JSON.
+//!
+//! Guarantees: reads as an observer, so it never holds a stream back and is nobody's peer; memory in use does not
+//! grow with the array; what it prints was verified against its checksums. It never waits unless told to.
+
+mod slabs;
+mod values;
+
+use std::io::Write;
+use std::time::Duration;
+
+use forebay_space::{Attribute, Dtype, Error, Kind, NdBox, OpenOptions, Reader, Result, VariableInfo};
+use serde::Serialize;
+
+use crate::output::{number, schema, table_text, written, Output};
+use crate::spaces;
+use values::{npy_header, Layout, Spelling};
+
+/// Bytes read from the space at a time: a few segments' worth of rows, small beside any node's memory.
+const SLAB_BYTES_MAX: u64 = 8 << 20;
+
+/// Print a variable, the list of variables, or the attributes of a space.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  forebay cat heat                         variables of the newest version\n  \
+                        forebay cat heat T                       all of T, newest version\n  \
+                        forebay cat heat T --box 0:4,10:20       a part of it\n  \
+                        forebay cat heat T --format npy > T.npy  for numpy.load")]
+pub struct Args {
+    /// Short name or path of the space.
+    name: String,
+    /// Variable to print; without one, the variables are listed.
+    variable: Option<String>,
+    /// Which version: a number, `latest`, or `all` that are retained.
+    #[arg(long, short = 'V', value_name = "N|latest|all", default_value = "latest", value_parser = which)]
+    version: Which,
+    /// Part of the index space, first:end per dimension; either may be left out, as may the whole of it.
+    #[arg(long = "box", short = 'b', value_name = "BOX", requires = "variable")]
+    part: Option<String>,
+    /// Form of the values [default: text].
+    #[arg(long, short, value_enum, requires = "variable")]
+    format: Option<Format>,
+    /// Print the attributes of the space instead.
+    #[arg(long, short, conflicts_with_all = ["variable", "part", "format"])]
+    attributes: bool,
+    /// Wait up to that long for the space and the version.
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds)]
+    wait: Duration,
+}
+
+/// Form of the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// Decimal numbers, one row a line; comment lines start with #.
+    Text,
+    /// NumPy's file format; several versions follow each other.
+    Npy,
+    /// The bytes alone, little endian, C order.
+    Raw,
+    /// One JSON document, the same as --json.
+    Json,
+}
+
+/// Which versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Number(u64),
+    Latest,
+    All,
+}
+
+fn which(text: &str) -> std::result::Result<Which, String> {
+    match text {
+        "latest" => Ok(Which::Latest),
+        "all" => Ok(Which::All),
+        number => number.parse().map(Which::Number).map_err(|_| "a number, `latest` or `all`".to_string()),
+    }
+}
+
+fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    let seconds = text.parse::<f64>().map_err(|_| "a number of seconds".to_string())?;
+    Duration::try_from_secs_f64(seconds).map_err(|_| "a number of seconds that is not negative".to_string())
+}
+
+#[derive(Serialize)]
+struct VersionListing {
+    version: u64,
+    variables: Vec<VariableListing>,
+}
+
+#[derive(Serialize)]
+struct VariableListing {
+    name: String,
+    dtype: &'static str,
+    shape: Vec<u64>,
+    bytes: u64,
+    pieces: Vec<PieceListing>,
+}
+
+#[derive(Serialize)]
+struct PieceListing {
+    rank: u32,
+    start: Vec<u64>,
+    count: Vec<u64>,
+    bytes: u64,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    let format = match (args.format, out.json()) {
+        (None, false) => Format::Text,
+        (None | Some(Format::Json), true) => Format::Json,
+        (Some(format), false) => format,
+        (Some(_), true) => {
+            return Err(Error::new(Kind::Usage, "--json and another --format exclude each other")
+                .hint("--json is the same as --format json"))
+        }
+    };
+    if matches!(format, Format::Npy | Format::Raw) && out.stdout_is_terminal() {
+        return Err(Error::new(Kind::Usage, "bytes do not belong on a terminal").hint("redirect: … > FILE"));
+    }
+    let options = OpenOptions {
+        component: Some("forebay cat".into()),
+        rank: Some(0),
+        size: Some(1),
+        observer: true,
+        timeout: args.wait,
+        ..OpenOptions::default()
+    };
+    if args.wait.is_zero() {
+        spaces::must_exist(&args.name)?;
+    }
+    let mut reader = Reader::open(&args.name, &options)?;
+    if args.attributes {
+        return attributes(&reader, args, out);
+    }
+    let versions = select(&mut reader, args)?;
+    match &args.variable {
+        None => list(&mut reader, args, &versions, out)?,
+        Some(variable) => values(&mut reader, args, &versions, variable, format, out)?,
+    }
+    reader.close()?;
+    Ok(0)
+}
+
+/// The version numbers to print, oldest first.
+fn select(reader: &mut Reader, args: &Args) -> Result<Vec<u64>> {
+    if let Which::Number(version) = args.version {
+        reader.wait(version, Some(args.wait))?;
+        return Ok(vec![version]);
+    }
+    if reader.latest()?.is_none() {
+        let first = reader.versions()?.end;
+        reader.wait(first, Some(args.wait)).map_err(|e| match e.kind() {
+            Kind::TimedOut => Error::new(Kind::TimedOut, format!("space {} has no complete version", args.name))
+                .hint("--wait SECONDS waits for the first one"),
+            _ => e,
+        })?;
+    }
+    match args.version {
+        Which::All => Ok(reader.versions()?.collect()),
+        _ => Ok(reader.latest()?.into_iter().collect()),
+    }
+}
+
+/// Opens a version; one that the writers dropped since it was selected is skipped when all were asked for.
+fn open(reader: &mut Reader, args: &Args, version: u64, out: &Output) -> Result<bool> {
+    match reader.open_version(version) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == Kind::VersionGone && args.version == Which::All => {
+            out.aside(&format!("version {version} was dropped meanwhile"));
+            Ok(false)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn attributes(reader: &Reader, args: &Args, out: &Output) -> Result<i32> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        space: &'a str,
+        attributes: &'a std::collections::BTreeMap<String, Attribute>,
+    }
+    let attributes = reader.attributes()?;
+    let body = Body { space: &args.name, attributes: &attributes };
+    out.result(schema::ATTRIBUTES, &body, || {
+        let value = |a: &Attribute| serde_json::to_string(a).unwrap_or_else(|_| format!("{a:?}"));
+        attributes.iter().map(|(key, a)| format!("{key} = {}\n", value(a))).collect()
+    })?;
+    Ok(0)
+}
+
+fn list(reader: &mut Reader, args: &Args, versions: &[u64], out: &Output) -> Result<()> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        space: &'a str,
+        versions: Vec<VersionListing>,
+    }
+    let mut body = Body { space: &args.name, versions: Vec::new() };
+    for &version in versions {
+        if open(reader, args, version, out)? {
+            let variables = reader.variables()?.iter().map(listing).collect();
+            body.versions.push(VersionListing { version, variables });
+            reader.end_step()?;
+        }
+    }
+    out.result(schema::VARIABLES, &body, || {
+        let mut table = out.table(&["VERSION", "VARIABLE", "DTYPE", "SHAPE", "PIECES", "BYTES"]);
+        for v in &body.versions {
+            for variable in &v.variables {
+                table.add_row(vec![
+                    number(v.version),
+                    variable.name.clone().into(),
+                    variable.dtype.into(),
+                    shape_text(&variable.shape).into(),
+                    number(variable.pieces.len()),
+                    number(forebay_space::format_bytes(variable.bytes)),
+                ]);
+            }
+        }
+        table_text(&table)
+    })?;
+    if let Some(first) = body.versions.last().and_then(|v| v.variables.first()) {
+        out.next(&format!("forebay cat {} {}", args.name, first.name));
+    }
+    Ok(())
+}
+
+fn listing(info: &VariableInfo) -> VariableListing {
+    VariableListing {
+        name: info.name.to_string(),
+        dtype: info.dtype.name(),
+        shape: info.shape.to_vec(),
+        bytes: info.pieces.iter().map(|p| p.bytes).sum(),
+        pieces: info
+            .pieces
+            .iter()
+            .map(|p| PieceListing { rank: p.rank, start: p.start.to_vec(), count: p.count.to_vec(), bytes: p.bytes })
+            .collect(),
+    }
+}
+
+/// `4 x 5`; a scalar has no extents.
+fn shape_text(shape: &[u64]) -> String {
+    match shape {
+        [] => "scalar".into(),
+        _ => shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" x "),
+    }
+}
+
+/// Prints the values of one variable in every selected version.
+fn values(
+    reader: &mut Reader,
+    args: &Args,
+    versions: &[u64],
+    variable: &str,
+    format: Format,
+    out: &Output,
+) -> Result<()> {
+    let mut stdout = out.stdout();
+    let mut printed = 0usize;
+    for &version in versions {
+        if !open(reader, args, version, out)? {
+            continue;
+        }
+        let info = reader.variable(variable).map_err(|e| with_names(e, reader))?;
+        let part = match &args.part {
+            None => NdBox::whole(&info.shape),
+            Some(text) => part_of(text, variable, &info.shape)?,
+        };
+        let head = match (format, printed) {
+            (Format::Json, 0) => document_head(args, &info)? + &version_head(version, &info.shape, &part),
+            (Format::Json, _) => ",".to_string() + &version_head(version, &info.shape, &part),
+            (Format::Text, _) => {
+                format!("# {variable} {} {part} of {}, version {version}\n", info.dtype, shape_text(&info.shape))
+            }
+            _ => String::new(),
+        };
+        out.begin_data();
+        written(stdout.write_all(head.as_bytes()))?;
+        match info.dtype {
+            Dtype::Str if matches!(format, Format::Text | Format::Json) => {
+                string(reader, variable, &part, format, &mut stdout)?;
+            }
+            dtype => array(reader, variable, dtype, &part, format, &mut stdout)?,
+        }
+        if format == Format::Json {
+            written(stdout.write_all(b"}"))?;
+        }
+        printed += 1;
+        reader.end_step()?;
+    }
+    if printed == 0 {
+        return Err(Error::new(Kind::VersionGone, format!("every version of space {} was dropped meanwhile", args.name))
+            .hint("ask for --version latest"));
+    }
+    if format == Format::Json {
+        written(stdout.write_all(b"]}\n"))?;
+    }
+    written(stdout.flush())
+}
+
+/// Adds the names a version does hold to an error about one it does not.
+fn with_names(error: Error, reader: &mut Reader) -> Error {
+    let names = match reader.variables() {
+        Ok(variables) if error.kind() == Kind::UnknownVariable && error.hint_text().is_none() => variables,
+        _ => return error,
+    };
+    let names: Vec<String> = names.iter().take(20).map(|v| v.name.to_string()).collect();
+    error.hint(format!("it holds {}", names.join(", ")))
+}
+
+/// Reads `0:4,10:,:,7` against a shape: what is left out is filled in.
+fn part_of(text: &str, variable: &str, shape: &[u64]) -> Result<NdBox> {
+    let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
+    let parts: Vec<&str> = if inner.is_empty() { Vec::new() } else { inner.split(',').map(str::trim).collect() };
+    if parts.len() != shape.len() {
+        return Err(Error::new(Kind::BoxOutsideShape, format!("the box does not lie inside variable {variable}"))
+            .with("box", text)
+            .with("shape", shape_text(shape))
+            .hint(format!("give first:end for each of the {} dimensions, as in 0:4,:", shape.len())));
+    }
+    let filled: Vec<String> = parts
+        .iter()
+        .zip(shape)
+        .map(|(part, n)| match part.split_once(':') {
+            Some((first, end)) => {
+                let first = if first.trim().is_empty() { "0" } else { first };
+                let end = if end.trim().is_empty() { n.to_string() } else { end.to_string() };
+                format!("{first}:{end}")
+            }
+            None => part.to_string(),
+        })
+        .collect();
+    let part: NdBox = filled.join(",").parse()?;
+    part.check_inside(variable, shape)?;
+    Ok(part)
+}
+
+fn array(
+    reader: &mut Reader,
+    variable: &str,
+    dtype: Dtype,
+    part: &NdBox,
+    format: Format,
+    stdout: &mut dyn Write,
+) -> Result<()> {
+    let spelling = if format == Format::Json { Spelling::Json } else { Spelling::Text };
+    let mut layout = Layout::new(spelling, &part.count);
+    if format == Format::Npy {
+        written(stdout.write_all(&npy_header(dtype, &part.count)))?;
+    }
+    if part.is_empty() && format == Format::Json {
+        return written(layout.empty(stdout));
+    }
+    let mut buffer = Vec::new();
+    slabs::for_each(part, dtype.size(), SLAB_BYTES_MAX, &mut |slab| {
+        buffer.resize(slab.bytes(dtype.size())?, 0);
+        reader.get(variable, Some(slab), &mut buffer)?;
+        written(match format {
+            Format::Npy | Format::Raw => stdout.write_all(&buffer),
+            Format::Text | Format::Json => layout.elements(dtype, &buffer, stdout),
+        })
+    })
+}
+
+/// Text is one value, not an array of bytes.
+fn string(
+    reader: &mut Reader,
+    variable: &str,
+    part: &NdBox,
+    format: Format,
+    stdout: &mut dyn Write,
+) -> Result<()> {
+    let mut bytes = vec![0; part.bytes(1)?];
+    if !part.is_empty() {
+        reader.get(variable, Some(part), &mut bytes)?;
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    let line = match format {
+        Format::Json => json_text(&text)?,
+        _ => format!("{text}\n"),
+    };
+    written(stdout.write_all(line.as_bytes()))
+}
+
+fn document_head(args: &Args, info: &VariableInfo) -> Result<String> {
+    Ok(format!(
+        "{{\"schema\":\"{}\",\"space\":{},\"variable\":{},\"dtype\":\"{}\",\"versions\":[",
+        schema::CAT,
+        json_text(&args.name)?,
+        json_text(&info.name)?,
+        info.dtype.name()
+    ))
+}
+
+fn version_head(version: u64, shape: &[u64], part: &NdBox) -> String {
+    let list = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+    format!(
+        "{{\"version\":{version},\"shape\":[{}],\"start\":[{}],\"count\":[{}],\"data\":",
+        list(shape),
+        list(&part.start),
+        list(&part.count)
+    )
+}
+
+fn json_text(text: &str) -> Result<String> {
+    serde_json::to_string(text).map_err(|e| Error::new(Kind::Internal, format!("a text is no JSON: {e}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_box_leaves_out_is_filled_in() {
+        let shape = [4, 5, 6];
+        let part = part_of("1:, :3 ,2", "T", &shape).unwrap();
+        assert_eq!((part.start.as_slice(), part.count.as_slice()), (&[1, 0, 2][..], &[3, 3, 1][..]));
+        assert_eq!(part_of("[:,:,:]", "T", &shape).unwrap(), NdBox::whole(&shape));
+        assert_eq!(part_of("", "T", &[]).unwrap(), NdBox::whole(&[]));
+        for wrong in ["0:4", "0:5,:,:", "a:b,:,:", "3:1,:,:", "-1,:,:"] {
+            let kind = part_of(wrong, "T", &shape).unwrap_err().kind();
+            assert_eq!(kind.exit_code(), 2, "{wrong} gave {kind}");
+        }
+    }
+
+    #[test]
+    fn versions_and_seconds_are_read() {
+        assert_eq!(which("12"), Ok(Which::Number(12)));
+        assert_eq!(which("all"), Ok(Which::All));
+        assert!(which("newest").is_err());
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(seconds("-1").is_err() && seconds("nan").is_err() && seconds("x").is_err());
+    }
+}

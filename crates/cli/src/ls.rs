@@ -1,0 +1,190 @@
+//! `forebay ls`: the spaces of this user on this node, or one of them in detail.
+//!
+//! Guarantees: looks without joining; a space that cannot be read is listed as damaged, never left out.
+
+use comfy_table::Cell;
+use forebay_space::{format_bytes, Result, SpaceInfo};
+use serde::Serialize;
+
+use crate::output::{number, schema, table_text, toned, Output, Tone};
+use crate::spaces;
+
+/// Members and versions shown of one space; --json has all.
+const ROWS_MAX: usize = 40;
+
+/// List spaces, or show one in detail: state, tier, versions, room, who writes and reads.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "States: open (a producer writes), finished (closed by its producer), producer died \
+                        (complete versions stay readable), dead (no live process holds it: forebay clean).")]
+pub struct Args {
+    /// Short name or path of one space.
+    name: Option<String>,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    match &args.name {
+        Some(name) => detail(&spaces::look_up(name)?, out),
+        None => table(&forebay_space::list()?, out),
+    }
+}
+
+fn table(spaces: &[SpaceInfo], out: &Output) -> Result<i32> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        root: String,
+        spaces: &'a [SpaceInfo],
+    }
+    let root = forebay_space::root().display().to_string();
+    out.result(schema::LS, &Body { root: root.clone(), spaces }, || {
+        if spaces.is_empty() {
+            return String::new();
+        }
+        let heading =
+            ["NAME", "STATE", "TIER", "SURVIVES", "VERSIONS", "USED", "QUOTA", "WRITERS", "READERS"];
+        let mut table = out.table(&heading);
+        for space in spaces {
+            table.add_row(row(space));
+        }
+        table_text(&table)
+    })?;
+    match spaces.iter().find(|s| s.state == "dead" || s.state == "producer died") {
+        Some(_) => out.next("forebay clean --dead removes what no live process holds"),
+        None if spaces.is_empty() => out.next(&format!("no spaces in {root}; forebay run makes some")),
+        None => out.next(&format!("forebay ls {0} | forebay cat {0}", spaces[0].name)),
+    }
+    Ok(0)
+}
+
+fn row(space: &SpaceInfo) -> Vec<Cell> {
+    vec![
+        Cell::new(&space.name),
+        state(&space.state),
+        Cell::new(space.tier),
+        Cell::new(space.durability),
+        number(versions(space)),
+        number(format_bytes(space.used_bytes)),
+        number(format_bytes(space.quota_bytes)),
+        number(writers(space)),
+        number(space.readers.iter().filter(|r| !r.ended).map(|r| u64::from(r.joined)).sum::<u64>()),
+    ]
+}
+
+fn state(state: &str) -> Cell {
+    let tone = match state {
+        "open" => Tone::Good,
+        "finished" => Tone::Quiet,
+        _ => Tone::Bad,
+    };
+    toned(state, tone)
+}
+
+/// Numbers of the retained complete versions, `first..end` as in code; `-` while there is none.
+fn versions(space: &SpaceInfo) -> String {
+    match space.versions_oldest < space.versions_complete {
+        true => format!("{}..{}", space.versions_oldest, space.versions_complete),
+        false => "-".into(),
+    }
+}
+
+/// `joined/declared`.
+fn writers(space: &SpaceInfo) -> String {
+    space.producer.as_ref().map_or("-".into(), |p| format!("{}/{}", p.joined, p.size))
+}
+
+fn detail(space: &SpaceInfo, out: &Output) -> Result<i32> {
+    #[derive(Serialize)]
+    struct Body<'a> {
+        space: &'a SpaceInfo,
+    }
+    out.result(schema::SPACE, &Body { space }, || {
+        let mut text = facts(space, out);
+        text += &groups(space, out);
+        text += &members(space, out);
+        text + &version_table(space, out)
+    })?;
+    out.next(&format!("forebay cat {}", space.name));
+    Ok(0)
+}
+
+/// One `key value` line per fact.
+fn facts(space: &SpaceInfo, out: &Output) -> String {
+    let producer = space.producer.as_ref().map_or("none yet".to_string(), |p| {
+        format!("{} ({} of {} ranks joined, {} closed, incarnation {})", p.component, p.joined, p.size, p.closed, p.incarnation)
+    });
+    let used = format!("{} of {}", format_bytes(space.used_bytes), format_bytes(space.quota_bytes));
+    let lines: [(&str, String); 11] = [
+        ("name", space.name.clone()),
+        ("path", space.path.display().to_string()),
+        ("uuid", space.uuid.to_string()),
+        ("state", space.state.to_string()),
+        ("tier", space.tier.to_string()),
+        ("survives", format!("{} (horizon {})", space.durability, space.horizon)),
+        ("retention", space.retention.to_string()),
+        ("checksums", if space.checksum { "yes" } else { "no" }.to_string()),
+        ("used", format!("{used}, segments of {}", format_bytes(space.segment_bytes))),
+        ("versions", versions(space)),
+        ("producer", producer),
+    ];
+    lines.iter().map(|(key, value)| format!("{}  {value}\n", out.paint(Tone::Strong, &format!("{key:<9}")))).collect()
+}
+
+fn groups(space: &SpaceInfo, out: &Output) -> String {
+    if space.readers.is_empty() {
+        return String::new();
+    }
+    let mut table = out.table(&["READERS", "JOINED", "AT VERSION", "STATE"]);
+    for group in &space.readers {
+        let ended = if group.ended { toned("ended", Tone::Quiet) } else { Cell::new("reading") };
+        let joined = format!("{}/{}", group.joined, group.size);
+        table.add_row(vec![Cell::new(&group.name), number(joined), number(group.version_min), ended]);
+    }
+    format!("\n{}", table_text(&table))
+}
+
+fn members(space: &SpaceInfo, out: &Output) -> String {
+    if space.members.is_empty() {
+        return String::new();
+    }
+    let mut table = out.table(&["MEMBER", "RANK", "PID", "STATE", "VERSION", "STEPS", "BYTES", "WAITS FOR"]);
+    for member in space.members.iter().take(ROWS_MAX) {
+        let alive = if member.alive { toned("alive", Tone::Good) } else { toned("dead", Tone::Bad) };
+        table.add_row(vec![
+            Cell::new(format!("{} {}", member.role, member.component)),
+            number(format!("{}/{}", member.rank, member.size)),
+            number(member.pid),
+            alive,
+            number(member.version),
+            number(member.steps),
+            number(format_bytes(member.bytes)),
+            Cell::new(member.waiting_for.as_deref().unwrap_or("")),
+        ]);
+    }
+    format!("\n{}{}", table_text(&table), more(space.members.len(), out))
+}
+
+fn version_table(space: &SpaceInfo, out: &Output) -> String {
+    if space.versions.is_empty() {
+        return String::new();
+    }
+    let mut table = out.table(&["VERSION", "COMPLETE", "VARIABLES", "RECORDS", "BYTES"]);
+    // The newest are the ones a person asks about.
+    let hidden = space.versions.len().saturating_sub(ROWS_MAX);
+    for version in &space.versions[hidden..] {
+        table.add_row(vec![
+            number(version.version),
+            Cell::new(if version.complete { "yes" } else { "no" }),
+            number(version.variables),
+            number(version.records),
+            number(format_bytes(version.bytes)),
+        ]);
+    }
+    format!("\n{}{}", table_text(&table), more(space.versions.len(), out))
+}
+
+fn more(rows: usize, out: &Output) -> String {
+    match rows.checked_sub(ROWS_MAX) {
+        None | Some(0) => String::new(),
+        Some(hidden) => out.paint(Tone::Quiet, &format!("… and {hidden} more; --json has all")) + "\n",
+    }
+}

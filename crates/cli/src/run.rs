@@ -1,0 +1,153 @@
+//! `forebay run`: starts all components of a workflow, shows progress, and says where the record is.
+//!
+//! Guarantees: when it returns, no process of the run lives. The last line on stdout is the path of what was made
+//! last, the report if one was asked for, else the run directory, relative to the working directory where it lies
+//! below it. Everything else about running is `forebay_flow`'s.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use forebay_flow::record::{latest_run, State};
+use forebay_flow::{RunOptions, RunRecord};
+use forebay_tier::{Error, Kind, Result};
+use serde::Serialize;
+
+use crate::output::Output;
+use crate::report::{open_in_browser, relative};
+
+/// Run a workflow: start every component, show progress, record the run.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Exit status: 4 when a component failed; everything else was ended then, and the first failure \
+                        is the one named. Ctrl-C ends all components in order; a second one at once.")]
+pub struct Args {
+    /// Workflow file (forebay init writes one).
+    #[arg(default_value = "workflow.toml")]
+    workflow: PathBuf,
+    /// Run directory, new or empty [default: runs/NAME-TIME beside the workflow file].
+    #[arg(long, short, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write the HTML report at the end and print its path.
+    #[arg(long)]
+    report: bool,
+    /// Open the report in a browser, on a terminal with a display.
+    #[arg(long, requires = "report")]
+    open: bool,
+    /// No progress.
+    #[arg(long, short, conflicts_with = "progress")]
+    quiet: bool,
+    /// Lines of progress on stderr, also where it is no terminal.
+    #[arg(long)]
+    progress: bool,
+    /// Seconds between asking a component to end and killing it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    grace: u64,
+}
+
+/// The words that start this very command again, when the caller knows them better than the kernel.
+static SELF_COMMAND: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// Notes how this command can be started again. The first call counts.
+pub fn set_self_command(words: Vec<OsString>) {
+    let _ = SELF_COMMAND.set(words);
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(flatten)]
+    record: &'a RunRecord,
+    report: Option<String>,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    let mut options = RunOptions {
+        out: args.out.clone(),
+        quiet: args.quiet || (!args.progress && !out.stderr_is_terminal()),
+        grace: Duration::from_secs(args.grace),
+        ..RunOptions::default()
+    };
+    if let Some(words) = SELF_COMMAND.get() {
+        options.self_command = words.clone();
+    }
+    let begin_unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    let (record, error) = match forebay_flow::run(&args.workflow, &options) {
+        Ok(record) => (record, None),
+        Err(error) => match record_of(args, begin_unix_ns) {
+            Some(record) => (record, Some(error)),
+            None => return Err(error),
+        },
+    };
+    let report = match args.report {
+        // A report that cannot be made must not hide why the run failed.
+        true => forebay_flow::report(&record.run_dir).map(Some).or_else(|e| match &error {
+            Some(_) => Ok(None),
+            None => Err(e),
+        })?,
+        false => None,
+    };
+    print(&record, report.as_deref(), out)?;
+    if args.open {
+        report.iter().for_each(|report| open_in_browser(report, out));
+    }
+    if let Some(error) = error {
+        out.begin_data();
+        return Err(error);
+    }
+    if record.state == State::Finished && report.is_none() {
+        out.next(&format!("forebay report {}", relative(&record.run_dir)));
+    }
+    Ok(record.exit_code())
+}
+
+/// The record of the run that just failed; `None` when it failed before there was one.
+fn record_of(args: &Args, begin_unix_ns: u64) -> Option<RunRecord> {
+    let dir = match &args.out {
+        Some(out) => out.clone(),
+        None => latest_run(args.workflow.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?,
+    };
+    RunRecord::read(&dir).ok().filter(|record| record.start_unix_ns >= begin_unix_ns)
+}
+
+fn print(record: &RunRecord, report: Option<&Path>, out: &Output) -> Result<()> {
+    if out.json() {
+        return out.record(&Body { record, report: report.map(relative) });
+    }
+    let state = match record.state {
+        State::Running => "running",
+        State::Finished => "finished",
+        State::Failed => "failed",
+        State::Interrupted => "interrupted",
+    };
+    out.progress(&format!("{state} after {:.1} s", record.wall_s));
+    record.notes.iter().for_each(|note| out.progress(&format!("note: {note}")));
+    let mut lines = relative(&record.run_dir) + "\n";
+    lines.extend(report.map(|report| relative(report) + "\n"));
+    out.text(&lines)
+}
+
+/// The hidden verbs with which the runner starts this command again. They are not parsed like the others: what
+/// follows belongs to a rank's program, and every word counts as it stands.
+pub fn hidden(verb: &str, words: &[OsString]) -> Option<Result<i32>> {
+    match verb {
+        forebay_flow::launch::EXEC_RANK_VERB => Some(forebay_flow::exec_rank(words).map(|never| match never {})),
+        forebay_flow::watch::BRIDGE_VERB => Some(forebay_flow::bridge(words).map(|()| 0)),
+        _ => None,
+    }
+}
+
+/// How to start this command again inside an interpreter that carries it: by the script it was called by.
+pub fn script_of_interpreter(program: Option<&OsString>) -> Option<Vec<OsString>> {
+    let exe = std::env::current_exe().ok()?;
+    let name = exe.file_name()?.to_str()?;
+    let script = Path::new(program?);
+    let interpreted = name.starts_with("python") || name.starts_with("pypy");
+    (interpreted && script.is_absolute()).then(|| vec![script.as_os_str().to_owned()])
+}
+
+/// An error for a run directory that is none.
+pub fn no_run(place: &Path) -> Error {
+    Error::new(Kind::Usage, format!("no run is recorded below {}", place.display()))
+        .hint("forebay run makes one; or name a run directory: forebay report runs/NAME-TIME")
+}
