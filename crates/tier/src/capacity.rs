@@ -160,14 +160,50 @@ fn unescape(text: &str) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
-/// "tmpfs /dev/shm" for a directory on it: the mount with the longest matching path, the last one mounted there.
+/// "tmpfs /dev/shm" for a directory on it.
 fn mount_name(dir: &Path) -> String {
-    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-    let mounts = mounts();
-    let over = mounts.iter().filter(|mount| dir.starts_with(&mount.point));
-    match over.max_by_key(|mount| mount.point.components().count()) {
+    match mount_of(dir) {
         Some(mount) => format!("{} {}", mount.fs_type, mount.point.display()),
         None => format!("file system of {}", dir.display()),
+    }
+}
+
+/// The mount with the longest matching path, the last one mounted there.
+fn mount_of(dir: &Path) -> Option<Mount> {
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let over = mounts().into_iter().filter(|mount| dir.starts_with(&mount.point));
+    over.max_by_key(|mount| mount.point.components().count())
+}
+
+/// When files of a tmpfs get huge pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HugePages {
+    Never,
+    /// In mappings that ask for them, when they fault (not when blocks are allocated).
+    OnRequest,
+    /// Whenever they fit.
+    Always,
+}
+
+/// What the administrator set for the tmpfs that holds `dir`: the mount option `huge=`, unless the switch for
+/// all shared memory is at "deny" or "force".
+pub(crate) fn huge_pages(dir: &Path) -> HugePages {
+    let switch = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+    let options = mount_of(dir).map_or_else(String::new, |mount| mount.super_options);
+    huge_pages_by(&switch.unwrap_or_default(), &options)
+}
+
+fn huge_pages_by(switch: &str, mount_options: &str) -> HugePages {
+    if switch.contains("[deny]") {
+        return HugePages::Never;
+    }
+    if switch.contains("[force]") {
+        return HugePages::Always;
+    }
+    match mount_options.split(',').find_map(|option| option.strip_prefix("huge=")) {
+        Some("always" | "within_size") => HugePages::Always,
+        Some("advise") => HugePages::OnRequest,
+        _ => HugePages::Never,
     }
 }
 
@@ -353,6 +389,17 @@ mod tests {
         assert_eq!(v2_free(dir.path()), Some(96 - 48 + 2 - 16).map(|m: u64| m << 20));
         put("memory.current", "99999999999\n");
         assert_eq!(v2_free(dir.path()), Some(0), "over the limit");
+    }
+
+    #[test]
+    fn huge_pages_follow_the_mount_and_the_switch() {
+        let normal = "always within_size advise [never] deny force";
+        assert_eq!(huge_pages_by(normal, "rw,size=1k"), HugePages::Never);
+        assert_eq!(huge_pages_by(normal, "rw,huge=advise"), HugePages::OnRequest);
+        assert_eq!(huge_pages_by(normal, "rw,huge=within_size,size=1k"), HugePages::Always);
+        assert_eq!(huge_pages_by("always never [deny] force", "rw,huge=always"), HugePages::Never);
+        assert_eq!(huge_pages_by("always never deny [force]", "rw"), HugePages::Always);
+        assert_eq!(huge_pages_by("", "rw"), HugePages::Never);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: what is written survives the writing process; after a successful `prepare`, stores into the range
 //! neither fault on a full file system nor take memory that is not there. Does not survive a reboot.
-//! Huge pages are asked for where the administrator allows them for shared memory, silently not otherwise.
+//! Huge pages are asked for where the administrator allows them for this tmpfs, silently not otherwise.
 
 use std::ops::Range;
 use std::path::Path;
@@ -41,18 +41,11 @@ impl Dram {
             policy: CopyPolicy::DRAM,
             write_back: false,
             sync: false,
-            huge: huge_pages_allowed(),
+            huge: capacity::huge_pages(capacity::parent(&path)),
         };
         let mapped = Mapped::new(pool, traits);
         Ok(Dram(mapped.map_err(|e| Error::io(format!("cannot map {}", path.display()), e))?))
     }
-}
-
-/// Whether shared memory may have huge pages on request ("advise") or by itself ("within_size", "always").
-fn huge_pages_allowed() -> bool {
-    let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
-    let setting = setting.unwrap_or_default();
-    ["[advise]", "[within_size]", "[always]"].iter().any(|word| setting.contains(word))
 }
 
 impl Device for Dram {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use super::pool::PoolFile;
+use crate::capacity::HugePages;
 use crate::persist::{self, CopyPolicy};
 use crate::sys::{self, MapOptions, Mapping};
 use crate::{capacity, Access, Kind, Result, StagedWrite, TierKind};
@@ -30,7 +31,7 @@ pub(super) struct Traits {
     pub(super) policy: CopyPolicy,
     pub(super) write_back: bool,
     pub(super) sync: bool,
-    pub(super) huge: bool,
+    pub(super) huge: HugePages,
 }
 
 impl Mapped {
@@ -38,10 +39,10 @@ impl Mapped {
         let options = MapOptions {
             writable: pool.access == Access::Write,
             sync: traits.sync && pool.access == Access::Write,
-            huge: traits.huge,
+            huge: traits.huge != HugePages::Never,
         };
         let mapping = Arc::new(Mapping::new(&pool.file, pool.capacity, options)?);
-        let huge_by_fault = traits.huge && mapping.can_populate();
+        let huge_by_fault = traits.huge == HugePages::OnRequest && mapping.can_populate();
         Ok(Mapped {
             pool,
             mapping,

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use super::mapped::{Mapped, Traits};
 use super::pool::PoolFile;
 use super::Device;
+use crate::capacity::HugePages;
 use crate::persist::{self, CopyPolicy};
 use crate::sys::{MapOptions, Mapping};
 use crate::{capacity, Access, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind};
@@ -49,7 +50,7 @@ impl Pmem {
             policy: if eadr { CopyPolicy::PMEM_EADR } else { CopyPolicy::PMEM },
             write_back: !eadr,
             sync: real,
-            huge: false,
+            huge: HugePages::Never,
         };
         match Mapped::new(pool, traits) {
             Ok(mapped) => Ok(Pmem { mapped, real }),

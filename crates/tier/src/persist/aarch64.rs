@@ -6,6 +6,9 @@ use std::arch::asm;
 
 use super::LINE_BYTES;
 
+/// The hint of `stnp` may be ignored: lines must be cleaned where persistence needs it.
+pub(super) const STREAM_BYPASSES_CACHE: bool = false;
+
 /// There is one way to stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stream;
@@ -24,8 +27,7 @@ impl Stream {
         "aarch64"
     }
 
-    /// Copies whole lines with `stnp`. The hint may be ignored, so the lines are also cleaned where persistence
-    /// needs it: see [`Flush`]; here they are cleaned always, because a line of `stnp` may stay in the cache.
+    /// Copies whole lines with `stnp`.
     ///
     /// # Safety
     /// Both are valid for `lines` lines and do not overlap.
@@ -46,8 +48,6 @@ impl Stream {
                 );
             }
         }
-        // SAFETY: dst is mapped for all lines.
-        unsafe { Flush::best().lines(dst, lines) }
     }
 }
 

@@ -183,6 +183,9 @@ unsafe fn copy_streaming(dst: *mut u8, src: *const u8, len: usize, write_back: b
             copy_cached(dst, src, head, write_back);
         }
         stream.copy_lines(dst.add(head), src.add(head), lines);
+        if write_back && !arch::STREAM_BYPASSES_CACHE {
+            write_back_raw(dst.add(head), lines * LINE_BYTES);
+        }
         if tail > 0 {
             let at = head + lines * LINE_BYTES;
             copy_cached(dst.add(at), src.add(at), tail, write_back);

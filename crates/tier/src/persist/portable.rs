@@ -2,6 +2,9 @@
 
 use super::LINE_BYTES;
 
+/// Plain copies do not.
+pub(super) const STREAM_BYPASSES_CACHE: bool = false;
+
 /// Plain copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stream;

@@ -11,6 +11,9 @@ use std::arch::x86_64::{
 
 use super::LINE_BYTES;
 
+/// Streaming stores leave nothing in the cache that would have to be written back.
+pub(super) const STREAM_BYPASSES_CACHE: bool = true;
+
 /// The widest streaming store to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stream {

@@ -161,10 +161,21 @@ fn fiemap_bytes(file: &File, range: &Range<u64>) -> Option<u64> {
 }
 
 /// Writes all of `data` at `offset`.
-pub(crate) fn write_all_at(file: &File, mut data: &[u8], mut offset: u64) -> io::Result<()> {
-    while !data.is_empty() {
+pub(crate) fn write_all_at(file: &File, data: &[u8], offset: u64) -> io::Result<()> {
+    write_all_with(data, offset, |data, offset| {
         counters::add_syscall();
-        match file.write_at(data, offset) {
+        file.write_at(data, offset)
+    })
+}
+
+/// Goes on after short writes and interruptions.
+fn write_all_with(
+    mut data: &[u8],
+    mut offset: u64,
+    mut write: impl FnMut(&[u8], u64) -> io::Result<usize>,
+) -> io::Result<()> {
+    while !data.is_empty() {
+        match write(data, offset) {
             Ok(0) => return Err(io::Error::new(io::ErrorKind::WriteZero, "the file took no more bytes")),
             Ok(n) => {
                 data = &data[n..];
@@ -192,6 +203,29 @@ pub(crate) fn flush_data(file: &File) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writing_goes_on_after_short_and_interrupted_writes() {
+        let (mut seen, mut calls) = (vec![0u8; 20], 0);
+        let data: Vec<u8> = (1..=13).collect();
+        let stub = |part: &[u8], at: u64| {
+            calls += 1;
+            if calls % 2 == 1 {
+                return Err(io::Error::from_raw_os_error(libc::EINTR));
+            }
+            let n = part.len().min(3);
+            seen[at as usize..at as usize + n].copy_from_slice(&part[..n]);
+            Ok(n)
+        };
+        write_all_with(&data, 5, stub).unwrap();
+        assert_eq!(seen[5..18], data);
+        assert_eq!(calls, 10);
+        let nothing = write_all_with(&data, 0, |_, _| Ok(0)).unwrap_err();
+        assert_eq!(nothing.kind(), io::ErrorKind::WriteZero);
+        let broken =
+            write_all_with(&data, 0, |_, _| Err(io::Error::from_raw_os_error(libc::EIO))).unwrap_err();
+        assert_eq!(broken.raw_os_error(), Some(libc::EIO));
+    }
 
     #[test]
     fn holes_and_allocation_are_told_apart() {
