@@ -56,6 +56,9 @@ impl PoolFile {
     pub(crate) fn pages(&self, range: &Range<u64>) -> Result<Range<u64>> {
         self.check_writable()?;
         self.check(range.start, range.end.wrapping_sub(range.start))?;
+        if range.is_empty() {
+            return Ok(0..0);
+        }
         let page = sys::page_bytes() as u64;
         Ok(range.start / page * page..range.end.next_multiple_of(page))
     }

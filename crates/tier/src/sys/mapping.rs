@@ -217,6 +217,9 @@ impl Mapping {
     }
 
     fn populate(&self, range: &Range<u64>, advice: libc::c_int) -> io::Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
         let page = page_bytes() as u64;
         let (mut at, end) =
             (range.start / page * page, range.end.next_multiple_of(page).min(self.mapped_end()));

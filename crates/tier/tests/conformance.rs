@@ -1,0 +1,117 @@
+//! The conformance suite on every kind of device, and what sets the kinds apart.
+
+mod skips;
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+use forebay_tier::device::conformance;
+use forebay_tier::device::pmem;
+use forebay_tier::{Access, Device, Durability, Horizon, Kind, TierKind};
+
+/// Runs both suites with pools in a fresh directory below `root`.
+fn suite(
+    root: &Path,
+    create: &dyn Fn(&Path, u64) -> forebay_tier::Result<Arc<dyn Device>>,
+    open: &dyn Fn(&Path, Access) -> forebay_tier::Result<Arc<dyn Device>>,
+) {
+    let dir = tempfile::tempdir_in(root).unwrap();
+    let count = AtomicU32::new(0);
+    let make = |capacity: u64| {
+        let name = format!("pool{}", count.fetch_add(1, Ordering::Relaxed));
+        create(&dir.path().join(name), capacity).unwrap()
+    };
+    conformance::check(&make);
+    conformance::check_reopening(&make, &|path, access| open(path, access));
+}
+
+fn suite_of(kind: TierKind, root: &Path) {
+    suite(root, &|path, capacity| forebay_tier::create(kind, path, capacity), &|path, access| {
+        forebay_tier::open(kind, path, access)
+    });
+}
+
+fn shm() -> &'static Path {
+    Path::new("/dev/shm")
+}
+
+#[test]
+fn dram_conforms() {
+    suite_of(TierKind::Dram, shm());
+}
+
+#[test]
+fn file_conforms() {
+    suite_of(TierKind::File, &std::env::temp_dir());
+}
+
+#[test]
+fn file_on_tmpfs_conforms() {
+    suite_of(TierKind::File, shm());
+}
+
+#[test]
+fn emulated_pmem_conforms() {
+    suite(shm(), &|path, capacity| Ok(Arc::new(pmem::create_emulated(path, capacity)?)), &|path, access| {
+        Ok(Arc::new(pmem::open_emulated(path, access)?))
+    });
+}
+
+#[test]
+fn pmem_conforms() {
+    let usable = |dir: &std::path::PathBuf| tempfile::tempdir_in(dir).is_ok();
+    match forebay_tier::capacity::dax_mounts().into_iter().find(usable) {
+        Some(dir) => suite_of(TierKind::Pmem, &dir),
+        None => skips::skipped("pmem conformance", "no DAX file system that this user may write"),
+    }
+}
+
+#[test]
+fn kinds_are_told_apart_and_promise_what_they_can() {
+    assert_eq!(forebay_tier::detect(shm()).unwrap(), TierKind::Dram);
+    let shm = tempfile::tempdir_in(shm()).unwrap();
+    let tmp = tempfile::tempdir().unwrap();
+    let path = shm.path().join("p");
+
+    let dram = forebay_tier::create(TierKind::Dram, &path, 4096).unwrap();
+    assert_eq!(dram.durability(Horizon::Write), Durability::Process);
+    let error = forebay_tier::create(TierKind::Dram, &path, 4096).err().expect("it exists");
+    assert_eq!(error.kind(), Kind::Io, "{error}");
+    assert!(path.exists(), "a refused create removed the pool that was there");
+    drop(dram);
+
+    let error = forebay_tier::create(TierKind::Pmem, &shm.path().join("q"), 4096).err().expect("no DAX here");
+    assert_eq!(error.kind(), Kind::NotPossibleHere);
+    assert!(error.hint_text().is_some());
+    assert!(!shm.path().join("q").exists(), "a refused create left its file");
+    let emulated = pmem::create_emulated(&shm.path().join("e"), 4096).unwrap();
+    assert_eq!(emulated.durability(Horizon::Write), Durability::Process, "an emulation promises nothing");
+
+    let file = forebay_tier::create(TierKind::File, &shm.path().join("f"), 4096).unwrap();
+    assert_eq!(file.durability(Horizon::Write), Durability::Process, "tmpfs does not survive");
+    let error = forebay_tier::create(TierKind::File, &shm.path().join("z"), 0).err().expect("no bytes");
+    assert_eq!(error.kind(), Kind::Usage);
+
+    if forebay_tier::detect(tmp.path()).unwrap() != TierKind::File {
+        return skips::skipped(
+            "tier file on a disk",
+            "the temporary directory is not on a block file system",
+        );
+    }
+    let file = forebay_tier::create(TierKind::File, &tmp.path().join("f"), 4096).unwrap();
+    assert_eq!(file.durability(Horizon::None), Durability::Process);
+    assert_eq!(file.durability(Horizon::Epoch), Durability::Power);
+    let error = forebay_tier::create(TierKind::Dram, &tmp.path().join("d"), 4096).err().expect("not tmpfs");
+    assert_eq!(error.kind(), Kind::NotPossibleHere);
+    let error = forebay_tier::create(TierKind::Pmem, &tmp.path().join("p"), 4096).err().expect("not DAX");
+    assert_eq!(error.kind(), Kind::NotPossibleHere);
+    assert_eq!(std::fs::read_dir(tmp.path()).unwrap().count(), 1, "refused creates left files");
+}
+
+#[test]
+fn detect_refuses_what_is_no_directory() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    assert_eq!(forebay_tier::detect(file.path()).unwrap_err().kind(), Kind::Usage);
+    assert!(forebay_tier::detect(Path::new("/no/such/directory")).is_err());
+}

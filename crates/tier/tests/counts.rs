@@ -1,0 +1,112 @@
+//! Golden counts of what each operation costs: bytes copied, flushes, fences, system calls.
+//!
+//! Performance without a clock. The counters are per process, so this binary has this one test. The counts of
+//! persistent memory are those of x86-64, where streaming stores need no write-back.
+
+use forebay_tier::counters::{snapshot, Counters};
+use forebay_tier::device::pmem;
+use forebay_tier::{Device, SharedWords, TierKind};
+
+#[track_caller]
+fn costs(name: &str, expected: [u64; 4], operation: impl FnOnce()) {
+    let before = snapshot();
+    operation();
+    let [bytes_copied, flushes, fences, syscalls] = expected;
+    assert_eq!(snapshot() - before, Counters { bytes_copied, flushes, fences, syscalls }, "{name}");
+}
+
+const CHUNK: usize = 64 << 10;
+
+#[test]
+fn operations_cost_what_they_should() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let dram = forebay_tier::create(TierKind::Dram, &dir.path().join("dram"), 4 << 20).unwrap();
+    dram.prepare(0..4 << 20).unwrap();
+    dram_costs(&*dram);
+
+    let file = forebay_tier::create(TierKind::File, &dir.path().join("file"), 4 << 20).unwrap();
+    file.prepare(0..4 << 20).unwrap();
+    file_costs(&*file);
+
+    if cfg!(target_arch = "x86_64") {
+        let pmem = pmem::create_emulated(&dir.path().join("pmem"), 4 << 20).unwrap();
+        pmem.prepare(0..4 << 20).unwrap();
+        pmem_costs(&pmem);
+    }
+    waking_costs(dir.path());
+}
+
+fn dram_costs(dram: &dyn Device) {
+    let (data, mut crcs) = (vec![1u8; 1 << 20], Vec::new());
+    costs("small write", [100, 0, 0, 0], || dram.write(64, &data[..100]).unwrap());
+    costs("2 KiB write", [2048, 0, 0, 0], || dram.write(64, &data[..2048]).unwrap());
+    costs("2 KiB write with sums", [2048, 0, 0, 0], || {
+        dram.write_checksummed(64, &data[..2048], CHUNK, &mut crcs).unwrap()
+    });
+    costs("1 MiB write", [1 << 20, 0, 1, 0], || dram.write(64, &data).unwrap());
+    costs("1 MiB write with sums", [1 << 20, 0, 1, 0], || {
+        dram.write_checksummed(3, &data, CHUNK, &mut crcs).unwrap()
+    });
+    costs("word", [0, 0, 0, 0], || dram.store_word(8, 1).unwrap());
+    costs("load", [0, 0, 0, 0], || assert_eq!(dram.load_word(8), 1));
+    costs("persist", [0, 0, 1, 0], || dram.persist(0..1 << 20).unwrap());
+    costs("persist written", [0, 0, 1, 0], || dram.persist_written(0..1 << 20).unwrap());
+    costs("reserve and commit", [0, 0, 1, 0], || {
+        let staged = dram.stage(0..1 << 20).unwrap();
+        dram.unstage(staged, Some(CHUNK), &mut crcs).unwrap();
+    });
+    costs("view", [0, 0, 0, 0], || assert_eq!(dram.bytes(0..1 << 20).len(), 1 << 20));
+}
+
+fn file_costs(file: &dyn Device) {
+    let (data, mut crcs) = (vec![1u8; 1 << 20], Vec::new());
+    costs("small write", [100, 0, 0, 1], || file.write(64, &data[..100]).unwrap());
+    costs("1 MiB write", [1 << 20, 0, 0, 1], || file.write(64, &data).unwrap());
+    costs("1 MiB write with sums", [1 << 20, 0, 0, 4], || {
+        file.write_checksummed(64, &data, CHUNK, &mut crcs).unwrap()
+    });
+    costs("word", [8, 0, 0, 1], || file.store_word(8, 1).unwrap());
+    costs("persist", [0, 1, 0, 1], || file.persist(0..1 << 20).unwrap());
+    costs("persist written", [0, 1, 0, 1], || file.persist_written(0..1 << 20).unwrap());
+    costs("fence", [0, 0, 0, 0], || file.fence());
+    costs("reserve and commit", [65_536, 0, 0, 1], || {
+        let staged = file.stage(0..65_536).unwrap();
+        file.unstage(staged, Some(CHUNK), &mut crcs).unwrap();
+    });
+    costs("view", [0, 0, 0, 0], || assert_eq!(file.bytes(0..1 << 20).len(), 1 << 20));
+}
+
+fn pmem_costs(pmem: &dyn Device) {
+    let (data, mut crcs) = (vec![1u8; 1 << 20], Vec::new());
+    costs("100 bytes on two lines", [100, 2, 0, 0], || pmem.write(64, &data[..100]).unwrap());
+    costs("100 bytes on three lines", [100, 3, 0, 0], || pmem.write(63, &data[..100]).unwrap());
+    costs("2 KiB of whole lines", [2048, 0, 1, 0], || pmem.write(64, &data[..2048]).unwrap());
+    costs("2 KiB between lines", [2048, 2, 1, 0], || pmem.write(96, &data[..2048]).unwrap());
+    costs("1 MiB with sums", [1 << 20, 0, 1, 0], || {
+        pmem.write_checksummed(64, &data, CHUNK, &mut crcs).unwrap()
+    });
+    costs("1 MiB with sums between lines", [1 << 20, 2, 1, 0], || {
+        pmem.write_checksummed(96, &data, CHUNK, &mut crcs).unwrap()
+    });
+    costs("word", [0, 0, 0, 0], || pmem.store_word(8, 1).unwrap());
+    costs("persist of a word", [0, 1, 1, 0], || pmem.persist(8..16).unwrap());
+    costs("persist of a page", [0, 64, 1, 0], || pmem.persist(4096..8192).unwrap());
+    costs("persist of what was written", [0, 0, 1, 0], || pmem.persist_written(4096..8192).unwrap());
+    costs("reserve and commit", [0, 0, 1, 0], || {
+        let staged = pmem.stage(0..1 << 20).unwrap();
+        pmem.unstage(staged, Some(CHUNK), &mut crcs).unwrap();
+    });
+}
+
+fn waking_costs(dir: &std::path::Path) {
+    let words = SharedWords::create(&dir.join("words"), 4096).unwrap();
+    let soon = std::time::Duration::from_secs(1);
+    costs("wake", [0, 0, 0, 1], || forebay_tier::wait::wake_all(words.u32(0)));
+    costs("wait for a changed word", [0, 0, 0, 1], || {
+        assert!(forebay_tier::wait::wait(words.u32(0), 1, soon))
+    });
+    costs("a spin that sees the change", [0, 0, 0, 0], || {
+        assert!(forebay_tier::wait::spin_then_wait(words.u32(0), 1, 1_000_000, soon))
+    });
+    costs("a word", [0, 0, 0, 0], || words.u64(8).store(1, std::sync::atomic::Ordering::Release));
+}
