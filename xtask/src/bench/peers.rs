@@ -1,0 +1,253 @@
+//! The programs of the comparison: building what is there, saying what is missing, one measurement each.
+
+use crate::packages::cargo;
+use crate::python;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Seconds for one program; a stream of this size takes a few.
+const LIMIT_S: &str = "300";
+
+/// Version of the PyPI package adios2 that the published figures were measured with.
+const ADIOS: &str = "adios2==2.12.1.1001";
+
+/// Objects put from one process.
+pub struct PutShape {
+    pub bytes: u64,
+    pub objects: u64,
+    pub steps: u64,
+    pub pool_bytes: u64,
+    pub source_bytes: u64,
+    pub checksum: bool,
+}
+
+/// Objects streamed between two processes.
+pub struct StreamShape {
+    pub bytes: u64,
+    pub objects: u64,
+    pub steps: u64,
+    pub source_bytes: u64,
+}
+
+/// What one put program says.
+pub struct Put {
+    pub ns_per_put: f64,
+    pub ns_per_memcpy: f64,
+}
+
+/// What can be measured here.
+pub struct Setup {
+    root: PathBuf,
+    /// Folder of the spaces and rendezvous files, in shared memory; gone at the end.
+    folder: PathBuf,
+    put: PathBuf,
+    python: PathBuf,
+    /// The built program, where libpmem is installed.
+    pub libpmem: Option<PathBuf>,
+    /// A Python that has the package adios2.
+    pub adios: Option<PathBuf>,
+    /// What is missing, and what can thus not be measured.
+    pub skipped: Vec<String>,
+}
+
+impl Drop for Setup {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Setup {
+    /// Builds everything that can be built here.
+    pub fn new(root: &Path, install: bool) -> Result<Setup, String> {
+        let folder = PathBuf::from(format!("/dev/shm/forebay-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let mut setup = Setup {
+            root: root.to_path_buf(),
+            folder,
+            put: built_example(root)?,
+            python: python::python(root),
+            libpmem: None,
+            adios: None,
+            skipped: Vec::new(),
+        };
+        if !has_module(&setup.python, "forebay") {
+            python::wheel(root)?;
+        }
+        setup.find_libpmem(install);
+        setup.find_adios(install);
+        Ok(setup)
+    }
+
+    fn find_libpmem(&mut self, install: bool) {
+        if install && !Path::new("/usr/include/libpmem.h").exists() {
+            eprintln!("installing the Debian package libpmem-dev");
+            let _ = quiet(Command::new("apt-get").args(["install", "-y", "-qq", "libpmem-dev"]));
+        }
+        let program = self.root.join("target/peers/libpmem_put");
+        let _ = std::fs::create_dir_all(self.root.join("target/peers"));
+        let source = self.root.join("bench-peers/libpmem_put.c");
+        let built = quiet(Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(source).arg("-lpmem"));
+        match built {
+            Ok(()) => self.libpmem = Some(program),
+            Err(_) => {
+                self.skipped.push("put against libpmem: libpmem-dev is not installed (--install)".into())
+            }
+        }
+    }
+
+    fn find_adios(&mut self, install: bool) {
+        let environment = self.root.join("target/peers/venv");
+        let python = environment.join("bin/python");
+        if install && !has_module(&python, "adios2") {
+            eprintln!("installing {ADIOS} into target/peers");
+            let made = quiet(Command::new("python3").args(["-m", "venv"]).arg(&environment));
+            let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", ADIOS, "numpy"];
+            let _ = made.and_then(|()| quiet(Command::new(&python).args(pip)));
+        }
+        if has_module(&python, "adios2") {
+            self.adios = Some(python);
+        } else {
+            self.skipped.push("stream against SST: adios2 is not in target/peers (--install)".into());
+        }
+    }
+
+    /// Our put.
+    pub fn put(&self, shape: &PutShape) -> Result<Put, String> {
+        let name = format!("put-{}-{}", shape.bytes, if shape.checksum { "crc" } else { "plain" });
+        let mut command = self.program(&self.put);
+        command
+            .arg(self.folder.join(&name))
+            .args([shape.bytes, shape.objects, shape.steps].map(|n| n.to_string()));
+        command.args([shape.pool_bytes, shape.source_bytes].map(|n| n.to_string()));
+        let put = read_put(&run(command.arg(if shape.checksum { "yes" } else { "no" }))?);
+        let _ = std::fs::remove_dir_all(self.folder.join(&name));
+        put
+    }
+
+    /// libpmem's put. tmpfs is no persistent memory to libpmem unless it is told so.
+    pub fn libpmem_put(&self, shape: &PutShape) -> Result<Put, String> {
+        let program = self.libpmem.as_ref().ok_or("libpmem is not installed")?;
+        let mut command = self.program(program);
+        let puts = shape.objects * shape.steps;
+        command
+            .arg(&self.folder)
+            .args([shape.bytes, puts, shape.pool_bytes, shape.source_bytes].map(|n| n.to_string()));
+        read_put(&run(command.env("PMEM_IS_PMEM_FORCE", "1"))?)
+    }
+
+    /// Our stream; nanoseconds an object.
+    pub fn forebay_stream(&self, shape: &StreamShape, arguments: &[&str]) -> Result<f64, String> {
+        let per_side = |role: &str| {
+            // `--into` and `--channel` are known to both sides; the writer needs no buffers.
+            let own: Vec<&str> =
+                arguments.iter().copied().filter(|a| role == "read" || *a != "--into").collect();
+            let mut command = self.side(&self.python, "forebay_stream.py", role, "stream", shape);
+            command.args(own);
+            command
+        };
+        self.stream(shape, per_side("read"), per_side("write"))
+    }
+
+    /// SST's stream; nanoseconds an object.
+    pub fn sst_stream(&self, shape: &StreamShape) -> Result<f64, String> {
+        let python = self.adios.as_ref().ok_or("adios2 is not installed")?;
+        let contact = self.folder.join("contact");
+        let side = |role| self.side(python, "sst_stream.py", role, &contact.to_string_lossy(), shape);
+        self.stream(shape, side("read"), side("write"))
+    }
+
+    fn side(&self, python: &Path, script: &str, role: &str, name: &str, shape: &StreamShape) -> Command {
+        let mut command = self.program(python);
+        command.arg(self.root.join("bench-peers").join(script)).args([role, name]);
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        let numbers = [("--objects", shape.objects), ("--bytes", shape.bytes), ("--steps", shape.steps)];
+        for (word, number) in numbers.into_iter().chain([("--source-bytes", shape.source_bytes)]) {
+            command.args([word, &number.to_string()]);
+        }
+        // One core each, where there are two: neither side may run on the other's.
+        if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+            command.args(["--core", if role == "write" { "0" } else { "1" }]);
+        }
+        command
+    }
+
+    fn stream(&self, shape: &StreamShape, mut reader: Command, mut writer: Command) -> Result<f64, String> {
+        let reading = std::thread::spawn(move || run(&mut reader));
+        let written = run(&mut writer);
+        let read = reading.join().map_err(|_| "the reader's thread ended".to_string())?;
+        let (written, read) = (written?, read?);
+        let time = |value: &Value, key: &str| value[key].as_f64().ok_or(format!("no {key} in {value}"));
+        let ns = time(&read, "end_ns")? - time(&written, "begin_ns")?;
+        Ok(ns / (shape.objects * shape.steps) as f64)
+    }
+
+    /// A program with a time limit and a folder for spaces of its own, without settings of the caller.
+    fn program(&self, program: &Path) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=5", LIMIT_S]).arg(program);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FOREBAY_")) {
+            command.env_remove(name);
+        }
+        command.env("FOREBAY_DIR", &self.folder);
+        command
+    }
+}
+
+/// Builds our put program and says where it is.
+fn built_example(root: &Path) -> Result<PathBuf, String> {
+    let arguments = [
+        "build",
+        "--release",
+        "--package",
+        "forebay-space",
+        "--example",
+        "bench_put",
+        "--message-format=json",
+    ];
+    let output = Command::new(cargo())
+        .args(arguments)
+        .arg("--quiet")
+        .current_dir(root)
+        .stderr(Stdio::inherit())
+        .output();
+    let output = output.map_err(|e| format!("cargo: {e}"))?;
+    let path = |line: &str| {
+        let value: Value = serde_json::from_str(line).ok()?;
+        Some(PathBuf::from(value["executable"].as_str()?))
+    };
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter_map(path).next_back().ok_or_else(|| "cargo built no bench_put".to_string())
+}
+
+fn has_module(python: &Path, module: &str) -> bool {
+    quiet(Command::new(python).args(["-c", &format!("import {module}")])).is_ok()
+}
+
+fn quiet(command: &mut Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
+    output.status.success().then_some(()).ok_or_else(|| String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Runs one side and reads the JSON object of its last line.
+fn run(command: &mut Command) -> Result<Value, String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|e| e.to_string())?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let value = text.lines().last().and_then(|line| serde_json::from_str(line).ok());
+    match value {
+        Some(value) if output.status.success() => Ok(value),
+        _ => {
+            let words: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            Err(format!("{} ended with {}\n{text}{errors}", words.join(" "), output.status))
+        }
+    }
+}
+
+fn read_put(value: &Value) -> Result<Put, String> {
+    let number = |key: &str| value[key].as_f64().ok_or(format!("no {key} in {value}"));
+    if number("wrong")? != 0.0 {
+        return Err("the last object was not what was put".to_string());
+    }
+    Ok(Put { ns_per_put: number("ns_per_put")?, ns_per_memcpy: number("ns_per_memcpy")? })
+}
