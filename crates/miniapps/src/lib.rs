@@ -15,5 +15,9 @@
 #![forbid(unsafe_code)]
 
 pub mod analysis;
+mod exchange;
 pub mod gray_scott;
 pub mod reference;
+
+pub use analysis::AnalysisArgs;
+pub use gray_scott::GrayScottArgs;

@@ -6,8 +6,7 @@
 use super::noise::Noise;
 use super::patterns::{self, PATTERNS};
 use super::split::Split;
-use forebay_space::environment::did_you_mean;
-use forebay_space::{Dtype, Error, Kind, Result};
+use forebay_space::{did_you_mean, Dtype, Error, Kind, Result};
 use serde::Deserialize;
 use std::path::Path;
 

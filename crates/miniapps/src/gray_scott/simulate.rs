@@ -1,0 +1,164 @@
+//! The simulation as one rank of a group of processes: steps, ghost planes, output.
+//!
+//! Guarantees: what comes out does not depend on the number of ranks or the split. A group that was restarted
+//! computes from the beginning again (the computation is deterministic) and puts nothing that is complete
+//! already, so readers see every version once. Not here: checkpoints.
+
+use super::deck::Deck;
+use super::field::{Cell, Fields};
+use super::halo::Halo;
+use super::solver::Solver;
+use super::split::Split;
+use crate::exchange::Member;
+use forebay_space::{Attribute, Dtype, Error, Kind, OnExisting, OpenOptions, Result, Writer};
+
+/// What a rank did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Rank of this process.
+    pub rank: usize,
+    /// Number of ranks.
+    pub ranks: usize,
+    /// Parts along z, y, x.
+    pub parts: [usize; 3],
+    /// Steps computed.
+    pub steps: u64,
+    /// Versions put by this incarnation.
+    pub versions_put: u64,
+    /// Versions that were complete already and were left alone.
+    pub versions_skipped: u64,
+}
+
+/// Runs one rank of the simulation to its end and writes its output to `channel`.
+///
+/// `options` are those of the channel; rank and size come from there or from the environment. Blocks for as long
+/// as the run takes: in each step for the neighbours, in each output for room in the channel, each time until
+/// the timeout of the options.
+pub fn simulate(deck: &Deck, channel: &str, options: &OpenOptions) -> Result<Summary> {
+    deck.validate()?;
+    let member = Member::new(channel, options, "gray-scott")?;
+    let split = deck.split(member.size)?;
+    match deck.dtype {
+        Dtype::F32 => run::<f32>(deck, channel, &member, &split),
+        _ => run::<f64>(deck, channel, &member, &split),
+    }
+}
+
+fn run<T: Cell>(deck: &Deck, channel: &str, member: &Member, split: &Split) -> Result<Summary> {
+    let mut output = Output::<T>::open(deck, channel, member)?;
+    let mut halo = Halo::<T>::open(channel, member, split)?;
+    let mut solver = Solver::<T>::new(deck, split, member.rank)?;
+    loop {
+        if solver.step() % deck.output_every == 0 {
+            output.put(deck, solver.step() / deck.output_every, solver.fields())?;
+        }
+        if solver.step() == deck.steps {
+            break;
+        }
+        let step = solver.step();
+        if let Some(halo) = &mut halo {
+            halo.publish(step, solver.fields())?;
+        }
+        // While the neighbours' planes are on their way.
+        solver.advance_inner();
+        if let Some(halo) = &mut halo {
+            halo.collect(step, solver.fields_mut())?;
+        }
+        solver.finish_step();
+    }
+    let summary = Summary {
+        rank: member.rank,
+        ranks: member.size,
+        parts: split.parts,
+        steps: deck.steps,
+        versions_put: output.put,
+        versions_skipped: output.skipped,
+    };
+    output.writer.close()?;
+    halo.map_or(Ok(()), Halo::finish)?;
+    Ok(summary)
+}
+
+/// The channel that the field goes to.
+struct Output<T> {
+    writer: Writer,
+    /// Versions below this one are complete.
+    first: u64,
+    put: u64,
+    skipped: u64,
+    shape: [u64; 3],
+    buffer: Vec<T>,
+}
+
+impl<T: Cell> Output<T> {
+    fn open(deck: &Deck, channel: &str, member: &Member) -> Result<Output<T>> {
+        let options = OpenOptions { on_existing: OnExisting::Skip, ..member.options.clone() };
+        let mut writer = Writer::open(channel, &options)?;
+        let first = writer.resume()?;
+        if member.rank == 0 {
+            describe(&mut writer, deck)?;
+        }
+        let shape = deck.shape.map(|n| n as u64);
+        Ok(Output { writer, first, put: 0, skipped: 0, shape, buffer: Vec::new() })
+    }
+
+    /// Puts U and V of this rank's box as `version`, unless it is complete.
+    fn put(&mut self, deck: &Deck, version: u64, fields: &Fields<T>) -> Result<()> {
+        if !fields.is_finite() {
+            return Err(Error::new(
+                Kind::Usage,
+                "the simulation has diverged: the field is no longer finite",
+            )
+            .with("step", version * deck.output_every)
+            .with("dt", deck.dt)
+            .hint("a smaller dt, or smaller noise"));
+        }
+        if version < self.first || !self.writer.begin_version(version)? {
+            self.skipped += 1;
+            return Ok(());
+        }
+        self.put_one("U", fields, &fields.u)?;
+        self.put_one("V", fields, &fields.v)?;
+        self.writer.end_step()?;
+        self.put += 1;
+        Ok(())
+    }
+
+    /// Copies the box straight into the memory that readers will map: the only copy there is.
+    fn put_one(&mut self, name: &str, fields: &Fields<T>, array: &[T]) -> Result<()> {
+        let (start, count) = (fields.start.map(|n| n as u64), fields.count.map(|n| n as u64));
+        let mut reserved = self.writer.reserve(name, T::DTYPE, &self.shape, &start, &count)?;
+        match bytemuck::try_cast_slice_mut(reserved.as_mut_slice()) {
+            Ok(cells) => fields.copy_inner(array, cells),
+            // Memory that is not aligned for the type: by way of a buffer.
+            Err(_) => {
+                self.buffer.resize(fields.count.iter().product(), T::of(0.0));
+                fields.copy_inner(array, &mut self.buffer);
+                reserved.as_mut_slice().copy_from_slice(bytemuck::cast_slice(&self.buffer));
+            }
+        }
+        self.writer.commit(reserved)
+    }
+}
+
+/// Says in the channel's attributes what is in it.
+fn describe(writer: &mut Writer, deck: &Deck) -> Result<()> {
+    let shape = deck.shape.iter().map(|&n| n as i64).collect();
+    let source = format!("forebay gray-scott {}", env!("CARGO_PKG_VERSION"));
+    for (key, value) in [
+        ("source", Attribute::Text(source)),
+        ("pattern", Attribute::Text(deck.pattern.clone())),
+        ("F", Attribute::Float(deck.feed)),
+        ("k", Attribute::Float(deck.kill)),
+        ("Du", Attribute::Float(deck.diffusion_u)),
+        ("Dv", Attribute::Float(deck.diffusion_v)),
+        ("dt", Attribute::Float(deck.dt)),
+        ("shape", Attribute::Ints(shape)),
+        ("dtype", Attribute::Text(deck.dtype.name().to_owned())),
+        ("steps", Attribute::Int(deck.steps as i64)),
+        ("output_every", Attribute::Int(deck.output_every as i64)),
+    ] {
+        writer.set_attribute(key, &value)?;
+    }
+    Ok(())
+}
