@@ -10,12 +10,10 @@ use forebay_tier::device::conformance;
 use forebay_tier::device::pmem;
 use forebay_tier::{Access, Device, Durability, Horizon, Kind, TierKind};
 
+type Pool = forebay_tier::Result<Arc<dyn Device>>;
+
 /// Runs both suites with pools in a fresh directory below `root`.
-fn suite(
-    root: &Path,
-    create: &dyn Fn(&Path, u64) -> forebay_tier::Result<Arc<dyn Device>>,
-    open: &dyn Fn(&Path, Access) -> forebay_tier::Result<Arc<dyn Device>>,
-) {
+fn suite(root: &Path, create: &dyn Fn(&Path, u64) -> Pool, open: &dyn Fn(&Path, Access) -> Pool) {
     let dir = tempfile::tempdir_in(root).unwrap();
     let count = AtomicU32::new(0);
     let make = |capacity: u64| {

@@ -24,3 +24,5 @@ pub use staged::StagedWrite;
 
 #[cfg(test)]
 pub(crate) use fork::in_child;
+#[cfg(test)]
+mod sandbox;
