@@ -1,0 +1,775 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT
+ *
+ * forebay.h: share versioned n-D arrays between the programs of one node.
+ *
+ * Generated from crates/capi/src; do not edit. Write it anew with
+ *     cargo run -p forebay-capi --features header --bin forebay-header
+ *
+ * A writer, rank R of N, and a reader, in short:
+ *
+ *     fb_writer *w = NULL;                           fb_reader *r = NULL;
+ *     if (fb_open_writer("heat", NULL, &w)) ...      if (fb_open_reader("heat", NULL, &r)) ...
+ *     fb_begin_step(w, NULL);                        while (fb_begin_read(r, -1, &version) == FB_OK) {
+ *     fb_put(w, "T", FB_FLOAT64, 2,                      fb_get(r, "T", FB_FLOAT64, 2, start, count,
+ *            shape, start, count, data);                        buffer, sizeof buffer);
+ *     fb_end_step(w);                                    fb_end_read(r);
+ *     fb_close_writer(&w);                           }
+ *                                                    fb_close_reader(&r);
+ *
+ * RETURN VALUES. Every function returns an int unless it says otherwise: 0 (FB_OK), a positive status that is
+ * no error (FB_END_OF_STREAM, FB_NOT_YET, FB_SKIPPED), or a negative error code. After an error
+ * fb_last_error() is the whole text for a person, fb_last_error_hint() what to do next; both belong to the
+ * calling thread. When a call fails, the outputs are untouched unless the function says otherwise. Beside the
+ * errors that a function names, each can return FB_USAGE (a NULL, a text that is not UTF-8), FB_FORKED_HANDLE
+ * (the handle was opened before fork()), FB_IO and FB_INTERNAL (a bug in Forebay; the handle is then of no
+ * further use).
+ *
+ * POINTERS. Texts are UTF-8 and end with NUL. NULL where memory is needed is FB_USAGE, never a crash. Other
+ * than that a pointer must be what the parameter says: a live handle of that type, or memory of at least the
+ * stated length. Memory is only used during the call, except where the function says otherwise. Handles are
+ * given by address to the function that ends them, which sets them to NULL; ending NULL is no error.
+ *
+ * ARRAYS. Shapes and boxes are in C order (the last index runs fastest) and count elements, not bytes. A box
+ * is `start` (first index in each dimension, from 0) and `count` (elements in each dimension); start = NULL
+ * is the origin, count = NULL is everything from start to the end of the shape. `ndim` is 0 for a scalar.
+ * Data is dense, in C order, in the byte order of the machine; it needs no alignment.
+ *
+ * TIME. Timeouts are in seconds; a negative one is the handle's own (option "timeout", 60 s unless said), 0
+ * asks and does not wait. Every call that waits has a deadline and then returns FB_TIMED_OUT with a text that
+ * names who is missing.
+ *
+ * THREADS. A handle may move between threads; calls on one handle are carried out one after another. Closing
+ * or freeing a handle must be the last call on it. Different handles do not hinder each other.
+ *
+ * PROCESSES. A handle does not survive fork() in the child. A process that ends without fb_close_writer
+ * counts as dead: its open version is aborted and waiting readers get FB_PRODUCER_DIED at once.
+ *
+ * DURABILITY. What an acknowledged step (fb_end_step returned FB_OK) survives depends on tier and horizon of
+ * the space: fb_writer_durability() says it.
+ */
+
+#ifndef FOREBAY_H
+#define FOREBAY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * An argument makes no sense on its own.
+ */
+#define FB_USAGE (-1)
+
+/**
+ * A key of a file or a table that Forebay does not know.
+ */
+#define FB_UNKNOWN_KEY (-2)
+
+/**
+ * A `FOREBAY_*` environment variable that Forebay does not know, or with a value it cannot read.
+ */
+#define FB_UNKNOWN_ENVIRONMENT (-3)
+
+/**
+ * A name that would leave the pool directory, is empty or too long.
+ */
+#define FB_BAD_NAME (-4)
+
+/**
+ * A box that does not lie inside the variable's shape.
+ */
+#define FB_BOX_OUTSIDE_SHAPE (-5)
+
+/**
+ * A variable that the version does not hold.
+ */
+#define FB_UNKNOWN_VARIABLE (-6)
+
+/**
+ * A component, command or file that a workflow names and that does not exist.
+ */
+#define FB_UNKNOWN_COMPONENT (-7)
+
+/**
+ * A version that is complete was put again.
+ */
+#define FB_VERSION_EXISTS (-8)
+
+/**
+ * Versions of a space follow each other without gaps; this one does not.
+ */
+#define FB_VERSION_OUT_OF_ORDER (-9)
+
+/**
+ * No step is open, or one is open already.
+ */
+#define FB_STEP_STATE (-10)
+
+/**
+ * The buffer's length, dtype or layout does not fit the box.
+ */
+#define FB_BUFFER_MISMATCH (-11)
+
+/**
+ * The box is not one contiguous range of one piece, so it cannot be viewed without a copy.
+ */
+#define FB_NOT_CONTIGUOUS (-12)
+
+/**
+ * The space exists with other options than the ones asked for.
+ */
+#define FB_OPTION_MISMATCH (-13)
+
+/**
+ * The array lies in device memory (a GPU), which this build cannot read.
+ */
+#define FB_DEVICE_MEMORY (-14)
+
+/**
+ * A job of several nodes, where only one node can be served.
+ */
+#define FB_SEVERAL_NODES (-20)
+
+/**
+ * The pool belongs to another host.
+ */
+#define FB_POOL_OWNED_ELSEWHERE (-21)
+
+/**
+ * This tier or mechanism is not to be had here.
+ */
+#define FB_NOT_POSSIBLE_HERE (-22)
+
+/**
+ * A live process already holds this rank of this space: two runs with one name.
+ */
+#define FB_NAME_IN_USE (-23)
+
+/**
+ * Ranks of one group disagree on its size.
+ */
+#define FB_GROUP_MISMATCH (-24)
+
+/**
+ * A component of a workflow failed.
+ */
+#define FB_COMPONENT_FAILED (-30)
+
+/**
+ * The operating system refused access.
+ */
+#define FB_PERMISSION_DENIED (-40)
+
+/**
+ * Not enough room on the tier: file system, available memory or a memory cgroup.
+ */
+#define FB_TIER_FULL (-50)
+
+/**
+ * The space's quota is used up and nothing was released before the deadline.
+ */
+#define FB_QUOTA_FULL (-51)
+
+/**
+ * One version alone is larger than the quota.
+ */
+#define FB_VERSION_TOO_LARGE (-52)
+
+/**
+ * A fixed table (members, groups, lanes) has no free place.
+ */
+#define FB_TOO_MANY (-53)
+
+/**
+ * The deadline passed.
+ */
+#define FB_TIMED_OUT (-60)
+
+/**
+ * A producer rank died; its open versions are aborted.
+ */
+#define FB_PRODUCER_DIED (-61)
+
+/**
+ * No space of this name appeared, or declared ranks never joined.
+ */
+#define FB_PEER_MISSING (-62)
+
+/**
+ * A newer incarnation of the producers has taken over; this handle may not write any more.
+ */
+#define FB_FENCED (-63)
+
+/**
+ * Stored bytes do not match their checksum or make no sense.
+ */
+#define FB_DAMAGED (-70)
+
+/**
+ * A format version or feature that this build does not know.
+ */
+#define FB_UNKNOWN_FORMAT (-71)
+
+/**
+ * The pieces of a version leave part of the box uncovered.
+ */
+#define FB_BOX_NOT_COVERED (-72)
+
+/**
+ * Ranks disagree on a variable's dtype or global shape.
+ */
+#define FB_VARIABLE_MISMATCH (-73)
+
+/**
+ * The version was there and has been dropped.
+ */
+#define FB_VERSION_GONE (-74)
+
+/**
+ * A flush failed earlier; the pool no longer takes writes.
+ */
+#define FB_POISONED (-75)
+
+/**
+ * A handle was used in a forked child.
+ */
+#define FB_FORKED_HANDLE (-80)
+
+/**
+ * The handle is closed.
+ */
+#define FB_CLOSED (-81)
+
+/**
+ * The operating system reported an error that has no kind of its own.
+ */
+#define FB_IO (-82)
+
+/**
+ * A state that should be impossible.
+ */
+#define FB_INTERNAL (-83)
+
+
+/**
+ * Number of this ABI. Grows when a program built against an older header would no longer work.
+ */
+#define FB_ABI_VERSION 1
+
+/**
+ * Most dimensions that a variable can have.
+ */
+#define FB_DIMENSIONS_MAX 16
+
+/**
+ * The call did what it says.
+ */
+#define FB_OK 0
+
+/**
+ * No error: every writer closed, and this reader has seen the last version.
+ */
+#define FB_END_OF_STREAM 1
+
+/**
+ * No error: there is no complete version yet.
+ */
+#define FB_NOT_YET 2
+
+/**
+ * No error: the version is complete already and the option "on_existing" is "skip"; the puts of this step
+ * are accepted and dropped.
+ */
+#define FB_SKIPPED 3
+
+/**
+ * `fb_get`: whatever the variable holds.
+ */
+#define FB_ANY 0
+
+/**
+ * Truth value, one byte, 0 or 1.
+ */
+#define FB_BOOL 1
+
+/**
+ * Signed integer of 8 bits.
+ */
+#define FB_INT8 2
+
+/**
+ * Signed integer of 16 bits.
+ */
+#define FB_INT16 3
+
+/**
+ * Signed integer of 32 bits.
+ */
+#define FB_INT32 4
+
+/**
+ * Signed integer of 64 bits.
+ */
+#define FB_INT64 5
+
+/**
+ * Unsigned integer of 8 bits.
+ */
+#define FB_UINT8 6
+
+/**
+ * Unsigned integer of 16 bits.
+ */
+#define FB_UINT16 7
+
+/**
+ * Unsigned integer of 32 bits.
+ */
+#define FB_UINT32 8
+
+/**
+ * Unsigned integer of 64 bits.
+ */
+#define FB_UINT64 9
+
+/**
+ * IEEE 754 half precision.
+ */
+#define FB_FLOAT16 10
+
+/**
+ * The upper half of a single precision number.
+ */
+#define FB_BFLOAT16 11
+
+/**
+ * IEEE 754 single precision: `float`, `real(4)`.
+ */
+#define FB_FLOAT32 12
+
+/**
+ * IEEE 754 double precision: `double`, `real(8)`.
+ */
+#define FB_FLOAT64 13
+
+/**
+ * Two single precision numbers: real, imaginary.
+ */
+#define FB_COMPLEX64 14
+
+/**
+ * Two double precision numbers: real, imaginary.
+ */
+#define FB_COMPLEX128 15
+
+/**
+ * Bytes of a UTF-8 text, one element a byte.
+ */
+#define FB_STR 16
+
+/**
+ * How to open a space: made by fb_options_new, filled by fb_options_set, ended by fb_options_free. One set
+ * of options may open any number of writers and readers.
+ */
+typedef struct fb_options fb_options;
+
+/**
+ * One rank's end of a space that is read: made by fb_open_reader, ended by fb_close_reader.
+ */
+typedef struct fb_reader fb_reader;
+
+/**
+ * A box of a variable in place: made by fb_open_view, ended by fb_view_free.
+ */
+typedef struct fb_view fb_view;
+
+/**
+ * One rank's end of a space that is written: made by fb_open_writer, ended by fb_close_writer.
+ */
+typedef struct fb_writer fb_writer;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * The release of the library, for example "0.1.0". Never NULL, never freed, does not block.
+ */
+const char *fb_version_string(void);
+
+/**
+ * The ABI that the library was built with. A program is safe to run when it equals `FB_ABI_VERSION` of the
+ * header it was compiled with. Does not block, cannot fail.
+ */
+int fb_abi_version(void);
+
+/**
+ * The whole text of the last error on this thread: kind, message, facts, hint and causes, in one or more
+ * lines. Never NULL; empty before the first error. Valid until the next call on this thread that fails; not
+ * to be freed. Does not block.
+ */
+const char *fb_last_error(void);
+
+/**
+ * What to do about the last error on this thread. Never NULL; empty when there is no hint. Valid until the
+ * next call on this thread that fails; not to be freed. Does not block.
+ */
+const char *fb_last_error_hint(void);
+
+/**
+ * The name of an error code or status, for example "TimedOut" for FB_TIMED_OUT, "Ok" for FB_OK. Never NULL;
+ * "Unknown" for a number that is neither. Not to be freed. Does not block.
+ */
+const char *fb_error_name(int code);
+
+/**
+ * The exit status that a program which ends with this code should have, so that scripts can tell errors
+ * apart: 0 for FB_OK and the other statuses, 2 usage, 3 not possible here, 4 a component failed, 5
+ * permission missing, 6 capacity, 7 timed out or peer missing, 8 data check failed, 70 internal. Does not
+ * block, cannot fail.
+ */
+int fb_exit_code(int code);
+
+/**
+ * Bytes of one element of this type, or FB_USAGE when there is no such type. Does not block.
+ */
+int fb_dtype_size(int dtype);
+
+/**
+ * Name of the type as NumPy says it ("float64"), stored in `*name`. The text is never freed.
+ * FB_USAGE when there is no such type. Does not block.
+ */
+int fb_dtype_name(int dtype, const char **name);
+
+/**
+ * Makes options that hold the defaults and stores them in `*options`. Does not block.
+ */
+int fb_options_new(fb_options **options);
+
+/**
+ * Sets one option; both key and value are texts. Does not block.
+ *
+ * Who this is: "rank", "size" (else the environment: FOREBAY_RANK and FOREBAY_SIZE, srun, flux, mpiexec;
+ * else 0 of 1), "component" (a name for messages; of a reader: its group; else FOREBAY_COMPONENT, else the
+ * program's name), "scope" ("job", or "node": serve only the ranks of this node).
+ *
+ * How the space is made, by the first writer that opens it (later ones must agree): "channel" ("space", or
+ * "files": one file an object, the baseline), "tier" ("dram", "file", "pmem"), "quota" and "segment" (bytes,
+ * as "512MiB"), "horizon" ("none", "epoch", "write": when stores are made persistent), "retention"
+ * ("released": until every registered reader released the version; "last:K"; "forever"), "checksum" ("true",
+ * "false"), "readers" ("analysis:3,viz:1": reader groups that will come, with their size).
+ *
+ * How this handle behaves: "timeout" (seconds that a call may wait, default 60), "on_existing" (begin a
+ * version that is complete: "error", "skip"), "verify" (checksums when reading: "first" time, "always",
+ * "never"), "latest" ("true": begin with the newest version), "observer" ("true": look without being a
+ * registered reader; versions are not kept for it, except those it holds a view of).
+ *
+ * FB_UNKNOWN_KEY with the nearest key in the hint, FB_USAGE when the value cannot be read.
+ */
+int fb_options_set(fb_options *options, const char *key, const char *value);
+
+/**
+ * Ends the options and sets `*options` to NULL. Handles that were opened with them are not touched. Does not
+ * block.
+ */
+int fb_options_free(fb_options **options);
+
+/**
+ * Opens `name` to write and stores the handle in `*writer`. A short name lies below FOREBAY_DIR (default
+ * /dev/shm/forebay-<uid>); one that contains a slash is a path. The first rank makes the space. `options`
+ * may be NULL. Waits, until the timeout, for another rank that is making the space at this moment; not for
+ * readers.
+ *
+ * FB_BAD_NAME, FB_NAME_IN_USE (a live process holds this rank), FB_GROUP_MISMATCH (ranks disagree on the
+ * size), FB_OPTION_MISMATCH (the space exists with other options), FB_TIER_FULL, FB_PERMISSION_DENIED,
+ * FB_POOL_OWNED_ELSEWHERE, FB_SEVERAL_NODES, FB_NOT_POSSIBLE_HERE, FB_UNKNOWN_ENVIRONMENT,
+ * FB_UNKNOWN_FORMAT, FB_DAMAGED, FB_TIMED_OUT.
+ */
+int fb_open_writer(const char *name, const fb_options *options, fb_writer **writer);
+
+/**
+ * Rank and size of this writer's group, as given or found in the environment. Either output may be NULL.
+ * Does not block.
+ */
+int fb_writer_rank(fb_writer *writer, uint32_t *rank, uint32_t *size);
+
+/**
+ * What an acknowledged step survives: "process crash", "OS crash" or "power failure", stored in `*text`. The
+ * text lives as long as the writer. Does not block.
+ */
+int fb_writer_durability(fb_writer *writer, const char **text);
+
+/**
+ * After a restart: finds the first version that is not complete, stores it in `*version` (may be NULL) and
+ * goes on from there. Every rank of the new group must call it before its first step. Does not wait for
+ * other ranks.
+ *
+ * FB_STEP_STATE (a step is open), FB_FENCED (a newer incarnation took over).
+ */
+int fb_resume(fb_writer *writer, uint64_t *version);
+
+/**
+ * Begins the next version and stores its number in `*version` (may be NULL). Waits, until the timeout, while
+ * the quota is used up and readers have to release versions first.
+ *
+ * FB_STEP_STATE (a step is open), FB_QUOTA_FULL (with the name of who holds it), FB_PRODUCER_DIED (another
+ * rank of this group), FB_FENCED.
+ */
+int fb_begin_step(fb_writer *writer, uint64_t *version);
+
+/**
+ * Begins this version, for programs that count their steps themselves. Waits like fb_begin_step.
+ *
+ * FB_SKIPPED (no error) when the version is complete and the option "on_existing" is "skip": a step is open,
+ * its puts are dropped, fb_end_step ends it. FB_VERSION_EXISTS when it is complete and the option is
+ * "error", FB_VERSION_OUT_OF_ORDER when it would leave a gap; else the errors of fb_begin_step.
+ */
+int fb_begin_version(fb_writer *writer, uint64_t version);
+
+/**
+ * Puts one piece of variable `name` into the open step: `shape` is the variable's whole shape, the same on
+ * every rank, `start` and `count` the box that `data` holds (each `ndim` numbers; NULL as said at the top).
+ * `data` is copied and may be changed as soon as the call returns. A variable may be put in any number of
+ * pieces that do not overlap. Waits, until the timeout, when the quota is used up; the step is durable after
+ * fb_end_step only.
+ *
+ * FB_STEP_STATE (no step is open), FB_BOX_OUTSIDE_SHAPE, FB_VARIABLE_MISMATCH (dtype or shape differ from an
+ * earlier put), FB_BAD_NAME, FB_VERSION_TOO_LARGE, FB_QUOTA_FULL, FB_TIER_FULL, FB_POISONED, FB_FENCED.
+ */
+int fb_put(fb_writer *writer,
+           const char *name,
+           int dtype,
+           int ndim,
+           const uint64_t *shape,
+           const uint64_t *start,
+           const uint64_t *count,
+           const void *data);
+
+/**
+ * Reserves room for one piece and stores its address in `*data`: the pool itself where the tier is byte
+ * addressable, so that the program can compute into it and nothing is copied. The parameters are those of
+ * fb_put. Fill all of it, then call fb_commit with the same address. The memory ends with fb_commit,
+ * fb_abort_step or fb_close_writer, and must not be touched after that. It is aligned to 64 bytes or better
+ * on every tier; what it holds at first is unspecified.
+ *
+ * Blocking and errors: those of fb_put.
+ */
+int fb_reserve(fb_writer *writer,
+               const char *name,
+               int dtype,
+               int ndim,
+               const uint64_t *shape,
+               const uint64_t *start,
+               const uint64_t *count,
+               void **data);
+
+/**
+ * Hands in the piece whose memory fb_reserve stored as `data`; its checksum is computed here. The memory
+ * must not be touched any more. Does not wait for other processes.
+ *
+ * FB_USAGE (no such reservation), FB_STEP_STATE, FB_TIER_FULL, FB_POISONED, FB_FENCED.
+ */
+int fb_commit(fb_writer *writer, const void *data);
+
+/**
+ * Ends the step: this rank's part of the version is acknowledged under the horizon of the space (see
+ * DURABILITY at the top). The version becomes visible to readers when the last rank has returned from here.
+ * Does not wait for other ranks.
+ *
+ * FB_STEP_STATE (no step is open, or a reservation was not committed: then the step stays open),
+ * FB_TIER_FULL, FB_POISONED (a flush failed), FB_PRODUCER_DIED, FB_FENCED, FB_IO.
+ */
+int fb_end_step(fb_writer *writer);
+
+/**
+ * Drops what this rank put into the open step, and its reservations; the version can be begun again. Does
+ * not wait for other ranks. FB_STEP_STATE (no step is open).
+ */
+int fb_abort_step(fb_writer *writer);
+
+/**
+ * Ends the writer and sets `*writer` to NULL, whatever is returned. When every rank has closed, readers get
+ * FB_END_OF_STREAM after the last version; an open step is aborted. Does not wait for readers.
+ */
+int fb_close_writer(fb_writer **writer);
+
+/**
+ * Opens `name` to read and stores the handle in `*reader`. The name is found as in fb_open_writer; `options`
+ * may be NULL. Waits, until the timeout, for the space to appear. Ranks of one reader group ("component",
+ * "size") share the versions: one goes when every rank of every group released it.
+ *
+ * FB_PEER_MISSING (no such space before the deadline), FB_BAD_NAME, FB_NAME_IN_USE, FB_GROUP_MISMATCH,
+ * FB_PERMISSION_DENIED, FB_POOL_OWNED_ELSEWHERE, FB_SEVERAL_NODES, FB_UNKNOWN_ENVIRONMENT,
+ * FB_UNKNOWN_FORMAT, FB_DAMAGED.
+ */
+int fb_open_reader(const char *name, const fb_options *options, fb_reader **reader);
+
+/**
+ * Rank and size of this reader's group, as given or found in the environment. Either output may be NULL.
+ * Does not block.
+ */
+int fb_reader_rank(fb_reader *reader, uint32_t *rank, uint32_t *size);
+
+/**
+ * Goes to the next version that this reader has not seen, waiting for it at most `timeout` seconds, and
+ * stores its number in `*version` (may be NULL). The version stays until fb_end_read.
+ *
+ * FB_END_OF_STREAM (no error) after the last version of writers that all closed. FB_TIMED_OUT (names the
+ * ranks that are missing), FB_PRODUCER_DIED (names the rank; at once, not after the timeout), FB_STEP_STATE
+ * (a step is open), FB_VERSION_GONE, FB_DAMAGED.
+ */
+int fb_begin_read(fb_reader *reader, double timeout, uint64_t *version);
+
+/**
+ * Releases the version that fb_begin_read began; when every reader has, its memory may be used again (views
+ * keep theirs). Does not block. FB_STEP_STATE (no step is open).
+ */
+int fb_end_read(fb_reader *reader);
+
+/**
+ * Waits at most `timeout` seconds until this version is complete; does not make it the current one.
+ *
+ * FB_TIMED_OUT, FB_PRODUCER_DIED, FB_VERSION_GONE (it was complete and has been dropped).
+ */
+int fb_wait(fb_reader *reader, uint64_t version, double timeout);
+
+/**
+ * Makes a retained version the current one, for reading in any order. Does not wait.
+ *
+ * FB_VERSION_GONE, FB_NOT_YET is never returned: FB_USAGE or FB_TIMED_OUT for a version that is not
+ * complete.
+ */
+int fb_open_version(fb_reader *reader, uint64_t version);
+
+/**
+ * Stores the newest complete version in `*version`, or returns FB_NOT_YET when there is none. Does not
+ * block.
+ */
+int fb_latest(fb_reader *reader, uint64_t *version);
+
+/**
+ * Stores the range of retained complete versions: from `*begin`, up to but without `*end`; equal when there
+ * are none. Does not block; a version of the range may be dropped at any time unless it is being read.
+ */
+int fb_versions(fb_reader *reader, uint64_t *begin, uint64_t *end);
+
+/**
+ * Stores the number of variables of the current version in `*count`. Does not block. FB_STEP_STATE (there is
+ * no current version), FB_DAMAGED.
+ */
+int fb_variable_count(fb_reader *reader, size_t *count);
+
+/**
+ * Stores the name of the variable with this index (from 0) in `*name`. The text is valid until the current
+ * version changes or ends. Does not block. FB_USAGE (no such index), FB_STEP_STATE, FB_DAMAGED.
+ */
+int fb_variable_name(fb_reader *reader, size_t index, const char **name);
+
+/**
+ * Stores element type, number of dimensions and whole shape of a variable of the current version. `shape`
+ * has room for `room` numbers (FB_DIMENSIONS_MAX is always enough); each output may be NULL. Does not block.
+ *
+ * FB_UNKNOWN_VARIABLE (the hint names the nearest), FB_BUFFER_MISMATCH (more dimensions than `room`:
+ * `*dtype` and `*ndim` are stored all the same), FB_STEP_STATE, FB_VARIABLE_MISMATCH, FB_DAMAGED.
+ */
+int fb_variable_info(fb_reader *reader, const char *name, int *dtype, int *ndim, uint64_t *shape, int room);
+
+/**
+ * Copies a box of a variable of the current version into `buffer`, gathering it from the pieces that the
+ * writers put. `dtype` is the type of the buffer's elements (FB_ANY does not check); `ndim`, `start` and
+ * `count` are the box, and with start = count = NULL the whole variable is meant, whatever `ndim` says.
+ * `bytes` is the size of the buffer and must be exactly the size of the box. Does not wait; nothing is kept
+ * of the buffer.
+ *
+ * FB_UNKNOWN_VARIABLE, FB_BOX_OUTSIDE_SHAPE, FB_BUFFER_MISMATCH (dtype or bytes), FB_BOX_NOT_COVERED (no
+ * writer put some of it; the buffer's content is then unspecified), FB_STEP_STATE, FB_VERSION_GONE,
+ * FB_DAMAGED.
+ */
+int fb_get(fb_reader *reader,
+           const char *name,
+           int dtype,
+           int ndim,
+           const uint64_t *start,
+           const uint64_t *count,
+           void *buffer,
+           size_t bytes);
+
+/**
+ * Ends the reader and sets `*reader` to NULL, whatever is returned: its group no longer holds versions back.
+ * Views stay valid until they are freed. Does not block.
+ */
+int fb_close_reader(fb_reader **reader);
+
+/**
+ * Opens a view of a box of the current version and stores it in `*view`. The parameters are those of fb_get;
+ * the box must be one contiguous range of one piece. Nothing is copied. Does not wait.
+ *
+ * FB_NOT_CONTIGUOUS (use fb_get), else the errors of fb_get.
+ */
+int fb_open_view(fb_reader *reader,
+                 const char *name,
+                 int dtype,
+                 int ndim,
+                 const uint64_t *start,
+                 const uint64_t *count,
+                 fb_view **view);
+
+/**
+ * Stores the address of the first element in `*data` and the size in `*bytes` (may be NULL). The memory is
+ * read-only (a store ends the program) and valid until fb_view_free. Does not block.
+ */
+int fb_view_data(const fb_view *view, const void **data, size_t *bytes);
+
+/**
+ * Stores version, element type, number of dimensions and the count of the box. `count` has room for `room`
+ * numbers; each output may be NULL. Does not block. FB_BUFFER_MISMATCH (more dimensions than `room`: the
+ * others are stored all the same).
+ */
+int fb_view_info(const fb_view *view, uint64_t *version, int *dtype, int *ndim, uint64_t *count, int room);
+
+/**
+ * Ends the view and sets `*view` to NULL; its memory must not be touched any more. Does not block.
+ */
+int fb_view_free(fb_view **view);
+
+/**
+ * Sets an attribute of the space to a text. Replaces what was there; any rank may set it. Does not wait.
+ * FB_BAD_NAME (an empty or too long key), FB_TOO_MANY, FB_FENCED.
+ */
+int fb_attribute_set_text(fb_writer *writer, const char *key, const char *value);
+
+/**
+ * Sets an attribute of the space to a whole number. As fb_attribute_set_text.
+ */
+int fb_attribute_set_int64(fb_writer *writer, const char *key, int64_t value);
+
+/**
+ * Sets an attribute of the space to a number. As fb_attribute_set_text.
+ */
+int fb_attribute_set_double(fb_writer *writer, const char *key, double value);
+
+/**
+ * Copies a text attribute into `buffer`, with NUL, and stores the bytes it needs, with NUL, in `*needed`
+ * (may be NULL). To learn the size, ask with bytes = 0 and buffer = NULL. Does not block.
+ *
+ * FB_UNKNOWN_KEY (the hint names the nearest), FB_BUFFER_MISMATCH (not a text, or more than `bytes`:
+ * `*needed` is stored all the same).
+ */
+int fb_attribute_get_text(fb_reader *reader, const char *key, char *buffer, size_t bytes, size_t *needed);
+
+/**
+ * Stores a whole-number attribute in `*value`; a truth value counts as 0 or 1. Does not block.
+ * FB_UNKNOWN_KEY, FB_BUFFER_MISMATCH (it is of another type).
+ */
+int fb_attribute_get_int64(fb_reader *reader, const char *key, int64_t *value);
+
+/**
+ * Stores a number attribute in `*value`; a whole number is converted. Does not block. FB_UNKNOWN_KEY,
+ * FB_BUFFER_MISMATCH (it is of another type).
+ */
+int fb_attribute_get_double(fb_reader *reader, const char *key, double *value);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* FOREBAY_H */
