@@ -26,16 +26,13 @@ help:
 demo:
 	@echo 'building the forebay command (the first time takes minutes)' >&2
 	@$(CARGO) build --release --quiet --package forebay-cli
-	@mkdir -p out
-	@report=$$($(FOREBAY) run $(DEMO_WORKFLOW) --report --force --json | python3 -c \
-	  'import json,os,sys; print(os.path.relpath(json.load(sys.stdin)["report"]))') && \
-	if [ -t 1 ] && [ -n "$${DISPLAY:-$$WAYLAND_DISPLAY}" ] && command -v xdg-open >/dev/null; then \
-	  xdg-open "$$report" >/dev/null 2>&1 || true; fi; \
-	test -n "$$report" && echo "$$report"
+	@$(FOREBAY) run $(DEMO_WORKFLOW) --out runs/demo-$$(date +%Y%m%d-%H%M%S)-$$$$ --report --open
 
 test:
 	@$(CARGO) xtask ci $(if $(LONG),--long)
 
+# Fetches what the other systems need; BENCH_ARGUMENTS= measures only what is there.
+BENCH_ARGUMENTS ?= --install
 bench:
 	@$(CARGO) xtask bench put $(BENCH_ARGUMENTS)
 
@@ -54,6 +51,10 @@ docs:
 install:
 	$(CARGO) build --release --package forebay-cli --package forebay-capi
 	install -Dm755 $(FOREBAY) $(DESTDIR)$(PREFIX)/bin/forebay
+	crates/capi/install.sh $(PREFIX) $(TARGET)/release
+	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(FOREBAY) man $(DESTDIR)$(PREFIX)/share/man/man1
+	$(FOREBAY) completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/forebay
 
 clean:
 	rm -rf target out runs .venv
