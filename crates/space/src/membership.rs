@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use forebay_log::{recover, LaneId};
+use forebay_log::recover;
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::{self, ForkMark};
 use forebay_tier::{clock, Error, Kind, Result};
@@ -76,8 +76,6 @@ pub struct Membership {
     pub rank: u32,
     /// Ranks of its group.
     pub size: u32,
-    /// Its component or group name.
-    pub component: String,
     /// Producers: the incarnation.
     pub incarnation: u32,
     group: Option<usize>,
@@ -100,6 +98,7 @@ impl Drop for Membership {
         self.guard = None;
         control.announce();
         control.announce_room();
+        crate::clean::remove_if_read(&self.space);
     }
 }
 
@@ -185,7 +184,6 @@ impl Membership {
                 role: Role::Writer,
                 rank,
                 size,
-                component: component.to_string(),
                 incarnation,
                 group: None,
                 mark: ForkMark::here(),
@@ -228,7 +226,6 @@ impl Membership {
                 role,
                 rank,
                 size,
-                component: component.to_string(),
                 incarnation: 0,
                 group,
                 mark: ForkMark::here(),
@@ -256,6 +253,14 @@ impl Membership {
     pub(crate) fn release_below(&self, version: u64) {
         self.space.control.member(self.slot, member::CURSOR).store(version, SeqCst);
         self.space.control.announce_room();
+    }
+
+    /// Holds nothing as a reader any more; views keep their leases.
+    pub(crate) fn leave(&self) {
+        let control = &self.space.control;
+        control.member(self.slot, member::CURSOR).store(HOLDS_NOTHING, SeqCst);
+        control.member(self.slot, member::GROUP).store(u64::MAX, SeqCst);
+        control.announce_room();
     }
 
     /// Marks that this reader saw the end of the stream.
@@ -620,10 +625,4 @@ pub(crate) fn producer_died(space: &Attachment, slot: Option<u32>) -> Error {
     error
         .with("complete_versions", complete)
         .hint("complete versions stay readable; restart all ranks, they go on behind the last complete version")
-}
-
-/// The lane that holds a rank's part of `version`.
-pub(crate) fn lane_of(space: &Attachment, version: u64, rank: u32) -> Option<LaneId> {
-    let (incarnation, size) = space.control.producers_of(version)?;
-    (rank < size).then_some(LaneId { incarnation, rank })
 }

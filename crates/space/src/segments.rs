@@ -31,8 +31,8 @@ pub(crate) struct LaneSpace {
     ledger: Ledger,
     spare: Arc<Spare>,
     helper: Option<JoinHandle<()>>,
-    /// Deadline of the call that is running.
-    pub deadline: Instant,
+    /// How long a call may wait for room.
+    pub deadline_in: Duration,
     /// Time spent waiting for room, in all.
     pub wait_ns: u64,
 }
@@ -82,7 +82,7 @@ impl Spare {
 impl LaneSpace {
     /// For a producer that has just joined. Prepares the first two segments before it returns, so that the first
     /// step meets no page that was never touched. Errors: [`Kind::TierFull`].
-    pub(crate) fn new(member: Arc<Membership>, deadline: Instant) -> Result<LaneSpace> {
+    pub(crate) fn new(member: Arc<Membership>, deadline_in: Duration) -> Result<LaneSpace> {
         let lane = LaneId { incarnation: member.incarnation, rank: member.rank };
         let spare = Arc::new(Spare::default());
         let mut this = LaneSpace {
@@ -91,7 +91,7 @@ impl LaneSpace {
             ledger: Ledger::default(),
             spare: spare.clone(),
             helper: None,
-            deadline,
+            deadline_in,
             wait_ns: 0,
         };
         let segment = member.space.superblock.segment_bytes;
@@ -205,6 +205,7 @@ impl LaneSpace {
         let control = &space.control;
         let granules = bytes.div_ceil(space.superblock.granule_bytes);
         self.check_possible(granules, version)?;
+        let deadline = Instant::now() + self.deadline_in;
         let mut began = None;
         let result = loop {
             let seen = control.room().load(Acquire);
@@ -220,7 +221,7 @@ impl LaneSpace {
             if let Err(e) = self.check_possible(granules, version).and_then(|()| check_group(&self.member)) {
                 break Err(e);
             }
-            let left = self.deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break Err(quota_full(&space, version));
             }

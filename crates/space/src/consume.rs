@@ -1,0 +1,525 @@
+//! The reader's side of a space: waiting for versions, finding pieces, gathering boxes.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_log::{Dims, Dtype, LaneId};
+use forebay_tier::{clock, wait, Access, Error, Kind, Result};
+use rustc_hash::FxHashMap;
+
+use crate::attach::{Attachment, Missing};
+use crate::attributes::{self, Attribute};
+use crate::control::{member, ProducerState, Waiting};
+use crate::environment;
+use crate::gather::{contiguous_range, copy_overlap, coverage_gap};
+use crate::index::{self, box_of, LaneCursor, VariableInfo, VersionIndex};
+use crate::membership::{missing_producers, producer_died, settle_producers, Membership};
+use crate::nd_box::NdBox;
+use crate::options::{OpenOptions, Verify};
+use crate::segments::WAIT_SLICE;
+use crate::stats::{CallTimer, Stats};
+use crate::trace::{Side, Trace, TraceHead, TraceStep};
+use crate::view::{Lease, View};
+
+/// One rank that reads a space.
+pub(crate) struct SpaceReader {
+    member: Arc<Membership>,
+    options: OpenOptions,
+    /// Next version of the stream.
+    next: u64,
+    current: Option<Current>,
+    cursors: FxHashMap<LaneId, LaneCursor>,
+    spin_ns: u64,
+    calls: u64,
+    stats: Stats,
+    trace: Option<Trace>,
+    times: TraceStep,
+    closed: bool,
+}
+
+/// The version that `get` and `view` look into.
+struct Current {
+    lease: Arc<Lease>,
+    index: VersionIndex,
+    /// Whether it is a step of the stream, which `end_step` releases.
+    in_stream: bool,
+}
+
+/// How a wait ended.
+#[derive(PartialEq, Eq)]
+enum Waited {
+    Complete,
+    EndOfStream,
+}
+
+impl SpaceReader {
+    /// Waits for the space and joins its readers. `options` are resolved.
+    pub(crate) fn open(name: &str, options: OpenOptions) -> Result<SpaceReader> {
+        let deadline = Instant::now() + options.timeout;
+        let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
+        let component = options.component.clone().expect("resolved");
+        let member = loop {
+            let missing = if options.observer { Missing::Fail } else { Missing::Wait };
+            let space = Attachment::open(name, Access::Read, missing, deadline)?;
+            let joined = Membership::join_readers(&space, rank, size, &component, options.observer, deadline);
+            match joined {
+                Err(_) if space.control.is_removed() && Instant::now() < deadline => continue,
+                other => break other?,
+            }
+        };
+        let head = TraceHead { component: &component, rank, size, channel: name, side: Side::Reader };
+        let trace =
+            if options.observer { None } else { Trace::from_environment(&head, &environment::process) };
+        let next = if options.observer { member.space.control.oldest() } else { member.cursor() };
+        Ok(SpaceReader {
+            spin_ns: spin_budget(&member.space),
+            member,
+            options,
+            next,
+            current: None,
+            cursors: FxHashMap::default(),
+            calls: 0,
+            stats: Stats::default(),
+            trace,
+            times: TraceStep::default(),
+            closed: false,
+        })
+    }
+
+    fn space(&self) -> &Arc<Attachment> {
+        &self.member.space
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.member.rank
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.member.size
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.space().name
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.space().dir
+    }
+
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.current.as_ref().map(|c| c.index.version)
+    }
+
+    pub(crate) fn versions(&self) -> Result<std::ops::Range<u64>> {
+        let complete = self.space().control.complete();
+        Ok(self.space().control.oldest().min(complete)..complete)
+    }
+
+    pub(crate) fn latest(&self) -> Result<Option<u64>> {
+        let versions = self.versions()?;
+        Ok((!versions.is_empty()).then(|| versions.end - 1))
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.member.check_fork()?;
+        if self.closed {
+            return Err(Error::new(Kind::Closed, "the reader is closed"));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn begin_step(&mut self, timeout: Option<Duration>) -> Result<Option<u64>> {
+        self.check_open()?;
+        if self.current.is_some() {
+            return Err(Error::new(Kind::StepState, "a step is open").hint("end it first"));
+        }
+        self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
+        let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
+        loop {
+            if self.wait_complete(self.next, deadline)? == Waited::EndOfStream {
+                self.member.note_ended();
+                return Ok(None);
+            }
+            let complete = self.space().control.complete();
+            let mut wanted = self.next.max(self.space().control.oldest());
+            if self.options.latest {
+                wanted = wanted.max(complete.saturating_sub(1));
+            }
+            // Under retention "last K" a version may go between the look and the lease: look again.
+            if let Some(lease) = Lease::take(&self.member, wanted) {
+                self.stats.skipped += wanted - self.next;
+                self.enter(wanted, lease, true)?;
+                self.times.ready_ns = clock::now_ns();
+                return Ok(Some(wanted));
+            }
+        }
+    }
+
+    fn enter(&mut self, version: u64, lease: Lease, in_stream: bool) -> Result<()> {
+        let timer = CallTimer::start(usize::MAX, 0);
+        let index = index::build(&self.member.space, version, &mut self.cursors)?;
+        self.current = Some(Current { lease: Arc::new(lease), index, in_stream });
+        self.note_call(timer.stop(), 0);
+        Ok(())
+    }
+
+    #[inline]
+    fn note_call(&mut self, op_ns: u64, bytes: u64) {
+        self.stats.get_ns += op_ns;
+        self.stats.bytes_got += bytes;
+        self.times.op_ns += op_ns;
+        self.times.bytes += bytes;
+        self.times.calls += 1;
+    }
+
+    /// Waits until `version` is complete or can no longer become so.
+    fn wait_complete(&mut self, version: u64, deadline: Instant) -> Result<Waited> {
+        if self.space().control.complete() > version {
+            return Ok(Waited::Complete);
+        }
+        let began = clock::now_ns();
+        self.member.set_waiting(Waiting::Version(version));
+        let result = self.wait_slowly(version, deadline);
+        self.member.set_waiting(Waiting::No);
+        let waited = clock::now_ns() - began;
+        self.stats.wait_ns += waited;
+        self.times.wait_ns += waited;
+        result
+    }
+
+    fn wait_slowly(&mut self, version: u64, deadline: Instant) -> Result<Waited> {
+        let space = self.space().clone();
+        let control = &space.control;
+        let mut spin_ns = self.spin_ns;
+        loop {
+            let seen = control.events().load(Acquire);
+            // The state is read before the count: what was committed before the end is then seen.
+            let state = settle_producers(&space);
+            if control.complete() > version {
+                return Ok(Waited::Complete);
+            }
+            match state {
+                ProducerState::Finished => return Ok(Waited::EndOfStream),
+                ProducerState::Died(slot) => return Err(producer_died(&space, slot)),
+                _ if control.is_removed() => {
+                    return Err(Error::new(Kind::PeerMissing, format!("space {} was removed", space.name)));
+                }
+                _ => {}
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.timed_out(version));
+            }
+            control.event_waiters().fetch_add(1, SeqCst);
+            wait::spin_then_wait(control.events(), seen, spin_ns, left.min(WAIT_SLICE));
+            control.event_waiters().fetch_sub(1, SeqCst);
+            spin_ns = 0;
+        }
+    }
+
+    #[cold]
+    fn timed_out(&self, version: u64) -> Error {
+        let missing = missing_producers(self.space(), version);
+        let shown: Vec<&str> = missing.iter().take(8).map(String::as_str).collect();
+        let more = if missing.len() > 8 { format!("; and {} more", missing.len() - 8) } else { String::new() };
+        Error::new(Kind::TimedOut, format!("version {version} of space {} did not complete in time", self.name()))
+            .with("missing", format!("{}{more}", shown.join("; ")))
+            .with("complete_versions", self.space().control.complete())
+            .hint("is the writer still computing? a longer timeout can be given to open or begin_step")
+    }
+
+    pub(crate) fn end_step(&mut self) -> Result<()> {
+        self.check_open()?;
+        let Some(current) = self.current.take() else {
+            return Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step first"));
+        };
+        let version = current.index.version;
+        drop(current.lease);
+        if !current.in_stream {
+            return Ok(());
+        }
+        self.next = version + 1;
+        self.stats.steps += 1;
+        if !self.options.observer {
+            self.member.release_below(self.next);
+        }
+        self.member.publish_stats(self.next, self.stats.bytes_got, self.stats.get_ns, self.stats.wait_ns);
+        self.times.end_ns = clock::now_ns();
+        if let Some(trace) = &mut self.trace {
+            trace.step(&TraceStep { version, ..self.times });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn wait(&mut self, version: u64, timeout: Option<Duration>) -> Result<()> {
+        self.check_open()?;
+        let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
+        if self.wait_complete(version, deadline)? == Waited::EndOfStream {
+            return Err(Error::new(
+                Kind::PeerMissing,
+                format!("space {} ended before version {version}", self.name()),
+            )
+            .with("complete_versions", self.space().control.complete())
+            .hint("all writers have closed; no further version will come"));
+        }
+        if version < self.space().control.oldest() {
+            return Err(self.gone(version));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn gone(&self, version: u64) -> Error {
+        let control = &self.space().control;
+        Error::new(Kind::VersionGone, format!("version {version} of space {} was dropped", self.name()))
+            .with("retained", format!("{}..{}", control.oldest(), control.complete()))
+            .with("retention", self.space().retention())
+            .hint("readers hold versions from the moment they open; retention \"last:K\" or \"forever\" keeps more")
+    }
+
+    pub(crate) fn open_version(&mut self, version: u64) -> Result<()> {
+        self.check_open()?;
+        if self.current.as_ref().is_some_and(|c| c.in_stream) {
+            return Err(Error::new(Kind::StepState, "a step of the stream is open").hint("end it first"));
+        }
+        self.current = None;
+        if version >= self.space().control.complete() {
+            return Err(Error::new(Kind::TimedOut, format!("version {version} is not complete"))
+                .with("complete_versions", self.space().control.complete())
+                .hint("wait() blocks until it is"));
+        }
+        let lease = Lease::take(&self.member, version).ok_or_else(|| self.gone(version))?;
+        self.enter(version, lease, false)
+    }
+
+    fn current(&self) -> Result<&Current> {
+        self.current
+            .as_ref()
+            .ok_or_else(|| Error::new(Kind::StepState, "no step is open").hint("call begin_step first"))
+    }
+
+    pub(crate) fn variables(&mut self) -> Result<Vec<VariableInfo>> {
+        self.check_open()?;
+        let current = self.current()?;
+        let device = &*self.space().device;
+        current.index.names(device).iter().map(|name| current.index.describe(device, name)).collect()
+    }
+
+    pub(crate) fn variable(&mut self, name: &str) -> Result<VariableInfo> {
+        self.check_open()?;
+        self.current()?.index.describe(&*self.space().device, name)
+    }
+
+    /// Dtype and global shape of a variable.
+    #[inline]
+    pub(crate) fn array(&mut self, name: &str) -> Result<(Dtype, Dims)> {
+        self.member.check_fork()?;
+        let current = self.current()?;
+        let device = &*self.space().device;
+        let pieces = current.index.find(device, name);
+        if pieces.is_empty() {
+            return Err(current.index.unknown_variable(device, name));
+        }
+        current.index.agreed(device, name, &pieces)
+    }
+
+    /// Copies a box of the current version to `out`, which has exactly its bytes.
+    #[inline]
+    pub(crate) fn get(&mut self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
+        self.member.check_fork()?;
+        self.calls += 1;
+        let timer = CallTimer::start(out.len(), self.calls);
+        let always = self.options.verify == Verify::Always;
+        let never = self.options.verify == Verify::Never;
+        let device = self.member.space.device.clone();
+        let Some(current) = self.current.as_mut() else {
+            return Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step first"));
+        };
+        let gather = Gather { index: &mut current.index, device: &*device, always, never };
+        gather.run(name, wanted, out)?;
+        self.stats.gets += 1;
+        self.stats.bytes_copied += out.len() as u64;
+        self.note_call(timer.stop(), out.len() as u64);
+        Ok(())
+    }
+
+    pub(crate) fn view(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
+        self.member.check_fork()?;
+        let timer = CallTimer::start(usize::MAX, 0);
+        let always = self.options.verify == Verify::Always;
+        let never = self.options.verify == Verify::Never;
+        let device = self.member.space.device.clone();
+        let Some(current) = self.current.as_mut() else {
+            return Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step first"));
+        };
+        let lease = current.lease.clone();
+        let index = &mut current.index;
+        let pieces = index.find(&*device, name);
+        if pieces.is_empty() {
+            return Err(index.unknown_variable(&*device, name));
+        }
+        let (dtype, shape) = index.agreed(&*device, name, &pieces)?;
+        let target = target_box(name, wanted, &shape)?;
+        for i in &pieces {
+            let (header, _) = index.header(&*device, *i).expect("found above");
+            let Some(range) = contiguous_range(&box_of(&header), &target, dtype.size()) else { continue };
+            let payload = index.offset(*i) + header.payload_offset();
+            if !never {
+                index.verify_chunks(&*device, *i, range.start, range.end, always, |_, _| {})?;
+            }
+            let range = payload + range.start as u64..payload + range.end as u64;
+            let bytes = range.end - range.start;
+            self.stats.views += 1;
+            self.note_call(timer.stop(), bytes);
+            return Ok(View::of_pool(lease, range, dtype, target.count));
+        }
+        Err(Error::new(Kind::NotContiguous, format!("the box of {name} is not one contiguous range of one piece"))
+            .with("box", &target)
+            .with("pieces", pieces.len())
+            .hint("use get, which gathers it with one copy"))
+    }
+
+    pub(crate) fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
+        self.check_open()?;
+        attributes::read(&self.space().dir)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.stats.clone()
+    }
+
+    /// Leaves: holds nothing more, except for views that are still alive.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        self.member.check_fork()?;
+        self.current = None;
+        self.closed = true;
+        self.member.leave();
+        // Dropping it writes what is left.
+        self.trace = None;
+        Ok(())
+    }
+}
+
+impl Drop for SpaceReader {
+    fn drop(&mut self) {
+        // In a forked child there is nothing to give back.
+        let _ = self.close();
+    }
+}
+
+/// The box that is meant, checked against the shape.
+fn target_box(name: &str, wanted: Option<&NdBox>, shape: &[u64]) -> Result<NdBox> {
+    match wanted {
+        None => Ok(NdBox::whole(shape)),
+        Some(wanted) => {
+            wanted.check_inside(name, shape)?;
+            Ok(wanted.clone())
+        }
+    }
+}
+
+struct Gather<'a> {
+    index: &'a mut VersionIndex,
+    device: &'a dyn forebay_tier::Device,
+    always: bool,
+    never: bool,
+}
+
+impl Gather<'_> {
+    #[inline]
+    fn run(self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
+        let pieces = self.index.find(self.device, name);
+        if pieces.is_empty() {
+            return Err(self.index.unknown_variable(self.device, name));
+        }
+        let (dtype, shape) = self.index.agreed(self.device, name, &pieces)?;
+        let target = target_box(name, wanted, &shape)?;
+        let bytes = target.bytes(dtype.size())?;
+        if bytes != out.len() {
+            return Err(Error::new(Kind::BufferMismatch, "the buffer's length does not fit the box")
+                .with("variable", name)
+                .with("buffer_bytes", out.len())
+                .with("box_bytes", bytes));
+        }
+        if let [only] = pieces[..] {
+            let (header, _) = self.index.header(self.device, only).expect("found above");
+            if let Some(range) = contiguous_range(&box_of(&header), &target, dtype.size()) {
+                return self.copy_range(only, range, out);
+            }
+        }
+        self.gather(name, &pieces, &target, dtype, out)
+    }
+
+    /// One contiguous range of one piece: verified and copied chunk by chunk, so that each is read from memory once.
+    #[inline]
+    fn copy_range(self, i: u32, range: std::ops::Range<usize>, out: &mut [u8]) -> Result<()> {
+        if self.never {
+            let (header, bytes) = self.index.header(self.device, i).expect("found before");
+            let base = header.payload_offset() as usize;
+            out.copy_from_slice(&bytes[base + range.start..base + range.end]);
+            return Ok(());
+        }
+        let first = range.start;
+        self.index.verify_chunks(self.device, i, range.start, range.end, self.always, |at, part| {
+            out[at - first..at - first + part.len()].copy_from_slice(part);
+        })
+    }
+
+    fn gather(self, name: &str, pieces: &[u32], target: &NdBox, dtype: Dtype, out: &mut [u8]) -> Result<()> {
+        let boxes: Vec<NdBox> = pieces
+            .iter()
+            .map(|i| box_of(&self.index.header(self.device, *i).expect("found before").0))
+            .collect();
+        if let Some(gap) = coverage_gap(target, &boxes) {
+            return Err(Error::new(
+                Kind::BoxNotCovered,
+                format!("the pieces of {name} in version {} leave a gap", self.index.version),
+            )
+            .with("box", target)
+            .with("uncovered", gap)
+            .with("pieces", pieces.len())
+            .hint("every element of the box must have been put by some rank"));
+        }
+        for (i, piece) in pieces.iter().zip(&boxes) {
+            let Some(overlap) = piece.intersect(target) else { continue };
+            if !self.never {
+                let hull = hull_bytes(piece, &overlap, dtype.size());
+                self.index.verify_chunks(self.device, *i, hull.start, hull.end, self.always, |_, _| {})?;
+            }
+            let (header, bytes) = self.index.header(self.device, *i).expect("found before");
+            let base = header.payload_offset() as usize;
+            let payload = &bytes[base..base + header.payload_bytes() as usize];
+            copy_overlap(piece, payload, target, out, dtype.size())?;
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of a piece from the first to the last element of a box inside it.
+fn hull_bytes(piece: &NdBox, inside: &NdBox, element_bytes: usize) -> std::ops::Range<usize> {
+    let (mut first, mut last) = (0u64, 0u64);
+    for d in 0..piece.dimensions() {
+        let from = inside.start[d] - piece.start[d];
+        first = first * piece.count[d] + from;
+        last = last * piece.count[d] + from + inside.count[d] - 1;
+    }
+    first as usize * element_bytes..(last as usize + 1) * element_bytes
+}
+
+/// How long a wait spins: as the environment says, else by the number of processes in the space and cores.
+fn spin_budget(space: &Attachment) -> u64 {
+    if let Some(us) = environment::process("FOREBAY_SPIN_US").and_then(|t| t.trim().parse::<u64>().ok()) {
+        return us * 1000;
+    }
+    let members = (0..space.control.members_high())
+        .filter(|slot| space.control.member(*slot, member::STATE).load(Acquire) != 0)
+        .count();
+    let (_, producers) = space.control.producers();
+    wait::spin_ns(members.max(producers as usize + 1))
+}

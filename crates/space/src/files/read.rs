@@ -1,0 +1,748 @@
+//! The reader's side of the file-per-object channel.
+//!
+//! One [`FilesReader`] is one rank of a reader group. Guarantees: what it reads of a version is what the writers of
+//! the incarnation that owns it wrote, or an error: missing, cut off, changed or foreign files are `Damaged`, files
+//! that went with a dropped version are `VersionGone`. Headers are read when a variable is asked for, not before.
+//! Not here: waiting without looking (files have no wake-up).
+
+use super::object::Object;
+use super::stream::{Patience, Producers, ReaderDf, Stream};
+use super::{parse_object_file, shown};
+use crate::attributes::{self, Attribute};
+use crate::environment;
+use crate::gather::{contiguous_range, copy_overlap, coverage_gap};
+use crate::index::{PieceInfo, VariableInfo};
+use crate::name;
+use crate::nd_box::NdBox;
+use crate::options::{OpenOptions, Retention, Verify};
+use crate::stats::{CallTimer, Stats};
+use crate::trace::{Side, Trace, TraceHead, TraceStep};
+use crate::view::View;
+use forebay_log::{Dims, Dtype};
+use forebay_tier::liveness::SlotGuard;
+use forebay_tier::process::ForkMark;
+use forebay_tier::{clock, Error, Kind, Result};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Files that one call keeps open between reading headers and payloads.
+const FILES_OPEN_MAX: usize = 64;
+
+/// Missing writers that an error names.
+const NAMED_MAX: usize = 8;
+
+/// One rank that reads a file-per-object channel.
+pub(crate) struct FilesReader {
+    stream: Stream,
+    options: OpenOptions,
+    me: ReaderDf,
+    /// None once it is closed.
+    slot: Option<SlotGuard>,
+    mark: ForkMark,
+    /// Next version of the stream.
+    next: u64,
+    current: Option<Current>,
+    calls: u64,
+    stats: Stats,
+    trace: Option<Trace>,
+    times: TraceStep,
+}
+
+/// The version that `get` and `view` look into.
+struct Current {
+    version: u64,
+    /// Whether it is a step of the stream, which `end_step` releases.
+    in_stream: bool,
+    files: VersionFiles,
+}
+
+/// The files of a version.
+struct VersionFiles {
+    dir: PathBuf,
+    version: u64,
+    incarnation: u32,
+    entries: Vec<Entry>,
+    /// Entries by what their file names show of the variable's name.
+    by_shown: FxHashMap<String, Vec<usize>>,
+}
+
+struct Entry {
+    file: String,
+    rank: u32,
+    index: u32,
+    header: Option<Arc<Object>>,
+    verified: bool,
+}
+
+/// A piece that was found, its file perhaps still open.
+struct Found {
+    entry: usize,
+    object: Arc<Object>,
+    file: Option<File>,
+}
+
+/// What a look at the stream shows.
+enum Look {
+    Ready(u64),
+    Ended,
+    NotYet,
+}
+
+impl FilesReader {
+    /// Waits for the channel and joins its readers. `options` are resolved.
+    pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<FilesReader> {
+        let dir = name::directory(name)?;
+        let mut patience = Patience::new(options.timeout);
+        let mut stream = loop {
+            if let Some(stream) = Stream::open(name, &dir, options, false)? {
+                // A channel counts once a writer has joined it.
+                if stream.df.current().is_some() {
+                    break stream;
+                }
+            }
+            if options.observer || !patience.wait() {
+                return Err(Error::new(Kind::PeerMissing, format!("no channel {name} appeared"))
+                    .with("directory", dir.display())
+                    .hint("is its writer running, on this host, as this user, with the same FOREBAY_DIR?"));
+            }
+        };
+        let (me, slot) = stream.locked(patience.left(), |stream| stream.join_readers(options))?;
+        let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
+        let component = options.component.as_deref().unwrap_or_default();
+        let head = TraceHead { component, rank, size, channel: name, side: Side::Reader };
+        let trace = if options.observer { None } else { Trace::from_environment(&head, &environment::process) };
+        Ok(FilesReader {
+            stream,
+            options: options.clone(),
+            next: me.cursor,
+            me,
+            slot: Some(slot),
+            mark: ForkMark::here(),
+            current: None,
+            calls: 0,
+            stats: Stats::default(),
+            trace,
+            times: TraceStep::default(),
+        })
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.options.rank.unwrap_or(0)
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.options.size.unwrap_or(1)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.stream.name
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.stream.dir
+    }
+
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.current.as_ref().map(|c| c.version)
+    }
+
+    pub(crate) fn versions(&self) -> Result<Range<u64>> {
+        let complete = self.stream.complete_count()?;
+        Ok(self.stream.oldest()?.min(complete)..complete)
+    }
+
+    pub(crate) fn latest(&self) -> Result<Option<u64>> {
+        let versions = self.versions()?;
+        Ok((!versions.is_empty()).then(|| versions.end - 1))
+    }
+
+    fn check_handle(&self) -> Result<()> {
+        self.mark.check("reader of a file-per-object channel")?;
+        match self.slot {
+            Some(_) => Ok(()),
+            None => Err(Error::new(Kind::Closed, "the reader is closed")),
+        }
+    }
+
+    pub(crate) fn begin_step(&mut self, timeout: Option<Duration>) -> Result<Option<u64>> {
+        self.check_handle()?;
+        if self.current.is_some() {
+            return Err(Error::new(Kind::StepState, "a step is open").hint("end it first"));
+        }
+        self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
+        let mut patience = Patience::new(timeout.unwrap_or(self.options.timeout));
+        let version = loop {
+            match self.look(self.next, true)? {
+                Look::Ready(version) if self.hold(version, !self.guarded_by_cursor())? => break version,
+                // It was dropped between the look and the hold.
+                Look::Ready(_) => {}
+                Look::Ended => return Ok(None),
+                Look::NotYet if patience.wait() => {}
+                Look::NotYet => return Err(self.timed_out(self.next)),
+            }
+        };
+        self.note_wait(&patience);
+        self.stats.skipped += version.saturating_sub(self.next);
+        self.enter(version, true)?;
+        self.times.version = version;
+        self.times.ready_ns = clock::now_ns();
+        Ok(Some(version))
+    }
+
+    fn note_wait(&mut self, patience: &Patience) {
+        let waited = patience.waited().as_nanos() as u64;
+        self.stats.wait_ns += waited;
+        self.times.wait_ns += waited;
+    }
+
+    /// Whether `from` (in the stream: or what stands for it) is complete, will come, or will never come.
+    fn look(&mut self, from: u64, in_stream: bool) -> Result<Look> {
+        self.stream.refresh()?;
+        if let Some(version) = self.available(from, in_stream)? {
+            return Ok(Look::Ready(version));
+        }
+        let state = self.stream.producers()?;
+        // What was committed between the first look and the end of the writers is seen by the second.
+        if let Some(version) = self.available(from, in_stream)? {
+            return Ok(Look::Ready(version));
+        }
+        match state {
+            Producers::Open => Ok(Look::NotYet),
+            Producers::Finished => Ok(Look::Ended),
+            Producers::Died(rank) => Err(self.stream.producer_died(rank)),
+        }
+    }
+
+    fn available(&mut self, from: u64, in_stream: bool) -> Result<Option<u64>> {
+        if in_stream && self.options.latest {
+            let group = self.options.component.clone().unwrap_or_default();
+            let (observer, timeout) = (self.options.observer, self.options.timeout);
+            if self.stream.complete_count()? <= from {
+                return Ok(None);
+            }
+            return self.stream.locked(timeout, |stream| match observer {
+                true => Ok(stream.complete_count()?.checked_sub(1).filter(|version| *version >= from)),
+                false => stream.choose_latest(&group, from),
+            });
+        }
+        if self.stream.is_complete(from)? {
+            return Ok(Some(from));
+        }
+        let oldest = self.stream.oldest()?;
+        Ok((oldest > from && (!in_stream || self.stream.is_complete(oldest)?)).then_some(oldest.max(from)))
+    }
+
+    /// True when this reader's cursor alone keeps the versions of its stream.
+    fn guarded_by_cursor(&self) -> bool {
+        !self.options.observer && !matches!(self.stream.df.retention, Retention::Last(_))
+    }
+
+    /// Keeps a version from being dropped; false when it was dropped already.
+    fn hold(&mut self, version: u64, lease: bool) -> Result<bool> {
+        if !lease || self.stream.df.retention == Retention::Forever {
+            return Ok(true);
+        }
+        let me = ReaderDf { lease: Some(version), ..self.me.clone() };
+        let held = self.stream.locked(self.options.timeout, |stream| {
+            if stream.oldest()? > version {
+                return Ok(false);
+            }
+            stream.write_reader(&me)?;
+            Ok(true)
+        })?;
+        if held {
+            self.me = me;
+        }
+        Ok(held)
+    }
+
+    fn enter(&mut self, version: u64, in_stream: bool) -> Result<()> {
+        let timer = CallTimer::start(usize::MAX, 0);
+        let files = VersionFiles::list(&self.stream, version).map_err(|e| self.or_gone(version, e))?;
+        self.current = Some(Current { version, in_stream, files });
+        self.note_call(timer.stop(), 0);
+        Ok(())
+    }
+
+    fn note_call(&mut self, op_ns: u64, bytes: u64) {
+        self.stats.get_ns += op_ns;
+        self.stats.bytes_got += bytes;
+        self.times.op_ns += op_ns;
+        self.times.bytes += bytes;
+        self.times.calls += 1;
+    }
+
+    #[cold]
+    fn timed_out(&self, version: u64) -> Error {
+        let missing = self.stream.missing_writers(version);
+        let more = missing.len().saturating_sub(NAMED_MAX);
+        let mut shown = missing.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join("; ");
+        if more > 0 {
+            shown.push_str(&format!("; and {more} more"));
+        }
+        Error::new(Kind::TimedOut, format!("version {version} of {} did not complete in time", self.name()))
+            .with("missing", shown)
+            .with("complete_versions", self.stream.complete_count().unwrap_or(0))
+            .hint("is the writer still computing? a longer timeout can be given to open or begin_step")
+    }
+
+    #[cold]
+    fn gone(&self, version: u64) -> Error {
+        let retained = self.versions().unwrap_or(0..0);
+        Error::new(Kind::VersionGone, format!("version {version} of {} was dropped", self.name()))
+            .with("retained", format!("{}..{}", retained.start, retained.end))
+            .with("retention", self.stream.df.retention)
+            .hint("readers hold versions from the moment they open; retention \"last:K\" or \"forever\" keeps more")
+    }
+
+    /// What went wrong, or that the version was dropped meanwhile and its files with it.
+    #[cold]
+    fn or_gone(&self, version: u64, error: Error) -> Error {
+        match self.stream.oldest() {
+            Ok(oldest) if oldest > version => self.gone(version),
+            _ => error,
+        }
+    }
+
+    pub(crate) fn end_step(&mut self) -> Result<()> {
+        self.check_handle()?;
+        let Some(current) = self.current.take() else {
+            return Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step first"));
+        };
+        let timer = CallTimer::start(usize::MAX, 0);
+        if current.in_stream {
+            self.next = current.version + 1;
+            self.stats.steps += 1;
+        }
+        self.release()?;
+        let op_ns = timer.stop();
+        self.stats.get_ns += op_ns;
+        self.times.op_ns += op_ns;
+        self.times.end_ns = clock::now_ns();
+        if let (Some(trace), true) = (&mut self.trace, current.in_stream) {
+            trace.step(&self.times);
+        }
+        Ok(())
+    }
+
+    /// Writes down how far this reader is, and drops what nobody needs any more.
+    fn release(&mut self) -> Result<()> {
+        let me = ReaderDf { cursor: self.next, lease: None, ..self.me.clone() };
+        if (me.cursor, me.lease) == (self.me.cursor, self.me.lease) {
+            return Ok(());
+        }
+        self.me = me.clone();
+        self.stream.locked(self.options.timeout, |stream| {
+            stream.write_reader(&me)?;
+            stream.reclaim()
+        })
+    }
+
+    pub(crate) fn wait(&mut self, version: u64, timeout: Option<Duration>) -> Result<()> {
+        self.check_handle()?;
+        let mut patience = Patience::new(timeout.unwrap_or(self.options.timeout));
+        loop {
+            match self.look(version, false)? {
+                Look::Ready(_) => break,
+                Look::Ended => {
+                    return Err(Error::new(Kind::PeerMissing, format!("{} ended before version {version}", self.name()))
+                        .with("complete_versions", self.stream.complete_count()?)
+                        .hint("all writers have closed; no further version will come"));
+                }
+                Look::NotYet if patience.wait() => {}
+                Look::NotYet => return Err(self.timed_out(version)),
+            }
+        }
+        self.note_wait(&patience);
+        if version < self.stream.oldest()? {
+            return Err(self.gone(version));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn open_version(&mut self, version: u64) -> Result<()> {
+        self.check_handle()?;
+        if self.current.as_ref().is_some_and(|c| c.in_stream) {
+            return Err(Error::new(Kind::StepState, "a step of the stream is open").hint("end it first"));
+        }
+        self.current = None;
+        self.stream.refresh()?;
+        if version < self.stream.oldest()? {
+            return Err(self.gone(version));
+        }
+        if !self.stream.is_complete(version)? {
+            return Err(Error::new(Kind::TimedOut, format!("version {version} is not complete"))
+                .with("complete_versions", self.stream.complete_count()?)
+                .hint("wait() blocks until it is"));
+        }
+        if !self.hold(version, true)? {
+            return Err(self.gone(version));
+        }
+        self.enter(version, false)
+    }
+
+    fn files(&mut self) -> Result<&mut VersionFiles> {
+        self.check_handle()?;
+        match &mut self.current {
+            Some(current) => Ok(&mut current.files),
+            None => Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step first")),
+        }
+    }
+
+    /// Runs `f` on the files of the current version.
+    fn with_files<T>(&mut self, f: impl FnOnce(&mut VersionFiles) -> Result<T>) -> Result<T> {
+        let files = self.files()?;
+        let version = files.version;
+        f(files).map_err(|e| match e.kind() {
+            Kind::Damaged | Kind::Io => self.or_gone(version, e),
+            _ => e,
+        })
+    }
+
+    pub(crate) fn variables(&mut self) -> Result<Vec<VariableInfo>> {
+        self.with_files(|files| {
+            let names = files.names()?;
+            names.iter().map(|name| files.describe(name)).collect()
+        })
+    }
+
+    pub(crate) fn variable(&mut self, name: &str) -> Result<VariableInfo> {
+        self.with_files(|files| files.describe(name))
+    }
+
+    pub(crate) fn array(&mut self, name: &str) -> Result<(Dtype, Dims)> {
+        self.with_files(|files| {
+            let found = files.find(name)?;
+            files.agreed(name, &found)
+        })
+    }
+
+    pub(crate) fn get(&mut self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
+        self.calls += 1;
+        let timer = CallTimer::start(out.len(), self.calls);
+        let verify = self.options.verify;
+        let bytes = out.len() as u64;
+        self.with_files(|files| files.gather(name, wanted, verify, out))?;
+        self.stats.gets += 1;
+        self.stats.bytes_copied += bytes;
+        self.note_call(timer.stop(), bytes);
+        Ok(())
+    }
+
+    pub(crate) fn view(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
+        let timer = CallTimer::start(usize::MAX, 0);
+        let verify = self.options.verify;
+        let view = self.with_files(|files| files.view(name, wanted, verify))?;
+        let bytes = view.bytes().len() as u64;
+        self.stats.views += 1;
+        self.stats.bytes_copied += bytes;
+        self.note_call(timer.stop(), bytes);
+        Ok(view)
+    }
+
+    pub(crate) fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
+        self.check_handle()?;
+        attributes::read(&self.stream.dir)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.stats.clone()
+    }
+
+    /// Leaves: holds nothing more.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        if self.slot.is_none() {
+            return Ok(());
+        }
+        self.mark.check("reader of a file-per-object channel")?;
+        self.current = None;
+        self.trace = None;
+        let observer = self.options.observer;
+        let me = ReaderDf { cursor: self.next, lease: None, ended: true, ..self.me.clone() };
+        let left = self.stream.locked(self.options.timeout, |stream| {
+            if observer {
+                stream.remove_reader(&me);
+            } else {
+                stream.write_reader(&me)?;
+            }
+            stream.reclaim()
+        });
+        self.slot = None;
+        left
+    }
+}
+
+impl Drop for FilesReader {
+    fn drop(&mut self) {
+        // A channel that was removed needs no farewell.
+        let _ = if self.mark.is_forked() { Ok(()) } else { self.close() };
+    }
+}
+
+#[cold]
+fn missing_objects(version: u64) -> Error {
+    Error::new(Kind::Damaged, format!("version {version} does not hold the objects that its writers wrote"))
+}
+
+impl VersionFiles {
+    /// Lists the files of a complete version and compares their number with what each rank said.
+    fn list(stream: &Stream, version: u64) -> Result<VersionFiles> {
+        let dir = stream.version_dir(version);
+        let owner = stream.df.owner_of(version).ok_or_else(|| missing_objects(version))?;
+        let listing = |e| Error::io(format!("list {}", dir.display()), e);
+        let mut entries = Vec::new();
+        for item in fs::read_dir(&dir).map_err(listing)? {
+            let file = item.map_err(listing)?.file_name().to_string_lossy().into_owned();
+            if let Some((rank, index, _)) = parse_object_file(&file).filter(|(rank, ..)| *rank < owner.size) {
+                entries.push(Entry { rank, index, file, header: None, verified: false });
+            }
+        }
+        entries.sort_unstable_by_key(|e| (e.rank, e.index));
+        for rank in 0..owner.size {
+            let done = stream.done(version, rank, owner.number)?.ok_or_else(|| missing_objects(version))?;
+            // What an earlier start of the rank left behind lies beyond the number.
+            entries.retain(|e| e.rank != rank || e.index < done.objects);
+            let found = entries.iter().filter(|e| e.rank == rank).count();
+            if found != done.objects as usize {
+                return Err(missing_objects(version).with("rank", rank).with("objects", done.objects).with("found", found));
+            }
+        }
+        let mut by_shown: FxHashMap<String, Vec<usize>> = FxHashMap::default();
+        for (i, entry) in entries.iter().enumerate() {
+            if let Some((_, _, shown)) = parse_object_file(&entry.file) {
+                by_shown.entry(shown.to_string()).or_default().push(i);
+            }
+        }
+        let incarnation = owner.number;
+        Ok(VersionFiles { dir, version, incarnation, entries, by_shown })
+    }
+
+    fn path(&self, i: usize) -> PathBuf {
+        self.dir.join(&self.entries[i].file)
+    }
+
+    fn open_file(&self, i: usize) -> Result<File> {
+        let path = self.path(i);
+        File::open(&path).map_err(|e| Error::io(format!("open {}", path.display()), e))
+    }
+
+    /// The header of a file, read and checked once; also the file when it was opened for that.
+    fn header(&mut self, i: usize) -> Result<(Arc<Object>, Option<File>)> {
+        if let Some(object) = &self.entries[i].header {
+            return Ok((object.clone(), None));
+        }
+        let (path, file) = (self.path(i), self.open_file(i)?);
+        let object = Arc::new(Object::read(&file, &path)?);
+        let entry = &mut self.entries[i];
+        let said = (object.version, object.incarnation, object.rank, object.index);
+        if said != (self.version, self.incarnation, entry.rank, entry.index) {
+            return Err(Error::new(Kind::Damaged, "an object file belongs to another version or rank")
+                .with("file", path.display())
+                .with("version", object.version)
+                .with("rank", object.rank)
+                .with("incarnation", object.incarnation));
+        }
+        entry.header = Some(object.clone());
+        Ok((object, Some(file)))
+    }
+
+    /// All pieces of a variable, at least one.
+    fn find(&mut self, name: &str) -> Result<Vec<Found>> {
+        let mut found = Vec::new();
+        for entry in self.by_shown.get(&shown(name)).cloned().unwrap_or_default() {
+            let (object, file) = self.header(entry)?;
+            if object.name == name {
+                let file = file.filter(|_| found.len() < FILES_OPEN_MAX);
+                found.push(Found { entry, object, file });
+            }
+        }
+        if found.is_empty() {
+            return Err(self.unknown_variable(name));
+        }
+        Ok(found)
+    }
+
+    /// Names of all variables, each once, in the order of their first piece. Reads every header.
+    fn names(&mut self) -> Result<Vec<String>> {
+        let mut seen = rustc_hash::FxHashSet::default();
+        let mut names = Vec::new();
+        for i in 0..self.entries.len() {
+            let (object, _) = self.header(i)?;
+            if seen.insert(object.name.clone()) {
+                names.push(object.name.clone());
+            }
+        }
+        Ok(names)
+    }
+
+    #[cold]
+    fn unknown_variable(&mut self, name: &str) -> Error {
+        let error = Error::new(Kind::UnknownVariable, format!("version {} holds no variable {name}", self.version));
+        let names = match self.names() {
+            Ok(names) => names,
+            Err(e) => return e,
+        };
+        match environment::did_you_mean(name, names.iter().map(String::as_str)) {
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None if names.is_empty() => error.hint("the version is empty"),
+            None => {
+                let some = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+                error.hint(format!("it holds {some}{}", if names.len() > NAMED_MAX { ", …" } else { "" }))
+            }
+        }
+    }
+
+    /// Dtype and shape that all pieces of a variable agree on.
+    fn agreed(&self, name: &str, found: &[Found]) -> Result<(Dtype, Dims)> {
+        let first = &found[0].object;
+        match found.iter().find(|f| f.object.dtype != first.dtype || f.object.shape != first.shape) {
+            None => Ok((first.dtype, first.shape.clone())),
+            Some(other) => Err(Error::new(
+                Kind::VariableMismatch,
+                format!("ranks put {name} with different dtypes or shapes in version {}", self.version),
+            )
+            .with("rank", first.rank)
+            .with("dtype", first.dtype)
+            .with("shape", format!("{:?}", first.shape.as_slice()))
+            .with("other_rank", other.object.rank)
+            .with("other_dtype", other.object.dtype)
+            .with("other_shape", format!("{:?}", other.object.shape.as_slice()))),
+        }
+    }
+
+    fn describe(&mut self, name: &str) -> Result<VariableInfo> {
+        let found = self.find(name)?;
+        let (dtype, shape) = self.agreed(name, &found)?;
+        let pieces = found.iter().map(|f| PieceInfo {
+            rank: f.object.rank,
+            start: f.object.part.start.to_vec(),
+            count: f.object.part.count.to_vec(),
+            bytes: f.object.payload_bytes,
+        });
+        Ok(VariableInfo { name: name.to_string(), dtype, shape: shape.to_vec(), pieces: pieces.collect() })
+    }
+
+    /// Pieces, dtype and the box that is meant, checked against the shape.
+    fn target(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<(Vec<Found>, Dtype, NdBox)> {
+        let found = self.find(name)?;
+        let (dtype, shape) = self.agreed(name, &found)?;
+        let target = match wanted {
+            None => NdBox::whole(&shape),
+            Some(wanted) => {
+                wanted.check_inside(name, &shape)?;
+                wanted.clone()
+            }
+        };
+        Ok((found, dtype, target))
+    }
+
+    fn gather(&mut self, name: &str, wanted: Option<&NdBox>, verify: Verify, out: &mut [u8]) -> Result<()> {
+        let (found, dtype, target) = self.target(name, wanted)?;
+        let bytes = target.bytes(dtype.size())?;
+        if bytes != out.len() {
+            return Err(Error::new(Kind::BufferMismatch, "the buffer's length does not fit the box")
+                .with("variable", name)
+                .with("buffer_bytes", out.len())
+                .with("box_bytes", bytes));
+        }
+        for piece in &found {
+            if let Some(range) = contiguous_range(&piece.object.part, &target, dtype.size()) {
+                return self.read_range(piece, range, verify, out);
+            }
+        }
+        if let Some(gap) = coverage_gap(&target, found.iter().map(|f| &f.object.part)) {
+            return Err(Error::new(
+                Kind::BoxNotCovered,
+                format!("the pieces of {name} in version {} leave a gap", self.version),
+            )
+            .with("box", &target)
+            .with("uncovered", gap)
+            .with("pieces", found.len())
+            .hint("every element of the box must have been put by some rank"));
+        }
+        for piece in &found {
+            if piece.object.part.intersect(&target).is_some() {
+                let payload = self.payload(piece, verify)?;
+                copy_overlap(&piece.object.part, &payload, &target, out, dtype.size())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a range of a piece straight to `out`, unless the whole piece must be read for its checksum.
+    fn read_range(&mut self, piece: &Found, range: Range<usize>, verify: Verify, out: &mut [u8]) -> Result<()> {
+        let whole = range.len() as u64 == piece.object.payload_bytes;
+        if !whole && self.must_verify(piece, verify) {
+            out.copy_from_slice(&self.payload(piece, verify)?[range]);
+            return Ok(());
+        }
+        self.read_at(piece, range.start, out)?;
+        if whole {
+            self.check(piece, verify, out)?;
+        }
+        Ok(())
+    }
+
+    /// All bytes of a piece, verified as asked for.
+    fn payload(&mut self, piece: &Found, verify: Verify) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; piece.object.payload_bytes as usize];
+        self.read_at(piece, 0, &mut bytes)?;
+        self.check(piece, verify, &bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_at(&self, piece: &Found, from: usize, out: &mut [u8]) -> Result<()> {
+        let opened;
+        let file = match &piece.file {
+            Some(file) => file,
+            None => {
+                opened = self.open_file(piece.entry)?;
+                &opened
+            }
+        };
+        let at = piece.object.payload_offset() + from as u64;
+        file.read_exact_at(out, at).map_err(|e| {
+            if e.kind() == std::io::ErrorKind::UnexpectedEof {
+                return Error::new(Kind::Damaged, "an object file was cut off").with("file", self.path(piece.entry).display());
+            }
+            Error::io(format!("read {}", self.path(piece.entry).display()), e)
+        })
+    }
+
+    fn must_verify(&self, piece: &Found, verify: Verify) -> bool {
+        let pending = match verify {
+            Verify::Never => false,
+            Verify::Always => true,
+            Verify::First => !self.entries[piece.entry].verified,
+        };
+        pending && piece.object.payload_crc.is_some()
+    }
+
+    fn check(&mut self, piece: &Found, verify: Verify, payload: &[u8]) -> Result<()> {
+        if self.must_verify(piece, verify) {
+            piece.object.verify(payload, &self.path(piece.entry))?;
+            self.entries[piece.entry].verified = true;
+        }
+        Ok(())
+    }
+
+    fn view(&mut self, name: &str, wanted: Option<&NdBox>, verify: Verify) -> Result<View> {
+        let (found, dtype, target) = self.target(name, wanted)?;
+        for piece in &found {
+            let Some(range) = contiguous_range(&piece.object.part, &target, dtype.size()) else { continue };
+            let mut bytes = vec![0; range.len()];
+            self.read_range(piece, range, verify, &mut bytes)?;
+            return Ok(View::of_heap(bytes, dtype, target.count, self.version));
+        }
+        Err(Error::new(Kind::NotContiguous, format!("the box of {name} is not one contiguous range of one piece"))
+            .with("box", &target)
+            .with("pieces", found.len())
+            .hint("use get, which gathers it with one copy"))
+    }
+}

@@ -1,0 +1,873 @@
+//! The directory of a file-per-object channel: who writes, who reads, what is complete, what may go.
+//!
+//! ```text
+//! stream.json                what was chosen at creation, the incarnations of the writers, declared readers
+//! members                    kernel locks: slot = writer rank, or 65536 + n for readers
+//! r0000.open, r0000.closed   a writer rank came, ended cleanly (both say in which incarnation)
+//! reader-<group>-0000.json   a reader rank: its cursor, and whether it ended
+//! dropped.json               versions below this one are gone
+//! v0000000000/               a version
+//!   r0000-000000-<name>.obj  one object (see `object`)
+//!   r0000.done               written last by each rank: how many objects, in which incarnation
+//! ```
+//!
+//! Guarantees: every file is replaced as a whole. A version is complete when all ranks of the incarnation that owns
+//! it have a `done` file of that incarnation; versions of one incarnation follow each other, and the next begins at
+//! the first version that was not complete. Liveness is the kernel's locks, never a pid. Groups, cursors and dropping
+//! change under one named lock.
+//! Not here: reading and writing objects; waking anyone (files have no wake-up: whoever waits polls).
+
+use crate::attributes::Attribute;
+use crate::options::{OpenOptions, Retention};
+use crate::name::sanitised;
+use crate::whole_file;
+use forebay_tier::checksum::crc32c;
+use forebay_tier::liveness::MembersFile;
+use forebay_tier::{clock, process, Durability, Error, Horizon, Kind, Result, TierKind};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Schema of `stream.json`.
+const SCHEMA: &str = "forebay.files/1";
+const SCHEMA_FAMILY: &str = "forebay.files/";
+const STREAM_FILE: &str = "stream.json";
+const MEMBERS_FILE: &str = "members";
+
+/// The one lock: joining, groups, cursors, dropping. And one for attributes.
+const LOCK_STREAM: u64 = 0;
+const LOCK_ATTRIBUTES: u64 = 1;
+
+/// Slots of readers come behind those of the writer ranks.
+const READER_SLOT_FIRST: u32 = 1 << 16;
+const READERS_MAX: u32 = 4096;
+
+/// Choices of a group that skips to the newest version that are remembered for its slower ranks.
+const CHOSEN_MAX: usize = 1024;
+
+/// A lock is held for the time of a few small files; even a passed deadline gets a fair try.
+const LOCK_WAIT_MIN: Duration = Duration::from_millis(500);
+
+/// What was chosen at creation, and who has written since.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct StreamDf {
+    schema: String,
+    /// Host that the kernel locks are good for.
+    host: String,
+    pub(crate) uuid: uuid::Uuid,
+    pub(crate) horizon: Horizon,
+    pub(crate) retention: Retention,
+    pub(crate) checksum: bool,
+    pub(crate) quota_bytes: Option<u64>,
+    /// The latest comes last; never empty.
+    pub(crate) incarnations: Vec<IncarnationDf>,
+    /// Reader groups that must have released a version before it goes, with their sizes.
+    readers: BTreeMap<String, u32>,
+}
+
+/// One start of the writer group.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct IncarnationDf {
+    pub(crate) number: u32,
+    pub(crate) size: u32,
+    /// First version that it owns.
+    pub(crate) first_version: u64,
+    pub(crate) component: String,
+    /// The run it belongs to; empty when none was said.
+    run: String,
+}
+
+/// A writer rank that came (`.open`) or ended (`.closed`).
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct RankDf {
+    incarnation: u32,
+    pid: u32,
+    since_unix_ns: u64,
+}
+
+/// One rank's part of a version.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct DoneDf {
+    pub(crate) incarnation: u32,
+    pub(crate) objects: u32,
+    pub(crate) bytes: u64,
+}
+
+/// A reader rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ReaderDf {
+    group: String,
+    rank: u32,
+    size: u32,
+    slot: u32,
+    pid: u32,
+    since_unix_ns: u64,
+    /// First version that the group was to see.
+    start: u64,
+    /// Everything below is released.
+    pub(crate) cursor: u64,
+    /// A version that it looks into at the moment: it must not go, whatever the retention.
+    pub(crate) lease: Option<u64>,
+    pub(crate) ended: bool,
+    /// Holds its lease only; nobody waits for its cursor.
+    observer: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct DroppedDf {
+    oldest: u64,
+}
+
+/// How the writers stand.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Producers {
+    /// Some rank may still commit something.
+    Open,
+    /// All ranks ended cleanly.
+    Finished,
+    /// This rank came, did not end and does not live.
+    Died(u32),
+}
+
+/// An opened directory.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) name: String,
+    pub(crate) dir: PathBuf,
+    pub(crate) members: MembersFile,
+    pub(crate) df: StreamDf,
+    /// Which `stream.json` was read: changes with every replacement.
+    seen: (u64, i64, i64),
+}
+
+/// True when the directory holds a file-per-object channel.
+pub(crate) fn is_stream(dir: &Path) -> bool {
+    dir.join(STREAM_FILE).exists()
+}
+
+fn version_name(version: u64) -> String {
+    format!("v{version:010}")
+}
+
+/// The version that a directory of this name holds.
+fn version_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix('v')?;
+    if digits.len() < 10 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    let content = match fs::read(path) {
+        Ok(content) => content,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Error::io(format!("read {}", path.display()), e)),
+    };
+    serde_json::from_slice(&content).map(Some).map_err(|e| {
+        Error::new(Kind::Damaged, format!("{} cannot be read: {e}", path.display())).caused_by(e)
+    })
+}
+
+fn write_json(path: &Path, value: &impl Serialize, durable: bool) -> Result<()> {
+    let content = serde_json::to_vec(value)
+        .map_err(|e| Error::new(Kind::Internal, format!("{} cannot be written", path.display())).caused_by(e))?;
+    whole_file::replace(path, &content, durable)
+}
+
+impl StreamDf {
+    fn new(options: &OpenOptions) -> Result<StreamDf> {
+        let horizon = options.horizon.unwrap_or_default();
+        let checksum = options.checksum.unwrap_or(true);
+        if !checksum && horizon != Horizon::None {
+            return Err(Error::new(Kind::Usage, "checksums can be turned off only at horizon none")
+                .with("horizon", horizon));
+        }
+        Ok(StreamDf {
+            schema: SCHEMA.into(),
+            host: process::host_name().into(),
+            uuid: uuid::Uuid::new_v4(),
+            horizon,
+            retention: options.retention.unwrap_or_default(),
+            checksum,
+            quota_bytes: options.quota_bytes,
+            incarnations: Vec::new(),
+            readers: BTreeMap::new(),
+        })
+    }
+
+    /// What must agree with what was chosen at creation.
+    fn check_options(&self, name: &str, options: &OpenOptions) -> Result<()> {
+        let differs = |what: &'static str, asked: String, chosen: String| {
+            Err(Error::new(Kind::OptionMismatch, format!("{name} exists with another {what}"))
+                .with("asked", asked)
+                .with("chosen", chosen)
+                .hint("leave the option out, or choose another name"))
+        };
+        match (options.horizon, options.retention, options.checksum) {
+            (Some(h), _, _) if h != self.horizon => differs("horizon", h.to_string(), self.horizon.to_string()),
+            (_, Some(r), _) if r != self.retention => {
+                differs("retention", r.to_string(), self.retention.to_string())
+            }
+            (_, _, Some(c)) if c != self.checksum => {
+                differs("checksum", c.to_string(), self.checksum.to_string())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The writers of now.
+    pub(crate) fn current(&self) -> Option<&IncarnationDf> {
+        self.incarnations.last()
+    }
+
+    /// The incarnation that owns a version.
+    pub(crate) fn owner_of(&self, version: u64) -> Option<&IncarnationDf> {
+        self.incarnations.iter().rev().find(|i| i.first_version <= version)
+    }
+}
+
+impl Stream {
+    /// Opens the channel in `dir`; makes it with these options when `create` and it is not there. `None`: not there.
+    pub(crate) fn open(name: &str, dir: &Path, options: &OpenOptions, create: bool) -> Result<Option<Stream>> {
+        if !dir.join(STREAM_FILE).exists() {
+            if !create {
+                return Ok(None);
+            }
+            make_directory(name, dir)?;
+        }
+        let members = match MembersFile::create(&dir.join(MEMBERS_FILE)) {
+            Ok(members) => members,
+            // Removed at this moment; for whoever makes it, the next try makes it anew.
+            Err(_) if !dir.exists() => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        if create {
+            members.with_lock(LOCK_STREAM, options.timeout.max(LOCK_WAIT_MIN), || {
+                if is_stream(dir) {
+                    return Ok(());
+                }
+                let df = StreamDf::new(options)?;
+                write_json(&dir.join(STREAM_FILE), &df, df.horizon != Horizon::None)
+            })?;
+        }
+        let Some((df, seen)) = load(dir)? else { return Ok(None) };
+        if df.host != process::host_name() {
+            return Err(Error::new(Kind::PoolOwnedElsewhere, format!("{name} belongs to another host"))
+                .with("host", &df.host)
+                .with("here", process::host_name())
+                .hint("open it there, or choose another name"));
+        }
+        if create {
+            df.check_options(name, options)?;
+        }
+        Ok(Some(Stream { name: name.into(), dir: dir.into(), members, df, seen }))
+    }
+
+    /// Reads `stream.json` again when it was replaced.
+    ///
+    /// # Errors
+    /// [`Kind::PeerMissing`] when the channel was removed.
+    pub(crate) fn refresh(&mut self) -> Result<()> {
+        let path = self.dir.join(STREAM_FILE);
+        if fs::metadata(&path).is_ok_and(|meta| seen_of(&meta) == self.seen) {
+            return Ok(());
+        }
+        let removed = || Error::new(Kind::PeerMissing, format!("{} was removed", self.name)).with("directory", self.dir.display());
+        (self.df, self.seen) = load(&self.dir)?.ok_or_else(removed)?;
+        Ok(())
+    }
+
+    /// Runs `f` under the lock of the channel. Not reentrant.
+    pub(crate) fn locked<T>(&mut self, timeout: Duration, f: impl FnOnce(&mut Stream) -> Result<T>) -> Result<T> {
+        let members = self.members.clone();
+        members.with_lock(LOCK_STREAM, timeout.max(LOCK_WAIT_MIN), || f(self))
+    }
+
+    /// Sets an attribute, under a lock of its own.
+    pub(crate) fn set_attribute(&self, key: &str, value: &Attribute, timeout: Duration) -> Result<()> {
+        crate::attributes::set(&self.dir, key, value, self.is_durable(), &|change| {
+            self.members.with_lock(LOCK_ATTRIBUTES, timeout, change)
+        })
+    }
+
+    /// True when what is acknowledged is flushed first.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.df.horizon != Horizon::None
+    }
+
+    /// What an acknowledged version survives.
+    pub(crate) fn durability(&self) -> Durability {
+        let in_memory = !matches!(forebay_tier::detect(&self.dir), Ok(TierKind::File | TierKind::Pmem));
+        if self.is_durable() && !in_memory {
+            Durability::Power
+        } else {
+            Durability::Process
+        }
+    }
+
+    pub(crate) fn version_dir(&self, version: u64) -> PathBuf {
+        self.dir.join(version_name(version))
+    }
+
+    fn save(&mut self) -> Result<()> {
+        write_json(&self.dir.join(STREAM_FILE), &self.df, self.is_durable())?;
+        self.refresh()
+    }
+
+    // ---- writers ----
+
+    fn open_file(&self, rank: u32) -> PathBuf {
+        self.dir.join(format!("r{rank:04}.open"))
+    }
+
+    fn closed_file(&self, rank: u32) -> PathBuf {
+        self.dir.join(format!("r{rank:04}.closed"))
+    }
+
+    fn done_file(&self, version: u64, rank: u32) -> PathBuf {
+        self.version_dir(version).join(format!("r{rank:04}.done"))
+    }
+
+    /// True when the rank's file is there and is of this incarnation.
+    fn says(&self, path: &Path, incarnation: u32) -> Result<bool> {
+        Ok(read_json::<RankDf>(path)?.is_some_and(|df| df.incarnation == incarnation))
+    }
+
+    /// Joins the writers as `rank` of `size`, as a new incarnation when the last one ended or died. The caller holds
+    /// the lock of the channel and has taken the slot `rank`. Returns the incarnation.
+    pub(crate) fn join_writers(&mut self, rank: u32, size: u32, options: &OpenOptions, run: &str) -> Result<IncarnationDf> {
+        self.refresh()?;
+        let component = options.component.clone().unwrap_or_default();
+        let joinable = match self.df.current() {
+            Some(current) if self.producers_but(Some(rank))? == Producers::Open => {
+                self.check_joinable(&current.clone(), rank, size, run)?
+            }
+            _ => false,
+        };
+        if !joinable {
+            let first_version = self.complete_count()?;
+            self.remove_versions_from(first_version)?;
+            let number = self.df.current().map_or(0, |i| i.number) + 1;
+            self.df.incarnations.push(IncarnationDf { number, size, first_version, component, run: run.into() });
+        }
+        for (group, group_size) in &options.readers {
+            self.declare_group(group, *group_size)?;
+        }
+        self.save()?;
+        let current = self.df.current().expect("one was pushed or there").clone();
+        // An end that the last start said holds for that one only; the number in the file tells them apart.
+        let came = RankDf { incarnation: current.number, pid: process::pid(), since_unix_ns: clock::realtime_ns() };
+        write_json(&self.open_file(rank), &came, self.is_durable())?;
+        Ok(current)
+    }
+
+    /// False when this rank came and died in the current incarnation, so that a new one must begin.
+    fn check_joinable(&self, current: &IncarnationDf, rank: u32, size: u32, run: &str) -> Result<bool> {
+        let in_use = || {
+            Error::new(Kind::NameInUse, format!("{} is being written by another run", self.name))
+                .with("component", &current.component)
+                .hint("choose another name, or wait for that run to end")
+        };
+        if self.says(&self.closed_file(rank), current.number)? {
+            return Err(in_use().with("rank", rank));
+        }
+        if self.says(&self.open_file(rank), current.number)? {
+            return Ok(false);
+        }
+        if current.run != run {
+            return Err(in_use());
+        }
+        if current.size != size {
+            return Err(Error::new(Kind::GroupMismatch, format!("the writers of {} have another size", self.name))
+                .with("size", size)
+                .with("known_size", current.size)
+                .hint("all ranks of a component must be started with the same size"));
+        }
+        Ok(true)
+    }
+
+    /// The error for a rank whose slot a live process holds.
+    pub(crate) fn rank_in_use(&self, rank: u32) -> Error {
+        Error::new(Kind::NameInUse, format!("rank {rank} of {} is being written by a live process", self.name))
+            .with("pid", self.members.holder(rank).unwrap_or(0))
+            .hint("choose another name, or end that program")
+    }
+
+    fn declare_group(&mut self, group: &str, size: u32) -> Result<()> {
+        match self.df.readers.insert(group.into(), size) {
+            Some(known) if known != size => Err(group_mismatch(group, size, known)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Says that this rank ended cleanly.
+    pub(crate) fn close_rank(&self, rank: u32, incarnation: u32) -> Result<()> {
+        let ended = RankDf { incarnation, pid: process::pid(), since_unix_ns: clock::realtime_ns() };
+        write_json(&self.closed_file(rank), &ended, self.is_durable())
+    }
+
+    /// How the writers of the current incarnation stand.
+    pub(crate) fn producers(&self) -> Result<Producers> {
+        self.producers_but(None)
+    }
+
+    /// [`Stream::producers`], without asking whether `but` lives: that is who asks.
+    pub(crate) fn producers_but(&self, but: Option<u32>) -> Result<Producers> {
+        let Some(current) = self.df.current() else { return Ok(Producers::Open) };
+        let mut all_closed = true;
+        for rank in 0..current.size {
+            if but != Some(rank) && self.members.is_alive(rank) {
+                all_closed = false;
+                continue;
+            }
+            // Asked in this order: a rank says that it ended before it stops being alive.
+            if self.says(&self.closed_file(rank), current.number)? {
+                continue;
+            }
+            all_closed = false;
+            if but != Some(rank) && self.says(&self.open_file(rank), current.number)? {
+                return Ok(Producers::Died(rank));
+            }
+        }
+        Ok(if all_closed { Producers::Finished } else { Producers::Open })
+    }
+
+    /// The error for writers of which one died, naming it.
+    pub(crate) fn producer_died(&self, rank: u32) -> Error {
+        let pid = read_json::<RankDf>(&self.open_file(rank)).ok().flatten().map_or(0, |df| df.pid);
+        Error::new(Kind::ProducerDied, format!("a writer of {} died", self.name))
+            .with("rank", rank)
+            .with("pid", pid)
+            .with("component", self.df.current().map_or("", |i| i.component.as_str()))
+            .with("complete_versions", self.complete_count().unwrap_or(0))
+            .hint("complete versions stay readable; restart all ranks, they go on behind the last complete version")
+    }
+
+    /// A writer rank in words, for messages: `writer rank 2 of sim (pid 17, since 12 s)`.
+    fn describe_writer(&self, rank: u32) -> String {
+        let component = self.df.current().map_or("", |i| i.component.as_str());
+        let number = self.df.current().map_or(0, |i| i.number);
+        match read_json::<RankDf>(&self.open_file(rank)) {
+            Ok(Some(df)) if df.incarnation == number => {
+                let since_s = clock::realtime_ns().saturating_sub(df.since_unix_ns) / 1_000_000_000;
+                format!("writer rank {rank} of {component} (pid {}, since {since_s} s)", df.pid)
+            }
+            _ => format!("writer rank {rank} of {component} never joined"),
+        }
+    }
+
+    // ---- versions ----
+
+    /// What a rank of this incarnation did for a version; `None` when it is not done.
+    pub(crate) fn done(&self, version: u64, rank: u32, incarnation: u32) -> Result<Option<DoneDf>> {
+        let done: Option<DoneDf> = read_json(&self.done_file(version, rank))?;
+        Ok(done.filter(|df| df.incarnation == incarnation))
+    }
+
+    /// Says that a rank is done with a version.
+    pub(crate) fn write_done(&self, version: u64, rank: u32, done: &DoneDf) -> Result<()> {
+        write_json(&self.done_file(version, rank), done, self.is_durable())
+    }
+
+    /// True when all ranks that own the version are done with it.
+    pub(crate) fn is_complete(&self, version: u64) -> Result<bool> {
+        Ok(self.df.owner_of(version).is_some() && self.missing_ranks(version)?.is_empty())
+    }
+
+    fn missing_ranks(&self, version: u64) -> Result<Vec<u32>> {
+        let Some(owner) = self.df.owner_of(version) else { return Ok(Vec::new()) };
+        let mut missing = Vec::new();
+        for rank in 0..owner.size {
+            if self.done(version, rank, owner.number)?.is_none() {
+                missing.push(rank);
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Who a version waits for, in words.
+    pub(crate) fn missing_writers(&self, version: u64) -> Vec<String> {
+        if self.df.current().is_none() {
+            return vec!["no writer has come yet".into()];
+        }
+        let ranks = self.missing_ranks(version).unwrap_or_default();
+        ranks.into_iter().map(|rank| self.describe_writer(rank)).collect()
+    }
+
+    /// The versions that have a directory, oldest first.
+    pub(crate) fn version_dirs(&self) -> Result<Vec<u64>> {
+        let listing = |e| Error::io(format!("list {}", self.dir.display()), e);
+        let mut versions = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(listing)? {
+            versions.extend(version_of(&entry.map_err(listing)?.file_name().to_string_lossy()));
+        }
+        versions.sort_unstable();
+        Ok(versions)
+    }
+
+    /// Number of versions that were completed: the first one that is not.
+    pub(crate) fn complete_count(&self) -> Result<u64> {
+        for version in self.version_dirs()?.into_iter().rev() {
+            if self.is_complete(version)? {
+                return Ok(version + 1);
+            }
+        }
+        Ok(self.oldest()?.max(self.df.current().map_or(0, |i| i.first_version)))
+    }
+
+    /// The first version that was not dropped.
+    pub(crate) fn oldest(&self) -> Result<u64> {
+        Ok(read_json::<DroppedDf>(&self.dropped_file())?.map_or(0, |df| df.oldest))
+    }
+
+    fn dropped_file(&self) -> PathBuf {
+        self.dir.join("dropped.json")
+    }
+
+    /// Payload bytes of the versions below `version` that are still there.
+    pub(crate) fn bytes_below(&self, version: u64) -> Result<u64> {
+        let mut bytes = 0;
+        for below in self.version_dirs()?.into_iter().filter(|v| *v < version) {
+            let Some(owner) = self.df.owner_of(below) else { continue };
+            for rank in 0..owner.size {
+                bytes += self.done(below, rank, owner.number)?.map_or(0, |df| df.bytes);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Removes what a dead incarnation began and did not complete.
+    fn remove_versions_from(&self, first: u64) -> Result<()> {
+        for version in self.version_dirs()?.into_iter().filter(|v| *v >= first) {
+            self.remove_version(version)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a version away under another name first, so that nobody sees half of it.
+    fn remove_version(&self, version: u64) -> Result<()> {
+        let gone = self.dir.join(format!(".gone-{}", version_name(version)));
+        let removing = |e| Error::io(format!("remove {}", gone.display()), e);
+        let _ = fs::remove_dir_all(&gone);
+        match fs::rename(self.version_dir(version), &gone) {
+            Ok(()) => fs::remove_dir_all(&gone).map_err(removing),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(removing(e)),
+        }
+    }
+
+    // ---- readers ----
+
+    fn reader_file(&self, reader: &ReaderDf) -> PathBuf {
+        if reader.observer {
+            return self.dir.join(format!("reader-~observer-{}.json", reader.slot));
+        }
+        let safe = sanitised(&reader.group, 100);
+        // Two groups whose names look alike as file names must not share a file.
+        let unlike =
+            if safe == reader.group { String::new() } else { format!("~{:08x}", crc32c(reader.group.as_bytes())) };
+        self.dir.join(format!("reader-{safe}{unlike}-{:04}.json", reader.rank))
+    }
+
+    fn readers(&self) -> Result<Vec<ReaderDf>> {
+        let listing = |e| Error::io(format!("list {}", self.dir.display()), e);
+        let mut readers = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(listing)? {
+            let entry = entry.map_err(listing)?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with("reader-") && name.ends_with(".json") {
+                readers.extend(read_json::<ReaderDf>(&entry.path())?);
+            }
+        }
+        Ok(readers)
+    }
+
+    fn holds(&self, reader: &ReaderDf) -> bool {
+        !reader.ended && self.members.is_alive(reader.slot)
+    }
+
+    /// Joins a reader group, or takes a slot only (`observer`). The caller holds the lock of the channel.
+    pub(crate) fn join_readers(
+        &mut self,
+        options: &OpenOptions,
+    ) -> Result<(ReaderDf, forebay_tier::liveness::SlotGuard)> {
+        self.refresh()?;
+        let group = options.component.clone().unwrap_or_default();
+        let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
+        let mut known = self.readers()?;
+        if !options.observer {
+            self.forget_earlier_group(&mut known, &group, rank, size);
+        }
+        let start = if options.observer { self.oldest()? } else { self.group_start(&known, &group, rank, size, options)? };
+        let guard = self.claim_reader_slot()?;
+        for other in known.into_iter().filter(|r| r.slot == guard.slot() && !r.ended) {
+            // Its process is dead, and the slot now says that somebody lives.
+            self.write_reader(&ReaderDf { ended: true, ..other })?;
+        }
+        let reader = ReaderDf {
+            group,
+            rank,
+            size,
+            slot: guard.slot(),
+            pid: process::pid(),
+            since_unix_ns: clock::realtime_ns(),
+            start,
+            cursor: start.max(self.oldest()?),
+            lease: None,
+            ended: false,
+            observer: options.observer,
+        };
+        self.write_reader(&reader)?;
+        Ok((reader, guard))
+    }
+
+    /// Forgets the ranks of a group that is started again: a rank comes that was here before (or the size changed),
+    /// and nobody of the group lives. What is forgotten is awaited again, so that nothing goes before it came.
+    fn forget_earlier_group(&self, known: &mut Vec<ReaderDf>, group: &str, rank: u32, size: u32) {
+        let is_own = |r: &ReaderDf| r.group == group && !r.observer;
+        let again = known.iter().any(|r| is_own(r) && (r.rank == rank || r.size != size));
+        if again && !known.iter().any(|r| is_own(r) && self.holds(r)) {
+            known.iter().filter(|r| is_own(r)).for_each(|r| self.remove_reader(r));
+            known.retain(|r| !is_own(r));
+            let _ = fs::remove_file(self.chosen_file(group));
+        }
+    }
+
+    /// The first version that a rank joining this group sees: what its group sees, else everything there is.
+    fn group_start(&self, known: &[ReaderDf], group: &str, rank: u32, size: u32, options: &OpenOptions) -> Result<u64> {
+        if let Some(declared) = self.df.readers.get(group).filter(|declared| **declared != size) {
+            return Err(group_mismatch(group, size, *declared));
+        }
+        let mut started = None;
+        for other in known.iter().filter(|r| r.group == group && !r.observer) {
+            let lives = self.holds(other);
+            if other.rank == rank && lives {
+                return Err(Error::new(Kind::NameInUse, format!("rank {rank} of reader group {group} is already reading {}", self.name))
+                    .with("pid", other.pid)
+                    .hint("give this program another component name, or end the other one"));
+            }
+            if lives && other.size != size {
+                return Err(group_mismatch(group, size, other.size));
+            }
+            started = Some(started.unwrap_or(u64::MAX).min(other.start));
+        }
+        match started {
+            Some(start) => Ok(start),
+            None if options.latest => Ok(self.complete_count()?.saturating_sub(1).max(self.oldest()?)),
+            None => self.oldest(),
+        }
+    }
+
+    fn chosen_file(&self, group: &str) -> PathBuf {
+        let (safe, crc) = (sanitised(group, 100), crc32c(group.as_bytes()));
+        self.dir.join(format!("latest-{safe}~{crc:08x}.json"))
+    }
+
+    /// The version at or behind `from` that all ranks of a group read next when they skip to the newest one: what
+    /// the first of them to ask found. `None` when there is none yet. The caller holds the lock of the channel.
+    pub(crate) fn choose_latest(&self, group: &str, from: u64) -> Result<Option<u64>> {
+        let path = self.chosen_file(group);
+        let mut chosen: Vec<u64> = read_json(&path)?.unwrap_or_default();
+        if let Some(version) = chosen.iter().find(|version| **version >= from) {
+            return Ok(Some(*version));
+        }
+        let complete = self.complete_count()?;
+        if complete <= from.max(self.oldest()?) {
+            return Ok(None);
+        }
+        chosen.push(complete - 1);
+        let first = chosen.len().saturating_sub(CHOSEN_MAX);
+        write_json(&path, &&chosen[first..], false)?;
+        Ok(Some(complete - 1))
+    }
+
+    fn claim_reader_slot(&self) -> Result<forebay_tier::liveness::SlotGuard> {
+        for slot in READER_SLOT_FIRST..READER_SLOT_FIRST + READERS_MAX {
+            if let Some(guard) = self.members.lock_slot(slot)? {
+                return Ok(guard);
+            }
+        }
+        Err(Error::new(Kind::TooMany, format!("{} has no place for another reader", self.name)).with("readers_max", READERS_MAX))
+    }
+
+    /// Replaces what is known of a reader.
+    pub(crate) fn write_reader(&self, reader: &ReaderDf) -> Result<()> {
+        write_json(&self.reader_file(reader), reader, false)
+    }
+
+    /// Forgets a reader.
+    pub(crate) fn remove_reader(&self, reader: &ReaderDf) {
+        let _ = fs::remove_file(self.reader_file(reader));
+    }
+
+    /// Drops every version that may go. The caller holds the lock of the channel.
+    pub(crate) fn reclaim(&self) -> Result<()> {
+        let complete = self.complete_count()?;
+        let readers = self.readers()?;
+        let floor = match self.df.retention {
+            Retention::Forever => 0,
+            Retention::Last(count) => complete.saturating_sub(count),
+            Retention::Released => self.released(&readers),
+        };
+        let reading = readers.iter().filter(|r| self.holds(r)).filter_map(|r| r.lease).min();
+        let floor = floor.min(complete).min(reading.unwrap_or(u64::MAX));
+        if floor <= self.oldest()? {
+            return Ok(());
+        }
+        // Said before it is done: a reader that misses a version finds out why.
+        write_json(&self.dropped_file(), &DroppedDf { oldest: floor }, self.is_durable())?;
+        for version in self.version_dirs()?.into_iter().take_while(|v| *v < floor) {
+            self.remove_version(version)?;
+        }
+        Ok(())
+    }
+
+    /// All versions below this one were released by every reader that counts.
+    fn released(&self, readers: &[ReaderDf]) -> u64 {
+        let mut groups: BTreeMap<&str, u32> = self.df.readers.iter().map(|(name, size)| (name.as_str(), *size)).collect();
+        for reader in readers.iter().filter(|r| !r.observer) {
+            groups.insert(&reader.group, reader.size);
+        }
+        if groups.is_empty() {
+            // Before any reader came, everything is kept.
+            return 0;
+        }
+        let mut floor = u64::MAX;
+        for (group, size) in groups {
+            for rank in 0..size {
+                let mut members = readers.iter().filter(|r| !r.observer && r.group == group && r.size == size);
+                let start = members.clone().map(|r| r.start).min().unwrap_or(0);
+                let own = members.find(|r| r.rank == rank);
+                floor = floor.min(match own {
+                    None => start,
+                    Some(reader) if self.holds(reader) => reader.cursor,
+                    Some(_) => u64::MAX,
+                });
+            }
+        }
+        floor
+    }
+
+    /// Who keeps a version from being dropped, in words.
+    pub(crate) fn holders(&self, version: u64) -> Vec<String> {
+        let readers = self.readers().unwrap_or_default();
+        let mut words: Vec<String> = readers
+            .iter()
+            .filter(|r| self.holds(r) && (r.lease.is_some() || !r.observer && r.cursor <= version))
+            .map(|r| {
+                let held = r.lease.unwrap_or(r.cursor);
+                format!("reader rank {} of {} (pid {}) has not released version {held}", r.rank, r.group, r.pid)
+            })
+            .collect();
+        for (group, size) in &self.df.readers {
+            let missing = (0..*size).filter(|rank| !readers.iter().any(|r| r.group == *group && r.rank == *rank));
+            words.extend(missing.map(|rank| format!("reader rank {rank} of {group} never joined")));
+        }
+        if readers.is_empty() && self.df.readers.is_empty() {
+            words.push("no reader has come yet".into());
+        }
+        if self.df.retention == Retention::Forever {
+            words.push("retention forever drops nothing".into());
+        }
+        words
+    }
+}
+
+fn group_mismatch(group: &str, size: u32, known: u32) -> Error {
+    Error::new(Kind::GroupMismatch, format!("reader group {group} has another size"))
+        .with("size", size)
+        .with("known_size", known)
+        .hint("all ranks of a component must be started with the same size")
+}
+
+fn seen_of(meta: &fs::Metadata) -> (u64, i64, i64) {
+    (meta.ino(), meta.ctime(), meta.ctime_nsec())
+}
+
+/// Reads `stream.json`; `None` when it is not there.
+fn load(dir: &Path) -> Result<Option<(StreamDf, (u64, i64, i64))>> {
+    let path = dir.join(STREAM_FILE);
+    // The mark first: when the file is replaced in between, the next refresh reads it again.
+    let Ok(meta) = fs::metadata(&path) else { return Ok(None) };
+    let Some(raw) = read_json::<serde_json::Value>(&path)? else { return Ok(None) };
+    match raw.get("schema").and_then(|s| s.as_str()) {
+        Some(SCHEMA) => {}
+        Some(other) if other.starts_with(SCHEMA_FAMILY) => {
+            return Err(Error::new(Kind::UnknownFormat, format!("{} has the schema {other}", path.display()))
+                .with("known", SCHEMA)
+                .hint("a newer Forebay wrote it; use that one"));
+        }
+        _ => return Err(Error::new(Kind::Damaged, format!("{} has no schema of a channel", path.display()))),
+    }
+    let df = serde_json::from_value(raw).map_err(|e| {
+        Error::new(Kind::Damaged, format!("{} cannot be read: {e}", path.display())).caused_by(e)
+    })?;
+    Ok(Some((df, seen_of(&meta))))
+}
+
+/// Makes the directory of a channel, or checks that an existing one can become one.
+fn make_directory(name: &str, dir: &Path) -> Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|e| Error::io(format!("make the directory {}", dir.display()), e))?;
+    if dir.join("pool").exists() {
+        return Err(Error::new(Kind::OptionMismatch, format!("{name} exists as a shared space, not as files"))
+            .hint("leave out the channel kind, or choose another name"));
+    }
+    let entries = fs::read_dir(dir).map_err(|e| Error::io(format!("list {}", dir.display()), e))?;
+    let foreign = entries.flatten().map(|e| e.file_name()).find(|entry| {
+        let entry = entry.to_string_lossy();
+        entry != MEMBERS_FILE && entry != STREAM_FILE && !entry.starts_with('.')
+    });
+    match foreign {
+        None => Ok(()),
+        // Another rank may have made the channel since we looked.
+        Some(_) if is_stream(dir) => Ok(()),
+        Some(entry) => Err(Error::new(Kind::Damaged, format!("{} is no channel and not empty", dir.display()))
+            .with("holds", entry.to_string_lossy())
+            .hint("choose another name")),
+    }
+}
+
+/// Waits between two looks: from 200 µs up to 5 ms, so that a quick answer is quick and a long wait costs little.
+pub(crate) struct Patience {
+    began: Instant,
+    deadline: Instant,
+    pause: Duration,
+}
+
+impl Patience {
+    pub(crate) fn new(timeout: Duration) -> Patience {
+        let began = Instant::now();
+        Patience { began, deadline: began + timeout, pause: Duration::from_micros(200) }
+    }
+
+    /// Sleeps a while; false when the deadline has passed.
+    pub(crate) fn wait(&mut self) -> bool {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        std::thread::sleep(self.pause.min(left));
+        self.pause = (self.pause * 3 / 2).min(Duration::from_millis(5));
+        true
+    }
+
+    /// What is left until the deadline.
+    pub(crate) fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+
+    pub(crate) fn waited(&self) -> Duration {
+        self.began.elapsed()
+    }
+}

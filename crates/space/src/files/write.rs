@@ -1,0 +1,508 @@
+//! The writer's side of the file-per-object channel.
+//!
+//! One [`FilesWriter`] is one rank. Guarantees: an object's file has its name only when it is whole; the `done` file
+//! comes after all of them and, at a durable horizon, after they and their names were flushed; it is written under
+//! the lock of the channel after a look whether this rank's incarnation still stands, so that a fenced writer
+//! completes nothing. Not here: the format of the files.
+
+use super::object::Object;
+use super::object_file;
+use super::stream::{DoneDf, IncarnationDf, Patience, Producers, Stream};
+use crate::attributes::Attribute;
+use crate::environment;
+use crate::name;
+use crate::nd_box::NdBox;
+use crate::options::{OnExisting, OpenOptions, Retention};
+use crate::stats::{CallTimer, Stats};
+use crate::trace::{Side, Trace, TraceHead, TraceStep};
+use crate::whole_file;
+use forebay_log::{Dims, Dtype, Piece};
+use forebay_tier::checksum::crc32c;
+use forebay_tier::liveness::SlotGuard;
+use forebay_tier::process::ForkMark;
+use forebay_tier::{clock, Durability, Error, Horizon, Kind, Result};
+use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// One rank that writes a file-per-object channel.
+pub(crate) struct FilesWriter {
+    stream: Stream,
+    options: OpenOptions,
+    rank: u32,
+    size: u32,
+    me: IncarnationDf,
+    /// None once it is closed.
+    slot: Option<SlotGuard>,
+    mark: ForkMark,
+    /// The version that the next step opens.
+    next: u64,
+    /// The first version that this rank has not put.
+    due: u64,
+    step: Step,
+    calls: u64,
+    stats: Stats,
+    trace: Option<Trace>,
+    times: TraceStep,
+}
+
+enum Step {
+    None,
+    Open(OpenStep),
+    /// The version is complete already: what is put is dropped.
+    Skipping(u64),
+}
+
+/// The step being written.
+struct OpenStep {
+    version: u64,
+    dir: PathBuf,
+    /// Files of the step so far, for the flush at its end and for giving it up.
+    files: Vec<PathBuf>,
+    bytes: u64,
+}
+
+/// Memory for a piece that the caller fills.
+pub(crate) struct FilesReservation {
+    /// None: the version is complete already and the piece will be dropped.
+    version: Option<u64>,
+    name: String,
+    dtype: Dtype,
+    shape: Dims,
+    start: Dims,
+    count: Dims,
+    data: Vec<u8>,
+}
+
+impl FilesReservation {
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.data
+    }
+}
+
+/// Tells runs apart that use one name: the run directory, or the batch job. Empty where there is neither.
+fn run_token() -> String {
+    let names = ["FOREBAY_RUN", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"];
+    names.iter().find_map(|name| environment::value(name, &environment::process)).unwrap_or_default()
+}
+
+impl FilesWriter {
+    /// Makes or joins the channel. `options` are resolved.
+    pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<FilesWriter> {
+        let dir = name::directory(name)?;
+        let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
+        let mut patience = Patience::new(options.timeout);
+        let mut stream = loop {
+            match Stream::open(name, &dir, options, true)? {
+                Some(stream) => break stream,
+                // It is being removed at this moment.
+                None if patience.wait() => {}
+                None => return Err(Error::new(Kind::PeerMissing, format!("{name} was removed again and again"))),
+            }
+        };
+        let (me, slot) = stream.locked(options.timeout, |stream| {
+            let slot = stream.members.lock_slot(rank)?.ok_or_else(|| stream.rank_in_use(rank))?;
+            Ok((stream.join_writers(rank, size, options, &run_token())?, slot))
+        })?;
+        let component = options.component.as_deref().unwrap_or_default();
+        let head = TraceHead { component, rank, size, channel: name, side: Side::Writer };
+        Ok(FilesWriter {
+            trace: Trace::from_environment(&head, &environment::process),
+            stream,
+            options: options.clone(),
+            rank,
+            size,
+            due: me.first_version,
+            me,
+            slot: Some(slot),
+            mark: ForkMark::here(),
+            next: 0,
+            step: Step::None,
+            calls: 0,
+            stats: Stats::default(),
+            times: TraceStep::default(),
+        })
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.size
+    }
+
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.me.number
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.stream.name
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.stream.dir
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.stream.durability()
+    }
+
+    pub(crate) fn next_version(&self) -> u64 {
+        match &self.step {
+            Step::Open(OpenStep { version, .. }) | Step::Skipping(version) => version + 1,
+            Step::None => self.next,
+        }
+    }
+
+    fn check_handle(&self) -> Result<()> {
+        self.mark.check("writer of a file-per-object channel")?;
+        match self.slot {
+            Some(_) => Ok(()),
+            None => Err(Error::new(Kind::Closed, "the writer is closed")),
+        }
+    }
+
+    fn check_no_step(&self) -> Result<()> {
+        match self.step {
+            Step::None => Ok(()),
+            _ => Err(Error::new(Kind::StepState, "a step is open").hint("end or abort it first")),
+        }
+    }
+
+    /// [`Kind::Fenced`] when a newer incarnation took over.
+    fn check_fence(&mut self) -> Result<()> {
+        self.stream.refresh()?;
+        let current = self.stream.df.current().map_or(0, |i| i.number);
+        if current == self.me.number {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Fenced, format!("a newer start of the writers of {} took over", self.stream.name))
+            .with("incarnation", self.me.number)
+            .with("current", current))
+    }
+
+    /// [`Kind::Fenced`] or [`Kind::ProducerDied`].
+    pub(crate) fn check_peers(&mut self) -> Result<()> {
+        self.check_fence()?;
+        match self.stream.producers_but(Some(self.rank))? {
+            Producers::Died(rank) => Err(self.stream.producer_died(rank)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn resume(&mut self) -> Result<u64> {
+        self.check_handle()?;
+        self.check_no_step()?;
+        self.next = self.next.max(self.due);
+        Ok(self.next)
+    }
+
+    pub(crate) fn begin_version(&mut self, version: u64) -> Result<bool> {
+        self.check_handle()?;
+        self.check_no_step()?;
+        self.times = TraceStep { begin_ns: clock::now_ns(), version, ..TraceStep::default() };
+        self.check_peers()?;
+        if version < self.due {
+            if self.options.on_existing == OnExisting::Error {
+                return Err(Error::new(Kind::VersionExists, format!("version {version} of {} is complete", self.name()))
+                    .with("rank", self.rank)
+                    .with("first_open_version", self.due)
+                    .hint("call resume() to go on behind it, or open with on_existing=\"skip\""));
+            }
+            self.step = Step::Skipping(version);
+            self.times.ready_ns = clock::now_ns();
+            return Ok(false);
+        }
+        if version > self.due {
+            return Err(Error::new(Kind::VersionOutOfOrder, format!("version {version} of {} leaves a gap", self.name()))
+                .with("due", self.due)
+                .hint("versions follow each other without gaps"));
+        }
+        self.wait_for_room(version)?;
+        let dir = self.stream.version_dir(version);
+        match DirBuilder::new().mode(0o700).create(&dir) {
+            Ok(()) => {}
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(self.failed(format!("make {}", dir.display()), e)),
+        }
+        self.step = Step::Open(OpenStep { version, dir, files: Vec::new(), bytes: 0 });
+        self.times.ready_ns = clock::now_ns();
+        Ok(true)
+    }
+
+    /// Waits until the versions before this one leave room.
+    fn wait_for_room(&mut self, version: u64) -> Result<()> {
+        let Some(quota) = self.stream.df.quota_bytes else { return Ok(()) };
+        let mut patience = Patience::new(self.options.timeout);
+        loop {
+            let used = self.stream.bytes_below(version)?;
+            if used == 0 || used < quota {
+                break;
+            }
+            let timeout = self.options.timeout;
+            // A reader may have died, and nobody else would notice.
+            self.stream.locked(timeout, |stream| stream.reclaim())?;
+            if self.stream.bytes_below(version)? < used {
+                continue;
+            }
+            self.check_peers()?;
+            if !patience.wait() {
+                let oldest = self.stream.oldest()?;
+                return Err(Error::new(Kind::QuotaFull, format!("{} is full and nothing was released in time", self.name()))
+                    .with("quota_bytes", quota)
+                    .with("used_bytes", used)
+                    .with("held_by", self.stream.holders(oldest).join("; "))
+                    .hint("a larger quota, or a reader that ends its steps, makes room"));
+            }
+        }
+        let waited = patience.waited().as_nanos() as u64;
+        self.stats.wait_ns += waited;
+        self.times.wait_ns += waited;
+        Ok(())
+    }
+
+    /// An error of the operating system, or that a newer incarnation took the directory away.
+    fn failed(&mut self, doing: String, error: std::io::Error) -> Error {
+        match self.check_fence() {
+            Err(fenced) if fenced.kind() == Kind::Fenced => fenced,
+            _ => Error::io(doing, error),
+        }
+    }
+
+    pub(crate) fn put(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
+        self.check_handle()?;
+        self.calls += 1;
+        let timer = CallTimer::start(data.len(), self.calls);
+        self.check_piece(piece, Some(data.len()))?;
+        self.write_object(piece, data)?;
+        self.stats.puts += 1;
+        self.note_call(timer.stop(), data.len() as u64);
+        Ok(())
+    }
+
+    /// Checks box, buffer, step and quota; returns the bytes of the piece.
+    fn check_piece(&self, piece: &Piece<'_>, given: Option<usize>) -> Result<u64> {
+        let bytes = piece.payload_bytes()?;
+        if given.is_some_and(|given| given as u64 != bytes) {
+            return Err(Error::new(Kind::BufferMismatch, "the buffer's length does not fit the box")
+                .with("variable", piece.name)
+                .with("buffer_bytes", given.unwrap_or(0))
+                .with("box_bytes", bytes));
+        }
+        match &self.step {
+            Step::None => Err(no_step(piece.name)),
+            Step::Skipping(_) => Ok(bytes),
+            Step::Open(step) => match self.stream.df.quota_bytes {
+                Some(quota) if step.bytes.saturating_add(bytes) > quota => {
+                    Err(Error::new(Kind::VersionTooLarge, format!("version {} alone is larger than the quota", step.version))
+                        .with("quota_bytes", quota)
+                        .with("bytes", step.bytes.saturating_add(bytes))
+                        .hint("open the channel with a larger quota"))
+                }
+                _ => Ok(bytes),
+            },
+        }
+    }
+
+    /// Writes the file of one piece of the open step; nothing in a step that is skipped.
+    fn write_object(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
+        let Step::Open(step) = &self.step else { return Ok(()) };
+        let object = Object {
+            name: piece.name.to_string(),
+            dtype: piece.dtype,
+            shape: Dims::from_slice(piece.shape),
+            part: NdBox::new(piece.start, piece.count)?,
+            version: step.version,
+            rank: self.rank,
+            incarnation: self.me.number,
+            index: step.files.len() as u32,
+            payload_bytes: data.len() as u64,
+            payload_crc: self.stream.df.checksum.then(|| crc32c(data)),
+        };
+        let path = step.dir.join(object_file(self.rank, object.index, piece.name));
+        let temporary = whole_file::temporary_beside(&path);
+        let at_once = self.stream.df.horizon == Horizon::Write;
+        let written = whole_file::write_new(&temporary, &[&object.encode(), data], at_once)
+            .and_then(|()| fs::rename(&temporary, &path));
+        if let Err(e) = written {
+            let _ = fs::remove_file(&temporary);
+            return Err(self.failed(format!("write {}", path.display()), e));
+        }
+        if let Step::Open(step) = &mut self.step {
+            step.files.push(path);
+            step.bytes += data.len() as u64;
+        }
+        self.stats.bytes_put += data.len() as u64;
+        self.stats.bytes_copied += data.len() as u64;
+        Ok(())
+    }
+
+    pub(crate) fn reserve(&mut self, piece: &Piece<'_>) -> Result<FilesReservation> {
+        self.check_handle()?;
+        let bytes = self.check_piece(piece, None)?;
+        let version = match &self.step {
+            Step::Open(step) => Some(step.version),
+            _ => None,
+        };
+        Ok(FilesReservation {
+            version,
+            name: piece.name.to_string(),
+            dtype: piece.dtype,
+            shape: Dims::from_slice(piece.shape),
+            start: Dims::from_slice(piece.start),
+            count: Dims::from_slice(piece.count),
+            data: vec![0; bytes as usize],
+        })
+    }
+
+    pub(crate) fn commit(&mut self, reservation: FilesReservation) -> Result<()> {
+        self.check_handle()?;
+        let Some(version) = reservation.version else { return Ok(()) };
+        if !matches!(&self.step, Step::Open(step) if step.version == version) {
+            return Err(Error::new(Kind::StepState, "the step of this reservation is over").with("version", version));
+        }
+        let timer = CallTimer::start(usize::MAX, 0);
+        let FilesReservation { name, dtype, shape, start, count, data, .. } = &reservation;
+        let piece = Piece { name, dtype: *dtype, shape, start, count };
+        self.check_piece(&piece, Some(data.len()))?;
+        self.write_object(&piece, data)?;
+        self.stats.reserves += 1;
+        self.note_call(timer.stop(), data.len() as u64);
+        Ok(())
+    }
+
+    fn note_call(&mut self, op_ns: u64, bytes: u64) {
+        self.stats.put_ns += op_ns;
+        self.times.op_ns += op_ns;
+        self.times.bytes += bytes;
+        self.times.calls += 1;
+    }
+
+    pub(crate) fn end_step(&mut self) -> Result<()> {
+        self.check_handle()?;
+        let timer = CallTimer::start(usize::MAX, 0);
+        match &self.step {
+            Step::None => return Err(no_step("end_step")),
+            Step::Skipping(version) => {
+                self.next = version + 1;
+                self.stats.skipped += 1;
+            }
+            Step::Open(step) => {
+                let version = step.version;
+                let done = DoneDf { incarnation: self.me.number, objects: step.files.len() as u32, bytes: step.bytes };
+                if self.stream.is_durable() {
+                    if let Err(e) = flush(step, self.stream.df.horizon) {
+                        return Err(self.failed(format!("flush version {version}"), e));
+                    }
+                }
+                self.commit_done(version, &done)?;
+                self.due = version + 1;
+                self.next = self.due;
+                self.stats.steps += 1;
+            }
+        }
+        self.step = Step::None;
+        let op_ns = timer.stop();
+        self.stats.put_ns += op_ns;
+        self.times.op_ns += op_ns;
+        self.times.end_ns = clock::now_ns();
+        if let Some(trace) = &mut self.trace {
+            trace.step(&self.times);
+        }
+        Ok(())
+    }
+
+    /// Says that this rank is done with the version, unless a newer incarnation took over or a peer died.
+    fn commit_done(&mut self, version: u64, done: &DoneDf) -> Result<()> {
+        self.check_peers()?;
+        let (rank, number) = (self.rank, self.me.number);
+        let still_mine = self.stream.locked(self.options.timeout, |stream| {
+            stream.refresh()?;
+            if stream.df.current().map(|i| i.number) != Some(number) {
+                return Ok(false);
+            }
+            stream.write_done(version, rank, done)?;
+            if let Retention::Last(_) = stream.df.retention {
+                stream.reclaim()?;
+            }
+            Ok(true)
+        })?;
+        if still_mine {
+            return Ok(());
+        }
+        self.check_fence()
+    }
+
+    pub(crate) fn abort_step(&mut self) -> Result<()> {
+        self.check_handle()?;
+        if let Step::Open(step) = std::mem::replace(&mut self.step, Step::None) {
+            step.files.iter().for_each(|path| {
+                let _ = fs::remove_file(path);
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn set_attribute(&mut self, key: &str, value: &Attribute) -> Result<()> {
+        self.check_handle()?;
+        self.stream.set_attribute(key, value, self.options.timeout)
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.stats.clone()
+    }
+
+    /// Ends cleanly: this rank puts nothing more.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        if self.slot.is_none() {
+            return Ok(());
+        }
+        self.abort_step()?;
+        let (rank, number) = (self.rank, self.me.number);
+        let closed = self.stream.locked(self.options.timeout, |stream| stream.close_rank(rank, number));
+        // Only now may it stop being alive: who asks sees a live rank or a closed one.
+        self.slot = None;
+        self.trace = None;
+        closed
+    }
+
+    /// Ends as if it had died.
+    pub(crate) fn abandon(&mut self) {
+        if !self.mark.is_forked() && self.slot.is_some() {
+            let _ = self.abort_step();
+            self.slot = None;
+            self.trace = None;
+        }
+    }
+}
+
+impl Drop for FilesWriter {
+    fn drop(&mut self) {
+        if self.mark.is_forked() {
+            return;
+        }
+        if std::thread::panicking() {
+            self.abandon();
+        } else if let Err(e) = self.close() {
+            eprintln!("forebay: closing the writer: {e}");
+        }
+    }
+}
+
+/// Flushes the files of a step, unless each was flushed when it was written, and their names.
+fn flush(step: &OpenStep, horizon: Horizon) -> std::io::Result<()> {
+    if horizon == Horizon::Epoch {
+        for path in &step.files {
+            File::open(path)?.sync_data()?;
+        }
+    }
+    File::open(&step.dir)?.sync_all()?;
+    // The version's own name, which stands in the directory above.
+    whole_file::sync_directory_of(&step.dir)
+}
+
+fn no_step(what: &str) -> Error {
+    Error::new(Kind::StepState, "no step is open").with("in", what).hint("call begin_step first")
+}

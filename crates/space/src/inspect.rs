@@ -1,0 +1,381 @@
+//! Looking at spaces without taking part: lists, details, verification.
+//!
+//! Nothing here registers, waits or changes what members see. Numbers are a moment's: the space goes on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+use forebay_log::LaneId;
+use forebay_tier::{Access, Device, Error, Kind, Result};
+use serde::Serialize;
+
+use crate::attach::{Attachment, Missing, POOL_FILE};
+use crate::control::{group, head, member, GranuleState, ProducerState, Waiting, GROUPS_MAX};
+use crate::index;
+use crate::membership::{holders, missing_producers, settle_producers, Role, HOLDS_NOTHING};
+use crate::name;
+
+pub use forebay_log::verify::Report as VerifyReport;
+
+/// A space as it is now.
+#[derive(Clone, Debug, Serialize)]
+pub struct SpaceInfo {
+    /// Short name, or path.
+    pub name: String,
+    /// Its directory.
+    pub path: PathBuf,
+    /// Identity of the pool.
+    pub uuid: String,
+    /// Tier of the pool.
+    pub tier: String,
+    /// When stores are made persistent.
+    pub horizon: String,
+    /// What an acknowledged version survives.
+    pub durability: String,
+    /// When versions go.
+    pub retention: String,
+    /// Whether payloads carry checksums.
+    pub checksum: bool,
+    /// Most bytes it may hold.
+    pub quota_bytes: u64,
+    /// Bytes of segments in use.
+    pub used_bytes: u64,
+    /// Bytes of an ordinary segment.
+    pub segment_bytes: u64,
+    /// First version that was not dropped.
+    pub versions_oldest: u64,
+    /// Number of complete versions; the retained ones are oldest..complete.
+    pub versions_complete: u64,
+    /// "new", "open", "finished", "producer died", or "dead" when no live process has it open.
+    pub state: String,
+    /// Directory of the run that made it.
+    pub run: Option<String>,
+    /// Host that owns it.
+    pub host: String,
+    /// Creation time, nanoseconds since 1970.
+    pub created_unix_ns: u64,
+    /// The producers.
+    pub producer: Option<GroupInfo>,
+    /// Registered reader groups.
+    pub readers: Vec<ReaderGroupInfo>,
+    /// Processes that have it open.
+    pub members: Vec<MemberInfo>,
+    /// Retained versions, only from [`inspect`].
+    pub versions: Vec<VersionInfo>,
+}
+
+/// The producer group.
+#[derive(Clone, Debug, Serialize)]
+pub struct GroupInfo {
+    /// Component.
+    pub component: String,
+    /// Ranks.
+    pub size: u32,
+    /// Which start of the program.
+    pub incarnation: u32,
+    /// Ranks that joined.
+    pub joined: u32,
+    /// Ranks that ended cleanly.
+    pub closed: u32,
+}
+
+/// A reader group.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReaderGroupInfo {
+    /// Its name.
+    pub name: String,
+    /// Ranks.
+    pub size: u32,
+    /// Ranks that joined, ever.
+    pub joined: u32,
+    /// Ranks that saw the end of the stream.
+    pub ended: u32,
+    /// Lowest version that a live rank has not released; None if none is alive.
+    pub version_min: Option<u64>,
+}
+
+/// A process that has the space open.
+#[derive(Clone, Debug, Serialize)]
+pub struct MemberInfo {
+    /// "writer", "reader" or "observer".
+    pub role: String,
+    /// Component or group.
+    pub component: String,
+    /// Rank.
+    pub rank: u32,
+    /// Ranks of its group.
+    pub size: u32,
+    /// Process id, in its own namespace.
+    pub pid: u32,
+    /// Host; the owner's, a space has one.
+    pub host: String,
+    /// Whether the kernel says that it lives.
+    pub alive: bool,
+    /// Since when, nanoseconds since 1970.
+    pub since_unix_ns: u64,
+    /// Next version it will put or wants.
+    pub version: u64,
+    /// Steps ended.
+    pub steps: u64,
+    /// Payload bytes moved.
+    pub bytes: u64,
+    /// Time inside put or get.
+    pub op_ns: u64,
+    /// Time waiting.
+    pub wait_ns: u64,
+    /// What it waits for and who is missing, if it waits.
+    pub waiting_for: Option<String>,
+    /// Since when it waits, nanoseconds since 1970.
+    pub waiting_since_unix_ns: Option<u64>,
+    /// Oldest version its views hold.
+    pub lease: Option<u64>,
+}
+
+/// A retained version.
+#[derive(Clone, Debug, Serialize)]
+pub struct VersionInfo {
+    /// Number.
+    pub version: u64,
+    /// Whether every rank has committed it.
+    pub complete: bool,
+    /// Payload bytes.
+    pub bytes: u64,
+    /// Pieces.
+    pub records: u64,
+    /// Names of its variables.
+    pub variables: Vec<String>,
+}
+
+/// Looking takes locks only to rebuild lost state; this is long enough for a large pool.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(crate) fn attach(name: &str) -> Result<std::sync::Arc<Attachment>> {
+    Attachment::open(name, Access::Read, Missing::Fail, Instant::now() + OPEN_TIMEOUT)
+}
+
+/// Names of the spaces below the root of short names, sorted.
+pub(crate) fn names() -> Result<Vec<String>> {
+    let root = name::root()?;
+    let mut out = Vec::new();
+    for entry in fs::read_dir(&root).map_err(|e| Error::io(format!("listing {}", root.display()), e))? {
+        let entry = entry.map_err(|e| Error::io("listing spaces", e))?;
+        if let Ok(name) = entry.file_name().into_string() {
+            if !name.starts_with('.') && entry.path().join(POOL_FILE).exists() {
+                out.push(name);
+            }
+        }
+    }
+    out.sort();
+    Ok(out)
+}
+
+/// Every space under the root of short names. One that vanishes meanwhile is left out.
+///
+/// # Errors
+/// Those of the root directory; a space that cannot be read is listed with state "unreadable: …".
+pub fn list() -> Result<Vec<SpaceInfo>> {
+    let mut out = Vec::new();
+    for name in names()? {
+        match attach(&name) {
+            Ok(space) => out.push(describe(&space, &name)),
+            Err(e) if e.kind() == Kind::PeerMissing => {}
+            Err(e) => out.push(unreadable(&name, &e)?),
+        }
+    }
+    Ok(out)
+}
+
+fn unreadable(name: &str, error: &Error) -> Result<SpaceInfo> {
+    Ok(SpaceInfo {
+        name: name.to_string(),
+        path: name::directory(name)?,
+        uuid: String::new(),
+        tier: "?".into(),
+        horizon: "?".into(),
+        durability: "?".into(),
+        retention: "?".into(),
+        checksum: false,
+        quota_bytes: 0,
+        used_bytes: 0,
+        segment_bytes: 0,
+        versions_oldest: 0,
+        versions_complete: 0,
+        state: format!("unreadable: {}", error.kind()),
+        run: None,
+        host: String::new(),
+        created_unix_ns: 0,
+        producer: None,
+        readers: Vec::new(),
+        members: Vec::new(),
+        versions: Vec::new(),
+    })
+}
+
+/// One space, with its versions.
+///
+/// # Errors
+/// `PeerMissing` when there is none; `Damaged`, `UnknownFormat`, `PoolOwnedElsewhere`, `BadName`.
+pub fn inspect(name: &str) -> Result<SpaceInfo> {
+    let space = attach(name)?;
+    let mut info = describe(&space, name);
+    let mut cursors = rustc_hash::FxHashMap::<LaneId, index::LaneCursor>::default();
+    for version in info.versions_oldest..info.versions_complete {
+        // Without a lease a version can go while it is looked at; it is then left out.
+        let Ok(found) = index::build(&space, version, &mut cursors) else { continue };
+        if space.control.oldest() <= version {
+            info.versions.push(VersionInfo {
+                version,
+                complete: true,
+                bytes: found.payload_bytes,
+                records: found.len() as u64,
+                variables: found.names(&*space.device),
+            });
+        }
+    }
+    Ok(info)
+}
+
+fn state_of(state: ProducerState, any_alive: bool) -> &'static str {
+    match (state, any_alive) {
+        (ProducerState::Finished, _) => "finished",
+        (ProducerState::Died(_), true) => "producer died",
+        (ProducerState::Open | ProducerState::None | ProducerState::Died(_), false) => "dead",
+        (ProducerState::Open, true) => "open",
+        (ProducerState::None, true) => "new",
+    }
+}
+
+fn describe(space: &Attachment, name: &str) -> SpaceInfo {
+    let control = &space.control;
+    let sb = &space.superblock;
+    let state = settle_producers(space);
+    let members = members(space);
+    let complete = control.complete();
+    let used = (1..control.granules()).filter(|i| control.granule_state(*i) != GranuleState::Free).count() as u64;
+    SpaceInfo {
+        name: name.to_string(),
+        path: space.dir.clone(),
+        uuid: uuid::Uuid::from_bytes(sb.uuid).to_string(),
+        tier: sb.tier.to_string(),
+        horizon: sb.horizon.to_string(),
+        durability: space.device.durability(sb.horizon).to_string(),
+        retention: space.retention().to_string(),
+        checksum: sb.checksum,
+        quota_bytes: (control.granules() as u64 - 1) * sb.granule_bytes,
+        used_bytes: used * sb.granule_bytes,
+        segment_bytes: sb.segment_bytes,
+        versions_oldest: control.oldest().min(complete),
+        versions_complete: complete,
+        state: state_of(state, members.iter().any(|m| m.alive)).to_string(),
+        run: (!sb.run.is_empty()).then(|| sb.run.clone()),
+        host: sb.host.clone(),
+        created_unix_ns: sb.created_unix_ns,
+        producer: producer(space),
+        readers: reader_groups(space),
+        members,
+        versions: Vec::new(),
+    }
+}
+
+fn producer(space: &Attachment) -> Option<GroupInfo> {
+    let control = &space.control;
+    let (incarnation, size) = control.producers();
+    (size > 0).then(|| GroupInfo {
+        component: control.name(head::PRODUCER),
+        size,
+        incarnation,
+        joined: (0..size).filter(|r| control.lane_owner(*r).0.is_some()).count() as u32,
+        closed: (0..size).filter(|r| control.lane_owner(*r).1).count() as u32,
+    })
+}
+
+fn reader_groups(space: &Attachment) -> Vec<ReaderGroupInfo> {
+    let control = &space.control;
+    (0..GROUPS_MAX)
+        .filter(|i| control.group(*i, group::STATE).load(Acquire) != 0)
+        .map(|i| {
+            let cursors = (0..control.members_high()).filter_map(|slot| {
+                let reads = control.member(slot, member::GROUP).load(Relaxed) == i as u64
+                    && control.member(slot, member::STATE).load(Acquire) != 0;
+                let cursor = control.member(slot, member::CURSOR).load(Relaxed);
+                (reads && cursor != HOLDS_NOTHING && space.is_alive(slot)).then_some(cursor)
+            });
+            ReaderGroupInfo {
+                name: control.group_name(i),
+                size: control.group(i, group::SIZE).load(Relaxed) as u32,
+                joined: control.group_count(i, group::JOINED),
+                ended: control.group_count(i, group::ENDED),
+                version_min: cursors.min(),
+            }
+        })
+        .collect()
+}
+
+fn members(space: &Attachment) -> Vec<MemberInfo> {
+    let control = &space.control;
+    (0..control.members_high())
+        .filter_map(|slot| {
+            let word = |field| control.member(slot, field).load(Relaxed);
+            let role = Role::of_state(control.member(slot, member::STATE).load(Acquire))?;
+            let rank = (word(member::RANK) >> 32) as u32;
+            let version = match role {
+                Role::Writer => control.progress(rank).1,
+                _ => Some(word(member::CURSOR)).filter(|c| *c != HOLDS_NOTHING).unwrap_or(word(member::STEPS)),
+            };
+            let lease = word(member::LEASE);
+            let since = word(member::WAITING_SINCE);
+            Some(MemberInfo {
+                role: role.name().to_string(),
+                component: control.member_name(slot),
+                rank,
+                size: word(member::RANK) as u32,
+                pid: word(member::PID) as u32,
+                host: space.superblock.host.clone(),
+                alive: space.is_alive(slot),
+                since_unix_ns: word(member::SINCE),
+                version,
+                steps: word(member::STEPS),
+                bytes: word(member::BYTES_MOVED),
+                op_ns: word(member::OP_NS),
+                wait_ns: word(member::WAIT_NS),
+                waiting_for: waiting_for(space, Waiting::of_word(word(member::WAITING))),
+                waiting_since_unix_ns: (since != 0).then_some(since),
+                lease: (lease != HOLDS_NOTHING).then_some(lease),
+            })
+        })
+        .collect()
+}
+
+fn waiting_for(space: &Attachment, waiting: Waiting) -> Option<String> {
+    match waiting {
+        Waiting::No => None,
+        Waiting::Version(v) => Some(format!("version {v}: {}", missing_producers(space, v).join("; "))),
+        Waiting::Room(v) => {
+            Some(format!("room for version {v}: {}", holders(space, space.control.oldest()).join("; ")))
+        }
+        Waiting::Ranks => Some("the other ranks to join".into()),
+    }
+}
+
+/// Reads every byte of a space and compares it with its checksums. Blocks for as long as that takes.
+///
+/// # Errors
+/// `PeerMissing`, `UnknownFormat`, `PoolOwnedElsewhere`, `Damaged` when not even the superblock can be read.
+/// Damaged records are no error but in the report.
+pub fn verify(name: &str) -> Result<VerifyReport> {
+    let dir = name::directory(name)?;
+    check_directory(name, &dir)?;
+    let space = attach(name)?;
+    forebay_log::verify::verify(&*space.device as &dyn Device, &space.superblock)
+}
+
+fn check_directory(name: &str, dir: &Path) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    Err(Error::new(Kind::PeerMissing, format!("there is no space {name}"))
+        .with("directory", dir.display())
+        .hint("`forebay ls` shows what is there"))
+}

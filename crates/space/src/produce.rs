@@ -1,0 +1,467 @@
+//! The producer's side of a space: steps, puts, reservations, commits.
+//!
+//! One [`SpaceWriter`] is one rank. Its lane is its own, so nothing here locks between ranks: a put touches only
+//! the lane, the end of a step is one compare-and-swap on the lane's progress word.
+
+use std::hash::{Hash, Hasher};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebay_log::{Dtype, Lane, LaneOwner, Piece, Reserved};
+use forebay_tier::{clock, Access, Durability, Error, Kind, Result};
+use rustc_hash::FxHasher;
+
+use crate::attach::{retention_of, Attachment, Missing, LOCK_ATTRIBUTES};
+use crate::attributes::{self, Attribute};
+use crate::control::ProducerState;
+use crate::environment;
+use crate::membership::{find_or_add_group, producer_died, settle_producers, Membership};
+use crate::options::{OnExisting, OpenOptions};
+use crate::segments::{check_group, LaneSpace};
+use crate::stats::{CallTimer, Stats};
+use crate::trace::{Side, Trace, TraceHead, TraceStep};
+
+/// One rank that writes a space.
+pub(crate) struct SpaceWriter {
+    member: Arc<Membership>,
+    lane: Lane,
+    segments: LaneSpace,
+    options: OpenOptions,
+    /// Next version this rank will put.
+    next: u64,
+    step: Step,
+    calls: u64,
+    stats: Stats,
+    trace: Option<Trace>,
+    times: TraceStep,
+    closed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    None,
+    Open(u64),
+    /// The version is complete already: what is put is dropped.
+    Skipping(u64),
+}
+
+/// Tells runs apart that use one name: the run directory, or the batch job's id. 0 where there is neither.
+fn run_token() -> u64 {
+    let names = ["FOREBAY_RUN", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"];
+    let mut hasher = FxHasher::default();
+    match names.iter().find_map(|n| environment::process(n)) {
+        Some(run) => {
+            run.hash(&mut hasher);
+            hasher.finish() | 1
+        }
+        None => 0,
+    }
+}
+
+/// Options that say how a space is made must fit the one that is there.
+fn check_options(space: &Attachment, options: &OpenOptions) -> Result<()> {
+    let sb = &space.superblock;
+    let mismatch = |what: &'static str, wanted: String, is: String| {
+        Err(Error::new(Kind::OptionMismatch, format!("space {} exists with another {what}", space.name))
+            .with("asked_for", wanted)
+            .with("is", is)
+            .hint("all ranks must open it with the same options; `forebay clean` removes a space nobody uses"))
+    };
+    match options.tier {
+        Some(tier) if tier != sb.tier => return mismatch("tier", tier.to_string(), sb.tier.to_string()),
+        _ => {}
+    }
+    match options.horizon {
+        Some(h) if h != sb.horizon => return mismatch("horizon", h.to_string(), sb.horizon.to_string()),
+        _ => {}
+    }
+    match options.retention {
+        Some(r) if r != retention_of(sb.retention) => {
+            return mismatch("retention", r.to_string(), retention_of(sb.retention).to_string());
+        }
+        _ => {}
+    }
+    match options.checksum {
+        Some(c) if c != sb.checksum => mismatch("checksum", c.to_string(), sb.checksum.to_string()),
+        _ => Ok(()),
+    }
+}
+
+impl SpaceWriter {
+    /// Makes or joins the space. `options` are resolved.
+    pub(crate) fn open(name: &str, options: OpenOptions) -> Result<SpaceWriter> {
+        let deadline = Instant::now() + options.timeout;
+        let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
+        let component = options.component.clone().expect("resolved");
+        let member = loop {
+            let space = Attachment::open(name, Access::Write, Missing::Create(&options, size), deadline)?;
+            check_options(&space, &options)?;
+            let joined = Membership::join_producers(&space, rank, size, &component, run_token(), deadline);
+            match joined {
+                // Removed between finding and joining: its readers were just done. Make a new one.
+                Err(_) if space.control.is_removed() && Instant::now() < deadline => continue,
+                other => break other?,
+            }
+        };
+        let space = member.space.clone();
+        space.with_setup_lock(deadline, || {
+            options.readers.iter().try_for_each(|(group, size)| find_or_add_group(&space, group, *size).map(drop))
+        })?;
+        let (_, size) = space.control.producers();
+        let owner = LaneOwner {
+            uuid: space.superblock.uuid,
+            rank,
+            incarnation: member.incarnation,
+            group_size: size,
+            base_version: space.control.base(),
+        };
+        let lane = Lane::new(space.device.clone(), owner, space.superblock.horizon, space.superblock.checksum);
+        let segments = LaneSpace::new(member.clone(), options.timeout)?;
+        let head = TraceHead { component: &component, rank, size, channel: name, side: Side::Writer };
+        let trace = Trace::from_environment(&head, &environment::process);
+        Ok(SpaceWriter {
+            member,
+            lane,
+            segments,
+            options,
+            next: 0,
+            step: Step::None,
+            calls: 0,
+            stats: Stats::default(),
+            trace,
+            times: TraceStep::default(),
+            closed: false,
+        })
+    }
+
+    fn space(&self) -> &Arc<Attachment> {
+        &self.member.space
+    }
+
+    pub(crate) fn rank(&self) -> u32 {
+        self.member.rank
+    }
+
+    pub(crate) fn size(&self) -> u32 {
+        self.member.size
+    }
+
+    pub(crate) fn incarnation(&self) -> u32 {
+        self.member.incarnation
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.space().name
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.space().dir
+    }
+
+    pub(crate) fn durability(&self) -> Durability {
+        self.space().device.durability(self.space().superblock.horizon)
+    }
+
+    pub(crate) fn next_version(&self) -> u64 {
+        match self.step {
+            Step::Open(v) | Step::Skipping(v) => v + 1,
+            Step::None => self.next,
+        }
+    }
+
+    pub(crate) fn resume(&mut self) -> Result<u64> {
+        self.member.check_fork()?;
+        if self.step != Step::None {
+            return Err(step_open());
+        }
+        self.next = self.next.max(self.first_open_version());
+        Ok(self.next)
+    }
+
+    /// The version this rank has to put next: behind what was complete before it came and what it committed.
+    fn first_open_version(&self) -> u64 {
+        let (incarnation, committed) = self.space().control.progress(self.member.rank);
+        if incarnation == self.member.incarnation {
+            committed
+        } else {
+            self.space().control.base()
+        }
+    }
+
+    pub(crate) fn begin_version(&mut self, version: u64) -> Result<bool> {
+        self.member.check_fork()?;
+        if self.step != Step::None {
+            return Err(step_open());
+        }
+        self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
+        check_group(&self.member)?;
+        let due = self.first_open_version();
+        if version < due {
+            if self.options.on_existing == OnExisting::Error {
+                return Err(Error::new(
+                    Kind::VersionExists,
+                    format!("version {version} of space {} is complete", self.name()),
+                )
+                .with("rank", self.rank())
+                .with("first_open_version", due)
+                .hint("call resume() to go on behind it, or open with on_existing=\"skip\" to put it once more without effect"));
+            }
+            self.step = Step::Skipping(version);
+            self.times.ready_ns = clock::now_ns();
+            return Ok(false);
+        }
+        if version > due {
+            return Err(Error::new(
+                Kind::VersionOutOfOrder,
+                format!("version {version} of space {} leaves a gap", self.name()),
+            )
+            .with("due", due)
+            .hint("versions follow each other without gaps"));
+        }
+        self.lane.begin(version);
+        self.step = Step::Open(version);
+        self.times.ready_ns = clock::now_ns();
+        Ok(true)
+    }
+
+    /// Ranks that put different dtypes or shapes are found out by whoever comes second.
+    #[inline]
+    fn check_agreement(&self, version: u64, name: &str, dtype: Dtype, shape: &[u64]) -> Result<()> {
+        if self.member.size == 1 {
+            return Ok(());
+        }
+        let mut key = FxHasher::default();
+        (name, version).hash(&mut key);
+        let mut signature = FxHasher::default();
+        (dtype, shape).hash(&mut signature);
+        if self.space().control.agree(mix(key.finish()), mix(signature.finish())) {
+            return Ok(());
+        }
+        Err(Error::new(
+            Kind::VariableMismatch,
+            format!("another rank put {name} with another dtype or shape in version {version}"),
+        )
+        .with("rank", self.rank())
+        .with("dtype", dtype)
+        .with("shape", format!("{shape:?}"))
+        .hint("shape is the global shape, the same on every rank; start and count say which part this rank puts"))
+    }
+
+    #[inline]
+    pub(crate) fn put(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
+        self.calls += 1;
+        let timer = CallTimer::start(data.len(), self.calls);
+        let version = match self.step {
+            Step::Open(version) => version,
+            Step::Skipping(_) => return piece.payload_bytes().map(drop),
+            Step::None => return Err(no_step(piece.name)),
+        };
+        self.member.check_fork()?;
+        self.check_agreement(version, piece.name, piece.dtype, piece.shape)?;
+        let waited = self.begin_call();
+        self.lane.append(&mut self.segments, piece, data)?;
+        self.stats.puts += 1;
+        self.stats.bytes_put += data.len() as u64;
+        self.stats.bytes_copied += data.len() as u64;
+        let waited = self.segments.wait_ns - waited;
+        self.note_call(timer.stop().saturating_sub(waited), waited, data.len() as u64);
+        Ok(())
+    }
+
+    /// Starts the deadline of a call; returns the waiting time so far.
+    #[inline]
+    fn begin_call(&mut self) -> u64 {
+        // Reading the clock costs more than a small put, so the deadline is set when a segment is asked for.
+        self.segments.deadline_in = self.options.timeout;
+        self.segments.wait_ns
+    }
+
+    #[inline]
+    fn note_call(&mut self, op_ns: u64, wait_ns: u64, bytes: u64) {
+        self.stats.put_ns += op_ns;
+        self.stats.wait_ns += wait_ns;
+        self.times.op_ns += op_ns;
+        self.times.wait_ns += wait_ns;
+        self.times.bytes += bytes;
+        self.times.calls += 1;
+    }
+
+    pub(crate) fn reserve(&mut self, piece: &Piece<'_>) -> Result<Option<Reserved>> {
+        self.member.check_fork()?;
+        self.calls += 1;
+        let version = match self.step {
+            Step::Open(version) => version,
+            Step::Skipping(_) => return piece.payload_bytes().map(|_| None),
+            Step::None => return Err(no_step(piece.name)),
+        };
+        self.check_agreement(version, piece.name, piece.dtype, piece.shape)?;
+        let timer = CallTimer::start(usize::MAX, self.calls);
+        let waited = self.begin_call();
+        let reserved = self.lane.reserve(&mut self.segments, piece)?;
+        let waited = self.segments.wait_ns - waited;
+        self.note_call(timer.stop().saturating_sub(waited), waited, 0);
+        Ok(Some(reserved))
+    }
+
+    pub(crate) fn commit(&mut self, mut reserved: Reserved) -> Result<()> {
+        self.member.check_fork()?;
+        let timer = CallTimer::start(usize::MAX, self.calls);
+        let bytes = reserved.as_mut_slice().len() as u64;
+        self.lane.fill(reserved)?;
+        self.stats.reserves += 1;
+        self.stats.bytes_put += bytes;
+        if !self.space().device.byte_addressable() {
+            self.stats.bytes_copied += bytes;
+        }
+        self.note_call(timer.stop(), 0, bytes);
+        Ok(())
+    }
+
+    pub(crate) fn end_step(&mut self) -> Result<()> {
+        self.member.check_fork()?;
+        let timer = CallTimer::start(usize::MAX, 0);
+        match self.step {
+            Step::None => return Err(no_step("end_step")),
+            Step::Skipping(version) => {
+                self.next = version + 1;
+                self.stats.skipped += 1;
+            }
+            Step::Open(version) => {
+                let waited = self.begin_call();
+                self.lane.seal(&mut self.segments)?.flush()?.commit()?;
+                if !self.space().control.advance(self.member.rank, self.member.incarnation, version) {
+                    self.step = Step::None;
+                    check_group(&self.member)?;
+                    return Err(Error::new(Kind::Fenced, "the lane's progress was changed by somebody else"));
+                }
+                self.space().control.announce();
+                self.next = version + 1;
+                self.stats.steps += 1;
+                let waited = self.segments.wait_ns - waited;
+                self.note_call(timer.stop().saturating_sub(waited), waited, 0);
+            }
+        }
+        self.step = Step::None;
+        self.member.publish_stats(self.next, self.stats.bytes_put, self.stats.put_ns, self.stats.wait_ns);
+        self.times.end_ns = clock::now_ns();
+        if let Some(trace) = &mut self.trace {
+            trace.step(&TraceStep { version: self.next - 1, ..self.times });
+        }
+        // The step is acknowledged; giving room back is for the next one and reports its own errors there.
+        self.segments.reclaim()
+    }
+
+    pub(crate) fn abort_step(&mut self) -> Result<()> {
+        self.member.check_fork()?;
+        if matches!(self.step, Step::Open(_)) {
+            self.lane.abort();
+        }
+        self.step = Step::None;
+        Ok(())
+    }
+
+    pub(crate) fn set_attribute(&mut self, key: &str, value: &Attribute) -> Result<()> {
+        self.member.check_fork()?;
+        let space = self.space();
+        let timeout = self.options.timeout;
+        attributes::set(&space.dir, key, value, space.is_durable(), &|change| {
+            space.members.with_lock(LOCK_ATTRIBUTES, timeout, change)
+        })
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.stats.clone()
+    }
+
+    /// Ends cleanly: this rank puts nothing more.
+    pub(crate) fn close(&mut self) -> Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        self.member.check_fork()?;
+        self.closed = true;
+        self.abort_step()?;
+        self.segments.stop();
+        let finished = match check_group(&self.member) {
+            Ok(()) => {
+                self.segments.deadline_in = self.options.timeout;
+                let next = self.first_open_version();
+                self.lane.finish(&mut self.segments, next)
+            }
+            Err(e) => Err(e),
+        };
+        let space = self.space().clone();
+        let control = &space.control;
+        let deadline = Instant::now() + self.options.timeout;
+        let ended = finished.and_then(|()| {
+            space.with_setup_lock(deadline, || {
+                if control.producers().0 != self.member.incarnation {
+                    return Ok(());
+                }
+                control.set_lane_owner(self.member.rank, Some(self.member.slot), true);
+                let all = (0..self.member.size).all(|r| control.lane_owner(r).1);
+                if all && control.producer_state() == ProducerState::Open {
+                    control.set_producer_state(ProducerState::Finished);
+                }
+                control.announce();
+                control.announce_room();
+                Ok(())
+            })
+        });
+        self.finish_trace();
+        ended
+    }
+
+    /// Ends without a clean end: readers and the other ranks see that this producer is gone.
+    pub(crate) fn abandon(&mut self) {
+        if self.closed || self.member.check_fork().is_err() {
+            return;
+        }
+        self.closed = true;
+        self.lane.abort();
+        self.segments.stop();
+        self.space().control.mark_died(self.member.slot);
+        self.finish_trace();
+    }
+
+    fn finish_trace(&mut self) {
+        // Dropping it writes what is left.
+        self.trace = None;
+    }
+
+    /// [`Kind::ProducerDied`] as soon as a rank of the group is dead.
+    pub(crate) fn check_peers(&self) -> Result<()> {
+        match settle_producers(self.space()) {
+            ProducerState::Died(slot) => Err(producer_died(self.space(), slot)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for SpaceWriter {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.abandon();
+        } else if let Err(e) = self.close() {
+            if e.kind() != Kind::ForkedHandle {
+                eprintln!("forebay: closing the writer: {e}");
+            }
+        }
+    }
+}
+
+/// Spreads a weak hash over all bits (the finaliser of MurmurHash3, public domain).
+fn mix(mut h: u64) -> u64 {
+    h = (h ^ h >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    h = (h ^ h >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    h ^ h >> 33
+}
+
+fn step_open() -> Error {
+    Error::new(Kind::StepState, "a step is open").hint("end or abort it first")
+}
+
+fn no_step(what: &str) -> Error {
+    Error::new(Kind::StepState, "no step is open").with("in", what).hint("call begin_step first")
+}

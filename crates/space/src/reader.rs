@@ -1,0 +1,223 @@
+//! [`Reader`]: one rank that gets versions from a channel, whatever carries it.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+use forebay_log::{Dims, Dtype};
+use forebay_tier::{Error, Kind, Result};
+
+use crate::attributes::Attribute;
+use crate::consume::SpaceReader;
+use crate::element::Element;
+use crate::environment;
+use crate::files::FilesReader;
+use crate::index::VariableInfo;
+use crate::nd_box::NdBox;
+use crate::options::{Mechanism, OpenOptions};
+use crate::stats::Stats;
+use crate::view::View;
+
+/// One reader rank of a channel.
+///
+/// The ranks of a reader group see the same versions; what they want of each is their own choice. A version is
+/// visible whole or not at all. A step is [`Reader::begin_step`], any number of gets and views, and
+/// [`Reader::end_step`], which releases the version. A reader belongs to one thread at a time and to the process
+/// that opened it.
+pub struct Reader(Inner);
+
+enum Inner {
+    Space(Box<SpaceReader>),
+    Files(Box<FilesReader>),
+}
+
+macro_rules! either {
+    ($self:expr, $r:ident => $e:expr) => {
+        match $self {
+            Inner::Space($r) => $e,
+            Inner::Files($r) => $e,
+        }
+    };
+}
+
+impl Reader {
+    /// Opens the channel `name`, waiting for it until the deadline of the options.
+    ///
+    /// Sees all retained versions, then new ones; with `latest` the newest one at each step.
+    ///
+    /// # Errors
+    /// `PeerMissing` (nobody made it in time), `NameInUse` (a live process is this rank of this group),
+    /// `GroupMismatch`, `SeveralNodes`, `PoolOwnedElsewhere`, `Damaged`, `UnknownFormat`, `UnknownEnvironment`.
+    pub fn open(name: &str, options: &OpenOptions) -> Result<Reader> {
+        environment::check()?;
+        let options = options.resolved(name, &environment::process)?;
+        Ok(Reader(match options.channel {
+            Mechanism::Space => Inner::Space(Box::new(SpaceReader::open(name, options)?)),
+            Mechanism::Files => Inner::Files(Box::new(FilesReader::open(name, &options)?)),
+        }))
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        either!(&self.0, r => r.rank())
+    }
+
+    /// Ranks of the group.
+    pub fn size(&self) -> u32 {
+        either!(&self.0, r => r.size())
+    }
+
+    /// The name it was opened by.
+    pub fn name(&self) -> &str {
+        either!(&self.0, r => r.name())
+    }
+
+    /// The channel's directory.
+    pub fn path(&self) -> &Path {
+        either!(&self.0, r => r.path())
+    }
+
+    /// The version that `get` and `view` look into; None between steps.
+    pub fn version(&self) -> Option<u64> {
+        either!(&self.0, r => r.version())
+    }
+
+    /// Waits for the next version, at most `timeout` (else the deadline of the options). None at the end of the
+    /// stream: all writers closed and every version was seen.
+    ///
+    /// # Errors
+    /// `TimedOut` (names the ranks that are missing), `ProducerDied` (after every complete version was seen),
+    /// `StepState`, `Damaged`, `PeerMissing` (the space was removed).
+    pub fn begin_step(&mut self, timeout: Option<Duration>) -> Result<Option<u64>> {
+        either!(&mut self.0, r => r.begin_step(timeout))
+    }
+
+    /// Releases the version; views of it keep it. Does not block.
+    pub fn end_step(&mut self) -> Result<()> {
+        either!(&mut self.0, r => r.end_step())
+    }
+
+    /// What the current version holds.
+    pub fn variables(&mut self) -> Result<Vec<VariableInfo>> {
+        either!(&mut self.0, r => r.variables())
+    }
+
+    /// One variable of the current version. Errors: `UnknownVariable`, `VariableMismatch`.
+    pub fn variable(&mut self, name: &str) -> Result<VariableInfo> {
+        either!(&mut self.0, r => r.variable(name))
+    }
+
+    /// Dtype and global shape of a variable: what is needed to allocate for `get`, without a list of pieces.
+    #[inline]
+    pub fn array(&mut self, name: &str) -> Result<(Dtype, Dims)> {
+        either!(&mut self.0, r => r.array(name))
+    }
+
+    /// Copies a box (None: the whole variable) to `out`, in C order: one gather over the pieces that cover it.
+    ///
+    /// # Errors
+    /// `UnknownVariable`, `BoxOutsideShape`, `BoxNotCovered`, `BufferMismatch` (`out` must have exactly the box's
+    /// bytes), `VariableMismatch`, `Damaged`.
+    #[inline]
+    pub fn get(&mut self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
+        either!(&mut self.0, r => r.get(name, wanted, out))
+    }
+
+    /// [`Reader::get`] as plain numbers. Errors also: `BufferMismatch` when the dtype differs.
+    pub fn get_array<T: Element>(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<Vec<T>> {
+        let (dtype, shape) = self.array(name)?;
+        if dtype != T::DTYPE {
+            return Err(Error::new(Kind::BufferMismatch, format!("variable {name} has another dtype"))
+                .with("dtype", dtype)
+                .with("asked_for", T::DTYPE));
+        }
+        let whole = NdBox::whole(&shape);
+        let wanted = wanted.unwrap_or(&whole);
+        wanted.check_inside(name, &shape)?;
+        let mut out = vec![T::zeroed(); wanted.bytes(dtype.size())? / dtype.size()];
+        self.get(name, Some(wanted), bytemuck::cast_slice_mut(&mut out))?;
+        Ok(out)
+    }
+
+    /// A box without a copy. Errors: `NotContiguous` when it is not one contiguous range of one piece; those of
+    /// `get`.
+    pub fn view(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
+        either!(&mut self.0, r => r.view(name, wanted))
+    }
+
+    /// Waits until `version` is complete. Errors: `TimedOut`, `VersionGone`, `ProducerDied`, `PeerMissing`.
+    pub fn wait(&mut self, version: u64, timeout: Option<Duration>) -> Result<()> {
+        either!(&mut self.0, r => r.wait(version, timeout))
+    }
+
+    /// Makes a retained, complete version the current one, out of order; `end_step` then does not move the
+    /// stream. Errors: `VersionGone`, `TimedOut` when it is not complete, `StepState`.
+    pub fn open_version(&mut self, version: u64) -> Result<()> {
+        either!(&mut self.0, r => r.open_version(version))
+    }
+
+    /// The complete versions that are retained now.
+    pub fn versions(&self) -> Result<Range<u64>> {
+        either!(&self.0, r => r.versions())
+    }
+
+    /// The newest complete version, if one is retained.
+    pub fn latest(&self) -> Result<Option<u64>> {
+        either!(&self.0, r => r.latest())
+    }
+
+    /// Every coming version that holds `name`: its box (None: all of it), copied.
+    pub fn subscribe(&mut self, name: &str, wanted: Option<NdBox>) -> Result<Subscription<'_>> {
+        Ok(Subscription { reader: self, name: name.to_string(), wanted })
+    }
+
+    /// The channel's attributes as they are now.
+    pub fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
+        either!(&self.0, r => r.attributes())
+    }
+
+    /// Leaves the channel; views stay valid. Nothing it has not read is kept for it any more.
+    pub fn close(mut self) -> Result<()> {
+        either!(&mut self.0, r => r.close())
+    }
+
+    /// Counters so far.
+    pub fn stats(&self) -> Stats {
+        either!(&self.0, r => r.stats())
+    }
+}
+
+/// A reader that follows one variable. Versions without the variable are passed over.
+pub struct Subscription<'a> {
+    reader: &'a mut Reader,
+    name: String,
+    wanted: Option<NdBox>,
+}
+
+impl Subscription<'_> {
+    /// The next version with the variable and the bytes of the box; None at the end of the stream. The deadline
+    /// is for each version waited for. Errors as for [`Reader::begin_step`] and [`Reader::get`].
+    pub fn next(&mut self, timeout: Option<Duration>) -> Result<Option<(u64, Vec<u8>)>> {
+        while let Some(version) = self.reader.begin_step(timeout)? {
+            let got = self.fetch();
+            self.reader.end_step()?;
+            match got {
+                Ok(bytes) => return Ok(Some((version, bytes))),
+                Err(e) if e.kind() == Kind::UnknownVariable => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(None)
+    }
+
+    fn fetch(&mut self) -> Result<Vec<u8>> {
+        let (dtype, shape) = self.reader.array(&self.name)?;
+        let whole = NdBox::whole(&shape);
+        let wanted = self.wanted.as_ref().unwrap_or(&whole);
+        wanted.check_inside(&self.name, &shape)?;
+        let mut out = vec![0; wanted.bytes(dtype.size())?];
+        self.reader.get(&self.name, Some(wanted), &mut out)?;
+        Ok(out)
+    }
+}

@@ -1,0 +1,233 @@
+//! [`Writer`]: one rank that puts versions into a channel, whatever carries it.
+
+use std::path::Path;
+
+use forebay_log::{Dtype, Piece, Reserved};
+use forebay_tier::{Durability, Result};
+
+use crate::attributes::Attribute;
+use crate::element::Element;
+use crate::environment;
+use crate::files::{FilesReservation, FilesWriter};
+use crate::options::{Mechanism, OpenOptions};
+use crate::produce::SpaceWriter;
+use crate::stats::Stats;
+
+/// One producer rank of a channel.
+///
+/// A step is one version: [`Writer::begin_step`], any number of puts, [`Writer::end_step`]. The version becomes
+/// visible to readers when every rank has ended it. A writer belongs to one thread at a time and to the process
+/// that opened it: in a forked child every call gives [`crate::Kind::ForkedHandle`].
+///
+/// Dropping it ends it cleanly, as [`Writer::close`] does, unless the thread is panicking: then readers and the
+/// other ranks see a dead producer.
+pub struct Writer(Inner);
+
+enum Inner {
+    Space(Box<SpaceWriter>),
+    Files(Box<FilesWriter>),
+}
+
+/// Memory for a piece that the producer fills in place: the pool itself on byte-addressable tiers.
+pub struct Reservation(Reserve);
+
+enum Reserve {
+    Pool(Reserved),
+    Files(FilesReservation),
+    /// The version is complete already; what is written here is dropped.
+    Dropped(Vec<u8>),
+}
+
+impl Reservation {
+    /// The payload's memory, as long as the box has bytes; its content is undefined until written.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        match &mut self.0 {
+            Reserve::Pool(reserved) => reserved.as_mut_slice(),
+            Reserve::Files(reserved) => reserved.as_mut_slice(),
+            Reserve::Dropped(bytes) => bytes,
+        }
+    }
+}
+
+macro_rules! either {
+    ($self:expr, $w:ident => $e:expr) => {
+        match $self {
+            Inner::Space($w) => $e,
+            Inner::Files($w) => $e,
+        }
+    };
+}
+
+impl Writer {
+    /// Makes the channel `name` (a short name, or a path with a `/`) or joins the ranks that made it.
+    ///
+    /// Options that are not given come from `FOREBAY_CHANNEL_<NAME>`, the `FOREBAY_*` variables, the launcher's
+    /// environment and the defaults, in this order. Does not wait for other ranks. The first segments are faulted
+    /// in before it returns.
+    ///
+    /// # Errors
+    /// `NameInUse` (a live process is this rank), `GroupMismatch`, `OptionMismatch`, `TierFull`, `SeveralNodes`,
+    /// `PoolOwnedElsewhere`, `Damaged`, `UnknownFormat`, `UnknownEnvironment`, `BadName`, `PermissionDenied`.
+    pub fn open(name: &str, options: &OpenOptions) -> Result<Writer> {
+        environment::check()?;
+        let options = options.resolved(name, &environment::process)?;
+        Ok(Writer(match options.channel {
+            Mechanism::Space => Inner::Space(Box::new(SpaceWriter::open(name, options)?)),
+            Mechanism::Files => Inner::Files(Box::new(FilesWriter::open(name, &options)?)),
+        }))
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        either!(&self.0, w => w.rank())
+    }
+
+    /// Ranks of the group.
+    pub fn size(&self) -> u32 {
+        either!(&self.0, w => w.size())
+    }
+
+    /// Which start of the program this is, counted from 1 over the life of the space.
+    pub fn incarnation(&self) -> u32 {
+        either!(&self.0, w => w.incarnation())
+    }
+
+    /// The name it was opened by.
+    pub fn name(&self) -> &str {
+        either!(&self.0, w => w.name())
+    }
+
+    /// The channel's directory.
+    pub fn path(&self) -> &Path {
+        either!(&self.0, w => w.path())
+    }
+
+    /// What a version survives once `end_step` has returned on every rank.
+    pub fn durability(&self) -> Durability {
+        either!(&self.0, w => w.durability())
+    }
+
+    /// The version that the next `begin_step` opens.
+    pub fn next_version(&self) -> u64 {
+        either!(&self.0, w => w.next_version())
+    }
+
+    /// Goes on behind what is complete: returns the first version that is not, which the next `begin_step` opens.
+    /// 0 on a new space. For programs that can be restarted. Does not block.
+    pub fn resume(&mut self) -> Result<u64> {
+        either!(&mut self.0, w => w.resume())
+    }
+
+    /// Opens the next version and returns its number.
+    ///
+    /// # Errors
+    /// `StepState` (one is open), `VersionExists`, `ProducerDied`, `Fenced`.
+    pub fn begin_step(&mut self) -> Result<u64> {
+        let version = self.next_version();
+        self.begin_version(version)?;
+        Ok(version)
+    }
+
+    /// Opens `version`. False: it is complete already and the channel was opened with `OnExisting::Skip`, so what
+    /// is put until `end_step` is dropped.
+    ///
+    /// # Errors
+    /// As for `begin_step`, and `VersionOutOfOrder` when it would leave a gap.
+    pub fn begin_version(&mut self, version: u64) -> Result<bool> {
+        either!(&mut self.0, w => w.begin_version(version))
+    }
+
+    /// Puts the box `start`, `count` of a variable of global shape `shape`; `data` holds its elements in C order.
+    /// One copy. The buffer may be used again on return. Blocks while there is no room, until the deadline.
+    ///
+    /// # Errors
+    /// `BoxOutsideShape`, `BufferMismatch`, `BadName`, `VariableMismatch` (another rank gave another shape or
+    /// dtype), `QuotaFull` (names who holds the room), `VersionTooLarge`, `TierFull`, `ProducerDied`, `Fenced`,
+    /// `Poisoned`.
+    #[inline]
+    pub fn put(
+        &mut self, name: &str, dtype: Dtype, shape: &[u64], start: &[u64], count: &[u64], data: &[u8],
+    ) -> Result<()> {
+        let piece = Piece { name, dtype, shape, start, count };
+        either!(&mut self.0, w => w.put(&piece, data))
+    }
+
+    /// [`Writer::put`] of plain numbers.
+    pub fn put_array<T: Element>(
+        &mut self, name: &str, shape: &[u64], start: &[u64], count: &[u64], data: &[T],
+    ) -> Result<()> {
+        self.put(name, T::DTYPE, shape, start, count, bytemuck::cast_slice(data))
+    }
+
+    /// Memory for a box that the caller fills and hands back to [`Writer::commit`] before the step ends. No copy
+    /// on byte-addressable tiers. Errors as for `put`.
+    pub fn reserve(
+        &mut self, name: &str, dtype: Dtype, shape: &[u64], start: &[u64], count: &[u64],
+    ) -> Result<Reservation> {
+        let piece = Piece { name, dtype, shape, start, count };
+        Ok(Reservation(match &mut self.0 {
+            Inner::Space(w) => match w.reserve(&piece)? {
+                Some(reserved) => Reserve::Pool(reserved),
+                None => Reserve::Dropped(vec![0; piece.payload_bytes()? as usize]),
+            },
+            Inner::Files(w) => Reserve::Files(w.reserve(&piece)?),
+        }))
+    }
+
+    /// Makes a filled reservation part of the open step; its checksum is computed here.
+    ///
+    /// # Errors
+    /// `StepState` when its step is over.
+    pub fn commit(&mut self, reservation: Reservation) -> Result<()> {
+        match (&mut self.0, reservation.0) {
+            (Inner::Space(w), Reserve::Pool(reserved)) => w.commit(reserved),
+            (Inner::Files(w), Reserve::Files(reserved)) => w.commit(reserved),
+            (_, Reserve::Dropped(_)) => Ok(()),
+            _ => Err(crate::Error::new(crate::Kind::Usage, "the reservation belongs to another channel")),
+        }
+    }
+
+    /// Ends the step: on return this rank's part of the version is acknowledged and survives what the horizon
+    /// promises (see [`Writer::durability`]). Blocks for one flush at horizon `epoch` or `write`.
+    ///
+    /// # Errors
+    /// `StepState`, `ProducerDied`, `Fenced`, `Poisoned`, `TierFull`. After an error the version does not count;
+    /// try again, or abort the step.
+    pub fn end_step(&mut self) -> Result<()> {
+        either!(&mut self.0, w => w.end_step())
+    }
+
+    /// Gives the open step up; the same version can be begun again.
+    pub fn abort_step(&mut self) -> Result<()> {
+        either!(&mut self.0, w => w.abort_step())
+    }
+
+    /// Sets an attribute of the channel. Visible to readers at once; the last value wins.
+    pub fn set_attribute(&mut self, key: &str, value: &Attribute) -> Result<()> {
+        either!(&mut self.0, w => w.set_attribute(key, value))
+    }
+
+    /// Fails with `ProducerDied` or `Fenced` when another rank died or a newer start of the program took over.
+    pub fn check_peers(&self) -> Result<()> {
+        match &self.0 {
+            Inner::Space(w) => w.check_peers(),
+            Inner::Files(_) => Ok(()),
+        }
+    }
+
+    /// Ends this rank cleanly: an open step is aborted, readers get the end of the stream once all ranks closed.
+    pub fn close(mut self) -> Result<()> {
+        either!(&mut self.0, w => w.close())
+    }
+
+    /// Ends this rank as if it had died: the open step is aborted and readers get `ProducerDied`, not the end of
+    /// the stream. For programs that fail.
+    pub fn abandon(mut self) {
+        either!(&mut self.0, w => w.abandon())
+    }
+
+    /// Counters so far.
+    pub fn stats(&self) -> Stats {
+        either!(&self.0, w => w.stats())
+    }
+}

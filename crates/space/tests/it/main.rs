@@ -1,0 +1,5 @@
+//! Tests of the promises of a space, through the public API only: threads here, processes in `processes`.
+
+mod reading;
+mod support;
+mod writing;

@@ -1,0 +1,246 @@
+//! Writers: steps, quota, bad input, incarnations.
+
+use crate::support::{options, ranked, reader, writer, Root};
+use forebay_space::{Dtype, Kind, NdBox, OnExisting, OpenOptions, Reader, Writer};
+use std::time::Duration;
+
+#[test]
+fn a_stream_arrives_whole_and_leaves_nothing() {
+    let root = Root::new();
+    let name = root.name("heat");
+    let producer = {
+        let name = name.clone();
+        std::thread::spawn(move || {
+            let mut w = writer(&name, 0, 1).unwrap();
+            for step in 0..20u64 {
+                assert_eq!(w.begin_step().unwrap(), step);
+                let data: Vec<f64> = (0..1000).map(|i| (step * 1000 + i) as f64).collect();
+                w.put_array("T", &[10, 100], &[0, 0], &[10, 100], &data).unwrap();
+                w.end_step().unwrap();
+            }
+            w.close().unwrap();
+        })
+    };
+    let mut r = reader(&name, 0, 1).unwrap();
+    let mut step = 0;
+    while let Some(version) = r.begin_step(None).unwrap() {
+        assert_eq!(version, step);
+        let all: Vec<f64> = r.get_array("T", None).unwrap();
+        assert_eq!(all[999], (step * 1000 + 999) as f64);
+        let part = NdBox::new(&[3, 7], &[2, 5]).unwrap();
+        let part: Vec<f64> = r.get_array("T", Some(&part)).unwrap();
+        assert_eq!(part[5], (step * 1000 + 407) as f64);
+        r.end_step().unwrap();
+        step += 1;
+    }
+    assert_eq!(step, 20);
+    producer.join().unwrap();
+    r.close().unwrap();
+    assert_eq!(root.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_version_is_visible_only_when_every_rank_has_committed() {
+    let root = Root::new();
+    let name = root.name("x");
+    let mut ranks: Vec<Writer> = (0..3).map(|r| writer(&name, r, 3).unwrap()).collect();
+    let mut r = reader(&name, 0, 1).unwrap();
+    for (i, w) in ranks.iter_mut().enumerate() {
+        w.begin_step().unwrap();
+        w.put_array("a", &[3], &[i as u64], &[1], &[i as i32]).unwrap();
+        assert_eq!(r.latest().unwrap(), None);
+        assert_eq!(r.begin_step(Some(Duration::from_millis(1))).unwrap_err().kind(), Kind::TimedOut);
+    }
+    ranks[2].end_step().unwrap();
+    ranks[0].end_step().unwrap();
+    let missing = r.begin_step(Some(Duration::from_millis(1))).unwrap_err();
+    assert!(missing.to_string().contains("writer rank 1 of test"), "{missing}");
+    assert!(!missing.to_string().contains("rank 0"), "{missing}");
+    ranks[1].end_step().unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    assert_eq!(r.get_array::<i32>("a", None).unwrap(), [0, 1, 2]);
+}
+
+#[test]
+fn room_comes_back_when_readers_release() {
+    let root = Root::new();
+    let name = root.name("ring");
+    let mut w = writer(&name, 0, 1).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    let data = vec![7u8; 3 << 20];
+    // Twenty times the quota goes through.
+    for step in 0..100u64 {
+        w.begin_step().unwrap();
+        w.put_array("a", &[3 << 20], &[0], &[3 << 20], &data).unwrap();
+        w.end_step().unwrap();
+        assert_eq!(r.begin_step(None).unwrap(), Some(step));
+        assert_eq!(r.get_array::<u8>("a", None).unwrap(), data);
+        r.end_step().unwrap();
+    }
+}
+
+#[test]
+fn a_full_space_blocks_until_the_deadline_and_names_the_holder() {
+    let root = Root::new();
+    let name = root.name("full");
+    let quick = OpenOptions { timeout: Duration::from_millis(200), ..ranked(0, 1) };
+    let mut w = Writer::open(&name, &quick).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    let put = |w: &mut Writer| -> forebay_space::Result<()> {
+        w.begin_step()?;
+        let put = w.put_array("a", &[4 << 20], &[0], &[4 << 20], &vec![1u8; 4 << 20]);
+        if put.is_err() {
+            w.abort_step()?;
+            return put;
+        }
+        w.end_step()
+    };
+    let full = loop {
+        if let Err(e) = put(&mut w) {
+            break e;
+        }
+    };
+    assert_eq!(full.kind(), Kind::QuotaFull);
+    assert!(full.to_string().contains("reader rank 0 of reader"), "{full}");
+    assert!(full.to_string().contains("has not released version 0"), "{full}");
+    r.begin_step(None).unwrap();
+    let view = r.view("a", None).unwrap();
+    r.end_step().unwrap();
+    let held = put(&mut w).unwrap_err();
+    assert!(held.to_string().contains("holds a view of version 0"), "{held}");
+    assert!(view.bytes().iter().all(|b| *b == 1));
+    drop(view);
+    put(&mut w).unwrap();
+    let large = {
+        w.begin_step().unwrap();
+        w.put_array("a", &[40 << 20], &[0], &[40 << 20], &vec![1u8; 40 << 20]).unwrap_err()
+    };
+    assert_eq!(large.kind(), Kind::VersionTooLarge);
+}
+
+#[test]
+fn a_reserved_piece_is_written_in_place() {
+    let root = Root::new();
+    let name = root.name("reserve");
+    let mut w = writer(&name, 0, 1).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    w.begin_step().unwrap();
+    let mut a = w.reserve("a", Dtype::U8, &[100_000], &[0], &[100_000]).unwrap();
+    let mut b = w.reserve("b", Dtype::U8, &[10], &[0], &[10]).unwrap();
+    a.as_mut_slice().fill(3);
+    b.as_mut_slice().fill(4);
+    w.commit(b).unwrap();
+    assert_eq!(w.end_step().unwrap_err().kind(), Kind::StepState);
+    w.commit(a).unwrap();
+    w.end_step().unwrap();
+    assert_eq!(w.stats().bytes_copied, 0);
+    r.begin_step(None).unwrap();
+    let a = r.view("a", None).unwrap();
+    assert!(a.bytes().iter().all(|x| *x == 3) && a.bytes().len() == 100_000);
+    assert_eq!(r.get_array::<u8>("b", None).unwrap(), [4; 10]);
+    assert_eq!(r.stats().bytes_copied, 10);
+}
+
+#[test]
+fn an_aborted_step_leaves_no_trace() {
+    let root = Root::new();
+    let name = root.name("abort");
+    let mut w = writer(&name, 0, 1).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    w.begin_step().unwrap();
+    w.put_array("a", &[2], &[0], &[2], &[1u8, 2]).unwrap();
+    w.abort_step().unwrap();
+    assert_eq!(w.begin_step().unwrap(), 0);
+    w.put_array("b", &[1], &[0], &[1], &[9u8]).unwrap();
+    w.end_step().unwrap();
+    r.begin_step(None).unwrap();
+    let names: Vec<String> = r.variables().unwrap().into_iter().map(|v| v.name).collect();
+    assert_eq!(names, ["b"]);
+}
+
+#[test]
+fn bad_input_has_its_own_kind() {
+    let root = Root::new();
+    let name = root.name("bad");
+    let mut a = writer(&name, 0, 2).unwrap();
+    assert_eq!(writer(&name, 0, 2).map(drop).unwrap_err().kind(), Kind::NameInUse);
+    assert_eq!(writer(&name, 1, 3).map(drop).unwrap_err().kind(), Kind::GroupMismatch);
+    let horizon = OpenOptions { horizon: Some(forebay_space::Horizon::Epoch), ..ranked(1, 2) };
+    assert_eq!(Writer::open(&name, &horizon).map(drop).unwrap_err().kind(), Kind::OptionMismatch);
+    let mut b = writer(&name, 1, 2).unwrap();
+    assert_eq!(a.put_array("x", &[1], &[0], &[1], &[1u8]).unwrap_err().kind(), Kind::StepState);
+    assert_eq!(a.end_step().unwrap_err().kind(), Kind::StepState);
+    assert_eq!(a.begin_version(3).unwrap_err().kind(), Kind::VersionOutOfOrder);
+    a.begin_step().unwrap();
+    assert_eq!(a.begin_step().unwrap_err().kind(), Kind::StepState);
+    let outside = a.put_array("x", &[4], &[3], &[2], &[1u8, 2]).unwrap_err();
+    assert_eq!(outside.kind(), Kind::BoxOutsideShape);
+    assert_eq!(a.put_array("x", &[4], &[u64::MAX], &[2], &[1u8, 2]).unwrap_err().kind(), Kind::BoxOutsideShape);
+    assert_eq!(a.put_array("x", &[4], &[0], &[2], &[1u8]).unwrap_err().kind(), Kind::BufferMismatch);
+    assert_eq!(a.put_array("", &[1], &[0], &[1], &[1u8]).unwrap_err().kind(), Kind::BadName);
+    a.put_array("x", &[4], &[0], &[2], &[1u8, 2]).unwrap();
+    b.begin_step().unwrap();
+    assert_eq!(b.put_array("x", &[5], &[2], &[2], &[1u8, 2]).unwrap_err().kind(), Kind::VariableMismatch);
+    assert_eq!(b.put_array("x", &[4], &[2], &[2], &[1i8, 2]).unwrap_err().kind(), Kind::VariableMismatch);
+    b.put_array("x", &[4], &[2], &[2], &[3u8, 4]).unwrap();
+    let long = "n".repeat(1024);
+    b.put_array(&long, &[1; 16], &[0; 16], &[1; 16], &[5u8]).unwrap();
+    a.end_step().unwrap();
+    b.end_step().unwrap();
+    assert_eq!(a.begin_version(0).unwrap_err().kind(), Kind::VersionExists);
+    let mut r = reader(&name, 0, 1).unwrap();
+    r.begin_step(None).unwrap();
+    assert_eq!(r.get_array::<u8>(&long, None).unwrap(), [5]);
+    assert_eq!(Writer::open("../x/..", &options()).map(drop).unwrap_err().kind(), Kind::BadName);
+}
+
+#[test]
+fn a_restarted_group_goes_on_behind_what_is_complete() {
+    let root = Root::new();
+    let name = root.name("restart");
+    let put = |w: &mut Writer, value: u64| {
+        let rank = u64::from(w.rank());
+        w.put_array("a", &[2], &[rank], &[1], &[value]).unwrap();
+        w.end_step().unwrap();
+    };
+    let mut old: Vec<Writer> = (0..2).map(|r| writer(&name, r, 2).unwrap()).collect();
+    for version in 0..5u64 {
+        for w in &mut old {
+            w.begin_step().unwrap();
+            put(w, version);
+        }
+    }
+    // Rank 0 is one version ahead when rank 1 is lost.
+    old[0].begin_step().unwrap();
+    put(&mut old[0], 99);
+    let mut late = old.remove(0);
+    old.remove(0).abandon();
+    assert_eq!(late.begin_step().unwrap_err().kind(), Kind::ProducerDied);
+    let skip = |rank| OpenOptions { on_existing: OnExisting::Skip, ..ranked(rank, 2) };
+    let mut new = vec![Writer::open(&name, &skip(0)).unwrap()];
+    assert_eq!(late.begin_step().unwrap_err().kind(), Kind::Fenced);
+    new.push(Writer::open(&name, &skip(1)).unwrap());
+    assert_eq!(new[0].incarnation(), 2);
+    // Three steps back: what is complete is dropped, the rest is new.
+    for version in 2..8u64 {
+        for w in &mut new {
+            assert_eq!(w.begin_version(version).unwrap(), version >= 5);
+            put(w, version * 10);
+        }
+    }
+    assert_eq!(new[1].resume().unwrap(), 8);
+    let mut r = reader(&name, 0, 1).unwrap();
+    for version in 0..8u64 {
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        let value = if version < 5 { version } else { version * 10 };
+        assert_eq!(r.get_array::<u64>("a", None).unwrap(), [value, value]);
+        r.end_step().unwrap();
+    }
+    drop(late);
+    for w in new {
+        w.close().unwrap();
+    }
+    assert_eq!(r.begin_step(None).unwrap(), None);
+    Reader::close(r).unwrap();
+    assert_eq!(root.left(), Vec::<String>::new());
+}
