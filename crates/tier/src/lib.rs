@@ -21,6 +21,9 @@ pub mod liveness;
 pub mod persist;
 pub mod process;
 mod shared_words;
+#[cfg(test)]
+#[path = "../tests/skips/mod.rs"]
+mod skips;
 #[allow(unsafe_code)]
 mod sys;
 pub mod wait;

@@ -130,6 +130,35 @@ mod tests {
     }
 
     #[test]
+    fn a_waiter_in_another_process_is_woken() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = dir.path().join("words");
+        let words = SharedWords::create(&path, 4096).unwrap();
+        let minute = std::time::Duration::from_secs(60);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while words.u32(4).load(Ordering::Acquire) == 0 {
+                    std::thread::yield_now();
+                }
+                // Most likely the child sleeps by now; if not, it sees the word.
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                words.u32(0).store(1, Ordering::Release);
+                crate::wait::wake_all(words.u32(0));
+            });
+            let status = sys::in_child(|| {
+                let mine = SharedWords::open(&path, 4096).unwrap();
+                mine.u32(4).store(1, Ordering::Release);
+                while mine.u32(0).load(Ordering::Acquire) == 0 {
+                    assert!(crate::wait::wait(mine.u32(0), 0, minute), "never woken");
+                }
+                0
+            });
+            words.u32(4).store(1, Ordering::Release);
+            assert_eq!(status, 0);
+        });
+    }
+
+    #[test]
     #[should_panic(expected = "multiple of 8")]
     fn unaligned_words_are_refused() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();

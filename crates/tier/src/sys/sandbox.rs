@@ -22,7 +22,7 @@ fn madvise(advice: libc::c_int) -> Refusal {
     Refusal { call: libc::SYS_madvise, argument: Some((2, advice as u32)), errno: libc::EINVAL }
 }
 
-/// Applies the rules to this thread and those it starts.
+/// Applies the rules to this thread and those it starts; ends the process where filters are not to be had.
 fn refuse(rules: &[Refusal]) {
     let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let (load, equal, answer) = (
@@ -51,7 +51,10 @@ fn refuse(rules: &[Refusal]) {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         let rc =
             libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter as *const libc::sock_fprog);
-        assert_eq!(rc, 0, "seccomp: {}", std::io::Error::last_os_error());
+        if rc != 0 {
+            println!("NO FILTER {}", std::io::Error::last_os_error());
+            std::process::exit(0);
+        }
     }
 }
 
@@ -133,7 +136,10 @@ fn run(which: &str) {
         .unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
     assert!(child.status.success(), "{}\n{stdout}\n{stderr}", child.status);
-    assert!(stdout.contains(&format!("DONE {which}")), "{stdout}\n{stderr}");
+    match stdout.lines().find_map(|line| line.strip_prefix("NO FILTER ")) {
+        Some(why) => crate::skips::skipped(&format!("sandbox \"{which}\""), &format!("seccomp: {why}")),
+        None => assert!(stdout.contains(&format!("DONE {which}")), "{stdout}\n{stderr}"),
+    }
 }
 
 #[test]

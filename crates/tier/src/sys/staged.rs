@@ -21,13 +21,15 @@ pub struct StagedWrite {
 #[derive(Debug)]
 enum Memory {
     Pool(Arc<Mapping>),
-    Heap(Box<[Line]>),
+    /// Zeroed bytes of the allocator, of which the first `skew` are skipped to reach a line boundary. (Plain bytes,
+    /// because only those come zeroed from the kernel without being touched.)
+    Heap {
+        bytes: Box<[u8]>,
+        skew: usize,
+    },
 }
 
-/// A cache line of heap memory.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
+const ALIGNMENT: usize = 64;
 
 impl StagedWrite {
     /// In place. The caller of `stage` promises (as for every write) that it alone owns the range.
@@ -38,8 +40,11 @@ impl StagedWrite {
     }
 
     pub(crate) fn on_heap(range: Range<u64>) -> StagedWrite {
-        let lines = (range.end - range.start).div_ceil(64) as usize;
-        StagedWrite { range, memory: Memory::Heap(vec![Line([0; 64]); lines].into_boxed_slice()) }
+        let len = (range.end - range.start) as usize;
+        let bytes = vec![0u8; len + ALIGNMENT].into_boxed_slice();
+        let skew = bytes.as_ptr().align_offset(ALIGNMENT);
+        assert!(skew < ALIGNMENT);
+        StagedWrite { range, memory: Memory::Heap { bytes, skew } }
     }
 
     /// The range of the pool that this will become.
@@ -71,7 +76,7 @@ impl StagedWrite {
     pub fn as_ptr(&self) -> *const u8 {
         match &self.memory {
             Memory::Pool(mapping) => mapping.at(self.range.start, self.len() as u64).as_ptr(),
-            Memory::Heap(lines) => lines.as_ptr().cast(),
+            Memory::Heap { bytes, skew } => bytes[*skew..].as_ptr(),
         }
     }
 
@@ -79,14 +84,15 @@ impl StagedWrite {
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         match &mut self.memory {
             Memory::Pool(mapping) => mapping.at(self.range.start, self.range.end - self.range.start).as_ptr(),
-            Memory::Heap(lines) => lines.as_mut_ptr().cast(),
+            Memory::Heap { bytes, skew } => bytes[*skew..].as_mut_ptr(),
         }
     }
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: as_ptr gives len() initialised bytes (mapped memory, or lines allocated for it); nobody writes
-        // them while `self` is borrowed, because this value alone owns the unpublished range.
+        // SAFETY: as_ptr gives len() initialised bytes (mapped memory, `at` asserts; or heap of len() + ALIGNMENT
+        // bytes of which skew < ALIGNMENT are skipped, asserted in `on_heap`); nobody writes them while `self` is
+        // borrowed, because this value alone owns the unpublished range.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }
     }
 
