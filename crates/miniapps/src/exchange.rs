@@ -133,6 +133,11 @@ impl Exchange {
         reader.end_step()
     }
 
+    /// Ends this rank's part as if it had died, so that the others stop waiting for it.
+    pub fn abandon(self) {
+        self.writer.abandon();
+    }
+
     /// Ends this rank's part; readers wait until all ranks have, so that the space can go.
     pub fn finish(self) -> Result<()> {
         self.writer.close()?;

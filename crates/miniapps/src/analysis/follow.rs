@@ -98,6 +98,21 @@ struct Follower<'a> {
 
 impl Follower<'_> {
     fn run(mut self, results: &mut Option<Results<'_>>) -> Result<u64> {
+        match self.steps(results) {
+            Ok(()) => {
+                self.reader.close()?;
+                self.link.map_or(Ok(()), Exchange::finish)?;
+                Ok(self.versions)
+            }
+            Err(e) => {
+                // As if this process had died, so that rank 0 does not wait for its part.
+                self.link.into_iter().for_each(Exchange::abandon);
+                Err(e)
+            }
+        }
+    }
+
+    fn steps(&mut self, results: &mut Option<Results<'_>>) -> Result<()> {
         while let Some(version) = self.reader.begin_step(None)? {
             let slab = self.slab()?;
             match slab.dtype {
@@ -107,9 +122,7 @@ impl Follower<'_> {
             .map_err(|e| e.with("channel", &self.settings.channel).with("version", version))?;
             self.versions += 1;
         }
-        self.reader.close()?;
-        self.link.map_or(Ok(()), Exchange::finish)?;
-        Ok(self.versions)
+        Ok(())
     }
 
     /// One version: read, reduce, release, hand over; rank 0 also draws and combines.
@@ -152,21 +165,21 @@ impl Follower<'_> {
 
     /// Checks the variable and finds this rank's planes.
     fn slab(&mut self) -> Result<Slab> {
-        let info = self.reader.variable(&self.settings.variable)?;
-        let shape: Option<[usize; 3]> = match info.shape.as_slice() {
+        let (dtype, dims) = self.reader.array(&self.settings.variable)?;
+        let shape: Option<[usize; 3]> = match dims.as_slice() {
             [z, y, x] if z * y * x > 0 => Some([*z as usize, *y as usize, *x as usize]),
             _ => None,
         };
-        let (Some(shape), Dtype::F32 | Dtype::F64) = (shape, info.dtype) else {
+        let (Some(shape), Dtype::F32 | Dtype::F64) = (shape, dtype) else {
             return Err(Error::new(
                 Kind::Usage,
                 "the analysis needs a three-dimensional float32 or float64 variable",
             )
             .with("variable", &self.settings.variable)
-            .with("dtype", info.dtype.name())
-            .with("shape", format!("{:?}", info.shape)));
+            .with("dtype", dtype.name())
+            .with("shape", format!("{:?}", dims)));
         };
-        Ok(Slab { shape, dtype: info.dtype, own: part(shape[0], self.member.size, self.member.rank) })
+        Ok(Slab { shape, dtype, own: part(shape[0], self.member.size, self.member.rank) })
     }
 
     fn open_link(&self, slab: &Slab) -> Result<Exchange> {

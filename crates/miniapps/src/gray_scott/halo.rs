@@ -73,6 +73,11 @@ impl<T: Cell> Halo<T> {
     pub fn finish(self) -> Result<()> {
         self.exchange.finish()
     }
+
+    /// Ends this rank's part as if it had died, so that the others stop waiting for it.
+    pub fn abandon(self) {
+        self.exchange.abandon();
+    }
 }
 
 /// Cells of all faces that this rank sends.

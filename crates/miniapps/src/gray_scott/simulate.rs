@@ -46,37 +46,49 @@ pub fn simulate(deck: &Deck, channel: &str, options: &OpenOptions) -> Result<Sum
 
 fn run<T: Cell>(deck: &Deck, channel: &str, member: &Member, split: &Split) -> Result<Summary> {
     let mut output = Output::<T>::open(deck, channel, member)?;
-    let mut halo = Halo::<T>::open(channel, member, split)?;
+    let mut halo = None;
+    let computed = Halo::<T>::open(channel, member, split)
+        .map(|opened| halo = opened)
+        .and_then(|()| compute(deck, member, split, &mut output, &mut halo));
+    if let Err(e) = computed {
+        // As if this process had died: readers and the other ranks must not take it for the end.
+        output.writer.abandon();
+        halo.into_iter().for_each(Halo::abandon);
+        return Err(e);
+    }
+    let (versions_put, versions_skipped) = (output.put, output.skipped);
+    output.writer.close()?;
+    halo.map_or(Ok(()), Halo::finish)?;
+    let (rank, ranks) = (member.rank, member.size);
+    Ok(Summary { rank, ranks, parts: split.parts, steps: deck.steps, versions_put, versions_skipped })
+}
+
+fn compute<T: Cell>(
+    deck: &Deck,
+    member: &Member,
+    split: &Split,
+    output: &mut Output<T>,
+    halo: &mut Option<Halo<T>>,
+) -> Result<()> {
     let mut solver = Solver::<T>::new(deck, split, member.rank)?;
     loop {
-        if solver.step() % deck.output_every == 0 {
-            output.put(deck, solver.step() / deck.output_every, solver.fields())?;
-        }
-        if solver.step() == deck.steps {
-            break;
-        }
         let step = solver.step();
-        if let Some(halo) = &mut halo {
+        if step % deck.output_every == 0 {
+            output.put(deck, step / deck.output_every, solver.fields())?;
+        }
+        if step == deck.steps {
+            return Ok(());
+        }
+        if let Some(halo) = halo {
             halo.publish(step, solver.fields())?;
         }
         // While the neighbours' planes are on their way.
         solver.advance_inner();
-        if let Some(halo) = &mut halo {
+        if let Some(halo) = halo {
             halo.collect(step, solver.fields_mut())?;
         }
         solver.finish_step();
     }
-    let summary = Summary {
-        rank: member.rank,
-        ranks: member.size,
-        parts: split.parts,
-        steps: deck.steps,
-        versions_put: output.put,
-        versions_skipped: output.skipped,
-    };
-    output.writer.close()?;
-    halo.map_or(Ok(()), Halo::finish)?;
-    Ok(summary)
 }
 
 /// The channel that the field goes to.
@@ -113,14 +125,17 @@ impl<T: Cell> Output<T> {
             .with("dt", deck.dt)
             .hint("a smaller dt, or smaller noise"));
         }
-        if version < self.first || !self.writer.begin_version(version)? {
+        if version < self.first {
             self.skipped += 1;
             return Ok(());
         }
-        self.put_one("U", fields, &fields.u)?;
-        self.put_one("V", fields, &fields.v)?;
+        let new = self.writer.begin_version(version)?;
+        if new {
+            self.put_one("U", fields, &fields.u)?;
+            self.put_one("V", fields, &fields.v)?;
+        }
         self.writer.end_step()?;
-        self.put += 1;
+        *(if new { &mut self.put } else { &mut self.skipped }) += 1;
         Ok(())
     }
 
