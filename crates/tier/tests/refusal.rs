@@ -16,8 +16,12 @@ const MIB: u64 = 1 << 20;
 const CHILD_DIR: &str = "TIER_TEST_CHILD_DIR";
 /// Names the cgroup that the child enters first.
 const CHILD_CGROUP: &str = "TIER_TEST_CHILD_CGROUP";
+/// The kind of its pool.
+const CHILD_KIND: &str = "TIER_TEST_CHILD_KIND";
+/// The MiB that it prepares, one after the other from the start of the pool: "256 16".
+const CHILD_WANTS: &str = "TIER_TEST_CHILD_WANTS";
 
-/// Prepares 256 MiB, then 16 MiB (or 6 on a small tmpfs), and prints each outcome. Not a test by itself.
+/// Prepares what it is told, uses it, and prints each outcome. Not a test by itself.
 #[test]
 fn child_prepares() {
     let Some(dir) = std::env::var_os(CHILD_DIR) else {
@@ -26,19 +30,21 @@ fn child_prepares() {
     if let Some(cgroup) = std::env::var_os(CHILD_CGROUP) {
         fs::write(Path::new(&cgroup).join("cgroup.procs"), std::process::id().to_string()).unwrap();
     }
-    let path = Path::new(&dir).join("pool");
-    let pool = forebay_tier::create(TierKind::Dram, &path, 256 * MIB).unwrap();
-    for wanted in [256 * MIB, 16 * MIB, 6 * MIB] {
-        match pool.prepare(0..wanted) {
+    let kind: TierKind = std::env::var(CHILD_KIND).unwrap().parse().unwrap();
+    let path = Path::new(&dir).join(format!("pool{}", std::process::id()));
+    let pool = forebay_tier::create(kind, &path, 256 * MIB).unwrap();
+    for wanted in std::env::var(CHILD_WANTS).unwrap().split(' ') {
+        let bytes = wanted.parse::<u64>().unwrap() * MIB;
+        match pool.prepare(0..bytes) {
             Ok(()) => {
-                pool.write(0, &vec![1; wanted as usize / 2]).unwrap();
-                println!("OUTCOME {} MiB prepared", wanted / MIB);
+                // In small pieces: the room in question is the pool's, not that of a source.
+                (0..bytes / MIB).for_each(|at| pool.write(at * MIB, &[1; MIB as usize]).unwrap());
+                println!("OUTCOME {wanted} MiB prepared");
             }
-            Err(e) => println!("OUTCOME {} MiB refused {}", wanted / MIB, e.to_string().replace('\n', " ")),
+            Err(e) => println!("OUTCOME {wanted} MiB refused {}", e.to_string().replace('\n', " ")),
         }
     }
     println!("HUGE {}", huge_kib());
-    fs::remove_file(&path).unwrap();
 }
 
 /// How much of this process's memory are huge pages of shared memory.
@@ -61,7 +67,17 @@ fn run(mut command: Command) -> (Vec<String>, u64) {
     (said("OUTCOME "), said("HUGE ")[0].parse().unwrap())
 }
 
-const CHILD_ARGS: [&str; 4] = ["--exact", "child_prepares", "--nocapture", "--test-threads=1"];
+/// This binary as a child that prepares `wants` of a `kind` pool in `dir`.
+/// `command` runs it, or whatever runs it.
+fn child(mut command: Command, dir: &Path, kind: TierKind, wants: &str) -> Command {
+    command.args(["--exact", "child_prepares", "--nocapture", "--test-threads=1"]);
+    command.env(CHILD_DIR, dir).env(CHILD_KIND, kind.to_string()).env(CHILD_WANTS, wants);
+    command
+}
+
+fn this_binary() -> PathBuf {
+    std::env::current_exe().unwrap()
+}
 
 /// A directory that is removed at the end, also a cgroup (which must be empty then).
 struct Gone(PathBuf);
@@ -79,7 +95,7 @@ impl Drop for Gone {
 }
 
 /// A fresh memory cgroup with a limit, below our own where that is possible; else why not.
-fn memory_cgroup(limit_bytes: u64) -> Result<Gone, String> {
+fn memory_cgroup(name: &str, limit_bytes: u64) -> Result<Gone, String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(|e| e.to_string())?;
     let point = |line: &str| line.split(' ').nth(4).map(PathBuf::from);
     let v1 = mounts.lines().find(|l| l.contains(" - cgroup ") && l.ends_with("memory")).and_then(point);
@@ -92,7 +108,7 @@ fn memory_cgroup(limit_bytes: u64) -> Result<Gone, String> {
         (None, Some(root)) => (root, "memory.max"),
         (None, None) => return Err("no memory cgroup hierarchy".into()),
     };
-    let dir = root.join(format!("forebay-test-{}", std::process::id()));
+    let dir = root.join(format!("forebay-test-{name}-{}", std::process::id()));
     fs::create_dir(&dir).map_err(|e| format!("cannot make a cgroup in {}: {e}", root.display()))?;
     let made = Gone(dir);
     fs::write(made.0.join(file), limit_bytes.to_string()).map_err(|e| format!("cannot set {file}: {e}"))?;
@@ -101,54 +117,83 @@ fn memory_cgroup(limit_bytes: u64) -> Result<Gone, String> {
 
 #[test]
 fn a_memory_cgroup_refuses_instead_of_killing() {
-    let cgroup = match memory_cgroup(64 * MIB) {
+    let cgroup = match memory_cgroup("one", 64 * MIB) {
         Ok(cgroup) => cgroup,
         Err(why) => return skips::skipped("room in a memory cgroup", &why),
     };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(CHILD_ARGS).env(CHILD_DIR, dir.path()).env(CHILD_CGROUP, &cgroup.0);
+    let mut command = child(Command::new(this_binary()), dir.path(), TierKind::Dram, "256 16 16");
+    command.env(CHILD_CGROUP, &cgroup.0);
     let (outcomes, _) = run(command);
     assert_eq!(outcomes.len(), 3, "{outcomes:?}");
     assert!(outcomes[0].starts_with("256 MiB refused TierFull"), "{}", outcomes[0]);
-    let name = format!("limited_by=memory cgroup /forebay-test-{}", std::process::id());
+    let name = format!("limited_by=memory cgroup /forebay-test-one-{}", std::process::id());
     assert!(outcomes[0].contains(&name), "{}", outcomes[0]);
-    assert_eq!(outcomes[1..], ["16 MiB prepared", "6 MiB prepared"]);
+    assert_eq!(outcomes[1..], ["16 MiB prepared", "16 MiB prepared"]);
+}
+
+#[test]
+fn several_processes_share_a_memory_cgroup() {
+    let cgroup = match memory_cgroup("four", 64 * MIB) {
+        Ok(cgroup) => cgroup,
+        Err(why) => return skips::skipped("room in a shared memory cgroup", &why),
+    };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let outcomes: Vec<String> = std::thread::scope(|scope| {
+        let run_one = || {
+            let mut command = child(Command::new(this_binary()), dir.path(), TierKind::Dram, "24");
+            command.env(CHILD_CGROUP, &cgroup.0);
+            run(command).0.remove(0)
+        };
+        let children: Vec<_> = (0..4).map(|_| scope.spawn(run_one)).collect();
+        children.into_iter().map(|child| child.join().expect("no child was killed")).collect()
+    });
+    let prepared = outcomes.iter().filter(|outcome| *outcome == "24 MiB prepared").count();
+    let refused = outcomes.iter().filter(|outcome| outcome.starts_with("24 MiB refused TierFull")).count();
+    assert!(prepared >= 1 && refused >= 2 && prepared + refused == 4, "{outcomes:?}");
 }
 
 /// Runs the child with a tmpfs of its own mounted with `options`; None when that is not allowed here.
-fn on_own_tmpfs(what: &str, options: &str) -> Option<(Vec<String>, u64)> {
+fn on_own_tmpfs(what: &str, options: &str, kind: TierKind, wants: &str) -> Option<(Vec<String>, u64)> {
     let dir = tempfile::tempdir().unwrap();
     let script = format!("mount -t tmpfs -o {options} forebay-test \"$1\" && shift && exec \"$@\"");
-    let enter = |program: &Path, args: &[&str]| {
+    let enter = |program: &Path| {
         let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", &script, "sh"]).arg(dir.path()).arg(program).args(args);
-        command.env(CHILD_DIR, dir.path());
+        command.args(["--mount", "sh", "-c", &script, "sh"]).arg(dir.path()).arg(program);
         command
     };
-    if !enter(Path::new("true"), &[]).output().is_ok_and(|out| out.status.success()) {
+    if !enter(Path::new("true")).output().is_ok_and(|out| out.status.success()) {
         skips::skipped(what, "no right to mount a tmpfs in a namespace of our own");
         return None;
     }
-    Some(run(enter(&std::env::current_exe().unwrap(), &CHILD_ARGS)))
+    Some(run(child(enter(&this_binary()), dir.path(), kind, wants)))
 }
 
 #[test]
 fn a_small_tmpfs_refuses_by_name() {
-    let Some((outcomes, _)) = on_own_tmpfs("room on a small tmpfs", "size=8m") else {
-        return;
-    };
-    assert_eq!(outcomes.len(), 3, "{outcomes:?}");
-    for (outcome, wanted) in outcomes.iter().zip([256, 16]) {
-        assert!(outcome.starts_with(&format!("{wanted} MiB refused TierFull")), "{outcome}");
-        assert!(outcome.contains("limited_by=tmpfs "), "{outcome}");
+    for kind in [TierKind::Dram, TierKind::File] {
+        let what = format!("room for {kind} on a small tmpfs");
+        let Some((outcomes, _)) = on_own_tmpfs(&what, "size=8m", kind, "256 16 6 8 9") else {
+            continue;
+        };
+        assert_eq!(outcomes.len(), 5, "{outcomes:?}");
+        for (which, wanted) in [(0, 256), (1, 16), (4, 9)] {
+            assert!(
+                outcomes[which].starts_with(&format!("{wanted} MiB refused TierFull")),
+                "{}",
+                outcomes[which]
+            );
+            assert!(outcomes[which].contains("limited_by=tmpfs "), "{}", outcomes[which]);
+        }
+        // To the last byte: what is prepared already is not counted again.
+        assert_eq!(outcomes[2..4], ["6 MiB prepared", "8 MiB prepared"]);
     }
-    assert_eq!(outcomes[2], "6 MiB prepared");
 }
 
 #[test]
 fn huge_pages_on_request_keep_the_contract() {
-    let Some((outcomes, huge_kib)) = on_own_tmpfs("huge pages on request", "size=64m,huge=advise") else {
+    let ran = on_own_tmpfs("huge pages on request", "size=64m,huge=advise", TierKind::Dram, "256 16 6");
+    let Some((outcomes, huge_kib)) = ran else {
         return;
     };
     assert_eq!(outcomes.len(), 3, "{outcomes:?}");

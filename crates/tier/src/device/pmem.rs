@@ -111,10 +111,13 @@ fn caches_are_persistent(pool: &PoolFile) -> bool {
     let Ok(device) = link.canonicalize() else {
         return false;
     };
-    // The block device lies below its region: …/ndbus0/region0/namespace0.0/block/pmem0.
-    let domain =
-        device.ancestors().find_map(|dir| std::fs::read_to_string(dir.join("persistence_domain")).ok());
-    domain.is_some_and(|domain| domain.trim() == "cpu_cache")
+    persistence_domain(&device).is_some_and(|domain| domain.trim() == "cpu_cache")
+}
+
+/// What the region above a block device says. The device lies below it:
+/// …/ndbus0/region0/namespace0.0/block/pmem0.
+fn persistence_domain(device: &Path) -> Option<String> {
+    device.ancestors().find_map(|dir| std::fs::read_to_string(dir.join("persistence_domain")).ok())
 }
 
 impl Device for Pmem {
@@ -180,5 +183,20 @@ impl Device for Pmem {
     }
     fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()> {
         self.mapped.unstage(staged, chunk_bytes, crcs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_persistence_domain_is_that_of_the_region() {
+        let sys = tempfile::tempdir().unwrap();
+        let device = sys.path().join("ndbus0/region0/namespace0.0/block/pmem0/pmem0p1");
+        std::fs::create_dir_all(&device).unwrap();
+        assert_eq!(persistence_domain(&device), None);
+        std::fs::write(sys.path().join("ndbus0/region0/persistence_domain"), "cpu_cache\n").unwrap();
+        assert_eq!(persistence_domain(&device).as_deref(), Some("cpu_cache\n"));
     }
 }

@@ -85,6 +85,23 @@ fn every_write_back_instruction_keeps_values() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_size_at_any_alignment(len in 0usize..2000, src_skew in 0usize..64, dst_skew in 0usize..64) {
+        for stream in arch::Stream::available() {
+            check(len, src_skew, dst_skew, &stream_with(stream));
+        }
+        for policy in [CopyPolicy::DRAM, CopyPolicy::PMEM, CopyPolicy::PMEM_EADR] {
+            check(len, src_skew, dst_skew, &|dst, src| {
+                // SAFETY: disjoint live slices of one length.
+                unsafe { copy(dst.as_mut_ptr(), src.as_ptr(), src.len(), policy) }
+            });
+        }
+    }
+}
+
+proptest! {
     #[test]
     fn checksummed_copies_equal_plain_ones(
         len in prop_oneof![0usize..2000, 15_000usize..18_000, 60_000usize..140_000],
