@@ -8,7 +8,7 @@
 use crate::packages::cargo;
 use crate::stages::{run, title};
 use crate::summary::Summary;
-use crate::{arch, formats, privilege, python, tidy, Outcome, Stop};
+use crate::{arch, bench, formats, privilege, python, readme, tidy, Outcome, Stop};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -90,11 +90,15 @@ impl Run<'_> {
             self.summary.skip("tests, python, demo", "the build failed");
             return;
         }
+        self.check("formats", formats::run);
         self.tests();
         privilege::stage(self);
         python::stage(self);
+        self.check("programs of the README", readme::programs);
+        self.check("commands of the five-minute page", readme::five_minutes);
         self.demo();
-        self.bench();
+        // At toy size, so that it cannot rot; its figures mean nothing there.
+        self.check("bench put --quick", |root| bench::run(root, &["--quick"]));
     }
 
     /// Installs what some tests can use, when that is allowed; otherwise those tests skip themselves.
@@ -130,23 +134,25 @@ impl Run<'_> {
             "Cargo.lock is up to date",
             &["metadata", "--locked", "--format-version", "1", "--quiet"],
         );
-        let checks: [(&str, Outcome); 3] = [
-            ("tidy", tidy::run(self.root, &[])),
-            ("arch", arch::run(self.root)),
-            ("formats", formats::run(self.root)),
-        ];
-        for (name, outcome) in checks {
-            title(name);
-            let failure = match outcome {
-                Ok(()) => None,
-                Err(Stop::Findings(findings)) => {
-                    println!("{}", findings.join("\n"));
-                    Some(format!("{} finding(s)", findings.len()))
-                }
-                Err(Stop::Failed(why) | Stop::Usage(why)) => Some(why),
-            };
-            self.summary.stage(name, failure);
-        }
+        self.check("tidy", |root| tidy::run(root, &[]));
+        self.check("arch", arch::run);
+    }
+
+    /// One chore that counts as one test.
+    fn check(&mut self, name: &str, chore: impl Fn(&Path) -> Outcome) {
+        title(name);
+        let failure = match chore(self.root) {
+            Ok(()) => None,
+            Err(Stop::Findings(findings)) => {
+                println!("{}", findings.join("\n"));
+                Some(format!("{} finding(s)", findings.len()))
+            }
+            Err(Stop::Failed(why) | Stop::Usage(why)) => {
+                println!("{why}");
+                Some(why.lines().next().unwrap_or_default().to_string())
+            }
+        };
+        self.summary.stage(name, failure);
     }
 
     /// Licences, banned crates and sources. The tool is built once into target/tools.
@@ -220,18 +226,6 @@ impl Run<'_> {
         let failure =
             ran.failure.or_else(|| (size == 0).then(|| format!("no report at its last line, `{report}`")));
         self.summary.stage("demo", failure);
-    }
-
-    /// The benchmarks at toy size, so that they cannot rot; their figures mean nothing there.
-    fn bench(&mut self) {
-        title("bench put, toy size");
-        let outcome = crate::bench::run(self.root, &["--quick"]);
-        let failure = match outcome {
-            Ok(()) => None,
-            Err(Stop::Findings(findings)) => Some(findings.join("; ")),
-            Err(Stop::Failed(why) | Stop::Usage(why)) => Some(why),
-        };
-        self.summary.stage("bench put --quick", failure);
     }
 
     /// Nothing may stay behind in shared memory or in the temporary folder.

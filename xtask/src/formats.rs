@@ -2,11 +2,14 @@
 //!
 //! Prints every layout as the code has it and compares it with the fenced `layout` blocks of docs/src/formats. A
 //! block's first line is `NAME SIZE`, then one line a field, indented: `OFFSET BYTES FIELD  meaning`. Also checked:
-//! each document says what it assumes of the medium and which versions there are, and each version a document
-//! lists has fixtures.
+//! each document says what it assumes of the medium and which versions there are, each version a document lists has
+//! fixtures, and the table of error kinds is the code's. The code's side is printed by an example of `space`, so that
+//! this program needs none of the crates it checks.
 
-use crate::{no_findings, Outcome};
+use crate::packages::cargo;
+use crate::{no_findings, Outcome, Stop};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// A durable struct: its size and its fields, in bytes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,14 +23,20 @@ pub struct Layout {
 }
 
 const DOCUMENTS: &str = "docs/src/formats";
+const ERRORS: &str = "docs/src/guide/errors.md";
 
 /// Compares code and documents.
 pub fn run(root: &Path) -> Outcome {
-    let code = layouts();
+    let printed = tables(root)?;
+    let (layouts, kinds) =
+        printed.split_once("kinds\n").ok_or_else(|| Stop::Failed("no kinds printed".into()))?;
+    let code = parse(&format!("```layout\n{layouts}```\n")).map_err(Stop::Failed)?;
     for layout in &code {
         println!("{}", print(layout));
     }
-    let mut findings = Vec::new();
+    let errors =
+        std::fs::read_to_string(root.join(ERRORS)).map_err(|e| Stop::Failed(format!("{ERRORS}: {e}")))?;
+    let mut findings = compare_kinds(kinds, &errors);
     let mut documented = Vec::new();
     for (name, text) in documents(root) {
         findings.extend(headings(&name, &text));
@@ -41,9 +50,31 @@ pub fn run(root: &Path) -> Outcome {
     no_findings(findings)
 }
 
-/// Every durable layout of the code.
-fn layouts() -> Vec<Layout> {
-    Vec::new()
+/// What the code says, as the example `tables` prints it.
+fn tables(root: &Path) -> Result<String, Stop> {
+    let arguments = ["run", "--release", "--quiet", "--package", "forebay-space", "--example", "tables"];
+    let output = Command::new(cargo()).args(arguments).current_dir(root).stderr(Stdio::inherit()).output();
+    let output = output.map_err(|e| Stop::Failed(format!("cargo: {e}")))?;
+    if !output.status.success() {
+        return Err(Stop::Failed("the example `tables` of forebay-space does not build or run".to_string()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The rows `| number | `name` | exit |` of the error table against the lines `number name exit` of the code.
+fn compare_kinds(code: &str, document: &str) -> Vec<String> {
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let name = cells.get(1)?.strip_prefix('`')?.strip_suffix('`')?;
+        Some(format!("{} {name} {}", cells[0].parse::<u16>().ok()?, cells.get(2)?))
+    };
+    let rows: Vec<String> = document.lines().filter(|line| line.starts_with('|')).filter_map(row).collect();
+    let kinds: Vec<&str> = code.lines().filter(|line| !line.is_empty()).collect();
+    let missing = kinds.iter().filter(|kind| !rows.iter().any(|row| row == *kind));
+    let mut findings: Vec<String> = missing.map(|kind| format!("{ERRORS}: no row for kind {kind}")).collect();
+    let gone = rows.iter().filter(|row| !kinds.contains(&row.as_str()));
+    findings.extend(gone.map(|row| format!("{ERRORS}: {row} is no kind of the code")));
+    findings
 }
 
 /// Name and text of every format document.
@@ -212,7 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn the_project_itself_keeps_to_its_documents() {
-        assert_eq!(run(&crate::tree::root()), Ok(()));
+    fn the_table_of_kinds_is_compared() {
+        let document = "| number | kind | exit |\n|---|---|---|\n| 1 | `Usage` | 2 | … | … |\n| 0 | done |\n";
+        assert_eq!(compare_kinds("1 Usage 2\n", document), Vec::<String>::new());
+        assert_eq!(compare_kinds("1 Usage 3\n", document).len(), 2);
+        assert_eq!(compare_kinds("1 Usage 2\n2 UnknownKey 2\n", document).len(), 1);
     }
 }

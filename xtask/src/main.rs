@@ -14,6 +14,7 @@ mod formats;
 mod packages;
 mod privilege;
 mod python;
+mod readme;
 mod stages;
 mod summary;
 mod tidy;
@@ -28,6 +29,8 @@ usage: cargo xtask CHORE
   tidy [--bless]              rules on the source tree; --bless lowers xtask/long-functions.txt
   arch                        the crates and their arrows against the table in ARCHITECTURE.md
   formats                     the durable layouts of the code against docs/src/formats
+  readme                      runs the programs of README.md and the commands of the five-minute page
+  wheel                       the Python package, built into target/wheels and installed into .venv
   bench put [--json] [--quick] [--install]
                               put against libpmem, the coupled stream against ADIOS2 SST and a file per object";
 
@@ -40,6 +43,8 @@ fn main() -> ExitCode {
         ["tidy", rest @ ..] => tidy::run(&root, rest),
         ["arch"] => arch::run(&root),
         ["formats"] => formats::run(&root),
+        ["readme"] => readme::programs(&root).and_then(|()| readme::five_minutes(&root)),
+        ["wheel"] => python::chore(&root),
         ["bench", "put", rest @ ..] => bench::run(&root, rest),
         _ => Err(Stop::Usage(USAGE.to_string())),
     };

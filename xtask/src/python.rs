@@ -2,6 +2,7 @@
 
 use crate::ci::Run;
 use crate::stages::{run, title};
+use crate::{Outcome, Stop};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -33,6 +34,13 @@ pub fn stage(ci: &mut Run) {
         None if !counted => ci.summary.fail("pytest ran no test".to_string()),
         _ => {}
     }
+}
+
+/// `cargo xtask wheel`: builds the wheel and says where it is.
+pub fn chore(root: &Path) -> Outcome {
+    let wheel = wheel(root).map_err(Stop::Failed)?;
+    println!("{}", wheel.strip_prefix(root).unwrap_or(&wheel).display());
+    Ok(())
 }
 
 /// The Python of the virtual environment.

@@ -13,6 +13,7 @@ const LIMIT_S: &str = "300";
 const ADIOS: &str = "adios2==2.12.1.1001";
 
 /// Objects put from one process.
+#[derive(Clone)]
 pub struct PutShape {
     pub bytes: u64,
     pub objects: u64,

@@ -1,0 +1,19 @@
+//! Prints what documents repeat, from the code: every durable layout and every kind of error.
+//!
+//! `cargo xtask formats` compares it with docs/src. First layouts, as `NAME SIZE` and `  OFFSET BYTES FIELD`, then a
+//! line `kinds`, then one line a kind: `NUMBER NAME EXIT`.
+
+use forebay_space::Kind;
+
+fn main() {
+    for layout in forebay_log::format::layouts().into_iter().chain(forebay_space::control_layouts()) {
+        println!("{} {}", layout.name, layout.size);
+        for (name, offset, bytes) in layout.fields {
+            println!("  {offset} {bytes} {name}");
+        }
+    }
+    println!("kinds");
+    for kind in Kind::ALL {
+        println!("{} {} {}", kind.code(), kind.name(), kind.exit_code());
+    }
+}
