@@ -120,9 +120,8 @@ impl Ranks {
             words.extend([EXEC_RANK_VERB.into(), std::process::id().to_string().into(), "--".into()]);
         }
         words.extend(what.command.iter().cloned());
-        let create = |path: &Path| {
-            File::create(path).map_err(|e| Error::io(format!("writing {}", path.display()), e))
-        };
+        let create =
+            |path: &Path| File::create(path).map_err(|e| Error::io(format!("writing {}", path.display()), e));
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).current_dir(&what.cwd).process_group(0);
         command.stdout(create(&what.out)?).stderr(create(&what.err)?);
@@ -237,7 +236,14 @@ impl Rank {
 
 /// Variables of an outer run that must not reach the ranks of this one.
 fn inherited_settings() -> Vec<OsString> {
-    let ours = ["FOREBAY_RANK", "FOREBAY_SIZE", "FOREBAY_COMPONENT", "FOREBAY_RUN", "FOREBAY_TRACE", "FOREBAY_READERS"];
+    let ours = [
+        "FOREBAY_RANK",
+        "FOREBAY_SIZE",
+        "FOREBAY_COMPONENT",
+        "FOREBAY_RUN",
+        "FOREBAY_TRACE",
+        "FOREBAY_READERS",
+    ];
     let names = std::env::vars_os().map(|(name, _)| name);
     names
         .filter(|name| {

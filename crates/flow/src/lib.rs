@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clean_up;
+mod conclude;
 pub mod init;
 pub mod launch;
 pub mod npy;
@@ -16,6 +17,7 @@ pub mod record;
 pub mod report;
 pub mod report_plots;
 pub mod run;
+mod signals;
 pub mod trace;
 pub mod watch;
 pub mod workflow;

@@ -70,11 +70,15 @@ fn dtype_of(descr: &str) -> Option<Dtype> {
     // One-byte types have no byte order; NumPy writes `|`, others have been seen to write `<` or `=`.
     let (order, code) = descr.split_at_checked(1)?;
     let fits = |d: &Dtype| self::descr(*d)[1..] == *code;
-    readable.into_iter().find(fits).filter(|d| order == "<" || order == "|" || (d.size() == 1 && order != "|"))
+    readable
+        .into_iter()
+        .find(fits)
+        .filter(|d| order == "<" || order == "|" || (d.size() == 1 && order != "|"))
 }
 
 fn not_npy(why: impl Into<String>) -> Error {
-    Error::new(Kind::Damaged, why).hint("write it with numpy.save, or use another extension to pass it as bytes")
+    Error::new(Kind::Damaged, why)
+        .hint("write it with numpy.save, or use another extension to pass it as bytes")
 }
 
 /// Reads the header of a `.npy` file.
@@ -102,8 +106,10 @@ pub fn read_header(bytes: &[u8]) -> Result<Header> {
     let text = end.map(|end| &bytes[start..end]).ok_or_else(|| not_npy("the .npy header is cut off"))?;
     let text = std::str::from_utf8(text).map_err(|_| not_npy("the .npy header is not text"))?;
     let descr = value_of(text, "descr").ok_or_else(|| not_npy("the .npy header has no descr"))?;
-    let fortran = value_of(text, "fortran_order").ok_or_else(|| not_npy("the .npy header has no fortran_order"))?;
-    let shape = value_of(text, "shape").and_then(shape_of).ok_or_else(|| not_npy("the .npy header has no shape"))?;
+    let fortran =
+        value_of(text, "fortran_order").ok_or_else(|| not_npy("the .npy header has no fortran_order"))?;
+    let shape =
+        value_of(text, "shape").and_then(shape_of).ok_or_else(|| not_npy("the .npy header has no shape"))?;
     let dtype = quoted(descr).and_then(dtype_of).ok_or_else(|| {
         Error::new(Kind::UnknownFormat, "the .npy file has a dtype that cannot be passed on")
             .with("descr", descr)
@@ -125,7 +131,9 @@ pub fn read_header(bytes: &[u8]) -> Result<Header> {
 
 /// What follows `'key':` in a Python dictionary, up to its end: a header has no nested quotes but the key's.
 fn value_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    let start = [format!("'{key}'"), format!("\"{key}\"")].iter().find_map(|k| text.find(k).map(|at| at + k.len()))?;
+    let start = [format!("'{key}'"), format!("\"{key}\"")]
+        .iter()
+        .find_map(|k| text.find(k).map(|at| at + k.len()))?;
     Some(text[start..].trim_start().strip_prefix(':')?.trim_start())
 }
 
@@ -148,7 +156,8 @@ pub fn write_header(dtype: Dtype, shape: &[u64]) -> Vec<u8> {
         extents.push(String::new());
     }
     let shape = extents.join(", ");
-    let text = format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr(dtype), shape.trim_end());
+    let text =
+        format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr(dtype), shape.trim_end());
     let fixed = |version: u8| if version == 1 { 10 } else { 12 };
     // Spaces up to the next 64 bytes, the last one a line end.
     let padded = |version: u8| (fixed(version) + text.len() + 1).next_multiple_of(64) - fixed(version);
@@ -179,7 +188,9 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        for dtype in [Dtype::Bool, Dtype::I8, Dtype::U16, Dtype::I64, Dtype::F16, Dtype::F32, Dtype::F64, Dtype::C128] {
+        for dtype in
+            [Dtype::Bool, Dtype::I8, Dtype::U16, Dtype::I64, Dtype::F16, Dtype::F32, Dtype::F64, Dtype::C128]
+        {
             for shape in [&[][..], &[5], &[2, 3], &[1, 2, 3, 4], &[0, 3]] {
                 let bytes = file(dtype, shape);
                 let header = read_header(&bytes).expect("a header that was just written");
@@ -196,7 +207,8 @@ mod tests {
     /// Bytes as numpy.save writes them (NumPy 1.26, `np.arange(3, dtype="<i4")`).
     #[test]
     fn reads_what_numpy_writes() {
-        let mut bytes = b"\x93NUMPY\x01\x00\x76\x00{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }".to_vec();
+        let mut bytes =
+            b"\x93NUMPY\x01\x00\x76\x00{'descr': '<i4', 'fortran_order': False, 'shape': (3,), }".to_vec();
         bytes.resize(127, b' ');
         bytes.push(b'\n');
         bytes.extend([0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0]);
@@ -240,7 +252,8 @@ mod tests {
         let mut longer = whole.clone();
         longer.push(0);
         assert_eq!(read_header(&longer).expect_err("too long").kind(), Kind::Damaged);
-        let huge = with_text("{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", 8);
+        let huge =
+            with_text("{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", 8);
         assert_eq!(read_header(&huge).expect_err("overflow").kind(), Kind::Damaged);
     }
 }

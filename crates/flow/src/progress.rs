@@ -55,6 +55,8 @@ pub struct Seen {
     pub spaces: BTreeMap<String, SpaceInfo>,
     /// Most bytes in use, by path.
     pub used_bytes_max: BTreeMap<String, u64>,
+    /// Paths of spaces that were there at the last look.
+    pub still_there: BTreeSet<String>,
     /// (component, rank, space name) that were members.
     pub members: BTreeSet<(String, u32, String)>,
     /// A space of this run's channel name that belongs to another run.
@@ -63,6 +65,7 @@ pub struct Seen {
 
 impl Seen {
     fn note(&mut self, workflow: &Workflow, own: Vec<SpaceInfo>, all: &[SpaceInfo]) {
+        self.still_there = own.iter().map(|space| space.path.to_string_lossy().into_owned()).collect();
         for space in own {
             let path = space.path.to_string_lossy().into_owned();
             let most = self.used_bytes_max.entry(path.clone()).or_default();
@@ -247,7 +250,10 @@ impl Display {
     fn new(workflow: &Workflow, show: Show) -> Display {
         let count = workflow.components.len();
         let all = (show == Show::Live).then(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()));
-        let bars = all.iter().flat_map(|all| workflow.components.iter().map(|c| all.add(bar(workflow, c)))).collect();
+        let bars = all
+            .iter()
+            .flat_map(|all| workflow.components.iter().map(|c| all.add(bar(workflow, c))))
+            .collect();
         Display {
             show,
             bars,
@@ -338,7 +344,8 @@ fn amount(members: &[&MemberInfo]) -> Amount {
 /// `4 ranks  step 12  put 31.2 ms  7.4 GB/s  lag 1`; rates are those since `before`, or of the whole run when
 /// nothing happened since.
 fn line(component: &Component, seen: &Seen, members: &[&MemberInfo], before: Amount) -> String {
-    let ranks = if component.ranks == 1 { "1 rank ".to_owned() } else { format!("{} ranks", component.ranks) };
+    let ranks =
+        if component.ranks == 1 { "1 rank ".to_owned() } else { format!("{} ranks", component.ranks) };
     let now = amount(members);
     let mut text = format!("{ranks}  step {:<5}", now.steps);
     let since = Amount {
@@ -359,9 +366,9 @@ fn line(component: &Component, seen: &Seen, members: &[&MemberInfo], before: Amo
     }
     for name in &component.reads {
         let Some(space) = seen.channel(name) else { continue };
-        let Some(group) = space.readers.iter().find(|g| g.name == component.name) else { continue };
-        let lag = space.versions_complete.saturating_sub(group.version_min);
-        text.push_str(&format!("  lag {lag}"));
+        let group = space.readers.iter().find(|g| g.name == component.name);
+        let Some(lowest) = group.and_then(|g| g.version_min) else { continue };
+        text.push_str(&format!("  lag {}", space.versions_complete.saturating_sub(lowest)));
     }
     for name in &component.writes {
         if let Some(space) = seen.channel(name).filter(|s| s.quota_bytes > 0) {
@@ -375,6 +382,7 @@ fn line(component: &Component, seen: &Seen, members: &[&MemberInfo], before: Amo
 /// Milliseconds with a unit that leaves one to three digits before the point.
 pub(crate) fn in_ms(ms: f64) -> String {
     match ms {
+        0.0 => "0".to_owned(),
         v if v >= 10_000.0 => format!("{:.1} s", v / 1e3),
         v if v >= 1000.0 => format!("{:.2} s", v / 1e3),
         v if v >= 100.0 => format!("{v:.0} ms"),

@@ -213,9 +213,8 @@ impl RunRecord {
             }
             _ => Error::io(format!("reading {}", file.display()), e),
         })?;
-        let value: serde_json::Value = serde_json::from_str(&text).map_err(|e| {
-            Error::new(Kind::Damaged, format!("{} is not JSON: {e}", file.display()))
-        })?;
+        let value: serde_json::Value = serde_json::from_str(&text)
+            .map_err(|e| Error::new(Kind::Damaged, format!("{} is not JSON: {e}", file.display())))?;
         let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or("none").to_owned();
         if schema != SCHEMA {
             return Err(Error::new(Kind::UnknownFormat, format!("{} has another schema", file.display()))
@@ -280,11 +279,13 @@ impl RunDir {
         make_dir(&path.join("trace"))?;
         make_dir(&path.join("logs"))?;
         let lock_file = path.join(LOCK_FILE);
-        let lock = File::create(&lock_file).map_err(|e| Error::io(format!("writing {}", lock_file.display()), e))?;
+        let lock =
+            File::create(&lock_file).map_err(|e| Error::io(format!("writing {}", lock_file.display()), e))?;
         rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)
             .map_err(|e| Error::io(format!("locking {}", lock_file.display()), e.into()))?;
         let copy = path.join("workflow.toml");
-        std::fs::write(&copy, &workflow.text).map_err(|e| Error::io(format!("writing {}", copy.display()), e))?;
+        std::fs::write(&copy, &workflow.text)
+            .map_err(|e| Error::io(format!("writing {}", copy.display()), e))?;
         Ok(RunDir { path, _lock: lock })
     }
 

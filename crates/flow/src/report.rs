@@ -18,7 +18,9 @@ use serde::Deserialize;
 
 use crate::progress::{in_ms, in_rate, read_fill, Fill};
 use crate::record::{replace_file, timestamp, ChannelRecord, ComponentRecord, RunRecord, State};
-use crate::report_plots::{escape, latencies, row, share_bar, timeline, Chart, Doing, Quantiles, Row, Series, COLOURS};
+use crate::report_plots::{
+    escape, latencies, row, share_bar, timeline, Chart, Doing, Quantiles, Row, Series, COLOURS,
+};
 use crate::trace::{bandwidths, median, Side, Trace, Traces};
 
 /// Name of the file in the run directory.
@@ -135,7 +137,9 @@ impl Page<'_> {
         let (state, word) = match (record.state, record.signal) {
             (State::Finished, _) => ("finished", "finished".to_owned()),
             (State::Failed, _) => ("failed", "failed".to_owned()),
-            (State::Interrupted, Some(n)) => ("failed", format!("ended by {}", crate::launch::signal_name(n))),
+            (State::Interrupted, Some(n)) => {
+                ("failed", format!("ended by {}", crate::launch::signal_name(n)))
+            }
             (State::Interrupted, None) => ("failed", "interrupted".to_owned()),
             (State::Running, _) => ("running", "no end recorded".to_owned()),
         };
@@ -148,9 +152,17 @@ impl Page<'_> {
         );
         let machine = &record.machine;
         let start = record.start_unix_ns / 1_000_000_000;
-        let memory = if machine.memory_bytes > 0 { format_bytes(machine.memory_bytes) } else { String::new() };
+        let memory =
+            if machine.memory_bytes > 0 { format_bytes(machine.memory_bytes) } else { String::new() };
         let cores = if machine.cores == 1 { "1 core".to_owned() } else { format!("{} cores", machine.cores) };
-        let facts = [readable_time(start), machine.host.clone(), machine.processor.clone(), cores, memory, machine.kernel.clone()];
+        let facts = [
+            readable_time(start),
+            machine.host.clone(),
+            machine.processor.clone(),
+            cores,
+            memory,
+            machine.kernel.clone(),
+        ];
         let facts: Vec<String> = facts.iter().filter(|f| !f.is_empty()).map(|f| escape(f)).collect();
         let _ = writeln!(out, "<p class=\"machine\">{}</p>", facts.join(" · "));
         self.tiles(out);
@@ -172,7 +184,11 @@ impl Page<'_> {
         let line = |channel: &&ChannelRecord| {
             let readers: Vec<String> = channel.readers.iter().map(|r| named(r)).collect();
             let readers = if readers.is_empty() { "nobody".to_owned() } else { readers.join(", ") };
-            format!("{} → <span class=\"channel\">{}</span> → {readers}", named(&channel.writer), escape(&channel.name))
+            format!(
+                "{} → <span class=\"channel\">{}</span> → {readers}",
+                named(&channel.writer),
+                escape(&channel.name)
+            )
         };
         declared.iter().map(line).collect::<Vec<_>>().join("<br>")
     }
@@ -186,9 +202,10 @@ impl Page<'_> {
             let traces = self.traces.all.iter().filter(declared).filter(move |t| t.header.side == side);
             median(bandwidths(traces).into_iter().map(|p| p.1))
         };
-        let (wait, all) = record.components.iter().fold((0.0, 0.0), |(wait, all), c| {
-            (wait + c.wait_s, all + c.wait_s + c.io_s + c.compute_s)
-        });
+        let (wait, all) = record
+            .components
+            .iter()
+            .fold((0.0, 0.0), |(wait, all), c| (wait + c.wait_s, all + c.wait_s + c.io_s + c.compute_s));
         let mut tiles = vec![(in_ms(record.wall_s * 1e3), "run time".to_owned())];
         if steps > 0 {
             tiles.push((steps.to_string(), "steps".to_owned()));
@@ -202,11 +219,16 @@ impl Page<'_> {
             }
         }
         if all > 0.0 {
-            tiles.push((format!("{:.1} %", 100.0 * wait / all), "of all rank time waiting".to_owned()));
+            tiles.push((format!("{:.1} %", 100.0 * wait / all), "of rank time waiting".to_owned()));
         }
         out.push_str("<div class=\"tiles\">\n");
         for (value, label) in tiles {
-            let _ = writeln!(out, "<div class=\"tile\"><b>{}</b><span>{}</span></div>", escape(&value), escape(&label));
+            let _ = writeln!(
+                out,
+                "<div class=\"tile\"><b>{}</b><span>{}</span></div>",
+                escape(&value),
+                escape(&label)
+            );
         }
         out.push_str("</div>\n");
     }
@@ -225,7 +247,10 @@ impl Page<'_> {
     fn components(&self, out: &mut String) {
         section(out, "components", "Where the time went", "Time of all ranks of a component together, measured: compute is what lies outside of Forebay; put/get is inside its calls; wait is blocked, for data or for room.");
         legend(out, &Doing::ALL.map(|d| (d.word(), d.word())));
-        head(out, &["component", "#ranks", "#steps", "#run time", "#compute", "#put / get", "#wait", "share"]);
+        head(
+            out,
+            &["component", "#ranks", "#steps", "#run time", "#compute", "#put / get", "#wait", "share"],
+        );
         for component in &self.record.components {
             let ranks: Vec<_> = component.ranks.iter().filter(|r| r.rank.is_some()).collect();
             let start = ranks.iter().map(|r| r.start_ns).min().unwrap_or(0);
@@ -256,7 +281,8 @@ impl Page<'_> {
     }
 
     fn timeline(&self, out: &mut String) {
-        let end_ns = self.record.components.iter().flat_map(|c| &c.ranks).map(|r| r.end_ns).max().unwrap_or(0);
+        let end_ns =
+            self.record.components.iter().flat_map(|c| &c.ranks).map(|r| r.end_ns).max().unwrap_or(0);
         let end_ns = end_ns.max(self.record.end_ns.min(end_ns + 1));
         let mut rows: Vec<Row> = Vec::new();
         for component in &self.record.components {
@@ -265,7 +291,13 @@ impl Page<'_> {
                 let mine: Vec<&Trace> = self
                     .traces
                     .of(&component.name)
-                    .filter(|t| if t.header.pid > 0 { t.header.pid == rank.pid } else { !helper && Some(t.header.rank) == rank.rank })
+                    .filter(|t| {
+                        if t.header.pid > 0 {
+                            t.header.pid == rank.pid
+                        } else {
+                            !helper && Some(t.header.rank) == rank.rank
+                        }
+                    })
                     .collect();
                 rows.push(row(&component.name, rank, &mine, index == 0, end_ns));
             }
@@ -274,9 +306,18 @@ impl Page<'_> {
         let all = rows.len();
         if all > ROWS_MAX {
             let every = all.div_ceil(ROWS_MAX);
-            rows = rows.into_iter().enumerate().filter(|(i, r)| r.first || i % every == 0).map(|(_, r)| r).collect();
+            rows = rows
+                .into_iter()
+                .enumerate()
+                .filter(|(i, r)| r.first || i % every == 0)
+                .map(|(_, r)| r)
+                .collect();
         }
-        let shown = if rows.len() < all { format!(" {} of {all} ranks are shown.", rows.len()) } else { String::new() };
+        let shown = if rows.len() < all {
+            format!(" {} of {all} ranks are shown.", rows.len())
+        } else {
+            String::new()
+        };
         let text = format!("One row per rank, from the start of its process to its end. In rows of many steps the height of a colour is its share of the time there. A cross marks a process that did not end well.{shown}");
         section(out, "timeline", "Timeline", &text);
         legend(out, &Doing::ALL.map(|d| (d.word(), d.word())));
@@ -286,12 +327,31 @@ impl Page<'_> {
 
     fn traffic(&self, out: &mut String, flows: &[Flow<'_>]) {
         if flows.is_empty() {
-            section(out, "traffic", "Traffic", "No component traced a step: none opened a channel, or none ended a step.");
+            section(
+                out,
+                "traffic",
+                "Traffic",
+                "No component traced a step: none opened a channel, or none ended a step.",
+            );
             out.push_str("</section>\n");
             return;
         }
         section(out, "traffic", "Traffic", "Per component and channel. Bandwidth of a step: bytes of all ranks over the longest time that any rank spent in its calls. An acknowledged write survives what the last column says.");
-        head(out, &["component", "", "channel", "#ranks", "#steps", "#bytes", "#per step, slowest rank", "#wait per step", "#bandwidth, median", "survives"]);
+        head(
+            out,
+            &[
+                "component",
+                "",
+                "channel",
+                "#ranks",
+                "#steps",
+                "#bytes",
+                "#per step, slowest rank",
+                "#wait per step",
+                "#bandwidth, median",
+                "survives",
+            ],
+        );
         for flow in flows {
             let totals: Vec<_> = flow.traces.iter().map(|t| t.totals()).collect();
             let ranks: BTreeSet<u32> = flow.traces.iter().map(|t| t.header.rank).collect();
@@ -307,8 +367,10 @@ impl Page<'_> {
             };
             let rate = median(bandwidths(flow.traces.iter().copied()).into_iter().map(|p| p.1));
             let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
-            let measured = |text: String| format!("{} <span class=\"measured\">measured</span>", escape(&text));
-            let durability = self.channel(flow.channel).map(|c| c.durability.clone()).filter(|d| !d.is_empty());
+            let measured =
+                |text: String| format!("{} <span class=\"measured\">measured</span>", escape(&text));
+            let durability =
+                self.channel(flow.channel).map(|c| c.durability.clone()).filter(|d| !d.is_empty());
             let cells = [
                 escape(flow.component),
                 flow.verb().word().to_owned(),
@@ -344,20 +406,30 @@ impl Page<'_> {
         }
         section(out, "bandwidth", "Bandwidth over time", "Each point is one step, where its last rank ended it; measured while calls were running, waiting not counted. Of many steps the line is the mean and the band the range.");
         // Helper spaces move far less: a chart of their own, or they would be a line on the axis.
-        let of_declared = |s: &Series| flows.iter().any(|f| f.label() == s.name && self.channel(f.channel).is_some_and(|c| c.declared));
+        let of_declared = |s: &Series| {
+            flows.iter().any(|f| f.label() == s.name && self.channel(f.channel).is_some_and(|c| c.declared))
+        };
         let (declared, helpers): (Vec<Series>, Vec<Series>) = series.into_iter().partition(of_declared);
         let mut colour = 0;
-        for (label, group) in [("Bandwidth of channels over time", declared), ("Bandwidth of helper spaces over time", helpers)] {
+        for (label, group) in
+            [("Bandwidth of channels over time", declared), ("Bandwidth of helper spaces over time", helpers)]
+        {
             if group.is_empty() {
                 continue;
             }
             let mut group = group;
             group.truncate(COLOURS);
-            let names: Vec<(String, String)> =
-                group.iter().enumerate().map(|(i, s)| (format!("c{}", (colour + i) % COLOURS), s.name.clone())).collect();
+            let names: Vec<(String, String)> = group
+                .iter()
+                .enumerate()
+                .map(|(i, s)| (format!("c{}", (colour + i) % COLOURS), s.name.clone()))
+                .collect();
             legend(out, &names.iter().map(|(c, n)| (c.as_str(), n.as_str())).collect::<Vec<_>>());
             let count = group.len();
-            out.push_str(&Chart { label, unit: "GB/s", series: group, span_s, stepped: false, limit: None, colour }.svg());
+            out.push_str(
+                &Chart { label, unit: "GB/s", series: group, span_s, stepped: false, limit: None, colour }
+                    .svg(),
+            );
             colour += count;
         }
         out.push_str("\n</section>\n");
@@ -381,7 +453,8 @@ impl Page<'_> {
         head(out, &["", "#p50", "#p90", "#p99", "#max"]);
         for row in &rows {
             let cell = |ns: u64| in_ms(ns as f64 / 1e6);
-            let cells = [escape(&row.label), cell(row.ns[0]), cell(row.ns[1]), cell(row.ns[2]), cell(row.ns[3])];
+            let cells =
+                [escape(&row.label), cell(row.ns[0]), cell(row.ns[1]), cell(row.ns[2]), cell(row.ns[3])];
             table_row(out, &cells, "lnnnn");
         }
         out.push_str("</table></div>\n</section>\n");
@@ -401,20 +474,37 @@ impl Page<'_> {
         section(out, "fill", "Pool fill over time", "Bytes in use, sampled five times a second. A pool that stays at its quota means that readers are the slower side.");
         for (index, (name, samples)) in order.iter().take(FILL_CHARTS_MAX).enumerate() {
             let quota = samples.last().map_or(0, |s| s.quota_bytes);
-            let held = samples.iter().map(|s| s.versions_complete.saturating_sub(s.versions_oldest)).max().unwrap_or(0);
+            let held = samples
+                .iter()
+                .map(|s| s.versions_complete.saturating_sub(s.versions_oldest))
+                .max()
+                .unwrap_or(0);
             let used_max = samples.iter().map(|s| s.used_bytes).max().unwrap_or(0);
             let unit = scale_of(used_max);
-            let points = samples.iter().map(|s| (self.since_start_s(s.t_ns), s.used_bytes as f64 / unit.0)).collect();
+            let points =
+                samples.iter().map(|s| (self.since_start_s(s.t_ns), s.used_bytes as f64 / unit.0)).collect();
             let facts = format!(
-                "most {} of {}, at most {held} versions held",
+                "most {} of {}, at most {held} {} held",
                 format_bytes(used_max),
-                if quota > 0 { format!("a quota of {}", format_bytes(quota)) } else { "no quota".to_owned() }
+                if quota > 0 { format!("a quota of {}", format_bytes(quota)) } else { "no quota".to_owned() },
+                if held == 1 { "version" } else { "versions" }
             );
             let _ = writeln!(out, "<h3>{}</h3><div class=\"what\">{}</div>", escape(name), escape(&facts));
             let limit = (quota > 0).then(|| (quota as f64 / unit.0, "quota".to_owned()));
             let series = vec![Series { name: name.to_string(), points }];
             let label = format!("Pool fill of {name}");
-            out.push_str(&Chart { label: &label, unit: unit.1, series, span_s: self.span_s(), stepped: true, limit, colour: index }.svg());
+            out.push_str(
+                &Chart {
+                    label: &label,
+                    unit: unit.1,
+                    series,
+                    span_s: self.span_s(),
+                    stepped: true,
+                    limit,
+                    colour: index,
+                }
+                .svg(),
+            );
         }
         out.push_str("\n</section>\n");
     }
@@ -423,8 +513,27 @@ impl Page<'_> {
         if self.record.channels.is_empty() {
             return;
         }
-        section(out, "channels", "Channels", "Last known state. Spaces without a mark in the workflow were opened by the programs themselves.");
-        head(out, &["name", "state", "#versions", "tier", "horizon", "survives", "#most used", "#quota", "retention", "after the run"]);
+        section(
+            out,
+            "channels",
+            "Channels",
+            "Last known state. Spaces without a mark in the workflow were opened by the programs themselves.",
+        );
+        head(
+            out,
+            &[
+                "name",
+                "state",
+                "#versions",
+                "tier",
+                "horizon",
+                "survives",
+                "#most used",
+                "#quota",
+                "retention",
+                "after the run",
+            ],
+        );
         for channel in &self.record.channels {
             let or_dash = |text: &str| if text.is_empty() { "–".to_owned() } else { escape(text) };
             let name = match channel.declared {
@@ -460,7 +569,13 @@ impl Page<'_> {
         }
         for component in &self.record.components {
             let command = component.command.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ");
-            let _ = writeln!(out, "<details><summary>{}: {} processes</summary>\n<pre>{}</pre>", escape(&component.name), component.ranks.len(), escape(&command));
+            let _ = writeln!(
+                out,
+                "<details><summary>{}: {} processes</summary>\n<pre>{}</pre>",
+                escape(&component.name),
+                component.ranks.len(),
+                escape(&command)
+            );
             head(out, &["rank", "#pid", "#started", "#ran", "end", "output"]);
             for rank in &component.ranks {
                 let end = match (rank.code, rank.signal, rank.ended_by_runner) {
@@ -495,7 +610,8 @@ impl Page<'_> {
     }
 
     fn span_s(&self) -> f64 {
-        let end_ns = self.record.components.iter().flat_map(|c| &c.ranks).map(|r| r.end_ns).max().unwrap_or(0);
+        let end_ns =
+            self.record.components.iter().flat_map(|c| &c.ranks).map(|r| r.end_ns).max().unwrap_or(0);
         self.since_start_s(end_ns.max(self.first_start_ns() + 1))
     }
 
@@ -513,7 +629,12 @@ impl Page<'_> {
         if albums.is_empty() {
             return;
         }
-        section(out, "slices", "Slices of the field", "Pictures that a component wrote, the last step first shown; move the slider for earlier ones.");
+        section(
+            out,
+            "slices",
+            "Slices of the field",
+            "Pictures that a component wrote, the last step first shown; move the slider for earlier ones.",
+        );
         let mut budget = PICTURE_BYTES_MAX;
         for (dir, album) in &albums {
             let mut axes: BTreeMap<(String, u64), Vec<&Slice>> = BTreeMap::new();
@@ -589,10 +710,19 @@ fn find_albums(run_dir: &Path) -> Vec<(PathBuf, Album)> {
 }
 
 /// One picture with its versions; the last is shown without scripts.
-fn figure(out: &mut String, dir: &Path, name: &str, axis: &str, index: u64, slices: &[&Slice], budget: &mut u64) {
+fn figure(
+    out: &mut String,
+    dir: &Path,
+    name: &str,
+    axis: &str,
+    index: u64,
+    slices: &[&Slice],
+    budget: &mut u64,
+) {
     let every = slices.len().div_ceil(PICTURES_MAX).max(1);
     // Counted from the end, so that the last one is there.
-    let chosen = slices.iter().enumerate().filter(|(i, _)| (slices.len() - 1 - i) % every == 0).map(|(_, s)| *s);
+    let chosen =
+        slices.iter().enumerate().filter(|(i, _)| (slices.len() - 1 - i) % every == 0).map(|(_, s)| *s);
     let mut pictures = Vec::new();
     for slice in chosen.collect::<Vec<_>>().into_iter().rev() {
         // A name that leaves the directory is not ours to embed.
@@ -642,8 +772,11 @@ fn quantiles(label: String, doing: Doing, values: impl Iterator<Item = u64>) -> 
         histogram.record(value).ok()?;
     }
     let at = |q: f64| histogram.value_at_quantile(q).min(histogram.max());
-    (!histogram.is_empty() && histogram.max() > 0)
-        .then(|| Quantiles { label, doing, ns: [at(0.5), at(0.9), at(0.99), histogram.max()] })
+    (!histogram.is_empty() && histogram.max() > 0).then(|| Quantiles {
+        label,
+        doing,
+        ns: [at(0.5), at(0.9), at(0.99), histogram.max()],
+    })
 }
 
 /// `2026-11-21 11:30:00 UTC`.

@@ -173,7 +173,10 @@ fn time_axis(out: &mut String, left: f64, right: f64, top: f64, bottom: f64, spa
     for i in 0..=ticks {
         let value = i as f64 * step;
         let x = left + (right - left) * value / span_s;
-        let _ = write!(out, "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{bottom:.1}\"/>");
+        let _ = write!(
+            out,
+            "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top:.1}\" y2=\"{bottom:.1}\"/>"
+        );
         let unit = if i == ticks { " s" } else { "" };
         text(out, x, bottom + 15.0, "tick mid", &(tick_text(value, step) + unit));
     }
@@ -211,7 +214,8 @@ pub fn timeline(rows: &[Row], begin_ns: u64, end_ns: u64) -> String {
             let (a, b, r) = (x - 4.0, x + 4.0, bar * 0.5);
             let (above, below) = (y + r - 4.0, y + r + 4.0);
             let path = format!("M{a:.1} {above:.1}L{b:.1} {below:.1}M{a:.1} {below:.1}L{b:.1} {above:.1}");
-            let _ = write!(out, "<path class=\"{class}\" d=\"{path}\"><title>{}</title></path>", escape(mark));
+            let _ =
+                write!(out, "<path class=\"{class}\" d=\"{path}\"><title>{}</title></path>", escape(mark));
         }
         y += pitch;
     }
@@ -317,7 +321,7 @@ pub struct Chart<'a> {
 impl Chart<'_> {
     /// The picture.
     pub fn svg(&self) -> String {
-        let (left, right, top, bottom) = (64.0, WIDTH - 14.0, 14.0, 200.0);
+        let (left, right, top, bottom) = (64.0, WIDTH - 14.0, 24.0, 210.0);
         let values = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.1));
         let highest = values.fold(0.0f64, f64::max);
         // A limit far above what was reached would flatten the line: then it is only named in the caption.
@@ -333,13 +337,19 @@ impl Chart<'_> {
         for i in 0..=(y_max / step).round() as usize {
             let value = i as f64 * step;
             let y = y_of(value);
-            let _ = write!(out, "<line class=\"grid\" x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>");
+            let _ = write!(
+                out,
+                "<line class=\"grid\" x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
+            );
             text(&mut out, left - 6.0, y + 4.0, "tick end", &tick_text(value, step));
         }
-        text(&mut out, 4.0, top - 3.0, "tick", self.unit);
+        text(&mut out, left - 6.0, top - 12.0, "tick end", self.unit);
         if let Some((value, name)) = limit {
             let y = y_of(*value);
-            let _ = write!(out, "<line class=\"limit\" x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>");
+            let _ = write!(
+                out,
+                "<line class=\"limit\" x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>"
+            );
             text(&mut out, right - 4.0, y + 14.0, "tick end", name);
         }
         for (index, series) in self.series.iter().enumerate() {
@@ -380,7 +390,11 @@ fn draw_series(
             (_, false) => write!(path, "L{x:.1} {y:.1}"),
         };
     }
-    let _ = write!(out, "<path class=\"line {colour}\" d=\"{path}\"><title>{}</title></path>", escape(&series.name));
+    let _ = write!(
+        out,
+        "<path class=\"line {colour}\" d=\"{path}\"><title>{}</title></path>",
+        escape(&series.name)
+    );
     if !stepped && reduced.len() <= 80 {
         for (x, value, ..) in &reduced {
             let _ = write!(
@@ -470,7 +484,7 @@ fn power_text(power: i32) -> String {
 /// A bar that shows how a component's time is shared out.
 pub fn share_bar(shares: [f64; 4]) -> String {
     let sum: f64 = shares.iter().sum();
-    let mut out = "<svg class=\"share\" viewBox=\"0 0 160 12\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"share of time\">".to_owned();
+    let mut out = "<svg class=\"share\" viewBox=\"0 0 160 14\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"share of time\">".to_owned();
     let mut x = 0.0;
     for (doing, share) in Doing::ALL.into_iter().zip(shares) {
         let width = if sum > 0.0 { 160.0 * share / sum } else { 0.0 };
@@ -478,7 +492,7 @@ pub fn share_bar(shares: [f64; 4]) -> String {
         let word = doing.word();
         let _ = write!(
             out,
-            "<rect class=\"{word}\" x=\"{x:.2}\" y=\"0\" width=\"{width:.2}\" height=\"12\"><title>{word} {percent:.1} %</title></rect>"
+            "<rect class=\"{word}\" x=\"{x:.2}\" y=\"0\" width=\"{width:.2}\" height=\"14\"><title>{word} {percent:.1} %</title></rect>"
         );
         x += width;
     }
@@ -513,7 +527,8 @@ mod tests {
         let step = step(100, 130, 300, 50, 40);
         for side in [Side::Write, Side::Read] {
             let all = stretches(&trace(side, vec![step]));
-            let sum = |doing| all.iter().filter(|s| s.doing == doing).map(|s| s.to_ns - s.from_ns).sum::<u64>();
+            let sum =
+                |doing| all.iter().filter(|s| s.doing == doing).map(|s| s.to_ns - s.from_ns).sum::<u64>();
             assert_eq!(sum(Doing::Wait), 50);
             assert_eq!(sum(Doing::Put) + sum(Doing::Get), 40);
             assert!(all.iter().all(|s| s.from_ns >= 100 && s.to_ns <= 300), "{all:?}");
@@ -544,7 +559,8 @@ mod tests {
 
     #[test]
     fn long_series_keep_their_extremes() {
-        let points: Vec<(f64, f64)> = (0..10_000).map(|i| (i as f64 / 1000.0, f64::from(i == 5000))).collect();
+        let points: Vec<(f64, f64)> =
+            (0..10_000).map(|i| (i as f64 / 1000.0, f64::from(i == 5000))).collect();
         let reduced = reduce(&points, 10.0);
         assert!(reduced.len() <= BINS);
         assert_eq!(reduced.iter().map(|p| p.3).fold(0.0, f64::max), 1.0);

@@ -7,24 +7,20 @@
 //! Not here: restarting what failed; choosing a plan (this runs all components at once, unpinned).
 
 use std::ffi::OsString;
-use std::io::Read;
-use std::os::unix::net::UnixStream;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_space::{Error, Kind, Result};
-use rustix::event::{PollFd, PollFlags, Timespec};
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
-use signal_hook::SigId;
+use forebay_space::{Error, Kind, OpenOptions, Reader, Result};
 
 use crate::clean_up::{remove_spaces, take_names, taken};
+use crate::conclude::complete_record;
 use crate::launch::{Exit, Rank, RankCommand, Ranks, Role};
-use crate::progress::{Sampler, Seen, Show};
-use crate::record::{self, monotonic_ns, unix_ns, ChannelRecord, ComponentRecord, Failure, Machine, RankRecord};
+use crate::progress::{Sampler, Show};
+use crate::record::{self, monotonic_ns, unix_ns, ChannelRecord, ComponentRecord, Failure, Machine};
 use crate::record::{RunDir, RunRecord, State};
-use crate::trace::{Side, Traces};
+use crate::signals::Signals;
 use crate::watch::{self, BRIDGE_VERB};
 use crate::workflow::{Channel, ChannelKind, Component, Workflow};
 
@@ -218,7 +214,8 @@ fn start_all(workflow: &Workflow, dir: &RunDir, options: &RunOptions, ranks: &mu
         let sides = [(Role::FilesOut, &component.files.out), (Role::FilesIn, &component.files.input)];
         for (role, files) in sides {
             let Some(files) = files else { continue };
-            std::fs::create_dir_all(files).map_err(|e| Error::io(format!("making {}", files.display()), e))?;
+            std::fs::create_dir_all(files)
+                .map_err(|e| Error::io(format!("making {}", files.display()), e))?;
             let command = helper_command(workflow, dir, index, role, files, &options.self_command);
             ranks.start(command, &options.self_command)?;
         }
@@ -338,7 +335,8 @@ fn channel_json(workflow: &Workflow, channel: &Channel) -> String {
     set("quota", options.quota.map(|size| size.0.into()));
     set("segment", options.segment.map(|size| size.0.into()));
     set("horizon", options.horizon.map(|horizon| horizon.to_string().into()));
-    set("retention", options.retention.clone().map(Into::into));
+    let kept = options.keep.then(|| "forever".to_owned());
+    set("retention", options.retention.clone().or(kept).map(Into::into));
     set("checksum", options.checksum.map(Into::into));
     set("kind", options.kind.map(|kind| if kind == ChannelKind::Files { "files" } else { "space" }.into()));
     let groups = channel.readers.iter().filter_map(|name| workflow.component(name));
@@ -360,6 +358,7 @@ fn supervise(
     let begin = Instant::now();
     let mut told: Vec<bool> = vec![false; workflow.components.len()];
     let mut counted: Vec<bool> = vec![false; ranks.all.len()];
+    let mut silent: Vec<SilentReader> = Vec::new();
     loop {
         ranks.sweep();
         if let Some(signal) = signals.caught() {
@@ -370,14 +369,16 @@ fn supervise(
         }
         for (index, rank) in ranks.all.iter().enumerate() {
             if rank.exit.is_some() && !std::mem::replace(&mut counted[index], true) {
-                if let Role::Rank(_) = rank.started_as.role {
+                if let Role::Rank(number) = rank.started_as.role {
                     sampler.rank_ended(rank.started_as.component);
+                    silent.extend(silent_readers(workflow, dir, rank.started_as.component, number));
                 }
             }
         }
         if let Some(space) = sampler.foreign() {
             return Err(taken(&space));
         }
+        silent.retain(|reader| !reader.leave(workflow, sampler));
         for (component, told) in told.iter_mut().enumerate() {
             if !*told && component_ended(ranks, component) {
                 ranks.release_helpers(component);
@@ -391,6 +392,70 @@ fn supervise(
             return Ok(End::Failed(failure));
         }
         signals.pause(Duration::from_millis(250));
+    }
+}
+
+/// A reader rank that ended well without ever opening its channel. Declared ahead, it would hold up the writer
+/// for ever; so the runner joins and leaves in its place, once there is a space.
+struct SilentReader {
+    channel: String,
+    component: String,
+    rank: u32,
+    size: u32,
+}
+
+fn silent_readers(workflow: &Workflow, dir: &RunDir, component: usize, rank: u32) -> Vec<SilentReader> {
+    let component = &workflow.components[component];
+    if component.files.input.is_some() {
+        // The helper reads in its place.
+        return Vec::new();
+    }
+    let names: Vec<String> = dir
+        .path()
+        .join("trace")
+        .read_dir()
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    let opened = |channel: &str| {
+        let start = format!("{}.{rank}.{channel}.r.", component.name);
+        names.iter().any(|name| name.starts_with(&start))
+    };
+    let silent = component.reads.iter().filter(|channel| !opened(channel));
+    silent
+        .map(|channel| SilentReader {
+            channel: channel.clone(),
+            component: component.name.clone(),
+            rank,
+            size: component.ranks,
+        })
+        .collect()
+}
+
+impl SilentReader {
+    /// True when nothing is left to do for it.
+    fn leave(&self, workflow: &Workflow, sampler: &Sampler) -> bool {
+        let seen = sampler.seen();
+        let Some(space) = seen.channel(&self.channel) else { return false };
+        let joined = |r: &&forebay_space::ReaderGroupInfo| r.name == self.component && r.joined >= r.size;
+        if space.readers.iter().any(|r| joined(&r)) {
+            return true;
+        }
+        let Some(channel) = workflow.channels.iter().find(|c| c.name == self.channel) else { return true };
+        let options = OpenOptions {
+            rank: Some(self.rank),
+            size: Some(self.size),
+            component: Some(self.component.clone()),
+            timeout: Duration::from_millis(200),
+            ..OpenOptions::default()
+        };
+        // A space that has gone in the meantime needs nobody's leave.
+        match Reader::open(&channel.location(&workflow.dir), &options) {
+            Ok(reader) => reader.close().is_ok(),
+            Err(e) => e.kind() != Kind::TimedOut,
+        }
     }
 }
 
@@ -411,7 +476,11 @@ fn overdue(workflow: &Workflow, dir: &RunDir, ranks: &Ranks, elapsed: Duration) 
     let rank = ranks.all.iter().find(late)?;
     let component = &workflow.components[rank.started_as.component];
     let limit = component.timeout.unwrap_or_default().as_secs_f64();
-    let message = format!("{} failed: {} ran longer than its timeout of {limit} s", component.name, who(component, rank));
+    let message = format!(
+        "{} failed: {} ran longer than its timeout of {limit} s",
+        component.name,
+        who(component, rank)
+    );
     Some(failure(component, dir, rank, message))
 }
 
@@ -420,7 +489,9 @@ fn first_failure(workflow: &Workflow, dir: &RunDir, ranks: &mut Ranks, signals: 
     let begin = Instant::now();
     loop {
         let failed = ranks.all.iter().filter(|rank| has_failed(rank));
-        let first = failed.filter_map(|r| r.exit.map(|exit| (consequence(r, &exit), exit.at_ns, r))).min_by_key(|f| (f.0, f.1));
+        let first = failed
+            .filter_map(|r| r.exit.map(|exit| (consequence(r, &exit), exit.at_ns, r)))
+            .min_by_key(|f| (f.0, f.1));
         let settle = if first.is_some_and(|f| f.0) { SETTLE_SECONDARY } else { SETTLE };
         if let Some(signal) = signals.caught() {
             // A job manager's SIGTERM reaches ranks and runner alike.
@@ -429,7 +500,8 @@ fn first_failure(workflow: &Workflow, dir: &RunDir, ranks: &mut Ranks, signals: 
         if let Some((_, _, rank)) = first.filter(|_| begin.elapsed() >= settle) {
             let component = &workflow.components[rank.started_as.component];
             let exit = rank.exit.map(|exit| exit.in_words()).unwrap_or_default();
-            let verb = if rank.exit.is_some_and(|e| e.signal.is_some()) { "was ended by" } else { "ended with" };
+            let verb =
+                if rank.exit.is_some_and(|e| e.signal.is_some()) { "was ended by" } else { "ended with" };
             let message = format!("{} failed: {} {verb} {exit}", component.name, who(component, rank));
             return End::Failed(failure(component, dir, rank, message));
         }
@@ -445,7 +517,8 @@ fn consequence(rank: &Rank, exit: &Exit) -> bool {
     }
     let tail = tail_of(&rank.started_as.err);
     let peer_kinds = [Kind::ProducerDied, Kind::PeerMissing, Kind::Fenced];
-    exit.code == Some(Kind::PeerMissing.exit_code()) || peer_kinds.iter().any(|kind| tail.contains(kind.name()))
+    exit.code == Some(Kind::PeerMissing.exit_code())
+        || peer_kinds.iter().any(|kind| tail.contains(kind.name()))
 }
 
 fn who(component: &Component, rank: &Rank) -> String {
@@ -475,233 +548,10 @@ fn tail_of(log: &Path) -> String {
     let length = file.metadata().map_or(0, |meta| meta.len());
     let skipped = length.saturating_sub(TAIL_BYTES_MAX);
     let mut bytes = Vec::new();
-    use std::io::Seek;
-    if file.seek(std::io::SeekFrom::Start(skipped)).is_err() || file.read_to_end(&mut bytes).is_err() {
+    if file.seek(SeekFrom::Start(skipped)).is_err() || file.read_to_end(&mut bytes).is_err() {
         return String::new();
     }
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().skip(usize::from(skipped > 0)).collect();
     lines[lines.len().saturating_sub(TAIL_LINES_MAX)..].join("\n")
-}
-
-/// Fills in what is known only at the end.
-fn complete_record(record: &mut RunRecord, workflow: &Workflow, ranks: &Ranks, seen: &Seen) {
-    record.end_unix_ns = unix_ns();
-    record.end_ns = monotonic_ns();
-    let starts = ranks.all.iter().map(|r| r.start_ns).min();
-    let ends = ranks.all.iter().filter_map(|r| r.exit.map(|e| e.at_ns)).max();
-    if let (Some(start), Some(end)) = (starts, ends) {
-        record.wall_s = end.saturating_sub(start) as f64 / 1e9;
-    }
-    let traces = Traces::read(&record.run_dir.join("trace")).unwrap_or_else(|e| {
-        record.notes.push(format!("the traces could not be read: {e}"));
-        Traces::default()
-    });
-    record.notes.extend(traces.skipped.iter().map(|why| format!("trace skipped: {why}")));
-    for (index, component) in workflow.components.iter().enumerate() {
-        let mine: Vec<&Rank> = ranks.all.iter().filter(|r| r.started_as.component == index).collect();
-        complete_component(&mut record.components[index], component, &mine, &traces, seen, &record.run_dir);
-    }
-    for component in &record.components {
-        for rank in component.ranks.iter().filter(|r| r.code == Some(0) && !r.unopened.is_empty()) {
-            let rank_text = rank.rank.map_or(String::new(), |r| format!(" rank {r}"));
-            let channels = rank.unopened.join(", ");
-            record.notes.push(format!("{}{rank_text} ended without opening {channels}", component.name));
-        }
-    }
-    complete_channels(record, &traces, seen);
-}
-
-fn complete_component(
-    record: &mut ComponentRecord,
-    component: &Component,
-    ranks: &[&Rank],
-    traces: &Traces,
-    seen: &Seen,
-    run_dir: &Path,
-) {
-    let relative = |path: &Path| path.strip_prefix(run_dir).unwrap_or(path).to_path_buf();
-    for rank in ranks {
-        let exit = rank.exit;
-        record.ranks.push(RankRecord {
-            rank: if let Role::Rank(number) = rank.started_as.role { Some(number) } else { None },
-            pid: rank.pid,
-            start_ns: rank.start_ns,
-            end_ns: exit.map_or(0, |e| e.at_ns),
-            code: exit.and_then(|e| e.code),
-            signal: exit.and_then(|e| e.signal),
-            ended_by_runner: exit.is_some_and(|e| e.asked),
-            unopened: unopened(component, rank.started_as.role, traces, seen),
-            out: relative(&rank.started_as.out),
-            err: relative(&rank.started_as.err),
-        });
-    }
-    let (mut op_ns, mut wait_ns) = (0u64, 0u64);
-    for trace in traces.of(&component.name) {
-        let totals = trace.totals();
-        op_ns += totals.op_ns;
-        wait_ns += totals.wait_ns;
-        let declared = match trace.header.side {
-            Side::Write => &component.writes,
-            Side::Read => &component.reads,
-        };
-        if declared.contains(&trace.header.channel) {
-            record.steps = record.steps.max(totals.steps);
-        }
-        match trace.header.side {
-            Side::Write => record.bytes_put += totals.bytes,
-            Side::Read => record.bytes_got += totals.bytes,
-        }
-    }
-    let only_ranks = ranks.iter().filter(|r| matches!(r.started_as.role, Role::Rank(_)));
-    let lived = only_ranks.filter_map(|r| r.exit.map(|e| e.at_ns.saturating_sub(r.start_ns)));
-    let lived_ns: u64 = lived.sum();
-    record.io_s = op_ns as f64 / 1e9;
-    record.wait_s = wait_ns as f64 / 1e9;
-    // Times of a helper that carries files overlap with the program's own: nothing to take off then.
-    let bridged = component.files.out.is_some() || component.files.input.is_some();
-    let inside = if bridged { 0 } else { op_ns + wait_ns };
-    record.compute_s = lived_ns.saturating_sub(inside) as f64 / 1e9;
-}
-
-/// Channels a process was there for and has not opened. A rank whose files are carried by a helper need not.
-fn unopened(component: &Component, role: Role, traces: &Traces, seen: &Seen) -> Vec<String> {
-    let (reads, writes, number) = match role {
-        Role::Rank(rank) => (component.files.input.is_none(), component.files.out.is_none(), rank),
-        Role::FilesOut => (false, true, 0),
-        Role::FilesIn => (true, false, 0),
-    };
-    let sides = [(reads, &component.reads, Side::Read), (writes, &component.writes, Side::Write)];
-    let declared = sides.into_iter().filter(|side| side.0).flat_map(|(_, list, side)| list.iter().map(move |c| (c, side)));
-    declared
-        .filter(|(channel, side)| {
-            let member = (component.name.clone(), number, (*channel).clone());
-            !traces.opened(&component.name, number, channel, *side) && !seen.members.contains(&member)
-        })
-        .map(|(channel, _)| channel.clone())
-        .collect()
-}
-
-fn complete_channels(record: &mut RunRecord, traces: &Traces, seen: &Seen) {
-    for channel in &mut record.channels {
-        if traces.all.iter().any(|t| t.header.channel == channel.name) {
-            channel.state = "ended".to_owned();
-        }
-    }
-    for (path, space) in &seen.spaces {
-        let found = record.channels.iter().position(|c| c.name == space.name);
-        let index = found.unwrap_or_else(|| {
-            let kind = "space".to_owned();
-            record.channels.push(ChannelRecord { name: space.name.clone(), kind, ..ChannelRecord::default() });
-            record.channels.len() - 1
-        });
-        let channel = &mut record.channels[index];
-        channel.path = path.clone();
-        channel.tier = space.tier.to_string();
-        channel.horizon = space.horizon.to_string();
-        channel.durability = space.durability.to_string();
-        channel.retention = space.retention.to_string();
-        channel.quota_bytes = space.quota_bytes;
-        channel.used_bytes_max = seen.used_bytes_max.get(path).copied().unwrap_or(space.used_bytes);
-        channel.versions_complete = space.versions_complete;
-        channel.state = space.state.to_string();
-        if found.is_none() {
-            channel.writer = space.producer.as_ref().map(|p| p.component.clone()).unwrap_or_default();
-            channel.readers = space.readers.iter().map(|r| r.name.clone()).collect();
-        }
-    }
-}
-
-/// Signals that end a run, and SIGCHLD, as something one can wait for. While no run is under way the ending
-/// signals do what they always do.
-#[derive(Debug)]
-pub(crate) struct Signals {
-    last: Arc<AtomicUsize>,
-    count: AtomicUsize,
-    wake: UnixStream,
-    ends: UnixStream,
-    ids: Vec<SigId>,
-}
-
-/// Set while no run is under way.
-static IDLE: OnceLock<Arc<AtomicBool>> = OnceLock::new();
-
-impl Signals {
-    pub(crate) fn catch() -> Result<Signals> {
-        let failed = |e| Error::io("installing signal handlers", e);
-        let ignored = ignored_signals();
-        let ending: Vec<i32> =
-            [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| ignored & (1 << (s - 1)) == 0).collect();
-        let idle = match IDLE.get() {
-            Some(idle) => idle.clone(),
-            None => {
-                let idle = Arc::new(AtomicBool::new(false));
-                for signal in &ending {
-                    signal_hook::flag::register_conditional_default(*signal, idle.clone()).map_err(failed)?;
-                }
-                IDLE.get_or_init(|| idle).clone()
-            }
-        };
-        idle.store(false, Ordering::SeqCst);
-        let (wake, wake_in) = UnixStream::pair().map_err(failed)?;
-        let (ends, ends_in) = UnixStream::pair().map_err(failed)?;
-        wake.set_nonblocking(true).map_err(failed)?;
-        ends.set_nonblocking(true).map_err(failed)?;
-        let last = Arc::new(AtomicUsize::new(0));
-        let mut ids = Vec::new();
-        ids.push(signal_hook::low_level::pipe::register(SIGCHLD, wake_in).map_err(failed)?);
-        for signal in ending {
-            let number = signal as usize;
-            ids.push(signal_hook::flag::register_usize(signal, last.clone(), number).map_err(failed)?);
-            let end = ends_in.try_clone().map_err(failed)?;
-            ids.push(signal_hook::low_level::pipe::register(signal, end).map_err(failed)?);
-        }
-        Ok(Signals { last, count: AtomicUsize::new(0), wake, ends, ids })
-    }
-
-    /// The ending signal that came last, if one came.
-    pub(crate) fn caught(&self) -> Option<i32> {
-        match self.last.load(Ordering::SeqCst) {
-            0 => None,
-            signal => Some(signal as i32),
-        }
-    }
-
-    /// How many ending signals came.
-    pub(crate) fn count(&self) -> usize {
-        let mut bytes = [0u8; 64];
-        while let Ok(read @ 1..) = (&self.ends).read(&mut bytes) {
-            self.count.fetch_add(read, Ordering::Relaxed);
-        }
-        self.count.load(Ordering::Relaxed)
-    }
-
-    /// Sleeps until a signal comes or the time is over.
-    pub(crate) fn pause(&self, time: Duration) {
-        let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-        let mut fds = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.ends, PollFlags::IN)];
-        // An error (a signal in between) is as good as a wake-up: the caller looks again.
-        let _ = rustix::event::poll(&mut fds, Some(&timeout));
-        let mut bytes = [0u8; 256];
-        while matches!((&self.wake).read(&mut bytes), Ok(1..)) {}
-        self.count();
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        for id in self.ids.drain(..) {
-            signal_hook::low_level::unregister(id);
-        }
-        if let Some(idle) = IDLE.get() {
-            idle.store(true, Ordering::SeqCst);
-        }
-    }
-}
-
-/// Bit n-1 is set when signal n is ignored (nohup, background jobs of a script).
-fn ignored_signals() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0)
 }

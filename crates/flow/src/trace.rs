@@ -149,9 +149,8 @@ impl Traces {
 
     /// Whether this rank opened this side of this channel.
     pub fn opened(&self, component: &str, rank: u32, channel: &str, side: Side) -> bool {
-        self.of(component).any(|t| {
-            t.header.rank == rank && t.header.channel == channel && t.header.side == side
-        })
+        self.of(component)
+            .any(|t| t.header.rank == rank && t.header.channel == channel && t.header.side == side)
     }
 }
 
@@ -167,7 +166,9 @@ fn read_trace(path: &Path) -> std::result::Result<Trace, String> {
     for line in lines {
         let parsed = line.ok().and_then(|l| serde_json::from_str::<Step>(&l).ok());
         match parsed {
-            Some(step) if step.begin_ns <= step.ready_ns && step.ready_ns <= step.end_ns => trace.steps.push(step),
+            Some(step) if step.begin_ns <= step.ready_ns && step.ready_ns <= step.end_ns => {
+                trace.steps.push(step)
+            }
             _ => {
                 trace.truncated = true;
                 break;

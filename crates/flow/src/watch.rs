@@ -72,14 +72,17 @@ pub fn bridge(arguments: &[OsString]) -> Result<()> {
 pub(crate) fn wait_until_ready(outputs: &[PathBuf], mut failed: impl FnMut() -> bool) -> Result<()> {
     let begin = Instant::now();
     for output in outputs {
-        while !std::fs::read_to_string(output).is_ok_and(|text| text.starts_with(READY)) {
+        while !std::fs::read_to_string(output).is_ok_and(|text| text.lines().any(|line| line == READY)) {
             if failed() {
                 // Its failure is reported as that of any other process.
                 return Ok(());
             }
             if begin.elapsed() > READY_WITHIN {
-                return Err(Error::new(Kind::TimedOut, "the helper that watches a directory did not get ready")
-                    .with("log", output.display()));
+                return Err(Error::new(
+                    Kind::TimedOut,
+                    "the helper that watches a directory did not get ready",
+                )
+                .with("log", output.display()));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -211,9 +214,12 @@ impl Watch {
         let mut names = Vec::new();
         for event in events {
             if event.mask.contains(EventMask::Q_OVERFLOW) {
-                return Err(Error::new(Kind::TooMany, "files arrived faster than they could be read; some were missed")
-                    .with("directory", self.dir.display())
-                    .hint("raise /proc/sys/fs/inotify/max_queued_events, or put through the library"));
+                return Err(Error::new(
+                    Kind::TooMany,
+                    "files arrived faster than they could be read; some were missed",
+                )
+                .with("directory", self.dir.display())
+                .hint("raise /proc/sys/fs/inotify/max_queued_events, or put through the library"));
             }
             if event.mask.intersects(EventMask::DELETE_SELF | EventMask::IGNORED) {
                 return Err(Error::new(Kind::Io, "the watched directory was removed")
@@ -222,7 +228,9 @@ impl Watch {
             }
             let name = event.name.unwrap_or_default();
             match name.to_str() {
-                Some(name) if !event.mask.contains(EventMask::ISDIR) && counts(name) => names.push(name.to_owned()),
+                Some(name) if !event.mask.contains(EventMask::ISDIR) && counts(name) => {
+                    names.push(name.to_owned())
+                }
                 Some(_) => {}
                 None => eprintln!("{name:?}: not UTF-8, not counted"),
             }
@@ -381,7 +389,8 @@ mod tests {
         write_whole(dir.path(), END, b"").expect("writing");
         std::fs::write(dir.path().join("mine.txt"), "x").expect("writing");
         empty_own_directory(dir.path()).expect("our own directory");
-        let mut names: Vec<_> = dir.path().read_dir().expect("list").flatten().map(|e| e.file_name()).collect();
+        let mut names: Vec<_> =
+            dir.path().read_dir().expect("list").flatten().map(|e| e.file_name()).collect();
         names.sort();
         assert_eq!(names, [MARKER, "mine.txt"]);
         let foreign = tempfile::tempdir().expect("a directory");

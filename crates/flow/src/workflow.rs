@@ -22,14 +22,8 @@ use toml::Spanned;
 pub const FORMAT: i64 = 1;
 
 /// Variables that the runner sets for each rank; a file that sets them would silently be overruled.
-const SET_BY_RUNNER: &[&str] = &[
-    "FOREBAY_RANK",
-    "FOREBAY_SIZE",
-    "FOREBAY_COMPONENT",
-    "FOREBAY_RUN",
-    "FOREBAY_TRACE",
-    "FOREBAY_READERS",
-];
+const SET_BY_RUNNER: &[&str] =
+    &["FOREBAY_RANK", "FOREBAY_SIZE", "FOREBAY_COMPONENT", "FOREBAY_RUN", "FOREBAY_TRACE", "FOREBAY_READERS"];
 
 /// A workflow that was read and checked.
 #[derive(Clone, Debug)]
@@ -93,7 +87,7 @@ pub struct ChannelTable {
     pub checksum: Option<bool>,
     /// Mechanism: `space` (default) or `files`.
     pub kind: Option<ChannelKind>,
-    /// Stays after the run.
+    /// Stays after the run; its retention is then `forever` unless said otherwise.
     #[serde(default)]
     pub keep: bool,
 }
@@ -237,7 +231,8 @@ impl Workflow {
             }
             _ => Error::io(format!("reading {}", file.display()), e),
         })?;
-        let absolute = std::path::absolute(file).map_err(|e| Error::io("finding the current directory", e))?;
+        let absolute =
+            std::path::absolute(file).map_err(|e| Error::io("finding the current directory", e))?;
         let dir = absolute.parent().map(Path::to_path_buf).unwrap_or_else(|| PathBuf::from("/"));
         Workflow::parse(file, &dir, &text)
     }
@@ -335,11 +330,11 @@ impl Source<'_> {
             return self.error(kind, offset, format!("unknown {what} {word}")).hint(hint);
         }
         if message.starts_with("missing field `forebay`") {
-            return self.error(Kind::UnknownFormat, 0, "not a workflow file, or one without its version").hint(
-                format!(
+            return self
+                .error(Kind::UnknownFormat, 0, "not a workflow file, or one without its version")
+                .hint(format!(
                     "write forebay = {FORMAT} on its first line; `forebay init` shows a whole file"
-                ),
-            );
+                ));
         }
         self.error(Kind::Usage, offset, format!("cannot read the workflow: {message}"))
     }
@@ -395,6 +390,13 @@ impl Source<'_> {
                         .error(Kind::Usage, options.span().start, message)
                         .hint("released, last:K (K at least 1) or forever"));
                 }
+            }
+            let released = options.get_ref().retention.as_deref() == Some("released");
+            if options.get_ref().keep && released {
+                let message = format!("{} is kept, but holds nothing once it was read", name.get_ref());
+                return Err(self
+                    .error(Kind::Usage, options.span().start, message)
+                    .hint("with keep = true say retention = \"forever\" (the default then) or \"last:K\""));
             }
             // `a-b` and `a_b` would share one variable, and one would get the other's options.
             if let Some(other) = variables.insert(channel_variable(name.get_ref()), name.get_ref()) {
@@ -470,7 +472,11 @@ impl Source<'_> {
             None => format!("add a table [channel.{name}]; it may be empty"),
         };
         Err(self
-            .error(Kind::UnknownKey, channel.span().start, format!("{component} names an unknown channel {name}"))
+            .error(
+                Kind::UnknownKey,
+                channel.span().start,
+                format!("{component} names an unknown channel {name}"),
+            )
             .hint(hint))
     }
 
@@ -499,7 +505,8 @@ impl Source<'_> {
         let beside = dir.join(word);
         let relatives = [format!("{word}3"), word.trim_end_matches(char::is_numeric).to_owned()];
         Err(if beside.is_file() {
-            error.hint(format!("{} is not executable: chmod +x it, or name its interpreter", beside.display()))
+            error
+                .hint(format!("{} is not executable: chmod +x it, or name its interpreter", beside.display()))
         } else if word.contains(' ') {
             error.hint("a command is a list: [\"program\", \"argument\", …]")
         } else if let Some(other) =
@@ -534,7 +541,8 @@ impl Source<'_> {
     fn files(&self, name: &str, raw: &RawComponent, cwd: &Path) -> Result<FileBridge> {
         let Some(table) = &raw.files else { return Ok(FileBridge::default()) };
         let files = table.get_ref();
-        let sides = [(&files.out, raw.writes.len(), "out", "writes"), (&files.input, raw.reads.len(), "in", "reads")];
+        let sides =
+            [(&files.out, raw.writes.len(), "out", "writes"), (&files.input, raw.reads.len(), "in", "reads")];
         for (dir, channels, key, list) in sides {
             if dir.is_some() && channels != 1 {
                 let message = format!("files.{key} of {name} needs exactly one channel in {list}");
@@ -554,12 +562,17 @@ impl Source<'_> {
         let mut channels = Vec::new();
         for (name, options) in &raw.channel {
             let users = |list: fn(&Component) -> &Vec<String>| -> Vec<String> {
-                components.iter().filter(|c| list(c).contains(name.get_ref())).map(|c| c.name.clone()).collect()
+                components
+                    .iter()
+                    .filter(|c| list(c).contains(name.get_ref()))
+                    .map(|c| c.name.clone())
+                    .collect()
             };
             let writers = users(|c| &c.writes);
             let readers = users(|c| &c.reads);
             let [writer] = &writers[..] else {
-                let message = format!("the channel {} needs exactly one component that writes it", name.get_ref());
+                let message =
+                    format!("the channel {} needs exactly one component that writes it", name.get_ref());
                 let found = if writers.is_empty() { "none".to_owned() } else { writers.join(", ") };
                 return Err(self
                     .error(Kind::Usage, name.span().start, message)

@@ -1,0 +1,163 @@
+//! Fills in the run record once all processes have ended: times from the traces, the channels' last state.
+//!
+//! Guarantees: what could not be found out is left at its default and noted, never guessed.
+//! Not here: ending the run, writing the file.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::launch::{Rank, Ranks, Role};
+use crate::progress::Seen;
+use crate::record::{monotonic_ns, unix_ns, ChannelRecord, ComponentRecord, RankRecord, RunRecord};
+use crate::trace::{Side, Traces};
+use crate::workflow::{Component, Workflow};
+
+/// Fills in what is known only at the end.
+pub(crate) fn complete_record(record: &mut RunRecord, workflow: &Workflow, ranks: &Ranks, seen: &Seen) {
+    record.end_unix_ns = unix_ns();
+    record.end_ns = monotonic_ns();
+    let starts = ranks.all.iter().map(|r| r.start_ns).min();
+    let ends = ranks.all.iter().filter_map(|r| r.exit.map(|e| e.at_ns)).max();
+    if let (Some(start), Some(end)) = (starts, ends) {
+        record.wall_s = end.saturating_sub(start) as f64 / 1e9;
+    }
+    let traces = Traces::read(&record.run_dir.join("trace")).unwrap_or_else(|e| {
+        record.notes.push(format!("the traces could not be read: {e}"));
+        Traces::default()
+    });
+    record.notes.extend(traces.skipped.iter().map(|why| format!("trace skipped: {why}")));
+    for (index, component) in workflow.components.iter().enumerate() {
+        let mine: Vec<&Rank> = ranks.all.iter().filter(|r| r.started_as.component == index).collect();
+        complete_component(&mut record.components[index], component, &mine, &traces, seen, &record.run_dir);
+    }
+    for component in &record.components {
+        for rank in component.ranks.iter().filter(|r| r.code == Some(0) && !r.unopened.is_empty()) {
+            let rank_text = rank.rank.map_or(String::new(), |r| format!(" rank {r}"));
+            let channels = rank.unopened.join(", ");
+            record.notes.push(format!("{}{rank_text} ended without opening {channels}", component.name));
+        }
+    }
+    complete_channels(record, &traces, seen);
+}
+
+fn complete_component(
+    record: &mut ComponentRecord,
+    component: &Component,
+    ranks: &[&Rank],
+    traces: &Traces,
+    seen: &Seen,
+    run_dir: &Path,
+) {
+    let relative = |path: &Path| path.strip_prefix(run_dir).unwrap_or(path).to_path_buf();
+    for rank in ranks {
+        let exit = rank.exit;
+        record.ranks.push(RankRecord {
+            rank: if let Role::Rank(number) = rank.started_as.role { Some(number) } else { None },
+            pid: rank.pid,
+            start_ns: rank.start_ns,
+            end_ns: exit.map_or(0, |e| e.at_ns),
+            code: exit.and_then(|e| e.code),
+            signal: exit.and_then(|e| e.signal),
+            ended_by_runner: exit.is_some_and(|e| e.asked),
+            unopened: unopened(component, rank.started_as.role, traces, seen),
+            out: relative(&rank.started_as.out),
+            err: relative(&rank.started_as.err),
+        });
+    }
+    let (mut op_ns, mut wait_ns) = (0u64, 0u64);
+    for trace in traces.of(&component.name) {
+        let totals = trace.totals();
+        op_ns += totals.op_ns;
+        wait_ns += totals.wait_ns;
+        let declared = match trace.header.side {
+            Side::Write => &component.writes,
+            Side::Read => &component.reads,
+        };
+        if declared.contains(&trace.header.channel) {
+            record.steps = record.steps.max(totals.steps);
+        }
+        match trace.header.side {
+            Side::Write => record.bytes_put += totals.bytes,
+            Side::Read => record.bytes_got += totals.bytes,
+        }
+    }
+    let only_ranks = ranks.iter().filter(|r| matches!(r.started_as.role, Role::Rank(_)));
+    let lived = only_ranks.filter_map(|r| r.exit.map(|e| e.at_ns.saturating_sub(r.start_ns)));
+    let lived_ns: u64 = lived.sum();
+    record.io_s = op_ns as f64 / 1e9;
+    record.wait_s = wait_ns as f64 / 1e9;
+    // Times of a helper that carries files overlap with the program's own: nothing to take off then.
+    let bridged = component.files.out.is_some() || component.files.input.is_some();
+    let inside = if bridged { 0 } else { op_ns + wait_ns };
+    record.compute_s = lived_ns.saturating_sub(inside) as f64 / 1e9;
+}
+
+/// Channels a process was there for and has not opened. A rank whose files are carried by a helper need not.
+fn unopened(component: &Component, role: Role, traces: &Traces, seen: &Seen) -> Vec<String> {
+    let (reads, writes, number) = match role {
+        Role::Rank(rank) => (component.files.input.is_none(), component.files.out.is_none(), rank),
+        Role::FilesOut => (false, true, 0),
+        Role::FilesIn => (true, false, 0),
+    };
+    let sides = [(reads, &component.reads, Side::Read), (writes, &component.writes, Side::Write)];
+    let declared = sides
+        .into_iter()
+        .filter(|side| side.0)
+        .flat_map(|(_, list, side)| list.iter().map(move |c| (c, side)));
+    declared
+        .filter(|(channel, side)| {
+            let member = (component.name.clone(), number, (*channel).clone());
+            !traces.opened(&component.name, number, channel, *side) && !seen.members.contains(&member)
+        })
+        .map(|(channel, _)| channel.clone())
+        .collect()
+}
+
+/// Versions of a channel that all its writer ranks ended, by their traces.
+fn versions_traced(traces: &Traces, channel: &str) -> Option<u64> {
+    let writers = traces.all.iter().filter(|t| t.header.channel == channel && t.header.side == Side::Write);
+    let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
+    for trace in writers {
+        let end = trace.steps.iter().map(|s| s.version + 1).max().unwrap_or(0);
+        let most = ends.entry(trace.header.rank).or_default();
+        *most = end.max(*most);
+    }
+    ends.into_values().min()
+}
+
+fn complete_channels(record: &mut RunRecord, traces: &Traces, seen: &Seen) {
+    for (path, space) in &seen.spaces {
+        let found = record.channels.iter().position(|c| c.name == space.name);
+        let index = found.unwrap_or_else(|| {
+            let kind = "space".to_owned();
+            record.channels.push(ChannelRecord {
+                name: space.name.clone(),
+                kind,
+                ..ChannelRecord::default()
+            });
+            record.channels.len() - 1
+        });
+        let channel = &mut record.channels[index];
+        channel.path = path.clone();
+        channel.tier = space.tier.to_string();
+        channel.horizon = space.horizon.to_string();
+        channel.durability = space.durability.to_string();
+        channel.retention = space.retention.to_string();
+        channel.quota_bytes = space.quota_bytes;
+        channel.used_bytes_max = seen.used_bytes_max.get(path).copied().unwrap_or(space.used_bytes);
+        channel.versions_complete = space.versions_complete;
+        channel.state = space.state.to_string();
+        if found.is_none() {
+            channel.writer = space.producer.as_ref().map(|p| p.component.clone()).unwrap_or_default();
+            channel.readers = space.readers.iter().map(|r| r.name.clone()).collect();
+        }
+    }
+    for channel in &mut record.channels {
+        let Some(versions) = versions_traced(traces, &channel.name) else { continue };
+        // A space goes when it was read to its end: then the last look at it was a moment too early.
+        channel.versions_complete = channel.versions_complete.max(versions);
+        if !seen.still_there.contains(&channel.path) {
+            channel.state = "finished".to_owned();
+        }
+    }
+}
