@@ -317,6 +317,12 @@ mod tests {
         (dir, path)
     }
 
+    /// How often this process has the file open.
+    fn descriptors_of(path: &Path) -> usize {
+        let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        all.filter(|fd| std::fs::read_link(fd.path()).is_ok_and(|to| to == path)).count()
+    }
+
     #[test]
     fn own_slots_are_alive_and_taken_once() {
         let (_dir, path) = members();
@@ -342,6 +348,7 @@ mod tests {
         for _ in 0..3 {
             drop(MembersFile::open(&path).unwrap());
         }
+        assert_eq!(descriptors_of(&path), 1, "the file is open more than once");
         let seen = in_child(|| {
             let file = MembersFile::open(&path).unwrap();
             assert_eq!(file.holder(u32::MAX), Some(std::os::unix::process::parent_id()));
@@ -450,5 +457,6 @@ mod tests {
                 });
             }
         });
+        assert_eq!(descriptors_of(&path), 0, "descriptors were left open");
     }
 }

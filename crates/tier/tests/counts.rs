@@ -38,6 +38,7 @@ fn operations_cost_what_they_should() {
 
 fn dram_costs(dram: &dyn Device) {
     let (data, mut crcs) = (vec![1u8; 1 << 20], Vec::new());
+    costs("preparing again", [0, 0, 0, 0], || dram.prepare(100..3 << 20).unwrap());
     costs("small write", [100, 0, 0, 0], || dram.write(64, &data[..100]).unwrap());
     costs("2 KiB write", [2048, 0, 0, 0], || dram.write(64, &data[..2048]).unwrap());
     costs("2 KiB write with sums", [2048, 0, 0, 0], || {
@@ -60,6 +61,7 @@ fn dram_costs(dram: &dyn Device) {
 
 fn file_costs(file: &dyn Device) {
     let (data, mut crcs) = (vec![1u8; 1 << 20], Vec::new());
+    costs("preparing again", [0, 0, 0, 0], || file.prepare(100..3 << 20).unwrap());
     costs("small write", [100, 0, 0, 1], || file.write(64, &data[..100]).unwrap());
     costs("1 MiB write", [1 << 20, 0, 0, 1], || file.write(64, &data).unwrap());
     costs("1 MiB write with sums", [1 << 20, 0, 0, 4], || {

@@ -284,6 +284,7 @@ fn another_handle_sees_what_was_written(make: Make, open: Open) {
     assert_eq!((reader.capacity(), reader.kind()), (pool.capacity(), pool.kind()));
     let data = pattern(50_000, 3);
     pool.write(10, &data).expect("write");
+    writer.prepare(0..2 * MIB).expect("nothing is allocated, everything kept");
     writer.store_word(MIB, 77).expect("store");
     assert!(reader.bytes(10..50_010) == data && writer.bytes(10..50_010) == data, "the bytes differ");
     assert_eq!((reader.load_word(MIB), pool.load_word(MIB)), (77, 77));

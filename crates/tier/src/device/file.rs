@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 
 use super::mapped::foreign;
 use super::pool::{self, PoolFile};
+use super::prepared::Prepared;
 use super::Device;
 use crate::sys::{self, MapOptions, Mapping};
 use crate::{
@@ -29,6 +30,7 @@ pub struct FilePool {
     on_tmpfs: bool,
     /// What the first failed flush said.
     poison: OnceLock<String>,
+    prepared: Prepared,
     /// For tests: the error that the next flush shall give; 0 for none.
     injected_errno: AtomicI32,
 }
@@ -52,7 +54,14 @@ impl FilePool {
         let mapping = Mapping::new(&pool.file, pool.capacity, MapOptions::default());
         let mapping = mapping.map_err(|e| pool.failed("map", e))?;
         let on_tmpfs = pool.on_tmpfs()?;
-        Ok(FilePool { pool, mapping, on_tmpfs, poison: OnceLock::new(), injected_errno: AtomicI32::new(0) })
+        Ok(FilePool {
+            pool,
+            mapping,
+            on_tmpfs,
+            poison: OnceLock::new(),
+            prepared: Prepared::default(),
+            injected_errno: AtomicI32::new(0),
+        })
     }
 
     fn check_write(&self, offset: u64, len: u64) -> Result<()> {
@@ -145,13 +154,17 @@ impl Device for FilePool {
             let allocated = allocated.map_err(|e| self.pool.failed("look into", e))?;
             Ok::<u64, Error>(pages.end - pages.start - allocated)
         };
-        if pages.is_empty() || look(&pages)? == 0 {
+        if pages.is_empty() || self.prepared.covers(&pages) {
             return Ok(());
         }
-        let _turn = capacity::Turn::take(&self.pool.path);
-        let wanted = look(&pages)?;
-        capacity::require(&self.pool.path, TierKind::File, wanted)?;
-        self.allocate(&pages, wanted)
+        if look(&pages)? > 0 {
+            let _turn = capacity::Turn::take(&self.pool.path);
+            let wanted = look(&pages)?;
+            capacity::require(&self.pool.path, TierKind::File, wanted)?;
+            self.allocate(&pages, wanted)?;
+        }
+        self.prepared.add(&pages);
+        Ok(())
     }
 
     fn populate_read(&self, range: Range<u64>) {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use super::pool::PoolFile;
+use super::prepared::Prepared;
 use crate::capacity::HugePages;
 use crate::persist::{self, CopyPolicy};
 use crate::sys::{self, MapOptions, Mapping};
@@ -22,6 +23,7 @@ pub(super) struct Mapped {
     write_back: bool,
     /// Whether huge pages come only to faults of this mapping, not to fallocate.
     huge_by_fault: bool,
+    prepared: Prepared,
 }
 
 /// How the kinds differ.
@@ -50,6 +52,7 @@ impl Mapped {
             policy: traits.policy,
             write_back: traits.write_back,
             huge_by_fault,
+            prepared: Prepared::default(),
         })
     }
 
@@ -59,13 +62,15 @@ impl Mapped {
 
     pub(super) fn prepare(&self, range: Range<u64>) -> Result<()> {
         let pages = self.pool.pages(&range)?;
-        if pages.is_empty() {
+        if pages.is_empty() || self.prepared.covers(&pages) {
             return Ok(());
         }
         if self.missing(&pages)? > 0 {
             self.allocate(&pages)?;
         }
-        self.mapping.populate_write(&pages).map_err(|e| self.pool.failed("fault in", e))
+        self.mapping.populate_write(&pages).map_err(|e| self.pool.failed("fault in", e))?;
+        self.prepared.add(&pages);
+        Ok(())
     }
 
     /// Bytes of a range without a page yet.

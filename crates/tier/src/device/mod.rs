@@ -23,6 +23,7 @@ pub mod file;
 mod mapped;
 pub mod pmem;
 pub(crate) mod pool;
+mod prepared;
 
 /// One pool on a tier. See the module for what all calls have in common.
 pub trait Device: Send + Sync {
@@ -45,8 +46,9 @@ pub trait Device: Send + Sync {
     /// Makes room for a range and faults it in for writing by this process. Bytes that are there stay.
     ///
     /// Pages that are not allocated yet are checked first against everything that limits the tier (see
-    /// [`crate::capacity`]); when they do not fit, nothing is touched. Calling it again costs little and counts
-    /// nothing twice.
+    /// [`crate::capacity`]); when they do not fit, nothing is touched. Calling it again
+    /// counts nothing twice; on the same handle it costs next to nothing, on another it walks the pages
+    /// (some 0.2 ms per MiB).
     ///
     /// # Errors
     /// `TierFull` (what limits, how much is wanted and free); `PermissionDenied` on a pool opened for reading;
