@@ -50,11 +50,21 @@ pub fn contiguous<'a>(object: &'a Bound<'_, PyAny>) -> Option<Contiguous<'a>> {
     }
 }
 
+/// A C-contiguous ndarray that may be written to, borrowed.
+pub struct Destination<'a> {
+    /// Element type.
+    pub dtype: Dtype,
+    /// Shape of the array.
+    pub dims: &'a [u64],
+    /// All elements, in C order.
+    pub bytes: &'a mut [u8],
+}
+
 /// Like [`contiguous`] for a destination: also requires the array to be writable.
-pub fn contiguous_mut<'a>(object: &'a Bound<'_, PyAny>) -> Option<(Dtype, &'a [u64], &'a mut [u8])> {
+pub fn destination<'a>(object: &'a Bound<'_, PyAny>) -> Option<Destination<'a>> {
     let raw = exact_array(object)?;
-    // SAFETY: as in `contiguous`; the writable flag says that NumPy allows writes, and the caller (get) makes no
-    // second slice of the same array while this one lives.
+    // SAFETY: as in `contiguous`; the writable flag says that NumPy allows writes, and the only caller (`get` with
+    // `out`) makes no second slice of the same array while this one lives.
     unsafe {
         let array = &*raw;
         let wanted = npyffi::NPY_ARRAY_C_CONTIGUOUS | npyffi::NPY_ARRAY_WRITEABLE;
@@ -63,10 +73,12 @@ pub fn contiguous_mut<'a>(object: &'a Bound<'_, PyAny>) -> Option<(Dtype, &'a [u
         }
         let dtype = dtype_of_number((*array.descr).type_num)?;
         let dims = dims_of(array);
-        let bytes = dims.iter().product::<u64>() as usize * dtype.size();
-        let slice =
-            if bytes == 0 { &mut [] } else { std::slice::from_raw_parts_mut(array.data.cast::<u8>(), bytes) };
-        Some((dtype, dims, slice))
+        let length = dims.iter().product::<u64>() as usize * dtype.size();
+        let bytes = match length {
+            0 => &mut [],
+            _ => std::slice::from_raw_parts_mut(array.data.cast::<u8>(), length),
+        };
+        Some(Destination { dtype, dims, bytes })
     }
 }
 

@@ -143,7 +143,7 @@ impl Variable {
                     rank: p.rank,
                     start: tuple(&p.start)?,
                     count: tuple(&p.count)?,
-                    nbytes: p.bytes as u64,
+                    nbytes: p.bytes,
                 })
             })
             .collect()

@@ -100,6 +100,7 @@ pub fn wait_in_slices<T: Send>(
     }
 }
 
-fn is_timeout(kind: Kind) -> bool {
-    matches!(kind, Kind::TimedOut | Kind::PeerMissing)
+/// Kinds that mean "not yet": for these a call may be repeated as it was.
+pub fn is_timeout(kind: Kind) -> bool {
+    matches!(kind, Kind::TimedOut | Kind::PeerMissing | Kind::QuotaFull)
 }

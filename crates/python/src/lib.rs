@@ -10,6 +10,7 @@ mod convert;
 mod errors;
 mod options;
 mod reader;
+mod reserve;
 mod writer;
 
 use pyo3::prelude::*;
@@ -83,14 +84,14 @@ fn destroy(py: Python<'_>, name: &str) -> PyResult<()> {
 
 /// Directory of short names: $FOREBAY_DIR, else /dev/shm/forebay-<uid>.
 #[pyfunction]
-fn root() -> String {
-    forebay_space::root().display().to_string()
+fn root(py: Python<'_>) -> PyResult<String> {
+    forebay_space::root().map(|path| path.display().to_string()).or_raise(py)
 }
 
-/// The `forebay` command with these words; returns its exit status.
+/// The `forebay` command with these words; `again` are the words that start it again. Returns its exit status.
 #[pyfunction]
-fn command_line(py: Python<'_>, words: Vec<std::ffi::OsString>) -> i32 {
-    py.detach(|| forebay_cli::main_with(words))
+fn command_line(py: Python<'_>, words: Vec<std::ffi::OsString>, again: Vec<std::ffi::OsString>) -> i32 {
+    py.detach(|| forebay_cli::main_with_command(words, again))
 }
 
 /// Kinds of errors with their code and exit status, as compiled in.

@@ -555,12 +555,7 @@ fn start_and_count(
 impl ReadStep {
     #[inline]
     fn look_up(&self, py: Python<'_>, name: &str) -> PyResult<(Dtype, Dims)> {
-        self.shared
-            .with(py, |state| {
-                let found = state.in_step(self.serial)?.variable(name)?;
-                Ok((found.dtype, Dims::from_slice(&found.shape)))
-            })
-            .or_raise(py)
+        self.shared.with(py, |state| state.in_step(self.serial)?.array(name)).or_raise(py)
     }
 
     #[inline]
@@ -591,9 +586,9 @@ impl ReadStep {
         out: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, PyAny>> {
         arrays::descriptor(py, target.dtype)?;
-        if let Some((dtype, dims, bytes)) = buffer::contiguous_mut(out) {
-            if convert::same_type(dtype, target.dtype) && dims == target.dims.as_slice() {
-                self.fill(py, target, bytes)?;
+        if let Some(into) = buffer::destination(out) {
+            if convert::same_type(into.dtype, target.dtype) && into.dims == target.dims.as_slice() {
+                self.fill(py, target, into.bytes)?;
                 return Ok(out.clone());
             }
         } else if arrays::fits_strided(out, target.dtype, &target.dims)? {

@@ -2,18 +2,22 @@
 //!
 //! Guarantees: a step opened by `steps()` ends when the next one begins or the channel closes; it is aborted when
 //! its `with` block is left by an exception, and then readers see a producer that failed, not an end of stream.
-//! Arrays from `reserve` turn read-only at their commit. Does not check boxes: the space does.
+//! Arrays from `reserve` (`reserve.rs`) turn read-only at their commit. Does not check boxes: the space does.
+//!
+//! The space's writer is opened with a deadline of one slice, so that a call that finds no room comes back soon,
+//! whether it holds the GIL or not; it is then repeated in slices, without the GIL, up to the real deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_space::{Dims, Dtype, Error, Kind, Result, Writer};
+use forebay_space::{Dims, Dtype, Error, Kind, Mechanism, OpenOptions, Reader, Result, Writer};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::buffer;
 use crate::cell::{Cell, GIL_BYTES};
-use crate::errors::{usage, wait_in_slices, OrRaise};
+use crate::errors::{is_timeout, usage, wait_in_slices, OrRaise, SLICE};
+use crate::reserve::{self, Kept, Reserved};
 use crate::{arrays, convert};
 
 const ZEROS: [u64; 16] = [0; 16];
@@ -23,6 +27,7 @@ pub struct Producing {
     writer: Option<Writer>,
     step: Option<OpenStep>,
     reserved: Vec<Reserved>,
+    kept: Kept,
 }
 
 #[derive(Clone, Copy)]
@@ -34,20 +39,15 @@ struct OpenStep {
     skipped: bool,
 }
 
-/// Memory in the pool that Python is filling.
-struct Reserved {
-    array: Py<PyAny>,
-    reservation: forebay_space::Reservation,
-}
-
 impl Producing {
-    fn writer(&mut self) -> Result<&mut Writer> {
+    /// The writer, unless it is closed.
+    pub fn writer(&mut self) -> Result<&mut Writer> {
         self.writer.as_mut().ok_or_else(closed)
     }
 
     /// The writer, when `version` is still the open step.
     #[inline]
-    fn in_step(&mut self, version: u64) -> Result<&mut Writer> {
+    pub fn in_step(&mut self, version: u64) -> Result<&mut Writer> {
         match self.step {
             Some(step) if step.version == version => self.writer(),
             _ => Err(self.stale(version)),
@@ -69,7 +69,8 @@ fn closed() -> Error {
     Error::new(Kind::Closed, "this writer is closed")
 }
 
-type Shared = Arc<Cell<Producing>>;
+/// See [`Producing`].
+pub type Shared = Arc<Cell<Producing>>;
 
 /// One rank of the group that writes a space. Made by `forebay.open(name, "w")`.
 #[pyclass(name = "Writer", module = "forebay", frozen)]
@@ -80,19 +81,21 @@ pub struct PyWriter {
     rank: u32,
     size: u32,
     timeout: Duration,
+    mechanism: Mechanism,
 }
 
 impl PyWriter {
     /// Opens the space; blocks without the GIL.
-    pub fn open(py: Python<'_>, name: &str, options: forebay_space::OpenOptions) -> PyResult<PyWriter> {
+    pub fn open(py: Python<'_>, name: &str, options: OpenOptions) -> PyResult<PyWriter> {
         let timeout = options.timeout;
-        let writer = wait_in_slices(py, timeout, |slice| {
-            Writer::open(name, &forebay_space::OpenOptions { timeout: slice, ..options.clone() })
-        })?;
+        let in_slices = OpenOptions { timeout: SLICE.min(timeout), ..options.clone() };
+        let writer = wait_in_slices(py, timeout, |_| Writer::open(name, &in_slices))?;
         let (rank, size) = (writer.rank(), writer.size());
         let (name, path) = (writer.name().to_string(), writer.path().display().to_string());
-        let state = Producing { writer: Some(writer), step: None, reserved: Vec::new() };
-        Ok(PyWriter { shared: Arc::new(Cell::new(state)), name, path, rank, size, timeout })
+        let kept = Kept::new(&path, options.channel);
+        let state = Producing { writer: Some(writer), step: None, reserved: Vec::new(), kept };
+        let shared = Arc::new(Cell::new(state));
+        Ok(PyWriter { shared, name, path, rank, size, timeout, mechanism: options.channel })
     }
 
     fn ask<R>(&self, py: Python<'_>, question: impl FnOnce(&mut Writer) -> R) -> PyResult<R> {
@@ -201,13 +204,17 @@ impl PyWriter {
     }
 
     fn _attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let found = self.ask(py, |writer| writer.attributes())?.or_raise(py)?;
-        convert::attributes(py, found)
+        self.ask(py, |_| ())?;
+        // Writers only set; what all ranks have set is seen by a look from outside.
+        let component = Some("forebay attributes".to_string());
+        let options = OpenOptions { observer: true, channel: self.mechanism, component, ..Default::default() };
+        let found = py.detach(|| Reader::open(&self.path, &options)?.attributes());
+        convert::attributes(py, found.or_raise(py)?)
     }
 
     fn _set_attribute(&self, py: Python<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let value = convert::attribute(value)?;
-        self.shared.without_gil(py, |state| state.writer()?.set_attribute(key, &value)).or_raise(py)
+        wait_in_slices(py, self.timeout, |_| self.shared.lock().writer()?.set_attribute(key, &value))
     }
 
     /// Counters and times of this handle.
@@ -350,20 +357,24 @@ impl WriteStep {
         let dtype = dtype.map_or(Ok(Dtype::F64), arrays::parse_dtype)?;
         let shape = arrays::dims(shape)?;
         let (start, count) = self.reserved_box(py, &shape, start, count)?;
-        reserve(py, &self.shared, self.version, name, dtype, [&shape, &start, &count], self.timeout)
+        let place = reserve::Place { name, dtype, shape: &shape, start: &start, count: &count };
+        let (version, skipped) = (self.version, self.skipped);
+        let (reserved, array) = reserve::reserve(py, &self.shared, version, skipped, &place, self.timeout)?;
+        self.shared.with(py, |state| state.reserved.push(reserved));
+        Ok(array)
     }
 
     /// Publishes one reserved array before the end of the step; it is read-only afterwards.
     fn commit(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
         let found = self.shared.with(py, |state| {
-            let at = state.reserved.iter().position(|r| r.array.is(array))?;
+            let at = state.reserved.iter().position(|r| r.is(array))?;
             Some(state.reserved.swap_remove(at))
         });
         let Some(reserved) = found else {
             let hint = "commit takes the array that reserve returned, once, not a slice of it";
             return Err(usage(py, Kind::Usage, "this array is not reserved in the open step", hint));
         };
-        commit(py, &self.shared, self.version, reserved)
+        reserved.commit(py, &self.shared, self.version, self.timeout)
     }
 
     /// The version that this step will be.
@@ -424,7 +435,14 @@ impl WriteStep {
         } else {
             self.shared.without_gil(py, put)
         };
-        done.or_raise(py)
+        match done {
+            Ok(()) => Ok(()),
+            Err(error) if is_timeout(error.kind()) && self.timeout > SLICE => {
+                py.check_signals()?;
+                wait_in_slices(py, self.timeout - SLICE, |_| put(&mut self.shared.lock()))
+            }
+            error => error.or_raise(py),
+        }
     }
 
     /// Global shape and start of an array of size `dims`, as far as the caller said.
@@ -553,28 +571,30 @@ fn end(py: Python<'_>, shared: &Shared, version: Option<u64>, timeout: Duration)
     };
     loop {
         let Some(reserved) = shared.with(py, |state| state.reserved.pop()) else { break };
-        commit(py, shared, step.version, reserved)?;
+        reserved.commit(py, shared, step.version, timeout)?;
     }
     wait_in_slices(py, timeout, |_slice| {
         let mut state = shared.lock();
         state.writer()?.end_step()?;
         state.step = None;
+        state.keep_mapping();
         Ok(())
     })
 }
 
 fn abort(py: Python<'_>, shared: &Shared) -> PyResult<()> {
     let reserved = shared.with(py, |state| std::mem::take(&mut state.reserved));
-    let withdrawn = reserved.iter().try_for_each(|r| freeze(r.array.bind(py)));
+    let frozen = reserved.iter().try_for_each(|r| r.freeze(py));
     drop(reserved);
     shared
         .without_gil(py, |state| {
             state.writer()?.abort_step()?;
             state.step = None;
+            state.keep_mapping();
             Ok(())
         })
         .or_raise(py)?;
-    withdrawn
+    frozen
 }
 
 fn close(py: Python<'_>, shared: &Shared, timeout: Duration) -> PyResult<()> {
@@ -584,62 +604,63 @@ fn close(py: Python<'_>, shared: &Shared, timeout: Duration) -> PyResult<()> {
     if shared.with(py, |state| state.step.is_some()) {
         end(py, shared, None, timeout)?;
     }
-    let writer = shared.with(py, |state| state.writer.take());
-    py.detach(|| writer.map_or(Ok(()), Writer::close)).or_raise(py)
+    py.detach(|| shared.lock().leave(Writer::close)).or_raise(py)
 }
 
 /// Leaves as a producer that failed: the open step is aborted and no end of stream is announced.
 fn abandon(py: Python<'_>, shared: &Shared) {
     // An error here would hide the one that is on its way.
     let _ = abort(py, shared);
-    if let Some(writer) = shared.with(py, |state| state.writer.take()) {
-        py.detach(|| writer.abandon());
+    let _ = py.detach(|| {
+        shared.lock().leave(|writer| {
+            writer.abandon();
+            Ok(())
+        })
+    });
+}
+
+impl Producing {
+    /// What keeps reserved arrays alive.
+    pub fn kept(&self) -> &Kept {
+        &self.kept
     }
-}
 
-fn reserve<'py>(
-    py: Python<'py>,
-    shared: &Shared,
-    version: u64,
-    name: &str,
-    dtype: Dtype,
-    [shape, start, count]: [&[u64]; 3],
-    timeout: Duration,
-) -> PyResult<Bound<'py, PyAny>> {
-    let descriptor = arrays::descriptor(py, dtype)?;
-    let mut reservation = wait_in_slices(py, timeout, |_slice| {
-        shared.lock().in_step(version)?.reserve(name, dtype, shape, start, count)
-    })?;
-    let owner = Bound::new(py, Memory { _keeps: reservation.keep_alive() })?.into_any();
-    let array = buffer::writable_over(owner, reservation.as_mut_slice(), dtype, descriptor.as_ref(), count)?;
-    let kept = Reserved { array: array.clone().unbind(), reservation };
-    shared.with(py, |state| state.reserved.push(kept));
-    Ok(array)
-}
+    /// Makes sure that arrays from `reserve` stay readable when the writer is gone. Between steps only.
+    fn keep_mapping(&mut self) -> bool {
+        let Some(writer) = &mut self.writer else { return true };
+        self.kept.hold(writer)
+    }
 
-fn commit(py: Python<'_>, shared: &Shared, version: u64, reserved: Reserved) -> PyResult<()> {
-    // First read-only, then published: nothing may be written under the readers.
-    freeze(reserved.array.bind(py))?;
-    let reservation = reserved.reservation;
-    shared.without_gil(py, |state| state.in_step(version)?.commit(reservation)).or_raise(py)
-}
-
-fn freeze(array: &Bound<'_, PyAny>) -> PyResult<()> {
-    array.getattr("flags")?.setattr("writeable", false)
-}
-
-/// Base of a reserved array: keeps the pool mapped for as long as the array lives.
-#[pyclass(module = "forebay", frozen)]
-struct Memory {
-    _keeps: forebay_space::KeepAlive,
+    /// Takes the writer out and ends it.
+    fn leave(&mut self, end: impl FnOnce(Writer) -> Result<()>) -> Result<()> {
+        let safe = self.keep_mapping();
+        match self.writer.take() {
+            Some(writer) if safe => end(writer),
+            Some(writer) => {
+                // Arrays lie in the pool and nothing but the writer keeps it mapped: it has to stay.
+                std::mem::forget(writer);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// For a handle that Python lost without closing it.
 impl Drop for Producing {
     fn drop(&mut self) {
-        if let (Some(writer), Some(_)) = (self.writer.take(), self.step) {
-            // A step was open: the program did not come to its end.
-            writer.abandon();
+        let failed = self.step.is_some();
+        self.reserved.clear();
+        if let (Some(writer), true) = (&mut self.writer, failed) {
+            // The program did not come to the end of its step. Errors have nowhere to go from here.
+            let _ = writer.abort_step();
         }
+        let _ = self.leave(|writer| {
+            if failed {
+                writer.abandon();
+                return Ok(());
+            }
+            writer.close()
+        });
     }
 }

@@ -14,7 +14,8 @@ def main() -> None:
     """Runs the command with ``sys.argv`` and exits with its status."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.stdout.flush()
-    sys.exit(_forebay.command_line(["forebay", *sys.argv[1:]]))
+    again = [sys.executable, "-m", "forebay"]
+    sys.exit(_forebay.command_line(["forebay", *sys.argv[1:]], again))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,158 @@
+//! Arrays that a producer fills in place: memory of the pool as an ndarray, from `reserve` to `commit` and beyond.
+//!
+//! Guarantees: on a byte-addressable tier the array is the pool itself, and its commit copies nothing. It turns
+//! read-only when committed or given up, and can be read for as long as Python keeps it, also when the writer is
+//! closed; what it then shows is undefined once every reader has released the version. Elsewhere (pools on files,
+//! the files channel, a version that is skipped) the array is ordinary memory that is put at commit.
+//! Does not reach slices of the array that were made before: they stay writable and must not be written to.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use forebay_space::{Dtype, Mechanism, NdBox, Reservation, Writer};
+use pyo3::prelude::*;
+
+use crate::arrays;
+use crate::buffer::{self, NewArray};
+use crate::errors::{wait_in_slices, OrRaise};
+use crate::writer::Shared;
+
+/// Where a piece goes.
+pub struct Place<'a> {
+    /// Variable.
+    pub name: &'a str,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Global shape.
+    pub shape: &'a [u64],
+    /// First element.
+    pub start: &'a [u64],
+    /// Extents.
+    pub count: &'a [u64],
+}
+
+/// An array that Python is filling.
+pub struct Reserved {
+    array: Py<PyAny>,
+    memory: Memory,
+}
+
+enum Memory {
+    Pool(Reservation),
+    Own { name: String, dtype: Dtype, shape: Vec<u64>, start: Vec<u64> },
+}
+
+impl Reserved {
+    /// Whether this is that very array.
+    pub fn is(&self, array: &Bound<'_, PyAny>) -> bool {
+        self.array.is(array)
+    }
+
+    /// Makes the array read-only.
+    pub fn freeze(&self, py: Python<'_>) -> PyResult<()> {
+        self.array.bind(py).getattr("flags")?.setattr("writeable", false)
+    }
+
+    /// Publishes it in the open step.
+    pub fn commit(self, py: Python<'_>, shared: &Shared, version: u64, timeout: Duration) -> PyResult<()> {
+        // First read-only, then published: nothing may be written under the readers.
+        self.freeze(py)?;
+        match self.memory {
+            Memory::Pool(reservation) => {
+                shared.without_gil(py, |state| state.in_step(version)?.commit(reservation)).or_raise(py)
+            }
+            Memory::Own { name, dtype, shape, start } => {
+                let array = self.array.bind(py);
+                let found = buffer::contiguous(array).expect("made as a contiguous array");
+                let (count, bytes) = (found.dims, found.bytes);
+                wait_in_slices(py, timeout, |_| {
+                    shared.lock().in_step(version)?.put(&name, dtype, &shape, &start, count, bytes)
+                })
+            }
+        }
+    }
+}
+
+/// What keeps the pool mapped for arrays that outlive their writer.
+///
+/// A [`Reservation`] holds the mapping it lies in; one that is never committed, of a step that was given up, is
+/// kept for the purpose. It costs one small record that belongs to no version.
+pub struct Kept {
+    holder: Holder,
+    path: String,
+    mechanism: Mechanism,
+    in_place: OnceLock<bool>,
+}
+
+type Holder = Arc<Mutex<Option<Reservation>>>;
+
+impl Kept {
+    /// For the writer of the space at `path`.
+    pub fn new(path: &str, mechanism: Mechanism) -> Kept {
+        Kept { holder: Holder::default(), path: path.into(), mechanism, in_place: OnceLock::new() }
+    }
+
+    /// Whether reserved memory is the pool itself, so that it outlives its commit.
+    fn is_in_place(&self) -> bool {
+        *self.in_place.get_or_init(|| {
+            self.mechanism == Mechanism::Space
+                && forebay_space::inspect(&self.path).is_ok_and(|space| space.tier != "file")
+        })
+    }
+
+    /// Makes sure of the mapping if an array needs it; false when that is not possible now. Between steps only.
+    pub fn hold(&self, writer: &mut Writer) -> bool {
+        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        // This handle and each array over the pool count one.
+        if holder.is_some() || Arc::strong_count(&self.holder) == 1 {
+            return true;
+        }
+        let version = writer.next_version();
+        if matches!(writer.begin_version(version), Ok(true)) {
+            *holder = writer.reserve("forebay", Dtype::U8, &[1], &[0], &[1]).ok();
+        }
+        let _ = writer.abort_step();
+        holder.is_some()
+    }
+}
+
+/// Base of an array over the pool.
+#[pyclass(module = "forebay", frozen)]
+struct PoolMemory {
+    _holder: Holder,
+}
+
+/// Room for a piece, as an array to write to.
+pub fn reserve<'py>(
+    py: Python<'py>,
+    shared: &Shared,
+    version: u64,
+    skipped: bool,
+    place: &Place<'_>,
+    timeout: Duration,
+) -> PyResult<(Reserved, Bound<'py, PyAny>)> {
+    let descriptor = arrays::descriptor(py, place.dtype)?;
+    shared.with(py, |state| state.in_step(version).map(drop)).or_raise(py)?;
+    let in_place = !skipped && shared.without_gil(py, |state| state.kept().is_in_place());
+    let Place { name, dtype, shape, start, count } = *place;
+    if !in_place {
+        check_place(place).or_raise(py)?;
+        let array = NewArray::new(py, dtype, descriptor.as_ref(), count)?.finish();
+        let memory = Memory::Own { name: name.into(), dtype, shape: shape.to_vec(), start: start.to_vec() };
+        return Ok((Reserved { array: array.clone().unbind(), memory }, array));
+    }
+    let mut reservation = wait_in_slices(py, timeout, |_| {
+        shared.lock().in_step(version)?.reserve(name, dtype, shape, start, count)
+    })?;
+    let _holder = shared.with(py, |state| state.kept().holder.clone());
+    let owner = Bound::new(py, PoolMemory { _holder })?.into_any();
+    let array = buffer::writable_over(owner, reservation.as_mut_slice(), dtype, descriptor.as_ref(), count)?;
+    Ok((Reserved { array: array.clone().unbind(), memory: Memory::Pool(reservation) }, array))
+}
+
+/// A box that does not fit is refused before memory is taken for it, as the space does it for its own.
+fn check_place(place: &Place<'_>) -> forebay_space::Result<()> {
+    let region = NdBox::new(place.start, place.count)?;
+    region.check_inside(place.name, place.shape)?;
+    region.bytes(place.dtype.size()).map(drop)
+}

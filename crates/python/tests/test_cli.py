@@ -1,0 +1,85 @@
+"""The `forebay` command inside the wheel."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import forebay as fb
+import numpy as np
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "forebay"
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(SCRIPT), *words], capture_output=True, text=True, timeout=60)
+
+
+def test_version_and_usage():
+    done = run("--version")
+    assert done.returncode == 0 and fb.__version__ in done.stdout, done.stderr
+    assert run("--no-such-option").returncode == 2
+    module = subprocess.run([sys.executable, "-m", "forebay", "--version"], capture_output=True, text=True)
+    assert module.stdout == done.stdout
+
+
+def test_the_command_needs_no_numpy():
+    code = "import sys, forebay; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_ls_sees_what_python_wrote():
+    with fb.open("seen", "w", quota="16MiB", retention="forever") as w:
+        for step in w.steps(2):
+            step.put("T", np.zeros(10))
+    done = run("ls", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "seen" in json.dumps(json.loads(done.stdout))
+    assert run("verify", "seen").returncode == 0
+    assert run("clean", "seen").returncode == 0
+    assert fb.list_spaces() == []
+
+
+def test_python_components_of_a_workflow(tmp_path: Path):
+    """`forebay run` from the wheel starts Python programs and itself."""
+    (tmp_path / "w.py").write_text(
+        "import forebay as fb, numpy as np\n"
+        "with fb.open('ch', 'w') as ch:\n"
+        "    for step in ch.steps(3):\n"
+        "        step.put('T', np.zeros(10), shape=(20,), start=(10 * ch.rank,))\n"
+    )
+    (tmp_path / "r.py").write_text(
+        "import forebay as fb\n"
+        "with fb.open('ch') as ch:\n"
+        "    print('steps', sum(1 for _ in ch.steps()))\n"
+    )
+    python = json.dumps(sys.executable)
+    (tmp_path / "workflow.toml").write_text(
+        f"""
+forebay = 1
+
+[workflow]
+name = "two"
+
+[channel.ch]
+quota = "16MiB"
+
+[[component]]
+name = "sim"
+command = [{python}, "w.py"]
+ranks = 2
+writes = ["ch"]
+
+[[component]]
+name = "ana"
+command = [{python}, "r.py"]
+reads = ["ch"]
+"""
+    )
+    done = subprocess.run(
+        [str(SCRIPT), "run", "workflow.toml"], capture_output=True, text=True, timeout=90, cwd=tmp_path, env=os.environ
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert fb.list_spaces() == []

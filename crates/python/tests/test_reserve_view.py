@@ -1,0 +1,187 @@
+"""Memory that is shared without copies: reserve and commit on one side, views and leases on the other."""
+
+import gc
+from pathlib import Path
+
+import forebay as fb
+import numpy as np
+import pytest
+from forebay import errors
+
+LARGE = 1 << 16
+
+
+@pytest.fixture
+def pair():
+    with fb.open("pair", "w", quota="64MiB", component="sim") as w, fb.open("pair", component="ana") as r:
+        yield w, r
+
+
+def test_reserve_is_filled_in_place_and_frozen_at_the_end_of_the_step(pair):
+    w, r = pair
+    w.begin_step()
+    out = w.step.reserve("T", shape=(4, LARGE), dtype="f4")
+    assert out.shape == (4, LARGE) and out.dtype == np.dtype("f4") and out.flags.writeable and not out.flags.owndata
+    out[:] = np.arange(4)[:, None]
+    w.end_step()
+    assert not out.flags.writeable
+    with pytest.raises(ValueError):
+        out[0, 0] = 1
+    with pytest.raises(ValueError):
+        out.flags.writeable = True
+    assert (r.steps().__next__().get("T") == np.arange(4, dtype="f4")[:, None]).all()
+
+
+def test_reserve_copies_nothing(pair):
+    w, _ = pair
+    w.begin_step()
+    before = w.stats()["bytes_copied"]
+    w.reserve("T", LARGE)[:] = 1
+    w.end_step()
+    assert w.stats()["bytes_copied"] - before < 4096
+
+
+def test_commit_by_hand(pair):
+    w, r = pair
+    w.begin_step()
+    step = w.step
+    out = step.reserve("T", shape=(8,), start=(0,), count=(4,))
+    out[:] = 1
+    step.commit(out)
+    assert not out.flags.writeable
+    with pytest.raises(errors.Usage, match="not reserved"):
+        step.commit(out)
+    rest = step.reserve("T", shape=8, start=4, count=4)
+    rest[:] = 2
+    with pytest.raises(errors.Usage, match="not reserved"):
+        step.commit(rest[:2])
+    w.end_step()
+    assert next(r.steps()).get("T").tolist() == [1] * 4 + [2] * 4
+
+
+def test_a_reserved_array_outlives_its_writer():
+    with fb.open("pair", "w", quota="64MiB") as w:
+        w.begin_step()
+        out = w.reserve("T", LARGE)
+        out[:] = np.arange(LARGE)
+        w.end_step()
+    gc.collect()
+    assert out.shape == (LARGE,)
+    assert float(out.sum()) >= 0  # whatever it holds by now, it can be read
+
+
+def test_an_aborted_reservation_is_frozen_and_never_seen(pair):
+    w, r = pair
+    w.begin_step()
+    out = w.reserve("T", 10)
+    out[:] = 7
+    w.abort_step()
+    assert not out.flags.writeable
+    w.begin_step()
+    w.put("U", np.zeros(1))
+    w.end_step()
+    assert list(next(r.steps())) == ["U"]
+
+
+def test_reserve_needs_a_box_when_the_group_has_ranks():
+    with fb.open("two", "w", rank=0, size=2, quota="16MiB") as w:
+        w.begin_step()
+        with pytest.raises(errors.Usage, match="which part"):
+            w.reserve("T", (4, 4))
+        with pytest.raises(errors.Usage, match="which part"):
+            w.put("T", np.zeros(4))
+        w.abort_step()
+
+
+def write(w, value=1.0, n=LARGE):
+    w.begin_step()
+    w.put("T", np.full(n, value))
+    w.put("small", np.full(10, value))
+    w.end_step()
+
+
+def test_large_data_is_a_read_only_view_small_is_a_copy(pair):
+    w, r = pair
+    write(w)
+    step = next(r.steps())
+    big, small = step.get("T"), step.get("small")
+    assert not big.flags.owndata and not big.flags.writeable
+    assert small.flags.owndata and small.flags.writeable
+    with pytest.raises(ValueError):
+        big[0] = 1
+    with pytest.raises(ValueError):
+        big.flags.writeable = True
+    own = step.get("T", copy=True)
+    assert own.flags.owndata and own.flags.writeable
+    assert fb.VIEW_BYTES_MIN > small.nbytes
+    seen = step.view("small")
+    assert not seen.flags.owndata and not seen.flags.writeable and (seen == small).all()
+
+
+def test_a_view_of_a_part_is_contiguous_or_refused(pair):
+    w, r = pair
+    a = np.arange(float(LARGE)).reshape(16, -1)
+    w.begin_step()
+    w.put("T", a[:8], shape=a.shape, start=(0, 0))
+    w.put("T", a[8:], shape=a.shape, start=(8, 0))
+    w.end_step()
+    step = next(r.steps())
+    assert (step.view("T", np.s_[2:5]) == a[2:5]).all()
+    assert (step.view("T", start=(9, 0), count=(3, a.shape[1])) == a[9:12]).all()
+    for across in (np.s_[7:9], np.s_[:, 0:10], np.s_[:]):
+        with pytest.raises(errors.NotContiguous):
+            step.view("T", across)
+        got = step.get("T", across)
+        assert got.flags.owndata and (got == a[across]).all()
+
+
+def test_views_outlive_step_reader_and_writer():
+    w = fb.open("pair", "w", quota="64MiB", component="sim")
+    r = fb.open("pair", component="ana")
+    write(w, 5.0)
+    for step in r.steps(1):
+        view = step.get("T")
+        part = view[10:20]
+    with pytest.raises(errors.StepState):
+        step.get("T")
+    write(w, 6.0)
+    assert (view == 5).all()
+    r.close()
+    w.close()
+    del r, w, step
+    gc.collect()
+    assert (view == 5).all() and not view.flags.writeable
+    del view
+    gc.collect()
+    assert (part == 5).all()
+
+
+def test_a_view_holds_the_room_it_uses():
+    """With room for two versions, a view of the first stops the third; letting go frees it."""
+    size = 1 << 20
+    with fb.open("pair", "w", quota="4MiB", segment="1MiB", component="sim", timeout=0.5) as w:
+        with fb.open("pair", component="ana") as r:
+            held = []
+            with pytest.raises((errors.QuotaFull, errors.TimedOut)):
+                for i in range(10):
+                    w.begin_step()
+                    w.put("T", np.full(size // 8, float(i)))
+                    w.end_step()
+                    for step in r.steps(1):
+                        held.append(step.get("T"))
+            assert all((a == i).all() for i, a in enumerate(held))
+            w.abort_step()
+            held.clear()
+            gc.collect()
+            for i in range(10):
+                w.begin_step()
+                w.put("T", np.full(size // 8, float(i)))
+                w.end_step()
+                for step in r.steps(1):
+                    assert step.get("T")[-1] == i
+
+
+def test_the_pool_is_private(pair, root: Path):
+    write(pair[0])
+    for path in [root, *root.rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path

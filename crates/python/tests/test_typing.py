@@ -1,0 +1,89 @@
+"""The package is fully typed: strict mypy accepts correct use and refuses wrong use."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import forebay as fb
+import pytest
+
+GOOD = '''
+from typing import Any
+import numpy as np
+from numpy.typing import NDArray
+import forebay as fb
+
+def produce(T: NDArray[np.float64]) -> None:
+    with fb.open("heat", "w", rank=0, size=2, quota="1GiB", readers={"analysis": 3}) as ch:
+        ch.attrs["dx"] = 0.5
+        for step in ch.steps(10):
+            step.put("T", T, shape=(8, 8), start=(0, 0))
+            step.put("raw", b"bytes")
+            step.put("note", "text")
+            out: NDArray[Any] = step.reserve("U", shape=(8, 8), start=(0, 0), count=(4, 8), dtype="f4")
+            out[:] = 1
+            step.commit(out)
+        status: fb.StepStatus = ch.begin_step()
+        assert status == fb.StepStatus.OK
+
+def consume() -> float:
+    total = 0.0
+    with fb.open("heat", latest=True, timeout=5) as ch:
+        for step in ch.steps(timeout=1.5):
+            total += float(step.get("T").sum()) + float(step["T", 0:3, ...].sum())
+            total += float(step.view("T", start=(0, 0), count=(1, 8))[0])
+            name: str = step.variables["T"].name
+        for version, array in ch.subscribe("T"):
+            total += version + float(array[0])
+        dx = ch.attrs["dx"]
+        assert isinstance(dx, float)
+    try:
+        fb.inspect("heat")
+    except fb.errors.PeerMissing as e:
+        print(e.kind, e.code, e.context, e.hint)
+    return total
+'''
+
+BAD = '''
+import forebay as fb
+fb.open("x", "w").get("T")
+fb.open("x").put("T", 1)
+fb.open("x", tier="tape", mode="w")
+fb.open("x", qouta=1)
+'''
+
+
+@pytest.fixture
+def mypy(tmp_path: Path):
+    if importlib.util.find_spec("mypy") is None:
+        pytest.skip("mypy is not installed")
+
+    def check(code: str) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "sample.py"
+        path.write_text(code)
+        command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(path)]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=110)
+
+    return check
+
+
+def test_types(mypy):
+    good = mypy(GOOD)
+    assert good.returncode == 0, good.stdout + good.stderr
+    bad = mypy(BAD)
+    assert bad.returncode == 1, bad.stdout + bad.stderr
+    assert {f":{n}:" for n in (3, 4, 5, 6)} <= {":" + line.split(":")[1] + ":" for line in bad.stdout.splitlines() if "error" in line}
+
+
+def test_stub_names_what_there_is():
+    """Every public member of the compiled classes stands in the stub."""
+    stub = Path(fb.__file__).with_name("_forebay.pyi").read_text()
+    for cls in (fb.Writer, fb.WriteStep, fb.Reader, fb.ReadStep, fb.Variable, fb.Piece):
+        part = stub.split(f"class {cls.__name__}:")[1].split("\nclass ")[0]
+        members = [m for m in vars(cls) if not m.startswith("_")]
+        assert members
+        for member in members:
+            assert f"def {member}(" in part, f"{cls.__name__}.{member}"
+    for name in fb.__all__:
+        assert hasattr(fb, name)
