@@ -3,11 +3,11 @@
 #
 #   crates/capi/install.sh PREFIX [BUILT]
 #
-# PREFIX is where it goes (include, lib, lib/pkgconfig, lib/cmake/Forebay, share/forebay/fortran below it) and may
-# not exist yet. BUILT is the folder that holds libforebay.so, and libforebay.a if it is wanted; without it
+# PREFIX is where it goes (include, lib, lib/pkgconfig, lib/cmake/Forebay, share/forebay/fortran below it) and
+# may not exist yet. BUILT is the folder that holds libforebay.so, and libforebay.a if it is wanted; without it
 # target/release of this checkout, after `cargo build --release -p forebay-capi`. DESTDIR, if set, goes before
-# PREFIX for packagers. Programs are built against the result with `pkg-config --cflags --libs forebay` or CMake's
-# find_package(Forebay). Existing files of these names are replaced; nothing else is touched.
+# PREFIX for packagers. Programs are built against the result with `pkg-config --cflags --libs forebay` or
+# CMake's find_package(Forebay). Existing files of these names are replaced; nothing else is touched.
 set -eu
 
 fail() {

@@ -7,8 +7,8 @@
  *   ./ranks heat writer 1 2         rank 1 of 2: the lower half
  *   ./ranks heat reader             checks every element of every step
  *
- * The exit status is that of forebay.h (fb_exit_code), or 1 when an element is wrong. A writer's memory is the
- * pool itself (fb_reserve); the reader copies (fb_get) and, for one half, looks without a copy (fb_open_view).
+ * The exit status is that of forebay.h (fb_exit_code), or 1 when an element is wrong. A writer's memory is
+ * the pool itself (fb_reserve); the reader copies (fb_get) and looks at one half in place (fb_open_view).
  */
 #define _POSIX_C_SOURCE 200809L
 #include <forebay.h>
@@ -96,8 +96,9 @@ static int wrong(const double *rows, uint64_t version, uint64_t first, uint64_t 
     for (row = 0; row < rows_many; row++)
         for (column = 0; column < COLUMNS; column++)
             if (rows[row * COLUMNS + column] != element(version, first + row, column)) {
-                fprintf(stderr, "ranks: version %llu: element (%llu, %llu) is wrong\n", (unsigned long long)version,
-                        (unsigned long long)(first + row), (unsigned long long)column);
+                fprintf(stderr, "ranks: version %llu: element (%llu, %llu) is wrong\n",
+                        (unsigned long long)version, (unsigned long long)(first + row),
+                        (unsigned long long)column);
                 return 1;
             }
     return 0;
@@ -120,9 +121,9 @@ static int read_whole(const char *name)
         int bad;
 
         check(fb_get(reader, "T", FB_FLOAT64, 2, NULL, NULL, whole, sizeof whole), "get T");
-        check(fb_get(reader, "iterations", FB_INT64, 0, NULL, NULL, &iterations, sizeof iterations), "get iterations");
-        check(fb_open_view(reader, "T", FB_FLOAT64, 2, lower_start, lower_count, &lower), "view the lower half");
-        check(fb_view_data(lower, &memory, NULL), "view the lower half");
+        check(fb_get(reader, "iterations", FB_INT64, 0, NULL, NULL, &iterations, sizeof iterations), "get");
+        check(fb_open_view(reader, "T", FB_FLOAT64, 2, lower_start, lower_count, &lower), "view half of T");
+        check(fb_view_data(lower, &memory, NULL), "view half of T");
         bad = wrong(&whole[0][0], version, 0, ROWS) || wrong(memory, version, ROWS / 2, ROWS / 2);
         check(fb_view_free(&lower), "free the view");
         if (bad || iterations != 10 * ((int64_t)version + 1))

@@ -3,8 +3,8 @@
  *
  *   cc reader.c $(pkg-config --cflags --libs forebay) -o reader && ./reader NAME
  *
- * Fortran's T(nx, ny) is T[ny][nx] here: the same bytes, dimensions in C order. Exits with 1 when an element is
- * wrong, else as fb_exit_code says.
+ * Fortran's T(nx, ny) is T[ny][nx] here: the same bytes, dimensions in C order. Exits with 1 when an element
+ * is wrong, else as fb_exit_code says.
  */
 #include <forebay.h>
 
@@ -25,7 +25,8 @@ static int check(int code, const char *doing)
 static void same(double found, double expected, const char *name, unsigned long long version, int j, int i)
 {
     if (found != expected) {
-        fprintf(stderr, "reader: version %llu: %s[%d][%d] is %g, not %g\n", version, name, j, i, found, expected);
+        fprintf(stderr, "reader: version %llu: %s[%d][%d] is %g, not %g\n", version, name, j, i, found,
+                expected);
         exit(1);
     }
 }

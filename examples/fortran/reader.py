@@ -2,7 +2,8 @@
 
     python3 reader.py NAME
 
-Fortran's T(nx, ny) is T[ny, nx] here: the same bytes, dimensions in C order. Exits with 1 when an element is wrong.
+Fortran's T(nx, ny) is T[ny, nx] here: the same bytes, dimensions in C order. Exits with 1 when an element
+is wrong.
 """
 
 import sys

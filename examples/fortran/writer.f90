@@ -1,10 +1,11 @@
 ! One rank of a Fortran simulation: writes T(nx, ny), its ranks side by side along y.
 !
-!   gfortran forebay.f90 writer.f90 $(pkg-config --libs forebay) -o writer     (forebay.f90 is installed beside)
+!   module=$(pkg-config --variable=fortrandir forebay)/forebay.f90
+!   gfortran $module writer.f90 $(pkg-config --libs forebay) -o writer
 !   ./writer heat 0 2  &  ./writer heat 1 2  &  python3 reader.py heat
 !
-! C and Python see the same array as T[ny][nx]: dimensions are reversed, bytes are not. An error ends the program
-! with its text and the exit status of that error.
+! C and Python see the same array as T[ny][nx]: dimensions are reversed, bytes are not. An error ends the
+! program with its text and the exit status of that error.
 program writer
   use, intrinsic :: iso_c_binding, only: c_double, c_float, c_int32_t, c_int64_t
   use forebay

@@ -476,13 +476,13 @@ int fb_options_free(fb_options **options);
 /**
  * Opens `name` to write and stores the handle in `*writer`. A short name lies below FOREBAY_DIR (default
  * /dev/shm/forebay-<uid>); one that contains a slash is a path. The first rank makes the space. `options`
- * may be NULL. Waits, until the timeout, for another rank that is making the space at this moment; not for
- * readers.
+ * may be NULL. Does not wait for other ranks or for readers, only for the first pages of the pool to be
+ * faulted in.
  *
  * FB_BAD_NAME, FB_NAME_IN_USE (a live process holds this rank), FB_GROUP_MISMATCH (ranks disagree on the
  * size), FB_OPTION_MISMATCH (the space exists with other options), FB_TIER_FULL, FB_PERMISSION_DENIED,
  * FB_POOL_OWNED_ELSEWHERE, FB_SEVERAL_NODES, FB_NOT_POSSIBLE_HERE, FB_UNKNOWN_ENVIRONMENT,
- * FB_UNKNOWN_FORMAT, FB_DAMAGED, FB_TIMED_OUT.
+ * FB_UNKNOWN_FORMAT, FB_DAMAGED.
  */
 int fb_open_writer(const char *name, const fb_options *options, fb_writer **writer);
 
@@ -508,16 +508,15 @@ int fb_writer_durability(fb_writer *writer, const char **text);
 int fb_resume(fb_writer *writer, uint64_t *version);
 
 /**
- * Begins the next version and stores its number in `*version` (may be NULL). Waits, until the timeout, while
- * the quota is used up and readers have to release versions first.
+ * Begins the next version and stores its number in `*version` (may be NULL). Does not wait.
  *
- * FB_STEP_STATE (a step is open), FB_QUOTA_FULL (with the name of who holds it), FB_PRODUCER_DIED (another
- * rank of this group), FB_FENCED.
+ * FB_STEP_STATE (a step is open), FB_VERSION_EXISTS (after a restart without fb_resume), FB_PRODUCER_DIED
+ * (another rank of this group), FB_FENCED.
  */
 int fb_begin_step(fb_writer *writer, uint64_t *version);
 
 /**
- * Begins this version, for programs that count their steps themselves. Waits like fb_begin_step.
+ * Begins this version, for programs that count their steps themselves. Does not wait.
  *
  * FB_SKIPPED (no error) when the version is complete and the option "on_existing" is "skip": a step is open,
  * its puts are dropped, fb_end_step ends it. FB_VERSION_EXISTS when it is complete and the option is
@@ -548,8 +547,8 @@ int fb_put(fb_writer *writer,
  * Reserves room for one piece and stores its address in `*data`: the pool itself where the tier is byte
  * addressable, so that the program can compute into it and nothing is copied. The parameters are those of
  * fb_put. Fill all of it, then call fb_commit with the same address. The memory ends with fb_commit,
- * fb_abort_step or fb_close_writer, and must not be touched after that. It is aligned to 64 bytes or better
- * on every tier; what it holds at first is unspecified.
+ * fb_abort_step or fb_close_writer, and must not be touched after that. It is aligned as malloc() does, to
+ * 64 bytes where it is the pool; what it holds at first is unspecified.
  *
  * Blocking and errors: those of fb_put.
  */
@@ -575,8 +574,9 @@ int fb_commit(fb_writer *writer, const void *data);
  * DURABILITY at the top). The version becomes visible to readers when the last rank has returned from here.
  * Does not wait for other ranks.
  *
- * FB_STEP_STATE (no step is open, or a reservation was not committed: then the step stays open),
- * FB_TIER_FULL, FB_POISONED (a flush failed), FB_PRODUCER_DIED, FB_FENCED, FB_IO.
+ * FB_STEP_STATE (no step is open, or a reservation was not committed), FB_TIER_FULL, FB_POISONED (a flush
+ * failed), FB_PRODUCER_DIED, FB_FENCED, FB_IO. After an error the version does not count and the step is
+ * still open: try again, or fb_abort_step.
  */
 int fb_end_step(fb_writer *writer);
 
@@ -614,8 +614,9 @@ int fb_reader_rank(fb_reader *reader, uint32_t *rank, uint32_t *size);
  * stores its number in `*version` (may be NULL). The version stays until fb_end_read.
  *
  * FB_END_OF_STREAM (no error) after the last version of writers that all closed. FB_TIMED_OUT (names the
- * ranks that are missing), FB_PRODUCER_DIED (names the rank; at once, not after the timeout), FB_STEP_STATE
- * (a step is open), FB_VERSION_GONE, FB_DAMAGED.
+ * ranks that are missing), FB_PRODUCER_DIED (names the rank; after every complete version was seen, then at
+ * once and not after the timeout), FB_PEER_MISSING (the space was removed), FB_STEP_STATE (a step is open),
+ * FB_DAMAGED.
  */
 int fb_begin_read(fb_reader *reader, double timeout, uint64_t *version);
 
@@ -628,15 +629,15 @@ int fb_end_read(fb_reader *reader);
 /**
  * Waits at most `timeout` seconds until this version is complete; does not make it the current one.
  *
- * FB_TIMED_OUT, FB_PRODUCER_DIED, FB_VERSION_GONE (it was complete and has been dropped).
+ * FB_TIMED_OUT, FB_PRODUCER_DIED, FB_PEER_MISSING, FB_VERSION_GONE (it was complete and has been dropped).
  */
 int fb_wait(fb_reader *reader, uint64_t version, double timeout);
 
 /**
- * Makes a retained version the current one, for reading in any order. Does not wait.
+ * Makes a retained version the current one, for reading in any order, until fb_end_read; the stream of
+ * fb_begin_read stays where it is. Does not wait.
  *
- * FB_VERSION_GONE, FB_NOT_YET is never returned: FB_USAGE or FB_TIMED_OUT for a version that is not
- * complete.
+ * FB_VERSION_GONE, FB_TIMED_OUT (it is not complete; fb_wait waits for it), FB_STEP_STATE (a step is open).
  */
 int fb_open_version(fb_reader *reader, uint64_t version);
 

@@ -179,7 +179,7 @@ mod tests {
             ("observer", "false"),
         ] {
             set(&mut options, key, value).unwrap_or_else(|e| panic!("{key}: {e}"));
-            let wrong = set(&mut options, key, "\u{1}bad").err().map(|e| e.kind());
+            let wrong = set(&mut options, key, "a:0").err().map(|e| e.kind());
             assert_eq!(wrong, if key == "component" { None } else { Some(Kind::Usage) }, "{key}");
         }
         assert_eq!((options.rank, options.size), (Some(1), Some(2)));

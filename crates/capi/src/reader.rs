@@ -74,8 +74,9 @@ pub unsafe extern "C" fn fb_reader_rank(reader: *mut fb_reader, rank: *mut u32, 
 /// stores its number in `*version` (may be NULL). The version stays until fb_end_read.
 ///
 /// FB_END_OF_STREAM (no error) after the last version of writers that all closed. FB_TIMED_OUT (names the
-/// ranks that are missing), FB_PRODUCER_DIED (names the rank; at once, not after the timeout), FB_STEP_STATE
-/// (a step is open), FB_VERSION_GONE, FB_DAMAGED.
+/// ranks that are missing), FB_PRODUCER_DIED (names the rank; after every complete version was seen, then at
+/// once and not after the timeout), FB_PEER_MISSING (the space was removed), FB_STEP_STATE (a step is open),
+/// FB_DAMAGED.
 #[no_mangle]
 pub unsafe extern "C" fn fb_begin_read(reader: *mut fb_reader, timeout: f64, version: *mut u64) -> c_int {
     guard(|| {
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn fb_end_read(reader: *mut fb_reader) -> c_int {
 
 /// Waits at most `timeout` seconds until this version is complete; does not make it the current one.
 ///
-/// FB_TIMED_OUT, FB_PRODUCER_DIED, FB_VERSION_GONE (it was complete and has been dropped).
+/// FB_TIMED_OUT, FB_PRODUCER_DIED, FB_PEER_MISSING, FB_VERSION_GONE (it was complete and has been dropped).
 #[no_mangle]
 pub unsafe extern "C" fn fb_wait(reader: *mut fb_reader, version: u64, timeout: f64) -> c_int {
     guard(|| {
@@ -115,10 +116,10 @@ pub unsafe extern "C" fn fb_wait(reader: *mut fb_reader, version: u64, timeout: 
     })
 }
 
-/// Makes a retained version the current one, for reading in any order. Does not wait.
+/// Makes a retained version the current one, for reading in any order, until fb_end_read; the stream of
+/// fb_begin_read stays where it is. Does not wait.
 ///
-/// FB_VERSION_GONE, FB_NOT_YET is never returned: FB_USAGE or FB_TIMED_OUT for a version that is not
-/// complete.
+/// FB_VERSION_GONE, FB_TIMED_OUT (it is not complete; fb_wait waits for it), FB_STEP_STATE (a step is open).
 #[no_mangle]
 pub unsafe extern "C" fn fb_open_version(reader: *mut fb_reader, version: u64) -> c_int {
     guard(|| {
@@ -316,7 +317,7 @@ impl<'a> Wanted<'a> {
                 format!("variable {} has other dimensions", self.name),
             )
             .with("ndim", self.ndim)
-            .with("shape", format!("{:?}", info.shape)));
+            .with("shape", format!("{:?}", shape.as_slice())));
         }
         let place = crate::memory::box_in(self.name, &shape, self.start, self.count)?;
         let bytes = place.bytes(dtype.size())?;

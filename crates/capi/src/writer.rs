@@ -39,13 +39,13 @@ impl State {
 
 /// Opens `name` to write and stores the handle in `*writer`. A short name lies below FOREBAY_DIR (default
 /// /dev/shm/forebay-<uid>); one that contains a slash is a path. The first rank makes the space. `options`
-/// may be NULL. Waits, until the timeout, for another rank that is making the space at this moment; not for
-/// readers.
+/// may be NULL. Does not wait for other ranks or for readers, only for the first pages of the pool to be
+/// faulted in.
 ///
 /// FB_BAD_NAME, FB_NAME_IN_USE (a live process holds this rank), FB_GROUP_MISMATCH (ranks disagree on the
 /// size), FB_OPTION_MISMATCH (the space exists with other options), FB_TIER_FULL, FB_PERMISSION_DENIED,
 /// FB_POOL_OWNED_ELSEWHERE, FB_SEVERAL_NODES, FB_NOT_POSSIBLE_HERE, FB_UNKNOWN_ENVIRONMENT,
-/// FB_UNKNOWN_FORMAT, FB_DAMAGED, FB_TIMED_OUT.
+/// FB_UNKNOWN_FORMAT, FB_DAMAGED.
 #[no_mangle]
 pub unsafe extern "C" fn fb_open_writer(
     name: *const c_char,
@@ -105,11 +105,10 @@ pub unsafe extern "C" fn fb_resume(writer: *mut fb_writer, version: *mut u64) ->
     })
 }
 
-/// Begins the next version and stores its number in `*version` (may be NULL). Waits, until the timeout, while
-/// the quota is used up and readers have to release versions first.
+/// Begins the next version and stores its number in `*version` (may be NULL). Does not wait.
 ///
-/// FB_STEP_STATE (a step is open), FB_QUOTA_FULL (with the name of who holds it), FB_PRODUCER_DIED (another
-/// rank of this group), FB_FENCED.
+/// FB_STEP_STATE (a step is open), FB_VERSION_EXISTS (after a restart without fb_resume), FB_PRODUCER_DIED
+/// (another rank of this group), FB_FENCED.
 #[no_mangle]
 pub unsafe extern "C" fn fb_begin_step(writer: *mut fb_writer, version: *mut u64) -> c_int {
     guard(|| {
@@ -121,7 +120,7 @@ pub unsafe extern "C" fn fb_begin_step(writer: *mut fb_writer, version: *mut u64
     })
 }
 
-/// Begins this version, for programs that count their steps themselves. Waits like fb_begin_step.
+/// Begins this version, for programs that count their steps themselves. Does not wait.
 ///
 /// FB_SKIPPED (no error) when the version is complete and the option "on_existing" is "skip": a step is open,
 /// its puts are dropped, fb_end_step ends it. FB_VERSION_EXISTS when it is complete and the option is
@@ -169,8 +168,8 @@ pub unsafe extern "C" fn fb_put(
 /// Reserves room for one piece and stores its address in `*data`: the pool itself where the tier is byte
 /// addressable, so that the program can compute into it and nothing is copied. The parameters are those of
 /// fb_put. Fill all of it, then call fb_commit with the same address. The memory ends with fb_commit,
-/// fb_abort_step or fb_close_writer, and must not be touched after that. It is aligned to 64 bytes or better
-/// on every tier; what it holds at first is unspecified.
+/// fb_abort_step or fb_close_writer, and must not be touched after that. It is aligned as malloc() does, to
+/// 64 bytes where it is the pool; what it holds at first is unspecified.
 ///
 /// Blocking and errors: those of fb_put.
 #[no_mangle]
@@ -223,8 +222,9 @@ pub unsafe extern "C" fn fb_commit(writer: *mut fb_writer, data: *const c_void) 
 /// DURABILITY at the top). The version becomes visible to readers when the last rank has returned from here.
 /// Does not wait for other ranks.
 ///
-/// FB_STEP_STATE (no step is open, or a reservation was not committed: then the step stays open),
-/// FB_TIER_FULL, FB_POISONED (a flush failed), FB_PRODUCER_DIED, FB_FENCED, FB_IO.
+/// FB_STEP_STATE (no step is open, or a reservation was not committed), FB_TIER_FULL, FB_POISONED (a flush
+/// failed), FB_PRODUCER_DIED, FB_FENCED, FB_IO. After an error the version does not count and the step is
+/// still open: try again, or fb_abort_step.
 #[no_mangle]
 pub unsafe extern "C" fn fb_end_step(writer: *mut fb_writer) -> c_int {
     guard(|| {

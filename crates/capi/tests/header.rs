@@ -1,7 +1,7 @@
 //! The committed header is what the sources give, compiles as strict C99 and as C++, and says what Rust says.
 //!
-//! Also: the shared library exports exactly the functions that the header declares. To write header and Fortran
-//! constants anew: `cargo run -p forebay-capi --features header --bin forebay-header`.
+//! Also: the shared library exports exactly the functions that the header declares. To write header and
+//! Fortran constants anew: `cargo run -p forebay-capi --features header --bin forebay-header`.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! install.sh puts a library where pkg-config and CMake find it, shared and static, and the example runs on it.
+//! install.sh puts a library where pkg-config and CMake find it, shared and static; the example runs on it.
 
 mod support;
 

@@ -13,8 +13,8 @@
 static void expect(int line, const char *call, int found, int wanted)
 {
     if (found != wanted) {
-        fprintf(stderr, "line %d: %s is %d (%s), not %d (%s)\n%s\n", line, call, found, fb_error_name(found), wanted,
-                fb_error_name(wanted), fb_last_error());
+        fprintf(stderr, "line %d: %s is %d (%s), not %d (%s)\n%s\n", line, call, found, fb_error_name(found),
+                wanted, fb_error_name(wanted), fb_last_error());
         exit(1);
     }
 }

@@ -35,7 +35,8 @@ static void *put_rows(void *argument)
         must(fb_put(writer, "rows", FB_INT32, 2, shape, start, count, values) == FB_OK, "put");
         /* An error of this thread, which the others must not see. */
         sprintf(wrong, "w%llu", (unsigned long long)first);
-        must(fb_put(writer, wrong, FB_INT32, 2, shape, shape, count, values) == FB_BOX_OUTSIDE_SHAPE, "wrong put");
+        must(fb_put(writer, wrong, FB_INT32, 2, shape, shape, count, values) == FB_BOX_OUTSIDE_SHAPE,
+             "wrong put");
         must(strstr(fb_last_error(), wrong) != NULL, "the error is this thread's own");
     }
     return NULL;

@@ -1,4 +1,4 @@
-! Every type and number of dimensions goes through a space and comes back; errors come back in stat and errmsg.
+! Every type and number of dimensions goes through a space and comes back; errors come in stat and errmsg.
 !
 !   types all     prints ok
 !   types stop    an error without stat: must end with exit status 2 and the text on standard error
@@ -80,7 +80,8 @@ contains
     ! Four pieces of an (8, 12) array, with extents of both integer kinds.
     part = reshape(d, [4, 6])
     call writer%put('pieces', part, shape=[8, 12], start=[0, 0])
-    call writer%put('pieces', part + 1000, shape=[8_c_int64_t, 12_c_int64_t], start=[4_c_int64_t, 0_c_int64_t])
+    call writer%put('pieces', part + 1000, shape=[8_c_int64_t, 12_c_int64_t], &
+      start=[4_c_int64_t, 0_c_int64_t])
     call writer%put('pieces', part + 2000, shape=[8, 12], start=[0, 6])
     call writer%put('pieces', part + 3000, shape=[8, 12], start=[4, 6])
     ! No elements at all.
@@ -151,7 +152,7 @@ contains
     call must(d0 == 0.25_c_double, 'dt')
 
     call reader%get('r8_2', f2, stat=stat, errmsg=message)
-    call must(stat == FB_BUFFER_MISMATCH .and. index(message, 'float64') > 0, 'another type: ' // trim(message))
+    call must(stat == FB_BUFFER_MISMATCH .and. index(message, 'float64') > 0, 'type: ' // trim(message))
     call reader%get('r8_2', d3, stat=stat)
     call must(stat == FB_BOX_OUTSIDE_SHAPE, 'another number of dimensions')
     call reader%get('nothing', d0, stat=stat)
@@ -182,7 +183,7 @@ contains
     call must(stat == FB_STEP_STATE, 'put outside a step')
     call writer%begin_step()
     call writer%put('T', [1, 2, 3], shape=[3, 3], stat=stat, errmsg=message)
-    call must(stat == FB_USAGE .and. index(message, 'one for each dimension') > 0, 'shape of other dimensions')
+    call must(stat == FB_USAGE .and. index(message, 'one for each dimension') > 0, 'shape of other rank')
     call writer%put('T', [1, 2, 3], shape=[4], start=[2], stat=stat)
     call must(stat == FB_BOX_OUTSIDE_SHAPE, 'box outside')
     call writer%abort_step()

@@ -104,8 +104,8 @@ impl Workshop {
         command
     }
 
-    /// A command with this folder as its own and as root of short names, and nothing of the caller's settings:
-    /// FOREBAY_ variables that a program does not know are errors.
+    /// A command with this folder as its own and as root of short names, and nothing of the caller's
+    /// settings: FOREBAY_ variables that a program does not know are errors.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
