@@ -54,6 +54,9 @@ pub fn payload_damage(header: &RecordHeader<'_>, record: &[u8]) -> Option<u64> {
 struct LaneCheck {
     pieces: BTreeMap<u64, Vec<u64>>,
     commits: BTreeMap<u64, (u64, u64)>,
+    /// Commit records without their word, by version: crashes leave one at the end of a lane, damage anywhere.
+    open: BTreeMap<u64, u64>,
+    last_version: u64,
 }
 
 /// Reads every record and payload of the pool. Blocks for as long as that takes. Does not change anything.
@@ -94,10 +97,23 @@ pub fn verify(device: &dyn Device, superblock: &Superblock) -> Result<Report> {
                 });
             }
         }
-        let missing = end.into_iter().flat_map(|end| {
-            let from = *check.commits.keys().next().expect("there is an end");
-            (from..end).filter(|v| !check.commits.contains_key(v)).collect::<Vec<_>>()
-        });
+        for (version, offset) in check.open.range(..check.last_version) {
+            if !check.commits.contains_key(version) {
+                report.damaged.push(Damage {
+                    version: Some(*version),
+                    rank: lane.rank,
+                    variable: None,
+                    offset: *offset,
+                    what: "the commit word is damaged: later versions follow".into(),
+                });
+            }
+        }
+        // A version was begun if it has pieces, or lies between two that were committed.
+        let from = check.commits.keys().next().copied().unwrap_or(0);
+        let between = end.into_iter().flat_map(|end| from..end);
+        let begun = check.pieces.keys().copied().filter(|v| *v < check.last_version).chain(between);
+        let missing: std::collections::BTreeSet<u64> =
+            begun.filter(|v| !check.commits.contains_key(v) && !check.open.contains_key(v)).collect();
         for version in missing {
             report.damaged.push(Damage {
                 version: Some(version),
@@ -117,8 +133,15 @@ fn check_record(
 ) {
     report.records += 1;
     let place = header.place();
-    if let Some(commit) = header.commit().filter(|_| header.is_committed()) {
-        check.commits.insert(place.version, (commit.first_record, commit.pieces));
+    check.last_version = check.last_version.max(place.version);
+    match (header.kind(), header.commit()) {
+        (RecordKind::Commit, Some(commit)) if header.is_committed() => {
+            check.commits.insert(place.version, (commit.first_record, commit.pieces));
+        }
+        (RecordKind::Commit, _) => {
+            check.open.insert(place.version, offset);
+        }
+        _ => {}
     }
     if header.kind() != RecordKind::Piece {
         return;

@@ -40,7 +40,8 @@ const WORD: usize = 8;
 
 macro_rules! words {
     ($table:literal, $size:literal; $($field:ident $name:literal = $at:literal;)*) => {
-        $(pub(crate) const $field: usize = $at;)*
+        // Reserved fields are named for the document only.
+        $(#[allow(dead_code)] pub(crate) const $field: usize = $at;)*
         pub(crate) fn layout() -> Layout {
             let mut fields = vec![$(($name, $at, 0)),*];
             // A field reaches to the next one; the last one to the end.

@@ -35,7 +35,6 @@ mod consume;
 mod control;
 mod element;
 pub mod environment;
-#[path = "files_stub.rs"]
 mod files;
 mod gather;
 mod identity;

@@ -1,0 +1,151 @@
+//! Lanes on every tier kind that this machine has: append, recover, reclaim.
+
+use std::sync::Arc;
+
+use forebay_log::format::{RecordKind, HEADER_BYTES};
+use forebay_log::{recover, Dtype, Kind, Lane, Ledger, Piece, SegmentScan};
+use forebay_tier::{Device, Horizon, TierKind};
+
+use crate::sample::{owner, superblock, Bump, GRANULE};
+
+struct Pool {
+    device: Arc<dyn Device>,
+    superblock: forebay_log::Superblock,
+    _dir: tempfile::TempDir,
+}
+
+fn pool(tier: TierKind, horizon: Horizon, granules: u64) -> Pool {
+    let dir = match tier {
+        TierKind::Dram => tempfile::tempdir_in("/dev/shm").unwrap(),
+        _ => tempfile::tempdir().unwrap(),
+    };
+    let capacity = granules * GRANULE;
+    let device = forebay_tier::create(tier, &dir.path().join("pool"), capacity).unwrap();
+    device.prepare(0..capacity).unwrap();
+    let superblock = superblock(tier, horizon, capacity);
+    device.write(0, &superblock.encode()).unwrap();
+    Pool { device, superblock, _dir: dir }
+}
+
+fn piece<'a>(name: &'a str, shape: &'a [u64]) -> Piece<'a> {
+    const ZERO: [u64; 4] = [0; 4];
+    Piece { name, dtype: Dtype::U8, shape, start: &ZERO[..shape.len()], count: shape }
+}
+
+#[test]
+fn every_committed_version_comes_back_on_every_tier_and_horizon() {
+    for tier in [TierKind::Dram, TierKind::File] {
+        for horizon in [Horizon::None, Horizon::Epoch, Horizon::Write] {
+            let p = pool(tier, horizon, 256);
+            let mut source = Bump { next: GRANULE, bytes: 8 * GRANULE };
+            let mut lane = Lane::new(p.device.clone(), owner(0, 1, 1, 0), horizon, true);
+            for version in 0..20u64 {
+                lane.begin(version);
+                for i in 0..5u64 {
+                    let data = vec![(version * 5 + i) as u8; 1000 + i as usize];
+                    lane.append(&mut source, &piece(&format!("v{i}"), &[1000 + i]), &data).unwrap();
+                }
+                let found = recover(&*p.device, &p.superblock).unwrap();
+                assert_eq!(found.complete, version, "an open version does not count");
+                lane.seal(&mut source).unwrap().flush().unwrap().commit().unwrap();
+                let found = recover(&*p.device, &p.superblock).unwrap();
+                assert_eq!((found.oldest, found.complete), (0, version + 1));
+            }
+            let report = forebay_log::verify::verify(&*p.device, &p.superblock).unwrap();
+            assert_eq!((report.versions, report.damaged.len()), (20, 0));
+            assert_eq!(report.bytes, 20 * (5 * 1000 + 10));
+        }
+    }
+}
+
+#[test]
+fn reclaimed_versions_do_not_come_back_and_the_rest_does() {
+    let p = pool(TierKind::Dram, Horizon::Epoch, 256);
+    let mut lane = Lane::new(p.device.clone(), owner(0, 1, 1, 0), Horizon::Epoch, true);
+    struct Kept {
+        bump: Bump,
+        ledger: Ledger,
+    }
+    impl forebay_log::SegmentSource for Kept {
+        fn segment(&mut self, bytes: u64, version: u64, sequence: u64) -> forebay_log::Result<std::ops::Range<u64>> {
+            let range = self.bump.segment(bytes, version, sequence)?;
+            self.ledger.push(range.clone(), version);
+            Ok(range)
+        }
+        fn note_version(&mut self, _: u64, version: u64) {
+            self.ledger.note_version(version);
+        }
+    }
+    let mut source = Kept { bump: Bump { next: GRANULE, bytes: 4 * GRANULE }, ledger: Ledger::default() };
+    for version in 0..12u64 {
+        lane.begin(version);
+        lane.append(&mut source, &piece("a", &[5000]), &[version as u8; 5000]).unwrap();
+        lane.seal(&mut source).unwrap().flush().unwrap().commit().unwrap();
+    }
+    let mut freed = 0;
+    source
+        .ledger
+        .reclaim(&*p.device, Horizon::Epoch, 7, |range| {
+            freed += range.end - range.start;
+            Ok(())
+        })
+        .unwrap();
+    assert!(freed > 0);
+    let found = recover(&*p.device, &p.superblock).unwrap();
+    assert_eq!(found.complete, 12);
+    assert!(found.oldest > 0 && found.oldest <= 7, "{}", found.oldest);
+}
+
+#[test]
+fn records_span_the_sizes_and_limits_that_are_promised() {
+    let p = pool(TierKind::Dram, Horizon::None, 1024);
+    let mut source = Bump { next: GRANULE, bytes: 4 * GRANULE };
+    let mut lane = Lane::new(p.device.clone(), owner(0, 1, 1, 0), Horizon::None, true);
+    lane.begin(0);
+    for bytes in [1u64, 63, 64, 65, 255, 256, 4096, 65_535, 65_536, 65_537, 1_000_000] {
+        let data: Vec<u8> = (0..bytes).map(|i| (i % 253) as u8).collect();
+        lane.append(&mut source, &piece("x", &[bytes]), &data).unwrap();
+    }
+    let long = "n".repeat(1025);
+    assert_eq!(lane.append(&mut source, &piece(&long, &[1]), &[1]).unwrap_err().kind(), Kind::BadName);
+    let deep = [1u64; 17];
+    let zeros = [0u64; 17];
+    let too_deep = Piece { name: "x", dtype: Dtype::U8, shape: &deep, start: &zeros, count: &deep };
+    assert_eq!(lane.append(&mut source, &too_deep, &[1]).unwrap_err().kind(), Kind::Usage);
+    lane.seal(&mut source).unwrap().flush().unwrap().commit().unwrap();
+    assert_eq!(forebay_log::verify::verify(&*p.device, &p.superblock).unwrap().records, 12);
+}
+
+#[test]
+fn a_scan_follows_reservations_and_voids() {
+    let p = pool(TierKind::File, Horizon::Epoch, 64);
+    let mut source = Bump { next: GRANULE, bytes: 8 * GRANULE };
+    let mut lane = Lane::new(p.device.clone(), owner(0, 1, 1, 0), Horizon::Epoch, true);
+    lane.begin(0);
+    let mut a = lane.reserve(&mut source, &piece("a", &[300])).unwrap();
+    lane.append(&mut source, &piece("b", &[10]), &[2; 10]).unwrap();
+    a.as_mut_slice().fill(1);
+    assert_eq!(lane.seal(&mut source).map(drop).unwrap_err().kind(), Kind::StepState);
+    lane.fill(a).unwrap();
+    lane.seal(&mut source).unwrap().flush().unwrap().commit().unwrap();
+    let found = recover(&*p.device, &p.superblock).unwrap();
+    let kinds: Vec<RecordKind> =
+        SegmentScan::new(&*p.device, &found.segments[0].df).map(|(_, h)| h.kind()).collect();
+    assert_eq!(kinds, [RecordKind::Piece, RecordKind::Piece, RecordKind::Commit]);
+    assert_eq!(found.segments[0].df.offset_bytes % HEADER_BYTES, 0);
+}
+
+#[test]
+fn a_failed_flush_acknowledges_nothing_and_poisons_the_pool() {
+    let p = pool(TierKind::File, Horizon::Epoch, 64);
+    let mut source = Bump { next: GRANULE, bytes: 8 * GRANULE };
+    let mut lane = Lane::new(p.device.clone(), owner(0, 1, 1, 0), Horizon::Epoch, true);
+    lane.begin(0);
+    lane.append(&mut source, &piece("a", &[10]), &[2; 10]).unwrap();
+    assert!(p.device.inject_flush_failure(5));
+    assert!(lane.seal(&mut source).unwrap().flush().is_err());
+    lane.abort();
+    lane.begin(0);
+    let again = lane.append(&mut source, &piece("a", &[10]), &[2; 10]).unwrap_err();
+    assert_eq!(again.kind(), Kind::Poisoned);
+}

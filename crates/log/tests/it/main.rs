@@ -1,0 +1,6 @@
+//! Tests of the log on real devices: what is appended is found again, what is damaged is found out.
+
+mod fixtures;
+mod lanes;
+#[path = "../sample/mod.rs"]
+mod sample;
