@@ -1,9 +1,10 @@
 //! How much room a tier really has, and refusing what does not fit before a page is touched.
 //!
 //! A file system's own number is not enough for memory: tmpfs may say 23 GiB free inside a memory cgroup of
-//! 64 MiB, and the kernel then kills. So for `dram` the smallest of these counts: free space of the file system,
-//! MemAvailable, and the headroom of every memory cgroup above this process (v1 and v2, found through
-//! /proc/self, not at fixed paths). For `file` and `pmem` only the file system counts: page cache is reclaimed.
+//! 64 MiB, and the kernel then kills. So for `dram` the smallest of these counts: free space of the file
+//! system, MemAvailable, and the headroom of every memory cgroup above this process (v1 and v2, found through
+//! /proc/self, not at fixed paths). For `file` and `pmem` only the file system counts: page cache is
+//! reclaimed.
 //!
 //! The answer is a moment's: another program may take the room. Forebay's own processes take turns (a lock on
 //! the pool's directory while they check and allocate).
@@ -68,7 +69,7 @@ pub(crate) fn full(path: &Path, kind: TierKind, wanted: u64, room: &Headroom) ->
     } else if room.limited_by.starts_with("memory cgroup") {
         "ask the scheduler for more memory for this job, lower the quota, or put the space on tier file"
     } else {
-        "remove what is no longer needed (forebay clean), lower the quota, or choose a directory with more room"
+        "remove what is no longer needed (forebay clean), lower the quota, or choose another directory"
     };
     Error::new(Kind::TierFull, format!("not enough room on tier {kind} for {wanted} more bytes"))
         .with("limited_by", &room.limited_by)
@@ -310,8 +311,8 @@ fn stat_sum(dir: &Path, keys: &[&str]) -> u64 {
     text.lines().filter_map(value).sum()
 }
 
-/// Holds the right to check and allocate in a directory. Without it (a peer is stopped, or the directory cannot
-/// be opened) we go on after a while: the check is then only as good as the moment.
+/// Holds the right to check and allocate in a directory. Without it (a peer is stopped, or the directory
+/// cannot be opened) we go on after a while: the check is then only as good as the moment.
 pub(crate) struct Turn {
     _directory: Option<File>,
 }

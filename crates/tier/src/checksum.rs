@@ -52,7 +52,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_the_definition(data in proptest::collection::vec(any::<u8>(), 0..5000), cut in 0usize..5000) {
+        fn equals_the_definition(
+            data in proptest::collection::vec(any::<u8>(), 0..5000),
+            cut in 0usize..5000,
+        ) {
             let cut = cut.min(data.len());
             let whole = bitwise(&data);
             prop_assert_eq!(crc32c(&data), whole);

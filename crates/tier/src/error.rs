@@ -1,8 +1,9 @@
 //! The error of every layer: a flat kind, what happened to what, who is missing, what to do next.
 //!
-//! One type serves all crates, because the kind number is at once the C return code (negated), the name of the
-//! Python exception class and, through [`Kind::exit_code`], the exit status of the `forebay` command.
-//! Numbers are never reused. This file holds no policy: which situation gives which kind is said where it arises.
+//! One type serves all crates, because the kind number is at once the C return code (negated), the name of
+//! the Python exception class and, through [`Kind::exit_code`], the exit status of the `forebay` command.
+//! Numbers are never reused. This file holds no policy: which situation gives which kind is said where it
+//! arises.
 
 use std::fmt;
 
@@ -26,7 +27,8 @@ macro_rules! kinds {
                 match self { $(Kind::$name => stringify!($name),)* }
             }
 
-            /// Exit status of a command that ends with this error (see the design's table in ARCHITECTURE.md).
+            /// Exit status of a command that ends with this error (see the design's table in
+            /// ARCHITECTURE.md).
             pub fn exit_code(self) -> i32 {
                 match self { $(Kind::$name => $exit,)* }
             }

@@ -1,4 +1,5 @@
-//! The words for tiers and promises: which kind of tier, when stores are made persistent, what a write survives.
+//! The words for tiers and promises: which kind of tier, when stores are made persistent, what a write
+//! survives.
 //!
 //! Plain values without behaviour; text forms are the lower-case words that files, variables and screens use.
 

@@ -1,9 +1,10 @@
 //! Tiers: places where bytes live, and the primitives to use them.
 //!
-//! A [`Device`] is one pool file on a tier of memory or storage: [`TierKind::Dram`] (tmpfs), [`TierKind::File`]
-//! (page cache of a block file system) or [`TierKind::Pmem`] (DAX). It moves bytes in, makes them persistent,
-//! and shows published bytes without a copy. Room is checked before a page is touched, so that a full tier is
-//! an error and never a SIGBUS or an out-of-memory kill. Around it: checksums, waiting, liveness and clocks.
+//! A [`Device`] is one pool file on a tier of memory or storage: [`TierKind::Dram`] (tmpfs),
+//! [`TierKind::File`] (page cache of a block file system) or [`TierKind::Pmem`] (DAX). It moves bytes in,
+//! makes them persistent, and shows published bytes without a copy. Room is checked before a page is touched,
+//! so that a full tier is an error and never a SIGBUS or an out-of-memory kill. Around it: checksums,
+//! waiting, liveness and clocks.
 //!
 //! This crate knows nothing of lanes, records or versions, and decides no policy. It is the only crate with
 //! unsafe code, in the folders `sys` (system calls and mappings) and `persist` (processor instructions).

@@ -1,10 +1,10 @@
 //! Who is alive, decided by the kernel: every member holds a record lock on its own byte of a members file.
 //!
-//! The kernel drops the locks of a process when it dies, however it dies, and nobody else can take them while it
-//! lives; asking costs a fraction of a microsecond. Two traps of such locks are handled here:
-//! - A process loses *all* its locks on a file when it closes *any* descriptor of it. So a file is opened once per
-//!   process (a registry by device and inode) and stays open until the last handle goes. Nobody may open or copy
-//!   a members file by other means in a process that holds a slot.
+//! The kernel drops the locks of a process when it dies, however it dies, and nobody else can take them while
+//! it lives; asking costs a fraction of a microsecond. Two traps of such locks are handled here:
+//! - A process loses *all* its locks on a file when it closes *any* descriptor of it. So a file is opened
+//!   once per process (a registry by device and inode) and stays open until the last handle goes. Nobody may
+//!   open or copy a members file by other means in a process that holds a slot.
 //! - Locks belong to the process: a forked child holds none. Its inherited handles refuse to lock.
 //!
 //! Locks say nothing across nodes.
@@ -56,8 +56,8 @@ pub struct SlotGuard {
 
 type Files = HashMap<(u64, u64), Weak<Shared>>;
 
-/// The open members files of one process. A forked child makes its own, so that neither entries nor a lock that
-/// another thread held at the fork come along.
+/// The open members files of one process. A forked child makes its own, so that neither entries nor a lock
+/// that another thread held at the fork come along.
 struct Registry {
     mark: ForkMark,
     files: Mutex<Files>,
@@ -91,8 +91,8 @@ impl MembersFile {
 
     fn find_or_open(path: &Path, create: bool) -> Result<MembersFile> {
         loop {
-            // None: the last handle of this file is just being dropped in another thread. Its entry stays until
-            // the descriptor is closed, so that the close cannot take locks of a new one along.
+            // None: the last handle of this file is just being dropped in another thread. Its entry stays
+            // until the descriptor is closed, so that the close cannot take locks of a new one along.
             if let Some(shared) = MembersFile::try_find_or_open(path, create)? {
                 return Ok(MembersFile(shared));
             }
@@ -102,8 +102,8 @@ impl MembersFile {
 
     fn try_find_or_open(path: &Path, create: bool) -> Result<Option<Arc<Shared>>> {
         let mut files = hold(&registry().files);
-        // Looked up by name first, because opening a file that is open already and closing it again would drop
-        // the locks. (Asking for metadata opens nothing.)
+        // Looked up by name first, because opening a file that is open already and closing it again would
+        // drop the locks. (Asking for metadata opens nothing.)
         if let Ok(meta) = std::fs::symlink_metadata(path) {
             if let Some(shared) = files.get(&(meta.dev(), meta.ino())) {
                 return Ok(shared.upgrade());
@@ -111,13 +111,15 @@ impl MembersFile {
         }
         let opening = |e| Error::io(format!("cannot open members file {}", path.display()), e);
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(create).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        options.read(true).write(true).create(create).mode(0o600);
+        // O_NONBLOCK: opening a FIFO by mistake does not wait for ever.
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
         let file = options.open(path).map_err(opening)?;
         let meta = file.metadata().map_err(opening)?;
         let key = (meta.dev(), meta.ino());
         if let Some(shared) = files.get(&key) {
-            // The name came to mean a file that is open already, just now: keep the second descriptor open for
-            // ever rather than close it.
+            // The name came to mean a file that is open already, just now: keep the second descriptor open
+            // for ever rather than close it.
             std::mem::forget(file);
             return Ok(shared.upgrade());
         }
@@ -175,8 +177,8 @@ impl MembersFile {
         Some(u32::try_from(holder).unwrap_or(0))
     }
 
-    /// Runs `f` while this thread alone, of all threads of all processes, holds the named lock `byte`. A holder's
-    /// death frees it. Not reentrant: taking the same lock inside `f` times out.
+    /// Runs `f` while this thread alone, of all threads of all processes, holds the named lock `byte`. A
+    /// holder's death frees it. Not reentrant: taking the same lock inside `f` times out.
     ///
     /// # Errors
     /// `TimedOut` when the lock was not free within `timeout`; `ForkedHandle`; what `f` returns.

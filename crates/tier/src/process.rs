@@ -1,7 +1,7 @@
 //! Who this process is, and whether it is still the process that opened a handle.
 //!
-//! Pid, host name and boot id are for messages and for refusing foreign pools; whether somebody lives is never
-//! decided by them (they lie across PID namespaces and reboots) but by [`crate::liveness`].
+//! Pid, host name and boot id are for messages and for refusing foreign pools; whether somebody lives is
+//! never decided by them (they lie across PID namespaces and reboots) but by [`crate::liveness`].
 
 use std::sync::OnceLock;
 
@@ -9,9 +9,9 @@ use crate::sys;
 
 /// Remembers in which process a handle was made.
 ///
-/// `fork` copies handles but not locks, threads or the right to write. A handle keeps a mark and refuses to work
-/// (`Kind::ForkedHandle`) when [`ForkMark::is_forked`]. Asking costs one read of a page that the kernel empties
-/// on fork (about a nanosecond).
+/// `fork` copies handles but not locks, threads or the right to write. A handle keeps a mark and refuses to
+/// work (`Kind::ForkedHandle`) when [`ForkMark::is_forked`]. Asking costs one read of a page that the kernel
+/// empties on fork (about a nanosecond).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForkMark(u64);
 

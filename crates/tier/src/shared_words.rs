@@ -1,7 +1,8 @@
 //! A small file that several processes read and write as atomic words: the control segment of a space.
 //!
-//! Guarantees: the file is fully allocated before it is mapped, so no store into it can fail; access outside it
-//! or unaligned panics. It is soft state: never flushed, no checksum, content and layout belong to the owner.
+//! Guarantees: the file is fully allocated before it is mapped, so no store into it can fail; access outside
+//! it or unaligned panics. It is soft state: never flushed, no checksum, content and layout belong to the
+//! owner.
 
 use std::fmt;
 use std::ops::Range;

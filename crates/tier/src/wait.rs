@@ -1,8 +1,9 @@
 //! Waiting for a shared 32-bit word to change, and waking those who wait: a futex across processes.
 //!
-//! A wake-up is a hint: callers read the word and their condition again, and slice long waits (at most 50 ms a
-//! slice) so that they notice dead peers. Nothing is lost when a waker dies between its store and its wake, as
-//! long as the waiter slices. The word must lie in memory shared by all parties, such as [`crate::SharedWords`].
+//! A wake-up is a hint: callers read the word and their condition again, and slice long waits (at most 50 ms
+//! a slice) so that they notice dead peers. Nothing is lost when a waker dies between its store and its wake,
+//! as long as the waiter slices. The word must lie in memory shared by all parties, such as
+//! [`crate::SharedWords`].
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -25,8 +26,8 @@ pub fn spin_ns(ranks: usize) -> u64 {
     }
 }
 
-/// Sleeps while `word` holds `expected`, at most `timeout`. False: the time passed. True: the word differs, or
-/// somebody woke us, or a signal came; read it again.
+/// Sleeps while `word` holds `expected`, at most `timeout`. False: the time passed. True: the word differs,
+/// or somebody woke us, or a signal came; read it again.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) -> bool {
     sys::futex_wait(word, expected, timeout)
 }

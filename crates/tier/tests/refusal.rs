@@ -1,7 +1,7 @@
 //! Too little room is an error before a page is touched: in a memory cgroup and on a small tmpfs.
 //!
-//! Each case runs this binary again as a child, inside the cgroup or a mount namespace of its own; the child says
-//! what happened and a kill would show as its exit status.
+//! Each case runs this binary again as a child, inside the cgroup or a mount namespace of its own; the child
+//! says what happened and a kill would show as its exit status.
 
 mod skips;
 

@@ -1,7 +1,8 @@
 //! The suite that every kind of device passes: the contract of [`Device`], checked on fresh pools.
 //!
-//! It is part of the library so that devices defined elsewhere (adapters, new tiers) run the same checks. Each
-//! check panics with what differs. It needs some 20 MiB of room and leaves nothing allocated in other pools.
+//! It is part of the library so that devices defined elsewhere (adapters, new tiers) run the same checks.
+//! Each check panics with what differs. It needs some 20 MiB of room and leaves nothing allocated in other
+//! pools.
 
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -322,4 +323,5 @@ fn a_cut_off_pool_is_damaged(make: Make, open: Open) {
     std::os::unix::fs::symlink(&path, &link).expect("symlink");
     assert!(open(&link, Access::Read).is_err(), "a symbolic link was followed");
     std::fs::remove_file(&link).expect("remove");
+    expect_kind(open(Path::new("/dev/null"), Access::Read), Kind::Damaged);
 }

@@ -1,7 +1,7 @@
 //! `dram`: main memory, as a file on tmpfs that every process maps.
 //!
-//! Guarantees: what is written survives the writing process; after a successful `prepare`, stores into the range
-//! neither fault on a full file system nor take memory that is not there. Does not survive a reboot.
+//! Guarantees: what is written survives the writing process; after a successful `prepare`, stores into the
+//! range neither fault on a full file system nor take memory that is not there. Does not survive a reboot.
 //! Huge pages are asked for where the administrator allows them for this tmpfs, silently not otherwise.
 
 use std::ops::Range;

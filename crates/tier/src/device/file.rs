@@ -1,8 +1,9 @@
 //! `file`: the page cache of a block file system. Written by system calls, read through a mapping.
 //!
-//! Guarantees: room is reserved by `prepare`, so that running out of disk space is an error there; `persist` is one
-//! fdatasync; the first one that fails poisons the device, because the kernel may have dropped the pages and says
-//! so only once. Writing through the mapping is not offered: a store fault on a broken disk would be a SIGBUS.
+//! Guarantees: room is reserved by `prepare`, so that running out of disk space is an error there; `persist`
+//! is one fdatasync; the first one that fails poisons the device, because the kernel may have dropped the
+//! pages and says so only once. Writing through the mapping is not offered: a store fault on a broken disk
+//! would be a SIGBUS.
 
 use std::ops::Range;
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! A device is one pool file on one tier: bytes go in, are made persistent, and are shown without a copy.
 //!
 //! All kinds share one contract, which [`conformance`] checks:
-//! - A range belongs to one writer until its bytes are published (by the log above, with a commit word); published
-//!   bytes are immutable until nobody holds a lease on them. The device does not check this.
-//! - Offsets are bytes from the start of the pool. A range outside the pool is `Kind::Internal`, or a panic where
-//!   no error can be returned.
+//! - A range belongs to one writer until its bytes are published (by the log above, with a commit word);
+//!   published bytes are immutable until nobody holds a lease on them. The device does not check this.
+//! - Offsets are bytes from the start of the pool. A range outside the pool is `Kind::Internal`, or a panic
+//!   where no error can be returned.
 //! - No call blocks on another process, except that `prepare` takes turns with other allocations in the
 //!   directory (a few seconds at most).
 //!
@@ -36,8 +36,8 @@ pub trait Device: Send + Sync {
     /// The pool file.
     fn path(&self) -> &Path;
 
-    /// Whether stores through the mapping are the write path (`dram`, `pmem`). On `file` system calls are, and
-    /// the mapping is for reading only.
+    /// Whether stores through the mapping are the write path (`dram`, `pmem`). On `file` system calls are,
+    /// and the mapping is for reading only.
     fn byte_addressable(&self) -> bool;
 
     /// What a write survives once it was acknowledged under `horizon`.
@@ -51,23 +51,23 @@ pub trait Device: Send + Sync {
     /// (some 0.2 ms per MiB).
     ///
     /// # Errors
-    /// `TierFull` (what limits, how much is wanted and free); `PermissionDenied` on a pool opened for reading;
-    /// `Poisoned`; `Io`.
+    /// `TierFull` (what limits, how much is wanted and free); `PermissionDenied` on a pool opened for
+    /// reading; `Poisoned`; `Io`.
     fn prepare(&self, range: Range<u64>) -> Result<()>;
 
     /// Maps the pages of a published range for reading by this process, so that reading takes no page fault.
     /// Best effort. (On a range never prepared it may allocate pages.)
     fn populate_read(&self, range: Range<u64>);
 
-    /// Copies `src` in. When it returns, the bytes are ordered before every later store of this thread, but not
-    /// persistent: call [`Device::persist`] or [`Device::persist_written`]. The range must be prepared.
+    /// Copies `src` in. When it returns, the bytes are ordered before every later store of this thread, but
+    /// not persistent: call [`Device::persist`] or [`Device::persist_written`]. The range must be prepared.
     ///
     /// # Errors
     /// `PermissionDenied` on a pool opened for reading; `Poisoned`; on `file` also `TierFull`, `Io`.
     fn write(&self, offset: u64, src: &[u8]) -> Result<()>;
 
-    /// As [`Device::write`], and appends the CRC-32C of each `chunk_bytes` of `src` (the last may be shorter) to
-    /// `crcs`, computed while the bytes are in the cache.
+    /// As [`Device::write`], and appends the CRC-32C of each `chunk_bytes` of `src` (the last may be shorter)
+    /// to `crcs`, computed while the bytes are in the cache.
     fn write_checksummed(
         &self,
         offset: u64,
@@ -76,8 +76,8 @@ pub trait Device: Send + Sync {
         crcs: &mut Vec<u32>,
     ) -> Result<()>;
 
-    /// Makes a range persistent, however it was written: cache lines are written back and fenced, or the file is
-    /// flushed (all of it, one call). On `dram` it only fences.
+    /// Makes a range persistent, however it was written: cache lines are written back and fenced, or the file
+    /// is flushed (all of it, one call). On `dram` it only fences.
     ///
     /// # Errors
     /// The first flush that fails poisons the device: from then on every write and persist gives `Poisoned`,
@@ -85,17 +85,18 @@ pub trait Device: Send + Sync {
     fn persist(&self, range: Range<u64>) -> Result<()>;
 
     /// As [`Device::persist`] for a range that came in only through [`Device::write`] or
-    /// [`Device::write_checksummed`] of this thread: on byte-addressable tiers those have written it back already
-    /// and only a fence is left.
+    /// [`Device::write_checksummed`] of this thread: on byte-addressable tiers those have written it back
+    /// already and only a fence is left.
     fn persist_written(&self, range: Range<u64>) -> Result<()> {
         self.persist(range)
     }
 
-    /// Orders earlier stores of this thread before later ones, also those that bypass the cache. Nothing on `file`.
+    /// Orders earlier stores of this thread before later ones, also those that bypass the cache. Nothing on
+    /// `file`.
     fn fence(&self);
 
-    /// Stores one aligned 8-byte word with release order (earlier stores of this thread through the device are
-    /// ordered before it). Not persistent until [`Device::persist`]. On `file` a write of 8 bytes that a
+    /// Stores one aligned 8-byte word with release order (earlier stores of this thread through the device
+    /// are ordered before it). Not persistent until [`Device::persist`]. On `file` a write of 8 bytes that a
     /// concurrent reader may in theory see half: pools of that kind rely on checksums, not on words.
     ///
     /// # Errors
@@ -114,15 +115,16 @@ pub trait Device: Send + Sync {
     /// When it is outside the pool or not aligned.
     fn load_word(&self, offset: u64) -> u64;
 
-    /// Writable memory for a prepared range that the caller owns: the pool itself where it is byte-addressable,
-    /// else heap.
+    /// Writable memory for a prepared range that the caller owns: the pool itself where it is
+    /// byte-addressable, else heap.
     ///
     /// # Errors
     /// As [`Device::write`].
     fn stage(&self, range: Range<u64>) -> Result<StagedWrite>;
 
-    /// Ends write access to staged memory: heap is written to the pool, CRC-32Cs are appended when `chunk_bytes`
-    /// is given. Ordered and persistent as after [`Device::write`]; use [`Device::persist`] for it.
+    /// Ends write access to staged memory: heap is written to the pool, CRC-32Cs are appended when
+    /// `chunk_bytes` is given. Ordered and persistent as after [`Device::write`]; use [`Device::persist`] for
+    /// it.
     fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()>;
 
     /// Lets the next flush fail with `errno`, for tests of what is above. False where flushes cannot fail.
@@ -133,8 +135,8 @@ pub trait Device: Send + Sync {
     }
 }
 
-/// Makes a pool of `capacity` bytes (rounded up to whole pages): a sparse file, 0600, that must not exist yet.
-/// No page of it is allocated. A file that was made and cannot be used is removed again.
+/// Makes a pool of `capacity` bytes (rounded up to whole pages): a sparse file, 0600, that must not exist
+/// yet. No page of it is allocated. A file that was made and cannot be used is removed again.
 ///
 /// # Errors
 /// `NotPossibleHere` when the directory is on no such tier; `Usage` for a capacity of 0; `PermissionDenied`;
@@ -160,7 +162,8 @@ pub fn open(kind: TierKind, path: &Path, access: Access) -> Result<Arc<dyn Devic
 }
 
 /// The kind of tier that a directory is on: tmpfs is `Dram`, a DAX file system (a trial mapping with MAP_SYNC
-/// succeeds) is `Pmem`, everything else `File`. Makes and removes a nameless file where the first answer is no.
+/// succeeds) is `Pmem`, everything else `File`. Makes and removes a nameless file where the first answer is
+/// no.
 pub fn detect(dir: &Path) -> Result<TierKind> {
     let asking = |e| Error::io(format!("cannot look at {}", dir.display()), e);
     let handle = sys::open_path_only(dir).map_err(asking)?;

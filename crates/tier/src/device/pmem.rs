@@ -1,9 +1,9 @@
 //! `pmem`: persistent memory, as a file on a DAX file system mapped with MAP_SYNC.
 //!
-//! Guarantees: what `persist` returned for survives a power failure. MAP_SYNC is the proof: the kernel grants it
-//! only where stores reach the medium without its help, and makes file metadata durable before a page is
-//! writable. Where it is refused, this tier is `NotPossibleHere`.
-//! With eADR (the platform flushes its caches on power loss) cache lines need no write-back; fences stay.
+//! Guarantees: what `persist` returned for survives a power failure. MAP_SYNC is the proof: the kernel grants
+//! it only where stores reach the medium without its help, and makes file metadata durable before a page is
+//! writable. Where it is refused, this tier is `NotPossibleHere`. With eADR (the platform flushes its caches
+//! on power loss) cache lines need no write-back; fences stay.
 
 use std::fs::OpenOptions;
 use std::ops::Range;
@@ -100,8 +100,8 @@ pub(super) fn trial(dir: &Path) -> bool {
     file.set_len(len).is_ok() && Mapping::new(&file, len, options).is_ok()
 }
 
-/// Whether the platform says that its caches are inside the persistence domain (eADR) for the device under the
-/// pool. On doubt (stacked block devices, no such file) no, which costs only time.
+/// Whether the platform says that its caches are inside the persistence domain (eADR) for the device under
+/// the pool. On doubt (stacked block devices, no such file) no, which costs only time.
 fn caches_are_persistent(pool: &PoolFile) -> bool {
     let Ok(meta) = pool.file.metadata() else {
         return false;

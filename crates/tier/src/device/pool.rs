@@ -141,12 +141,13 @@ pub(crate) fn create_file(path: &Path, len: u64) -> Result<File> {
 /// Opens an existing file; never follows a symbolic link in its last part.
 pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(access == Access::Write).custom_flags(libc::O_NOFOLLOW);
+    // O_NONBLOCK means nothing for regular files, and opening a FIFO by mistake does not wait for ever.
+    options.read(true).write(access == Access::Write).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     options.open(path).map_err(|e| Error::io(format!("cannot open {}", path.display()), e))
 }
 
-/// Allocates the missing blocks of a range where the file system has no fallocate: by writing zeros into holes.
-/// Data stays. The caller owns the range, so nobody writes into a hole meanwhile.
+/// Allocates the missing blocks of a range where the file system has no fallocate: by writing zeros into
+/// holes. Data stays. The caller owns the range, so nobody writes into a hole meanwhile.
 pub(crate) fn fill_holes(file: &File, path: &Path, range: &Range<u64>) -> Result<()> {
     const ZEROS: &[u8] = &[0; 1 << 16];
     let filling = |e| Error::io(format!("cannot allocate {}", path.display()), e);

@@ -1,6 +1,8 @@
-//! Which ranges of a pool this handle has prepared already, so that preparing a recycled segment costs nothing.
+//! Which ranges of a pool this handle has prepared already, so that preparing a recycled segment costs
+//! nothing.
 //!
-//! Sound because pools never give pages back while they are open: what was allocated and mapped once stays so.
+//! Sound because pools never give pages back while they are open: what was allocated and mapped once stays
+//! so.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -95,8 +95,8 @@ impl Flush {
         let end = first.wrapping_add(lines * LINE_BYTES);
         let mut line = first;
         while line < end {
-            // SAFETY: a mapped line; cleaning changes no value. `dc cvap` by its system register encoding, because
-            // the assembler knows its name only from ARMv8.2 on.
+            // SAFETY: a mapped line; cleaning changes no value. `dc cvap` by its system register encoding,
+            // because the assembler knows its name only from ARMv8.2 on.
             unsafe {
                 match self {
                     Flush::Cvac => asm!("dc cvac, {}", in(reg) line, options(nostack, preserves_flags)),

@@ -32,8 +32,8 @@ pub const LINE_BYTES: usize = 64;
 
 /// From this length on, copies to persistent memory bypass the cache.
 ///
-/// 256 bytes is the unit in which the published persistent memory of the studies writes its medium; below it a
-/// store through the cache followed by write-back of its lines was faster there.
+/// 256 bytes is the unit in which the published persistent memory of the studies writes its medium; below it
+/// a store through the cache followed by write-back of its lines was faster there.
 pub const NON_TEMPORAL_BYTES_MIN: usize = 256;
 
 /// Up to this length, copies to DRAM go through the cache.
@@ -44,8 +44,8 @@ pub const DRAM_TEMPORAL_BYTES_MAX: usize = 16 << 10;
 
 /// The block in which a checksummed copy alternates between summing and copying.
 ///
-/// Small enough to be still in the first-level cache when it is copied (32 KiB or more everywhere), large enough
-/// that the start-up of the vectorised CRC does not show.
+/// Small enough to be still in the first-level cache when it is copied (32 KiB or more everywhere), large
+/// enough that the start-up of the vectorised CRC does not show.
 pub const CHECKSUM_BLOCK_BYTES: usize = 8 << 10;
 
 /// How to copy into one kind of pool.
@@ -86,14 +86,14 @@ pub fn stream_instructions() -> &'static str {
     instructions().stream.name()
 }
 
-/// Name of the instruction that writes cache lines back: "clwb", "clflushopt", "clflush", "dc cvap", "dc cvac",
-/// or "none" where there is none (persistent memory is not possible then).
+/// Name of the instruction that writes cache lines back: "clwb", "clflushopt", "clflush", "dc cvap", "dc
+/// cvac", or "none" where there is none (persistent memory is not possible then).
 pub fn flush_instruction() -> &'static str {
     instructions().flush.name()
 }
 
-/// Orders all earlier stores of this thread, also those that bypass the cache, before all later ones, and waits
-/// for earlier cache-line write-backs. Does not write anything back itself.
+/// Orders all earlier stores of this thread, also those that bypass the cache, before all later ones, and
+/// waits for earlier cache-line write-backs. Does not write anything back itself.
 #[inline]
 pub fn fence() {
     counters::add_fence();
@@ -112,8 +112,8 @@ pub fn persist(range: &[u8]) {
     fence();
 }
 
-/// Copies `src` to `dst` and makes it persistent when `dst` is persistent memory: stores that bypass the cache
-/// from [`NON_TEMPORAL_BYTES_MIN`] on, ordinary stores and write-back below; one fence.
+/// Copies `src` to `dst` and makes it persistent when `dst` is persistent memory: stores that bypass the
+/// cache from [`NON_TEMPORAL_BYTES_MIN`] on, ordinary stores and write-back below; one fence.
 ///
 /// # Panics
 /// When the lengths differ.
@@ -124,8 +124,8 @@ pub fn copy_persist(dst: &mut [u8], src: &[u8]) {
     fence();
 }
 
-/// Copies `len` bytes. Ends with a fence if it used stores that bypass the cache (they are otherwise unordered
-/// with everything, even with a release store); else no fence.
+/// Copies `len` bytes. Ends with a fence if it used stores that bypass the cache (they are otherwise
+/// unordered with everything, even with a release store); else no fence.
 ///
 /// # Safety
 /// `src` is readable and `dst` writable for `len` bytes, without overlap, and nobody else accesses `dst`.
@@ -176,8 +176,8 @@ unsafe fn copy_streaming(dst: *mut u8, src: *const u8, len: usize, write_back: b
     let head = dst.align_offset(LINE_BYTES).min(len);
     let lines = (len - head) / LINE_BYTES;
     let tail = len - head - lines * LINE_BYTES;
-    // SAFETY: head + lines * LINE_BYTES + tail == len, so all three parts lie inside the caller's ranges; dst + head
-    // is aligned to LINE_BYTES whenever lines > 0.
+    // SAFETY: head + lines * LINE_BYTES + tail == len, so all three parts lie inside the caller's ranges; dst
+    // + head is aligned to LINE_BYTES whenever lines > 0.
     unsafe {
         if head > 0 {
             copy_cached(dst, src, head, write_back);
@@ -193,8 +193,9 @@ unsafe fn copy_streaming(dst: *mut u8, src: *const u8, len: usize, write_back: b
     }
 }
 
-/// Copies `src` and appends the CRC-32C of each of its `chunk_bytes` pieces (the last may be short) to `crcs`.
-/// Memory is read once: each block is summed, then copied while it is in the cache. Fences as [`copy`].
+/// Copies `src` and appends the CRC-32C of each of its `chunk_bytes` pieces (the last may be short) to
+/// `crcs`. Memory is read once: each block is summed, then copied while it is in the cache. Fences as
+/// [`copy`].
 ///
 /// # Safety
 /// As [`copy`] for `src.len()` bytes.

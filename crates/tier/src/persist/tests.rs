@@ -1,5 +1,5 @@
-//! The copy primitives against plain slices: every instruction set this machine has, all alignments, all sizes
-//! to 2000 and those around every threshold.
+//! The copy primitives against plain slices: every instruction set this machine has, all alignments, all
+//! sizes to 2000 and those around every threshold.
 
 use proptest::prelude::*;
 

@@ -50,8 +50,8 @@ impl Stream {
     /// Copies whole lines past the cache. No fence.
     ///
     /// # Safety
-    /// `dst` (aligned to a line when `lines > 0`) and `src` are valid for `lines` lines and do not overlap; the
-    /// machine has the instructions (`self` came from `available` or `best`).
+    /// `dst` (aligned to a line when `lines > 0`) and `src` are valid for `lines` lines and do not overlap;
+    /// the machine has the instructions (`self` came from `available` or `best`).
     #[inline]
     pub(super) unsafe fn copy_lines(self, dst: *mut u8, src: *const u8, lines: usize) {
         debug_assert!(lines == 0 || dst as usize % LINE_BYTES == 0);
@@ -103,9 +103,9 @@ unsafe fn copy_lines_avx2(dst: *mut u8, src: *const u8, lines: usize) {
 
 unsafe fn copy_lines_avx512(dst: *mut u8, src: *const u8, lines: usize) {
     let (quads, singles) = (lines / 4, lines % 4);
-    // SAFETY: the first loop moves quads * 256 bytes, the second singles * 64: together `lines` lines, inside the
-    // caller's ranges; dst is line-aligned as vmovntdq needs; the caller found AVX-512F. The registers named as xmm
-    // cover their zmm forms; vzeroupper avoids the penalty for SSE code that follows.
+    // SAFETY: the first loop moves quads * 256 bytes, the second singles * 64: together `lines` lines, inside
+    // the caller's ranges; dst is line-aligned as vmovntdq needs; the caller found AVX-512F. The registers
+    // named as xmm cover their zmm forms; vzeroupper avoids the penalty for SSE code that follows.
     unsafe {
         asm!(
             "test {quads}, {quads}",
@@ -200,7 +200,8 @@ impl Flush {
         let end = first.wrapping_add(lines * LINE_BYTES);
         let mut line = first;
         while line < end {
-            // SAFETY: a mapped line, says the caller; the instructions change no value and no register or flag.
+            // SAFETY: a mapped line, says the caller; the instructions change no value and no register or
+            // flag.
             unsafe {
                 match self {
                     Flush::Clflush => asm!("clflush [{}]", in(reg) line, options(nostack, preserves_flags)),

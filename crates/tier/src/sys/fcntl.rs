@@ -1,7 +1,8 @@
 //! Record locks of single bytes (fcntl) and whole-file locks (flock).
 //!
-//! Record locks belong to the process: the kernel drops them when it dies, and also when the process closes *any*
-//! descriptor of the inode. `crate::liveness` is built around that; nobody else may use these functions.
+//! Record locks belong to the process: the kernel drops them when it dies, and also when the process closes
+//! *any* descriptor of the inode. `crate::liveness` is built around that; nobody else may use these
+//! functions.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +32,8 @@ fn one_byte(kind: libc::c_int, byte: u64) -> libc::flock {
 fn fcntl_lock(file: &File, command: libc::c_int, lock: &mut libc::flock) -> io::Result<()> {
     loop {
         counters::add_syscall();
-        // SAFETY: the descriptor is open (borrowed from `file`), `lock` is a valid flock that outlives the call.
+        // SAFETY: the descriptor is open (borrowed from `file`), `lock` is a valid flock that outlives the
+        // call.
         let rc = unsafe { libc::fcntl(file.as_raw_fd(), command, lock as *mut libc::flock) };
         if rc == 0 {
             return Ok(());
@@ -57,8 +59,8 @@ pub(crate) fn record_unlock(file: &File, byte: u64) -> io::Result<()> {
     fcntl_lock(file, libc::F_SETLK, &mut one_byte(libc::F_UNLCK, byte))
 }
 
-/// The pid of another process that holds the byte (0 or -1 when it is in a foreign PID namespace), None when no
-/// *other* process does: the kernel never reports the caller's own locks.
+/// The pid of another process that holds the byte (0 or -1 when it is in a foreign PID namespace), None when
+/// no *other* process does: the kernel never reports the caller's own locks.
 pub(crate) fn record_lock_holder(file: &File, byte: u64) -> io::Result<Option<i32>> {
     let mut lock = one_byte(libc::F_WRLCK, byte);
     fcntl_lock(file, libc::F_GETLK, &mut lock)?;

@@ -77,7 +77,8 @@ pub(crate) fn holes(file: &File, range: &Range<u64>) -> io::Result<Vec<Range<u64
     Ok(found)
 }
 
-/// The next data or hole at or after `from`; None past the last one. Moves the (otherwise unused) file position.
+/// The next data or hole at or after `from`; None past the last one. Moves the (otherwise unused) file
+/// position.
 fn seek(file: &File, from: u64, whence: libc::c_int) -> io::Result<Option<u64>> {
     counters::add_syscall();
     // SAFETY: the descriptor is open; no pointers. All other code of this crate reads and writes at offsets.
@@ -142,7 +143,8 @@ fn fiemap_bytes(file: &File, range: &Range<u64>) -> Option<u64> {
         map.flags = 0;
         map.extent_count = EXTENTS as u32;
         counters::add_syscall();
-        // SAFETY: the descriptor is open; the kernel writes at most `extent_count` extents, the array's length.
+        // SAFETY: the descriptor is open; the kernel writes at most `extent_count` extents, the array's
+        // length.
         let rc = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &mut *map as *mut Fiemap) };
         if rc != 0 {
             return None;

@@ -1,7 +1,7 @@
 //! Notices `fork` with one memory read: a page that the kernel empties in the child (MADV_WIPEONFORK, 4.14).
 //!
-//! The page holds a generation number; a child finds 0 there and takes the next number. Where the kernel refuses
-//! the advice (some sandboxes), the pid is asked each time instead: a system call, equally right.
+//! The page holds a generation number; a child finds 0 there and takes the next number. Where the kernel
+//! refuses the advice (some sandboxes), the pid is asked each time instead: a system call, equally right.
 //! There is no lock anywhere: a child may be forked while another thread is in here.
 
 use std::ptr;
@@ -19,7 +19,8 @@ const STATE_PAGE: u32 = 1;
 const STATE_PID: u32 = 2;
 static STATE: AtomicU32 = AtomicU32::new(STATE_UNKNOWN);
 
-/// A number that differs between a process and every child forked from it since its first use of this library.
+/// A number that differs between a process and every child forked from it since its first use of this
+/// library.
 #[inline]
 pub(crate) fn fork_generation() -> u64 {
     match STATE.load(Ordering::Acquire) {
@@ -45,8 +46,8 @@ fn first_use() -> u64 {
 #[inline]
 fn by_page() -> u64 {
     let page = PAGE.load(Ordering::Acquire);
-    // SAFETY: STATE is STATE_PAGE only after PAGE was set to a page that is never unmapped; an AtomicU64 at its
-    // start is aligned, and zero bytes (fresh or wiped) are a value.
+    // SAFETY: STATE is STATE_PAGE only after PAGE was set to a page that is never unmapped; an AtomicU64 at
+    // its start is aligned, and zero bytes (fresh or wiped) are a value.
     let word = unsafe { &*page };
     match word.load(Ordering::Acquire) {
         0 => {
@@ -97,8 +98,8 @@ fn wiped_page() -> *mut AtomicU64 {
     page.cast()
 }
 
-/// The one `T` of this process in `cell`; a forked child, for which the inherited one is not `current`, makes its
-/// own and leaves the old one alone. Values are never freed. No lock is taken.
+/// The one `T` of this process in `cell`; a forked child, for which the inherited one is not `current`, makes
+/// its own and leaves the old one alone. Values are never freed. No lock is taken.
 pub(crate) fn process_local<T: Sync>(
     cell: &'static AtomicPtr<T>,
     current: impl Fn(&T) -> bool,
@@ -121,8 +122,8 @@ pub(crate) fn process_local<T: Sync>(
 /// Runs `f` in a forked child and gives its exit status; a panic there is status 101. For tests only.
 #[cfg(test)]
 pub(crate) fn in_child(f: impl FnOnce() -> i32) -> i32 {
-    // SAFETY: the child runs only `f` (which allocates, as glibc allows after fork) and leaves by _exit, so that
-    // no destructor or test harness code of the parent runs twice.
+    // SAFETY: the child runs only `f` (which allocates, as glibc allows after fork) and leaves by _exit, so
+    // that no destructor or test harness code of the parent runs twice.
     match unsafe { libc::fork() } {
         0 => {
             let status = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f)).unwrap_or(101);

@@ -12,8 +12,8 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32, timeout: Duration) -> 
         tv_nsec: timeout.subsec_nanos() as libc::c_long,
     };
     counters::add_syscall();
-    // SAFETY: `word` is a live, aligned u32 (a reference); the timespec outlives the call; the kernel only reads
-    // both. No other argument is a pointer.
+    // SAFETY: `word` is a live, aligned u32 (a reference); the timespec outlives the call; the kernel only
+    // reads both. No other argument is a pointer.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_futex,

@@ -1,7 +1,7 @@
 //! A shared mapping of one whole pool file, aligned to huge pages, that lives as long as somebody uses it.
 //!
-//! Guarantees: every accessor checks its range against the length; a read-only mapping refuses stores. Does not:
-//! survive somebody shrinking the file below the mapping (SIGBUS); pools are never shrunk while in use.
+//! Guarantees: every accessor checks its range against the length; a read-only mapping refuses stores. Does
+//! not: survive somebody shrinking the file below the mapping (SIGBUS); pools are never shrunk while in use.
 
 use std::fs::File;
 use std::io;
@@ -52,8 +52,8 @@ pub(crate) struct Mapping {
     writable: bool,
 }
 
-// SAFETY: the mapping is plain shared memory with a fixed address; all mutation through &self is atomic or goes
-// to ranges that their single owner writes (see `copy_in` and `bytes`).
+// SAFETY: the mapping is plain shared memory with a fixed address; all mutation through &self is atomic or
+// goes to ranges that their single owner writes (see `copy_in` and `bytes`).
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -71,8 +71,8 @@ impl Mapping {
             true => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
             false => libc::MAP_SHARED,
         };
-        // SAFETY: [base, base + len) lies inside the address range just reserved, which nobody else uses; MAP_FIXED
-        // replaces only that.
+        // SAFETY: [base, base + len) lies inside the address range just reserved, which nobody else uses;
+        // MAP_FIXED replaces only that.
         let mapped = unsafe {
             libc::mmap(base.as_ptr().cast(), len, protection, flags | libc::MAP_FIXED, file.as_raw_fd(), 0)
         };
@@ -106,24 +106,24 @@ impl Mapping {
 
     /// Published bytes, without a copy.
     ///
-    /// This is the one place where memory that other processes may write becomes a plain slice. It rests on the
-    /// protocol of the log above: a range is handed out only after its commit word was read (acquire), a
-    /// published range is never written again, and it is not reused while anybody holds a lease on it. A caller
-    /// that asks for unpublished bytes may see any values, changing.
+    /// This is the one place where memory that other processes may write becomes a plain slice. It rests on
+    /// the protocol of the log above: a range is handed out only after its commit word was read (acquire), a
+    /// published range is never written again, and it is not reused while anybody holds a lease on it. A
+    /// caller that asks for unpublished bytes may see any values, changing.
     pub(crate) fn bytes(&self, range: Range<u64>) -> &[u8] {
         assert!(range.start <= range.end, "range {range:?} is reversed");
         let len = range.end - range.start;
         let start = self.at(range.start, len);
-        // SAFETY: the range is inside the mapping (`at` asserts), mapped readable for as long as `self` lives;
-        // immutable by the protocol above.
+        // SAFETY: the range is inside the mapping (`at` asserts), mapped readable for as long as `self`
+        // lives; immutable by the protocol above.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len as usize) }
     }
 
     /// The 8-byte word at an offset, for loads.
     pub(crate) fn word(&self, offset: u64) -> &AtomicU64 {
         assert!(offset % 8 == 0, "offset {offset} of a word is not a multiple of 8");
-        // SAFETY: in range (`at` asserts), aligned (asserted; the base is page-aligned), mapped while `self` lives.
-        // Read-only mappings are only loaded from: callers store through `word_mut`.
+        // SAFETY: in range (`at` asserts), aligned (asserted; the base is page-aligned), mapped while `self`
+        // lives. Read-only mappings are only loaded from: callers store through `word_mut`.
         unsafe { self.at(offset, 8).cast::<AtomicU64>().as_ref() }
     }
 
@@ -152,8 +152,8 @@ impl Mapping {
     pub(crate) fn copy_in(&self, offset: u64, src: &[u8], policy: CopyPolicy) {
         assert!(self.writable, "store into a read-only mapping");
         let dst = self.at(offset, src.len() as u64);
-        // SAFETY: dst is src.len() writable bytes (`at` and the assertion above); `src` is a live slice and does not
-        // overlap, because nobody may hold a slice of an unpublished range.
+        // SAFETY: dst is src.len() writable bytes (`at` and the assertion above); `src` is a live slice and
+        // does not overlap, because nobody may hold a slice of an unpublished range.
         unsafe { persist::copy(dst.as_ptr(), src.as_ptr(), src.len(), policy) }
     }
 
@@ -244,8 +244,8 @@ impl Mapping {
         let page = page_bytes() as u64;
         let start = range.start / page * page;
         counters::add_syscall();
-        // SAFETY: the range is inside the mapping (asserted); the advices used here (HUGEPAGE, POPULATE_*, WILLNEED)
-        // change no content.
+        // SAFETY: the range is inside the mapping (asserted); the advices used here (HUGEPAGE, POPULATE_*,
+        // WILLNEED) change no content.
         let rc = unsafe {
             libc::madvise(self.base.as_ptr().add(start as usize).cast(), (range.end - start) as usize, advice)
         };
@@ -264,8 +264,8 @@ fn is_unknown_advice(error: &io::Error) -> bool {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `new` and belongs to this value alone; slices of it borrow from `self`, and
-        // staged writes keep `self` alive by an Arc.
+        // SAFETY: the range was mapped by `new` and belongs to this value alone; slices of it borrow from
+        // `self`, and staged writes keep `self` alive by an Arc.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -310,8 +310,8 @@ impl Reservation {
         let kept = len.next_multiple_of(page_bytes());
         assert!(head + kept <= self.len);
         let tail = self.len - head - kept;
-        // SAFETY: head and tail are the parts of our own reservation outside [base, base + kept), asserted above;
-        // nobody ever got their addresses.
+        // SAFETY: head and tail are the parts of our own reservation outside [base, base + kept), asserted
+        // above; nobody ever got their addresses.
         unsafe {
             if head > 0 {
                 libc::munmap(self.base.as_ptr().cast(), head);

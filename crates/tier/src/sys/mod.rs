@@ -1,8 +1,8 @@
 //! System calls and memory mappings behind safe functions. The unsafe code of this crate lives here and in
 //! `persist`; each block names the assertion it rests on.
 //!
-//! Kernel floor 4.18: every newer call is probed at run time and has a fallback. Interrupted calls are repeated,
-//! short transfers continued.
+//! Kernel floor 4.18: every newer call is probed at run time and has a fallback. Interrupted calls are
+//! repeated, short transfers continued.
 
 mod clock;
 mod fcntl;

@@ -1,7 +1,7 @@
 //! For tests: a process in which newer system calls fail, as on an old kernel or in a strict sandbox.
 //!
-//! A test runs its own binary again as a child that installs a seccomp filter first, so that nothing was probed
-//! before.
+//! A test runs its own binary again as a child that installs a seccomp filter first, so that nothing was
+//! probed before.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::{Access, Device, TierKind};
 
 const CHILD: &str = "TIER_TEST_SANDBOX";
 
-/// One rule: this system call fails with `errno`; with `argument`, only when its argument of that index is so.
+/// One rule: this system call fails with `errno`; with `argument`, only when its argument of that index is
+/// so.
 struct Refusal {
     call: libc::c_long,
     argument: Option<(u32, u32)>,
@@ -32,8 +33,8 @@ fn refuse(rules: &[Refusal]) {
     );
     let mut program = Vec::new();
     for rule in rules {
-        // Offsets in struct seccomp_data: the number at 0, the lower halves of arguments at 16, 24, … (x86-64 and
-        // aarch64 are little-endian). A rule that does not apply is jumped over.
+        // Offsets in struct seccomp_data: the number at 0, the lower halves of arguments at 16, 24, … (x86-64
+        // and aarch64 are little-endian). A rule that does not apply is jumped over.
         let (index, value) = rule.argument.unwrap_or((0, 0));
         let tests_argument = rule.argument.is_some();
         program.push(op(load, 0, 0, 0));

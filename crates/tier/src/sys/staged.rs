@@ -1,5 +1,5 @@
-//! Writable memory that a producer fills before a record exists: pool memory itself, or heap for pools that are
-//! written by system calls.
+//! Writable memory that a producer fills before a record exists: pool memory itself, or heap for pools that
+//! are written by system calls.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use super::Mapping;
 /// A range of a pool being filled in place, or a heap buffer that will be written to it.
 ///
 /// Obtained from [`Device::stage`](crate::Device::stage), given back to
-/// [`Device::unstage`](crate::Device::unstage); dropping it instead leaves the range unpublished, with any bytes
-/// in it. It is `Send` and keeps the mapping alive, so it may outlive the device handle. Its first byte is
-/// aligned to 64 bytes when the range's offset is. Pool memory holds what was there before; heap holds zeros.
+/// [`Device::unstage`](crate::Device::unstage); dropping it instead leaves the range unpublished, with any
+/// bytes in it. It is `Send` and keeps the mapping alive, so it may outlive the device handle. Its first byte
+/// is aligned to 64 bytes when the range's offset is. Pool memory holds what was there before; heap holds
+/// zeros.
 #[derive(Debug)]
 pub struct StagedWrite {
     range: Range<u64>,
@@ -21,8 +22,8 @@ pub struct StagedWrite {
 #[derive(Debug)]
 enum Memory {
     Pool(Arc<Mapping>),
-    /// Zeroed bytes of the allocator, of which the first `skew` are skipped to reach a line boundary. (Plain bytes,
-    /// because only those come zeroed from the kernel without being touched.)
+    /// Zeroed bytes of the allocator, of which the first `skew` are skipped to reach a line boundary. (Plain
+    /// bytes, because only those come zeroed from the kernel without being touched.)
     Heap {
         bytes: Box<[u8]>,
         skew: usize,
@@ -90,9 +91,9 @@ impl StagedWrite {
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: as_ptr gives len() initialised bytes (mapped memory, `at` asserts; or heap of len() + ALIGNMENT
-        // bytes of which skew < ALIGNMENT are skipped, asserted in `on_heap`); nobody writes them while `self` is
-        // borrowed, because this value alone owns the unpublished range.
+        // SAFETY: as_ptr gives len() initialised bytes (mapped memory, `at` asserts; or heap of len() +
+        // ALIGNMENT bytes of which skew < ALIGNMENT are skipped, asserted in `on_heap`); nobody writes them
+        // while `self` is borrowed, because this value alone owns the unpublished range.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }
     }
 
