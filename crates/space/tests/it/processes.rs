@@ -1,0 +1,358 @@
+//! What real processes see of each other: death, restart, lost shared state, two runs with one name.
+//!
+//! Children are this test binary again: the test `child` plays the role that `SPACE_TEST_ROLE` names.
+
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::{options, ranked, reader, writer, Root};
+use forebay_space::{Horizon, Kind, OnExisting, OpenOptions, Reader, Retention, TierKind, Writer};
+
+/// Starts a child in a role; `arguments` are words.
+fn start(role: &str, name: &str, arguments: &[u64]) -> Child {
+    let words: Vec<String> = arguments.iter().map(u64::to_string).collect();
+    Command::new(std::env::current_exe().expect("this binary"))
+        .args(["--exact", "processes::child", "--nocapture", "--test-threads=1"])
+        .env("SPACE_TEST_ROLE", role)
+        .env("SPACE_TEST_NAME", name)
+        .env("SPACE_TEST_ARGUMENTS", words.join(" "))
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("a child")
+}
+
+/// Every element of version `version` as rank `rank` puts it.
+fn value(version: u64, rank: u64) -> u64 {
+    version << 16 | rank
+}
+
+const ELEMENTS: u64 = 5000;
+
+fn put(w: &mut Writer, version: u64) -> forebay_space::Result<()> {
+    let (rank, size) = (u64::from(w.rank()), u64::from(w.size()));
+    let data = vec![value(version, rank); ELEMENTS as usize];
+    w.put_array("a", &[size * ELEMENTS], &[rank * ELEMENTS], &[ELEMENTS], &data)?;
+    w.put_array("b", &[size], &[rank], &[1], &[version])
+}
+
+/// Asserts that the open version is whole and of one step.
+fn check(r: &mut Reader, version: u64, ranks: u64) {
+    let a = r.get_array::<u64>("a", None).unwrap();
+    assert_eq!(a.len() as u64, ranks * ELEMENTS);
+    for (i, x) in a.iter().enumerate() {
+        assert_eq!(*x, value(version, i as u64 / ELEMENTS), "element {i} of version {version}");
+    }
+    assert_eq!(r.get_array::<u64>("b", None).unwrap(), vec![version; ranks as usize]);
+}
+
+#[test]
+fn child() {
+    let Ok(role) = std::env::var("SPACE_TEST_ROLE") else { return };
+    let name = std::env::var("SPACE_TEST_NAME").unwrap();
+    let words = std::env::var("SPACE_TEST_ARGUMENTS").unwrap();
+    let argument: Vec<u64> = words.split_whitespace().map(|w| w.parse().unwrap()).collect();
+    match role.as_str() {
+        // rank, size, first version, end, version at which it stops for ever (u64::MAX: never)
+        "writer" => {
+            let skip = OpenOptions { on_existing: OnExisting::Skip, ..ranked(argument[0] as u32, argument[1] as u32) };
+            let mut w = Writer::open(&name, &skip).unwrap();
+            for version in argument[2]..argument[3] {
+                w.begin_version(version).unwrap();
+                put(&mut w, version).unwrap();
+                if version == argument[4] {
+                    // Between two puts of a step; whoever started this kills it now.
+                    std::thread::sleep(Duration::from_secs(60));
+                }
+                w.end_step().unwrap();
+            }
+            w.close().unwrap();
+        }
+        // rank, size: reads to the end, then checks that it ended
+        "reader" => {
+            let mut r = reader(&name, argument[0] as u32, argument[1] as u32).unwrap();
+            let mut next = 0;
+            while let Some(version) = r.begin_step(None).unwrap() {
+                assert_eq!(version, next);
+                check(&mut r, version, argument[2]);
+                r.end_step().unwrap();
+                next += 1;
+            }
+            assert_eq!(next, argument[3]);
+        }
+        // holds one version and sleeps
+        "holder" => {
+            let mut r = reader(&name, 0, 1).unwrap();
+            r.begin_step(None).unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        other => panic!("no role {other}"),
+    }
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < end, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn succeeded(mut child: Child) {
+    let status = child.wait().unwrap();
+    assert!(status.success(), "{status:?}");
+}
+
+#[test]
+fn many_processes_exchange_whole_versions_and_leave_nothing() {
+    let root = Root::new();
+    let name = root.name("many");
+    let readers: Vec<Child> = (0..2).map(|r| start("reader", &name, &[r, 2, 3, 200])).collect();
+    let writers: Vec<Child> = (0..3).map(|r| start("writer", &name, &[r, 3, 0, 200, u64::MAX])).collect();
+    writers.into_iter().chain(readers).for_each(succeeded);
+    assert_eq!(root.left(), Vec::<String>::new());
+}
+
+#[test]
+fn rank_2_of_4_is_killed_between_two_puts_and_all_four_restart_three_steps_back() {
+    let root = Root::new();
+    let name = root.name("killed");
+    let mut ranks: Vec<Child> = (0..4).map(|r| start("writer", &name, &[r, 4, 0, 1 << 30, if r == 2 { 6 } else { u64::MAX }])).collect();
+    let mut r = reader(&name, 0, 1).unwrap();
+    for version in 0..6 {
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        check(&mut r, version, 4);
+        r.end_step().unwrap();
+    }
+    let pid = ranks[2].id();
+    let waiting = std::thread::spawn(move || {
+        let died = r.begin_step(None).unwrap_err();
+        (r, died, Instant::now())
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    ranks[2].kill().unwrap();
+    let killed = Instant::now();
+    assert_eq!(ranks.remove(2).wait().unwrap().signal(), Some(9));
+    let (mut r, died, told) = waiting.join().unwrap();
+    assert_eq!(died.kind(), Kind::ProducerDied);
+    assert!(died.to_string().contains("rank=2") && died.to_string().contains(&format!("pid={pid}")), "{died}");
+    assert!(told.saturating_duration_since(killed) < Duration::from_secs(5));
+    // The survivors fail by themselves: their next step gives the same error.
+    for mut survivor in ranks {
+        assert!(!survivor.wait().unwrap().success());
+    }
+    assert_eq!(r.versions().unwrap().end, 6);
+    let new: Vec<Child> = (0..4).map(|rank| start("writer", &name, &[rank, 4, 3, 12, u64::MAX])).collect();
+    wait_until("the new group", || forebay_space::inspect(&name).is_ok_and(|i| i.state != "producer died"));
+    for version in 6..12 {
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        check(&mut r, version, 4);
+        r.end_step().unwrap();
+    }
+    new.into_iter().for_each(succeeded);
+    assert_eq!(r.begin_step(None).unwrap(), None);
+    drop(r);
+    assert_eq!(root.left(), Vec::<String>::new());
+}
+
+#[test]
+fn a_killed_writer_leaves_only_whole_versions() {
+    for round in 0..8u64 {
+        let root = Root::new();
+        let name = root.name("torn");
+        let mut ranks: Vec<Child> = (0..2).map(|r| start("writer", &name, &[r, 2, 0, 1 << 30, u64::MAX])).collect();
+        let mut r = reader(&name, 0, 1).unwrap();
+        let mut version = 0;
+        let stop = Instant::now() + Duration::from_millis(20 + round * 7);
+        let died = loop {
+            if Instant::now() > stop {
+                ranks[(round % 2) as usize].kill().unwrap();
+            }
+            match r.begin_step(None) {
+                Ok(Some(found)) => {
+                    assert_eq!(found, version);
+                    check(&mut r, version, 2);
+                    r.end_step().unwrap();
+                    version += 1;
+                }
+                Ok(None) => panic!("an end that nobody declared"),
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(died.kind(), Kind::ProducerDied, "{died}");
+        for mut rank in ranks {
+            rank.kill().unwrap();
+            rank.wait().unwrap();
+        }
+        assert!(forebay_space::verify(&name).unwrap().damaged.is_empty());
+        drop(r);
+        let report = forebay_space::clean(&forebay_space::CleanOptions {
+            names: vec![name.clone()],
+            dead_only: true,
+            dry_run: false,
+        });
+        assert_eq!(report.unwrap().removed.len(), 1);
+        assert_eq!(root.left(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_killed_reader_holds_nothing_back() {
+    let root = Root::new();
+    let name = root.name("held");
+    let quick = OpenOptions { timeout: Duration::from_secs(10), ..ranked(0, 1) };
+    let mut w = Writer::open(&name, &quick).unwrap();
+    let mut holder = start("holder", &name, &[]);
+    w.begin_step().unwrap();
+    put(&mut w, 0).unwrap();
+    w.end_step().unwrap();
+    wait_until("the holder", || {
+        forebay_space::inspect(&name).unwrap().members.iter().any(|m| m.lease == Some(0) && m.pid == holder.id())
+    });
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+    });
+    // Three times the quota: impossible while version 0 is held.
+    for version in 1..1000 {
+        w.begin_step().unwrap();
+        put(&mut w, version).unwrap();
+        w.end_step().unwrap();
+    }
+    killer.join().unwrap();
+}
+
+#[test]
+fn what_nobody_closed_is_found_again_without_the_shared_state() {
+    let root = Root::new();
+    for (tier, horizon) in [(TierKind::Dram, Horizon::None), (TierKind::File, Horizon::Epoch)] {
+        let disk = tempfile::tempdir().unwrap();
+        let name = match tier {
+            TierKind::Dram => root.name("lost"),
+            _ => format!("{}/lost", disk.path().display()),
+        };
+        let keep = OpenOptions {
+            tier: Some(tier),
+            horizon: Some(horizon),
+            retention: Some(Retention::Forever),
+            ..ranked(0, 1)
+        };
+        let write = |from: u64, end: u64| {
+            let mut w = Writer::open(&name, &keep).unwrap();
+            assert_eq!(w.resume().unwrap(), from);
+            for version in from..end {
+                assert_eq!(w.begin_step().unwrap(), version);
+                put(&mut w, version).unwrap();
+                w.end_step().unwrap();
+            }
+            w.close().unwrap();
+        };
+        let forget = || {
+            // As a reboot does. The durable part alone has to do.
+            let control = forebay_space::root().unwrap();
+            let uuid = forebay_space::inspect(&name).unwrap().uuid;
+            let soft = if tier == TierKind::Dram { Path::new(&name).to_path_buf() } else { control.join(format!(".soft-{uuid}")) };
+            std::fs::remove_file(soft.join("control")).unwrap();
+        };
+        write(0, 5);
+        forget();
+        write(5, 9);
+        forget();
+        let mut r = reader(&name, 0, 1).unwrap();
+        for version in 0..9 {
+            assert_eq!(r.begin_step(None).unwrap(), Some(version));
+            check(&mut r, version, 1);
+            r.end_step().unwrap();
+        }
+        assert_eq!(r.begin_step(None).unwrap(), None, "{tier}: the clean end is durable too");
+        drop(r);
+        forebay_space::destroy(&name).unwrap();
+        assert!(!Path::new(&name).exists());
+    }
+}
+
+#[test]
+fn pools_of_other_hosts_and_damaged_or_foreign_files_are_refused_by_kind() {
+    let root = Root::new();
+    let name = root.name("elsewhere");
+    let mut w = Writer::open(&name, &OpenOptions { retention: Some(Retention::Forever), ..options() }).unwrap();
+    w.begin_step().unwrap();
+    put(&mut w, 0).unwrap();
+    w.end_step().unwrap();
+    w.close().unwrap();
+    let pool = Path::new(&name).join("pool");
+    let mut page = vec![0u8; 4096];
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&pool).unwrap();
+    file.read_exact_at(&mut page, 0).unwrap();
+    let original = page.clone();
+    let kind_with = |page: &[u8]| {
+        file.write_all_at(page, 0).unwrap();
+        let quick = OpenOptions { timeout: Duration::from_millis(50), ..options() };
+        Reader::open(&name, &quick).map(drop).unwrap_err().kind()
+    };
+    let mut other = forebay_log::Superblock::decode(&page).unwrap();
+    other.host = "another-node".into();
+    other.boot_id = [9; 16];
+    assert_eq!(kind_with(&other.encode()), Kind::PoolOwnedElsewhere);
+    page[8] = 99;
+    assert_eq!(kind_with(&page), Kind::UnknownFormat);
+    page[8] = 1;
+    page[100] ^= 1;
+    assert_eq!(kind_with(&page), Kind::Damaged);
+    file.write_all_at(&original, 0).unwrap();
+    assert_eq!(reader(&name, 0, 1).unwrap().versions().unwrap(), 0..1);
+    file.set_len(8192).unwrap();
+    let cut = Reader::open(&name, &options()).map(drop).unwrap_err();
+    assert_eq!(cut.kind(), Kind::Damaged);
+    let nothing = root.name("nothing");
+    std::fs::create_dir(&nothing).unwrap();
+    assert_eq!(writer(&nothing, 0, 1).map(drop).unwrap_err().kind(), Kind::Damaged);
+}
+
+#[test]
+fn a_tier_without_room_is_refused_before_a_page_is_touched() {
+    let root = Root::new();
+    let huge = OpenOptions { quota_bytes: Some(1 << 50), ..options() };
+    let refused = Writer::open(&root.name("huge"), &huge).map(drop).unwrap_err();
+    assert_eq!(refused.kind(), Kind::TierFull);
+    assert!(refused.to_string().contains("limited_by"), "{refused}");
+    assert_eq!(root.left(), Vec::<String>::new());
+    let no_pmem = OpenOptions { tier: Some(TierKind::Pmem), ..options() };
+    assert_eq!(Writer::open(&root.name("pmem"), &no_pmem).map(drop).unwrap_err().kind(), Kind::NotPossibleHere);
+    assert_eq!(root.left(), Vec::<String>::new());
+}
+
+#[test]
+fn two_runs_with_one_name_do_not_mix() {
+    let root = Root::new();
+    let name = root.name("one");
+    let mut first = writer(&name, 0, 2).unwrap();
+    let mut second = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "processes::child", "--nocapture"])
+        .env("SPACE_TEST_ROLE", "writer")
+        .env("SPACE_TEST_NAME", &name)
+        .env("SPACE_TEST_ARGUMENTS", format!("1 2 0 1 {}", u64::MAX))
+        .env("FOREBAY_RUN", "/another/run")
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let output = {
+        let status = second.wait().unwrap();
+        assert!(!status.success());
+        std::io::read_to_string(second.stderr.take().unwrap()).unwrap()
+    };
+    assert!(output.contains("NameInUse"), "{output}");
+    let mut rest = writer(&name, 1, 2).unwrap();
+    for w in [&mut first, &mut rest] {
+        w.begin_step().unwrap();
+        put(w, 0).unwrap();
+        w.end_step().unwrap();
+    }
+    let mut r = reader(&name, 0, 1).unwrap();
+    r.begin_step(None).unwrap();
+    check(&mut r, 0, 2);
+}
