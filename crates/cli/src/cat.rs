@@ -21,10 +21,12 @@ const SLAB_BYTES_MAX: u64 = 8 << 20;
 
 /// Print a variable, the list of variables, or the attributes of a space.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  forebay cat heat                         variables of the newest version\n  \
+#[command(
+    after_help = "Examples:\n  forebay cat heat                         variables of the newest version\n  \
                         forebay cat heat T                       all of T, newest version\n  \
                         forebay cat heat T --box 0:4,10:20       a part of it\n  \
-                        forebay cat heat T --format npy > T.npy  for numpy.load")]
+                        forebay cat heat T --format npy > T.npy  for numpy.load"
+)]
 pub struct Args {
     /// Short name or path of the space.
     name: String,
@@ -126,10 +128,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         timeout: args.wait,
         ..OpenOptions::default()
     };
-    if args.wait.is_zero() {
-        spaces::must_exist(&args.name)?;
-    }
-    let mut reader = Reader::open(&args.name, &options)?;
+    let mut reader =
+        Reader::open(&args.name, &options).map_err(|e| spaces::with_suggestion(e, &args.name))?;
     if args.attributes {
         return attributes(&reader, args, out);
     }
@@ -151,8 +151,10 @@ fn select(reader: &mut Reader, args: &Args) -> Result<Vec<u64>> {
     if reader.latest()?.is_none() {
         let first = reader.versions()?.end;
         reader.wait(first, Some(args.wait)).map_err(|e| match e.kind() {
-            Kind::TimedOut => Error::new(Kind::TimedOut, format!("space {} has no complete version", args.name))
-                .hint("--wait SECONDS waits for the first one"),
+            Kind::TimedOut => {
+                Error::new(Kind::TimedOut, format!("space {} has no complete version", args.name))
+                    .hint("--wait SECONDS waits for the first one")
+            }
             _ => e,
         })?;
     }
@@ -234,7 +236,12 @@ fn listing(info: &VariableInfo) -> VariableListing {
         pieces: info
             .pieces
             .iter()
-            .map(|p| PieceListing { rank: p.rank, start: p.start.to_vec(), count: p.count.to_vec(), bytes: p.bytes })
+            .map(|p| PieceListing {
+                rank: p.rank,
+                start: p.start.to_vec(),
+                count: p.count.to_vec(),
+                bytes: p.bytes,
+            })
             .collect(),
     }
 }
@@ -271,7 +278,11 @@ fn values(
             (Format::Json, 0) => document_head(args, &info)? + &version_head(version, &info.shape, &part),
             (Format::Json, _) => ",".to_string() + &version_head(version, &info.shape, &part),
             (Format::Text, _) => {
-                format!("# {variable} {} {part} of {}, version {version}\n", info.dtype, shape_text(&info.shape))
+                format!(
+                    "# {variable} {} {part} of {}, version {version}\n",
+                    info.dtype,
+                    shape_text(&info.shape)
+                )
             }
             _ => String::new(),
         };
@@ -290,8 +301,11 @@ fn values(
         reader.end_step()?;
     }
     if printed == 0 {
-        return Err(Error::new(Kind::VersionGone, format!("every version of space {} was dropped meanwhile", args.name))
-            .hint("ask for --version latest"));
+        return Err(Error::new(
+            Kind::VersionGone,
+            format!("every version of space {} was dropped meanwhile", args.name),
+        )
+        .hint("ask for --version latest"));
     }
     if format == Format::Json {
         written(stdout.write_all(b"]}\n"))?;
@@ -312,12 +326,16 @@ fn with_names(error: Error, reader: &mut Reader) -> Error {
 /// Reads `0:4,10:,:,7` against a shape: what is left out is filled in.
 fn part_of(text: &str, variable: &str, shape: &[u64]) -> Result<NdBox> {
     let inner = text.trim().trim_start_matches('[').trim_end_matches(']');
-    let parts: Vec<&str> = if inner.is_empty() { Vec::new() } else { inner.split(',').map(str::trim).collect() };
+    let parts: Vec<&str> =
+        if inner.is_empty() { Vec::new() } else { inner.split(',').map(str::trim).collect() };
     if parts.len() != shape.len() {
-        return Err(Error::new(Kind::BoxOutsideShape, format!("the box does not lie inside variable {variable}"))
-            .with("box", text)
-            .with("shape", shape_text(shape))
-            .hint(format!("give first:end for each of the {} dimensions, as in 0:4,:", shape.len())));
+        return Err(Error::new(
+            Kind::BoxOutsideShape,
+            format!("the box does not lie inside variable {variable}"),
+        )
+        .with("box", text)
+        .with("shape", shape_text(shape))
+        .hint(format!("give first:end for each of the {} dimensions, as in 0:4,:", shape.len())));
     }
     let filled: Vec<String> = parts
         .iter()

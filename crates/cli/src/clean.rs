@@ -10,10 +10,13 @@ use crate::spaces;
 
 /// Remove spaces that no live process holds.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "In a job's epilog:  forebay clean --dead\n\nExit status: 0, also when there was nothing to do; \
-                        3 when a space that was named is in use.")]
+#[command(
+    after_help = "In a job's epilog:  forebay clean --dead\n\nExit status: 0, also when there was nothing to do; \
+                        3 when a space that was named is in use."
+)]
 pub struct Args {
     /// Short names or paths; without any, all spaces of this user.
+    #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Only spaces whose processes died; finished ones stay.
     #[arg(long)]
@@ -26,7 +29,7 @@ pub struct Args {
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     for name in &args.names {
-        spaces::must_exist(name).or_else(|e| removable(name, e))?;
+        spaces::look_up(name).map(drop).or_else(removable)?;
     }
     let options = CleanOptions { names: args.names.clone(), dead_only: args.dead, dry_run: args.dry_run };
     let report = forebay_space::clean(&options)?;
@@ -37,13 +40,15 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     match report.kept.first() {
         None => Ok(0),
         Some(_) if out.json() => Ok(Kind::NameInUse.exit_code()),
-        Some(kept) => Err(Error::new(Kind::NameInUse, format!("space {} was kept: {}", kept.name, kept.reason))
-            .hint(format!("forebay ls {} names who holds it", kept.name))),
+        Some(kept) => {
+            Err(Error::new(Kind::NameInUse, format!("space {} was kept: {}", kept.name, kept.reason))
+                .hint(format!("forebay ls {} names who holds it", kept.name)))
+        }
     }
 }
 
 /// A damaged space cannot be looked into, but it can be removed.
-fn removable(_name: &str, error: Error) -> Result<()> {
+fn removable(error: Error) -> Result<()> {
     match error.kind() {
         Kind::Damaged | Kind::UnknownFormat | Kind::Io => Ok(()),
         _ => Err(error),

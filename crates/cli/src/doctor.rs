@@ -23,8 +23,10 @@ const INDENT: usize = 9 + 26;
 
 /// Say what this machine allows and how to allow more.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Exit status: 0 whatever is found; the findings are advice. `--json` carries them for scripts: \
-                        the field `worst` is ok, note or warning.")]
+#[command(
+    after_help = "Exit status: 0 whatever is found; the findings are advice. `--json` carries them for scripts: \
+                        the field `worst` is ok, note or warning."
+)]
 pub struct Args {
     /// Print only what is not as it should be.
     #[arg(short, long)]
@@ -113,7 +115,9 @@ struct Report<'a> {
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     if let Some(root) = args.sysroot.as_ref().filter(|root| !root.is_dir()) {
         let message = format!("{} is no directory", root.display());
-        return Err(Error::new(Kind::Usage, message).hint("--sysroot takes a folder with proc/, sys/ and etc/"));
+        return Err(
+            Error::new(Kind::Usage, message).hint("--sysroot takes a folder with proc/, sys/ and etc/")
+        );
     }
     let machine = Machine::new(args.sysroot.clone());
     let mut findings = examine(&machine);
@@ -178,7 +182,8 @@ fn paragraph(finding: &Finding, out: &Output) -> String {
         Status::Warning => ("warning", Tone::Bad),
     };
     let state = out.paint(tone, &format!("{word:<7}"));
-    let mut text = format!("{state}  {:<26}{}\n", finding.check, wrapped(&finding.found, WIDTH - INDENT, INDENT));
+    let mut text =
+        format!("{state}  {:<26}{}\n", finding.check, wrapped(&finding.found, WIDTH - INDENT, INDENT));
     let details =
         [("means", &finding.means), ("change", &finding.change), ("without root", &finding.without_root)];
     for (name, detail) in details {

@@ -21,8 +21,8 @@ mod spaces;
 mod verify;
 
 use std::ffi::OsString;
-use std::sync::LazyLock;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::LazyLock;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use forebay_tier::{Error, Kind, Result};
@@ -61,9 +61,18 @@ struct Global {
     #[arg(long, global = true, help_heading = "Everywhere")]
     json: bool,
     /// When to colour; NO_COLOR is honoured.
-    #[arg(long, alias = "color", global = true, value_enum, value_name = "WHEN", default_value = "auto",
-          hide_default_value = true, hide_possible_values = true, help_heading = "Everywhere",
-          help = "When to colour: auto, always, never; NO_COLOR is honoured")]
+    #[arg(
+        long,
+        alias = "color",
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Everywhere",
+        help = "When to colour: auto, always, never; NO_COLOR is honoured"
+    )]
     colour: Colour,
 }
 
@@ -127,7 +136,8 @@ pub fn main_with_command(args: Vec<OsString>, self_command: Vec<OsString>) -> i3
 }
 
 fn parse_and_run(args: Vec<OsString>, json: bool) -> i32 {
-    if let Some(outcome) = args.get(1).and_then(|v| v.to_str()).and_then(|verb| run::hidden(verb, &args[2..])) {
+    if let Some(outcome) = args.get(1).and_then(|v| v.to_str()).and_then(|verb| run::hidden(verb, &args[2..]))
+    {
         return outcome.unwrap_or_else(|e| Output::new(false, Colour::Auto).error(&e));
     }
     if let Some(script) = run::script_of_interpreter(args.first()) {

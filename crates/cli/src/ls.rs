@@ -14,8 +14,11 @@ const ROWS_MAX: usize = 40;
 
 /// List spaces, or show one in detail: state, tier, versions, room, who writes and reads.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "States: open (a producer writes), finished (closed by its producer), producer died \
-                        (complete versions stay readable), dead (no live process holds it: forebay clean).")]
+#[command(
+    after_help = "States: new (no producer yet), open (a producer writes), finished (closed by its producer), \
+                        producer died (complete versions stay readable), dead (no live process holds it: \
+                        forebay clean)."
+)]
 pub struct Args {
     /// Short name or path of one space.
     name: Option<String>,
@@ -35,7 +38,7 @@ fn table(spaces: &[SpaceInfo], out: &Output) -> Result<i32> {
         root: String,
         spaces: &'a [SpaceInfo],
     }
-    let root = forebay_space::root().display().to_string();
+    let root = forebay_space::root()?.display().to_string();
     out.result(schema::LS, &Body { root: root.clone(), spaces }, || {
         if spaces.is_empty() {
             return String::new();
@@ -60,19 +63,19 @@ fn row(space: &SpaceInfo) -> Vec<Cell> {
     vec![
         Cell::new(&space.name),
         state(&space.state),
-        Cell::new(space.tier),
-        Cell::new(space.durability),
+        Cell::new(&space.tier),
+        Cell::new(&space.durability),
         number(versions(space)),
         number(format_bytes(space.used_bytes)),
         number(format_bytes(space.quota_bytes)),
         number(writers(space)),
-        number(space.readers.iter().filter(|r| !r.ended).map(|r| u64::from(r.joined)).sum::<u64>()),
+        number(space.members.iter().filter(|m| m.role == "reader" && m.alive).count()),
     ]
 }
 
 fn state(state: &str) -> Cell {
     let tone = match state {
-        "open" => Tone::Good,
+        "open" | "new" => Tone::Good,
         "finished" => Tone::Quiet,
         _ => Tone::Bad,
     };
@@ -110,34 +113,40 @@ fn detail(space: &SpaceInfo, out: &Output) -> Result<i32> {
 /// One `key value` line per fact.
 fn facts(space: &SpaceInfo, out: &Output) -> String {
     let producer = space.producer.as_ref().map_or("none yet".to_string(), |p| {
-        format!("{} ({} of {} ranks joined, {} closed, incarnation {})", p.component, p.joined, p.size, p.closed, p.incarnation)
+        format!(
+            "{} ({} of {} ranks joined, {} closed, incarnation {})",
+            p.component, p.joined, p.size, p.closed, p.incarnation
+        )
     });
     let used = format!("{} of {}", format_bytes(space.used_bytes), format_bytes(space.quota_bytes));
     let lines: [(&str, String); 11] = [
         ("name", space.name.clone()),
         ("path", space.path.display().to_string()),
-        ("uuid", space.uuid.to_string()),
-        ("state", space.state.to_string()),
-        ("tier", space.tier.to_string()),
+        ("uuid", space.uuid.clone()),
+        ("state", space.state.clone()),
+        ("tier", space.tier.clone()),
         ("survives", format!("{} (horizon {})", space.durability, space.horizon)),
-        ("retention", space.retention.to_string()),
+        ("retention", space.retention.clone()),
         ("checksums", if space.checksum { "yes" } else { "no" }.to_string()),
         ("used", format!("{used}, segments of {}", format_bytes(space.segment_bytes))),
         ("versions", versions(space)),
         ("producer", producer),
     ];
-    lines.iter().map(|(key, value)| format!("{}  {value}\n", out.paint(Tone::Strong, &format!("{key:<9}")))).collect()
+    lines
+        .iter()
+        .map(|(key, value)| format!("{}  {value}\n", out.paint(Tone::Strong, &format!("{key:<9}"))))
+        .collect()
 }
 
 fn groups(space: &SpaceInfo, out: &Output) -> String {
     if space.readers.is_empty() {
         return String::new();
     }
-    let mut table = out.table(&["READERS", "JOINED", "AT VERSION", "STATE"]);
+    let mut table = out.table(&["READERS", "JOINED", "AT VERSION", "ENDED"]);
     for group in &space.readers {
-        let ended = if group.ended { toned("ended", Tone::Quiet) } else { Cell::new("reading") };
-        let joined = format!("{}/{}", group.joined, group.size);
-        table.add_row(vec![Cell::new(&group.name), number(joined), number(group.version_min), ended]);
+        let of_size = |n: u32| number(format!("{n}/{}", group.size));
+        let at = group.version_min.map_or("-".into(), |v| v.to_string());
+        table.add_row(vec![Cell::new(&group.name), of_size(group.joined), number(at), of_size(group.ended)]);
     }
     format!("\n{}", table_text(&table))
 }
@@ -167,19 +176,28 @@ fn version_table(space: &SpaceInfo, out: &Output) -> String {
     if space.versions.is_empty() {
         return String::new();
     }
-    let mut table = out.table(&["VERSION", "COMPLETE", "VARIABLES", "RECORDS", "BYTES"]);
+    let mut table = out.table(&["VERSION", "RECORDS", "BYTES", "VARIABLES"]);
     // The newest are the ones a person asks about.
     let hidden = space.versions.len().saturating_sub(ROWS_MAX);
     for version in &space.versions[hidden..] {
         table.add_row(vec![
             number(version.version),
-            Cell::new(if version.complete { "yes" } else { "no" }),
-            number(version.variables),
             number(version.records),
             number(format_bytes(version.bytes)),
+            Cell::new(names(&version.variables)),
         ]);
     }
     format!("\n{}{}", table_text(&table), more(space.versions.len(), out))
+}
+
+/// The first few names; a version may hold thousands.
+fn names(all: &[String]) -> String {
+    const SHOWN_MAX: usize = 6;
+    let shown = all.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match all.len().checked_sub(SHOWN_MAX) {
+        None | Some(0) => shown,
+        Some(hidden) => format!("{shown} and {hidden} more"),
+    }
 }
 
 fn more(rows: usize, out: &Output) -> String {

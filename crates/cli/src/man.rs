@@ -38,13 +38,16 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     command.build();
     collect(&command, "forebay", &mut pages)?;
     if let Some(dir) = &args.dir {
-        std::fs::create_dir_all(dir).map_err(|e| Error::io(format!("could not make {}", dir.display()), e))?;
+        std::fs::create_dir_all(dir)
+            .map_err(|e| Error::io(format!("could not make {}", dir.display()), e))?;
         for page in &mut pages {
             write(page, dir)?;
         }
     }
     out.result(schema::MAN, &Body { pages: &pages }, || match &args.dir {
-        Some(_) => pages.iter().filter_map(|page| page.file.as_ref()).map(|file| format!("{file}\n")).collect(),
+        Some(_) => {
+            pages.iter().filter_map(|page| page.file.as_ref()).map(|file| format!("{file}\n")).collect()
+        }
         None => String::from_utf8_lossy(&pages[0].text).into_owned(),
     })?;
     if args.dir.is_none() {
@@ -69,7 +72,8 @@ fn collect(command: &Command, name: &str, pages: &mut Vec<Page>) -> Result<()> {
 
 fn write(page: &mut Page, dir: &Path) -> Result<()> {
     let file = dir.join(format!("{}.1", page.name));
-    std::fs::write(&file, &page.text).map_err(|e| Error::io(format!("could not write {}", file.display()), e))?;
+    std::fs::write(&file, &page.text)
+        .map_err(|e| Error::io(format!("could not write {}", file.display()), e))?;
     page.file = Some(file.display().to_string());
     Ok(())
 }

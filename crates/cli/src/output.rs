@@ -47,8 +47,22 @@ pub mod schema {
 
     /// All of them.
     pub const ALL: &[&str] = &[
-        ERROR, LS, SPACE, VARIABLES, CAT, ATTRIBUTES, VERIFY, CLEAN, DOCTOR, INIT, RUN, REPORT, COMPLETIONS, MAN,
-        APP, HELP,
+        ERROR,
+        LS,
+        SPACE,
+        VARIABLES,
+        CAT,
+        ATTRIBUTES,
+        VERIFY,
+        CLEAN,
+        DOCTOR,
+        INIT,
+        RUN,
+        REPORT,
+        COMPLETIONS,
+        MAN,
+        APP,
+        HELP,
     ];
 }
 

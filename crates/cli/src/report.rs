@@ -13,7 +13,10 @@ use serde::Serialize;
 use crate::output::{schema, Output};
 use crate::run::no_run;
 
-/// Write one self-contained HTML file about a run: timeline, bandwidth, latency, fill, pictures.
+/// Write a report of a run, one self-contained HTML file.
+///
+/// It shows who computed and who waited, bandwidth over time, latencies, how full the channels were, and pictures
+/// of the field. Nothing in it is loaded from elsewhere.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Run directory; without one, the newest below ./runs.
@@ -46,7 +49,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 pub fn relative(path: &Path) -> String {
     let Ok(here) = std::env::current_dir() else { return path.display().to_string() };
     // Both with links resolved, so that /tmp and what it points to are the same place.
-    let (here, full) = (here.canonicalize().unwrap_or(here), path.canonicalize().unwrap_or(path.to_path_buf()));
+    let (here, full) =
+        (here.canonicalize().unwrap_or(here), path.canonicalize().unwrap_or(path.to_path_buf()));
     match full.strip_prefix(&here) {
         Ok(inside) if inside.as_os_str().is_empty() => ".".into(),
         Ok(inside) => inside.display().to_string(),
@@ -63,7 +67,12 @@ pub fn open_in_browser(file: &Path, out: &Output) {
     let file = file.canonicalize().unwrap_or(file.to_path_buf());
     let browser = std::env::var_os("BROWSER").filter(|b| !b.is_empty());
     for program in browser.into_iter().chain(["xdg-open".into()]) {
-        let quiet = Command::new(&program).arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let quiet = Command::new(&program)
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
         if quiet.is_ok() {
             return;
         }

@@ -19,8 +19,10 @@ use crate::report::{open_in_browser, relative};
 
 /// Run a workflow: start every component, show progress, record the run.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Exit status: 4 when a component failed; everything else was ended then, and the first failure \
-                        is the one named. Ctrl-C ends all components in order; a second one at once.")]
+#[command(
+    after_help = "Exit status: 4 when a component failed; everything else was ended then, and the first failure \
+                        is the one named. Ctrl-C ends all components in order; a second one at once."
+)]
 pub struct Args {
     /// Workflow file (forebay init writes one).
     #[arg(default_value = "workflow.toml")]
@@ -105,7 +107,9 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 fn record_of(args: &Args, begin_unix_ns: u64) -> Option<RunRecord> {
     let dir = match &args.out {
         Some(out) => out.clone(),
-        None => latest_run(args.workflow.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?,
+        None => latest_run(
+            args.workflow.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+        )?,
     };
     RunRecord::read(&dir).ok().filter(|record| record.start_unix_ns >= begin_unix_ns)
 }
@@ -131,7 +135,9 @@ fn print(record: &RunRecord, report: Option<&Path>, out: &Output) -> Result<()> 
 /// follows belongs to a rank's program, and every word counts as it stands.
 pub fn hidden(verb: &str, words: &[OsString]) -> Option<Result<i32>> {
     match verb {
-        forebay_flow::launch::EXEC_RANK_VERB => Some(forebay_flow::exec_rank(words).map(|never| match never {})),
+        forebay_flow::launch::EXEC_RANK_VERB => {
+            Some(forebay_flow::exec_rank(words).map(|never| match never {}))
+        }
         forebay_flow::watch::BRIDGE_VERB => Some(forebay_flow::bridge(words).map(|()| 0)),
         _ => None,
     }

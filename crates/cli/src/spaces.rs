@@ -10,15 +10,15 @@ use forebay_space::{Error, Kind, Result, SpaceInfo};
 /// # Errors
 /// [`Kind::PeerMissing`] with the names there are, when there is no such space; whatever `inspect` finds wrong.
 pub fn look_up(name: &str) -> Result<SpaceInfo> {
-    forebay_space::inspect(name).map_err(|e| match e.kind() {
-        Kind::PeerMissing => suggest(name),
-        _ => e,
-    })
+    forebay_space::inspect(name).map_err(|e| with_suggestion(e, name))
 }
 
-/// Fails at once when there is no such space, so that nobody waits for a slip of the pen.
-pub fn must_exist(name: &str) -> Result<()> {
-    look_up(name).map(drop)
+/// Adds to an error that there is no such space what may have been meant.
+pub fn with_suggestion(error: Error, name: &str) -> Error {
+    match error.kind() {
+        Kind::PeerMissing => suggest(name),
+        _ => error,
+    }
 }
 
 /// Names of the spaces below the root, or those given.
@@ -37,7 +37,9 @@ fn suggest(name: &str) -> Error {
     };
     match did_you_mean(name, names.iter().map(String::as_str)) {
         Some(near) => error.hint(format!("did you mean {near}?")),
-        None if names.is_empty() => error.hint("there is none at all; FOREBAY_DIR says where short names are looked up"),
+        None if names.is_empty() => {
+            error.hint("there is none at all; FOREBAY_DIR says where short names are looked up")
+        }
         None => error.hint("forebay ls lists those there are; a name with a / is a path"),
     }
 }

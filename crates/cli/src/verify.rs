@@ -16,6 +16,7 @@ use crate::spaces;
 #[command(after_help = "Exit status: 0 all is well, 8 damage was found.")]
 pub struct Args {
     /// Short names or paths; without any, all spaces of this user.
+    #[arg(value_name = "NAME")]
     names: Vec<String>,
 }
 
@@ -51,7 +52,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     }
     outcomes.retain(|o| o.ok || o.report.is_some() || o.error.is_some());
     let exit = outcomes.iter().map(exit_code).max().unwrap_or(0);
-    let printed = out.result(schema::VERIFY, &Body { ok: exit == 0, spaces: &outcomes }, || text(&outcomes, out));
+    let printed =
+        out.result(schema::VERIFY, &Body { ok: exit == 0, spaces: &outcomes }, || text(&outcomes, out));
     match printed {
         // The verdict stands, also when the reader of the list went away.
         Err(e) if !is_broken_pipe(&e) => Err(e),
@@ -63,12 +65,17 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 fn verify(name: String, listed: bool) -> Result<Outcome> {
     match spaces::look_up(&name).and_then(|_| forebay_space::verify(&name)) {
         Ok(report) => Ok(Outcome { ok: report.damaged.is_empty(), name, report: Some(report), error: None }),
-        Err(e) if e.kind() == Kind::PeerMissing && listed => Ok(Outcome { name, ok: false, report: None, error: None }),
+        Err(e) if e.kind() == Kind::PeerMissing && listed => {
+            Ok(Outcome { name, ok: false, report: None, error: None })
+        }
         // A name that does not exist is the caller's mistake, not a result.
         Err(e) if matches!(e.kind(), Kind::PeerMissing | Kind::BadName) => Err(e),
         Err(e) => {
-            let error =
-                Failure { kind: e.kind().name(), message: e.message().to_string(), exit: e.kind().exit_code() };
+            let error = Failure {
+                kind: e.kind().name(),
+                message: e.message().to_string(),
+                exit: e.kind().exit_code(),
+            };
             Ok(Outcome { name, ok: false, report: None, error: Some(error) })
         }
     }
@@ -87,7 +94,7 @@ fn text(outcomes: &[Outcome], out: &Output) -> String {
         return String::new();
     }
     let mut table = out.table(&["SPACE", "RESULT", "VERSIONS", "RECORDS", "BYTES"]);
-    let mut damage = String::new();
+    let mut remarks = String::new();
     for outcome in outcomes {
         let verdict = match (&outcome.error, outcome.ok) {
             (Some(error), _) => toned(error.kind, Tone::Bad),
@@ -98,17 +105,25 @@ fn text(outcomes: &[Outcome], out: &Output) -> String {
         if let Some(r) = &outcome.report {
             row.extend([number(r.versions), number(r.records), number(format_bytes(r.bytes))]);
             for d in &r.damaged {
-                damage += &format!(
-                    "{}: version {}, rank {}, record {}, offset {}: {}\n",
-                    outcome.name, d.version, d.rank, d.record, d.offset, d.what
-                );
+                let version = d.version.map_or("unknown version".into(), |v| format!("version {v}"));
+                let variable = d.variable.as_ref().map_or(String::new(), |v| format!(", variable {v}"));
+                let (rank, offset, what) = (d.rank, d.offset, &d.what);
+                remarks +=
+                    &format!("{}: {version}, rank {rank}{variable}, offset {offset}: {what}\n", outcome.name);
             }
         }
+        if let Some(unchecked) = outcome.report.as_ref().map(|r| r.unchecked_bytes).filter(|b| *b > 0) {
+            remarks += &format!(
+                "{}: {} carry no checksum and were not checked\n",
+                outcome.name,
+                format_bytes(unchecked)
+            );
+        }
         if let Some(error) = &outcome.error {
-            damage += &format!("{}: {}\n", outcome.name, error.message);
+            remarks += &format!("{}: {}\n", outcome.name, error.message);
         }
         table.add_row(row);
     }
-    let gap = if damage.is_empty() { "" } else { "\n" };
-    format!("{}{gap}{damage}", table_text(&table))
+    let gap = if remarks.is_empty() { "" } else { "\n" };
+    format!("{}{gap}{remarks}", table_text(&table))
 }

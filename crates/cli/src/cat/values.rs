@@ -258,9 +258,11 @@ mod tests {
 
     #[test]
     fn what_is_not_finite_has_words() {
-        for (value, json, text) in
-            [(f64::NAN, "\"NaN\"", "nan\n"), (f64::INFINITY, "\"Infinity\"", "inf\n"), (-f64::INFINITY, "\"-Infinity\"", "-inf\n")]
-        {
+        for (value, json, text) in [
+            (f64::NAN, "\"NaN\"", "nan\n"),
+            (f64::INFINITY, "\"Infinity\"", "inf\n"),
+            (-f64::INFINITY, "\"-Infinity\"", "-inf\n"),
+        ] {
             assert_eq!(laid_out(Spelling::Json, Dtype::F64, &[], &value.to_le_bytes(), 1), json);
             assert_eq!(laid_out(Spelling::Text, Dtype::F64, &[], &value.to_le_bytes(), 1), text);
         }
@@ -268,7 +270,13 @@ mod tests {
 
     #[test]
     fn small_floats_widen_without_loss() {
-        for (bits, value) in [(0x3c00, 1.0), (0xc000, -2.0), (0x0001, 2f32.powi(-24)), (0x7bff, 65504.0), (0x3555, 0.333_251_95)] {
+        for (bits, value) in [
+            (0x3c00, 1.0),
+            (0xc000, -2.0),
+            (0x0001, 2f32.powi(-24)),
+            (0x7bff, 65504.0),
+            (0x3555, 0.333_251_95),
+        ] {
             assert_eq!(half(bits), value, "{bits:#x}");
         }
         assert!(half(0x7e00).is_nan());

@@ -44,7 +44,9 @@ pub fn groups(machine: &Machine) -> Vec<Group> {
     let mut found = Vec::new();
     for line in membership.lines() {
         let mut fields = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else { continue };
+        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
         let (mount, files) = if controllers.is_empty() {
             (mounts.iter().find(|m| m.kind == "cgroup2"), V2)
         } else if controllers.split(',').any(|c| c == "memory") {

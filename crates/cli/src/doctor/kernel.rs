@@ -28,8 +28,10 @@ pub fn release(machine: &Machine) -> Finding {
             .means("some calls that Forebay relies on are missing; expect errors of kind NotPossibleHere")
             .change(format!("run a kernel of {floor} or newer"));
     }
-    let missing: Vec<&str> = NEWER.iter().filter(|(since, _)| version < *since).map(|(_, name)| *name).collect();
-    let without = if missing.is_empty() { String::new() } else { format!("; without {}", missing.join(", ")) };
+    let missing: Vec<&str> =
+        NEWER.iter().filter(|(since, _)| version < *since).map(|(_, name)| *name).collect();
+    let without =
+        if missing.is_empty() { String::new() } else { format!("; without {}", missing.join(", ")) };
     Finding::ok(CHECK, format!("Linux {release} (floor {floor}){without}"))
 }
 
@@ -84,11 +86,16 @@ pub fn pid_namespace(machine: &Machine) -> Finding {
     const CHECK: &str = "pid-namespace";
     let numbers = machine.status("NSpid").map_or(0, |line| line.split_whitespace().count());
     if numbers > 1 {
-        return Finding::warning(CHECK, format!("/proc belongs to another PID namespace ({numbers} levels above)"))
-            .means("process numbers here and in /proc differ: the ones in messages cannot be looked up. Whether a \
-                    member is alive is asked of the kernel by file locks and stays right")
-            .change("mount /proc inside the container, or start it with --pid=host")
-            .without_root("look processes up inside the container");
+        return Finding::warning(
+            CHECK,
+            format!("/proc belongs to another PID namespace ({numbers} levels above)"),
+        )
+        .means(
+            "process numbers here and in /proc differ: the ones in messages cannot be looked up. Whether a \
+                    member is alive is asked of the kernel by file locks and stays right",
+        )
+        .change("mount /proc inside the container, or start it with --pid=host")
+        .without_root("look processes up inside the container");
     }
     match machine.in_pid_namespace() {
         Some(true) => Finding::note(CHECK, "this process lives in a PID namespace of its own")
@@ -144,7 +151,9 @@ pub fn userfaultfd(machine: &Machine) -> Finding {
             .means(means)
             .change("sysctl vm.unprivileged_userfaultfd=1"),
         // Before 5.2 there was no switch: everybody may. Later kernels without the file were built without it.
-        None if machine.kernel().is_some_and(|(_, version)| version < (5, 2)) => Finding::ok(CHECK, "allowed"),
+        None if machine.kernel().is_some_and(|(_, version)| version < (5, 2)) => {
+            Finding::ok(CHECK, "allowed")
+        }
         None => Finding::note(CHECK, "this kernel has none").means(means),
     }
 }
@@ -179,7 +188,10 @@ pub fn cores(machine: &Machine) -> Finding {
         1 => Finding::note(CHECK, "1 core")
             .means("waiting never spins here: every hand-over costs a wake-up of some 30 µs")
             .without_root("ask for a core per rank (Slurm: --cpus-per-task, --ntasks)"),
-        n => Finding::ok(CHECK, format!("{n} cores ({list}); with more ranks than cores, waiting does not spin")),
+        n => Finding::ok(
+            CHECK,
+            format!("{n} cores ({list}); with more ranks than cores, waiting does not spin"),
+        ),
     }
 }
 

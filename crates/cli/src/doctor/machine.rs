@@ -122,7 +122,10 @@ impl Machine {
             return None;
         }
         let s = rustix::fs::statvfs(path).ok()?;
-        Some(Room { size: s.f_blocks.saturating_mul(s.f_frsize), free: s.f_bavail.saturating_mul(s.f_frsize) })
+        Some(Room {
+            size: s.f_blocks.saturating_mul(s.f_frsize),
+            free: s.f_bavail.saturating_mul(s.f_frsize),
+        })
     }
 
     /// The mounts this process sees, in the order they were made.
@@ -264,7 +267,9 @@ mod tests {
 
     #[test]
     fn reads_a_mount_line() {
-        let m = mount(r"36 35 98:0 /a\040b /mnt/x\134y rw,noatime shared:1 master:2 - ext4 /dev/root rw,dax=always");
+        let m = mount(
+            r"36 35 98:0 /a\040b /mnt/x\134y rw,noatime shared:1 master:2 - ext4 /dev/root rw,dax=always",
+        );
         let m = m.expect("a good line");
         assert_eq!((m.root.as_str(), m.point.as_str(), m.kind.as_str()), ("/a b", r"/mnt/x\y", "ext4"));
         assert_eq!((m.device.as_str(), m.option("dax")), ("98:0", Some("always")));

@@ -1,6 +1,8 @@
 //! Checks of where bytes can live: shared memory, its limits and who may take it away, tiers, NUMA nodes.
 
-use forebay_space::format_bytes;
+use std::path::{Path, PathBuf};
+
+use forebay_space::{environment, format_bytes};
 use forebay_tier::TierKind;
 
 use super::cgroup;
@@ -51,7 +53,9 @@ pub fn shared_memory(machine: &Machine) -> Finding {
     }
     Finding::warning(CHECK, found)
         .means("a space that does not fit is refused (TierFull, exit status 6) before a page is touched")
-        .change(format!("mount -o remount,size=50% {SHM}; for a container, start it with --shm-size=8g or --ipc=host"))
+        .change(format!(
+            "mount -o remount,size=50% {SHM}; for a container, start it with --shm-size=8g or --ipc=host"
+        ))
         .without_root(format!("forebay clean removes finished spaces; or {ELSEWHERE}"))
 }
 
@@ -72,7 +76,10 @@ pub fn private_shared_memory(machine: &Machine) -> Finding {
             .means("whether other programs share it follows the file system below it");
     };
     if shm.root != "/" {
-        return advice(format!("{SHM} is the folder {} of another file system, bound there for this session", shm.root));
+        return advice(format!(
+            "{SHM} is the folder {} of another file system, bound there for this session",
+            shm.root
+        ));
     }
     if machine.in_pid_namespace() == Some(true) {
         return advice(format!("{SHM} belongs to this container"));
@@ -87,8 +94,11 @@ pub fn private_shared_memory(machine: &Machine) -> Finding {
         return advice(format!("{file} gives every job a {SHM} of its own"));
     }
     match first.is_empty() {
-        true => Finding::note(CHECK, format!("{SHM} looks shared; the node's first process does not show its mounts"))
-            .means("two programs that do not find each other's space may see different mounts"),
+        true => Finding::note(
+            CHECK,
+            format!("{SHM} looks shared; the node's first process does not show its mounts"),
+        )
+        .means("two programs that do not find each other's space may see different mounts"),
         false => Finding::ok(CHECK, format!("{SHM} is the node's own")),
     }
 }
@@ -100,7 +110,8 @@ fn slurm_private(machine: &Machine) -> Option<&'static str> {
     setting(&slurm, "JobContainerType").filter(|t| t.contains("tmpfs"))?;
     let container = machine.read(CONTAINER).unwrap_or_default();
     // Settings of a node stand on one line, `NodeName=… BasePath=… Dirs=…`; /tmp and /dev/shm are the default.
-    let dirs = container.split_whitespace().rev().find_map(|w| w.strip_prefix("Dirs=")).unwrap_or("/tmp,/dev/shm");
+    let dirs =
+        container.split_whitespace().rev().find_map(|w| w.strip_prefix("Dirs=")).unwrap_or("/tmp,/dev/shm");
     dirs.split(',').any(|d| d == SHM).then_some(CONTAINER)
 }
 
@@ -110,7 +121,10 @@ pub fn space_directory(machine: &Machine) -> Finding {
     if !machine.is_live() {
         return Finding::ok(CHECK, format!("{SHM}/forebay-{}", machine.uid().unwrap_or(0)));
     }
-    let root = forebay_space::root();
+    // Not `root()`: that would make the folder, and looking must change nothing.
+    let given = environment::value("FOREBAY_DIR", &environment::process).map(PathBuf::from);
+    let root =
+        given.unwrap_or_else(|| Path::new(SHM).join(format!("forebay-{}", machine.uid().unwrap_or(0))));
     // The folder appears with the first space; until then its parent decides.
     let Some(place) = root.ancestors().find(|p| p.exists()) else {
         return Finding::warning(CHECK, format!("{} cannot be reached", root.display()));
@@ -232,8 +246,9 @@ pub fn huge_pages(machine: &Machine) -> Finding {
     let setting = machine.read("/sys/kernel/mm/transparent_hugepage/shmem_enabled");
     let global = setting.as_deref().and_then(|s| Some(s.split_once('[')?.1.split_once(']')?.0.to_string()));
     let Some(global) = global else {
-        return Finding::note(CHECK, "this kernel has no huge pages for shared memory")
-            .means("pools use small pages: faulting them in takes longer; reading and writing is a little slower");
+        return Finding::note(CHECK, "this kernel has no huge pages for shared memory").means(
+            "pools use small pages: faulting them in takes longer; reading and writing is a little slower",
+        );
     };
     let mounts = machine.mounts();
     let mount = mounted(&mounts, SHM).and_then(|m| m.option("huge")).unwrap_or("never").to_string();
@@ -269,7 +284,9 @@ pub fn persistent_memory(machine: &Machine) -> Finding {
     found.extend(devices.map(|n| format!("/dev/{n}")));
     if found.is_empty() {
         return Finding::note(CHECK, "no DAX mount and no /dev/dax device")
-            .means("tier `pmem` is not to be had here; what has to survive a power failure goes to tier `file`")
+            .means(
+                "tier `pmem` is not to be had here; what has to survive a power failure goes to tier `file`",
+            )
             .without_root("nothing is missing unless you have such hardware");
     }
     if refused {
@@ -286,13 +303,15 @@ pub fn numa(machine: &Machine) -> Finding {
     let base = "/sys/devices/system/node";
     let is_node = |name: &String| name.strip_prefix("node").is_some_and(|n| n.parse::<u32>().is_ok());
     let nodes: Vec<String> = machine.names(base).into_iter().filter(is_node).collect();
-    let bare = |node: &&String| machine.read(&format!("{base}/{node}/cpulist")).is_some_and(|cpus| cpus.is_empty());
+    let bare =
+        |node: &&String| machine.read(&format!("{base}/{node}/cpulist")).is_some_and(|cpus| cpus.is_empty());
     let memory_only: Vec<&str> = nodes.iter().filter(bare).map(String::as_str).collect();
     match (nodes.len(), memory_only.is_empty()) {
         (0 | 1, _) => Finding::ok(CHECK, "one NUMA node: all memory is near"),
         (n, true) => Finding::ok(CHECK, format!("{n} NUMA nodes")),
-        (n, false) => {
-            Finding::ok(CHECK, format!("{n} NUMA nodes, memory only (CXL or alike): {}", memory_only.join(", ")))
-        }
+        (n, false) => Finding::ok(
+            CHECK,
+            format!("{n} NUMA nodes, memory only (CXL or alike): {}", memory_only.join(", ")),
+        ),
     }
 }

@@ -1,0 +1,116 @@
+//! Every document of `--json` against `docs/src/formats/json.md`: names and fields.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use forebay_cli::output::schema;
+use serde_json::Value;
+
+use crate::bench::Bench;
+use crate::writing::WriterProcess;
+
+/// Schema names of the page with the field names in the first column of their tables.
+fn documented() -> BTreeMap<String, Vec<String>> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/formats/json.md");
+    let text = std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
+    let mut sections = BTreeMap::new();
+    for section in text.split("\n## ").skip(1) {
+        let name = section.split('`').nth(1).expect("a heading begins with the schema's name");
+        let rows = section.lines().filter(|l| l.starts_with("| `"));
+        let column = rows.filter_map(|row| row.split('|').nth(1));
+        let fields = column.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_string);
+        assert!(sections.insert(name.to_string(), fields.collect()).is_none(), "{name} stands there twice");
+    }
+    sections
+}
+
+#[test]
+fn the_page_lists_exactly_the_schemas_of_the_code() {
+    let page: Vec<String> = documented().into_keys().collect();
+    let mut code = schema::ALL.to_vec();
+    code.sort_unstable();
+    assert_eq!(page, code);
+}
+
+#[test]
+fn every_verb_prints_a_listed_document_with_listed_fields() {
+    let bench = Bench::new();
+    WriterProcess::start(&bench, "heat").finish();
+    let man = bench.file("man").display().to_string();
+    let calls: &[(&[&str], i32, &str)] = &[
+        (&["ls"], 0, schema::LS),
+        (&["ls", "heat"], 0, schema::SPACE),
+        (&["cat", "heat"], 0, schema::VARIABLES),
+        (&["cat", "heat", "T"], 0, schema::CAT),
+        (&["cat", "heat", "--attributes"], 0, schema::ATTRIBUTES),
+        (&["verify"], 0, schema::VERIFY),
+        (&["doctor"], 0, schema::DOCTOR),
+        (&["init"], 0, schema::INIT),
+        (&["run"], 0, schema::RUN),
+        (&["report"], 0, schema::REPORT),
+        (&["completions", "zsh"], 0, schema::COMPLETIONS),
+        (&["man", &man], 0, schema::MAN),
+        (&["--version"], 0, schema::HELP),
+        (&["ls", "--help"], 0, schema::HELP),
+        (&["ls", "nowhere"], 7, schema::ERROR),
+        (&["clean", "heat"], 0, schema::CLEAN),
+    ];
+    let page = documented();
+    for (words, status, name) in calls {
+        let document = bench.json(words, *status);
+        assert_eq!(document["schema"], *name, "{words:?}");
+        check(&document, &page[*name], words);
+    }
+}
+
+/// Top-level fields of the document and of the section are the same.
+#[track_caller]
+pub fn check(document: &Value, fields: &[String], words: &[&str]) {
+    let printed: Vec<&str> = document
+        .as_object()
+        .expect("an object")
+        .keys()
+        .map(String::as_str)
+        .filter(|k| *k != "schema")
+        .collect();
+    for key in &printed {
+        assert!(fields.iter().any(|f| f == key), "{words:?} prints `{key}`, which the page does not list");
+    }
+    let top = fields.iter().filter(|f| !f.contains(['.', '…']));
+    for field in top {
+        assert!(printed.contains(&field.as_str()), "{words:?} does not print `{field}`: {document}");
+    }
+}
+
+#[test]
+fn fields_of_spaces_are_those_of_the_page() {
+    let bench = Bench::new();
+    let writer = WriterProcess::start(&bench, "heat");
+    let fields = &documented()[schema::SPACE];
+    let listed = |name: &str| fields.iter().any(|f| f.rsplit('.').next() == Some(name));
+    let space = &bench.json(&["ls", "heat"], 0)["space"];
+    for key in space.as_object().unwrap().keys() {
+        assert!(listed(key), "space.{key} is not on the page");
+    }
+    writer.finish();
+}
+
+#[test]
+fn manual_pages_and_completions_cover_every_verb() {
+    let bench = Bench::new();
+    let verbs =
+        ["run", "report", "ls", "cat", "verify", "clean", "doctor", "init", "app", "completions", "man"];
+    let dir = bench.file("man1");
+    bench.call(&["man".as_ref(), dir.as_os_str()]).wants(0);
+    for verb in verbs {
+        let page = std::fs::read_to_string(dir.join(format!("forebay-{verb}.1"))).unwrap();
+        assert!(page.contains(".TH") && page.contains("SYNOPSIS"), "{verb}");
+    }
+    assert!(dir.join("forebay.1").exists() && dir.join("forebay-app-gray-scott.1").exists());
+    assert!(!dir.join("forebay-exec-rank.1").exists());
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = bench.call(&["completions", shell]);
+        script.wants(0);
+        verbs.iter().for_each(|verb| assert!(script.text().contains(verb), "{shell} lacks {verb}"));
+    }
+}

@@ -1,0 +1,13 @@
+//! The command as a user meets it: own processes, own root of spaces, both streams and the exit status.
+//!
+//! One test program for all files, so that it is linked once. Nothing here looks at a clock.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod doctor;
+mod documents;
+mod mistakes;
+mod running;
+mod snapshots;
+mod spaces;
+mod writing;

@@ -1,0 +1,46 @@
+//! `run` and `report`: a workflow from its first line to its report, and one that fails.
+
+use crate::bench::Bench;
+
+#[test]
+fn what_init_writes_runs_and_is_reported() {
+    let bench = Bench::new();
+    bench.call(&["init"]).wants(0);
+    let run = bench.call(&["run", "--report"]);
+    run.wants(0);
+    let text = run.text();
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines.last().expect("a last line");
+    assert!(last.starts_with("runs/example-") && last.ends_with(".html"), "{run}");
+    let report = std::fs::read_to_string(bench.file(last)).expect("the report is where the last line says");
+    assert!(report.contains("<html") || report.contains("<!DOCTYPE html"), "no page: {last}");
+    let leftover = bench.json(&["ls"], 0)["spaces"].clone();
+    assert_eq!(leftover, serde_json::json!([]), "a space of the run is left");
+    // Without an argument, the newest run.
+    let again = bench.call(&["report"]);
+    assert_eq!(again.wants(0).text().trim_end(), *last);
+}
+
+#[test]
+fn a_failed_component_gives_status_4_and_is_named() {
+    let bench = Bench::new();
+    let workflow = "forebay = 1\n[workflow]\nname = \"broken\"\n[[component]]\nname = \"bad\"\n\
+                    command = [\"sh\", \"-c\", \"echo went wrong >&2; exit 3\"]\n";
+    std::fs::write(bench.file("workflow.toml"), workflow).unwrap();
+    bench.call(&["run"]).wants(4).complains("ComponentFailed").complains("bad").complains("went wrong");
+    let document = bench.json(&["run"], 4);
+    assert_eq!(document["schema"], "forebay.run/1");
+    assert_eq!(document["state"], "failed");
+    assert_eq!(document["failure"]["component"], "bad");
+    assert_eq!(bench.json(&["ls"], 0)["spaces"], serde_json::json!([]));
+}
+
+#[test]
+fn a_component_that_does_not_exist_is_named_before_anything_starts() {
+    let bench = Bench::new();
+    let workflow = "forebay = 1\n[workflow]\nname = \"broken\"\n[[component]]\nname = \"bad\"\n\
+                    command = [\"no-such-program-anywhere\"]\n";
+    std::fs::write(bench.file("workflow.toml"), workflow).unwrap();
+    bench.call(&["run"]).wants(2).complains("no-such-program-anywhere");
+    assert_eq!(bench.json(&["run"], 2)["kind"], "UnknownComponent");
+}

@@ -1,0 +1,18 @@
+//! Help texts and error texts, word for word. `TRYCMD=overwrite cargo test -p forebay-cli` writes them anew.
+
+use crate::bench::Bench;
+
+#[test]
+fn help_and_errors_read_as_recorded() {
+    let bench = Bench::new();
+    let cases = trycmd::TestCases::new();
+    for name in std::env::vars().map(|(name, _)| name).filter(|n| n.starts_with("FOREBAY_") || n == "COLUMNS")
+    {
+        // trycmd can set variables but not remove them; an empty one counts as none.
+        cases.env(name, "");
+    }
+    cases.env("FOREBAY_DIR", bench.root().display().to_string()).env("NO_COLOR", "1").env("SHELL", "");
+    cases.case("tests/cmd/*.trycmd");
+    // Runs when it goes out of scope, while the root of spaces is still there.
+    drop(cases);
+}

@@ -1,0 +1,161 @@
+//! `ls`, `cat`, `verify` and `clean` against spaces of another process, living, finished and killed.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::bench::Bench;
+use crate::writing::{values, WriterProcess, VERSIONS};
+
+#[test]
+fn no_spaces_is_no_error() {
+    let bench = Bench::new();
+    for words in [&["ls"][..], &["verify"], &["clean"], &["clean", "--dead"], &["clean", "--dry-run"]] {
+        let outcome = bench.call(words);
+        outcome.wants(0);
+        assert_eq!((outcome.text().as_str(), outcome.stderr.as_str()), ("", ""), "{outcome}");
+    }
+    assert_eq!(bench.json(&["ls"], 0)["spaces"], json!([]));
+}
+
+#[test]
+fn a_living_space_is_listed_and_read_without_holding_it_back() {
+    let bench = Bench::new();
+    let writer = WriterProcess::start(&bench, "heat");
+    let listed = bench.call(&["ls"]);
+    listed.wants(0).says("heat").says("open").says("0..3").says("1/1");
+    let space = &bench.json(&["ls", "heat"], 0)["space"];
+    assert_eq!(space["name"], "heat");
+    assert_eq!(space["state"], "open");
+    assert_eq!(space["versions_complete"], VERSIONS);
+    assert_eq!(space["members"][0]["role"], "writer");
+    assert_eq!(space["members"][0]["alive"], true);
+    bench.call(&["ls", "heat"]).wants(0).says("retention  forever").says("alive");
+
+    bench.call(&["cat", "heat"]).wants(0).says("float64").says("4 x 5").says("label");
+    let after = &bench.json(&["ls", "heat"], 0)["space"];
+    assert_eq!(after["readers"], json!([]), "cat counts as a reader");
+    writer.finish();
+    assert_eq!(bench.json(&["ls", "heat"], 0)["space"]["state"], "finished");
+}
+
+#[test]
+fn values_come_in_every_form() {
+    let bench = Bench::new();
+    let writer = WriterProcess::start(&bench, "heat");
+    let newest = values(VERSIONS - 1);
+
+    let text = bench.call(&["cat", "heat", "T"]);
+    text.wants(0)
+        .says("# T float64 [0:4, 0:5] of 4 x 5, version 2\n")
+        .says("200.0 201.0 202.0 203.0 204.0\n");
+    let rows = text.text().lines().filter(|l| !l.starts_with('#')).count();
+    assert_eq!(rows, 4, "{text}");
+
+    let raw = bench.call(&["cat", "heat", "T", "--format", "raw"]);
+    let bytes: Vec<u8> = newest.iter().flat_map(|v| v.to_le_bytes()).collect();
+    assert!(raw.wants(0).stdout == bytes, "{raw}");
+    let npy = bench.call(&["cat", "heat", "T", "--format", "npy"]);
+    assert!(npy.wants(0).stdout.starts_with(b"\x93NUMPY\x01\x00") && npy.stdout.ends_with(&bytes), "{npy}");
+
+    let document = bench.json(&["cat", "heat", "T", "--box", "1:3,:2", "--version", "1"], 0);
+    assert_eq!(document["dtype"], "float64");
+    let version = &document["versions"][0];
+    assert_eq!((&version["start"], &version["count"]), (&json!([1, 0]), &json!([2, 2])));
+    assert_eq!(version["data"], json!([[105.0, 106.0], [110.0, 111.0]]));
+
+    let all = bench.json(&["cat", "heat", "n", "--version", "all"], 0);
+    let data: Vec<_> = all["versions"].as_array().unwrap().iter().map(|v| v["data"].clone()).collect();
+    assert_eq!(data, [json!(0), json!(1), json!(2)]);
+    assert_eq!(bench.json(&["cat", "heat", "label"], 0)["versions"][0]["data"], "step \"2\"");
+
+    let attributes = bench.json(&["cat", "heat", "--attributes"], 0);
+    assert_eq!(attributes["attributes"], json!({"title": "a test", "dx": [0.5, 0.25]}));
+    bench.call(&["cat", "heat", "-a"]).wants(0).says("dx = [0.5,0.25]\n");
+    writer.finish();
+}
+
+#[test]
+fn asking_for_what_is_not_there_names_what_is() {
+    let bench = Bench::new();
+    let writer = WriterProcess::start(&bench, "heat");
+    bench.call(&["cat", "heta", "T"]).wants(7).complains("did you mean heat?");
+    bench.call(&["ls", "heta"]).wants(7).complains("did you mean heat?");
+    bench.call(&["verify", "heta"]).wants(7);
+    bench.call(&["clean", "heta"]).wants(7);
+    bench.call(&["cat", "heat", "U"]).wants(2).complains("UnknownVariable").complains("label");
+    bench.call(&["cat", "heat", "T", "--box", "0:9,:"]).wants(2).complains("BoxOutsideShape");
+    bench.call(&["cat", "heat", "T", "--box", "0:1"]).wants(2).complains("2 dimensions");
+    bench.call(&["cat", "heat", "T", "--version", "9"]).wants(7).complains("TimedOut");
+    bench.call(&["cat", "heat", "T", "--format", "raw", "--json"]).wants(2);
+    writer.finish();
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let bench = Bench::new();
+    WriterProcess::start(&bench, "heat").finish();
+    let sound = bench.json(&["verify"], 0);
+    assert_eq!(sound["ok"], true);
+    assert!(sound["spaces"][0]["report"]["records"].as_u64().unwrap() >= 3 * VERSIONS, "{sound}");
+    bench.call(&["verify", "heat"]).wants(0).says("ok");
+
+    let needle: Vec<u8> = values(1).iter().flat_map(|v| v.to_le_bytes()).collect();
+    flip_a_bit_of(&bench.root().join("heat"), &needle);
+    let report = bench.call(&["verify", "heat"]);
+    report.wants(8).says("damaged").says("version 1");
+    let document = bench.json(&["verify"], 8);
+    assert_eq!(document["ok"], false);
+    let damaged = document["spaces"][0]["report"]["damaged"].as_array().unwrap();
+    assert_eq!(damaged.len(), 1, "{document}");
+    assert_eq!(damaged[0]["version"], 1);
+    bench.call(&["cat", "heat", "T", "--version", "1"]).wants(8).complains("Damaged");
+    bench.call(&["cat", "heat", "T", "--version", "0"]).wants(0);
+}
+
+/// Flips a bit in the first pool file that holds these bytes.
+fn flip_a_bit_of(folder: &Path, needle: &[u8]) {
+    let mut folders = vec![folder.to_path_buf()];
+    let mut files: Vec<PathBuf> = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() { &mut folders } else { &mut files }.push(entry.path());
+        }
+    }
+    for file in files {
+        let mut bytes = std::fs::read(&file).unwrap();
+        let Some(at) = bytes.windows(needle.len()).position(|w| w == needle) else { continue };
+        bytes[at + needle.len() / 2] ^= 1;
+        std::fs::write(file, bytes).unwrap();
+        return;
+    }
+    panic!("no pool file below {} holds the payload", folder.display());
+}
+
+#[test]
+fn clean_takes_only_what_nobody_holds() {
+    let bench = Bench::new();
+    let alive = WriterProcess::start(&bench, "alive");
+    WriterProcess::start(&bench, "finished").finish();
+    WriterProcess::start(&bench, "killed").kill();
+
+    bench.call(&["clean", "alive"]).wants(3).complains("NameInUse");
+    let dry = bench.call(&["clean", "--dead", "--dry-run"]);
+    dry.wants(0).says("would remove killed");
+    assert!(!dry.text().contains("alive") && !dry.text().contains("finished"), "{dry}");
+    assert!(bench.root().join("killed").exists());
+
+    let removed = bench.json(&["clean", "--dead"], 0)["removed"].clone();
+    assert_eq!(removed.as_array().map(Vec::len), Some(1), "{removed}");
+    assert_eq!(removed[0]["name"], "killed");
+    assert!(!bench.root().join("killed").exists() && bench.root().join("finished").exists());
+    let again = bench.call(&["clean", "--dead"]);
+    assert_eq!((again.wants(0).text().as_str(), again.stderr.as_str()), ("", ""), "{again}");
+
+    bench.call(&["clean"]).wants(0).says("removed finished");
+    bench.call(&["cat", "alive", "n"]).wants(0);
+    alive.finish();
+    bench.call(&["clean", "alive"]).wants(0).says("removed alive");
+    assert_eq!(bench.json(&["ls"], 0)["spaces"], json!([]));
+}
