@@ -15,9 +15,9 @@ use forebay_tier::{Device, Error, Horizon, Kind, Result, StagedWrite};
 
 use crate::dtype::{Dims, Dtype};
 use crate::format::{
-    encode_commit, encode_piece, piece_meta_bytes, round_up, CommitDf, PieceHeader, Place, RecordKind, SegmentDf,
-    BLOCK_BYTES, CHUNK_BYTES, COMMIT_OFFSET, COMMIT_RECORD_BYTES, DIMS_MAX, HEADER_BYTES, NAME_BYTES_MAX,
-    RECORD_ALIGN,
+    encode_commit, encode_piece, piece_meta_bytes, round_up, CommitDf, PieceHeader, Place, RecordKind,
+    SegmentDf, BLOCK_BYTES, CHUNK_BYTES, COMMIT_OFFSET, COMMIT_RECORD_BYTES, DIMS_MAX, HEADER_BYTES,
+    NAME_BYTES_MAX, RECORD_ALIGN,
 };
 
 /// On a block device a payload up to this size is joined with its header, so that the record costs one system
@@ -44,8 +44,11 @@ impl Piece<'_> {
     /// Errors: [`Kind::BadName`], [`Kind::Usage`], [`Kind::BoxOutsideShape`].
     pub fn payload_bytes(&self) -> Result<u64> {
         if self.name.is_empty() || self.name.len() > NAME_BYTES_MAX {
-            return Err(Error::new(Kind::BadName, format!("a variable name has 1 to {NAME_BYTES_MAX} bytes"))
-                .with("bytes", self.name.len()));
+            return Err(Error::new(
+                Kind::BadName,
+                format!("a variable name has 1 to {NAME_BYTES_MAX} bytes"),
+            )
+            .with("bytes", self.name.len()));
         }
         let dims = self.shape.len();
         if dims > DIMS_MAX || self.start.len() != dims || self.count.len() != dims {
@@ -73,12 +76,19 @@ impl Piece<'_> {
             elements = product;
         }
         elements.checked_mul(self.dtype.size() as u64).filter(|b| *b < 1 << 56).ok_or_else(|| {
-            Error::new(Kind::Usage, "the box has more bytes than a record can hold").with("variable", self.name)
+            Error::new(Kind::Usage, "the box has more bytes than a record can hold")
+                .with("variable", self.name)
         })
     }
 
     fn header(&self) -> PieceHeader<'_> {
-        PieceHeader { name: self.name, dtype: self.dtype, shape: self.shape, start: self.start, count: self.count }
+        PieceHeader {
+            name: self.name,
+            dtype: self.dtype,
+            shape: self.shape,
+            start: self.start,
+            count: self.count,
+        }
     }
 }
 
@@ -418,7 +428,12 @@ impl Lane {
         round_up(piece_meta_bytes(piece.shape.len(), piece.name.len(), crcs) as u64, RECORD_ALIGN)
     }
 
-    fn place(&mut self, source: &mut dyn SegmentSource, piece: &Piece<'_>, payload_bytes: u64) -> Result<u64> {
+    fn place(
+        &mut self,
+        source: &mut dyn SegmentSource,
+        piece: &Piece<'_>,
+        payload_bytes: u64,
+    ) -> Result<u64> {
         if self.open.is_none() {
             return Err(Error::new(Kind::StepState, "no step is open").with("variable", piece.name));
         }

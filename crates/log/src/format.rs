@@ -213,7 +213,8 @@ pub fn piece_meta_bytes(dims: usize, name_bytes: usize, crcs: usize) -> usize {
 /// Bytes a piece takes in its segment: meta part and payload, each padded to a cache line.
 pub fn piece_bytes(dims: usize, name_bytes: usize, payload_bytes: u64, checksum: bool) -> u64 {
     let crcs = if checksum { crc_count(payload_bytes) } else { 0 };
-    round_up(piece_meta_bytes(dims, name_bytes, crcs) as u64, RECORD_ALIGN) + round_up(payload_bytes, RECORD_ALIGN)
+    round_up(piece_meta_bytes(dims, name_bytes, crcs) as u64, RECORD_ALIGN)
+        + round_up(payload_bytes, RECORD_ALIGN)
 }
 
 /// Bytes a commit record takes.
@@ -317,11 +318,14 @@ impl Superblock {
             return Err(damaged("this is no Forebay pool: the first eight bytes are not FOREBAYP"));
         }
         if df.version != FORMAT_VERSION || df.incompatible != 0 {
-            return Err(Error::new(Kind::UnknownFormat, "the pool has a format that this build does not know")
-                .with("format", df.version)
-                .with("known", FORMAT_VERSION)
-                .with("features", format!("{:#x}", df.incompatible))
-                .hint("open it with the release of Forebay that wrote it, or a newer one"));
+            return Err(Error::new(
+                Kind::UnknownFormat,
+                "the pool has a format that this build does not know",
+            )
+            .with("format", df.version)
+            .with("known", FORMAT_VERSION)
+            .with("features", format!("{:#x}", df.incompatible))
+            .hint("open it with the release of Forebay that wrote it, or a newer one"));
         }
         if df.crc != crc32c(&bytemuck::bytes_of(&df)[..offset_of!(SuperblockDf, crc)]) {
             return Err(damaged("the pool's superblock does not match its checksum"));
@@ -332,7 +336,9 @@ impl Superblock {
             && df.segment_bytes % df.granule_bytes == 0
             && df.capacity_bytes % df.granule_bytes == 0
             && df.capacity_bytes >= 2 * df.granule_bytes;
-        let tier = [TierKind::Dram, TierKind::File, TierKind::Pmem].get(usize::from(df.tier).wrapping_sub(1)).copied();
+        let tier = [TierKind::Dram, TierKind::File, TierKind::Pmem]
+            .get(usize::from(df.tier).wrapping_sub(1))
+            .copied();
         let horizon = [Horizon::None, Horizon::Epoch, Horizon::Write].get(usize::from(df.horizon)).copied();
         let (Some(tier), Some(horizon), true, true) = (tier, horizon, granules_ok, df.retention <= 2) else {
             return Err(damaged("the pool's superblock holds values out of range"));
@@ -405,7 +411,12 @@ pub struct Place {
 /// Writes the meta part of a piece (or of a void of the same size) to `out`, cleared first, padded to
 /// [`RECORD_ALIGN`].
 pub fn encode_piece(
-    out: &mut Vec<u8>, place: Place, kind: RecordKind, piece: &PieceHeader<'_>, payload_bytes: u64, crcs: &[u32],
+    out: &mut Vec<u8>,
+    place: Place,
+    kind: RecordKind,
+    piece: &PieceHeader<'_>,
+    payload_bytes: u64,
+    crcs: &[u32],
 ) {
     let dims = piece.shape.len();
     assert!(dims <= DIMS_MAX && piece.start.len() == dims && piece.count.len() == dims);
@@ -500,18 +511,23 @@ impl<'a> RecordHeader<'a> {
         let df: RecordDf = bytemuck::pod_read_unaligned(bytes.get(..RECORD_BYTES)?);
         let meta = bytes.get(..df.meta_bytes as usize)?;
         let header = RecordHeader { df, meta };
-        let expected = piece_meta_bytes(usize::from(df.dims), usize::from(df.name_bytes), df.crc_count as usize);
-        (df.magic == RECORD_MAGIC && df.kind == RecordKind::Piece as u8 && meta.len() == expected).then_some(header)
+        let expected =
+            piece_meta_bytes(usize::from(df.dims), usize::from(df.name_bytes), df.crc_count as usize);
+        (df.magic == RECORD_MAGIC && df.kind == RecordKind::Piece as u8 && meta.len() == expected)
+            .then_some(header)
     }
 
     /// A correct checksum says that the bytes are what was written; this says that what was written makes sense.
     fn is_consistent(&self, room: u64) -> bool {
         let df = &self.df;
-        let Some(total) = round_up(u64::from(df.meta_bytes), RECORD_ALIGN).checked_add(df.payload_bytes) else {
+        let Some(total) = round_up(u64::from(df.meta_bytes), RECORD_ALIGN).checked_add(df.payload_bytes)
+        else {
             return false;
         };
         let expected = match df.kind {
-            k if k == RecordKind::Commit as u8 || k == RecordKind::End as u8 => RECORD_BYTES + size_of::<CommitDf>(),
+            k if k == RecordKind::Commit as u8 || k == RecordKind::End as u8 => {
+                RECORD_BYTES + size_of::<CommitDf>()
+            }
             k if k == RecordKind::Piece as u8 || k == RecordKind::Void as u8 => {
                 piece_meta_bytes(usize::from(df.dims), usize::from(df.name_bytes), df.crc_count as usize)
             }
@@ -558,7 +574,9 @@ impl<'a> RecordHeader<'a> {
     fn dims_at(&self, which: usize) -> impl Iterator<Item = u64> + 'a {
         let n = self.dims();
         let from = RECORD_BYTES + which * n * 8;
-        self.meta[from..from + n * 8].chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().expect("eight bytes")))
+        self.meta[from..from + n * 8]
+            .chunks_exact(8)
+            .map(|c| u64::from_le_bytes(c.try_into().expect("eight bytes")))
     }
 
     /// Global shape.
@@ -661,19 +679,56 @@ macro_rules! layout {
 pub fn layouts() -> Vec<Layout> {
     let all = vec![
         layout!(SuperblockDf {
-            magic: u64, version: u32, incompatible: u32, compatible: u32, tier: u8, horizon: u8, checksum: u8,
-            retention: u8, uuid: [u8; 16], boot_id: [u8; 16], capacity_bytes: u64, granule_bytes: u64,
-            segment_bytes: u64, retention_last: u64, created_unix_ns: u64, host: [u8; HOST_BYTES],
-            run: [u8; RUN_BYTES], reserved: [u8; 12], crc: u32,
+            magic: u64,
+            version: u32,
+            incompatible: u32,
+            compatible: u32,
+            tier: u8,
+            horizon: u8,
+            checksum: u8,
+            retention: u8,
+            uuid: [u8; 16],
+            boot_id: [u8; 16],
+            capacity_bytes: u64,
+            granule_bytes: u64,
+            segment_bytes: u64,
+            retention_last: u64,
+            created_unix_ns: u64,
+            host: [u8; HOST_BYTES],
+            run: [u8; RUN_BYTES],
+            reserved: [u8; 12],
+            crc: u32,
         }),
         layout!(SegmentDf {
-            magic: u32, version: u32, uuid: [u8; 16], offset_bytes: u64, length_bytes: u64, sequence: u64,
-            first_record: u64, base_version: u64, rank: u32, incarnation: u32, group_size: u32, crc: u32,
+            magic: u32,
+            version: u32,
+            uuid: [u8; 16],
+            offset_bytes: u64,
+            length_bytes: u64,
+            sequence: u64,
+            first_record: u64,
+            base_version: u64,
+            rank: u32,
+            incarnation: u32,
+            group_size: u32,
+            crc: u32,
         }),
         layout!(RecordDf {
-            magic: u32, header_crc: u32, commit: u64, sequence: u64, version: u64, payload_bytes: u64,
-            meta_bytes: u32, rank: u32, incarnation: u32, crc_count: u32, name_bytes: u16, kind: u8, dtype: u8,
-            dims: u8, reserved: [u8; 3],
+            magic: u32,
+            header_crc: u32,
+            commit: u64,
+            sequence: u64,
+            version: u64,
+            payload_bytes: u64,
+            meta_bytes: u32,
+            rank: u32,
+            incarnation: u32,
+            crc_count: u32,
+            name_bytes: u16,
+            kind: u8,
+            dtype: u8,
+            dims: u8,
+            reserved: [u8; 3],
         }),
         layout!(CommitDf { first_record: u64, pieces: u64, payload_bytes: u64 }),
     ];
@@ -783,7 +838,8 @@ mod tests {
         assert!(!header.is_committed());
         out[8..16].copy_from_slice(&word.to_le_bytes());
         assert!(RecordHeader::decode(&out).expect("valid").is_committed());
-        let other = encode_commit(&mut Vec::new(), Place { sequence: 6, ..place }, RecordKind::Commit, &commit);
+        let other =
+            encode_commit(&mut Vec::new(), Place { sequence: 6, ..place }, RecordKind::Commit, &commit);
         out[8..16].copy_from_slice(&other.to_le_bytes());
         assert!(!RecordHeader::decode(&out).expect("valid").is_committed());
     }

@@ -50,7 +50,10 @@ impl Ledger {
     /// Retires every segment whose versions are all below `floor`, except the last, and hands their ranges to
     /// `free` one by one. Errors: those of the device and of `free`; what was retired before stays retired.
     pub fn reclaim(
-        &mut self, device: &dyn Device, horizon: Horizon, floor: u64,
+        &mut self,
+        device: &dyn Device,
+        horizon: Horizon,
+        floor: u64,
         mut free: impl FnMut(Range<u64>) -> Result<()>,
     ) -> Result<()> {
         while self.has_reclaimable(floor) {

@@ -84,7 +84,9 @@ pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec
     while at + granule <= superblock.capacity_bytes {
         file.read_exact_at(&mut head, at).map_err(|e| Error::io("reading a segment header", e))?;
         match SegmentDf::decode(&head, &superblock.uuid, at) {
-            Some(df) if df.length_bytes >= HEADER_BYTES && at + df.length_bytes <= superblock.capacity_bytes => {
+            Some(df)
+                if df.length_bytes >= HEADER_BYTES && at + df.length_bytes <= superblock.capacity_bytes =>
+            {
                 out.push(SegmentInfo { df, last_version: df.base_version });
                 at += df.length_bytes.next_multiple_of(granule);
             }
@@ -113,7 +115,9 @@ pub fn lanes_of(segments: &[SegmentInfo]) -> BTreeMap<LaneId, Vec<SegmentInfo>> 
 
 /// Goes through a lane, also across damaged places. `see` gets each record with its offset.
 pub fn walk_lane(
-    device: &dyn Device, chain: &[SegmentInfo], mut see: impl FnMut(usize, u64, &RecordHeader<'_>),
+    device: &dyn Device,
+    chain: &[SegmentInfo],
+    mut see: impl FnMut(usize, u64, &RecordHeader<'_>),
     mut damaged: impl FnMut(usize, u64),
 ) {
     let mut next_record = 0;
@@ -176,7 +180,9 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
 /// On block devices: removes the newest commit if its version is not whole. Versions before it were flushed
 /// before it began, so one look is enough.
 fn drop_unflushed_end(
-    device: &dyn Device, committed: &mut BTreeMap<u64, (u64, u64)>, pieces: &BTreeMap<u64, Vec<(u64, u64)>>,
+    device: &dyn Device,
+    committed: &mut BTreeMap<u64, (u64, u64)>,
+    pieces: &BTreeMap<u64, Vec<(u64, u64)>>,
 ) {
     let Some((&version, &(first, count))) = committed.iter().next_back() else { return };
     let empty = Vec::new();
@@ -234,7 +240,9 @@ fn oldest_retained(incarnations: &[Incarnation], states: &BTreeMap<LaneId, LaneS
     let mut oldest = complete;
     for incarnation in incarnations.iter().rev() {
         let from = (0..incarnation.size)
-            .map(|rank| states.get(&LaneId { incarnation: incarnation.number, rank }).and_then(|s| s.first_whole))
+            .map(|rank| {
+                states.get(&LaneId { incarnation: incarnation.number, rank }).and_then(|s| s.first_whole)
+            })
             .try_fold(incarnation.base, |max, first| first.map(|f| max.max(f)));
         match from {
             Some(from) if from < oldest && incarnation.complete() >= oldest => {

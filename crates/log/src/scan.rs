@@ -56,7 +56,11 @@ impl<'a> SegmentScan<'a> {
 
     /// Goes on where an earlier scan of the segment stopped.
     pub fn resume(
-        device: &'a dyn Device, segment: &SegmentDf, lane: LaneId, at: u64, next_record: u64,
+        device: &'a dyn Device,
+        segment: &SegmentDf,
+        lane: LaneId,
+        at: u64,
+        next_record: u64,
     ) -> SegmentScan<'a> {
         let offset = segment.offset_bytes;
         SegmentScan {

@@ -86,7 +86,8 @@ pub fn verify(device: &dyn Device, superblock: &Superblock) -> Result<Report> {
         let first = chain[0].df.first_record;
         for (version, (first_record, pieces)) in &check.commits {
             versions.insert(*version);
-            let found = check.pieces.get(version).map_or(0, |p| p.iter().filter(|s| *s >= first_record).count());
+            let found =
+                check.pieces.get(version).map_or(0, |p| p.iter().filter(|s| *s >= first_record).count());
             if *first_record >= first && found as u64 != *pieces {
                 report.damaged.push(Damage {
                     version: Some(*version),
@@ -129,7 +130,11 @@ pub fn verify(device: &dyn Device, superblock: &Superblock) -> Result<Report> {
 }
 
 fn check_record(
-    device: &dyn Device, report: &mut Report, check: &mut LaneCheck, offset: u64, header: &RecordHeader<'_>,
+    device: &dyn Device,
+    report: &mut Report,
+    check: &mut LaneCheck,
+    offset: u64,
+    header: &RecordHeader<'_>,
 ) {
     report.records += 1;
     let place = header.place();

@@ -86,7 +86,10 @@ fn main() -> Result<()> {
     let wrong = read_back(&shape, writer.path(), &names[shape.objects - 1])? != shape.object(&source, last);
     let ns_per_memcpy = copies(&shape, &source);
     writer.close()?;
-    println!("{{\"ns_per_put\": {ns_per_put:.1}, \"ns_per_memcpy\": {ns_per_memcpy:.1}, \"wrong\": {}}}", u8::from(wrong));
+    let wrong = u8::from(wrong);
+    println!(
+        "{{\"ns_per_put\": {ns_per_put:.1}, \"ns_per_memcpy\": {ns_per_memcpy:.1}, \"wrong\": {wrong}}}"
+    );
     Ok(())
 }
 

@@ -103,7 +103,12 @@ impl Attachment {
     ///
     /// Errors: [`Kind::PeerMissing`] when nobody made it, [`Kind::PoolOwnedElsewhere`], [`Kind::Damaged`],
     /// [`Kind::UnknownFormat`], [`Kind::TierFull`], [`Kind::BadName`], [`Kind::PermissionDenied`].
-    pub(crate) fn open(name: &str, access: Access, missing: Missing<'_>, deadline: Instant) -> Result<Arc<Self>> {
+    pub(crate) fn open(
+        name: &str,
+        access: Access,
+        missing: Missing<'_>,
+        deadline: Instant,
+    ) -> Result<Arc<Self>> {
         let dir = name::directory(name)?;
         let mut pause = Duration::from_micros(200);
         loop {
@@ -180,7 +185,8 @@ impl Attachment {
 
     /// Whether a member slot belongs to a live process.
     pub(crate) fn is_alive(&self, slot: u32) -> bool {
-        self.control.member(slot, crate::control::member::STATE).load(std::sync::atomic::Ordering::Acquire) != 0
+        self.control.member(slot, crate::control::member::STATE).load(std::sync::atomic::Ordering::Acquire)
+            != 0
             && self.members.is_alive(slot)
     }
 
@@ -218,9 +224,12 @@ fn not_found(name: &str, dir: &Path) -> Error {
 /// Takes a directory away under another name first, so that nobody sees it half empty.
 pub(crate) fn remove_directory(dir: &Path) -> Result<()> {
     let (Some(parent), Some(file)) = (dir.parent(), dir.file_name()) else {
-        return Err(Error::new(Kind::BadName, "this directory cannot be removed").with("directory", dir.display()));
+        return Err(
+            Error::new(Kind::BadName, "this directory cannot be removed").with("directory", dir.display())
+        );
     };
-    let gone = parent.join(format!(".{}.gone-{}-{}", file.to_string_lossy(), process::pid(), clock::now_ns()));
+    let gone =
+        parent.join(format!(".{}.gone-{}-{}", file.to_string_lossy(), process::pid(), clock::now_ns()));
     match fs::rename(dir, &gone) {
         Ok(()) => {}
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -234,7 +243,9 @@ pub(crate) fn read_superblock(file: &File, path: &Path) -> Result<Superblock> {
     let mut page = vec![0; HEADER_BYTES as usize];
     let length = file.metadata().map_err(|e| Error::io("looking at the pool", e))?.len();
     if length < HEADER_BYTES {
-        return Err(Error::new(Kind::Damaged, "the pool is shorter than its superblock").with("pool", path.display()));
+        return Err(
+            Error::new(Kind::Damaged, "the pool is shorter than its superblock").with("pool", path.display())
+        );
     }
     file.read_exact_at(&mut page, 0).map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
     let superblock = Superblock::decode(&page).map_err(|e| e.with("pool", path.display()))?;
@@ -280,7 +291,9 @@ pub(crate) fn soft_name(superblock: &Superblock) -> String {
 
 /// Under the setup lock: the control segment as it stands, or rebuilt.
 fn open_or_rebuild_control(
-    soft_dir: &Path, superblock: &Superblock, device: &dyn Device,
+    soft_dir: &Path,
+    superblock: &Superblock,
+    device: &dyn Device,
 ) -> Result<Option<Control>> {
     let path = soft_dir.join(CONTROL_FILE);
     let boot = uuid_bytes(process::boot_id());
@@ -328,7 +341,8 @@ fn rebuild(control: &Control, superblock: &Superblock, device: &dyn Device) -> R
 /// Makes the directory of a new space and puts it in place; that another process was first is no error.
 fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<()> {
     let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file = dir.file_name().ok_or_else(|| Error::new(Kind::BadName, format!("`{name}` names no directory")))?;
+    let file =
+        dir.file_name().ok_or_else(|| Error::new(Kind::BadName, format!("`{name}` names no directory")))?;
     let new = parent.join(format!(".{}.new-{}-{}", file.to_string_lossy(), process::pid(), clock::now_ns()));
     fs::DirBuilder::new().mode(0o700).create(&new).map_err(|e| {
         Error::io(format!("making the directory of space {name} in {}", parent.display()), e)
@@ -338,8 +352,9 @@ fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<(
         match fs::rename(&new, dir) {
             Ok(()) => Ok(()),
             // Somebody else's space: ours goes, theirs is opened.
-            Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => fs::remove_dir_all(&new)
-                .map_err(|e| Error::io("removing the second of two new spaces", e)),
+            Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => {
+                fs::remove_dir_all(&new).map_err(|e| Error::io("removing the second of two new spaces", e))
+            }
             Err(e) => Err(Error::io(format!("putting space {name} in place"), e)),
         }
     });
@@ -409,11 +424,14 @@ fn sizes(parent: &Path, tier: TierKind, options: &OpenOptions, ranks: u32) -> Re
     let segment = options.segment_bytes.unwrap_or(SEGMENT_BYTES_DEFAULT.min(share / SEGMENTS_PER_SHARE));
     let segment = segment.max(granule) / granule * granule;
     if quota / granule < u64::from(ranks) || segment > quota / granule * granule {
-        return Err(Error::new(Kind::Usage, "the quota is too small for this many ranks and this segment size")
-            .with("quota", crate::format_bytes(quota))
-            .with("ranks", ranks)
-            .with("segment", crate::format_bytes(segment))
-            .hint(format!("every rank needs at least {}", crate::format_bytes(granule))));
+        return Err(Error::new(
+            Kind::Usage,
+            "the quota is too small for this many ranks and this segment size",
+        )
+        .with("quota", crate::format_bytes(quota))
+        .with("ranks", ranks)
+        .with("segment", crate::format_bytes(segment))
+        .hint(format!("every rank needs at least {}", crate::format_bytes(granule))));
     }
     // One granule more: the superblock's.
     Ok(((quota / granule + 1) * granule, granule, segment))

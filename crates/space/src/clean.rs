@@ -75,7 +75,8 @@ fn live_member(space: &Attachment) -> Option<String> {
 /// Whether every version of a finished stream was seen by every rank of at least one reader group.
 fn is_read_to_its_end(space: &Attachment) -> bool {
     let control = &space.control;
-    let mut groups = (0..GROUPS_MAX).filter(|i| control.group(*i, group::STATE).load(Acquire) != 0).peekable();
+    let mut groups =
+        (0..GROUPS_MAX).filter(|i| control.group(*i, group::STATE).load(Acquire) != 0).peekable();
     groups.peek().is_some()
         && groups.all(|i| {
             u64::from(control.group_count(i, group::ENDED)) == control.group(i, group::SIZE).load(Relaxed)
@@ -181,7 +182,11 @@ fn clean_leftovers(options: &CleanOptions, report: &mut CleanReport) -> Result<(
         if !options.dry_run {
             fs::remove_dir_all(entry.path()).map_err(|e| Error::io(format!("removing {file}"), e))?;
         }
-        report.removed.push(Removed { name: file, bytes, reason: "left by a process that was killed".into() });
+        report.removed.push(Removed {
+            name: file,
+            bytes,
+            reason: "left by a process that was killed".into(),
+        });
     }
     Ok(())
 }

@@ -224,11 +224,15 @@ impl SpaceReader {
     fn timed_out(&self, version: u64) -> Error {
         let missing = missing_producers(self.space(), version);
         let shown: Vec<&str> = missing.iter().take(8).map(String::as_str).collect();
-        let more = if missing.len() > 8 { format!("; and {} more", missing.len() - 8) } else { String::new() };
-        Error::new(Kind::TimedOut, format!("version {version} of space {} did not complete in time", self.name()))
-            .with("missing", format!("{}{more}", shown.join("; ")))
-            .with("complete_versions", self.space().control.complete())
-            .hint("is the writer still computing? a longer timeout can be given to open or begin_step")
+        let more =
+            if missing.len() > 8 { format!("; and {} more", missing.len() - 8) } else { String::new() };
+        Error::new(
+            Kind::TimedOut,
+            format!("version {version} of space {} did not complete in time", self.name()),
+        )
+        .with("missing", format!("{}{more}", shown.join("; ")))
+        .with("complete_versions", self.space().control.complete())
+        .hint("is the writer still computing? a longer timeout can be given to open or begin_step")
     }
 
     pub(crate) fn end_step(&mut self) -> Result<()> {
@@ -376,10 +380,13 @@ impl SpaceReader {
             self.note_call(timer.stop(), bytes);
             return Ok(View::of_pool(lease, range, dtype, target.count));
         }
-        Err(Error::new(Kind::NotContiguous, format!("the box of {name} is not one contiguous range of one piece"))
-            .with("box", &target)
-            .with("pieces", pieces.len())
-            .hint("use get, which gathers it with one copy"))
+        Err(Error::new(
+            Kind::NotContiguous,
+            format!("the box of {name} is not one contiguous range of one piece"),
+        )
+        .with("box", &target)
+        .with("pieces", pieces.len())
+        .hint("use get, which gathers it with one copy"))
     }
 
     pub(crate) fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {

@@ -311,8 +311,9 @@ impl Control {
     }
 
     pub(crate) fn name(&self, offset: usize) -> String {
-        let bytes: Vec<u8> =
-            (0..NAME_BYTES / WORD).flat_map(|i| self.word(offset + i * WORD).load(Relaxed).to_le_bytes()).collect();
+        let bytes: Vec<u8> = (0..NAME_BYTES / WORD)
+            .flat_map(|i| self.word(offset + i * WORD).load(Relaxed).to_le_bytes())
+            .collect();
         let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..end]).into_owned()
     }
@@ -527,7 +528,9 @@ impl Control {
     }
 
     pub(crate) fn group_count(&self, index: usize, mask: usize) -> u32 {
-        (0..GROUP_RANKS_MAX as usize / 64).map(|i| self.group(index, mask + i * WORD).load(SeqCst).count_ones()).sum()
+        (0..GROUP_RANKS_MAX as usize / 64)
+            .map(|i| self.group(index, mask + i * WORD).load(SeqCst).count_ones())
+            .sum()
     }
 
     // ---- granules -----------------------------------------------------------------------------------------
@@ -612,7 +615,8 @@ impl Control {
     /// False when another rank noted a different one. The table forgets; it never invents: two keys share an
     /// entry's 52 bits once in 10^15.
     pub fn agree(&self, key: u64, signature: u64) -> bool {
-        let slot = self.word(VARIABLES_AT + (key as usize % VARIABLES_MAX) * variable::BYTES + variable::SIGNATURE);
+        let slot =
+            self.word(VARIABLES_AT + (key as usize % VARIABLES_MAX) * variable::BYTES + variable::SIGNATURE);
         let tag = key >> 24 << 24;
         let wanted = tag | (signature >> 40).max(1);
         let found = slot.load(Acquire);

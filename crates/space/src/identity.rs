@@ -97,14 +97,6 @@ pub fn identify(rank: Option<u32>, size: Option<u32>, scope: Scope, lookup: Look
     checked(rank, size, source)
 }
 
-/// [`identify`] with this process's environment.
-///
-/// # Errors
-/// As [`identify`].
-pub fn of_process(rank: Option<u32>, size: Option<u32>, scope: Scope) -> Result<Identity> {
-    identify(rank, size, scope, &environment::process)
-}
-
 fn several_nodes(message: &str) -> Error {
     Error::new(Kind::SeveralNodes, message).hint(
         "open with scope=\"node\" (or FOREBAY_SCOPE=node) to couple the processes of each node by themselves",

@@ -86,10 +86,15 @@ fn hash_name(name: &[u8]) -> u64 {
 
 /// Reads what version `version` holds, going on at `cursors` where they stand at it. The caller holds a lease.
 pub(crate) fn build(
-    space: &Arc<Attachment>, version: u64, cursors: &mut FxHashMap<LaneId, LaneCursor>,
+    space: &Arc<Attachment>,
+    version: u64,
+    cursors: &mut FxHashMap<LaneId, LaneCursor>,
 ) -> Result<VersionIndex> {
     let (incarnation, size) = space.control.producers_of(version).ok_or_else(|| {
-        Error::new(Kind::VersionGone, format!("version {version} of space {} is not known any more", space.name))
+        Error::new(
+            Kind::VersionGone,
+            format!("version {version} of space {} is not known any more", space.name),
+        )
     })?;
     let mut index = VersionIndex {
         version,
@@ -112,11 +117,14 @@ pub(crate) fn build(
 }
 
 fn unreadable(space: &Attachment, lane: LaneId, version: u64, offset: u64) -> Error {
-    Error::new(Kind::Damaged, format!("version {version} of space {} is committed but not readable", space.name))
-        .with("rank", lane.rank)
-        .with("incarnation", lane.incarnation)
-        .with("pool_offset", offset)
-        .hint(format!("`forebay verify {}` lists every damaged record", space.name))
+    Error::new(
+        Kind::Damaged,
+        format!("version {version} of space {} is committed but not readable", space.name),
+    )
+    .with("rank", lane.rank)
+    .with("incarnation", lane.incarnation)
+    .with("pool_offset", offset)
+    .hint(format!("`forebay verify {}` lists every damaged record", space.name))
 }
 
 fn segment_at(space: &Attachment, granule: usize) -> Option<SegmentDf> {
@@ -139,7 +147,11 @@ fn locate(space: &Attachment, lane: LaneId, version: u64) -> Result<LaneCursor> 
 }
 
 fn scan_version(
-    space: &Attachment, lane: LaneId, version: u64, cursor: LaneCursor, index: &mut VersionIndex,
+    space: &Attachment,
+    lane: LaneId,
+    version: u64,
+    cursor: LaneCursor,
+    index: &mut VersionIndex,
 ) -> Result<LaneCursor> {
     let LaneCursor { mut segment, mut at, mut next_record, .. } = cursor;
     let mut found: Vec<(u64, RecordRef)> = Vec::new();
@@ -256,10 +268,16 @@ impl VersionIndex {
     /// Checks the chunks of entry `i` that bytes `from..to` of its payload touch, those not yet checked in this
     /// process unless `always`, and hands each touched chunk's range to `each` right after, while it is in cache.
     pub(crate) fn verify_chunks(
-        &mut self, device: &dyn Device, i: u32, from: usize, to: usize, always: bool,
+        &mut self,
+        device: &dyn Device,
+        i: u32,
+        from: usize,
+        to: usize,
+        always: bool,
         mut each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
-        let (header, bytes) = self.header(device, i).ok_or_else(|| self.damaged(i, "its header changed", 0))?;
+        let (header, bytes) =
+            self.header(device, i).ok_or_else(|| self.damaged(i, "its header changed", 0))?;
         let base = header.payload_offset() as usize;
         let payload = &bytes[base..base + header.payload_bytes() as usize];
         let done = self.entries[i as usize].verified && !always;
@@ -272,11 +290,11 @@ impl VersionIndex {
         for chunk in from / CHUNK_BYTES..to.div_ceil(CHUNK_BYTES) {
             let begin = chunk * CHUNK_BYTES;
             let end = (begin + CHUNK_BYTES).min(payload.len());
-            if (always || !self.is_chunk_seen(i, chunk)) && crc32c(&payload[begin..end]) != header.crc(chunk) {
-                return Err(self.damaged(i, "the payload does not match its checksum", begin).with(
-                    "variable",
-                    header.name(),
-                ));
+            if (always || !self.is_chunk_seen(i, chunk)) && crc32c(&payload[begin..end]) != header.crc(chunk)
+            {
+                return Err(self
+                    .damaged(i, "the payload does not match its checksum", begin)
+                    .with("variable", header.name()));
             }
             if !whole && last > 1 {
                 self.mark_chunk(i, chunk, last);
@@ -315,7 +333,8 @@ impl VersionIndex {
             self.header(device, pieces[0]).ok_or_else(|| self.damaged(pieces[0], "its header changed", 0))?;
         let (dtype, shape): (Dtype, Dims) = (first.dtype(), first.shape().collect());
         for i in &pieces[1..] {
-            let (header, _) = self.header(device, *i).ok_or_else(|| self.damaged(*i, "its header changed", 0))?;
+            let (header, _) =
+                self.header(device, *i).ok_or_else(|| self.damaged(*i, "its header changed", 0))?;
             if header.dtype() != dtype || !header.shape().eq(shape.iter().copied()) {
                 return Err(Error::new(
                     Kind::VariableMismatch,
@@ -362,7 +381,11 @@ impl VersionIndex {
             None if names.is_empty() => error.hint("the version is empty"),
             None => {
                 let some: Vec<&str> = names.iter().take(8).map(String::as_str).collect();
-                error.hint(format!("it holds {}{}", some.join(", "), if names.len() > 8 { ", …" } else { "" }))
+                error.hint(format!(
+                    "it holds {}{}",
+                    some.join(", "),
+                    if names.len() > 8 { ", …" } else { "" }
+                ))
             }
         }
     }

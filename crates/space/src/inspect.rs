@@ -253,7 +253,8 @@ fn describe(space: &Attachment, name: &str) -> SpaceInfo {
     let state = settle_producers(space);
     let members = members(space);
     let complete = control.complete();
-    let used = (1..control.granules()).filter(|i| control.granule_state(*i) != GranuleState::Free).count() as u64;
+    let used =
+        (1..control.granules()).filter(|i| control.granule_state(*i) != GranuleState::Free).count() as u64;
     SpaceInfo {
         name: name.to_string(),
         path: space.dir.clone(),
@@ -322,7 +323,9 @@ fn members(space: &Attachment) -> Vec<MemberInfo> {
             let rank = (word(member::RANK) >> 32) as u32;
             let version = match role {
                 Role::Writer => control.progress(rank).1,
-                _ => Some(word(member::CURSOR)).filter(|c| *c != HOLDS_NOTHING).unwrap_or(word(member::STEPS)),
+                _ => {
+                    Some(word(member::CURSOR)).filter(|c| *c != HOLDS_NOTHING).unwrap_or(word(member::STEPS))
+                }
             };
             let lease = word(member::LEASE);
             let since = word(member::WAITING_SINCE);

@@ -17,8 +17,8 @@ use forebay_tier::{clock, Error, Kind, Result};
 
 use crate::attach::Attachment;
 use crate::control::{
-    group, head, member, too_many, GranuleState, ProducerState, Waiting, GROUPS_MAX, GROUP_RANKS_MAX, LANES_MAX,
-    MEMBERS_MAX,
+    group, head, member, too_many, GranuleState, ProducerState, Waiting, GROUPS_MAX, GROUP_RANKS_MAX,
+    LANES_MAX, MEMBERS_MAX,
 };
 use crate::options::Retention;
 
@@ -103,7 +103,11 @@ impl Drop for Membership {
 }
 
 fn claim_slot(
-    space: &Arc<Attachment>, role: Role, rank: u32, size: u32, component: &str,
+    space: &Arc<Attachment>,
+    role: Role,
+    rank: u32,
+    size: u32,
+    component: &str,
 ) -> Result<(u32, SlotGuard)> {
     let control = &space.control;
     // Slots of dead members come last: what they say is still wanted for messages.
@@ -154,7 +158,12 @@ impl Membership {
     /// Joins the producers of the space as `rank` of `size`; a restarted group becomes a new incarnation.
     /// Errors: [`Kind::NameInUse`], [`Kind::GroupMismatch`], [`Kind::TooMany`].
     pub(crate) fn join_producers(
-        space: &Arc<Attachment>, rank: u32, size: u32, component: &str, token: u64, deadline: Instant,
+        space: &Arc<Attachment>,
+        rank: u32,
+        size: u32,
+        component: &str,
+        token: u64,
+        deadline: Instant,
     ) -> Result<Arc<Membership>> {
         if size as usize > LANES_MAX {
             return Err(too_many("producer rank", LANES_MAX).with("size", size));
@@ -196,7 +205,12 @@ impl Membership {
     /// Joins the reader group `component` as `rank` of `size`, or looks on as an observer.
     /// Errors: [`Kind::NameInUse`], [`Kind::GroupMismatch`], [`Kind::TooMany`].
     pub(crate) fn join_readers(
-        space: &Arc<Attachment>, rank: u32, size: u32, component: &str, observer: bool, deadline: Instant,
+        space: &Arc<Attachment>,
+        rank: u32,
+        size: u32,
+        component: &str,
+        observer: bool,
+        deadline: Instant,
     ) -> Result<Arc<Membership>> {
         space.with_setup_lock(deadline, || {
             let control = &space.control;
@@ -425,13 +439,18 @@ fn check_joinable(space: &Attachment, rank: u32, size: u32, known_size: u32, tok
         return Err(in_use(owner));
     }
     if size != known_size {
-        return Err(Error::new(Kind::GroupMismatch, format!("the writers of space {} have another size", space.name))
-            .with("size", size)
-            .with("known_size", known_size)
-            .hint("all ranks of a component must be started with the same size"));
+        return Err(Error::new(
+            Kind::GroupMismatch,
+            format!("the writers of space {} have another size", space.name),
+        )
+        .with("size", size)
+        .with("known_size", known_size)
+        .hint("all ranks of a component must be started with the same size"));
     }
     if rank >= size {
-        return Err(Error::new(Kind::Usage, "the rank must be below the size").with("rank", rank).with("size", size));
+        return Err(Error::new(Kind::Usage, "the rank must be below the size")
+            .with("rank", rank)
+            .with("size", size));
     }
     match control.lane_owner(rank).0 {
         Some(slot) => Err(in_use(slot).with("rank", rank)),
@@ -560,7 +579,11 @@ pub(crate) fn holders(space: &Attachment, version: u64) -> Vec<String> {
             .map(|rank| rank.to_string())
             .collect();
         if !missing.is_empty() && control.group(index, group::START).load(Relaxed) <= version {
-            out.push(format!("reader group {}: rank {} never joined", control.group_name(index), missing.join(", ")));
+            out.push(format!(
+                "reader group {}: rank {} never joined",
+                control.group_name(index),
+                missing.join(", ")
+            ));
         }
     }
     for slot in 0..control.members_high() {
@@ -622,7 +645,7 @@ pub(crate) fn producer_died(space: &Attachment, slot: Option<u32>) -> Error {
         }
         None => error.with("rank", "unknown: it was before this boot, or the shared state was lost"),
     };
-    error
-        .with("complete_versions", complete)
-        .hint("complete versions stay readable; restart all ranks, they go on behind the last complete version")
+    error.with("complete_versions", complete).hint(
+        "complete versions stay readable; restart all ranks, they go on behind the last complete version",
+    )
 }

@@ -66,7 +66,9 @@ fn check_options(space: &Attachment, options: &OpenOptions) -> Result<()> {
         Err(Error::new(Kind::OptionMismatch, format!("space {} exists with another {what}", space.name))
             .with("asked_for", wanted)
             .with("is", is)
-            .hint("all ranks must open it with the same options; `forebay clean` removes a space nobody uses"))
+            .hint(
+                "all ranks must open it with the same options; `forebay clean` removes a space nobody uses",
+            ))
     };
     match options.tier {
         Some(tier) if tier != sb.tier => return mismatch("tier", tier.to_string(), sb.tier.to_string()),
@@ -106,7 +108,10 @@ impl SpaceWriter {
         };
         let space = member.space.clone();
         space.with_setup_lock(deadline, || {
-            options.readers.iter().try_for_each(|(group, size)| find_or_add_group(&space, group, *size).map(drop))
+            options
+                .readers
+                .iter()
+                .try_for_each(|(group, size)| find_or_add_group(&space, group, *size).map(drop))
         })?;
         let (_, size) = space.control.producers();
         let owner = LaneOwner {
@@ -116,7 +121,8 @@ impl SpaceWriter {
             group_size: size,
             base_version: space.control.base(),
         };
-        let lane = Lane::new(space.device.clone(), owner, space.superblock.horizon, space.superblock.checksum);
+        let lane =
+            Lane::new(space.device.clone(), owner, space.superblock.horizon, space.superblock.checksum);
         let segments = LaneSpace::new(member.clone(), options.timeout)?;
         let head = TraceHead { component: &component, rank, size, channel: name, side: Side::Writer };
         let trace = Trace::from_environment(&head, &environment::process);

@@ -168,11 +168,17 @@ impl LaneSpace {
             return Ok(());
         }
         let quota = total * space.superblock.granule_bytes;
-        Err(Error::new(Kind::VersionTooLarge, format!("version {version} of space {} exceeds the quota", space.name))
-            .with("quota", crate::format_bytes(quota))
-            .with("wanted", crate::format_bytes((self.used_granules() + granules) * space.superblock.granule_bytes))
-            .with("rank", self.member.rank)
-            .hint("make the space with a larger quota, or put less per version"))
+        Err(Error::new(
+            Kind::VersionTooLarge,
+            format!("version {version} of space {} exceeds the quota", space.name),
+        )
+        .with("quota", crate::format_bytes(quota))
+        .with(
+            "wanted",
+            crate::format_bytes((self.used_granules() + granules) * space.superblock.granule_bytes),
+        )
+        .with("rank", self.member.rank)
+        .hint("make the space with a larger quota, or put less per version"))
     }
 
     /// One attempt at a segment.
@@ -371,9 +377,16 @@ fn reclaim_orphans(member: &Membership) -> Result<bool> {
                     let owner = control.member(s, member::INCARNATION).load(Acquire);
                     owner == u64::from(lane.incarnation) && space.is_alive(s)
                 });
-            if gone && (!is_segment || control.granule_last(index) < floor) {
+            // What an earlier incarnation wrote from the current one's first version on never became complete.
+            let last = control.granule_last(index).min(control.base().saturating_sub(1));
+            let is_released = last < floor || control.base() == 0;
+            if gone && (!is_segment || is_released) {
                 if is_segment {
-                    retire(&*space.device, index as u64 * space.superblock.granule_bytes, space.superblock.horizon)?;
+                    retire(
+                        &*space.device,
+                        index as u64 * space.superblock.granule_bytes,
+                        space.superblock.horizon,
+                    )?;
                 }
                 free_run(space, index);
                 freed = true;
@@ -392,11 +405,14 @@ pub(crate) fn check_group(member: &Membership) -> Result<()> {
     let space = &member.space;
     let (incarnation, _) = space.control.producers();
     if incarnation != member.incarnation {
-        return Err(Error::new(Kind::Fenced, format!("a newer group of writers has taken over space {}", space.name))
-            .with("rank", member.rank)
-            .with("incarnation", member.incarnation)
-            .with("current", incarnation)
-            .hint("this process belongs to an earlier start of the program; end it"));
+        return Err(Error::new(
+            Kind::Fenced,
+            format!("a newer group of writers has taken over space {}", space.name),
+        )
+        .with("rank", member.rank)
+        .with("incarnation", member.incarnation)
+        .with("current", incarnation)
+        .hint("this process belongs to an earlier start of the program; end it"));
     }
     match settle_producers(space) {
         ProducerState::Died(slot) => Err(producer_died(space, slot)),
@@ -408,10 +424,13 @@ fn quota_full(space: &Attachment, version: u64) -> Error {
     let control = &space.control;
     let oldest = control.oldest();
     let total = (control.granules() as u64 - 1) * space.superblock.granule_bytes;
-    Error::new(Kind::QuotaFull, format!("space {} had no room for version {version} before the deadline", space.name))
-        .with("quota", crate::format_bytes(total))
-        .with("oldest_version", oldest)
-        .with("complete_versions", control.complete())
-        .with("held_by", holders(space, oldest).join("; "))
-        .hint("start or speed up the readers, release views, or make the space with a larger quota")
+    Error::new(
+        Kind::QuotaFull,
+        format!("space {} had no room for version {version} before the deadline", space.name),
+    )
+    .with("quota", crate::format_bytes(total))
+    .with("oldest_version", oldest)
+    .with("complete_versions", control.complete())
+    .with("held_by", holders(space, oldest).join("; "))
+    .hint("start or speed up the readers, release views, or make the space with a larger quota")
 }

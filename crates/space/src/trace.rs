@@ -128,8 +128,8 @@ impl Trace {
         Ok(Trace { path, file: Some(file), lines, flushed_ns: 0, mark: ForkMark::here() })
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
+    #[cfg(test)]
+    fn path(&self) -> &Path {
         &self.path
     }
 

@@ -146,7 +146,13 @@ impl Writer {
     /// `Poisoned`.
     #[inline]
     pub fn put(
-        &mut self, name: &str, dtype: Dtype, shape: &[u64], start: &[u64], count: &[u64], data: &[u8],
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: &[u64],
+        start: &[u64],
+        count: &[u64],
+        data: &[u8],
     ) -> Result<()> {
         let piece = Piece { name, dtype, shape, start, count };
         either!(&mut self.0, w => w.put(&piece, data))
@@ -154,7 +160,12 @@ impl Writer {
 
     /// [`Writer::put`] of plain numbers.
     pub fn put_array<T: Element>(
-        &mut self, name: &str, shape: &[u64], start: &[u64], count: &[u64], data: &[T],
+        &mut self,
+        name: &str,
+        shape: &[u64],
+        start: &[u64],
+        count: &[u64],
+        data: &[T],
     ) -> Result<()> {
         self.put(name, T::DTYPE, shape, start, count, bytemuck::cast_slice(data))
     }
@@ -162,7 +173,12 @@ impl Writer {
     /// Memory for a box that the caller fills and hands back to [`Writer::commit`] before the step ends. No copy
     /// on byte-addressable tiers. Errors as for `put`.
     pub fn reserve(
-        &mut self, name: &str, dtype: Dtype, shape: &[u64], start: &[u64], count: &[u64],
+        &mut self,
+        name: &str,
+        dtype: Dtype,
+        shape: &[u64],
+        start: &[u64],
+        count: &[u64],
     ) -> Result<Reservation> {
         let piece = Piece { name, dtype, shape, start, count };
         Ok(Reservation(match &mut self.0 {

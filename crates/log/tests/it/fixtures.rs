@@ -61,7 +61,11 @@ fn they_are_written_bit_for_bit() {
         drop(sample::write_pool(&path, tier).unwrap());
         let (new, old) = (std::fs::read(&path).unwrap(), std::fs::read(fixture(name)).unwrap());
         let differs = new.iter().zip(&old).position(|(a, b)| a != b);
-        assert_eq!((new.len(), differs), (old.len(), None), "{name}: the format changed without a new version");
+        assert_eq!(
+            (new.len(), differs),
+            (old.len(), None),
+            "{name}: the format changed without a new version"
+        );
     }
 }
 
@@ -83,8 +87,14 @@ fn a_flipped_bit_anywhere_in_a_committed_record_is_found() {
             // Records of the aborted step count for nothing, and may be damaged unseen.
             // A lane whose newest commit record is gone looks like one that never wrote it.
             let newest = header.commit().is_some() && place.version == 2 && place.rank == 1;
-            let aborted = place.version == 1 && place.sequence < header_first_of_commit(&whole, place.rank, 1);
-            if aborted || newest || place.version == 3 || header.kind() as u8 == 4 || first_record > place.sequence {
+            let aborted =
+                place.version == 1 && place.sequence < header_first_of_commit(&whole, place.rank, 1);
+            if aborted
+                || newest
+                || place.version == 3
+                || header.kind() as u8 == 4
+                || first_record > place.sequence
+            {
                 continue;
             }
             let end = at + (header.payload_offset() + header.payload_bytes()) as usize;
@@ -93,7 +103,9 @@ fn a_flipped_bit_anywhere_in_a_committed_record_is_found() {
                 if (at + 8..at + 16).contains(&target) && header.commit().is_none() {
                     continue; // a piece has no commit word
                 }
-                if target >= at + header_meta_bytes(&whole, at) && target < at + header.payload_offset() as usize {
+                if target >= at + header_meta_bytes(&whole, at)
+                    && target < at + header.payload_offset() as usize
+                {
                     continue; // padding
                 }
                 let pool = copy(name, tier, |bytes| bytes[target] ^= 4);

@@ -67,7 +67,12 @@ fn reclaimed_versions_do_not_come_back_and_the_rest_does() {
         ledger: Ledger,
     }
     impl forebay_log::SegmentSource for Kept {
-        fn segment(&mut self, bytes: u64, version: u64, sequence: u64) -> forebay_log::Result<std::ops::Range<u64>> {
+        fn segment(
+            &mut self,
+            bytes: u64,
+            version: u64,
+            sequence: u64,
+        ) -> forebay_log::Result<std::ops::Range<u64>> {
             let range = self.bump.segment(bytes, version, sequence)?;
             self.ledger.push(range.clone(), version);
             Ok(range)

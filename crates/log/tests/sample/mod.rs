@@ -88,7 +88,8 @@ fn put_all(lane: &mut Lane, source: &mut Bump, version: u64, rank: u64) -> Resul
     lane.append(source, &scalar, &[version as u8])?;
     if version == 0 {
         let name = "n".repeat(1024);
-        let deep = Piece { name: &name, dtype: Dtype::I16, shape: &[1; 16], start: &[0; 16], count: &[1; 16] };
+        let deep =
+            Piece { name: &name, dtype: Dtype::I16, shape: &[1; 16], start: &[0; 16], count: &[1; 16] };
         lane.append(source, &deep, &[1, 2])?;
         let empty = Piece { name: "empty", dtype: Dtype::I32, shape: &[4], start: &[4], count: &[0] };
         lane.append(source, &empty, &[])?;

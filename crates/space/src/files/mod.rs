@@ -1,18 +1,20 @@
 //! The file-per-object channel: the interface of a space over plain files, as the baseline of comparisons.
 //!
-//! Every piece is a file of its own ([`object`]), written under another name and renamed; a version is complete
-//! when every writer rank has written its `done` file; readers find out by looking again and again ([`stream`]).
-//! That is how coupled programs exchange data without a staging system, and what a space is measured against.
+//! Every piece is a file of its own ([`object`]), written under another name and renamed; a version is
+//! complete when every writer rank has written its `done` file; readers find out by looking again and again
+//! ([`stream`], [`readers`]). That is how coupled programs exchange data without a staging system, and what a
+//! space is measured against.
 //!
-//! Guarantees: the same semantics and error kinds as a space, as far as files allow: versions visible whole or not
-//! at all, incarnations and fencing, reader groups, retention, deadlines, errors that name who is missing. What
-//! differs: a view is a copy in memory; there is no wake-up, so a waiting reader looks 200 to 5000 times a second;
-//! ranks that disagree on a variable's dtype or shape are found out by the reader; the quota is checked before a
-//! version begins, so that one version may go beyond it.
-//! Not here: pools, lanes and anything shared in memory.
+//! Guarantees: the same semantics and error kinds as a space, as far as files allow: versions visible whole
+//! or not at all, incarnations and fencing, reader groups, retention, deadlines, errors that name who is
+//! missing. What differs: a view is a copy in memory; there is no wake-up, so a waiting reader looks 200 to
+//! 5000 times a second; ranks that disagree on a variable's dtype or shape are found out by the reader; the
+//! quota is checked before a version begins, so that one version may go beyond it. Not here: pools, lanes and
+//! anything shared in memory.
 
 mod object;
 mod read;
+mod readers;
 mod stream;
 mod write;
 
@@ -20,7 +22,6 @@ mod write;
 mod tests;
 
 pub(crate) use read::FilesReader;
-pub(crate) use stream::is_stream;
 pub(crate) use write::{FilesReservation, FilesWriter};
 
 /// Name of the file of an object: rank, index, and as much of the variable's name as a file name can show.

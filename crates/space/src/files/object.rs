@@ -1,4 +1,5 @@
-//! One object of the file-per-object channel: one piece of a variable in one file, header first, then the bytes.
+//! One object of the file-per-object channel: one piece of a variable in one file, header first, then the
+//! bytes.
 //!
 //! ```text
 //! offset  bytes  field (little-endian)
@@ -21,10 +22,10 @@
 //!      h      …  payload, elements in C order
 //! ```
 //!
-//! Guarantees: a file that was cut off, extended or changed anywhere is recognised (the payload's bytes when it has a
-//! checksum and is verified); an unknown format version or feature is `UnknownFormat`, not a wrong reading.
-//! Crash argument: the file gets its name by a rename after it was written, and counts only when its rank's `done`
-//! file, written later, says how many objects there are. Not here: directories and names.
+//! Guarantees: a file that was cut off, extended or changed anywhere is recognised (the payload's bytes when
+//! it has a checksum and is verified); an unknown format version or feature is `UnknownFormat`, not a wrong
+//! reading. Crash argument: the file gets its name by a rename after it was written, and counts only when its
+//! rank's `done` file, written later, says how many objects there are. Not here: directories and names.
 
 use crate::nd_box::{NdBox, DIMENSIONS_MAX};
 use forebay_log::{Dims, Dtype};
@@ -123,11 +124,13 @@ impl Object {
     /// [`Kind::Damaged`].
     pub(crate) fn verify(&self, payload: &[u8], path: &Path) -> Result<()> {
         match self.payload_crc {
-            Some(stored) if stored != crc32c(payload) => Err(damaged("its bytes do not match their checksum")
-                .with("file", path.display())
-                .with("variable", &self.name)
-                .with("version", self.version)
-                .with("rank", self.rank)),
+            Some(stored) if stored != crc32c(payload) => {
+                Err(damaged("its bytes do not match their checksum")
+                    .with("file", path.display())
+                    .with("variable", &self.name)
+                    .with("version", self.version)
+                    .with("rank", self.rank))
+            }
             _ => Ok(()),
         }
     }
@@ -149,9 +152,12 @@ fn decode(head: &[u8]) -> Result<Object> {
         return Err(damaged("it does not begin with the magic word"));
     }
     if u32_at(8) != FORMAT {
-        return Err(Error::new(Kind::UnknownFormat, format!("an object file has format version {}", u32_at(8)))
-            .with("known", FORMAT)
-            .hint("a newer Forebay wrote it; use that one"));
+        return Err(Error::new(
+            Kind::UnknownFormat,
+            format!("an object file has format version {}", u32_at(8)),
+        )
+        .with("known", FORMAT)
+        .hint("a newer Forebay wrote it; use that one"));
     }
     let (length, dimensions, name_bytes) = (u32_at(12) as usize, u32_at(20) as usize, u32_at(52) as usize);
     if dimensions > DIMENSIONS_MAX
@@ -175,7 +181,8 @@ fn decode(head: &[u8]) -> Result<Object> {
         (0..dimensions).map(|i| u64_at(FIXED_BYTES + 8 * (nth * dimensions + i))).collect()
     };
     let names = FIXED_BYTES + 24 * dimensions;
-    let name = std::str::from_utf8(&head[names..names + name_bytes]).map_err(|_| damaged("its name is no text"))?;
+    let name =
+        std::str::from_utf8(&head[names..names + name_bytes]).map_err(|_| damaged("its name is no text"))?;
     let object = Object {
         name: name.to_string(),
         dtype,

@@ -1,12 +1,14 @@
 //! The reader's side of the file-per-object channel.
 //!
-//! One [`FilesReader`] is one rank of a reader group. Guarantees: what it reads of a version is what the writers of
-//! the incarnation that owns it wrote, or an error: missing, cut off, changed or foreign files are `Damaged`, files
-//! that went with a dropped version are `VersionGone`. Headers are read when a variable is asked for, not before.
-//! Not here: waiting without looking (files have no wake-up).
+//! One [`FilesReader`] is one rank of a reader group. Guarantees: what it reads of a version is what the
+//! writers of the incarnation that owns it wrote, or an error: missing, cut off, changed or foreign files are
+//! `Damaged`, files that went with a dropped version are `VersionGone`. Headers are read when a variable is
+//! asked for, not before. Not here: waiting without looking (files have no wake-up).
 
 use super::object::Object;
-use super::stream::{Patience, Producers, ReaderDf, Stream};
+use super::readers::ReaderDf;
+use super::stream::{Counters, Patience, Producers, Stream};
+use super::write::unless_removed;
 use super::{parse_object_file, shown};
 use crate::attributes::{self, Attribute};
 use crate::environment;
@@ -99,12 +101,9 @@ impl FilesReader {
     pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<FilesReader> {
         let dir = name::directory(name)?;
         let mut patience = Patience::new(options.timeout);
-        let mut stream = loop {
-            if let Some(stream) = Stream::open(name, &dir, options, false)? {
-                // A channel counts once a writer has joined it.
-                if stream.df.current().is_some() {
-                    break stream;
-                }
+        let (stream, me, slot) = loop {
+            if let Some(joined) = Self::try_join(name, &dir, options)? {
+                break joined;
             }
             if options.observer || !patience.wait() {
                 return Err(Error::new(Kind::PeerMissing, format!("no channel {name} appeared"))
@@ -112,11 +111,11 @@ impl FilesReader {
                     .hint("is its writer running, on this host, as this user, with the same FOREBAY_DIR?"));
             }
         };
-        let (me, slot) = stream.locked(patience.left(), |stream| stream.join_readers(options))?;
         let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
         let component = options.component.as_deref().unwrap_or_default();
         let head = TraceHead { component, rank, size, channel: name, side: Side::Reader };
-        let trace = if options.observer { None } else { Trace::from_environment(&head, &environment::process) };
+        let trace =
+            if options.observer { None } else { Trace::from_environment(&head, &environment::process) };
         Ok(FilesReader {
             stream,
             options: options.clone(),
@@ -130,6 +129,24 @@ impl FilesReader {
             trace,
             times: TraceStep::default(),
         })
+    }
+
+    /// Opens the channel and joins its readers; `None` when it is not there yet or is being removed.
+    fn try_join(
+        name: &str,
+        dir: &Path,
+        options: &OpenOptions,
+    ) -> Result<Option<(Stream, ReaderDf, SlotGuard)>> {
+        let Some(mut stream) = Stream::open(name, dir, options, false)? else { return Ok(None) };
+        // A channel counts once a writer has joined it.
+        if stream.df.current().is_none() {
+            return Ok(None);
+        }
+        match stream.locked(options.timeout, |stream| stream.join_readers(options)) {
+            Ok((me, slot)) => Ok(Some((stream, me, slot))),
+            Err(e) if e.kind() == Kind::PeerMissing => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
     pub(crate) fn rank(&self) -> u32 {
@@ -182,7 +199,10 @@ impl FilesReader {
                 Look::Ready(version) if self.hold(version, !self.guarded_by_cursor())? => break version,
                 // It was dropped between the look and the hold.
                 Look::Ready(_) => {}
-                Look::Ended => return Ok(None),
+                Look::Ended => {
+                    self.note_wait(&patience);
+                    return self.note_end().map(|()| None);
+                }
                 Look::NotYet if patience.wait() => {}
                 Look::NotYet => return Err(self.timed_out(self.next)),
             }
@@ -193,6 +213,15 @@ impl FilesReader {
         self.times.version = version;
         self.times.ready_ns = clock::now_ns();
         Ok(Some(version))
+    }
+
+    /// Says that this reader saw the end of the stream.
+    fn note_end(&mut self) -> Result<()> {
+        let mut me = self.me.clone();
+        me.saw_end = true;
+        self.stream.locked(self.options.timeout, |stream| stream.write_reader(&me))?;
+        self.me = me;
+        Ok(())
     }
 
     fn note_wait(&mut self, patience: &Patience) {
@@ -248,7 +277,8 @@ impl FilesReader {
         if !lease || self.stream.df.retention == Retention::Forever {
             return Ok(true);
         }
-        let me = ReaderDf { lease: Some(version), ..self.me.clone() };
+        let mut me = self.me.clone();
+        me.lease = Some(version);
         let held = self.stream.locked(self.options.timeout, |stream| {
             if stream.oldest()? > version {
                 return Ok(false);
@@ -333,7 +363,8 @@ impl FilesReader {
 
     /// Writes down how far this reader is, and drops what nobody needs any more.
     fn release(&mut self) -> Result<()> {
-        let me = ReaderDf { cursor: self.next, lease: None, ..self.me.clone() };
+        let mut me = self.me.clone();
+        (me.cursor, me.lease, me.done) = (self.next, None, self.counters());
         if (me.cursor, me.lease) == (self.me.cursor, self.me.lease) {
             return Ok(());
         }
@@ -344,6 +375,11 @@ impl FilesReader {
         })
     }
 
+    fn counters(&self) -> Counters {
+        let Stats { steps, bytes_got, get_ns, wait_ns, .. } = self.stats;
+        Counters { steps, bytes: bytes_got, op_ns: get_ns, wait_ns }
+    }
+
     pub(crate) fn wait(&mut self, version: u64, timeout: Option<Duration>) -> Result<()> {
         self.check_handle()?;
         let mut patience = Patience::new(timeout.unwrap_or(self.options.timeout));
@@ -351,9 +387,12 @@ impl FilesReader {
             match self.look(version, false)? {
                 Look::Ready(_) => break,
                 Look::Ended => {
-                    return Err(Error::new(Kind::PeerMissing, format!("{} ended before version {version}", self.name()))
-                        .with("complete_versions", self.stream.complete_count()?)
-                        .hint("all writers have closed; no further version will come"));
+                    return Err(Error::new(
+                        Kind::PeerMissing,
+                        format!("{} ended before version {version}", self.name()),
+                    )
+                    .with("complete_versions", self.stream.complete_count()?)
+                    .hint("all writers have closed; no further version will come"));
                 }
                 Look::NotYet if patience.wait() => {}
                 Look::NotYet => return Err(self.timed_out(version)),
@@ -464,7 +503,9 @@ impl FilesReader {
         self.current = None;
         self.trace = None;
         let observer = self.options.observer;
-        let me = ReaderDf { cursor: self.next, lease: None, ended: true, ..self.me.clone() };
+        let mut me = self.me.clone();
+        (me.cursor, me.lease, me.ended) = (self.next, None, true);
+        me.done = self.counters();
         let left = self.stream.locked(self.options.timeout, |stream| {
             if observer {
                 stream.remove_reader(&me);
@@ -474,13 +515,12 @@ impl FilesReader {
             stream.reclaim()
         });
         self.slot = None;
-        left
+        left.and_then(|()| self.stream.remove_if_read(self.options.timeout)).or_else(unless_removed)
     }
 }
 
 impl Drop for FilesReader {
     fn drop(&mut self) {
-        // A channel that was removed needs no farewell.
         let _ = if self.mark.is_forked() { Ok(()) } else { self.close() };
     }
 }
@@ -510,7 +550,10 @@ impl VersionFiles {
             entries.retain(|e| e.rank != rank || e.index < done.objects);
             let found = entries.iter().filter(|e| e.rank == rank).count();
             if found != done.objects as usize {
-                return Err(missing_objects(version).with("rank", rank).with("objects", done.objects).with("found", found));
+                return Err(missing_objects(version)
+                    .with("rank", rank)
+                    .with("objects", done.objects)
+                    .with("found", found));
             }
         }
         let mut by_shown: FxHashMap<String, Vec<usize>> = FxHashMap::default();
@@ -583,7 +626,8 @@ impl VersionFiles {
 
     #[cold]
     fn unknown_variable(&mut self, name: &str) -> Error {
-        let error = Error::new(Kind::UnknownVariable, format!("version {} holds no variable {name}", self.version));
+        let error =
+            Error::new(Kind::UnknownVariable, format!("version {} holds no variable {name}", self.version));
         let names = match self.names() {
             Ok(names) => names,
             Err(e) => return e,
@@ -676,7 +720,13 @@ impl VersionFiles {
     }
 
     /// Reads a range of a piece straight to `out`, unless the whole piece must be read for its checksum.
-    fn read_range(&mut self, piece: &Found, range: Range<usize>, verify: Verify, out: &mut [u8]) -> Result<()> {
+    fn read_range(
+        &mut self,
+        piece: &Found,
+        range: Range<usize>,
+        verify: Verify,
+        out: &mut [u8],
+    ) -> Result<()> {
         let whole = range.len() as u64 == piece.object.payload_bytes;
         if !whole && self.must_verify(piece, verify) {
             out.copy_from_slice(&self.payload(piece, verify)?[range]);
@@ -709,7 +759,8 @@ impl VersionFiles {
         let at = piece.object.payload_offset() + from as u64;
         file.read_exact_at(out, at).map_err(|e| {
             if e.kind() == std::io::ErrorKind::UnexpectedEof {
-                return Error::new(Kind::Damaged, "an object file was cut off").with("file", self.path(piece.entry).display());
+                return Error::new(Kind::Damaged, "an object file was cut off")
+                    .with("file", self.path(piece.entry).display());
             }
             Error::io(format!("read {}", self.path(piece.entry).display()), e)
         })
@@ -740,9 +791,12 @@ impl VersionFiles {
             self.read_range(piece, range, verify, &mut bytes)?;
             return Ok(View::of_heap(bytes, dtype, target.count, self.version));
         }
-        Err(Error::new(Kind::NotContiguous, format!("the box of {name} is not one contiguous range of one piece"))
-            .with("box", &target)
-            .with("pieces", found.len())
-            .hint("use get, which gathers it with one copy"))
+        Err(Error::new(
+            Kind::NotContiguous,
+            format!("the box of {name} is not one contiguous range of one piece"),
+        )
+        .with("box", &target)
+        .with("pieces", found.len())
+        .hint("use get, which gathers it with one copy"))
     }
 }

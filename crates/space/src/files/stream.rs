@@ -11,17 +11,15 @@
 //!   r0000.done               written last by each rank: how many objects, in which incarnation
 //! ```
 //!
-//! Guarantees: every file is replaced as a whole. A version is complete when all ranks of the incarnation that owns
-//! it have a `done` file of that incarnation; versions of one incarnation follow each other, and the next begins at
-//! the first version that was not complete. Liveness is the kernel's locks, never a pid. Groups, cursors and dropping
-//! change under one named lock.
-//! Not here: reading and writing objects; waking anyone (files have no wake-up: whoever waits polls).
+//! Guarantees: every file is replaced as a whole. A version is complete when all ranks of the incarnation
+//! that owns it have a `done` file of that incarnation; versions of one incarnation follow each other, and
+//! the next begins at the first version that was not complete. Liveness is the kernel's locks, never a pid.
+//! Not here: readers (see `readers`), objects; waking
+//! anyone (files have no wake-up: whoever waits polls).
 
 use crate::attributes::Attribute;
 use crate::options::{OpenOptions, Retention};
-use crate::name::sanitised;
 use crate::whole_file;
-use forebay_tier::checksum::crc32c;
 use forebay_tier::liveness::MembersFile;
 use forebay_tier::{clock, process, Durability, Error, Horizon, Kind, Result, TierKind};
 use serde::de::DeserializeOwned;
@@ -43,13 +41,6 @@ const MEMBERS_FILE: &str = "members";
 const LOCK_STREAM: u64 = 0;
 const LOCK_ATTRIBUTES: u64 = 1;
 
-/// Slots of readers come behind those of the writer ranks.
-const READER_SLOT_FIRST: u32 = 1 << 16;
-const READERS_MAX: u32 = 4096;
-
-/// Choices of a group that skips to the newest version that are remembered for its slower ranks.
-const CHOSEN_MAX: usize = 1024;
-
 /// A lock is held for the time of a few small files; even a passed deadline gets a fair try.
 const LOCK_WAIT_MIN: Duration = Duration::from_millis(500);
 
@@ -59,7 +50,7 @@ pub(crate) struct StreamDf {
     schema: String,
     /// Host that the kernel locks are good for.
     host: String,
-    pub(crate) uuid: uuid::Uuid,
+    pub(crate) uuid: String,
     pub(crate) horizon: Horizon,
     pub(crate) retention: Retention,
     pub(crate) checksum: bool,
@@ -67,7 +58,7 @@ pub(crate) struct StreamDf {
     /// The latest comes last; never empty.
     pub(crate) incarnations: Vec<IncarnationDf>,
     /// Reader groups that must have released a version before it goes, with their sizes.
-    readers: BTreeMap<String, u32>,
+    pub(crate) readers: BTreeMap<String, u32>,
 }
 
 /// One start of the writer group.
@@ -88,6 +79,16 @@ pub(crate) struct RankDf {
     incarnation: u32,
     pid: u32,
     since_unix_ns: u64,
+    done: Counters,
+}
+
+/// What a member did so far, for lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    pub(crate) steps: u64,
+    pub(crate) bytes: u64,
+    pub(crate) op_ns: u64,
+    pub(crate) wait_ns: u64,
 }
 
 /// One rank's part of a version.
@@ -98,29 +99,9 @@ pub(crate) struct DoneDf {
     pub(crate) bytes: u64,
 }
 
-/// A reader rank.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct ReaderDf {
-    group: String,
-    rank: u32,
-    size: u32,
-    slot: u32,
-    pid: u32,
-    since_unix_ns: u64,
-    /// First version that the group was to see.
-    start: u64,
-    /// Everything below is released.
-    pub(crate) cursor: u64,
-    /// A version that it looks into at the moment: it must not go, whatever the retention.
-    pub(crate) lease: Option<u64>,
-    pub(crate) ended: bool,
-    /// Holds its lease only; nobody waits for its cursor.
-    observer: bool,
-}
-
 #[derive(Serialize, Deserialize)]
-struct DroppedDf {
-    oldest: u64,
+pub(super) struct DroppedDf {
+    pub(super) oldest: u64,
 }
 
 /// How the writers stand.
@@ -134,6 +115,9 @@ pub(crate) enum Producers {
     Died(u32),
 }
 
+/// Inode and change time of a file.
+type Seen = (u64, i64, i64);
+
 /// An opened directory.
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -142,7 +126,7 @@ pub(crate) struct Stream {
     pub(crate) members: MembersFile,
     pub(crate) df: StreamDf,
     /// Which `stream.json` was read: changes with every replacement.
-    seen: (u64, i64, i64),
+    seen: Seen,
 }
 
 /// True when the directory holds a file-per-object channel.
@@ -163,7 +147,7 @@ fn version_of(name: &str) -> Option<u64> {
     digits.parse().ok()
 }
 
-fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let content = match fs::read(path) {
         Ok(content) => content,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -174,10 +158,17 @@ fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     })
 }
 
-fn write_json(path: &Path, value: &impl Serialize, durable: bool) -> Result<()> {
-    let content = serde_json::to_vec(value)
-        .map_err(|e| Error::new(Kind::Internal, format!("{} cannot be written", path.display())).caused_by(e))?;
+pub(super) fn write_json(path: &Path, value: &impl Serialize, durable: bool) -> Result<()> {
+    let content = serde_json::to_vec(value).map_err(|e| {
+        Error::new(Kind::Internal, format!("{} cannot be written", path.display())).caused_by(e)
+    })?;
     whole_file::replace(path, &content, durable)
+}
+
+impl RankDf {
+    fn here(incarnation: u32, done: Counters) -> RankDf {
+        RankDf { incarnation, pid: process::pid(), since_unix_ns: clock::realtime_ns(), done }
+    }
 }
 
 impl StreamDf {
@@ -191,7 +182,7 @@ impl StreamDf {
         Ok(StreamDf {
             schema: SCHEMA.into(),
             host: process::host_name().into(),
-            uuid: uuid::Uuid::new_v4(),
+            uuid: uuid::Uuid::new_v4().to_string(),
             horizon,
             retention: options.retention.unwrap_or_default(),
             checksum,
@@ -210,7 +201,9 @@ impl StreamDf {
                 .hint("leave the option out, or choose another name"))
         };
         match (options.horizon, options.retention, options.checksum) {
-            (Some(h), _, _) if h != self.horizon => differs("horizon", h.to_string(), self.horizon.to_string()),
+            (Some(h), _, _) if h != self.horizon => {
+                differs("horizon", h.to_string(), self.horizon.to_string())
+            }
             (_, Some(r), _) if r != self.retention => {
                 differs("retention", r.to_string(), self.retention.to_string())
             }
@@ -233,8 +226,14 @@ impl StreamDf {
 }
 
 impl Stream {
-    /// Opens the channel in `dir`; makes it with these options when `create` and it is not there. `None`: not there.
-    pub(crate) fn open(name: &str, dir: &Path, options: &OpenOptions, create: bool) -> Result<Option<Stream>> {
+    /// Opens the channel in `dir`; makes it with these options when `create` and it is not there. `None`: not
+    /// there.
+    pub(crate) fn open(
+        name: &str,
+        dir: &Path,
+        options: &OpenOptions,
+        create: bool,
+    ) -> Result<Option<Stream>> {
         if !dir.join(STREAM_FILE).exists() {
             if !create {
                 return Ok(None);
@@ -278,13 +277,20 @@ impl Stream {
         if fs::metadata(&path).is_ok_and(|meta| seen_of(&meta) == self.seen) {
             return Ok(());
         }
-        let removed = || Error::new(Kind::PeerMissing, format!("{} was removed", self.name)).with("directory", self.dir.display());
+        let removed = || {
+            Error::new(Kind::PeerMissing, format!("{} was removed", self.name))
+                .with("directory", self.dir.display())
+        };
         (self.df, self.seen) = load(&self.dir)?.ok_or_else(removed)?;
         Ok(())
     }
 
     /// Runs `f` under the lock of the channel. Not reentrant.
-    pub(crate) fn locked<T>(&mut self, timeout: Duration, f: impl FnOnce(&mut Stream) -> Result<T>) -> Result<T> {
+    pub(crate) fn locked<T>(
+        &mut self,
+        timeout: Duration,
+        f: impl FnOnce(&mut Stream) -> Result<T>,
+    ) -> Result<T> {
         let members = self.members.clone();
         members.with_lock(LOCK_STREAM, timeout.max(LOCK_WAIT_MIN), || f(self))
     }
@@ -339,9 +345,15 @@ impl Stream {
         Ok(read_json::<RankDf>(path)?.is_some_and(|df| df.incarnation == incarnation))
     }
 
-    /// Joins the writers as `rank` of `size`, as a new incarnation when the last one ended or died. The caller holds
-    /// the lock of the channel and has taken the slot `rank`. Returns the incarnation.
-    pub(crate) fn join_writers(&mut self, rank: u32, size: u32, options: &OpenOptions, run: &str) -> Result<IncarnationDf> {
+    /// Joins the writers as `rank` of `size`, as a new incarnation when the last one ended or died. The
+    /// caller holds the lock of the channel and has taken the slot `rank`. Returns the incarnation.
+    pub(crate) fn join_writers(
+        &mut self,
+        rank: u32,
+        size: u32,
+        options: &OpenOptions,
+        run: &str,
+    ) -> Result<IncarnationDf> {
         self.refresh()?;
         let component = options.component.clone().unwrap_or_default();
         let joinable = match self.df.current() {
@@ -354,7 +366,13 @@ impl Stream {
             let first_version = self.complete_count()?;
             self.remove_versions_from(first_version)?;
             let number = self.df.current().map_or(0, |i| i.number) + 1;
-            self.df.incarnations.push(IncarnationDf { number, size, first_version, component, run: run.into() });
+            self.df.incarnations.push(IncarnationDf {
+                number,
+                size,
+                first_version,
+                component,
+                run: run.into(),
+            });
         }
         for (group, group_size) in &options.readers {
             self.declare_group(group, *group_size)?;
@@ -362,8 +380,7 @@ impl Stream {
         self.save()?;
         let current = self.df.current().expect("one was pushed or there").clone();
         // An end that the last start said holds for that one only; the number in the file tells them apart.
-        let came = RankDf { incarnation: current.number, pid: process::pid(), since_unix_ns: clock::realtime_ns() };
-        write_json(&self.open_file(rank), &came, self.is_durable())?;
+        self.write_rank(&self.open_file(rank), &RankDf::here(current.number, Counters::default()))?;
         Ok(current)
     }
 
@@ -384,32 +401,49 @@ impl Stream {
             return Err(in_use());
         }
         if current.size != size {
-            return Err(Error::new(Kind::GroupMismatch, format!("the writers of {} have another size", self.name))
-                .with("size", size)
-                .with("known_size", current.size)
-                .hint("all ranks of a component must be started with the same size"));
+            return Err(Error::new(
+                Kind::GroupMismatch,
+                format!("the writers of {} have another size", self.name),
+            )
+            .with("size", size)
+            .with("known_size", current.size)
+            .hint("all ranks of a component must be started with the same size"));
         }
         Ok(true)
     }
 
     /// The error for a rank whose slot a live process holds.
     pub(crate) fn rank_in_use(&self, rank: u32) -> Error {
-        Error::new(Kind::NameInUse, format!("rank {rank} of {} is being written by a live process", self.name))
-            .with("pid", self.members.holder(rank).unwrap_or(0))
-            .hint("choose another name, or end that program")
+        Error::new(
+            Kind::NameInUse,
+            format!("rank {rank} of {} is being written by a live process", self.name),
+        )
+        .with("pid", self.members.holder(rank).unwrap_or(0))
+        .hint("choose another name, or end that program")
     }
 
-    fn declare_group(&mut self, group: &str, size: u32) -> Result<()> {
+    pub(super) fn declare_group(&mut self, group: &str, size: u32) -> Result<()> {
         match self.df.readers.insert(group.into(), size) {
-            Some(known) if known != size => Err(group_mismatch(group, size, known)),
+            Some(known) if known != size => Err(super::readers::group_mismatch(group, size, known)),
             _ => Ok(()),
         }
     }
 
     /// Says that this rank ended cleanly.
-    pub(crate) fn close_rank(&self, rank: u32, incarnation: u32) -> Result<()> {
-        let ended = RankDf { incarnation, pid: process::pid(), since_unix_ns: clock::realtime_ns() };
-        write_json(&self.closed_file(rank), &ended, self.is_durable())
+    pub(crate) fn close_rank(&self, rank: u32, incarnation: u32, done: Counters) -> Result<()> {
+        self.write_rank(&self.closed_file(rank), &RankDf::here(incarnation, done))
+    }
+
+    /// Says how far this rank is.
+    pub(crate) fn note_progress(&self, rank: u32, incarnation: u32, done: Counters) -> Result<()> {
+        let df = RankDf::here(incarnation, done);
+        let since_unix_ns =
+            read_json::<RankDf>(&self.open_file(rank))?.map_or(df.since_unix_ns, |was| was.since_unix_ns);
+        write_json(&self.open_file(rank), &RankDf { since_unix_ns, ..df }, false)
+    }
+
+    fn write_rank(&self, path: &Path, df: &RankDf) -> Result<()> {
+        write_json(path, df, self.is_durable())
     }
 
     /// How the writers of the current incarnation stand.
@@ -526,7 +560,7 @@ impl Stream {
         Ok(read_json::<DroppedDf>(&self.dropped_file())?.map_or(0, |df| df.oldest))
     }
 
-    fn dropped_file(&self) -> PathBuf {
+    pub(super) fn dropped_file(&self) -> PathBuf {
         self.dir.join("dropped.json")
     }
 
@@ -551,7 +585,7 @@ impl Stream {
     }
 
     /// Takes a version away under another name first, so that nobody sees half of it.
-    fn remove_version(&self, version: u64) -> Result<()> {
+    pub(super) fn remove_version(&self, version: u64) -> Result<()> {
         let gone = self.dir.join(format!(".gone-{}", version_name(version)));
         let removing = |e| Error::io(format!("remove {}", gone.display()), e);
         let _ = fs::remove_dir_all(&gone);
@@ -561,238 +595,14 @@ impl Stream {
             Err(e) => Err(removing(e)),
         }
     }
-
-    // ---- readers ----
-
-    fn reader_file(&self, reader: &ReaderDf) -> PathBuf {
-        if reader.observer {
-            return self.dir.join(format!("reader-~observer-{}.json", reader.slot));
-        }
-        let safe = sanitised(&reader.group, 100);
-        // Two groups whose names look alike as file names must not share a file.
-        let unlike =
-            if safe == reader.group { String::new() } else { format!("~{:08x}", crc32c(reader.group.as_bytes())) };
-        self.dir.join(format!("reader-{safe}{unlike}-{:04}.json", reader.rank))
-    }
-
-    fn readers(&self) -> Result<Vec<ReaderDf>> {
-        let listing = |e| Error::io(format!("list {}", self.dir.display()), e);
-        let mut readers = Vec::new();
-        for entry in fs::read_dir(&self.dir).map_err(listing)? {
-            let entry = entry.map_err(listing)?;
-            let name = entry.file_name();
-            let name = name.to_string_lossy();
-            if name.starts_with("reader-") && name.ends_with(".json") {
-                readers.extend(read_json::<ReaderDf>(&entry.path())?);
-            }
-        }
-        Ok(readers)
-    }
-
-    fn holds(&self, reader: &ReaderDf) -> bool {
-        !reader.ended && self.members.is_alive(reader.slot)
-    }
-
-    /// Joins a reader group, or takes a slot only (`observer`). The caller holds the lock of the channel.
-    pub(crate) fn join_readers(
-        &mut self,
-        options: &OpenOptions,
-    ) -> Result<(ReaderDf, forebay_tier::liveness::SlotGuard)> {
-        self.refresh()?;
-        let group = options.component.clone().unwrap_or_default();
-        let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
-        let mut known = self.readers()?;
-        if !options.observer {
-            self.forget_earlier_group(&mut known, &group, rank, size);
-        }
-        let start = if options.observer { self.oldest()? } else { self.group_start(&known, &group, rank, size, options)? };
-        let guard = self.claim_reader_slot()?;
-        for other in known.into_iter().filter(|r| r.slot == guard.slot() && !r.ended) {
-            // Its process is dead, and the slot now says that somebody lives.
-            self.write_reader(&ReaderDf { ended: true, ..other })?;
-        }
-        let reader = ReaderDf {
-            group,
-            rank,
-            size,
-            slot: guard.slot(),
-            pid: process::pid(),
-            since_unix_ns: clock::realtime_ns(),
-            start,
-            cursor: start.max(self.oldest()?),
-            lease: None,
-            ended: false,
-            observer: options.observer,
-        };
-        self.write_reader(&reader)?;
-        Ok((reader, guard))
-    }
-
-    /// Forgets the ranks of a group that is started again: a rank comes that was here before (or the size changed),
-    /// and nobody of the group lives. What is forgotten is awaited again, so that nothing goes before it came.
-    fn forget_earlier_group(&self, known: &mut Vec<ReaderDf>, group: &str, rank: u32, size: u32) {
-        let is_own = |r: &ReaderDf| r.group == group && !r.observer;
-        let again = known.iter().any(|r| is_own(r) && (r.rank == rank || r.size != size));
-        if again && !known.iter().any(|r| is_own(r) && self.holds(r)) {
-            known.iter().filter(|r| is_own(r)).for_each(|r| self.remove_reader(r));
-            known.retain(|r| !is_own(r));
-            let _ = fs::remove_file(self.chosen_file(group));
-        }
-    }
-
-    /// The first version that a rank joining this group sees: what its group sees, else everything there is.
-    fn group_start(&self, known: &[ReaderDf], group: &str, rank: u32, size: u32, options: &OpenOptions) -> Result<u64> {
-        if let Some(declared) = self.df.readers.get(group).filter(|declared| **declared != size) {
-            return Err(group_mismatch(group, size, *declared));
-        }
-        let mut started = None;
-        for other in known.iter().filter(|r| r.group == group && !r.observer) {
-            let lives = self.holds(other);
-            if other.rank == rank && lives {
-                return Err(Error::new(Kind::NameInUse, format!("rank {rank} of reader group {group} is already reading {}", self.name))
-                    .with("pid", other.pid)
-                    .hint("give this program another component name, or end the other one"));
-            }
-            if lives && other.size != size {
-                return Err(group_mismatch(group, size, other.size));
-            }
-            started = Some(started.unwrap_or(u64::MAX).min(other.start));
-        }
-        match started {
-            Some(start) => Ok(start),
-            None if options.latest => Ok(self.complete_count()?.saturating_sub(1).max(self.oldest()?)),
-            None => self.oldest(),
-        }
-    }
-
-    fn chosen_file(&self, group: &str) -> PathBuf {
-        let (safe, crc) = (sanitised(group, 100), crc32c(group.as_bytes()));
-        self.dir.join(format!("latest-{safe}~{crc:08x}.json"))
-    }
-
-    /// The version at or behind `from` that all ranks of a group read next when they skip to the newest one: what
-    /// the first of them to ask found. `None` when there is none yet. The caller holds the lock of the channel.
-    pub(crate) fn choose_latest(&self, group: &str, from: u64) -> Result<Option<u64>> {
-        let path = self.chosen_file(group);
-        let mut chosen: Vec<u64> = read_json(&path)?.unwrap_or_default();
-        if let Some(version) = chosen.iter().find(|version| **version >= from) {
-            return Ok(Some(*version));
-        }
-        let complete = self.complete_count()?;
-        if complete <= from.max(self.oldest()?) {
-            return Ok(None);
-        }
-        chosen.push(complete - 1);
-        let first = chosen.len().saturating_sub(CHOSEN_MAX);
-        write_json(&path, &&chosen[first..], false)?;
-        Ok(Some(complete - 1))
-    }
-
-    fn claim_reader_slot(&self) -> Result<forebay_tier::liveness::SlotGuard> {
-        for slot in READER_SLOT_FIRST..READER_SLOT_FIRST + READERS_MAX {
-            if let Some(guard) = self.members.lock_slot(slot)? {
-                return Ok(guard);
-            }
-        }
-        Err(Error::new(Kind::TooMany, format!("{} has no place for another reader", self.name)).with("readers_max", READERS_MAX))
-    }
-
-    /// Replaces what is known of a reader.
-    pub(crate) fn write_reader(&self, reader: &ReaderDf) -> Result<()> {
-        write_json(&self.reader_file(reader), reader, false)
-    }
-
-    /// Forgets a reader.
-    pub(crate) fn remove_reader(&self, reader: &ReaderDf) {
-        let _ = fs::remove_file(self.reader_file(reader));
-    }
-
-    /// Drops every version that may go. The caller holds the lock of the channel.
-    pub(crate) fn reclaim(&self) -> Result<()> {
-        let complete = self.complete_count()?;
-        let readers = self.readers()?;
-        let floor = match self.df.retention {
-            Retention::Forever => 0,
-            Retention::Last(count) => complete.saturating_sub(count),
-            Retention::Released => self.released(&readers),
-        };
-        let reading = readers.iter().filter(|r| self.holds(r)).filter_map(|r| r.lease).min();
-        let floor = floor.min(complete).min(reading.unwrap_or(u64::MAX));
-        if floor <= self.oldest()? {
-            return Ok(());
-        }
-        // Said before it is done: a reader that misses a version finds out why.
-        write_json(&self.dropped_file(), &DroppedDf { oldest: floor }, self.is_durable())?;
-        for version in self.version_dirs()?.into_iter().take_while(|v| *v < floor) {
-            self.remove_version(version)?;
-        }
-        Ok(())
-    }
-
-    /// All versions below this one were released by every reader that counts.
-    fn released(&self, readers: &[ReaderDf]) -> u64 {
-        let mut groups: BTreeMap<&str, u32> = self.df.readers.iter().map(|(name, size)| (name.as_str(), *size)).collect();
-        for reader in readers.iter().filter(|r| !r.observer) {
-            groups.insert(&reader.group, reader.size);
-        }
-        if groups.is_empty() {
-            // Before any reader came, everything is kept.
-            return 0;
-        }
-        let mut floor = u64::MAX;
-        for (group, size) in groups {
-            for rank in 0..size {
-                let mut members = readers.iter().filter(|r| !r.observer && r.group == group && r.size == size);
-                let start = members.clone().map(|r| r.start).min().unwrap_or(0);
-                let own = members.find(|r| r.rank == rank);
-                floor = floor.min(match own {
-                    None => start,
-                    Some(reader) if self.holds(reader) => reader.cursor,
-                    Some(_) => u64::MAX,
-                });
-            }
-        }
-        floor
-    }
-
-    /// Who keeps a version from being dropped, in words.
-    pub(crate) fn holders(&self, version: u64) -> Vec<String> {
-        let readers = self.readers().unwrap_or_default();
-        let mut words: Vec<String> = readers
-            .iter()
-            .filter(|r| self.holds(r) && (r.lease.is_some() || !r.observer && r.cursor <= version))
-            .map(|r| {
-                let held = r.lease.unwrap_or(r.cursor);
-                format!("reader rank {} of {} (pid {}) has not released version {held}", r.rank, r.group, r.pid)
-            })
-            .collect();
-        for (group, size) in &self.df.readers {
-            let missing = (0..*size).filter(|rank| !readers.iter().any(|r| r.group == *group && r.rank == *rank));
-            words.extend(missing.map(|rank| format!("reader rank {rank} of {group} never joined")));
-        }
-        if readers.is_empty() && self.df.readers.is_empty() {
-            words.push("no reader has come yet".into());
-        }
-        if self.df.retention == Retention::Forever {
-            words.push("retention forever drops nothing".into());
-        }
-        words
-    }
 }
 
-fn group_mismatch(group: &str, size: u32, known: u32) -> Error {
-    Error::new(Kind::GroupMismatch, format!("reader group {group} has another size"))
-        .with("size", size)
-        .with("known_size", known)
-        .hint("all ranks of a component must be started with the same size")
-}
-
-fn seen_of(meta: &fs::Metadata) -> (u64, i64, i64) {
+fn seen_of(meta: &fs::Metadata) -> Seen {
     (meta.ino(), meta.ctime(), meta.ctime_nsec())
 }
 
 /// Reads `stream.json`; `None` when it is not there.
-fn load(dir: &Path) -> Result<Option<(StreamDf, (u64, i64, i64))>> {
+fn load(dir: &Path) -> Result<Option<(StreamDf, Seen)>> {
     let path = dir.join(STREAM_FILE);
     // The mark first: when the file is replaced in between, the next refresh reads it again.
     let Ok(meta) = fs::metadata(&path) else { return Ok(None) };
@@ -800,9 +610,12 @@ fn load(dir: &Path) -> Result<Option<(StreamDf, (u64, i64, i64))>> {
     match raw.get("schema").and_then(|s| s.as_str()) {
         Some(SCHEMA) => {}
         Some(other) if other.starts_with(SCHEMA_FAMILY) => {
-            return Err(Error::new(Kind::UnknownFormat, format!("{} has the schema {other}", path.display()))
-                .with("known", SCHEMA)
-                .hint("a newer Forebay wrote it; use that one"));
+            return Err(Error::new(
+                Kind::UnknownFormat,
+                format!("{} has the schema {other}", path.display()),
+            )
+            .with("known", SCHEMA)
+            .hint("a newer Forebay wrote it; use that one"));
         }
         _ => return Err(Error::new(Kind::Damaged, format!("{} has no schema of a channel", path.display()))),
     }
@@ -820,8 +633,11 @@ fn make_directory(name: &str, dir: &Path) -> Result<()> {
         .create(dir)
         .map_err(|e| Error::io(format!("make the directory {}", dir.display()), e))?;
     if dir.join("pool").exists() {
-        return Err(Error::new(Kind::OptionMismatch, format!("{name} exists as a shared space, not as files"))
-            .hint("leave out the channel kind, or choose another name"));
+        return Err(Error::new(
+            Kind::OptionMismatch,
+            format!("{name} exists as a shared space, not as files"),
+        )
+        .hint("leave out the channel kind, or choose another name"));
     }
     let entries = fs::read_dir(dir).map_err(|e| Error::io(format!("list {}", dir.display()), e))?;
     let foreign = entries.flatten().map(|e| e.file_name()).find(|entry| {
@@ -832,13 +648,16 @@ fn make_directory(name: &str, dir: &Path) -> Result<()> {
         None => Ok(()),
         // Another rank may have made the channel since we looked.
         Some(_) if is_stream(dir) => Ok(()),
-        Some(entry) => Err(Error::new(Kind::Damaged, format!("{} is no channel and not empty", dir.display()))
-            .with("holds", entry.to_string_lossy())
-            .hint("choose another name")),
+        Some(entry) => {
+            Err(Error::new(Kind::Damaged, format!("{} is no channel and not empty", dir.display()))
+                .with("holds", entry.to_string_lossy())
+                .hint("choose another name"))
+        }
     }
 }
 
-/// Waits between two looks: from 200 µs up to 5 ms, so that a quick answer is quick and a long wait costs little.
+/// Waits between two looks: from 200 µs up to 5 ms, so that a quick answer is quick and a long wait costs
+/// little.
 pub(crate) struct Patience {
     began: Instant,
     deadline: Instant,
@@ -860,11 +679,6 @@ impl Patience {
         std::thread::sleep(self.pause.min(left));
         self.pause = (self.pause * 3 / 2).min(Duration::from_millis(5));
         true
-    }
-
-    /// What is left until the deadline.
-    pub(crate) fn left(&self) -> Duration {
-        self.deadline.saturating_duration_since(Instant::now())
     }
 
     pub(crate) fn waited(&self) -> Duration {

@@ -1,13 +1,13 @@
 //! The writer's side of the file-per-object channel.
 //!
-//! One [`FilesWriter`] is one rank. Guarantees: an object's file has its name only when it is whole; the `done` file
-//! comes after all of them and, at a durable horizon, after they and their names were flushed; it is written under
-//! the lock of the channel after a look whether this rank's incarnation still stands, so that a fenced writer
-//! completes nothing. Not here: the format of the files.
+//! One [`FilesWriter`] is one rank. Guarantees: an object's file has its name only when it is whole; the
+//! `done` file comes after all of them and, at a durable horizon, after they and their names were flushed; it
+//! is written under the lock of the channel after a look whether this rank's incarnation still stands, so
+//! that a fenced writer completes nothing. Not here: the format of the files.
 
 use super::object::Object;
 use super::object_file;
-use super::stream::{DoneDf, IncarnationDf, Patience, Producers, Stream};
+use super::stream::{Counters, DoneDf, IncarnationDf, Patience, Producers, Stream};
 use crate::attributes::Attribute;
 use crate::environment;
 use crate::name;
@@ -93,18 +93,16 @@ impl FilesWriter {
         let dir = name::directory(name)?;
         let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
         let mut patience = Patience::new(options.timeout);
-        let mut stream = loop {
-            match Stream::open(name, &dir, options, true)? {
-                Some(stream) => break stream,
-                // It is being removed at this moment.
+        let (stream, me, slot) = loop {
+            match Self::try_join(name, &dir, rank, size, options)? {
+                Some(joined) => break joined,
+                // It was read to its end and is being removed at this moment: make a new one.
                 None if patience.wait() => {}
-                None => return Err(Error::new(Kind::PeerMissing, format!("{name} was removed again and again"))),
+                None => {
+                    return Err(Error::new(Kind::PeerMissing, format!("{name} was removed again and again")))
+                }
             }
         };
-        let (me, slot) = stream.locked(options.timeout, |stream| {
-            let slot = stream.members.lock_slot(rank)?.ok_or_else(|| stream.rank_in_use(rank))?;
-            Ok((stream.join_writers(rank, size, options, &run_token())?, slot))
-        })?;
         let component = options.component.as_deref().unwrap_or_default();
         let head = TraceHead { component, rank, size, channel: name, side: Side::Writer };
         Ok(FilesWriter {
@@ -123,6 +121,26 @@ impl FilesWriter {
             stats: Stats::default(),
             times: TraceStep::default(),
         })
+    }
+
+    /// Makes or opens the channel and joins its writers; `None` when it is being removed.
+    fn try_join(
+        name: &str,
+        dir: &Path,
+        rank: u32,
+        size: u32,
+        options: &OpenOptions,
+    ) -> Result<Option<(Stream, IncarnationDf, SlotGuard)>> {
+        let Some(mut stream) = Stream::open(name, dir, options, true)? else { return Ok(None) };
+        let joined = stream.locked(options.timeout, |stream| {
+            let slot = stream.members.lock_slot(rank)?.ok_or_else(|| stream.rank_in_use(rank))?;
+            Ok((stream.join_writers(rank, size, options, &run_token())?, slot))
+        });
+        match joined {
+            Ok((me, slot)) => Ok(Some((stream, me, slot))),
+            Err(e) if e.kind() == Kind::PeerMissing => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
     pub(crate) fn rank(&self) -> u32 {
@@ -178,9 +196,12 @@ impl FilesWriter {
         if current == self.me.number {
             return Ok(());
         }
-        Err(Error::new(Kind::Fenced, format!("a newer start of the writers of {} took over", self.stream.name))
-            .with("incarnation", self.me.number)
-            .with("current", current))
+        Err(Error::new(
+            Kind::Fenced,
+            format!("a newer start of the writers of {} took over", self.stream.name),
+        )
+        .with("incarnation", self.me.number)
+        .with("current", current))
     }
 
     /// [`Kind::Fenced`] or [`Kind::ProducerDied`].
@@ -206,19 +227,25 @@ impl FilesWriter {
         self.check_peers()?;
         if version < self.due {
             if self.options.on_existing == OnExisting::Error {
-                return Err(Error::new(Kind::VersionExists, format!("version {version} of {} is complete", self.name()))
-                    .with("rank", self.rank)
-                    .with("first_open_version", self.due)
-                    .hint("call resume() to go on behind it, or open with on_existing=\"skip\""));
+                return Err(Error::new(
+                    Kind::VersionExists,
+                    format!("version {version} of {} is complete", self.name()),
+                )
+                .with("rank", self.rank)
+                .with("first_open_version", self.due)
+                .hint("call resume() to go on behind it, or open with on_existing=\"skip\""));
             }
             self.step = Step::Skipping(version);
             self.times.ready_ns = clock::now_ns();
             return Ok(false);
         }
         if version > self.due {
-            return Err(Error::new(Kind::VersionOutOfOrder, format!("version {version} of {} leaves a gap", self.name()))
-                .with("due", self.due)
-                .hint("versions follow each other without gaps"));
+            return Err(Error::new(
+                Kind::VersionOutOfOrder,
+                format!("version {version} of {} leaves a gap", self.name()),
+            )
+            .with("due", self.due)
+            .hint("versions follow each other without gaps"));
         }
         self.wait_for_room(version)?;
         let dir = self.stream.version_dir(version);
@@ -250,11 +277,14 @@ impl FilesWriter {
             self.check_peers()?;
             if !patience.wait() {
                 let oldest = self.stream.oldest()?;
-                return Err(Error::new(Kind::QuotaFull, format!("{} is full and nothing was released in time", self.name()))
-                    .with("quota_bytes", quota)
-                    .with("used_bytes", used)
-                    .with("held_by", self.stream.holders(oldest).join("; "))
-                    .hint("a larger quota, or a reader that ends its steps, makes room"));
+                return Err(Error::new(
+                    Kind::QuotaFull,
+                    format!("{} is full and nothing was released in time", self.name()),
+                )
+                .with("quota_bytes", quota)
+                .with("used_bytes", used)
+                .with("held_by", self.stream.holders(oldest).join("; "))
+                .hint("a larger quota, or a reader that ends its steps, makes room"));
             }
         }
         let waited = patience.waited().as_nanos() as u64;
@@ -295,12 +325,13 @@ impl FilesWriter {
             Step::None => Err(no_step(piece.name)),
             Step::Skipping(_) => Ok(bytes),
             Step::Open(step) => match self.stream.df.quota_bytes {
-                Some(quota) if step.bytes.saturating_add(bytes) > quota => {
-                    Err(Error::new(Kind::VersionTooLarge, format!("version {} alone is larger than the quota", step.version))
-                        .with("quota_bytes", quota)
-                        .with("bytes", step.bytes.saturating_add(bytes))
-                        .hint("open the channel with a larger quota"))
-                }
+                Some(quota) if step.bytes.saturating_add(bytes) > quota => Err(Error::new(
+                    Kind::VersionTooLarge,
+                    format!("version {} alone is larger than the quota", step.version),
+                )
+                .with("quota_bytes", quota)
+                .with("bytes", step.bytes.saturating_add(bytes))
+                .hint("open the channel with a larger quota")),
                 _ => Ok(bytes),
             },
         }
@@ -361,7 +392,9 @@ impl FilesWriter {
         self.check_handle()?;
         let Some(version) = reservation.version else { return Ok(()) };
         if !matches!(&self.step, Step::Open(step) if step.version == version) {
-            return Err(Error::new(Kind::StepState, "the step of this reservation is over").with("version", version));
+            return Err(
+                Error::new(Kind::StepState, "the step of this reservation is over").with("version", version)
+            );
         }
         let timer = CallTimer::start(usize::MAX, 0);
         let FilesReservation { name, dtype, shape, start, count, data, .. } = &reservation;
@@ -391,7 +424,11 @@ impl FilesWriter {
             }
             Step::Open(step) => {
                 let version = step.version;
-                let done = DoneDf { incarnation: self.me.number, objects: step.files.len() as u32, bytes: step.bytes };
+                let done = DoneDf {
+                    incarnation: self.me.number,
+                    objects: step.files.len() as u32,
+                    bytes: step.bytes,
+                };
                 if self.stream.is_durable() {
                     if let Err(e) = flush(step, self.stream.df.horizon) {
                         return Err(self.failed(format!("flush version {version}"), e));
@@ -411,7 +448,14 @@ impl FilesWriter {
         if let Some(trace) = &mut self.trace {
             trace.step(&self.times);
         }
+        // The step is acknowledged; what lists show of it is not worth an error.
+        let _ = self.stream.note_progress(self.rank, self.me.number, self.counters());
         Ok(())
+    }
+
+    fn counters(&self) -> Counters {
+        let Stats { steps, bytes_put, put_ns, wait_ns, .. } = self.stats;
+        Counters { steps, bytes: bytes_put, op_ns: put_ns, wait_ns }
     }
 
     /// Says that this rank is done with the version, unless a newer incarnation took over or a peer died.
@@ -460,12 +504,12 @@ impl FilesWriter {
             return Ok(());
         }
         self.abort_step()?;
-        let (rank, number) = (self.rank, self.me.number);
-        let closed = self.stream.locked(self.options.timeout, |stream| stream.close_rank(rank, number));
+        let (rank, number, done) = (self.rank, self.me.number, self.counters());
+        let closed = self.stream.locked(self.options.timeout, |stream| stream.close_rank(rank, number, done));
         // Only now may it stop being alive: who asks sees a live rank or a closed one.
         self.slot = None;
         self.trace = None;
-        closed
+        closed.and_then(|()| self.stream.remove_if_read(self.options.timeout)).or_else(unless_removed)
     }
 
     /// Ends as if it had died.
@@ -501,6 +545,15 @@ fn flush(step: &OpenStep, horizon: Horizon) -> std::io::Result<()> {
     File::open(&step.dir)?.sync_all()?;
     // The version's own name, which stands in the directory above.
     whole_file::sync_directory_of(&step.dir)
+}
+
+/// A channel that is gone needs no farewell.
+pub(super) fn unless_removed(error: Error) -> Result<()> {
+    if error.kind() == Kind::PeerMissing {
+        Ok(())
+    } else {
+        Err(error)
+    }
 }
 
 fn no_step(what: &str) -> Error {

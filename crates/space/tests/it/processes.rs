@@ -57,7 +57,10 @@ fn child() {
     match role.as_str() {
         // rank, size, first version, end, version at which it stops for ever (u64::MAX: never)
         "writer" => {
-            let skip = OpenOptions { on_existing: OnExisting::Skip, ..ranked(argument[0] as u32, argument[1] as u32) };
+            let skip = OpenOptions {
+                on_existing: OnExisting::Skip,
+                ..ranked(argument[0] as u32, argument[1] as u32)
+            };
             let mut w = Writer::open(&name, &skip).unwrap();
             for version in argument[2]..argument[3] {
                 w.begin_version(version).unwrap();
@@ -119,7 +122,9 @@ fn many_processes_exchange_whole_versions_and_leave_nothing() {
 fn rank_2_of_4_is_killed_between_two_puts_and_all_four_restart_three_steps_back() {
     let root = Root::new();
     let name = root.name("killed");
-    let mut ranks: Vec<Child> = (0..4).map(|r| start("writer", &name, &[r, 4, 0, 1 << 30, if r == 2 { 6 } else { u64::MAX }])).collect();
+    let mut ranks: Vec<Child> = (0..4)
+        .map(|r| start("writer", &name, &[r, 4, 0, 1 << 30, if r == 2 { 6 } else { u64::MAX }]))
+        .collect();
     let mut r = reader(&name, 0, 1).unwrap();
     for version in 0..6 {
         assert_eq!(r.begin_step(None).unwrap(), Some(version));
@@ -137,7 +142,10 @@ fn rank_2_of_4_is_killed_between_two_puts_and_all_four_restart_three_steps_back(
     assert_eq!(ranks.remove(2).wait().unwrap().signal(), Some(9));
     let (mut r, died, told) = waiting.join().unwrap();
     assert_eq!(died.kind(), Kind::ProducerDied);
-    assert!(died.to_string().contains("rank=2") && died.to_string().contains(&format!("pid={pid}")), "{died}");
+    assert!(
+        died.to_string().contains("rank=2") && died.to_string().contains(&format!("pid={pid}")),
+        "{died}"
+    );
     assert!(told.saturating_duration_since(killed) < Duration::from_secs(5));
     // The survivors fail by themselves: their next step gives the same error.
     for mut survivor in ranks {
@@ -162,7 +170,8 @@ fn a_killed_writer_leaves_only_whole_versions() {
     for round in 0..8u64 {
         let root = Root::new();
         let name = root.name("torn");
-        let mut ranks: Vec<Child> = (0..2).map(|r| start("writer", &name, &[r, 2, 0, 1 << 30, u64::MAX])).collect();
+        let mut ranks: Vec<Child> =
+            (0..2).map(|r| start("writer", &name, &[r, 2, 0, 1 << 30, u64::MAX])).collect();
         let mut r = reader(&name, 0, 1).unwrap();
         let mut version = 0;
         let stop = Instant::now() + Duration::from_millis(20 + round * 7);
@@ -209,7 +218,11 @@ fn a_killed_reader_holds_nothing_back() {
     put(&mut w, 0).unwrap();
     w.end_step().unwrap();
     wait_until("the holder", || {
-        forebay_space::inspect(&name).unwrap().members.iter().any(|m| m.lease == Some(0) && m.pid == holder.id())
+        forebay_space::inspect(&name)
+            .unwrap()
+            .members
+            .iter()
+            .any(|m| m.lease == Some(0) && m.pid == holder.id())
     });
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
@@ -254,7 +267,11 @@ fn what_nobody_closed_is_found_again_without_the_shared_state() {
             // As a reboot does. The durable part alone has to do.
             let control = forebay_space::root().unwrap();
             let uuid = forebay_space::inspect(&name).unwrap().uuid;
-            let soft = if tier == TierKind::Dram { Path::new(&name).to_path_buf() } else { control.join(format!(".soft-{uuid}")) };
+            let soft = if tier == TierKind::Dram {
+                Path::new(&name).to_path_buf()
+            } else {
+                control.join(format!(".soft-{uuid}"))
+            };
             std::fs::remove_file(soft.join("control")).unwrap();
         };
         write(0, 5);
@@ -278,7 +295,8 @@ fn what_nobody_closed_is_found_again_without_the_shared_state() {
 fn pools_of_other_hosts_and_damaged_or_foreign_files_are_refused_by_kind() {
     let root = Root::new();
     let name = root.name("elsewhere");
-    let mut w = Writer::open(&name, &OpenOptions { retention: Some(Retention::Forever), ..options() }).unwrap();
+    let mut w =
+        Writer::open(&name, &OpenOptions { retention: Some(Retention::Forever), ..options() }).unwrap();
     w.begin_step().unwrap();
     put(&mut w, 0).unwrap();
     w.end_step().unwrap();
@@ -321,7 +339,10 @@ fn a_tier_without_room_is_refused_before_a_page_is_touched() {
     assert!(refused.to_string().contains("limited_by"), "{refused}");
     assert_eq!(root.left(), Vec::<String>::new());
     let no_pmem = OpenOptions { tier: Some(TierKind::Pmem), ..options() };
-    assert_eq!(Writer::open(&root.name("pmem"), &no_pmem).map(drop).unwrap_err().kind(), Kind::NotPossibleHere);
+    assert_eq!(
+        Writer::open(&root.name("pmem"), &no_pmem).map(drop).unwrap_err().kind(),
+        Kind::NotPossibleHere
+    );
     assert_eq!(root.left(), Vec::<String>::new());
 }
 

@@ -205,7 +205,8 @@ fn damage_is_found_at_the_first_read_and_by_verify() {
 
 /// A random cut of `0..extent` into `parts` consecutive parts.
 fn cuts(extent: u64, parts: u64, seed: u64) -> Vec<u64> {
-    let mut edges: Vec<u64> = (1..parts).map(|i| (seed.wrapping_mul(i * 2654435761 + 1) >> 7) % (extent + 1)).collect();
+    let mut edges: Vec<u64> =
+        (1..parts).map(|i| (seed.wrapping_mul(i * 2654435761 + 1) >> 7) % (extent + 1)).collect();
     edges.extend([0, extent]);
     edges.sort_unstable();
     edges

@@ -175,7 +175,10 @@ fn bad_input_has_its_own_kind() {
     assert_eq!(a.begin_step().unwrap_err().kind(), Kind::StepState);
     let outside = a.put_array("x", &[4], &[3], &[2], &[1u8, 2]).unwrap_err();
     assert_eq!(outside.kind(), Kind::BoxOutsideShape);
-    assert_eq!(a.put_array("x", &[4], &[u64::MAX], &[2], &[1u8, 2]).unwrap_err().kind(), Kind::BoxOutsideShape);
+    assert_eq!(
+        a.put_array("x", &[4], &[u64::MAX], &[2], &[1u8, 2]).unwrap_err().kind(),
+        Kind::BoxOutsideShape
+    );
     assert_eq!(a.put_array("x", &[4], &[0], &[2], &[1u8]).unwrap_err().kind(), Kind::BufferMismatch);
     assert_eq!(a.put_array("", &[1], &[0], &[1], &[1u8]).unwrap_err().kind(), Kind::BadName);
     a.put_array("x", &[4], &[0], &[2], &[1u8, 2]).unwrap();
