@@ -140,8 +140,9 @@ pub unsafe extern "C" fn fb_begin_version(writer: *mut fb_writer, version: u64) 
 /// pieces that do not overlap. Waits, until the timeout, when the quota is used up; the step is durable after
 /// fb_end_step only.
 ///
-/// FB_STEP_STATE (no step is open), FB_BOX_OUTSIDE_SHAPE, FB_VARIABLE_MISMATCH (dtype or shape differ from an
-/// earlier put), FB_BAD_NAME, FB_VERSION_TOO_LARGE, FB_QUOTA_FULL, FB_TIER_FULL, FB_POISONED, FB_FENCED.
+/// FB_STEP_STATE (no step is open), FB_BOX_OUTSIDE_SHAPE, FB_VARIABLE_MISMATCH (dtype or shape differ from
+/// what another rank put), FB_BAD_NAME, FB_VERSION_TOO_LARGE, FB_QUOTA_FULL, FB_TIER_FULL, FB_POISONED,
+/// FB_FENCED.
 #[no_mangle]
 pub unsafe extern "C" fn fb_put(
     writer: *mut fb_writer,
@@ -241,7 +242,7 @@ pub unsafe extern "C" fn fb_end_step(writer: *mut fb_writer) -> c_int {
 }
 
 /// Drops what this rank put into the open step, and its reservations; the version can be begun again. Does
-/// not wait for other ranks. FB_STEP_STATE (no step is open).
+/// not wait for other ranks. Without an open step it does nothing.
 #[no_mangle]
 pub unsafe extern "C" fn fb_abort_step(writer: *mut fb_writer) -> c_int {
     guard(|| {

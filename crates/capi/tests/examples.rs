@@ -35,6 +35,18 @@ fn c_ranks_of_their_own_processes() {
     assert!(reader.ends_with(0).ends_with(AS_WRITTEN));
 }
 
+#[test]
+fn c_ranks_through_a_file_an_object() {
+    if !have("cc", "C example through files") {
+        return;
+    }
+    let shop = Workshop::new();
+    shop.cc(&examples().join("c/ranks.c"), "ranks", &STRICT_C);
+    let mut ranks = shop.program("ranks", &["heat"]);
+    ranks.env("FOREBAY_CHANNEL_KIND", "files");
+    assert!(must(ranks).ends_with(AS_WRITTEN));
+}
+
 /// Two Fortran ranks write `name` while `reader` reads.
 fn fortran_ranks_with(shop: &Workshop, name: &str, reader: Command) {
     let mut reader = Running::start(reader);

@@ -114,6 +114,11 @@ impl Workshop {
             }
         }
         command.current_dir(self.folder.path()).env("FOREBAY_DIR", self.path("spaces"));
+        // Cargo names its target folders here, and one may hold a library of an earlier build, which would
+        // win over the path that was linked in.
+        let search = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+        let others = std::env::split_paths(&search).filter(|folder| !folder.join("libforebay.so").exists());
+        command.env("LD_LIBRARY_PATH", std::env::join_paths(others).expect("they were split from a path"));
         command
     }
 }
