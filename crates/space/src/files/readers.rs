@@ -1,0 +1,327 @@
+//! The readers of a file-per-object channel: groups, cursors, leases, and what may go.
+//!
+//! Guarantees: a version goes when the retention lets it and no live reader needs it; a rank of a group that
+//! has not come yet holds what its group was to see; a rank that left or died holds nothing. All of it
+//! changes under the lock of the channel. Not here: reading objects.
+
+use super::stream::{read_json, write_json, Counters, DroppedDf, Producers, Stream};
+use crate::attach::remove_directory;
+use crate::name::sanitised;
+use crate::options::{OpenOptions, Retention};
+use forebay_tier::checksum::crc32c;
+use forebay_tier::liveness::SlotGuard;
+use forebay_tier::{clock, process, Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Slots of readers come behind those of the writer ranks.
+const READER_SLOT_FIRST: u32 = 1 << 16;
+const READERS_MAX: u32 = 4096;
+
+/// Choices of a group that skips to the newest version that are remembered for its slower ranks.
+const CHOSEN_MAX: usize = 1024;
+
+/// A reader rank.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ReaderDf {
+    group: String,
+    rank: u32,
+    size: u32,
+    slot: u32,
+    pid: u32,
+    since_unix_ns: u64,
+    /// First version that the group was to see.
+    start: u64,
+    /// Everything below is released.
+    pub(crate) cursor: u64,
+    /// A version that it looks into at the moment: it must not go, whatever the retention.
+    pub(crate) lease: Option<u64>,
+    /// It left.
+    pub(crate) ended: bool,
+    /// It saw the end of the stream.
+    pub(crate) saw_end: bool,
+    pub(crate) done: Counters,
+    /// Holds its lease only; nobody waits for its cursor.
+    observer: bool,
+}
+
+impl ReaderDf {
+    fn is(&self, group: &str, rank: u32) -> bool {
+        !self.observer && self.group == group && self.rank == rank
+    }
+}
+
+impl Stream {
+    fn reader_file(&self, reader: &ReaderDf) -> PathBuf {
+        if reader.observer {
+            return self.dir.join(format!("reader-~observer-{}.json", reader.slot));
+        }
+        let safe = sanitised(&reader.group, 100);
+        // Two groups whose names look alike as file names must not share a file.
+        let unlike = if safe == reader.group {
+            String::new()
+        } else {
+            format!("~{:08x}", crc32c(reader.group.as_bytes()))
+        };
+        self.dir.join(format!("reader-{safe}{unlike}-{:04}.json", reader.rank))
+    }
+
+    fn readers(&self) -> Result<Vec<ReaderDf>> {
+        let listing = |e| Error::io(format!("list {}", self.dir.display()), e);
+        let mut readers = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(listing)? {
+            let entry = entry.map_err(listing)?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with("reader-") && name.ends_with(".json") {
+                readers.extend(read_json::<ReaderDf>(&entry.path())?);
+            }
+        }
+        Ok(readers)
+    }
+
+    fn holds(&self, reader: &ReaderDf) -> bool {
+        !reader.ended && self.members.is_alive(reader.slot)
+    }
+
+    /// Joins a reader group, or takes a slot only (`observer`). The caller holds the lock of the channel.
+    pub(crate) fn join_readers(&mut self, options: &OpenOptions) -> Result<(ReaderDf, SlotGuard)> {
+        self.refresh()?;
+        let group = options.component.clone().unwrap_or_default();
+        let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
+        let mut known = self.readers()?;
+        if !options.observer {
+            self.forget_earlier_group(&mut known, &group, rank, size);
+        }
+        let start = if options.observer {
+            self.oldest()?
+        } else {
+            self.group_start(&known, &group, rank, size, options)?
+        };
+        let guard = self.claim_reader_slot()?;
+        for other in known.into_iter().filter(|r| r.slot == guard.slot() && !r.ended) {
+            // Its process is dead, and the slot now says that somebody lives.
+            self.write_reader(&ReaderDf { ended: true, ..other })?;
+        }
+        let reader = ReaderDf {
+            group,
+            rank,
+            size,
+            slot: guard.slot(),
+            pid: process::pid(),
+            since_unix_ns: clock::realtime_ns(),
+            start,
+            cursor: start.max(self.oldest()?),
+            lease: None,
+            ended: false,
+            saw_end: false,
+            done: Counters::default(),
+            observer: options.observer,
+        };
+        self.write_reader(&reader)?;
+        Ok((reader, guard))
+    }
+
+    /// Forgets the ranks of a group that is started again: a rank comes that was here before (or the size
+    /// changed), and nobody of the group lives. What is forgotten is awaited again, so that nothing goes
+    /// before it came.
+    fn forget_earlier_group(&self, known: &mut Vec<ReaderDf>, group: &str, rank: u32, size: u32) {
+        let is_own = |r: &ReaderDf| r.group == group && !r.observer;
+        let again = known.iter().any(|r| is_own(r) && (r.rank == rank || r.size != size));
+        if again && !known.iter().any(|r| is_own(r) && self.holds(r)) {
+            known.iter().filter(|r| is_own(r)).for_each(|r| self.remove_reader(r));
+            known.retain(|r| !is_own(r));
+            let _ = fs::remove_file(self.chosen_file(group));
+        }
+    }
+
+    /// The first version that a rank joining this group sees: what its group sees, else everything there is.
+    fn group_start(
+        &self,
+        known: &[ReaderDf],
+        group: &str,
+        rank: u32,
+        size: u32,
+        options: &OpenOptions,
+    ) -> Result<u64> {
+        if let Some(declared) = self.df.readers.get(group).filter(|declared| **declared != size) {
+            return Err(group_mismatch(group, size, *declared));
+        }
+        let mut started = None;
+        for other in known.iter().filter(|r| r.group == group && !r.observer) {
+            let lives = self.holds(other);
+            if other.rank == rank && lives {
+                return Err(Error::new(
+                    Kind::NameInUse,
+                    format!("rank {rank} of reader group {group} is already reading {}", self.name),
+                )
+                .with("pid", other.pid)
+                .hint("give this program another component name, or end the other one"));
+            }
+            if lives && other.size != size {
+                return Err(group_mismatch(group, size, other.size));
+            }
+            started = Some(started.unwrap_or(u64::MAX).min(other.start));
+        }
+        match started {
+            Some(start) => Ok(start),
+            None if options.latest => Ok(self.complete_count()?.saturating_sub(1).max(self.oldest()?)),
+            None => self.oldest(),
+        }
+    }
+
+    fn chosen_file(&self, group: &str) -> PathBuf {
+        let (safe, crc) = (sanitised(group, 100), crc32c(group.as_bytes()));
+        self.dir.join(format!("latest-{safe}~{crc:08x}.json"))
+    }
+
+    /// The version at or behind `from` that all ranks of a group read next when they skip to the newest one:
+    /// what the first of them to ask found. `None` when there is none yet. The caller holds the lock of the
+    /// channel.
+    pub(crate) fn choose_latest(&self, group: &str, from: u64) -> Result<Option<u64>> {
+        let path = self.chosen_file(group);
+        let mut chosen: Vec<u64> = read_json(&path)?.unwrap_or_default();
+        if let Some(version) = chosen.iter().find(|version| **version >= from) {
+            return Ok(Some(*version));
+        }
+        let complete = self.complete_count()?;
+        if complete <= from.max(self.oldest()?) {
+            return Ok(None);
+        }
+        chosen.push(complete - 1);
+        let first = chosen.len().saturating_sub(CHOSEN_MAX);
+        write_json(&path, &&chosen[first..], false)?;
+        Ok(Some(complete - 1))
+    }
+
+    fn claim_reader_slot(&self) -> Result<SlotGuard> {
+        for slot in READER_SLOT_FIRST..READER_SLOT_FIRST + READERS_MAX {
+            if let Some(guard) = self.members.lock_slot(slot)? {
+                return Ok(guard);
+            }
+        }
+        Err(Error::new(Kind::TooMany, format!("{} has no place for another reader", self.name))
+            .with("readers_max", READERS_MAX))
+    }
+
+    /// Replaces what is known of a reader.
+    pub(crate) fn write_reader(&self, reader: &ReaderDf) -> Result<()> {
+        write_json(&self.reader_file(reader), reader, false)
+    }
+
+    /// Forgets a reader.
+    pub(crate) fn remove_reader(&self, reader: &ReaderDf) {
+        let _ = fs::remove_file(self.reader_file(reader));
+    }
+
+    /// Drops every version that may go. The caller holds the lock of the channel.
+    pub(crate) fn reclaim(&self) -> Result<()> {
+        let complete = self.complete_count()?;
+        let readers = self.readers()?;
+        let floor = match self.df.retention {
+            Retention::Forever => 0,
+            Retention::Last(count) => complete.saturating_sub(count),
+            Retention::Released => self.released(&readers),
+        };
+        let reading = readers.iter().filter(|r| self.holds(r)).filter_map(|r| r.lease).min();
+        let floor = floor.min(complete).min(reading.unwrap_or(u64::MAX));
+        if floor <= self.oldest()? {
+            return Ok(());
+        }
+        // Said before it is done: a reader that misses a version finds out why.
+        write_json(&self.dropped_file(), &DroppedDf { oldest: floor }, self.is_durable())?;
+        for version in self.version_dirs()?.into_iter().take_while(|v| *v < floor) {
+            self.remove_version(version)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the channel away when its last member has gone and it was read to its end: all writers ended
+    /// cleanly, and every rank of every reader group saw the end. Retention "last K" and "forever" keep it.
+    pub(crate) fn remove_if_read(&mut self, timeout: Duration) -> Result<()> {
+        if !self.may_go()? {
+            return Ok(());
+        }
+        self.locked(timeout, |stream| if stream.may_go()? { remove_directory(&stream.dir) } else { Ok(()) })
+    }
+
+    fn may_go(&mut self) -> Result<bool> {
+        self.refresh()?;
+        if self.df.retention != Retention::Released || self.producers()? != Producers::Finished {
+            return Ok(false);
+        }
+        let readers = self.readers()?;
+        let groups = self.groups(&readers);
+        let saw_end = |group: &str, rank| readers.iter().any(|r| r.is(group, rank) && r.saw_end);
+        let all_saw_end = groups.iter().all(|(group, size)| (0..*size).all(|rank| saw_end(group, rank)));
+        Ok(!groups.is_empty() && all_saw_end && !readers.iter().any(|r| self.holds(r)))
+    }
+
+    /// The reader groups that count, with their sizes: declared ones and those that came.
+    fn groups(&self, readers: &[ReaderDf]) -> BTreeMap<String, u32> {
+        let mut groups = self.df.readers.clone();
+        groups.extend(readers.iter().filter(|r| !r.observer).map(|r| (r.group.clone(), r.size)));
+        groups
+    }
+
+    /// All versions below this one were released by every reader that counts.
+    fn released(&self, readers: &[ReaderDf]) -> u64 {
+        let groups = self.groups(readers);
+        if groups.is_empty() {
+            // Before any reader came, everything is kept.
+            return 0;
+        }
+        let mut floor = u64::MAX;
+        for (group, size) in groups {
+            for rank in 0..size {
+                let came = readers.iter().filter(|r| !r.observer && r.group == group);
+                let start = came.map(|r| r.start).min().unwrap_or(0);
+                let own = readers.iter().find(|r| r.is(&group, rank));
+                floor = floor.min(match own {
+                    None => start,
+                    Some(reader) if self.holds(reader) => reader.cursor,
+                    Some(_) => u64::MAX,
+                });
+            }
+        }
+        floor
+    }
+
+    /// Who keeps a version from being dropped, in words.
+    pub(crate) fn holders(&self, version: u64) -> Vec<String> {
+        let readers = self.readers().unwrap_or_default();
+        let mut words: Vec<String> = readers
+            .iter()
+            .filter(|r| self.holds(r) && (r.lease.is_some() || !r.observer && r.cursor <= version))
+            .map(|r| {
+                let held = r.lease.unwrap_or(r.cursor);
+                format!(
+                    "reader rank {} of {} (pid {}) has not released version {held}",
+                    r.rank, r.group, r.pid
+                )
+            })
+            .collect();
+        for (group, size) in &self.df.readers {
+            let missing =
+                (0..*size).filter(|rank| !readers.iter().any(|r| r.group == *group && r.rank == *rank));
+            words.extend(missing.map(|rank| format!("reader rank {rank} of {group} never joined")));
+        }
+        if readers.is_empty() && self.df.readers.is_empty() {
+            words.push("no reader has come yet".into());
+        }
+        if self.df.retention == Retention::Forever {
+            words.push("retention forever drops nothing".into());
+        }
+        words
+    }
+}
+
+pub(super) fn group_mismatch(group: &str, size: u32, known: u32) -> Error {
+    Error::new(Kind::GroupMismatch, format!("reader group {group} has another size"))
+        .with("size", size)
+        .with("known_size", known)
+        .hint("all ranks of a component must be started with the same size")
+}
