@@ -4,7 +4,8 @@ A writer sends STEPS steps of OBJECTS objects, each BYTES long and under a name 
 object of every step with one call an object. The first WARM steps are not timed: they fault memory in and open
 connections. The time goes from the writer's first timed begin_step to the reader's last end_step, on the clock that
 all processes of a machine share. The content is compared in full for the last step, after the clock has stopped,
-and by the first and last word of some objects in every step. The writer walks through a source much larger than any cache.
+and by the first and last word of some objects in every step. The writer walks through a source much larger than any
+cache.
 
 A system is a pair of classes with the methods that `write` and `read` below call.
 """
