@@ -531,8 +531,9 @@ int fb_begin_version(fb_writer *writer, uint64_t version);
  * pieces that do not overlap. Waits, until the timeout, when the quota is used up; the step is durable after
  * fb_end_step only.
  *
- * FB_STEP_STATE (no step is open), FB_BOX_OUTSIDE_SHAPE, FB_VARIABLE_MISMATCH (dtype or shape differ from an
- * earlier put), FB_BAD_NAME, FB_VERSION_TOO_LARGE, FB_QUOTA_FULL, FB_TIER_FULL, FB_POISONED, FB_FENCED.
+ * FB_STEP_STATE (no step is open), FB_BOX_OUTSIDE_SHAPE, FB_VARIABLE_MISMATCH (dtype or shape differ from
+ * what another rank put), FB_BAD_NAME, FB_VERSION_TOO_LARGE, FB_QUOTA_FULL, FB_TIER_FULL, FB_POISONED,
+ * FB_FENCED.
  */
 int fb_put(fb_writer *writer,
            const char *name,
@@ -582,7 +583,7 @@ int fb_end_step(fb_writer *writer);
 
 /**
  * Drops what this rank put into the open step, and its reservations; the version can be begun again. Does
- * not wait for other ranks. FB_STEP_STATE (no step is open).
+ * not wait for other ranks. Without an open step it does nothing.
  */
 int fb_abort_step(fb_writer *writer);
 
