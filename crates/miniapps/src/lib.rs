@@ -17,6 +17,7 @@
 pub mod analysis;
 mod exchange;
 pub mod gray_scott;
+mod in_place;
 pub mod reference;
 
 pub use analysis::AnalysisArgs;

@@ -200,8 +200,8 @@ impl Deck {
         if self.output_every == 0 || self.steps > STEPS_MAX {
             return usage("output_every must be at least 1, steps at most 4294967295");
         }
-        let rates = [self.feed, self.kill, self.diffusion_u, self.diffusion_v];
-        if !rates.iter().all(|x| x.is_finite() && *x >= 0.0) || !(self.dt.is_finite() && self.dt > 0.0) {
+        let rates = [self.feed, self.kill, self.diffusion_u, self.diffusion_v, self.dt];
+        if !rates.iter().all(|x| x.is_finite() && *x >= 0.0) || self.dt == 0.0 {
             return usage("F, k, Du and Dv must be finite and not negative, dt positive");
         }
         let amplitudes = [self.noise.initial, self.noise.each_step];

@@ -112,8 +112,7 @@ impl<T: Cell> Fields<T> {
 
     /// Distance in the arrays between neighbours along z and along y.
     pub fn strides(&self) -> [usize; 2] {
-        let [_, ny, nx] = self.count;
-        [(ny + 2) * (nx + 2), nx + 2]
+        padded_strides(self.count)
     }
 
     /// Where the inner cells of row (z, y) of the box lie in the arrays.
@@ -136,8 +135,9 @@ impl<T: Cell> Fields<T> {
         let sound = |array: &[T]| {
             (0..self.count[0]).all(|z| {
                 (0..self.count[1]).all(|y| {
-                    // x - x is 0 for finite numbers and NaN for all others; summing keeps the loop branch-free.
-                    array[self.row(z, y)].iter().fold(T::of(0.0), |sum, &x| sum + (x - x)) == T::of(0.0)
+                    // 0 x is 0 for finite numbers and NaN for all others; summing keeps the loop branch-free.
+                    array[self.row(z, y)].iter().fold(T::of(0.0), |sum, &x| sum + x * T::of(0.0))
+                        == T::of(0.0)
                 })
             })
         };
@@ -158,7 +158,7 @@ impl<T: Cell> Fields<T> {
         let (out_u, out_v) = out.split_at_mut(self.face_cells(axis));
         for (array, out) in [(&self.u, out_u), (&self.v, out_v)] {
             let mut at = 0;
-            self.for_runs(axis, layer, |first, len| {
+            for_runs(self.count, axis, layer, |first, len| {
                 out[at..at + len].copy_from_slice(&array[first..first + len]);
                 at += len;
             });
@@ -171,15 +171,13 @@ impl<T: Cell> Fields<T> {
             Side::Low => 0,
             Side::High => self.count[axis] + 1,
         };
-        let mut runs = Vec::with_capacity(self.face_cells(axis) / self.count[2].max(1) + 1);
-        self.for_runs(axis, layer, |first, len| runs.push(first..first + len));
         let (from_u, from_v) = from.split_at(self.face_cells(axis));
         for (array, from) in [(&mut self.u, from_u), (&mut self.v, from_v)] {
             let mut at = 0;
-            for run in &runs {
-                array[run.clone()].copy_from_slice(&from[at..at + run.len()]);
-                at += run.len();
-            }
+            for_runs(self.count, axis, layer, |first, len| {
+                array[first..first + len].copy_from_slice(&from[at..at + len]);
+                at += len;
+            });
         }
     }
 
@@ -187,32 +185,31 @@ impl<T: Cell> Fields<T> {
     /// not cut.
     pub fn wrap(&mut self, axis: usize) {
         let n = self.count[axis];
+        let stride = if axis == 2 { 1 } else { self.strides()[axis] };
         for (from, to) in [(n, 0), (1, n + 1)] {
-            let mut moves = Vec::new();
-            self.for_runs(axis, from, |first, len| moves.push((first, len)));
-            let stride = match axis {
-                2 => 1,
-                _ => self.strides()[axis],
-            };
-            for (first, len) in moves {
+            for_runs(self.count, axis, from, |first, len| {
                 let target = first - from * stride + to * stride;
                 self.u.copy_within(first..first + len, target);
                 self.v.copy_within(first..first + len, target);
-            }
+            });
         }
     }
+}
 
-    /// Calls `visit(first, len)` for the contiguous runs of layer `layer` (padded index) across `axis`, in C
-    /// order, without the padding of the other axes.
-    fn for_runs(&self, axis: usize, layer: usize, mut visit: impl FnMut(usize, usize)) {
-        let [nz, ny, nx] = self.count;
-        let [plane, row] = self.strides();
-        match axis {
-            0 => (1..=ny).for_each(|y| visit(layer * plane + y * row + 1, nx)),
-            1 => (1..=nz).for_each(|z| visit(z * plane + layer * row + 1, nx)),
-            _ => (1..=nz).for_each(|z| (1..=ny).for_each(|y| visit(z * plane + y * row + layer, 1))),
-        }
+/// Calls `visit(first, len)` for the contiguous runs of layer `layer` (padded index) across `axis`, in C order,
+/// without the padding of the other axes.
+fn for_runs(count: [usize; 3], axis: usize, layer: usize, mut visit: impl FnMut(usize, usize)) {
+    let [nz, ny, nx] = count;
+    let [plane, row] = padded_strides(count);
+    match axis {
+        0 => (1..=ny).for_each(|y| visit(layer * plane + y * row + 1, nx)),
+        1 => (1..=nz).for_each(|z| visit(z * plane + layer * row + 1, nx)),
+        _ => (1..=nz).for_each(|z| (1..=ny).for_each(|y| visit(z * plane + y * row + layer, 1))),
     }
+}
+
+fn padded_strides([_, ny, nx]: [usize; 3]) -> [usize; 2] {
+    [(ny + 2) * (nx + 2), nx + 2]
 }
 
 /// Index of a cell in the whole grid, in C order.

@@ -8,13 +8,15 @@
 use super::field::{Cell, Fields, Side};
 use super::split::{Split, AXES};
 use crate::exchange::{Exchange, Member, Readers};
-use forebay_space::{Reader, Result, Writer};
+use crate::in_place::{put_filled, with_view, Placed};
+use forebay_space::Result;
+use std::marker::PhantomData;
 
 /// One rank's end of the exchange.
 pub struct Halo<T> {
     exchange: Exchange,
     faces: Vec<Face>,
-    buffer: Vec<T>,
+    cells: PhantomData<T>,
 }
 
 /// One face of this rank's box that touches another rank's.
@@ -40,32 +42,25 @@ impl<T: Cell> Halo<T> {
         let round_bytes = (cells_max * 2 * std::mem::size_of::<T>()) as u64;
         let name = format!("{channel}-halo");
         let exchange = Exchange::open(&name, member, Readers::Everybody, round_bytes)?;
-        Ok(Some(Halo { exchange, faces: faces(split, member.rank), buffer: Vec::new() }))
+        Ok(Some(Halo { exchange, faces: faces(split, member.rank), cells: PhantomData }))
     }
 
     /// Puts the faces of the state after `step` steps.
     pub fn publish(&mut self, step: u64, fields: &Fields<T>) -> Result<()> {
-        let (faces, buffer) = (&self.faces, &mut self.buffer);
-        self.exchange.publish(step, |writer: &mut Writer| {
-            for face in faces {
-                buffer.resize(2 * fields.face_cells(face.axis), T::of(0.0));
-                fields.pack_face(face.axis, face.side, buffer);
-                writer.put_array(&face.own, &face.shape, &[0; 3], &face.shape, buffer)?;
-            }
-            Ok(())
+        self.exchange.publish(step, |writer| {
+            self.faces.iter().try_for_each(|face| {
+                let place = Placed { shape: &face.shape, start: &[0; 3], count: &face.shape };
+                put_filled(writer, &face.own, &place, |out| fields.pack_face(face.axis, face.side, out))
+            })
         })
     }
 
     /// Waits for the neighbours' faces of the state after `step` steps and fills the ghosts with them.
     pub fn collect(&mut self, step: u64, fields: &mut Fields<T>) -> Result<()> {
-        let (faces, buffer) = (&self.faces, &mut self.buffer);
-        self.exchange.collect(step, |reader: &mut Reader| {
-            for face in faces {
-                buffer.resize(2 * fields.face_cells(face.axis), T::of(0.0));
-                reader.get(&face.facing, None, bytemuck::cast_slice_mut(buffer))?;
-                fields.unpack_face(face.axis, face.side, buffer);
-            }
-            Ok(())
+        self.exchange.collect(step, |reader| {
+            self.faces.iter().try_for_each(|face| {
+                with_view(reader, &face.facing, |from| fields.unpack_face(face.axis, face.side, from))
+            })
         })
     }
 

@@ -10,7 +10,9 @@ use super::halo::Halo;
 use super::solver::Solver;
 use super::split::Split;
 use crate::exchange::Member;
+use crate::in_place::{put_filled, Placed};
 use forebay_space::{Attribute, Dtype, Error, Kind, OnExisting, OpenOptions, Result, Writer};
+use std::marker::PhantomData;
 
 /// What a rank did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +101,7 @@ struct Output<T> {
     put: u64,
     skipped: u64,
     shape: [u64; 3],
-    buffer: Vec<T>,
+    cells: PhantomData<T>,
 }
 
 impl<T: Cell> Output<T> {
@@ -111,7 +113,7 @@ impl<T: Cell> Output<T> {
             describe(&mut writer, deck)?;
         }
         let shape = deck.shape.map(|n| n as u64);
-        Ok(Output { writer, first, put: 0, skipped: 0, shape, buffer: Vec::new() })
+        Ok(Output { writer, first, put: 0, skipped: 0, shape, cells: PhantomData })
     }
 
     /// Puts U and V of this rank's box as `version`, unless it is complete.
@@ -139,20 +141,10 @@ impl<T: Cell> Output<T> {
         Ok(())
     }
 
-    /// Copies the box straight into the memory that readers will map: the only copy there is.
     fn put_one(&mut self, name: &str, fields: &Fields<T>, array: &[T]) -> Result<()> {
         let (start, count) = (fields.start.map(|n| n as u64), fields.count.map(|n| n as u64));
-        let mut reserved = self.writer.reserve(name, T::DTYPE, &self.shape, &start, &count)?;
-        match bytemuck::try_cast_slice_mut(reserved.as_mut_slice()) {
-            Ok(cells) => fields.copy_inner(array, cells),
-            // Memory that is not aligned for the type: by way of a buffer.
-            Err(_) => {
-                self.buffer.resize(fields.count.iter().product(), T::of(0.0));
-                fields.copy_inner(array, &mut self.buffer);
-                reserved.as_mut_slice().copy_from_slice(bytemuck::cast_slice(&self.buffer));
-            }
-        }
-        self.writer.commit(reserved)
+        let place = Placed { shape: &self.shape, start: &start, count: &count };
+        put_filled(&mut self.writer, name, &place, |out| fields.copy_inner(array, out))
     }
 }
 
