@@ -29,7 +29,9 @@ fn pkg_config_finds_it() {
         return;
     }
     let shop = Workshop::new();
-    let prefix = shop.path("prefix");
+    // On disk: the static library is large, and memory may be scarce where tests run.
+    let disk = tempfile::tempdir().expect("a temporary folder");
+    let prefix = disk.path().join("prefix");
     install(&shop, &prefix);
     // Again over itself: an upgrade.
     install(&shop, &prefix);
@@ -64,7 +66,9 @@ fn links_statically() {
         return skip(what, "cargo built no libforebay.a here");
     }
     let shop = Workshop::new();
-    let prefix = shop.path("prefix");
+    // On disk: the static library is large, and memory may be scarce where tests run.
+    let disk = tempfile::tempdir().expect("a temporary folder");
+    let prefix = disk.path().join("prefix");
     install(&shop, &prefix);
     let mut ask = shop.command("pkg-config");
     ask.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(["--static", "--libs-only-l", "forebay"]);
@@ -84,7 +88,9 @@ fn cmake_finds_it() {
         return;
     }
     let shop = Workshop::new();
-    let prefix = shop.path("prefix");
+    // On disk: the static library is large, and memory may be scarce where tests run.
+    let disk = tempfile::tempdir().expect("a temporary folder");
+    let prefix = disk.path().join("prefix");
     install(&shop, &prefix);
     let configure = |version: &str, build: &str| {
         let source = shop.path(&format!("source-{build}"));

@@ -367,8 +367,11 @@ static void forked(fb_writer *writer)
     pid_t child = fork();
     int status = 0;
 
-    if (child == 0)
-        _exit(fb_begin_step(writer, NULL) == FB_FORKED_HANDLE ? 0 : 1);
+    if (child == 0) {
+        EXPECT(FB_FORKED_HANDLE, fb_begin_step(writer, NULL));
+        EXPECT(FB_FORKED_HANDLE, fb_close_writer(&writer));
+        _exit(writer == NULL ? 0 : 1);
+    }
     TRUE(waitpid(child, &status, 0) == child);
     TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
@@ -411,6 +414,8 @@ int main(void)
     attributes(reader);
     forked(writer);
     EXPECT(FB_TIMED_OUT, fb_begin_read(reader, 0, &version));
+    EXPECT(FB_OK, fb_begin_step(writer, &version));
+    EXPECT(FB_OK, fb_abort_step(writer));
     EXPECT(FB_OK, fb_close_writer(&writer));
     TRUE(writer == NULL);
     EXPECT(FB_OK, fb_close_writer(&writer));

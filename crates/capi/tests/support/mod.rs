@@ -79,7 +79,7 @@ impl Workshop {
 
     /// Compiles C against the header and the library of this build.
     pub fn cc(&self, source: &Path, program: &str, flags: &[&str]) {
-        let mut command = self.command(&std::env::var("CC").unwrap_or("cc".into()));
+        let mut command = self.command("cc");
         command.args(flags).arg("-I").arg(here().join("include")).arg(source);
         link(&mut command).arg("-o").arg(self.path(program));
         must(command);
