@@ -139,12 +139,7 @@ impl Variable {
         let pieces = self.info.pieces.iter();
         pieces
             .map(|p| {
-                Ok(Piece {
-                    rank: p.rank,
-                    start: tuple(&p.start)?,
-                    count: tuple(&p.count)?,
-                    nbytes: p.bytes,
-                })
+                Ok(Piece { rank: p.rank, start: tuple(&p.start)?, count: tuple(&p.count)?, nbytes: p.bytes })
             })
             .collect()
     }

@@ -207,7 +207,8 @@ impl PyWriter {
         self.ask(py, |_| ())?;
         // Writers only set; what all ranks have set is seen by a look from outside.
         let component = Some("forebay attributes".to_string());
-        let options = OpenOptions { observer: true, channel: self.mechanism, component, ..Default::default() };
+        let options =
+            OpenOptions { observer: true, channel: self.mechanism, component, ..Default::default() };
         let found = py.detach(|| Reader::open(&self.path, &options)?.attributes());
         convert::attributes(py, found.or_raise(py)?)
     }

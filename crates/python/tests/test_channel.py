@@ -129,11 +129,11 @@ def test_random_access():
 
 
 def test_a_dropped_version_is_an_error_of_its_own():
-    with fb.open("few", "w", quota="16MiB", retention="last:2") as w:
-        for step in w.steps(6):
-            step.put("T", np.array([step.version]))
+    with fb.open("few", "w", quota="8MiB", segment="1MiB", retention="last:2") as w:
+        for step in w.steps(20):
+            step.put("T", np.full(100_000, step.version))
         with fb.open("few", observer=True) as r:
-            assert r.versions().stop == 6 and r.versions().start >= 1
+            assert r.versions().stop == 20 and r.versions().start >= 1
             with pytest.raises(errors.VersionGone):
                 r.open_version(0)
 

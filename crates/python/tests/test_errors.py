@@ -56,7 +56,7 @@ def test_facts_hint_and_pickling():
 def test_bad_options(options, kind, root):
     with pytest.raises(errors.BY_KIND[kind]) as e:
         fb.open("bad", "w", **options)
-    assert e.value.hint
+    assert e.value.hint or e.value.context
     assert not any(root.iterdir())
 
 
@@ -80,10 +80,10 @@ def test_wrong_types(bad):
 def test_mode_and_names(root):
     with pytest.raises(errors.Usage, match="mode"):
         fb.open("x", "a")
-    for name in ("", "../x", "a/../../x", "."):
+    for name in ("", ".", "..", ".hidden", "n" * 300, "a\0b"):
         with pytest.raises(errors.Error) as e:
             fb.open(name, "w", quota="16MiB")
-        assert e.value.kind in ("BadName", "Usage"), name
+        assert e.value.kind == "BadName", name
     assert not any(root.iterdir())
 
 

@@ -268,13 +268,18 @@ def test_restart_behind_the_stream(children):
                 print("skipped", version)
             ch.put("T", np.full(3, version), shape=(6,), start=(3 * ch.rank,))
             ch.end_step()
+        print("done", flush=True)
         if sys.argv[3] == "die":
-            os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(60)
     """
-    for child in children.group(code, 2, 0, 6, "die"):
+    dying = children.group(code, 2, 0, 6, "die")
+    for child in dying:
+        assert child.line() == "done"
+    for child in dying:
+        child.signal(signal.SIGKILL)
         child.wait()
     for child in children.group(code, 2, 3, 9, "live"):
-        assert child.ok().split() == ["skipped", "3", "skipped", "4", "skipped", "5"]
+        assert child.ok().split() == ["skipped", "3", "skipped", "4", "skipped", "5", "done"]
     with fb.open("again", observer=True) as r:
         assert r.versions() == range(9)
         assert [int(r.open_version(v).get("T").sum()) for v in r.versions()] == [6 * v for v in range(9)]
