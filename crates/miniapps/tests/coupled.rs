@@ -12,7 +12,7 @@ use forebay_miniapps::gray_scott::field::Cell;
 use forebay_miniapps::gray_scott::{self, simulate};
 use forebay_miniapps::reference::{self, Snapshot};
 use forebay_miniapps::{AnalysisArgs, GrayScottArgs};
-use forebay_space::{Kind, OpenOptions, Reader, Result};
+use forebay_space::{Kind, Mechanism, OpenOptions, Reader, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -88,6 +88,19 @@ fn check_fields<T: Cell>(reader: &mut Reader, expected: &[Snapshot<T>]) -> Resul
 
 /// One coupled run with every rank a thread.
 fn couple<T: Cell>(deck: &Deck, writers: usize, readers: usize, expected: &[Snapshot<T>], lines: &str) {
+    couple_through(Mechanism::Space, deck, writers, readers, expected, lines);
+}
+
+/// The same through another kind of channel.
+fn couple_through<T: Cell>(
+    kind: Mechanism,
+    deck: &Deck,
+    writers: usize,
+    readers: usize,
+    expected: &[Snapshot<T>],
+    lines: &str,
+) {
+    let options = |rank, size, component| OpenOptions { channel: kind, ..options(rank, size, component) };
     let directory = directory();
     let channel = &format!("{}/gs", directory.path().display());
     let out = directory.path().join("out");
@@ -154,6 +167,44 @@ fn single_precision_equals_the_reference() {
 fn more_readers_than_planes() {
     let deck = Deck::parse(&DECK.replace("[13, 11, 10]", "[3, 9, 8]")).unwrap();
     couple::<f64>(&deck, 2, 5, &snapshots(&deck), &expected_lines(&deck));
+}
+
+#[test]
+fn a_channel_of_plain_files_gives_the_same() {
+    let deck = Deck::parse(DECK).unwrap();
+    couple_through::<f64>(Mechanism::Files, &deck, 2, 3, &snapshots(&deck), &expected_lines(&deck));
+}
+
+/// A simulation that fails must not look like one that has ended.
+#[test]
+fn a_diverged_simulation_ends_everything_with_an_error() {
+    let directory = directory();
+    let channel = &format!("{}/gs", directory.path().display());
+    let out = directory.path().join("out");
+    let text = format!("{DECK}[[seed]]\nstart = [1, 1, 1]\ncount = [2, 2, 2]\nu = 1e200\nv = 1e200\n");
+    let deck = &Deck::parse(&text).unwrap();
+    std::thread::scope(|scope| {
+        let simulations: Vec<_> = (0..3)
+            .map(|rank| {
+                let readers = vec![("analysis".to_owned(), 2)];
+                let options = OpenOptions { readers, ..options(rank, 3, "gray-scott") };
+                scope.spawn(move || simulate(deck, channel, &options).unwrap_err().kind())
+            })
+            .collect();
+        let analyses: Vec<_> = (0..2)
+            .map(|rank| {
+                let (settings, options) = (settings(channel, out.clone()), options(rank, 2, "analysis"));
+                scope.spawn(move || follow(&settings, &options).unwrap_err().kind())
+            })
+            .collect();
+        let kinds: Vec<Kind> = simulations.into_iter().map(|s| s.join().unwrap()).collect();
+        assert!(kinds.contains(&Kind::Usage), "{kinds:?}");
+        assert!(kinds.iter().all(|k| matches!(k, Kind::Usage | Kind::ProducerDied)), "{kinds:?}");
+        let kinds: Vec<Kind> = analyses.into_iter().map(|a| a.join().unwrap()).collect();
+        assert!(kinds.iter().all(|k| *k == Kind::ProducerDied), "{kinds:?}");
+    });
+    let lines = std::fs::read_to_string(out.join(FILE_NAME)).unwrap();
+    assert!(lines.lines().count() <= 1 && out.join("index.json").is_file(), "what came before is kept");
 }
 
 #[test]

@@ -388,6 +388,15 @@ mod tests {
     }
 
     #[test]
+    fn the_decks_of_the_example_are_read() {
+        let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gray-scott");
+        let deck = Deck::read(&example.join("deck.toml")).unwrap();
+        assert_eq!((deck.outputs(), deck.seeds.len()), (31, 5));
+        assert_eq!(Deck::read(&example.join("deck-small.toml")).unwrap().shape, [24; 3]);
+        assert_eq!(Deck::read(&example.join("none.toml")).unwrap_err().kind(), Kind::UnknownComponent);
+    }
+
+    #[test]
     fn unknown_keys_are_refused_with_a_guess() {
         for (text, key, guess) in [
             ("patern = \"mu\"", "patern", "pattern"),
