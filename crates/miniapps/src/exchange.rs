@@ -1,13 +1,13 @@
 //! A private space in which the ranks of one group pass each other something, round after round.
 //!
 //! The simulation uses one for ghost planes (everybody reads), the analysis one for partial results (rank 0
-//! reads). Round n is version `base + n`: a group that was restarted finds the rounds of the one before it, and
-//! goes on behind them. No payload lives longer than a round or two, so nothing is made durable and no checksum
-//! is kept: damage to memory between two processes of one node is out of scope here.
+//! reads). Round n is version `base + n`: a group that was restarted finds the rounds of the one before it,
+//! and goes on behind them. No payload lives longer than a round or two, so nothing is made durable and no
+//! checksum is kept: damage to memory between two processes of one node is out of scope here.
 //!
-//! A round ends for its writers at once; a reader waits until all ranks have put theirs. When everybody reads, a
-//! rank is at most one round ahead of the slowest, which bounds the room that is needed; when rank 0 alone reads,
-//! the others run ahead until the room is used up, and wait.
+//! A round ends for its writers at once; a reader waits until all ranks have put theirs. When everybody
+//! reads, a rank is at most one round ahead of the slowest, which bounds the room that is needed; when rank 0
+//! alone reads, the others run ahead until the room is used up, and wait.
 
 use forebay_space::{environment, Error, Horizon, Kind, OpenOptions, Reader, Result, Retention, Writer};
 
@@ -66,8 +66,8 @@ const ROUNDS_PER_SEGMENT: u64 = 2;
 const OVERHEAD_BYTES: u64 = 64 << 10;
 
 impl Exchange {
-    /// Opens `name` with all ranks of the group. `round_bytes` is the most that one rank puts in one round; all
-    /// ranks must say the same. Waits for the space until the deadline of the options.
+    /// Opens `name` with all ranks of the group. `round_bytes` is the most that one rank puts in one round;
+    /// all ranks must say the same. Waits for the space until the deadline of the options.
     pub fn open(name: &str, member: &Member, readers: Readers, round_bytes: u64) -> Result<Exchange> {
         let size = member.size as u32;
         let group = if readers == Readers::Everybody { size } else { 1 };

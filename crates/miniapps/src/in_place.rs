@@ -1,4 +1,5 @@
-//! Arrays written into, and read from, the memory of a space itself: no copy but the one that the program makes.
+//! Arrays written into, and read from, the memory of a space itself: no copy but the one that the program
+//! makes.
 
 use crate::gray_scott::field::Cell;
 use forebay_space::{Reader, Result, Writer};
@@ -13,8 +14,8 @@ pub(crate) struct Placed<'a> {
     pub count: &'a [u64],
 }
 
-/// Puts the box of variable `name` that `fill` writes, straight into the memory that readers will map. `fill` must
-/// write every cell: the memory holds anything before.
+/// Puts the box of variable `name` that `fill` writes, straight into the memory that readers will map. `fill`
+/// must write every cell: the memory holds anything before.
 pub(crate) fn put_filled<T: Cell>(
     writer: &mut Writer,
     name: &str,

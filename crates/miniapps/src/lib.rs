@@ -4,14 +4,15 @@
 //!
 //! * [`gray_scott`]: a 3-D Gray–Scott reaction–diffusion simulation on R ranks, each a process of its own,
 //!   that exchange ghost planes through a space (no MPI) and put U and V into a channel;
-//! * [`analysis`]: Q ranks that read that channel by other boxes than it was written in, and compute statistics,
-//!   an isosurface area and pictures.
+//! * [`analysis`]: Q ranks that read that channel by other boxes than it was written in, and compute
+//!   statistics, an isosurface area and pictures.
 //!
-//! What they guarantee: the field is the same bit for bit for every R and every split, the statistics for every
-//! Q. [`mod@reference`] computes the same numbers in one process without any space, for tests to compare with.
+//! What they guarantee: the field is the same bit for bit for every R and every split, the statistics for
+//! every Q. [`mod@reference`] computes the same numbers in one process without any space, for tests to
+//! compare with.
 //!
-//! The crate starts no processes and parses no command line: the `forebay` command mounts [`GrayScottArgs`] and
-//! [`AnalysisArgs`] as `forebay app gray-scott` and `forebay app analysis`.
+//! The crate starts no processes and parses no command line: the `forebay` command mounts [`GrayScottArgs`]
+//! and [`AnalysisArgs`] as `forebay app gray-scott` and `forebay app analysis`.
 #![forbid(unsafe_code)]
 
 pub mod analysis;

@@ -79,9 +79,9 @@ mod tests {
         assert_eq!(all[0].histogram.iter().sum::<u64>(), 24 * 24 * 24);
     }
 
-    /// Bits, so that a change of compiler, processor or code that touches the arithmetic is noticed. Only IEEE
-    /// additions, products, quotients and square roots are used, so they hold on every machine. Minimum, maximum
-    /// and mean were confirmed by a second program, written in Python from the equations.
+    /// Bits, so that a change of compiler, processor or code that touches the arithmetic is noticed. Only
+    /// IEEE additions, products, quotients and square roots are used, so they hold on every machine. Minimum,
+    /// maximum and mean were confirmed by a second program, written in Python from the equations.
     #[test]
     fn the_numbers_of_the_small_deck_never_change() {
         let example = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gray-scott");

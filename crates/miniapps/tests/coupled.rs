@@ -301,8 +301,8 @@ fn processes_equal_the_reference() {
     assert_eq!(lines, expected_lines(&Deck::parse(DECK).unwrap()));
 }
 
-/// Kills the simulation in the middle and starts it again behind the stream: the reader gets every version once,
-/// and nothing differs.
+/// Kills the simulation in the middle and starts it again behind the stream: the reader gets every version
+/// once, and nothing differs.
 #[test]
 fn a_restarted_simulation_goes_on_behind_the_stream() {
     let directory = directory();
@@ -310,8 +310,8 @@ fn a_restarted_simulation_goes_on_behind_the_stream() {
     let text = "pattern = \"mu\"\nshape = [16, 16, 16]\nsteps = 60\noutput_every = 1\n";
     std::fs::write(&deck_file, text).unwrap();
     let expected = snapshots::<f64>(&Deck::parse(text).unwrap());
-    // So little room that the simulation cannot end before the reader has read most of it: 32 KiB for each rank
-    // and version, segments of 256 KiB.
+    // So little room that the simulation cannot end before the reader has read most of it: 32 KiB for each
+    // rank and version, segments of 256 KiB.
     let channel = r#"{"quota": "1MiB", "segment": "256KiB", "readers": "check:1"}"#;
     let words = ["gray-scott", "--deck", deck_file.to_str().unwrap()];
     let first = start("gray-scott", 2, &root, channel, &words);

@@ -1,9 +1,10 @@
-//! A perceptually uniform colour map: equal steps of the value look like equal steps of the colour, also in grey
-//! print and to most colour-blind readers.
+//! A perceptually uniform colour map: equal steps of the value look like equal steps of the colour, also in
+//! grey print and to most colour-blind readers.
 
-/// The nine colours that `viridis(9)` of the R package viridisLite gives: the map "viridis" of S. van der Walt and
-/// N. Smith (made for matplotlib, public domain, CC0) at the values 0, 1/8, …, 1. Between them colours are
-/// interpolated linearly; the largest deviation from the full table is a few steps of 256 and not visible.
+/// The nine colours that `viridis(9)` of the R package viridisLite gives: the map "viridis" of S. van der
+/// Walt and N. Smith (made for matplotlib, public domain, CC0) at the values 0, 1/8, …, 1. Between them
+/// colours are interpolated linearly; the largest deviation from the full table is a few steps of 256 and not
+/// visible.
 const VIRIDIS: [[u8; 3]; 9] = [
     [0x44, 0x01, 0x54],
     [0x47, 0x2D, 0x7B],

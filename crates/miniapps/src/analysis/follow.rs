@@ -1,9 +1,9 @@
 //! The analysis as one rank of a group of readers: follows a channel to its end.
 //!
 //! Each rank gets a slab of z planes, whatever boxes the producers put, and one plane more for the isosurface
-//! cells between its slab and the next. The partial results of all planes go to rank 0 through a private space,
-//! which combines them in the order of the planes and writes the files. Every version that the channel retains
-//! is seen once and released as soon as it has been read.
+//! cells between its slab and the next. The partial results of all planes go to rank 0 through a private
+//! space, which combines them in the order of the planes and writes the files. Every version that the channel
+//! retains is seen once and released as soon as it has been read.
 
 use super::output::{Existing, StatisticsFile};
 use super::slices::{Album, Plane};
@@ -47,8 +47,8 @@ pub struct Summary {
 
 /// Follows the channel to its end as one rank of the group.
 ///
-/// `options` are those of the channel; rank and size come from there or from the environment. Blocks until the
-/// producers close, each wait until the timeout of the options.
+/// `options` are those of the channel; rank and size come from there or from the environment. Blocks until
+/// the producers close, each wait until the timeout of the options.
 pub fn follow(settings: &Settings, options: &OpenOptions) -> Result<Summary> {
     settings.recipe.validate()?;
     let [low, high] = settings.colour_range;

@@ -1,9 +1,10 @@
 //! Area of an isosurface by marching tetrahedra.
 //!
 //! Each cell of the grid (eight values) is cut into six tetrahedra around its main diagonal (H. Freudenthal,
-//! Annals of Mathematics 43 (1942) 580–582; neighbouring cells then share the cuts of their faces, so the surface
-//! has no cracks). Inside a tetrahedron the field is taken as linear, so the surface is a triangle or a plane
-//! quadrilateral. Only additions, products, quotients and square roots are used, all rounded alike everywhere.
+//! Annals of Mathematics 43 (1942) 580–582; neighbouring cells then share the cuts of their faces, so the
+//! surface has no cracks). Inside a tetrahedron the field is taken as linear, so the surface is a triangle or
+//! a plane quadrilateral. Only additions, products, quotients and square roots are used, all rounded alike
+//! everywhere.
 //!
 //! Computes areas only; no mesh is kept.
 
@@ -20,8 +21,8 @@ const fn corner(i: usize) -> Point {
 const TETRAHEDRA: [[usize; 4]; 6] =
     [[0, 1, 3, 7], [0, 1, 5, 7], [0, 2, 3, 7], [0, 2, 6, 7], [0, 4, 5, 7], [0, 4, 6, 7]];
 
-/// Area of the surface `value == threshold` in the layer of cells between two planes of `shape` rows and columns,
-/// in units of the grid spacing squared. Summed cell by cell in C order.
+/// Area of the surface `value == threshold` in the layer of cells between two planes of `shape` rows and
+/// columns, in units of the grid spacing squared. Summed cell by cell in C order.
 pub fn layer_area<T: Cell>(below: &[T], above: &[T], shape: [usize; 2], threshold: f64) -> f64 {
     let [rows, columns] = shape;
     let mut area = 0.0;

@@ -1,8 +1,8 @@
 //! Analytics on Q ranks that follow a channel of 3-D fields: statistics, isosurface area, pictures.
 //!
 //! The numbers ([`statistics`], [`isosurface`]) are pure functions of the field and do not depend on Q; the
-//! coupling is in [`mod@follow`], the files in [`output`] and [`slices`]. A field that lies in memory needs no
-//! space: [`statistics::of_field`].
+//! coupling is in [`mod@follow`], the files in [`output`] and [`slices`]. A field that lies in memory needs
+//! no space: [`statistics::of_field`].
 
 pub mod colour;
 pub mod follow;
@@ -20,8 +20,8 @@ pub use follow::{follow, Settings, Summary};
 
 /// Statistics, isosurface area and pictures of a 3-D field, one rank of it.
 ///
-/// Rank and number of ranks come from the environment (FOREBAY_RANK and FOREBAY_SIZE, or those of srun, flux and
-/// mpiexec). Rank 0 writes statistics.jsonl, slice-AXIS-VERSION.png and index.json.
+/// Rank and number of ranks come from the environment (FOREBAY_RANK and FOREBAY_SIZE, or those of srun, flux
+/// and mpiexec). Rank 0 writes statistics.jsonl, slice-AXIS-VERSION.png and index.json.
 #[derive(Clone, Debug, clap::Args)]
 pub struct AnalysisArgs {
     /// Channel to read
@@ -31,7 +31,10 @@ pub struct AnalysisArgs {
     #[arg(long, value_name = "NAME", default_value = "V")]
     pub variable: String,
     /// Value of the isosurface
-    #[arg(long, value_name = "VALUE", default_value_t = Recipe::default().threshold, allow_negative_numbers = true)]
+    #[arg(
+        long, value_name = "VALUE", default_value_t = Recipe::default().threshold,
+        allow_negative_numbers = true
+    )]
     pub threshold: f64,
     /// Bins of the histogram
     #[arg(long, value_name = "N", default_value_t = Recipe::default().bins)]
@@ -42,7 +45,8 @@ pub struct AnalysisArgs {
         allow_negative_numbers = true
     )]
     pub range: Vec<f64>,
-    /// Directory of the results [default: a directory called like the component, in the run directory or here]
+    /// Directory of the results [default: a directory called like the component, in the run directory or
+    /// here]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// What to do when there are results already

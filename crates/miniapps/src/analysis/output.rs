@@ -1,7 +1,7 @@
 //! `statistics.jsonl`: one line of JSON for each version.
 //!
-//! A line is written whole and at once, so that a program that follows the file sees whole lines. Results of an
-//! earlier run are never overwritten unless that was asked for.
+//! A line is written whole and at once, so that a program that follows the file sees whole lines. Results of
+//! an earlier run are never overwritten unless that was asked for.
 
 use super::statistics::Statistics;
 use forebay_space::{Error, Kind, Result};

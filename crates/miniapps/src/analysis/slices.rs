@@ -1,8 +1,9 @@
 //! PNG pictures of the grid's mid-planes, and the index that the report reads.
 //!
-//! Files in the output directory: `slice-<axis>-<version>.png` (axis z, y or x is the one held fixed; the version
-//! has at least six digits) and `index.json` (schema `forebay.slices/1`), which is replaced by rename, so that a
-//! reader never sees half of it. Colours span a fixed range, so that pictures of different versions compare.
+//! Files in the output directory: `slice-<axis>-<version>.png` (axis z, y or x is the one held fixed; the
+//! version has at least six digits) and `index.json` (schema `forebay.slices/1`), which is replaced by
+//! rename, so that a reader never sees half of it. Colours span a fixed range, so that pictures of different
+//! versions compare.
 
 use super::colour;
 use super::statistics::When;
@@ -82,8 +83,8 @@ impl Album {
 
     /// Writes the pictures of one version.
     ///
-    /// The index follows at versions 1, 2, 4, 8, … and in [`Album::finish`], so that it costs little in a long
-    /// run and is there in one that is cut short.
+    /// The index follows at versions 1, 2, 4, 8, … and in [`Album::finish`], so that it costs little in a
+    /// long run and is there in one that is cut short.
     pub fn add(&mut self, when: When, planes: &[Plane<'_>]) -> Result<()> {
         for plane in planes {
             let factor = SIDE_PIXELS_MIN.div_ceil(plane.rows.max(plane.columns).max(1));

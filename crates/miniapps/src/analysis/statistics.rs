@@ -118,8 +118,8 @@ impl Recipe {
 /// More would make the line of one step longer than the step's pictures.
 const BINS_MAX: usize = 1 << 16;
 
-/// Reduces the planes of a slab. `values` holds the slab in C order with `plane_shape` values for each plane, and
-/// one plane more when the grid goes on above (`planes` counts without it). The histogram grows.
+/// Reduces the planes of a slab. `values` holds the slab in C order with `plane_shape` values for each plane,
+/// and one plane more when the grid goes on above (`planes` counts without it). The histogram grows.
 ///
 /// `Kind::Damaged` when a value is not a finite number.
 pub fn reduce_slab<T: Cell>(
@@ -190,8 +190,8 @@ pub struct Statistics {
     pub max: f64,
     /// Mean value.
     pub mean: f64,
-    /// Area of the isosurface, in units of the grid spacing squared. The surface ends at the grid's edge: cells
-    /// across the periodic wrap are not counted.
+    /// Area of the isosurface, in units of the grid spacing squared. The surface ends at the grid's edge:
+    /// cells across the periodic wrap are not counted.
     pub iso_area: f64,
     /// The same numbers as the bits of IEEE 754 binary64, for comparison by eye and by `diff`.
     pub bits: Bits,

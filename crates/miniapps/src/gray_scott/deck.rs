@@ -1,7 +1,8 @@
 //! The input deck of the simulation: a TOML file, checked whole before anything runs.
 //!
-//! Guarantees: a [`Deck`] that exists is one that can be computed (positive shape, stable time step, seeds inside
-//! the grid, no unknown key). It says nothing about the machine: whether the memory suffices shows later.
+//! Guarantees: a [`Deck`] that exists is one that can be computed (positive shape, stable time step, seeds
+//! inside the grid, no unknown key). It says nothing about the machine: whether the memory suffices shows
+//! later.
 
 use super::noise::Noise;
 use super::patterns::{self, PATTERNS};
@@ -150,8 +151,8 @@ const STEPS_MAX: u64 = u32::MAX as u64;
 const CELLS_MAX: usize = 1 << 20;
 
 impl Deck {
-    /// Reads and checks a deck. `Kind::UnknownKey` for a key that does not exist, `Kind::Usage` for a value that
-    /// makes no sense, `Kind::UnknownComponent` when there is no such file.
+    /// Reads and checks a deck. `Kind::UnknownKey` for a key that does not exist, `Kind::Usage` for a value
+    /// that makes no sense, `Kind::UnknownComponent` when there is no such file.
     pub fn read(path: &Path) -> Result<Deck> {
         let text = std::fs::read_to_string(path).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => Error::new(Kind::UnknownComponent, "there is no such input deck")
@@ -191,7 +192,8 @@ impl Deck {
         }
     }
 
-    /// Checks what lies between the values; [`Deck::parse`] calls it, and whoever changes a deck afterwards must.
+    /// Checks what lies between the values; [`Deck::parse`] calls it, and whoever changes a deck afterwards
+    /// must.
     pub fn validate(&self) -> Result<()> {
         let usage = |message: &str| Err(Error::new(Kind::Usage, message));
         if self.shape.iter().any(|n| !(3..=CELLS_MAX).contains(n)) {
@@ -268,7 +270,8 @@ impl RawDeck {
 }
 
 /// Pearson's Du = 2·10⁻⁵ and Dv = 10⁻⁵ on a mesh of 2.5/256 are 0.21 and 0.105 cells²/time, too much for a
-/// step of 1 in three dimensions. Half of it keeps his ratio of 2 and shrinks the pattern by the square root of 2.
+/// step of 1 in three dimensions. Half of it keeps his ratio of 2 and shrinks the pattern by the square root
+/// of 2.
 const DEFAULT_DIFFUSION_U: f64 = 0.10;
 const DEFAULT_DIFFUSION_V: f64 = 0.05;
 

@@ -196,8 +196,8 @@ impl<T: Cell> Fields<T> {
     }
 }
 
-/// Calls `visit(first, len)` for the contiguous runs of layer `layer` (padded index) across `axis`, in C order,
-/// without the padding of the other axes.
+/// Calls `visit(first, len)` for the contiguous runs of layer `layer` (padded index) across `axis`, in C
+/// order, without the padding of the other axes.
 fn for_runs(count: [usize; 3], axis: usize, layer: usize, mut visit: impl FnMut(usize, usize)) {
     let [nz, ny, nx] = count;
     let [plane, row] = padded_strides(count);

@@ -1,9 +1,9 @@
 //! Ghost planes, exchanged through a space instead of messages.
 //!
 //! In every time step each rank puts the outer layers of its box that other ranks need, one variable for each
-//! face: `z-.r3` is the lowest z layer of rank 3, shape `[2, rows, columns]`: U, then V. Then it reads the facing
-//! layers of its neighbours. Axes that are not cut take no part: their wrap is local. Round n of the exchange
-//! holds the faces of the state after n steps.
+//! face: `z-.r3` is the lowest z layer of rank 3, shape `[2, rows, columns]`: U, then V. Then it reads the
+//! facing layers of its neighbours. Axes that are not cut take no part: their wrap is local. Round n of the
+//! exchange holds the faces of the state after n steps.
 
 use super::field::{Cell, Fields, Side};
 use super::split::{Split, AXES};

@@ -4,13 +4,15 @@
 //! dU/dt = Du ∇²U - U V² + F (1 - U) (+ noise)        dV/dt = Dv ∇²V + U V² - (F + k) V
 //! ```
 //!
-//! explicit Euler, 7-point Laplacian on the unit grid. P. Gray and S. K. Scott, Chem. Eng. Sci. 38 (1983) 29–43.
+//! explicit Euler, 7-point Laplacian on the unit grid. P. Gray and S. K. Scott, Chem. Eng. Sci. 38 (1983)
+//! 29–43.
 //!
-//! Guarantee: every cell is computed by the same expression in the same order of operations, whatever the box,
-//! the region or the position in a vector register. Rust never contracts a multiplication and an addition into
-//! one rounding, so the result is the same bit for bit for every decomposition.
+//! Guarantee: every cell is computed by the same expression in the same order of operations, whatever the
+//! box, the region or the position in a vector register. Rust never contracts a multiplication and an
+//! addition into one rounding, so the result is the same bit for bit for every decomposition.
 //!
-//! The inner loop runs along x over slices of one common length: no index checks, and the compiler vectorises it.
+//! The inner loop runs along x over slices of one common length: no index checks, and the compiler vectorises
+//! it.
 
 use super::deck::Deck;
 use super::field::{global_index, Cell, Fields};
@@ -136,8 +138,8 @@ impl<'a, T> Neighbours<'a, T> {
     }
 }
 
-/// One row. Not inlined: as arguments the output slices are known not to overlap the inputs, which the compiler
-/// needs to vectorise sixteen streams without a check for each pair.
+/// One row. Not inlined: as arguments the output slices are known not to overlap the inputs, which the
+/// compiler needs to vectorise sixteen streams without a check for each pair.
 #[inline(never)]
 fn advance_row<T: Cell>(
     rates: &Rates<T>,

@@ -1,8 +1,8 @@
 //! A 3-D Gray–Scott reaction–diffusion simulation on R ranks, without MPI.
 //!
-//! The field's usual in-situ example. Ranks exchange ghost planes through a space ([`halo`]) and put U and V into
-//! a channel every few steps ([`mod@simulate`]). The arithmetic ([`kernel`]), the cut into boxes ([`split`]) and the
-//! input deck ([`deck`]) know nothing of spaces.
+//! The field's usual in-situ example. Ranks exchange ghost planes through a space ([`halo`]) and put U and V
+//! into a channel every few steps ([`mod@simulate`]). The arithmetic ([`kernel`]), the cut into boxes
+//! ([`split`]) and the input deck ([`deck`]) know nothing of spaces.
 
 pub mod deck;
 pub mod field;
@@ -22,8 +22,8 @@ pub use simulate::{simulate, Summary};
 
 /// 3-D Gray-Scott reaction-diffusion simulation, one rank of it.
 ///
-/// Rank and number of ranks come from the environment (FOREBAY_RANK and FOREBAY_SIZE, or those of srun, flux and
-/// mpiexec); without them one process computes everything.
+/// Rank and number of ranks come from the environment (FOREBAY_RANK and FOREBAY_SIZE, or those of srun, flux
+/// and mpiexec); without them one process computes everything.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GrayScottArgs {
     /// Input deck (TOML)
@@ -55,13 +55,14 @@ pub fn run(args: GrayScottArgs) -> Result<()> {
     if done.rank == 0 {
         let [nz, ny, nx] = deck.shape;
         let [pz, py, px] = done.parts;
+        let skipped = match done.versions_skipped {
+            0 => String::new(),
+            n => format!(", {n} were there"),
+        };
         eprintln!(
-            "gray-scott: {} steps of {nz} x {ny} x {nx} cells on {} ranks ({pz} x {py} x {px}), {} versions of {}{}",
-            done.steps,
-            done.ranks,
-            done.versions_put,
-            args.channel,
-            if done.versions_skipped > 0 { format!(", {} were there", done.versions_skipped) } else { String::new() },
+            "gray-scott: {} steps of {nz} x {ny} x {nx} cells on {} ranks ({pz} x {py} x {px}), \
+             {} versions of {}{skipped}",
+            done.steps, done.ranks, done.versions_put, args.channel,
         );
     }
     Ok(())

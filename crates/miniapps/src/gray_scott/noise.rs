@@ -1,9 +1,9 @@
 //! Noise that depends on the place, not on who computes it: a counter-based random number generator.
 //!
-//! Philox4x32-10 of J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, "Parallel random numbers: as easy as
-//! 1, 2, 3", SC 2011. A number is a pure function of (seed, step, global cell index), so the field cannot depend
-//! on the decomposition or on the order of computation. The known answers in the tests are those that the
-//! authors publish with their Random123 library.
+//! Philox4x32-10 of J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, "Parallel random numbers: as easy
+//! as 1, 2, 3", SC 2011. A number is a pure function of (seed, step, global cell index), so the field cannot
+//! depend on the decomposition or on the order of computation. The known answers in the tests are those that
+//! the authors publish with their Random123 library.
 //!
 //! Not for cryptography.
 

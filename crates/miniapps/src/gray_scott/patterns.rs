@@ -2,10 +2,10 @@
 //!
 //! J. E. Pearson, "Complex patterns in a simple system", Science 261 (1993) 189–192 (preprint
 //! arXiv:patt-sol/9304003), named twelve kinds of pattern α to μ in the plane of feed rate F and kill rate k
-//! (his figures 2 and 3, which give regions, not single points). The points below lie inside those regions: they
-//! are the ones that R. Munafo lists for each of Pearson's types in "Pearson's Classification (Extended) of
-//! Gray–Scott System Parameter Values" (mrob.com, xmorphia), which replots Pearson's figure 3 with corrections.
-//! Where that list gives two points of a type, the one of smaller F is taken.
+//! (his figures 2 and 3, which give regions, not single points). The points below lie inside those regions:
+//! they are the ones that R. Munafo lists for each of Pearson's types in "Pearson's Classification (Extended)
+//! of Gray–Scott System Parameter Values" (mrob.com, xmorphia), which replots Pearson's figure 3 with
+//! corrections. Where that list gives two points of a type, the one of smaller F is taken.
 //!
 //! Both sources describe the system in two dimensions. In three the same numbers give the three-dimensional
 //! relatives (spots become balls, stripes become sheets and tubes), and a border between two types may lie

@@ -33,9 +33,9 @@ pub struct Summary {
 
 /// Runs one rank of the simulation to its end and writes its output to `channel`.
 ///
-/// `options` are those of the channel; rank and size come from there or from the environment. Blocks for as long
-/// as the run takes: in each step for the neighbours, in each output for room in the channel, each time until
-/// the timeout of the options.
+/// `options` are those of the channel; rank and size come from there or from the environment. Blocks for as
+/// long as the run takes: in each step for the neighbours, in each output for room in the channel, each time
+/// until the timeout of the options.
 pub fn simulate(deck: &Deck, channel: &str, options: &OpenOptions) -> Result<Summary> {
     deck.validate()?;
     let member = Member::new(channel, options, "gray-scott")?;

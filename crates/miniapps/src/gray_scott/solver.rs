@@ -1,7 +1,7 @@
 //! Time stepping of one rank's box, apart from how ghost planes travel.
 //!
-//! A step has two halves, so that the exchange can run in between: [`Solver::advance_inner`] computes the cells
-//! that need no ghosts, [`Solver::finish_step`] the rest, once the ghosts are there.
+//! A step has two halves, so that the exchange can run in between: [`Solver::advance_inner`] computes the
+//! cells that need no ghosts, [`Solver::finish_step`] the rest, once the ghosts are there.
 
 use super::deck::Deck;
 use super::field::{Cell, Fields};
@@ -60,8 +60,8 @@ impl<T: Cell> Solver<T> {
         self.advance(&inner);
     }
 
-    /// Computes the rest of the next state, which then is the current one. The ghosts of all cut axes must hold
-    /// the neighbours' values of the current step.
+    /// Computes the rest of the next state, which then is the current one. The ghosts of all cut axes must
+    /// hold the neighbours' values of the current step.
     pub fn finish_step(&mut self) {
         for region in self.shell.clone() {
             self.advance(&region);

@@ -1,7 +1,8 @@
 //! How the grid is cut into boxes, one for each rank.
 //!
-//! Invariants: the boxes of all ranks are disjoint and cover the grid; along each axis the part lengths differ
-//! by at most one; rank numbers count like array indices, the last axis fastest. Nothing here knows about spaces.
+//! Invariants: the boxes of all ranks are disjoint and cover the grid; along each axis the part lengths
+//! differ by at most one; rank numbers count like array indices, the last axis fastest. Nothing here knows
+//! about spaces.
 
 use forebay_space::{Error, Kind, Result};
 use std::ops::Range;
@@ -36,8 +37,8 @@ impl Split {
         Ok(Split { shape, parts })
     }
 
-    /// The cut into `ranks` boxes with the smallest faces; among equals the one with the fewest cut axes, then
-    /// the one that cuts the first axes, because those faces lie contiguous in memory.
+    /// The cut into `ranks` boxes with the smallest faces; among equals the one with the fewest cut axes,
+    /// then the one that cuts the first axes, because those faces lie contiguous in memory.
     pub fn auto(shape: [usize; 3], ranks: usize) -> Result<Split> {
         let mut best: Option<(usize, usize, Split)> = None;
         for parts in factor_triples(ranks) {
