@@ -475,7 +475,7 @@ int fb_options_free(fb_options **options);
 
 /**
  * Opens `name` to write and stores the handle in `*writer`. A short name lies below FOREBAY_DIR (default
- * /dev/shm/forebay-<uid>); one that contains a slash is a path. The first rank makes the space. `options`
+ * /dev/shm/forebay-UID); one that contains a slash is a path. The first rank makes the space. `options`
  * may be NULL. Does not wait for other ranks or for readers, only for the first pages of the pool to be
  * faulted in.
  *
@@ -547,9 +547,9 @@ int fb_put(fb_writer *writer,
 /**
  * Reserves room for one piece and stores its address in `*data`: the pool itself where the tier is byte
  * addressable, so that the program can compute into it and nothing is copied. The parameters are those of
- * fb_put. Fill all of it, then call fb_commit with the same address. The memory ends with fb_commit,
- * fb_abort_step or fb_close_writer, and must not be touched after that. It is aligned as malloc() does, to
- * 64 bytes where it is the pool; what it holds at first is unspecified.
+ * fb_put. Fill all of it, then call fb_commit with the same address. The memory ends with fb_commit
+ * (whatever that returns), fb_abort_step or fb_close_writer, and must not be touched after that. It is
+ * aligned as malloc() does, to 64 bytes where it is the pool; what it holds at first is unspecified.
  *
  * Blocking and errors: those of fb_put.
  */
