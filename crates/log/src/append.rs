@@ -24,6 +24,9 @@ use crate::format::{
 /// call; above it the copy would cost more than the call.
 const JOIN_BYTES_MAX: usize = 64 * 1024;
 
+/// Largest payload: its checksums still fit the meta part, whose length is a 32-bit number.
+const PAYLOAD_BYTES_MAX: u64 = 1 << 45;
+
 /// What is being put: a box of a variable.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
@@ -75,7 +78,7 @@ impl Piece<'_> {
             };
             elements = product;
         }
-        elements.checked_mul(self.dtype.size() as u64).filter(|b| *b < 1 << 56).ok_or_else(|| {
+        elements.checked_mul(self.dtype.size() as u64).filter(|b| *b < PAYLOAD_BYTES_MAX).ok_or_else(|| {
             Error::new(Kind::Usage, "the box has more bytes than a record can hold")
                 .with("variable", self.name)
         })
