@@ -1,7 +1,7 @@
 //! `forebay clean`: removes spaces that no live process holds.
 //!
-//! Guarantees: a space with a live member is never touched, whatever is asked for; says nothing and ends with 0 when
-//! there is nothing to do, so that `forebay clean --dead` can stand in a job's epilog.
+//! Guarantees: a space with a live member is never touched, whatever is asked for; says nothing and ends with
+//! 0 when there is nothing to do, so that `forebay clean --dead` can stand in a job's epilog.
 
 use forebay_space::{format_bytes, CleanOptions, CleanReport, Error, Kind, Result};
 
@@ -11,8 +11,8 @@ use crate::spaces;
 /// Remove spaces that no live process holds.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "In a job's epilog:  forebay clean --dead\n\nExit status: 0, also when there was nothing to do; \
-                        3 when a space that was named is in use."
+    after_help = "In a job's epilog:  forebay clean --dead\n\nExit status: 0, also when there was nothing \
+                        to do; 3 when a space that was named is in use."
 )]
 pub struct Args {
     /// Short names or paths; without any, all spaces of this user.
@@ -61,5 +61,10 @@ fn text(report: &CleanReport, args: &Args, out: &Output) -> String {
         let why = out.paint(Tone::Quiet, &format!("({}, {reason})", format_bytes(bytes)));
         format!("{verb} {name} {why}\n")
     };
-    report.removed.iter().map(|r| line(&r.name, r.bytes, &r.reason)).collect()
+    let mut text: String = report.removed.iter().map(|r| line(&r.name, r.bytes, &r.reason)).collect();
+    // An epilog wants silence; who tries first wants to know why something would stay.
+    if args.dry_run {
+        text.extend(report.kept.iter().map(|k| format!("would keep {} ({})\n", k.name, k.reason)));
+    }
+    text
 }

@@ -10,11 +10,10 @@ use crate::Cli;
 
 /// Print a completion script for a shell.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "Examples:\n  forebay completions bash > ~/.local/share/bash-completion/completions/forebay\n  \
-                        forebay completions fish > ~/.config/fish/completions/forebay.fish\n  \
-                        forebay completions zsh > \"${fpath[1]}/_forebay\""
-)]
+#[command(after_help = "Examples:
+  forebay completions bash > ~/.local/share/bash-completion/completions/forebay
+  forebay completions fish > ~/.config/fish/completions/forebay.fish
+  forebay completions zsh > \"${fpath[1]}/_forebay\"")]
 pub struct Args {
     /// Which shell; without one, the one of $SHELL.
     #[arg(value_enum)]

@@ -1,7 +1,8 @@
 //! `forebay doctor`: what this machine allows, what that means for a user, and how to allow more.
 //!
-//! Guarantees: changes nothing, needs no rights, and every finding that is not `ok` says what it means and how to
-//! change it, also without root where there is a way. It does not measure speed; that is `forebay probe`'s work.
+//! Guarantees: changes nothing, needs no rights, and every finding that is not `ok` says what it means and
+//! how to change it, also without root where there is a way. It does not measure speed; that is `forebay
+//! probe`'s work.
 
 mod cgroup;
 mod kernel;
@@ -24,8 +25,8 @@ const INDENT: usize = 9 + 26;
 /// Say what this machine allows and how to allow more.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Exit status: 0 whatever is found; the findings are advice. `--json` carries them for scripts: \
-                        the field `worst` is ok, note or warning."
+    after_help = "Exit status: 0 whatever is found; the findings are advice. `--json` carries them for \
+                        scripts: the field `worst` is ok, note or warning."
 )]
 pub struct Args {
     /// Print only what is not as it should be.
@@ -140,9 +141,9 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     Ok(0)
 }
 
-/// Every check, in the order a user meets what it is about.
+/// Every check, in an order that stays, so that two reports can be compared line by line.
 fn examine(machine: &Machine) -> Vec<Finding> {
-    let mut findings = vec![
+    vec![
         kernel::release(machine),
         memory::shared_memory(machine),
         memory::private_shared_memory(machine),
@@ -160,10 +161,7 @@ fn examine(machine: &Machine) -> Vec<Finding> {
         kernel::userfaultfd(machine),
         kernel::persistence(machine),
         kernel::cores(machine),
-    ];
-    // Stable: the checks keep their order, so that two reports can be compared line by line.
-    findings.shrink_to_fit();
-    findings
+    ]
 }
 
 fn summary(findings: &[Finding]) -> String {

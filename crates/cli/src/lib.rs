@@ -1,9 +1,10 @@
 //! The `forebay` command as a library, so that the Python package carries it too.
 //!
-//! Guarantees: [`main_with`] never ends the process itself and never panics; data goes to stdout, everything else
-//! to stderr; the result is the exit status of the design: 0 ok, 2 usage, 3 not possible here, 4 a component
-//! failed, 5 permission missing, 6 capacity, 7 timed out or peer missing, 8 data check failed, 70 internal, 128+n
-//! signal. One file per verb; what verbs share is in `output` and `spaces`. No verb knows a file format.
+//! Guarantees: [`main_with`] never ends the process itself and never panics; data goes to stdout, everything
+//! else to stderr; the result is the exit status of the design: 0 ok, 2 usage, 3 not possible here, 4 a
+//! component failed, 5 permission missing, 6 capacity, 7 timed out or peer missing, 8 data check failed, 70
+//! internal, 128+n signal. One file per verb; what verbs share is in `output` and `spaces`. No verb knows a
+//! file format.
 #![forbid(unsafe_code)]
 
 mod app;
@@ -34,8 +35,8 @@ const HELP_COLUMNS_MAX: usize = 100;
 
 /// Keep the data of HPC workflows on the right tier of the memory hierarchy.
 ///
-/// Programs exchange versioned n-dimensional arrays through spaces: named places in memory or on storage, without
-/// a server. `forebay run` starts coupled programs, the other verbs look into what they do.
+/// Programs exchange versioned n-dimensional arrays through spaces: named places in memory or on storage,
+/// without a server. `forebay run` starts coupled programs, the other verbs look into what they do.
 #[derive(Parser, Debug)]
 #[command(
     name = "forebay",
@@ -44,8 +45,9 @@ const HELP_COLUMNS_MAX: usize = 100;
     arg_required_else_help = true,
     subcommand_required = true,
     disable_help_subcommand = true,
-    after_help = "Exit status: 0 ok, 2 usage, 3 not possible here, 4 a component failed, 5 permission missing, \
-                  6 capacity, 7 timed out or peer missing, 8 data check failed, 70 internal, 128+n signal.",
+    after_help = "Exit status: 0 ok, 2 usage, 3 not possible here, 4 a component failed, 5 permission \
+                  missing, 6 capacity, 7 timed out or peer missing, 8 data check failed, 70 internal, 128+n \
+                  signal.",
 )]
 struct Cli {
     #[command(flatten)]
@@ -101,8 +103,8 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     let linkage = if cfg!(target_feature = "crt-static") { "static" } else { "dynamic" };
     let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
     format!(
-        "{}\ntarget: {}-{}-{libc}, {linkage}, {profile}\nfeatures: tiers dram file pmem; channels space files; \
-         exchange on one node\n",
+        "{}\ntarget: {}-{}-{libc}, {linkage}, {profile}\nfeatures: tiers dram file pmem; channels space \
+         files; exchange on one node",
         env!("CARGO_PKG_VERSION"),
         std::env::consts::ARCH,
         std::env::consts::OS,
@@ -128,8 +130,8 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
 
 /// [`main_with`] for a caller whose executable is not this command but an interpreter that carries it.
 ///
-/// `self_command` are the words that start the command again, as `[sys.executable, "-m", "forebay"]`: `run` starts
-/// ranks and helpers through it. The words of the first call in a process count.
+/// `self_command` are the words that start the command again, as `[sys.executable, "-m", "forebay"]`: `run`
+/// starts ranks and helpers through it. The words of the first call in a process count.
 pub fn main_with_command(args: Vec<OsString>, self_command: Vec<OsString>) -> i32 {
     run::set_self_command(self_command);
     main_with(args)

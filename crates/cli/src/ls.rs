@@ -14,11 +14,9 @@ const ROWS_MAX: usize = 40;
 
 /// List spaces, or show one in detail: state, tier, versions, room, who writes and reads.
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "States: new (no producer yet), open (a producer writes), finished (closed by its producer), \
-                        producer died (complete versions stay readable), dead (no live process holds it: \
-                        forebay clean)."
-)]
+#[command(after_help = "States: new (no producer yet), open (a producer writes), finished (closed by its \
+                  producer), producer died (complete versions stay readable), dead (no live process holds \
+                  it: forebay clean).")]
 pub struct Args {
     /// Short name or path of one space.
     name: Option<String>,

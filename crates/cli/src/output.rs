@@ -1,8 +1,8 @@
 //! What every verb shares on its way out: `--json`, colour, the closing `next:` line and the exit status.
 //!
-//! Guarantees: data goes to stdout and nothing else does; progress and `next:` go to stderr, and only when stderr
-//! is a terminal; with `--json` stdout holds exactly one JSON document whose first key is `schema`; a reader that
-//! goes away (`| head`) ends the command quietly. It does not know any verb.
+//! Guarantees: data goes to stdout and nothing else does; progress and `next:` go to stderr, and only when
+//! stderr is a terminal; with `--json` stdout holds exactly one JSON document whose first key is `schema`; a
+//! reader that goes away (`| head`) ends the command quietly. It does not know any verb.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 
@@ -305,7 +305,8 @@ pub fn is_broken_pipe(error: &Error) -> bool {
     source.is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Breaks text at blanks into lines of at most `width` characters, each after the first behind `indent` blanks.
+/// Breaks text at blanks into lines of at most `width` characters, each after the first behind `indent`
+/// blanks.
 pub fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let (mut out, mut column) = (String::new(), 0);
     for word in text.split_whitespace() {

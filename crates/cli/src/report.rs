@@ -15,8 +15,8 @@ use crate::run::no_run;
 
 /// Write a report of a run, one self-contained HTML file.
 ///
-/// It shows who computed and who waited, bandwidth over time, latencies, how full the channels were, and pictures
-/// of the field. Nothing in it is loaded from elsewhere.
+/// It shows who computed and who waited, bandwidth over time, latencies, how full the channels were, and
+/// pictures of the field. Nothing in it is loaded from elsewhere.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Run directory; without one, the newest below ./runs.

@@ -1,8 +1,8 @@
 //! `forebay run`: starts all components of a workflow, shows progress, and says where the record is.
 //!
-//! Guarantees: when it returns, no process of the run lives. The last line on stdout is the path of what was made
-//! last, the report if one was asked for, else the run directory, relative to the working directory where it lies
-//! below it. Everything else about running is `forebay_flow`'s.
+//! Guarantees: when it returns, no process of the run lives. The last line on stdout is the path of what was
+//! made last, the report if one was asked for, else the run directory, relative to the working directory
+//! where it lies below it. Everything else about running is `forebay_flow`'s.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use crate::report::{open_in_browser, relative};
 /// Run a workflow: start every component, show progress, record the run.
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "Exit status: 4 when a component failed; everything else was ended then, and the first failure \
-                        is the one named. Ctrl-C ends all components in order; a second one at once."
+    after_help = "Exit status: 4 when a component failed; everything else was ended then, and the first \
+                        failure is the one named. Ctrl-C ends all components in order; a second one at once."
 )]
 pub struct Args {
     /// Workflow file (forebay init writes one).
@@ -131,8 +131,8 @@ fn print(record: &RunRecord, report: Option<&Path>, out: &Output) -> Result<()> 
     out.text(&lines)
 }
 
-/// The hidden verbs with which the runner starts this command again. They are not parsed like the others: what
-/// follows belongs to a rank's program, and every word counts as it stands.
+/// The hidden verbs with which the runner starts this command again. They are not parsed like the others:
+/// what follows belongs to a rank's program, and every word counts as it stands.
 pub fn hidden(verb: &str, words: &[OsString]) -> Option<Result<i32>> {
     match verb {
         forebay_flow::launch::EXEC_RANK_VERB => {

@@ -8,7 +8,8 @@ use forebay_space::{Error, Kind, Result, SpaceInfo};
 /// Everything known about a space without joining it.
 ///
 /// # Errors
-/// [`Kind::PeerMissing`] with the names there are, when there is no such space; whatever `inspect` finds wrong.
+/// [`Kind::PeerMissing`] with the names there are, when there is no such space; whatever `inspect` finds
+/// wrong.
 pub fn look_up(name: &str) -> Result<SpaceInfo> {
     forebay_space::inspect(name).map_err(|e| with_suggestion(e, name))
 }

@@ -1,6 +1,7 @@
 //! Boxes cut into slabs that follow each other in C order.
 //!
-//! Guarantees: concatenated, the slabs are the box; each has at most the given number of bytes, or is one element.
+//! Guarantees: concatenated, the slabs are the box; each has at most the given number of bytes, or is one
+//! element.
 
 use forebay_space::{NdBox, Result};
 
@@ -63,10 +64,15 @@ mod tests {
 
     #[test]
     fn scalars_are_one_slab_and_empty_boxes_none() {
-        let mut n = 0;
-        for_each(&NdBox::whole(&[]), 8, 1, &mut |_| Ok(n += 1)).unwrap();
-        assert_eq!(n, 1);
-        for_each(&NdBox::whole(&[3, 0]), 8, 1, &mut |_| Ok(n += 1)).unwrap();
-        assert_eq!(n, 1);
+        let slabs = |shape: &[u64]| {
+            let mut n = 0;
+            for_each(&NdBox::whole(shape), 8, 1, &mut |_| {
+                n += 1;
+                Ok(())
+            })
+            .unwrap();
+            n
+        };
+        assert_eq!((slabs(&[]), slabs(&[3, 0]), slabs(&[3, 1])), (1, 0, 3));
     }
 }

@@ -1,8 +1,8 @@
 //! Elements of an array as text, JSON and NumPy's file format, one slab after the other.
 //!
-//! Guarantees: C order; numbers are written so that reading them back gives the same bits (shortest decimal form),
-//! except that JSON has no NaN and infinities, which become strings; memory in use does not grow with the array.
-//! Assumes what pools hold: little-endian elements.
+//! Guarantees: C order; numbers are written so that reading them back gives the same bits (shortest decimal
+//! form), except that JSON has no NaN and infinities, which become strings; memory in use does not grow with
+//! the array. Assumes what pools hold: little-endian elements.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
 //! Memory cgroups above this process, versions 1 and 2, and what each still leaves.
 //!
-//! tmpfs pages count against the cgroup of whoever touches them first, so the smallest headroom on the way up is
-//! the real size of `/dev/shm`, whatever the file system says.
+//! tmpfs pages count against the cgroup of whoever touches them first, so the smallest headroom on the way up
+//! is the real size of `/dev/shm`, whatever the file system says.
 
 use super::machine::{Machine, Mount};
 

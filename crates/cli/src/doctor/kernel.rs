@@ -44,7 +44,9 @@ pub fn locked_memory(machine: &Machine) -> Finding {
         Some(Some(bytes)) if bytes >= SEGMENT_BYTES => Finding::ok(CHECK, format_bytes(bytes)),
         Some(Some(bytes)) => Finding::note(CHECK, format!("at most {}", format_bytes(bytes)))
             .means("only that much can be registered for direct I/O: an optimisation, nothing needs it")
-            .change("`* - memlock unlimited` in /etc/security/limits.conf, or LimitMEMLOCK=infinity for the service")
+            .change(
+                "`* - memlock unlimited` in /etc/security/limits.conf, or LimitMEMLOCK=infinity in a service",
+            )
             .without_root("ulimit -l raises it up to the hard limit"),
     }
 }
@@ -99,8 +101,10 @@ pub fn pid_namespace(machine: &Machine) -> Finding {
     }
     match machine.in_pid_namespace() {
         Some(true) => Finding::note(CHECK, "this process lives in a PID namespace of its own")
-            .means("process numbers in messages are the container's; outside they are others. Whether a member is \
-                    alive is asked of the kernel by file locks and stays right")
+            .means(
+                "process numbers in messages are the container's; outside they are others. Whether a \
+                    member is alive is asked of the kernel by file locks and stays right",
+            )
             .change("start the container with --pid=host")
             .without_root("compare ranks instead of process numbers"),
         Some(false) => Finding::ok(CHECK, "the node's own"),
@@ -150,7 +154,8 @@ pub fn userfaultfd(machine: &Machine) -> Finding {
         Some(_) => Finding::note(CHECK, "refused (vm.unprivileged_userfaultfd=0)")
             .means(means)
             .change("sysctl vm.unprivileged_userfaultfd=1"),
-        // Before 5.2 there was no switch: everybody may. Later kernels without the file were built without it.
+        // Before 5.2 there was no switch: everybody may. Later kernels without the file were built without
+        // it.
         None if machine.kernel().is_some_and(|(_, version)| version < (5, 2)) => {
             Finding::ok(CHECK, "allowed")
         }
@@ -174,7 +179,7 @@ pub fn persistence(machine: &Machine) -> Finding {
         return Finding::ok(CHECK, found);
     }
     Finding::note(CHECK, found)
-        .means("writing cache lines back to tier `pmem` goes one line after the other; other tiers do not need it")
+        .means("writing cache lines back to tier `pmem` goes one line at a time; other tiers do not need it")
         .without_root("large copies bypass the cache and are not affected")
 }
 

@@ -1,8 +1,9 @@
-//! The files a machine describes itself in: `/proc`, `/sys` and a few under `/etc`, read from `/` or from a copy.
+//! The files a machine describes itself in: `/proc`, `/sys` and a few under `/etc`, read from `/` or from a
+//! copy.
 //!
-//! Guarantees: nothing is ever written, no file is opened that is not named by a check, and a file that is missing
-//! or unreadable is `None`, never an error. With a root other than `/` nothing of the running machine leaks in:
-//! what only a system call can say is then unknown.
+//! Guarantees: nothing is ever written, no file is opened that is not named by a check, and a file that is
+//! missing or unreadable is `None`, never an error. With a root other than `/` nothing of the running machine
+//! leaks in: what only a system call can say is then unknown.
 
 use std::ffi::OsStr;
 use std::fs;

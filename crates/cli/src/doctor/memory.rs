@@ -64,11 +64,15 @@ pub fn private_shared_memory(machine: &Machine) -> Finding {
     const CHECK: &str = "private-shared-memory";
     let advice = |found: String| {
         Finding::warning(CHECK, found)
-            .means("programs started by another job, job step or container do not see these spaces, and theirs do \
-                    not appear here; the spaces vanish with the mount")
+            .means(
+                "programs started by another job, job step or container do not see these spaces, and \
+                    theirs do not appear here; the spaces vanish with the mount",
+            )
             .change("Slurm: leave /dev/shm out of Dirs= in job_container.conf; containers: --ipc=host")
-            .without_root("start both sides in one job step (forebay run does), or set FOREBAY_DIR to a folder that \
-                           both see")
+            .without_root(
+                "start both sides in one job step (forebay run does), or set FOREBAY_DIR to a \
+                           folder that both see",
+            )
     };
     let (own, first) = (machine.mounts(), machine.mounts_of("1"));
     let Some(shm) = mounted(&own, SHM) else {
@@ -109,7 +113,8 @@ fn slurm_private(machine: &Machine) -> Option<&'static str> {
     let slurm = machine.read("/etc/slurm/slurm.conf")?;
     setting(&slurm, "JobContainerType").filter(|t| t.contains("tmpfs"))?;
     let container = machine.read(CONTAINER).unwrap_or_default();
-    // Settings of a node stand on one line, `NodeName=… BasePath=… Dirs=…`; /tmp and /dev/shm are the default.
+    // Settings of a node stand on one line, `NodeName=… BasePath=… Dirs=…`; /tmp and /dev/shm are the
+    // default.
     let dirs =
         container.split_whitespace().rev().find_map(|w| w.strip_prefix("Dirs=")).unwrap_or("/tmp,/dev/shm");
     dirs.split(',').any(|d| d == SHM).then_some(CONTAINER)
@@ -165,8 +170,10 @@ pub fn remove_ipc(machine: &Machine) -> Finding {
         return Finding::ok(CHECK, format!("RemoveIPC={value} ({file}), but this user lingers"));
     }
     Finding::warning(CHECK, format!("RemoveIPC={value} ({file})"))
-        .means("when your last login session on this node ends, systemd-logind deletes all your files in /dev/shm: \
-                spaces vanish under running programs")
+        .means(
+            "when your last login session on this node ends, systemd-logind deletes all your files in \
+                /dev/shm: spaces vanish under running programs",
+        )
         .change("RemoveIPC=no in /etc/systemd/logind.conf, then systemctl restart systemd-logind")
         .without_root(format!("loginctl enable-linger (where allowed), keep a session open, or {ELSEWHERE}"))
 }
@@ -180,7 +187,8 @@ fn remove_ipc_setting(machine: &Machine) -> (String, String) {
             found = (value, file);
         }
     };
-    // The main file is the one of the highest folder that has it; drop-ins come after it, sorted by their name.
+    // The main file is the one of the highest folder that has it; drop-ins come after it, sorted by their
+    // name.
     if let Some(main) = folders.iter().rev().map(|f| format!("{f}/logind.conf")).find(|f| machine.exists(f)) {
         look(main);
     }
@@ -220,14 +228,18 @@ pub fn headroom(machine: &Machine) -> Finding {
     let shm_free = machine.room(SHM).map(|r| r.free);
     if group.headroom() < HEADROOM_SMALL_BYTES {
         return Finding::warning(CHECK, found)
-            .means("pages of /dev/shm count against this group: spaces are refused (TierFull, exit status 6) long \
-                    before the file system is full, and programs that grow later are killed")
+            .means(
+                "pages of /dev/shm count against this group: spaces are refused (TierFull, exit status \
+                    6) long before the file system is full, and programs that grow later are killed",
+            )
             .change("raise memory.max (version 1: memory.limit_in_bytes) of that group")
             .without_root(format!("ask for more memory for the job (Slurm: --mem=), or {ELSEWHERE}"));
     }
     if shm_free.is_some_and(|free| group.headroom() < free) {
         return Finding::note(CHECK, found)
-            .means("this, and not the size of /dev/shm, bounds the spaces; Forebay checks it before it takes pages")
+            .means(
+                "this, not the size of /dev/shm, bounds the spaces; Forebay checks it before it takes pages",
+            )
             .without_root("ask for more memory for the job (Slurm: --mem=)");
     }
     Finding::ok(CHECK, found)

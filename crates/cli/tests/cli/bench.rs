@@ -1,4 +1,5 @@
-//! The bench that tests stand on: a private root of spaces, a working directory, and a way to call the command.
+//! The bench that tests stand on: a private root of spaces, a working directory, and a way to call the
+//! command.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,10 @@
 //! `run` and `report`: a workflow from its first line to its report, and one that fails.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use rustix::process::{kill_process, Pid, Signal};
+
 use crate::bench::Bench;
 
 #[test]
@@ -43,4 +48,30 @@ fn a_component_that_does_not_exist_is_named_before_anything_starts() {
     std::fs::write(bench.file("workflow.toml"), workflow).unwrap();
     bench.call(&["run"]).wants(2).complains("no-such-program-anywhere");
     assert_eq!(bench.json(&["run"], 2)["kind"], "UnknownComponent");
+}
+
+#[test]
+fn a_signal_ends_everything_and_shows_in_the_status() {
+    let bench = Bench::new();
+    let workflow = "forebay = 1\n[workflow]\nname = \"long\"\n[[component]]\nname = \"sleeper\"\n\
+                    command = [\"sh\", \"-c\", \"echo $$ > pid; sleep 1000\"]\n";
+    std::fs::write(bench.file("workflow.toml"), workflow).unwrap();
+    let mut run = bench.command(&["run", "--json", "--progress"]);
+    let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let drain = BufReader::new(run.stderr.take().unwrap());
+    let drained = std::thread::spawn(move || drain.lines().map_while(Result::ok).collect::<Vec<_>>());
+    let sleeper = loop {
+        match std::fs::read_to_string(bench.file("pid")).ok().filter(|text| text.ends_with('\n')) {
+            Some(text) => break text.trim().to_string(),
+            None => assert!(run.try_wait().unwrap().is_none(), "the run ended early"),
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    };
+    kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    let output = run.wait_with_output().unwrap();
+    let said = drained.join().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said:?}");
+    let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&record["state"], &record["signal"]), (&"interrupted".into(), &2.into()));
+    assert!(!std::path::Path::new("/proc").join(sleeper).exists(), "the component lives on");
 }
