@@ -144,7 +144,15 @@ fn compare(code: &[Layout], documented: &[(String, Layout)]) -> Vec<String> {
     findings
 }
 
+/// Documents without a layout describe text (JSON): names instead of places.
+fn has_layout(text: &str) -> bool {
+    text.lines().any(|line| line.trim() == "```layout")
+}
+
 fn headings(name: &str, text: &str) -> Vec<String> {
+    if !has_layout(text) {
+        return Vec::new();
+    }
     let has = |wanted: &str| {
         text.lines().any(|line| line.starts_with('#') && line.to_lowercase().contains(&wanted.to_lowercase()))
     };
@@ -168,8 +176,8 @@ fn versions(text: &str) -> Vec<u32> {
 
 fn fixtures(root: &Path, name: &str, text: &str) -> Vec<String> {
     let format = name.trim_end_matches(".md");
-    // What is rebuilt from other files at any time, or only ever read by people, has nothing to keep readable.
-    if text.contains("No fixtures:") {
+    // Soft state says so in these words: what is rebuilt at any time has nothing to keep readable.
+    if !has_layout(text) || text.contains("no durable format") {
         return Vec::new();
     }
     let listed = versions(text);
@@ -232,14 +240,18 @@ mod tests {
 
     #[test]
     fn headings_and_fixtures_are_wanted() {
-        assert_eq!(headings("log.md", "# Log\n## Versions\n").len(), 1);
+        assert_eq!(headings("log.md", "# Log\n```layout\n```\n## Versions\n").len(), 1);
         assert_eq!(headings("log.md", DOCUMENT), Vec::<String>::new());
         let root = std::env::temp_dir().join(format!("forebay-xtask-{}", std::process::id()));
         std::fs::create_dir_all(root.join("fixtures/log/v1")).expect("temporary folder");
         let found = fixtures(&root, "log.md", DOCUMENT);
         std::fs::remove_dir_all(&root).expect("temporary folder");
         assert_eq!(found, ["fixtures/log/v2: no fixtures of a version that log.md lists"]);
-        assert_eq!(fixtures(&root, "log.md", "nothing").len(), 1);
+        assert_eq!(fixtures(&root, "log.md", "```layout\n```\n").len(), 1);
+        assert_eq!(
+            fixtures(&root, "control.md", "no durable format\n```layout\n```\n"),
+            Vec::<String>::new()
+        );
     }
 
     #[test]
