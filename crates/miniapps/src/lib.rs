@@ -23,3 +23,8 @@ pub mod reference;
 
 pub use analysis::AnalysisArgs;
 pub use gray_scott::GrayScottArgs;
+
+/// "1 rank", "4 ranks".
+fn ranks(n: usize) -> String {
+    format!("{n} rank{}", if n == 1 { "" } else { "s" })
+}

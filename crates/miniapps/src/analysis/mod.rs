@@ -44,7 +44,7 @@ pub struct AnalysisArgs {
         long, num_args = 2, value_names = ["LOW", "HIGH"], default_values_t = Recipe::default().range,
         allow_negative_numbers = true
     )]
-    pub range: Vec<f64>,
+    pub histogram_range: Vec<f64>,
     /// Directory of the results [default: a directory called like the component, in the run directory or
     /// here]
     #[arg(long, value_name = "DIR")]
@@ -60,7 +60,7 @@ pub struct AnalysisArgs {
         long, num_args = 2, value_names = ["LOW", "HIGH"], default_values_t = [0.0, 0.4],
         allow_negative_numbers = true
     )]
-    pub colours: Vec<f64>,
+    pub colour_range: Vec<f64>,
 }
 
 /// Runs one rank of the analysis. Rank 0 says on standard error what was done.
@@ -72,18 +72,25 @@ pub fn run(args: AnalysisArgs) -> Result<()> {
     let settings = Settings {
         channel: args.channel,
         variable: args.variable,
-        recipe: Recipe { threshold: args.threshold, bins: args.bins, range: [args.range[0], args.range[1]] },
+        recipe: Recipe {
+            threshold: args.threshold,
+            bins: args.bins,
+            range: [args.histogram_range[0], args.histogram_range[1]],
+        },
         out,
         existing: args.existing,
         slices_every: args.slices_every,
-        colour_range: [args.colours[0], args.colours[1]],
+        colour_range: [args.colour_range[0], args.colour_range[1]],
     };
     let done = follow(&settings, &OpenOptions::default())?;
     if done.rank == 0 {
         let (versions, out) = (done.versions, settings.out.display());
         eprintln!(
-            "analysis: {versions} versions of {} on {} ranks, results in {out}",
-            settings.channel, done.ranks
+            "analysis: {} versions of {} on {}, results in {}",
+            done.versions,
+            settings.channel,
+            crate::ranks(done.ranks),
+            settings.out.display()
         );
     }
     Ok(())

@@ -60,9 +60,12 @@ pub fn run(args: GrayScottArgs) -> Result<()> {
             n => format!(", {n} were there"),
         };
         eprintln!(
-            "gray-scott: {} steps of {nz} x {ny} x {nx} cells on {} ranks ({pz} x {py} x {px}), \
+            "gray-scott: {} steps of {nz} x {ny} x {nx} cells on {} ({pz} x {py} x {px}), \
              {} versions of {}{skipped}",
-            done.steps, done.ranks, done.versions_put, args.channel,
+            done.steps,
+            crate::ranks(done.ranks),
+            done.versions_put,
+            args.channel,
         );
     }
     Ok(())
