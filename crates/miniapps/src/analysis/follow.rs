@@ -98,31 +98,26 @@ struct Follower<'a> {
 
 impl Follower<'_> {
     fn run(mut self, results: &mut Option<Results<'_>>) -> Result<u64> {
-        match self.steps(results) {
-            Ok(()) => {
-                self.reader.close()?;
-                self.link.map_or(Ok(()), Exchange::finish)?;
-                Ok(self.versions)
-            }
-            Err(e) => {
+        // An error here comes to all ranks alike. Leaving quietly lets rank 0 still combine what it was handed.
+        while let Some(version) = self.reader.begin_step(None)? {
+            if let Err(e) = self.version(version, results) {
                 // As if this process had died, so that rank 0 does not wait for its part.
                 self.link.into_iter().for_each(Exchange::abandon);
-                Err(e)
+                return Err(e.with("channel", &self.settings.channel).with("version", version));
             }
-        }
-    }
-
-    fn steps(&mut self, results: &mut Option<Results<'_>>) -> Result<()> {
-        while let Some(version) = self.reader.begin_step(None)? {
-            let slab = self.slab()?;
-            match slab.dtype {
-                Dtype::F32 => self.step::<f32>(version, &slab, results),
-                _ => self.step::<f64>(version, &slab, results),
-            }
-            .map_err(|e| e.with("channel", &self.settings.channel).with("version", version))?;
             self.versions += 1;
         }
-        Ok(())
+        self.reader.close()?;
+        self.link.map_or(Ok(()), Exchange::finish)?;
+        Ok(self.versions)
+    }
+
+    fn version(&mut self, version: u64, results: &mut Option<Results<'_>>) -> Result<()> {
+        let slab = self.slab()?;
+        match slab.dtype {
+            Dtype::F32 => self.step::<f32>(version, &slab, results),
+            _ => self.step::<f64>(version, &slab, results),
+        }
     }
 
     /// One version: read, reduce, release, hand over; rank 0 also draws and combines.

@@ -84,7 +84,6 @@ pub fn run(args: AnalysisArgs) -> Result<()> {
     };
     let done = follow(&settings, &OpenOptions::default())?;
     if done.rank == 0 {
-        let (versions, out) = (done.versions, settings.out.display());
         eprintln!(
             "analysis: {} versions of {} on {}, results in {}",
             done.versions,
