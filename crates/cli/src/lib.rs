@@ -25,13 +25,18 @@ use std::ffi::OsString;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::LazyLock;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use forebay_tier::{Error, Kind, Result};
 
 use output::{schema, Colour, Output};
 
 /// Widest help text; wider lines are hard to read.
 const HELP_COLUMNS_MAX: usize = 100;
+
+/// What a script can rely on.
+const EXIT_STATUS: &str =
+    "Exit status: 0 ok, 2 usage, 3 not possible here, 4 a component failed, 5 permission \
+    missing, 6 capacity, 7 timed out or peer missing, 8 data check failed, 70 internal, 128+n signal.";
 
 /// Keep the data of HPC workflows on the right tier of the memory hierarchy.
 ///
@@ -45,9 +50,7 @@ const HELP_COLUMNS_MAX: usize = 100;
     arg_required_else_help = true,
     subcommand_required = true,
     disable_help_subcommand = true,
-    after_help = "Exit status: 0 ok, 2 usage, 3 not possible here, 4 a component failed, 5 permission \
-                  missing, 6 capacity, 7 timed out or peer missing, 8 data check failed, 70 internal, 128+n \
-                  signal.",
+    after_help = EXIT_STATUS,
 )]
 struct Cli {
     #[command(flatten)]
@@ -111,6 +114,16 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
+/// The command line with everything that help and manual show.
+fn command() -> Command {
+    let variables =
+        forebay_space::environment::VARIABLES.iter().filter(|v| !v.meaning.starts_with("tests only"));
+    let lines: String = variables.map(|v| format!("  {:<22}{}\n", v.name, v.meaning)).collect();
+    Cli::command().version(VERSION.as_str()).after_long_help(format!(
+        "Environment:\n{lines}\nOther variables that begin with FOREBAY_ are refused.\n\n{EXIT_STATUS}"
+    ))
+}
+
 /// Runs the command. `args` begins with the program's name; the result is the exit status.
 ///
 /// Blocks until the verb is done. Signals keep the disposition the caller left them in; `run` handles SIGINT,
@@ -145,7 +158,11 @@ fn parse_and_run(args: Vec<OsString>, json: bool) -> i32 {
     if let Some(script) = run::script_of_interpreter(args.first()) {
         run::set_self_command(script);
     }
-    let command = Cli::command().version(VERSION.as_str());
+    // Errors of the command line itself come before its options are known.
+    let command = match args.iter().any(|arg| arg == "--colour=never" || arg == "--color=never") {
+        true => command().color(clap::ColorChoice::Never),
+        false => command(),
+    };
     let parsed = command.try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
@@ -212,12 +229,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 
     #[test]
     fn usage_errors_keep_message_and_tip() {
-        let error = Cli::command().try_get_matches_from(["forebay", "reprot"]).unwrap_err();
+        let error = command().try_get_matches_from(["forebay", "reprot"]).unwrap_err();
         let usage = usage_error(&error.render().to_string());
         assert_eq!(usage.kind(), Kind::Usage);
         assert!(usage.message().contains("reprot"), "{usage}");

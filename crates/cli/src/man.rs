@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 use forebay_tier::{Error, Result};
 use serde::Serialize;
 
 use crate::output::{schema, Output};
-use crate::Cli;
 
 /// Write the manual pages of all verbs.
 #[derive(clap::Args, Debug)]
@@ -33,7 +32,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         pages: &'a [Page],
     }
     let mut pages = Vec::new();
-    let mut command = Cli::command();
+    let mut command = crate::command();
     // Gives every verb its full name and the options that count everywhere.
     command.build();
     collect(&command, "forebay", &mut pages)?;

@@ -45,7 +45,7 @@ impl MadeUp {
                 "always within_size advise never deny [force]\n",
             ),
             ("sys/devices/system/node/node0/cpulist", "0-15\n"),
-            ("etc/passwd", "root:x:0:0::/root:/bin/sh\nann:x:1234:1234::/home/ann:/bin/sh\n"),
+            ("etc/passwd", "root:x:0:0::/root:/bin/sh\nann:x:1234:1234::/:/bin/sh\n"),
         ] {
             machine.write(path, text);
         }

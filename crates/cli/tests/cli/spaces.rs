@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::bench::Bench;
-use crate::writing::{values, WriterProcess, VERSIONS};
+use crate::writing::{big, values, WriterProcess, BIG, VERSIONS};
 
 #[test]
 fn no_spaces_is_no_error() {
@@ -72,6 +72,19 @@ fn values_come_in_every_form() {
     let attributes = bench.json(&["cat", "heat", "--attributes"], 0);
     assert_eq!(attributes["attributes"], json!({"title": "a test", "dx": [0.5, 0.25]}));
     bench.call(&["cat", "heat", "-a"]).wants(0).says("dx = [0.5,0.25]\n");
+    writer.finish();
+}
+
+#[test]
+fn what_is_larger_than_one_read_comes_whole() {
+    let bench = Bench::new();
+    let writer = WriterProcess::start(&bench, "heat");
+    let raw = bench.call(&["cat", "heat", "big", "--version", "0", "--format", "raw"]);
+    let want: Vec<u8> = (0..BIG[0] * BIG[1]).flat_map(|i| big(i).to_le_bytes()).collect();
+    assert!(raw.stdout == want, "{} bytes instead of {}", raw.stdout.len(), want.len());
+    let text = bench.call(&["cat", "heat", "big", "-V", "0", "--box", "1:,1999990:"]);
+    let first = BIG[1] + 1_999_990;
+    text.wants(0).says(&format!("\n{} {} ", big(first), big(first + 1)));
     writer.finish();
 }
 

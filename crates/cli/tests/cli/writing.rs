@@ -14,6 +14,9 @@ pub const VERSIONS: u64 = 3;
 /// Shape of the variable `T`.
 pub const SHAPE: [u64; 2] = [4, 5];
 
+/// Shape of the variable `big` of version 0: more than `cat` reads at a time, and no multiple of it.
+pub const BIG: [u64; 2] = [3, 2_000_003];
+
 /// A process that has put [`VERSIONS`] versions and waits.
 pub struct WriterProcess {
     child: Child,
@@ -23,6 +26,11 @@ pub struct WriterProcess {
 /// `T` in a version: the element's flat index plus 100 per version.
 pub fn values(version: u64) -> Vec<f64> {
     (0..SHAPE[0] * SHAPE[1]).map(|i| (version * 100 + i) as f64).collect()
+}
+
+/// Element `i` of `big`, in C order.
+pub fn big(i: u64) -> u16 {
+    (i % 65521) as u16
 }
 
 impl WriterProcess {
@@ -81,6 +89,10 @@ fn writer() {
         let n = [label.len() as u64];
         writer.put("label", Dtype::Str, &n, &[0], &n, label.as_bytes()).expect("a put");
         writer.put_array("n", &[], &[], &[], &[version]).expect("a put");
+        if version == 0 {
+            let data: Vec<u16> = (0..BIG[0] * BIG[1]).map(big).collect();
+            writer.put_array("big", &BIG, &[0, 0], &BIG, &data).expect("a put");
+        }
         writer.end_step().expect("an end of a step");
     }
     println!("\nwriter is ready");
