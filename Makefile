@@ -6,9 +6,8 @@ PREFIX ?= /usr/local
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 FOREBAY := $(TARGET)/release/forebay
 STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
-EXAMPLE := examples/gray-scott
-# SMALL=1 gives a demo of seconds: the same workflow over the small deck. CI runs that one.
-DEMO_WORKFLOW := $(if $(SMALL),runs/small/workflow.toml,$(EXAMPLE)/workflow.toml)
+# SMALL=1 gives a demo of a second, for tests.
+DEMO_WORKFLOW := examples/gray-scott/workflow$(if $(SMALL),-small).toml
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test bench wheel static docs install clean
@@ -27,8 +26,6 @@ help:
 demo:
 	@echo 'building the forebay command (the first time takes minutes)' >&2
 	@$(CARGO) build --release --quiet --package forebay-cli
-	@mkdir -p runs/small
-	@cp $(EXAMPLE)/workflow.toml runs/small/workflow.toml && cp $(EXAMPLE)/deck-small.toml runs/small/deck.toml
 	@$(FOREBAY) run $(DEMO_WORKFLOW) --out runs/demo-$$(date +%Y%m%d-%H%M%S)-$$$$ --report --open
 
 test:
