@@ -5,7 +5,7 @@
 //! whose directory it notes (`SpaceInfo::run`), also when a program opened it by itself.
 //! Not here: removing spaces that no run made (`forebay clean`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forebay_space::{Error, Kind, Result, SpaceInfo};
 
@@ -20,6 +20,7 @@ pub fn take_names(workflow: &Workflow) -> Result<()> {
     let listed = forebay_space::list()?;
     for channel in &workflow.channels {
         let location = channel.location(&workflow.dir);
+        take_files_channel(&channel.name, &location)?;
         let found = match channel.options.path {
             None => listed.iter().find(|space| space.name == channel.name).cloned(),
             Some(_) => inspect_if_there(&location)?,
@@ -32,6 +33,39 @@ pub fn take_names(workflow: &Workflow) -> Result<()> {
         return Err(taken(&space));
     }
     Ok(())
+}
+
+/// The file-per-object channel is a plain directory that inspection does not list: its `stream.json` notes the
+/// run of each start of the writers. Returns directory and the latest run, empty when there was none.
+fn files_channel(location: &str) -> Result<Option<(PathBuf, String)>> {
+    let dir = match location.contains('/') {
+        true => PathBuf::from(location),
+        false => forebay_space::root()?.join(location),
+    };
+    let Ok(text) = std::fs::read_to_string(dir.join("stream.json")) else { return Ok(None) };
+    let stream: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let latest = stream["incarnations"].as_array().and_then(|all| all.last());
+    let run = latest.and_then(|start| start["run"].as_str()).unwrap_or_default();
+    Ok(Some((dir, run.to_owned())))
+}
+
+fn take_files_channel(name: &str, location: &str) -> Result<()> {
+    let Some((dir, run)) = files_channel(location)? else { return Ok(()) };
+    let run_dir = Path::new(&run);
+    if run_dir.is_absolute() && !is_running(run_dir) && !keeps(run_dir, name) {
+        return std::fs::remove_dir_all(&dir)
+            .map_err(|e| Error::io(format!("removing {}", dir.display()), e));
+    }
+    Err(Error::new(Kind::NameInUse, format!("there is a channel {name} already"))
+        .with("path", dir.display())
+        .with("run", run)
+        .hint("let the other run end; or, when it has ended, remove the directory"))
+}
+
+/// Whether a run that ended keeps this channel; true also when it cannot be told.
+fn keeps(run_dir: &Path, name: &str) -> bool {
+    let Ok(record) = RunRecord::read(run_dir) else { return true };
+    record.channels.iter().any(|channel| channel.name == name && channel.keep)
 }
 
 fn inspect_if_there(location: &str) -> Result<Option<SpaceInfo>> {
@@ -48,8 +82,7 @@ fn left_by_dead_run(space: &SpaceInfo) -> bool {
     if space.members.iter().any(|member| member.alive) || is_running(run_dir) {
         return false;
     }
-    let Ok(record) = RunRecord::read(run_dir) else { return false };
-    !record.channels.iter().any(|channel| channel.name == space.name && channel.keep)
+    !keeps(run_dir, &space.name)
 }
 
 /// The error for a name that is in use.
@@ -106,6 +139,15 @@ pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
     for space in spaces.iter().filter(|space| !kept(space)) {
         if let Err(e) = forebay_space::destroy(&space.path.to_string_lossy()) {
             left.push(format!("the space {} could not be removed: {e}", space.name));
+        }
+    }
+    for channel in workflow.channels.iter().filter(|channel| !channel.options.keep) {
+        let Ok(Some((dir, run_id))) = files_channel(&channel.location(&workflow.dir)) else { continue };
+        if run_id != run.id() {
+            continue;
+        }
+        if let Err(e) = std::fs::remove_dir_all(&dir) {
+            left.push(format!("the channel {} could not be removed: {e}", channel.name));
         }
     }
     left

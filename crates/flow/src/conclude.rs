@@ -13,7 +13,12 @@ use crate::trace::{Side, Traces};
 use crate::workflow::{Component, Workflow};
 
 /// Fills in what is known only at the end.
-pub(crate) fn complete_record(record: &mut RunRecord, workflow: &Workflow, ranks: &Ranks, seen: &Seen) {
+pub(crate) fn complete_record(
+    record: &mut RunRecord,
+    workflow: &Workflow,
+    ranks: &Ranks,
+    seen: &Seen,
+) -> Traces {
     record.end_unix_ns = unix_ns();
     record.end_ns = monotonic_ns();
     let starts = ranks.all.iter().map(|r| r.start_ns).min();
@@ -38,6 +43,7 @@ pub(crate) fn complete_record(record: &mut RunRecord, workflow: &Workflow, ranks
         }
     }
     complete_channels(record, &traces, seen);
+    traces
 }
 
 fn complete_component(

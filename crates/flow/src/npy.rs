@@ -67,13 +67,10 @@ fn dtype_of(descr: &str) -> Option<Dtype> {
         Dtype::C64,
         Dtype::C128,
     ];
-    // One-byte types have no byte order; NumPy writes `|`, others have been seen to write `<` or `=`.
+    // One-byte types have no byte order: any sign will do for them.
     let (order, code) = descr.split_at_checked(1)?;
     let fits = |d: &Dtype| self::descr(*d)[1..] == *code;
-    readable
-        .into_iter()
-        .find(fits)
-        .filter(|d| order == "<" || order == "|" || (d.size() == 1 && order != "|"))
+    readable.into_iter().find(fits).filter(|d| order == "<" || d.size() == 1)
 }
 
 fn not_npy(why: impl Into<String>) -> Error {

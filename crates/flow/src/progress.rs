@@ -19,7 +19,8 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
 use crate::clean_up::spaces_of;
-use crate::record::{monotonic_ns, RunDir};
+use crate::record::{monotonic_ns, ComponentRecord, RunDir, RunRecord};
+use crate::trace::{bandwidths, median, Side, Traces};
 use crate::workflow::{Component, Workflow};
 
 /// Time between two looks at the spaces.
@@ -266,13 +267,17 @@ impl Display {
     }
 
     fn update(&mut self, workflow: &Workflow, seen: &Seen, running: &[u32], last: bool) {
-        if self.show == Show::Quiet {
+        if last {
+            // The closing lines, with the exact numbers, come in their place.
+            self.bars.iter().for_each(ProgressBar::finish_and_clear);
+        }
+        if last || self.show == Show::Quiet {
             return;
         }
         for (i, component) in workflow.components.iter().enumerate() {
             let due = match self.show {
                 Show::Live => true,
-                _ => last || self.shown[i].unwrap_or(self.begin).elapsed() >= LINE_EVERY,
+                _ => self.shown[i].unwrap_or(self.begin).elapsed() >= LINE_EVERY,
             };
             if !due {
                 continue;
@@ -290,7 +295,7 @@ impl Display {
             if running[i] == 0 {
                 text.push_str("  ended");
             }
-            self.put(i, &component.name, workflow, text, last || running[i] == 0);
+            self.put(i, &component.name, workflow, text);
             self.waiting_before[i] = waiting;
             self.shown[i] = Some(Instant::now());
             if self.show == Show::Lines {
@@ -299,9 +304,8 @@ impl Display {
         }
     }
 
-    fn put(&self, index: usize, name: &str, workflow: &Workflow, text: String, ended: bool) {
+    fn put(&self, index: usize, name: &str, workflow: &Workflow, text: String) {
         match self.bars.get(index) {
-            Some(bar) if ended => bar.finish_with_message(text),
             Some(bar) => {
                 bar.set_message(text);
                 bar.tick();
@@ -377,6 +381,36 @@ fn line(component: &Component, seen: &Seen, members: &[&MemberInfo], before: Amo
         }
     }
     text.trim_end().to_owned()
+}
+
+/// What each component did, one line each, from the traces: for the end of a run.
+pub fn closing_lines(record: &RunRecord, traces: &Traces) -> Vec<String> {
+    let width = record.components.iter().map(|c| c.name.len()).max().unwrap_or(0);
+    let line = |component: &ComponentRecord| {
+        let ranks = component.ranks.iter().filter(|r| r.rank.is_some()).count();
+        let unit = if ranks == 1 { "rank " } else { "ranks" };
+        let mut text = format!("{:width$}  {ranks} {unit}  {} steps", component.name, component.steps);
+        for (word, side, names) in
+            [("put", Side::Write, &component.writes), ("get", Side::Read, &component.reads)]
+        {
+            let own = || {
+                traces
+                    .of(&component.name)
+                    .filter(|t| t.header.side == side && names.contains(&t.header.channel))
+            };
+            let steps = own().flat_map(|t| &t.steps);
+            let Some(op_ns) = median(steps.map(|s| s.op_ns as f64)) else { continue };
+            text.push_str(&format!("  {word} {}", in_ms(op_ns / 1e6)));
+            let rate = median(bandwidths(own()).into_iter().map(|point| point.1));
+            text.push_str(&rate.map_or(String::new(), |rate| format!(" {}", in_rate(rate))));
+        }
+        let all = component.compute_s + component.io_s + component.wait_s;
+        if all > 0.0 && component.steps > 0 {
+            text.push_str(&format!("  waited {:.0} %", 100.0 * component.wait_s / all));
+        }
+        text
+    };
+    record.components.iter().map(line).collect()
 }
 
 /// Milliseconds with a unit that leaves one to three digits before the point.

@@ -413,13 +413,14 @@ fn reduce(points: &[(f64, f64)], span_s: f64) -> Vec<(f64, f64, f64, f64)> {
     if points.len() <= POINTS_EXACT_MAX {
         return points.iter().map(|(x, v)| (*x, *v, *v, *v)).collect();
     }
-    let mut bins: Vec<Option<(f64, f64, f64, f64, f64)>> = vec![None; BINS];
+    // Count, sums of time and value, lowest, highest.
+    let mut bins = [(0.0, 0.0, 0.0, f64::MAX, 0.0f64); BINS];
     for (x, value) in points {
-        let index = ((x / span_s * BINS as f64) as usize).min(BINS - 1);
-        let bin = bins[index].get_or_insert((0.0, 0.0, 0.0, f64::MAX, 0.0));
+        let bin = &mut bins[((x / span_s * BINS as f64) as usize).min(BINS - 1)];
         *bin = (bin.0 + 1.0, bin.1 + x, bin.2 + value, bin.3.min(*value), bin.4.max(*value));
     }
-    bins.into_iter().flatten().map(|(n, x, v, low, high)| (x / n, v / n, low, high)).collect()
+    let filled = bins.into_iter().filter(|bin| bin.0 > 0.0);
+    filled.map(|(n, x, v, low, high)| (x / n, v / n, low, high)).collect()
 }
 
 /// One row of the latency picture: quantiles in ns.

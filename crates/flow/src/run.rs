@@ -17,7 +17,7 @@ use forebay_space::{Error, Kind, OpenOptions, Reader, Result};
 use crate::clean_up::{remove_spaces, take_names, taken};
 use crate::conclude::complete_record;
 use crate::launch::{Exit, Rank, RankCommand, Ranks, Role};
-use crate::progress::{Sampler, Show};
+use crate::progress::{closing_lines, Sampler, Show};
 use crate::record::{self, monotonic_ns, unix_ns, ChannelRecord, ComponentRecord, Failure, Machine};
 use crate::record::{RunDir, RunRecord, State};
 use crate::signals::Signals;
@@ -99,7 +99,10 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
     ranks.stop_all(options.grace, &|| signals.count() >= hurry_at, &|time| signals.pause(time));
     let seen = sampler.finish();
     record.notes.extend(remove_spaces(&workflow, &dir));
-    complete_record(&mut record, &workflow, &ranks, &seen);
+    let traces = complete_record(&mut record, &workflow, &ranks, &seen);
+    if show != Show::Quiet {
+        closing_lines(&record, &traces).iter().for_each(|line| eprintln!("{line}"));
+    }
     settle_end(record, ended, options)
 }
 

@@ -368,9 +368,31 @@ fn no_rank_lives(run_dir: &Path) -> bool {
 }
 
 #[test]
+fn a_channel_of_files_works_the_same() {
+    let bench = Bench::new(&COUPLED.replace("quota = \"64MiB\"", "kind = \"files\""));
+    let (code, stderr) = bench.run("run");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(bench.read("run/logs/ana.0.out").contains("20 versions"));
+    let record = bench.record("run");
+    assert_eq!((record.channels[0].kind.as_str(), record.channels[0].versions_complete), ("files", 20));
+    assert!(record.notes.is_empty(), "{:?}", record.notes);
+    assert_eq!(bench.spaces(), Vec::<String>::new());
+}
+
+#[test]
+fn an_interrupted_run_leaves_no_files() {
+    interrupted("kind = \"files\"");
+}
+
+#[test]
 fn an_interrupted_run_leaves_no_space() {
+    interrupted("quota = \"64MiB\"");
+}
+
+fn interrupted(channel: &str) {
     let bench = Bench::new(
         &COUPLED
+            .replace("quota = \"64MiB\"", channel)
             .replace("[\"forebay\", \"get\", \"T\"]", "[\"sleep\", \"600\"]")
             .replace("\"T\", \"20\"", "\"T\", \"1000\""),
     );
