@@ -6,7 +6,9 @@
 use forebay_space::Kind;
 
 fn main() {
-    for layout in forebay_log::format::layouts().into_iter().chain(forebay_space::control_layouts()) {
+    let log = forebay_log::format::layouts().into_iter();
+    let space = forebay_space::control_layouts().into_iter().chain([forebay_space::object_layout()]);
+    for layout in log.chain(space) {
         println!("{} {}", layout.name, layout.size);
         for (name, offset, bytes) in layout.fields {
             println!("  {offset} {bytes} {name}");

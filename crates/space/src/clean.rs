@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::attach::{remove_directory, soft_name, Attachment, POOL_FILE};
 use crate::control::{group, member, ProducerState, GROUPS_MAX};
+use crate::files;
 use crate::inspect::{attach, names};
 use crate::membership::{describe, settle_producers};
 use crate::name;
@@ -133,6 +134,9 @@ pub fn clean(options: &CleanOptions) -> Result<CleanReport> {
 
 fn clean_one(name: &str, options: &CleanOptions) -> Result<std::result::Result<Removed, String>> {
     let dir = name::directory(name)?;
+    if files::is_stream(&dir) {
+        return files::clean(name, &dir, options);
+    }
     let space = match attach(name) {
         Ok(space) => space,
         Err(e) if e.kind() == Kind::Damaged && !options.dead_only && dir.join(POOL_FILE).exists() => {
@@ -196,6 +200,10 @@ fn clean_leftovers(options: &CleanOptions, report: &mut CleanReport) -> Result<(
 /// # Errors
 /// `PeerMissing` when there is none.
 pub fn destroy(name: &str) -> Result<()> {
+    let dir = name::directory(name)?;
+    if files::is_stream(&dir) {
+        return files::destroy(name, &dir);
+    }
     let space = attach(name)?;
     space.with_setup_lock(Instant::now() + LOCK_TIMEOUT, || space.remove_files())?;
     // Nobody may find soft state of a pool that is gone.

@@ -137,6 +137,11 @@ mod variable {
     }
 }
 
+const _: () = assert!(head::HISTORY + HISTORY_MAX * 16 <= head::RESERVED);
+const _: () = assert!(group::JOINED + GROUP_RANKS_MAX as usize / 8 <= group::ENDED);
+const _: () = assert!(group::ENDED + GROUP_RANKS_MAX as usize / 8 <= group::RESERVED);
+const _: () = assert!(member::NAME + NAME_BYTES <= member::RESERVED);
+
 const LANES_AT: usize = head::BYTES;
 const MEMBERS_AT: usize = LANES_AT + LANES_MAX * lane::BYTES;
 const GROUPS_AT: usize = MEMBERS_AT + MEMBERS_MAX * member::BYTES;
@@ -654,10 +659,6 @@ mod tests {
             assert!(l.size % WORD == 0, "{}", l.name);
             assert!(l.fields.windows(2).all(|w| w[0].1 < w[1].1), "{}", l.name);
         }
-        assert!(head::HISTORY + HISTORY_MAX * 16 <= head::RESERVED);
-        assert!(group::JOINED + GROUP_RANKS_MAX as usize / 8 <= group::ENDED);
-        assert!(group::ENDED + GROUP_RANKS_MAX as usize / 8 <= group::RESERVED);
-        assert!(member::NAME + NAME_BYTES <= member::RESERVED);
     }
 
     #[test]

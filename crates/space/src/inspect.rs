@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::attach::{Attachment, Missing, POOL_FILE};
 use crate::control::{group, head, member, GranuleState, ProducerState, Waiting, GROUPS_MAX};
+use crate::files;
 use crate::index;
 use crate::membership::{holders, missing_producers, settle_producers, Role, HOLDS_NOTHING};
 use crate::name;
@@ -162,7 +163,9 @@ pub(crate) fn names() -> Result<Vec<String>> {
     for entry in fs::read_dir(&root).map_err(|e| Error::io(format!("listing {}", root.display()), e))? {
         let entry = entry.map_err(|e| Error::io("listing spaces", e))?;
         if let Ok(name) = entry.file_name().into_string() {
-            if !name.starts_with('.') && entry.path().join(POOL_FILE).exists() {
+            if !name.starts_with('.')
+                && (entry.path().join(POOL_FILE).exists() || files::is_stream(&entry.path()))
+            {
                 out.push(name);
             }
         }
@@ -178,13 +181,21 @@ pub(crate) fn names() -> Result<Vec<String>> {
 pub fn list() -> Result<Vec<SpaceInfo>> {
     let mut out = Vec::new();
     for name in names()? {
-        match attach(&name) {
-            Ok(space) => out.push(describe(&space, &name)),
+        match describe_by_name(&name) {
+            Ok(info) => out.push(info),
             Err(e) if e.kind() == Kind::PeerMissing => {}
             Err(e) => out.push(unreadable(&name, &e)?),
         }
     }
     Ok(out)
+}
+
+fn describe_by_name(name: &str) -> Result<SpaceInfo> {
+    let dir = name::directory(name)?;
+    if files::is_stream(&dir) {
+        return files::info(name, &dir, false);
+    }
+    attach(name).map(|space| describe(&space, name))
 }
 
 fn unreadable(name: &str, error: &Error) -> Result<SpaceInfo> {
@@ -218,6 +229,10 @@ fn unreadable(name: &str, error: &Error) -> Result<SpaceInfo> {
 /// # Errors
 /// `PeerMissing` when there is none; `Damaged`, `UnknownFormat`, `PoolOwnedElsewhere`, `BadName`.
 pub fn inspect(name: &str) -> Result<SpaceInfo> {
+    let dir = name::directory(name)?;
+    if files::is_stream(&dir) {
+        return files::info(name, &dir, true);
+    }
     let space = attach(name)?;
     let mut info = describe(&space, name);
     let mut cursors = rustc_hash::FxHashMap::<LaneId, index::LaneCursor>::default();
@@ -370,6 +385,9 @@ fn waiting_for(space: &Attachment, waiting: Waiting) -> Option<String> {
 pub fn verify(name: &str) -> Result<VerifyReport> {
     let dir = name::directory(name)?;
     check_directory(name, &dir)?;
+    if files::is_stream(&dir) {
+        return files::verify(name, &dir);
+    }
     let space = attach(name)?;
     forebay_log::verify::verify(&*space.device as &dyn Device, &space.superblock)
 }

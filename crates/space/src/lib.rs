@@ -59,6 +59,7 @@ pub use clean::{clean, destroy, CleanOptions, CleanReport, Kept, Removed};
 pub use control::control_layouts;
 pub use element::Element;
 pub use environment::did_you_mean;
+pub use files::object_layout;
 pub use forebay_log::{Dims, Dtype};
 pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
 pub use index::{PieceInfo, VariableInfo};

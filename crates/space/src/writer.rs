@@ -224,11 +224,8 @@ impl Writer {
     }
 
     /// Fails with `ProducerDied` or `Fenced` when another rank died or a newer start of the program took over.
-    pub fn check_peers(&self) -> Result<()> {
-        match &self.0 {
-            Inner::Space(w) => w.check_peers(),
-            Inner::Files(_) => Ok(()),
-        }
+    pub fn check_peers(&mut self) -> Result<()> {
+        either!(&mut self.0, w => w.check_peers())
     }
 
     /// Ends this rank cleanly: an open step is aborted, readers get the end of the stream once all ranks closed.

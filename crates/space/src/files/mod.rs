@@ -12,6 +12,7 @@
 //! quota is checked before a version begins, so that one version may go beyond it. Not here: pools, lanes and
 //! anything shared in memory.
 
+mod inspect;
 mod object;
 mod read;
 mod readers;
@@ -21,7 +22,10 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use inspect::{clean, destroy, info, verify};
+pub use object::object_layout;
 pub(crate) use read::FilesReader;
+pub(crate) use stream::is_stream;
 pub(crate) use write::{FilesReservation, FilesWriter};
 
 /// Name of the file of an object: rank, index, and as much of the variable's name as a file name can show.

@@ -1,26 +1,9 @@
 //! One object of the file-per-object channel: one piece of a variable in one file, header first, then the
 //! bytes.
 //!
-//! ```text
-//! offset  bytes  field (little-endian)
-//!      0      8  magic "FBOBJECT"
-//!      8      4  format version, 1
-//!     12      4  header bytes: a multiple of 64; the payload begins there
-//!     16      4  dtype: the number of the record format
-//!     20      4  number of dimensions, 0 to 16
-//!     24      8  payload bytes
-//!     32      8  version
-//!     40      4  rank
-//!     44      4  incarnation
-//!     48      4  index of the object among those of its rank and version
-//!     52      4  name bytes, 1 to 1024
-//!     56      4  CRC-32C of the payload, 0 without checksum
-//!     60      4  flags: bit 0 = the payload has a checksum; other bits are unknown features
-//!     64   24*d  shape, start, count: d numbers of 8 bytes each
-//!      …      …  name (UTF-8), zeros
-//!    h-4      4  CRC-32C of the header up to here
-//!      h      …  payload, elements in C order
-//! ```
+//! Layout, checked against docs/src/formats/files.md by `cargo xtask formats`: 64 bytes of fixed fields
+//! (little-endian), then shape, start and count (8 bytes a number), the name, zeros, and in the last 4 bytes
+//! of the header its CRC-32C; the payload follows, in C order. A header is a multiple of 64 bytes long.
 //!
 //! Guarantees: a file that was cut off, extended or changed anywhere is recognised (the payload's bytes when
 //! it has a checksum and is verified); an unknown format version or feature is `UnknownFormat`, not a wrong
@@ -28,6 +11,7 @@
 //! rank's `done` file, written later, says how many objects there are. Not here: directories and names.
 
 use crate::nd_box::{NdBox, DIMENSIONS_MAX};
+use forebay_log::format::Layout;
 use forebay_log::{Dims, Dtype};
 use forebay_tier::checksum::crc32c;
 use forebay_tier::{Error, Kind, Result};
@@ -47,6 +31,45 @@ pub(crate) const NAME_BYTES_MAX: usize = 1024;
 /// Largest header: every dimension and the longest name.
 const HEADER_BYTES_MAX: usize =
     (FIXED_BYTES + 24 * DIMENSIONS_MAX + NAME_BYTES_MAX + 4).next_multiple_of(HEADER_ALIGN);
+
+/// Where the fields of the fixed part stand; each reaches to the next one.
+mod at {
+    pub(super) const MAGIC: usize = 0;
+    pub(super) const FORMAT: usize = 8;
+    pub(super) const HEADER_BYTES: usize = 12;
+    pub(super) const DTYPE: usize = 16;
+    pub(super) const DIMENSIONS: usize = 20;
+    pub(super) const PAYLOAD_BYTES: usize = 24;
+    pub(super) const VERSION: usize = 32;
+    pub(super) const RANK: usize = 40;
+    pub(super) const INCARNATION: usize = 44;
+    pub(super) const INDEX: usize = 48;
+    pub(super) const NAME_BYTES: usize = 52;
+    pub(super) const PAYLOAD_CRC: usize = 56;
+    pub(super) const FLAGS: usize = 60;
+}
+
+/// The fixed part of the header, for the format document.
+pub fn object_layout() -> Layout {
+    let starts = [
+        ("magic", at::MAGIC),
+        ("format", at::FORMAT),
+        ("header_bytes", at::HEADER_BYTES),
+        ("dtype", at::DTYPE),
+        ("dimensions", at::DIMENSIONS),
+        ("payload_bytes", at::PAYLOAD_BYTES),
+        ("version", at::VERSION),
+        ("rank", at::RANK),
+        ("incarnation", at::INCARNATION),
+        ("index", at::INDEX),
+        ("name_bytes", at::NAME_BYTES),
+        ("payload_crc", at::PAYLOAD_CRC),
+        ("flags", at::FLAGS),
+    ];
+    let end = |i: usize| starts.get(i + 1).map_or(FIXED_BYTES, |(_, start)| *start);
+    let fields = starts.iter().enumerate().map(|(i, (name, start))| (*name, *start, end(i) - start));
+    Layout { name: "ObjectHeader", size: FIXED_BYTES, fields: fields.collect() }
+}
 
 /// What the header says.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,15 +174,16 @@ fn decode(head: &[u8]) -> Result<Object> {
     if &head[..8] != MAGIC {
         return Err(damaged("it does not begin with the magic word"));
     }
-    if u32_at(8) != FORMAT {
+    if u32_at(at::FORMAT) != FORMAT {
         return Err(Error::new(
             Kind::UnknownFormat,
-            format!("an object file has format version {}", u32_at(8)),
+            format!("an object file has format version {}", u32_at(at::FORMAT)),
         )
         .with("known", FORMAT)
         .hint("a newer Forebay wrote it; use that one"));
     }
-    let (length, dimensions, name_bytes) = (u32_at(12) as usize, u32_at(20) as usize, u32_at(52) as usize);
+    let (length, dimensions, name_bytes) =
+        (u32_at(at::HEADER_BYTES) as usize, u32_at(at::DIMENSIONS) as usize, u32_at(at::NAME_BYTES) as usize);
     if dimensions > DIMENSIONS_MAX
         || name_bytes > NAME_BYTES_MAX
         || length != (FIXED_BYTES + 24 * dimensions + name_bytes + 4).next_multiple_of(HEADER_ALIGN)
@@ -170,12 +194,12 @@ fn decode(head: &[u8]) -> Result<Object> {
     if crc32c(&head[..length - 4]) != u32_at(length - 4) {
         return Err(damaged("its header does not match its checksum"));
     }
-    let flags = u32_at(60);
+    let flags = u32_at(at::FLAGS);
     if flags & !FLAG_CHECKSUM != 0 {
         return Err(Error::new(Kind::UnknownFormat, format!("an object file uses features {flags:#x}"))
             .hint("a newer Forebay wrote it; use that one"));
     }
-    let dtype = u8::try_from(u32_at(16)).ok().and_then(Dtype::from_code);
+    let dtype = u8::try_from(u32_at(at::DTYPE)).ok().and_then(Dtype::from_code);
     let dtype = dtype.ok_or_else(|| damaged("it has an unknown element type"))?;
     let list = |nth: usize| -> Dims {
         (0..dimensions).map(|i| u64_at(FIXED_BYTES + 8 * (nth * dimensions + i))).collect()
@@ -188,12 +212,12 @@ fn decode(head: &[u8]) -> Result<Object> {
         dtype,
         shape: list(0),
         part: NdBox { start: list(1), count: list(2) },
-        version: u64_at(32),
-        rank: u32_at(40),
-        incarnation: u32_at(44),
-        index: u32_at(48),
-        payload_bytes: u64_at(24),
-        payload_crc: (flags & FLAG_CHECKSUM != 0).then(|| u32_at(56)),
+        version: u64_at(at::VERSION),
+        rank: u32_at(at::RANK),
+        incarnation: u32_at(at::INCARNATION),
+        index: u32_at(at::INDEX),
+        payload_bytes: u64_at(at::PAYLOAD_BYTES),
+        payload_crc: (flags & FLAG_CHECKSUM != 0).then(|| u32_at(at::PAYLOAD_CRC)),
     };
     let expected = object.part.bytes(dtype.size()).ok().map(|bytes| bytes as u64);
     if !object.part.is_inside(&object.shape) || expected != Some(object.payload_bytes) {
@@ -206,6 +230,7 @@ fn decode(head: &[u8]) -> Result<Object> {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::path::PathBuf;
 
     fn sample() -> Object {
         Object {
@@ -256,6 +281,72 @@ mod tests {
         }
         assert_eq!(sample().verify(&[5; 24], Path::new("f")).map_err(|e| e.kind()), Ok(()));
         assert_eq!(sample().verify(&[4; 24], Path::new("f")).unwrap_err().kind(), Kind::Damaged);
+    }
+
+    fn fixture(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/files/1").join(name)
+    }
+
+    /// The fixtures: name, content, and the kind of error that reading it must give.
+    fn fixtures() -> Vec<(&'static str, Vec<u8>, Option<Kind>)> {
+        let good = bytes_of(&sample());
+        let scalar = Object {
+            name: "dt".into(),
+            dtype: Dtype::F64,
+            shape: Dims::new(),
+            part: NdBox::whole(&[]),
+            payload_bytes: 8,
+            payload_crc: None,
+            ..sample()
+        };
+        let changed = |at: usize| {
+            let mut bytes = good.clone();
+            bytes[at] ^= 1;
+            bytes
+        };
+        vec![
+            ("array.obj", good.clone(), None),
+            ("scalar-unchecked.obj", bytes_of(&scalar), None),
+            ("damaged-header.obj", changed(at::VERSION), Some(Kind::Damaged)),
+            ("damaged-payload.obj", changed(good.len() - 1), Some(Kind::Damaged)),
+            ("damaged-length.obj", good[..good.len() - 1].to_vec(), Some(Kind::Damaged)),
+            ("unknown-format.obj", changed(at::FORMAT + 1), Some(Kind::UnknownFormat)),
+        ]
+    }
+
+    /// Writes the fixtures of this format version, once: `cargo test -p forebay-space write_object_fixtures
+    /// -- --ignored`. Released ones are never written again.
+    #[test]
+    #[ignore = "writes fixtures"]
+    fn write_object_fixtures() {
+        for (name, bytes, _) in fixtures() {
+            assert!(!fixture(name).exists(), "{name} is there");
+            std::fs::create_dir_all(fixture("")).unwrap();
+            std::fs::write(fixture(name), bytes).unwrap();
+        }
+    }
+
+    #[test]
+    fn fixtures_are_read_as_ever_and_written_bit_for_bit_the_same() {
+        for (name, bytes, kind) in fixtures() {
+            let path = fixture(name);
+            assert_eq!(std::fs::read(&path).unwrap(), bytes, "{name}");
+            let file = File::open(&path).unwrap();
+            let read = Object::read(&file, &path)
+                .and_then(|object| object.verify(&bytes[object.payload_offset() as usize..], &path));
+            assert_eq!(read.err().map(|e| e.kind()), kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_layout_has_no_holes() {
+        let layout = object_layout();
+        let mut end = 0;
+        for (name, start, bytes) in layout.fields {
+            assert_eq!(start, end, "{name}");
+            end = start + bytes;
+        }
+        assert_eq!(end, layout.size);
     }
 
     #[test]

@@ -14,12 +14,14 @@ use crate::attributes::{self, Attribute};
 use crate::environment;
 use crate::gather::{contiguous_range, copy_overlap, coverage_gap};
 use crate::index::{PieceInfo, VariableInfo};
+use crate::inspect::VerifyReport;
 use crate::name;
 use crate::nd_box::NdBox;
 use crate::options::{OpenOptions, Retention, Verify};
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
 use crate::view::View;
+use forebay_log::verify::Damage;
 use forebay_log::{Dims, Dtype};
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::ForkMark;
@@ -65,7 +67,7 @@ struct Current {
 }
 
 /// The files of a version.
-struct VersionFiles {
+pub(super) struct VersionFiles {
     dir: PathBuf,
     version: u64,
     incarnation: u32,
@@ -532,7 +534,7 @@ fn missing_objects(version: u64) -> Error {
 
 impl VersionFiles {
     /// Lists the files of a complete version and compares their number with what each rank said.
-    fn list(stream: &Stream, version: u64) -> Result<VersionFiles> {
+    pub(super) fn list(stream: &Stream, version: u64) -> Result<VersionFiles> {
         let dir = stream.version_dir(version);
         let owner = stream.df.owner_of(version).ok_or_else(|| missing_objects(version))?;
         let listing = |e| Error::io(format!("list {}", dir.display()), e);
@@ -564,6 +566,37 @@ impl VersionFiles {
         }
         let incarnation = owner.number;
         Ok(VersionFiles { dir, version, incarnation, entries, by_shown })
+    }
+
+    /// Number of objects.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Payload bytes of all objects.
+    pub(super) fn payload_bytes(&mut self) -> Result<u64> {
+        (0..self.entries.len()).map(|i| Ok(self.header(i)?.0.payload_bytes)).sum()
+    }
+
+    /// Reads every object and compares it with its checksum; what is wrong goes into the report.
+    pub(super) fn verify_all(&mut self, report: &mut VerifyReport) {
+        for entry in 0..self.entries.len() {
+            report.records += 1;
+            let mut variable = None;
+            let read = self.header(entry).and_then(|(object, file)| {
+                variable = Some(object.name.clone());
+                let unchecked = object.payload_crc.is_none();
+                let bytes = object.payload_bytes;
+                self.payload(&Found { entry, object, file }, Verify::Always)?;
+                report.bytes += bytes;
+                report.unchecked_bytes += if unchecked { bytes } else { 0 };
+                Ok(())
+            });
+            if let Err(e) = read {
+                let (version, rank) = (Some(self.version), self.entries[entry].rank);
+                report.damaged.push(Damage { version, rank, variable, offset: 0, what: e.to_string() });
+            }
+        }
     }
 
     fn path(&self, i: usize) -> PathBuf {
@@ -612,7 +645,7 @@ impl VersionFiles {
     }
 
     /// Names of all variables, each once, in the order of their first piece. Reads every header.
-    fn names(&mut self) -> Result<Vec<String>> {
+    pub(super) fn names(&mut self) -> Result<Vec<String>> {
         let mut seen = rustc_hash::FxHashSet::default();
         let mut names = Vec::new();
         for i in 0..self.entries.len() {

@@ -27,12 +27,12 @@ const CHOSEN_MAX: usize = 1024;
 /// A reader rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ReaderDf {
-    group: String,
-    rank: u32,
-    size: u32,
+    pub(super) group: String,
+    pub(super) rank: u32,
+    pub(super) size: u32,
     slot: u32,
-    pid: u32,
-    since_unix_ns: u64,
+    pub(super) pid: u32,
+    pub(super) since_unix_ns: u64,
     /// First version that the group was to see.
     start: u64,
     /// Everything below is released.
@@ -45,7 +45,7 @@ pub(crate) struct ReaderDf {
     pub(crate) saw_end: bool,
     pub(crate) done: Counters,
     /// Holds its lease only; nobody waits for its cursor.
-    observer: bool,
+    pub(super) observer: bool,
 }
 
 impl ReaderDf {
@@ -69,7 +69,7 @@ impl Stream {
         self.dir.join(format!("reader-{safe}{unlike}-{:04}.json", reader.rank))
     }
 
-    fn readers(&self) -> Result<Vec<ReaderDf>> {
+    pub(super) fn readers(&self) -> Result<Vec<ReaderDf>> {
         let listing = |e| Error::io(format!("list {}", self.dir.display()), e);
         let mut readers = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(listing)? {
@@ -83,7 +83,7 @@ impl Stream {
         Ok(readers)
     }
 
-    fn holds(&self, reader: &ReaderDf) -> bool {
+    pub(super) fn holds(&self, reader: &ReaderDf) -> bool {
         !reader.ended && self.members.is_alive(reader.slot)
     }
 
@@ -261,7 +261,7 @@ impl Stream {
     }
 
     /// The reader groups that count, with their sizes: declared ones and those that came.
-    fn groups(&self, readers: &[ReaderDf]) -> BTreeMap<String, u32> {
+    pub(super) fn groups(&self, readers: &[ReaderDf]) -> BTreeMap<String, u32> {
         let mut groups = self.df.readers.clone();
         groups.extend(readers.iter().filter(|r| !r.observer).map(|r| (r.group.clone(), r.size)));
         groups

@@ -49,7 +49,7 @@ const LOCK_WAIT_MIN: Duration = Duration::from_millis(500);
 pub(crate) struct StreamDf {
     schema: String,
     /// Host that the kernel locks are good for.
-    host: String,
+    pub(super) host: String,
     pub(crate) uuid: String,
     pub(crate) horizon: Horizon,
     pub(crate) retention: Retention,
@@ -70,16 +70,16 @@ pub(crate) struct IncarnationDf {
     pub(crate) first_version: u64,
     pub(crate) component: String,
     /// The run it belongs to; empty when none was said.
-    run: String,
+    pub(super) run: String,
 }
 
 /// A writer rank that came (`.open`) or ended (`.closed`).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RankDf {
     incarnation: u32,
-    pid: u32,
-    since_unix_ns: u64,
-    done: Counters,
+    pub(super) pid: u32,
+    pub(super) since_unix_ns: u64,
+    pub(super) done: Counters,
 }
 
 /// What a member did so far, for lists.
@@ -338,6 +338,17 @@ impl Stream {
 
     fn done_file(&self, version: u64, rank: u32) -> PathBuf {
         self.version_dir(version).join(format!("r{rank:04}.done"))
+    }
+
+    /// What a rank that came in the current incarnation said last.
+    pub(super) fn came(&self, rank: u32) -> Result<Option<RankDf>> {
+        let number = self.df.current().map_or(0, |i| i.number);
+        Ok(read_json::<RankDf>(&self.open_file(rank))?.filter(|df| df.incarnation == number))
+    }
+
+    /// True when a rank of the current incarnation ended cleanly.
+    pub(super) fn is_closed(&self, rank: u32) -> Result<bool> {
+        self.says(&self.closed_file(rank), self.df.current().map_or(0, |i| i.number))
     }
 
     /// True when the rank's file is there and is of this incarnation.

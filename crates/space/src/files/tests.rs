@@ -118,76 +118,77 @@ fn slab(shape: &[u64], d: usize, rank: u64, size: u64) -> NdBox {
     part
 }
 
+const SHAPE: [u64; 3] = [13, 7, 5];
+
+/// Writes five versions: `T` as slabs of one dimension, `U/x` of another, in two pieces and through
+/// reservations.
+fn write_split(place: &Place, rank: u64, writers: u64, readers: u32) {
+    let mut o = options("sim", rank as u32, writers as u32);
+    o.readers = vec![("analysis".into(), readers)];
+    let mut writer = place.writer(&o);
+    if rank == 0 {
+        writer.set_attribute("title", &Attribute::Text("heat".into())).unwrap();
+    }
+    for version in 0..5 {
+        assert!(writer.begin_version(version).unwrap());
+        put(&mut writer, "T", version, &SHAPE, &slab(&SHAPE, 0, rank, writers)).unwrap();
+        for half in 0..2 {
+            let mut part = slab(&SHAPE, 1, rank, writers);
+            part.start[2] = half * 3;
+            part.count[2] = 3 - half;
+            let piece = Piece {
+                name: "U/x",
+                dtype: Dtype::F64,
+                shape: &SHAPE,
+                start: &part.start,
+                count: &part.count,
+            };
+            let mut reserved = writer.reserve(&piece).unwrap();
+            reserved.as_mut_slice().copy_from_slice(&plain(version, &SHAPE, &part));
+            writer.commit(reserved).unwrap();
+        }
+        writer.end_step().unwrap();
+    }
+    assert_eq!(writer.stats().puts, 5);
+    writer.close().unwrap();
+}
+
+/// Reads what [`write_split`] writes, split otherwise, to the end.
+fn read_split(place: &Place, rank: u64, readers: u64, writers: u64) {
+    let mut reader = place.reader(&options("analysis", rank as u32, readers as u32));
+    let mut expected = 0;
+    while let Some(version) = reader.begin_step(None).unwrap() {
+        assert_eq!(version, expected, "every version, in order");
+        expected += 1;
+        for name in ["T", "U/x"] {
+            for d in 0..3 {
+                let part = slab(&SHAPE, d, rank, readers);
+                assert_eq!(get(&mut reader, name, Some(&part)).unwrap(), plain(version, &SHAPE, &part));
+            }
+            assert_eq!(get(&mut reader, name, None).unwrap(), plain(version, &SHAPE, &NdBox::whole(&SHAPE)));
+        }
+        let names: Vec<String> = reader.variables().unwrap().into_iter().map(|v| v.name).collect();
+        assert_eq!(names, ["T", "U/x"]);
+        assert_eq!(reader.variable("U/x").unwrap().pieces.len(), 2 * writers as usize);
+        reader.end_step().unwrap();
+    }
+    assert_eq!(expected, 5);
+    assert_eq!(reader.attributes().unwrap()["title"], Attribute::Text("heat".into()));
+    reader.close().unwrap();
+}
+
 #[test]
 fn boxes_are_redistributed_from_m_to_n() {
     for (writers, readers) in [(1u64, 1u64), (2, 3), (4, 2), (3, 4)] {
         let place = Place::new();
-        let shape = [13u64, 7, 5];
         std::thread::scope(|scope| {
             for rank in 0..writers {
                 let place = &place;
-                scope.spawn(move || {
-                    let mut o = options("sim", rank as u32, writers as u32);
-                    o.readers = vec![("analysis".into(), readers as u32)];
-                    let mut writer = place.writer(&o);
-                    if rank == 0 {
-                        writer.set_attribute("title", &Attribute::Text("heat".into())).unwrap();
-                    }
-                    for version in 0..5 {
-                        assert!(writer.begin_version(version).unwrap());
-                        put(&mut writer, "T", version, &shape, &slab(&shape, 0, rank, writers)).unwrap();
-                        // Another split, in two pieces per rank and through a reservation.
-                        let whole = slab(&shape, 1, rank, writers);
-                        for half in 0..2 {
-                            let mut part = whole.clone();
-                            part.start[2] = half * 3;
-                            part.count[2] = 3 - half;
-                            let piece = Piece {
-                                name: "U/x",
-                                dtype: Dtype::F64,
-                                shape: &shape,
-                                start: &part.start,
-                                count: &part.count,
-                            };
-                            let mut reserved = writer.reserve(&piece).unwrap();
-                            reserved.as_mut_slice().copy_from_slice(&plain(version, &shape, &part));
-                            writer.commit(reserved).unwrap();
-                        }
-                        writer.end_step().unwrap();
-                    }
-                    assert_eq!(writer.stats().puts, 5);
-                    writer.close().unwrap();
-                });
+                scope.spawn(move || write_split(place, rank, writers, readers as u32));
             }
             for rank in 0..readers {
                 let place = &place;
-                scope.spawn(move || {
-                    let mut reader = place.reader(&options("analysis", rank as u32, readers as u32));
-                    let mut expected = 0;
-                    while let Some(version) = reader.begin_step(None).unwrap() {
-                        assert_eq!(version, expected, "every version, in order");
-                        expected += 1;
-                        for name in ["T", "U/x"] {
-                            for d in 0..3 {
-                                let part = slab(&shape, d, rank, readers);
-                                assert_eq!(
-                                    get(&mut reader, name, Some(&part)).unwrap(),
-                                    plain(version, &shape, &part)
-                                );
-                            }
-                            let all = NdBox::whole(&shape);
-                            assert_eq!(get(&mut reader, name, None).unwrap(), plain(version, &shape, &all));
-                        }
-                        let names: Vec<String> =
-                            reader.variables().unwrap().into_iter().map(|v| v.name).collect();
-                        assert_eq!(names, ["T", "U/x"]);
-                        assert_eq!(reader.variable("U/x").unwrap().pieces.len(), 2 * writers as usize);
-                        reader.end_step().unwrap();
-                    }
-                    assert_eq!(expected, 5);
-                    assert_eq!(reader.attributes().unwrap()["title"], Attribute::Text("heat".into()));
-                    reader.close().unwrap();
-                });
+                scope.spawn(move || read_split(place, rank, readers, writers));
             }
         });
         assert!(!place.path().exists(), "read to the end by all, so that nothing is left");
@@ -352,6 +353,63 @@ fn a_channel_goes_when_the_last_member_leaves_after_the_end_and_not_before() {
     assert_eq!(reader.begin_step(None).unwrap(), None);
     reader.close().unwrap();
     assert!(forever.path().exists());
+}
+
+#[test]
+fn channels_are_listed_verified_and_cleaned_like_spaces() {
+    let place = Place::new();
+    let mut writer = place.writer(&options("sim", 0, 2));
+    let mut reader = place.reader(&options("analysis", 0, 2));
+    for _ in 0..2 {
+        put_step(&mut writer).unwrap();
+    }
+    let info = crate::inspect(&place.name).unwrap();
+    assert_eq!((info.state.as_str(), info.tier.as_str(), info.versions_complete), ("open", "files", 0));
+    assert_eq!(info.producer.as_ref().map(|p| (p.joined, p.size)), Some((1, 2)));
+    let mut other = place.writer(&options("sim", 1, 2));
+    for _ in 0..2 {
+        put_step(&mut other).unwrap();
+    }
+    reader.begin_step(None).unwrap();
+    reader.end_step().unwrap();
+    let info = crate::inspect(&place.name).unwrap();
+    assert_eq!((info.versions_oldest, info.versions_complete, info.used_bytes), (0, 2, 32));
+    assert_eq!(info.versions.iter().map(|v| (v.records, v.bytes)).collect::<Vec<_>>(), [(2, 16), (2, 16)]);
+    assert_eq!(info.versions[0].variables, ["t"]);
+    let members: Vec<_> = info.members.iter().map(|m| (m.role.as_str(), m.rank, m.steps, m.alive)).collect();
+    assert_eq!(members, [("writer", 0, 2, true), ("writer", 1, 2, true), ("reader", 0, 1, true)]);
+    assert_eq!(info.readers[0].version_min, Some(1));
+    let report = crate::verify(&place.name).unwrap();
+    assert_eq!((report.versions, report.records, report.bytes, report.damaged.len()), (2, 4, 32, 0));
+
+    let clean = |dead_only, dry_run| {
+        let options = crate::CleanOptions { names: vec![place.name.clone()], dead_only, dry_run };
+        crate::clean(&options).unwrap()
+    };
+    assert!(clean(true, false).kept[0].reason.contains("in use by writer rank 0 of sim"));
+    writer.close().unwrap();
+    other.abandon();
+    assert!(clean(true, false).kept[0].reason.contains("reader rank 0 of analysis"));
+    drop(reader);
+    assert_eq!(crate::inspect(&place.name).unwrap().state, "dead");
+    let mut bytes = fs::read(&place.files(1, ".obj")[0]).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&place.files(1, ".obj")[0], bytes).unwrap();
+    assert_eq!(crate::verify(&place.name).unwrap().damaged.len(), 1);
+    assert_eq!(clean(true, true).removed.len(), 1);
+    assert!(place.path().exists(), "a dry run");
+    assert_eq!(clean(true, false).removed[0].reason, "its processes are dead");
+    assert!(!place.path().exists());
+    assert_eq!(
+        crate::clean(&crate::CleanOptions { names: vec![place.name.clone()], ..Default::default() })
+            .unwrap_err()
+            .kind(),
+        Kind::PeerMissing
+    );
+
+    let mut writer = place.writer(&options("sim", 0, 1));
+    crate::destroy(&place.name).unwrap();
+    assert_eq!(put_step(&mut writer).unwrap_err().kind(), Kind::PeerMissing);
 }
 
 const CHILD: &str = "FILES_CHANNEL_TEST_CHILD";

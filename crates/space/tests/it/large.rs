@@ -16,7 +16,8 @@ fn skipped(why: &str) {
     let line = format!("SKIPPED an object of more than 4 GiB: {why}\n");
     print!("{line}");
     if let Some(path) = std::env::var_os("FOREBAY_SKIPS") {
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).expect("the skip list");
+        let mut file =
+            std::fs::OpenOptions::new().append(true).create(true).open(path).expect("the skip list");
         file.write_all(line.as_bytes()).expect("written");
     }
 }
