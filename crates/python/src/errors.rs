@@ -82,18 +82,36 @@ impl<T> OrRaise<T> for Result<T> {
 pub fn wait_in_slices<T: Send>(
     py: Python<'_>,
     total: Duration,
+    attempt: impl FnMut(Duration) -> Result<T> + Send,
+) -> PyResult<T> {
+    repeat(py, total, is_timeout, attempt)
+}
+
+/// As [`wait_in_slices`] for `open`, where a space that is not there yet may still come.
+pub fn open_in_slices<T: Send>(
+    py: Python<'_>,
+    total: Duration,
+    attempt: impl FnMut(Duration) -> Result<T> + Send,
+) -> PyResult<T> {
+    repeat(py, total, |kind| is_timeout(kind) || kind == Kind::PeerMissing, attempt)
+}
+
+fn repeat<T: Send>(
+    py: Python<'_>,
+    total: Duration,
+    may_repeat: impl Fn(Kind) -> bool,
     mut attempt: impl FnMut(Duration) -> Result<T> + Send,
 ) -> PyResult<T> {
     let deadline = Instant::now().checked_add(total);
     loop {
         let left = deadline.map_or(SLICE, |d| d.saturating_duration_since(Instant::now()));
-        let slice = left.min(SLICE);
-        match py.detach(|| attempt(slice)) {
-            Err(error) if left > SLICE && is_timeout(error.kind()) => py.check_signals()?,
-            Err(error) if is_timeout(error.kind()) => {
+        match py.detach(|| attempt(left.min(SLICE))) {
+            Err(error) if may_repeat(error.kind()) => {
                 py.check_signals()?;
-                let error = error.with("waited_s", format!("{:.1}", total.as_secs_f64()));
-                return Err(raise(py, error));
+                if left <= SLICE {
+                    let error = error.with("waited_s", format!("{:.1}", total.as_secs_f64()));
+                    return Err(raise(py, error));
+                }
             }
             other => return other.or_raise(py),
         }
@@ -102,5 +120,5 @@ pub fn wait_in_slices<T: Send>(
 
 /// Kinds that mean "not yet": for these a call may be repeated as it was.
 pub fn is_timeout(kind: Kind) -> bool {
-    matches!(kind, Kind::TimedOut | Kind::PeerMissing | Kind::QuotaFull)
+    matches!(kind, Kind::TimedOut | Kind::QuotaFull)
 }

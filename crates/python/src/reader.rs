@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::buffer::{self, NewArray};
 use crate::cell::{Cell, GIL_BYTES};
-use crate::errors::{raise, usage, wait_in_slices, OrRaise};
+use crate::errors::{open_in_slices, raise, usage, wait_in_slices, OrRaise};
 use crate::{arrays, convert, options};
 
 /// From this size on `get` prefers a view: below, a copy costs less than a lease and the object that holds it.
@@ -89,7 +89,7 @@ impl PyReader {
     /// Opens the space, waiting for it; blocks without the GIL.
     pub fn open(py: Python<'_>, name: &str, options: forebay_space::OpenOptions) -> PyResult<PyReader> {
         let timeout = options.timeout;
-        let reader = wait_in_slices(py, timeout, |slice| {
+        let reader = open_in_slices(py, timeout, |slice| {
             Reader::open(name, &forebay_space::OpenOptions { timeout: slice, ..options.clone() })
         })?;
         let (rank, size) = (reader.rank(), reader.size());

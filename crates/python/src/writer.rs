@@ -16,7 +16,7 @@ use pyo3::types::PyDict;
 
 use crate::buffer;
 use crate::cell::{Cell, GIL_BYTES};
-use crate::errors::{is_timeout, usage, wait_in_slices, OrRaise, SLICE};
+use crate::errors::{is_timeout, open_in_slices, usage, wait_in_slices, OrRaise, SLICE};
 use crate::reserve::{self, Kept, Reserved};
 use crate::{arrays, convert};
 
@@ -89,7 +89,7 @@ impl PyWriter {
     pub fn open(py: Python<'_>, name: &str, options: OpenOptions) -> PyResult<PyWriter> {
         let timeout = options.timeout;
         let in_slices = OpenOptions { timeout: SLICE.min(timeout), ..options.clone() };
-        let writer = wait_in_slices(py, timeout, |_| Writer::open(name, &in_slices))?;
+        let writer = open_in_slices(py, timeout, |_| Writer::open(name, &in_slices))?;
         let (rank, size) = (writer.rank(), writer.size());
         let (name, path) = (writer.name().to_string(), writer.path().display().to_string());
         let kept = Kept::new(&path, options.channel);

@@ -128,6 +128,16 @@ def test_random_access():
                 r.wait(5, timeout=0.05)
 
 
+def test_waiting_behind_the_end_does_not_wait():
+    with fb.open("kept", "w", quota="16MiB", retention="forever") as w:
+        for step in w.steps(2):
+            step.put("T", np.zeros(1))
+    with fb.open("kept", observer=True) as r:
+        with pytest.raises(errors.PeerMissing, match="ended") as e:
+            r.wait(9, timeout=1000)
+        assert "waited_s" not in e.value.context
+
+
 def test_a_dropped_version_is_an_error_of_its_own():
     with fb.open("few", "w", quota="8MiB", segment="1MiB", retention="last:2") as w:
         for step in w.steps(20):

@@ -18,7 +18,7 @@ import pytest
 
 GLIBC_MAX = (2, 28)
 # What manylinux_2_28 allows besides libc; everything else would have to be shipped.
-LIBRARIES = {"libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libgcc_s.so.1", "libutil.so.1"}
+LIBRARIES = {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libgcc_s.so.1", "libutil.so.1"}
 WHEEL = os.environ.get("TEST_WHEEL")
 
 
