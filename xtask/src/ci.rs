@@ -181,6 +181,13 @@ impl Run<'_> {
     /// One call of cargo that counts as one test; true when it succeeded.
     fn cargo_stage(&mut self, name: &str, arguments: &[&str]) -> bool {
         title(name);
+        let component = ["fmt", "clippy"].contains(&arguments[0]);
+        let version = || Command::new(cargo()).args([arguments[0], "--version"]).output();
+        if component && !version().is_ok_and(|output| output.status.success()) {
+            println!("   skipped: this Rust has no {name}");
+            self.summary.skip(name, "this Rust has no such component");
+            return true;
+        }
         let mut command = Command::new(cargo());
         command.args(arguments).current_dir(self.root);
         if arguments[0] == "metadata" {

@@ -13,18 +13,18 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// Builds the wheel, installs it from its file, runs the tests.
 pub fn stage(ci: &mut Run) {
     title("python: environment, wheel, tests");
-    match wheel(ci.root) {
-        Ok(_) => ci.summary.stage("wheel", None),
+    let wheel = match wheel(ci.root) {
+        Ok(wheel) => wheel,
         Err(why) => return ci.summary.stage("wheel", Some(why)),
-    }
+    };
+    ci.summary.stage("wheel", None);
     let mut command = Command::new(python(ci.root));
     command
         .args(["-m", "pytest", "-rs", "-q", "-p", "no:cacheprovider", "crates/python/tests"])
         .current_dir(ci.root);
     ci.environment(&mut command);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{}:{path}", ci.root.join(".venv/bin").display()));
-    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command.arg("--basetemp").arg(ci.scratch.join("pytest")).env("PATH", path_with(ci.root));
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("TEST_WHEEL", wheel);
     ci.clear_noted();
     let ran = run(&mut command, LIMIT);
     let before = ci.summary.failed;
@@ -41,6 +41,11 @@ pub fn chore(root: &Path) -> Outcome {
     let wheel = wheel(root).map_err(Stop::Failed)?;
     println!("{}", wheel.strip_prefix(root).unwrap_or(&wheel).display());
     Ok(())
+}
+
+/// The search path with the environment's programs first.
+fn path_with(root: &Path) -> String {
+    format!("{}:{}", root.join(".venv/bin").display(), std::env::var("PATH").unwrap_or_default())
 }
 
 /// The Python of the virtual environment.
@@ -71,8 +76,11 @@ pub fn wheel(root: &Path) -> Result<PathBuf, String> {
     let wheels = root.join("target/wheels");
     let _ = std::fs::remove_dir_all(&wheels);
     let mut command = Command::new(root.join(".venv/bin/maturin"));
-    command.args(["build", "--release", "--manifest-path", "crates/python/Cargo.toml", "--out"]).arg(&wheels);
-    step(command.current_dir(root))?;
+    command.args(["build", "--release", "--manifest-path", "crates/python/Cargo.toml"]);
+    // Linked against glibc 2.28, whatever this machine has.
+    command.args(["--zig", "--compatibility", "manylinux_2_28", "--out"]).arg(&wheels);
+    // The linker comes with the environment (the package ziglang) and is found by its Python.
+    step(command.current_dir(root).env("PATH", path_with(root)))?;
     let entries = std::fs::read_dir(&wheels).map_err(|e| e.to_string())?;
     let wheel =
         entries.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "whl"));
