@@ -336,7 +336,7 @@ impl Page<'_> {
             out.push_str("</section>\n");
             return;
         }
-        section(out, "traffic", "Traffic", "Per component and channel. Bandwidth of a step: bytes of all ranks over the longest time that any rank spent in its calls. An acknowledged write survives what the last column says.");
+        section(out, "traffic", "Traffic", "Per component and channel. Bandwidth of a step: bytes of all ranks over the time in which at least one of them was in its calls. An acknowledged write survives what the last column says.");
         head(
             out,
             &[

@@ -107,16 +107,15 @@ pub fn stretches(trace: &Trace) -> Vec<Stretch> {
             }
         };
         add(step.ready_ns - at_begin, step.ready_ns, Doing::Wait);
+        let (from, to) = step.in_calls_ns(trace.header.side);
         match trace.header.side {
             Side::Write => {
-                let op_begin = step.end_ns.saturating_sub(step.op_ns);
-                add(op_begin.saturating_sub(later), op_begin, Doing::Wait);
-                add(op_begin, step.end_ns, Doing::Put);
+                add(from.saturating_sub(later), from, Doing::Wait);
+                add(from, to, Doing::Put);
             }
             Side::Read => {
-                let op_end = step.ready_ns + step.op_ns;
-                add(step.ready_ns, op_end, Doing::Get);
-                add(op_end, op_end + later, Doing::Wait);
+                add(from, to, Doing::Get);
+                add(to, to + later, Doing::Wait);
             }
         }
     }

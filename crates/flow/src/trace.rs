@@ -4,6 +4,7 @@
 //! that is no trace is skipped with a note, never an error, because a report of what is left is worth more.
 //! Not here: writing traces (the space does), drawing them (`report_plots`).
 
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::Path;
 
@@ -178,17 +179,43 @@ fn read_trace(path: &Path) -> std::result::Result<Trace, String> {
     Ok(trace)
 }
 
-/// Gigabytes per second of each version of one side of one channel: all ranks' bytes over the longest time any
-/// rank spent in operations. Versions that moved nothing, or faster than the clock, are left out.
+impl Step {
+    /// When the rank was inside its calls, as far as a trace tells: it says how long, not when. Puts are taken to
+    /// lie at the end of the step, gets at its begin; both are cut at the step. In ns.
+    pub fn in_calls_ns(&self, side: Side) -> (u64, u64) {
+        match side {
+            Side::Write => (self.end_ns.saturating_sub(self.op_ns).max(self.begin_ns), self.end_ns),
+            Side::Read => (self.ready_ns, (self.ready_ns + self.op_ns).min(self.end_ns)),
+        }
+    }
+}
+
+/// Gigabytes per second of each version of one side of one channel: all ranks' bytes over the time in which at
+/// least one of them was inside its calls. (Over the longest time of a rank would be too good where ranks share
+/// cores and take turns.) Versions that moved nothing, or faster than the clock, are left out.
 /// Returns (end time of the last rank in ns, GB/s), in the order of versions.
 pub fn bandwidths<'a>(traces: impl Iterator<Item = &'a Trace>) -> Vec<(u64, f64)> {
-    let mut versions: std::collections::BTreeMap<u64, (u64, u64, u64)> = Default::default();
-    for step in traces.flat_map(|t| &t.steps) {
+    let mut versions: BTreeMap<u64, (u64, u64, Vec<(u64, u64)>)> = BTreeMap::new();
+    for (side, step) in traces.flat_map(|t| t.steps.iter().map(|s| (t.header.side, s))) {
         let sum = versions.entry(step.version).or_default();
-        *sum = (sum.0 + step.bytes, sum.1.max(step.op_ns), sum.2.max(step.end_ns));
+        sum.0 += step.bytes;
+        sum.1 = sum.1.max(step.end_ns);
+        sum.2.push(step.in_calls_ns(side));
     }
-    let moved = versions.into_values().filter(|(bytes, op_ns, _)| *bytes > 0 && *op_ns > 0);
-    moved.map(|(bytes, op_ns, end_ns)| (end_ns, bytes as f64 / op_ns as f64)).collect()
+    let rates = versions.into_values().map(|(bytes, end_ns, spans)| (end_ns, bytes, covered_ns(spans)));
+    let moved = rates.filter(|(_, bytes, ns)| *bytes > 0 && *ns > 0);
+    moved.map(|(end_ns, bytes, ns)| (end_ns, bytes as f64 / ns as f64)).collect()
+}
+
+/// Length of the union of spans.
+fn covered_ns(mut spans: Vec<(u64, u64)>) -> u64 {
+    spans.sort_unstable();
+    let (mut sum, mut reached) = (0, 0);
+    for (from, to) in spans {
+        sum += to.saturating_sub(from.max(reached));
+        reached = reached.max(to);
+    }
+    sum
 }
 
 /// The middle value; `None` of nothing.
@@ -199,5 +226,79 @@ pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
         0 => None,
         n if n % 2 == 1 => Some(sorted[n / 2]),
         n => Some((sorted[n / 2 - 1] + sorted[n / 2]) / 2.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trace(rank: u32, side: Side, steps: &[(u64, u64, u64)]) -> Trace {
+        let header = Header {
+            schema: SCHEMA.into(),
+            component: "sim".into(),
+            rank,
+            size: 2,
+            channel: "u".into(),
+            side,
+            pid: rank,
+        };
+        // (version, end, time in calls) of 1000 bytes each.
+        let step = |(version, end_ns, op_ns): &(u64, u64, u64)| Step {
+            version: *version,
+            begin_ns: end_ns - 500,
+            ready_ns: end_ns - 400,
+            end_ns: *end_ns,
+            wait_ns: 0,
+            op_ns: *op_ns,
+            bytes: 1000,
+            calls: 1,
+        };
+        Trace { header, steps: steps.iter().map(step).collect(), truncated: false }
+    }
+
+    #[test]
+    fn bandwidth_counts_the_time_in_which_anyone_moves() {
+        let together = [trace(0, Side::Write, &[(0, 1000, 100)]), trace(1, Side::Write, &[(0, 1000, 100)])];
+        assert_eq!(bandwidths(together.iter()), [(1000, 20.0)]);
+        let in_turns = [trace(0, Side::Write, &[(0, 1000, 100)]), trace(1, Side::Write, &[(0, 1100, 100)])];
+        assert_eq!(bandwidths(in_turns.iter()), [(1100, 10.0)]);
+        let overlapping = [trace(0, Side::Read, &[(0, 1000, 100)]), trace(1, Side::Read, &[(0, 1050, 100)])];
+        assert_eq!(bandwidths(overlapping.iter()), [(1050, 2000.0 / 150.0)]);
+        let nothing = [trace(0, Side::Write, &[(0, 1000, 0)])];
+        assert!(bandwidths(nothing.iter()).is_empty());
+    }
+
+    #[test]
+    fn the_middle_of_values() {
+        assert_eq!(median([].into_iter()), None);
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), Some(2.5));
+    }
+
+    #[test]
+    fn damaged_traces_are_read_as_far_as_they_go() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let head = r#"{"schema":"forebay.trace/1","component":"sim","rank":1,"size":2,"channel":"u","side":"w","pid":9}"#;
+        let step =
+            r#"{"version":0,"begin_ns":1,"ready_ns":2,"end_ns":9,"wait_ns":1,"op_ns":3,"bytes":8,"calls":1}"#;
+        let backwards = step.replace("\"ready_ns\":2", "\"ready_ns\":20");
+        for (name, text) in [
+            ("whole.jsonl", format!("{head}\n{step}\n")),
+            ("cut.jsonl", format!("{head}\n{step}\n{{\"version\":1,")),
+            ("backwards.jsonl", format!("{head}\n{backwards}\n")),
+            ("other.jsonl", head.replace("trace/1", "trace/9")),
+            ("empty.jsonl", String::new()),
+            ("notes.txt", "no trace".to_owned()),
+        ] {
+            std::fs::write(dir.path().join(name), text).expect("writing");
+        }
+        let traces = Traces::read(dir.path()).expect("a directory of traces");
+        let mut found: Vec<(usize, bool)> = traces.all.iter().map(|t| (t.steps.len(), t.truncated)).collect();
+        found.sort();
+        assert_eq!(found, [(0, true), (1, false), (1, true)]);
+        assert_eq!(traces.skipped.len(), 2, "{:?}", traces.skipped);
+        assert!(traces.opened("sim", 1, "u", Side::Write) && !traces.opened("sim", 1, "u", Side::Read));
+        assert!(Traces::read(&dir.path().join("nowhere")).expect("no traces").all.is_empty());
     }
 }
