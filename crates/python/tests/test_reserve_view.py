@@ -185,3 +185,79 @@ def test_the_pool_is_private(pair, root: Path):
     write(pair[0])
     for path in [root, *root.rglob("*")]:
         assert path.stat().st_mode & 0o077 == 0, path
+
+
+@pytest.mark.parametrize("options", [{"tier": "file"}, {"channel": "files"}], ids=["file-tier", "files-channel"])
+def test_reserve_where_the_pool_is_not_memory(tmp_path, options):
+    """There the array is ordinary memory that is put at its commit: the same program, one copy."""
+    name = str(tmp_path / "space")
+    with fb.open(name, "w", quota="16MiB", retention="forever", component="sim", **options) as w:
+        w.begin_step()
+        out = w.reserve("T", shape=(3, 4), dtype="i4")
+        out[:] = 5
+        w.end_step()
+        assert not out.flags.writeable
+        with pytest.raises(errors.BoxOutsideShape):
+            w.begin_step()
+            w.reserve("T", shape=(3,), start=(2,), count=(2,))
+        w.abort_step()
+        mechanism = {"channel": options["channel"]} if "channel" in options else {}
+        with fb.open(name, component="ana", **mechanism) as r:
+            assert (next(r.steps()).get("T") == 5).all()
+    assert (out == 5).all()
+
+
+def test_reserved_arrays_survive_a_writer_that_fails_in_its_first_step():
+    with pytest.raises(KeyboardInterrupt):
+        with fb.open("fails", "w", quota="64MiB") as w:
+            for step in w.steps():
+                out = step.reserve("T", LARGE)
+                out[:] = 3
+                raise KeyboardInterrupt
+    gc.collect()
+    assert w.closed and not out.flags.writeable and (out == 3).all()
+    assert fb.inspect("fails")["state"] in ("producer died", "dead")
+
+
+def test_a_writer_that_was_forgotten_with_its_arrays_alive():
+    def produce():
+        w = fb.open("forgotten", "w", quota="64MiB")
+        w.begin_step()
+        out = w.reserve("T", LARGE)
+        out[:] = 4
+        w.end_step()
+        return out
+
+    out = produce()
+    gc.collect()
+    assert (out == 4).all()
+    assert fb.inspect("forgotten")["state"] == "finished"
+
+
+def test_a_skipped_version_takes_reservations_and_drops_them():
+    with fb.open("twice", "w", quota="16MiB", retention="forever") as w:
+        for step in w.steps(2):
+            step.put("T", np.full(4, 1.0))
+    with fb.open("twice", "w", on_existing="skip") as w:
+        w.begin_step(0)
+        assert w.step.skipped
+        w.reserve("T", 4)[:] = 9
+        w.put("T", np.full(4, 9.0))
+        w.end_step()
+    with fb.open("twice", observer=True) as r:
+        assert r.open_version(0)["T"].tolist() == [1.0] * 4
+
+
+def test_put_is_one_copy(pair):
+    w, r = pair
+    a = np.zeros((1000, 100))
+    w.begin_step()
+    w.put("T", a)
+    w.put("U", a[::2])
+    w.end_step()
+    assert w.stats()["bytes_copied"] == w.stats()["bytes_put"] == a.nbytes + a[::2].nbytes
+    r.begin_step()
+    r.get("T")
+    assert r.stats()["bytes_copied"] == 0 and r.stats()["views"] == 1
+    r.get("T", np.s_[1:3, 4:6])
+    assert r.stats()["bytes_copied"] == 4 * 8
