@@ -70,11 +70,12 @@ fn put_shapes(quick: bool) -> Vec<PutShape> {
 }
 
 fn stream_shapes(quick: bool) -> Vec<StreamShape> {
-    let shape = |bytes, objects, steps, source_bytes| StreamShape { bytes, objects, steps, source_bytes };
+    let shape =
+        |bytes, objects, steps, warm, source_bytes| StreamShape { bytes, objects, steps, warm, source_bytes };
     if quick {
-        return vec![shape(MIB, 4, 2, 8 * MIB), shape(2048, 100, 2, MIB)];
+        return vec![shape(MIB, 4, 2, 2, 8 * MIB), shape(2048, 100, 2, 2, MIB)];
     }
-    vec![shape(64 * MIB, 4, 8, GIB), shape(2048, 10_000, 10, GIB)]
+    vec![shape(64 * MIB, 4, 8, 6, GIB), shape(2048, 10_000, 20, 12, GIB)]
 }
 
 /// What a put should reach of libpmem's speed: the aim of the work on the data path, not a condition yet.

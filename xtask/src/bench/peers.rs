@@ -28,6 +28,8 @@ pub struct StreamShape {
     pub bytes: u64,
     pub objects: u64,
     pub steps: u64,
+    /// Steps before the clock starts: every system has its memory faulted in and its connections open by then.
+    pub warm: u64,
     pub source_bytes: u64,
 }
 
@@ -165,8 +167,10 @@ impl Setup {
         let mut command = self.program(python);
         command.arg(self.root.join("bench-peers").join(script)).args([role, name]);
         command.env("PYTHONDONTWRITEBYTECODE", "1");
-        let numbers = [("--objects", shape.objects), ("--bytes", shape.bytes), ("--steps", shape.steps)];
-        for (word, number) in numbers.into_iter().chain([("--source-bytes", shape.source_bytes)]) {
+        let size = [("--objects", shape.objects), ("--bytes", shape.bytes)];
+        let length =
+            [("--steps", shape.steps), ("--warm", shape.warm), ("--source-bytes", shape.source_bytes)];
+        for (word, number) in size.into_iter().chain(length) {
             command.args([word, &number.to_string()]);
         }
         // One core each, where there are two: neither side may run on the other's.
