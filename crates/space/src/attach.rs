@@ -130,18 +130,7 @@ impl Attachment {
     /// The space in `dir`, or None if there is none or it is being removed.
     fn try_open(name: &str, dir: &Path, access: Access, deadline: Instant) -> Result<Option<Self>> {
         let pool = dir.join(POOL_FILE);
-        let file = match File::open(&pool) {
-            Ok(file) => file,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                return match fs::metadata(dir) {
-                    Ok(_) => Err(Error::new(Kind::Damaged, "the directory holds no pool")
-                        .with("directory", dir.display())
-                        .hint("it is no space; choose another name, or remove it with `forebay clean`")),
-                    Err(_) => Ok(None),
-                };
-            }
-            Err(e) => return Err(Error::io(format!("opening the pool of space {name}"), e)),
-        };
+        let Some(file) = open_pool(name, dir, &pool)? else { return Ok(None) };
         let superblock = read_superblock(&file, &pool)?;
         check_owner(&superblock, dir)?;
         let soft_dir = soft_dir(dir, &superblock)?;
@@ -212,6 +201,24 @@ impl Attachment {
     pub(crate) fn is_durable(&self) -> bool {
         self.superblock.horizon != Horizon::None && self.superblock.tier != TierKind::Dram
     }
+}
+
+/// The pool file, or None if there is no such directory.
+fn open_pool(name: &str, dir: &Path, pool: &Path) -> Result<Option<File>> {
+    // Directories appear whole, but between the two looks: the second round decides.
+    for _ in 0..2 {
+        match File::open(pool) {
+            Ok(file) => return Ok(Some(file)),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io(format!("opening the pool of space {name}"), e));
+            }
+            Err(_) if fs::metadata(dir).is_err() => return Ok(None),
+            Err(_) => {}
+        }
+    }
+    Err(Error::new(Kind::Damaged, "the directory holds no pool")
+        .with("directory", dir.display())
+        .hint("it is no space; choose another name, or remove it with `forebay clean`"))
 }
 
 /// The error for a space that nobody made.

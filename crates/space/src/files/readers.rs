@@ -70,7 +70,7 @@ impl Stream {
     }
 
     pub(super) fn readers(&self) -> Result<Vec<ReaderDf>> {
-        let listing = |e| Error::io(format!("list {}", self.dir.display()), e);
+        let listing = |e| self.unlisted(e);
         let mut readers = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(listing)? {
             let entry = entry.map_err(listing)?;

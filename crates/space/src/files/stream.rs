@@ -476,7 +476,12 @@ impl Stream {
                 continue;
             }
             all_closed = false;
-            if but != Some(rank) && self.says(&self.open_file(rank), current.number)? {
+            if but == Some(rank) || !self.says(&self.open_file(rank), current.number)? {
+                continue;
+            }
+            // It may have come between the two looks: it takes its slot before it says that it is there.
+            let came = self.members.is_alive(rank) || self.says(&self.closed_file(rank), current.number)?;
+            if !came {
                 return Ok(Producers::Died(rank));
             }
         }
@@ -545,9 +550,17 @@ impl Stream {
         ranks.into_iter().map(|rank| self.describe_writer(rank)).collect()
     }
 
+    /// The error for a directory that cannot be listed: that it is gone means that somebody removed the channel.
+    pub(super) fn unlisted(&self, e: std::io::Error) -> Error {
+        if e.kind() == std::io::ErrorKind::NotFound {
+            return Error::new(Kind::PeerMissing, format!("{} was removed", self.name)).caused_by(e);
+        }
+        Error::io(format!("list {}", self.dir.display()), e)
+    }
+
     /// The versions that have a directory, oldest first.
     pub(crate) fn version_dirs(&self) -> Result<Vec<u64>> {
-        let listing = |e| Error::io(format!("list {}", self.dir.display()), e);
+        let listing = |e| self.unlisted(e);
         let mut versions = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(listing)? {
             versions.extend(version_of(&entry.map_err(listing)?.file_name().to_string_lossy()));
