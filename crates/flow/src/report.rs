@@ -245,7 +245,13 @@ impl Page<'_> {
     }
 
     fn components(&self, out: &mut String) {
-        section(out, "components", "Where the time went", "Time of all ranks of a component together, measured: compute is what lies outside of Forebay; put/get is inside its calls; wait is blocked, for data or for room.");
+        section(
+            out,
+            "components",
+            "Where the time went",
+            "Time of all ranks of a component together, measured: compute is what lies outside of \
+             Forebay; put/get is inside its calls; wait is blocked, for data or for room.",
+        );
         legend(out, &Doing::ALL.map(|d| (d.word(), d.word())));
         head(
             out,
@@ -318,7 +324,11 @@ impl Page<'_> {
         } else {
             String::new()
         };
-        let text = format!("One row per rank, from the start of its process to its end. In rows of many steps the height of a colour is its share of the time there. A cross marks a process that did not end well.{shown}");
+        let text = format!(
+            "One row per rank, from the start of its process to its end. In rows of many steps the \
+             height of a colour is its share of the time there. A cross marks a process that did not \
+             end well.{shown}"
+        );
         section(out, "timeline", "Timeline", &text);
         legend(out, &Doing::ALL.map(|d| (d.word(), d.word())));
         out.push_str(&timeline(&rows, begin_ns, end_ns));
@@ -336,7 +346,14 @@ impl Page<'_> {
             out.push_str("</section>\n");
             return;
         }
-        section(out, "traffic", "Traffic", "Per component and channel. Bandwidth of a step: bytes of all ranks over the time in which at least one of them was in its calls. An acknowledged write survives what the last column says.");
+        section(
+            out,
+            "traffic",
+            "Traffic",
+            "Per component and channel. Bandwidth of a step: bytes of all ranks over the time in \
+             which at least one of them was in its calls. An acknowledged write survives what the \
+             last column says.",
+        );
         head(
             out,
             &[
@@ -404,7 +421,13 @@ impl Page<'_> {
         if series.is_empty() {
             return;
         }
-        section(out, "bandwidth", "Bandwidth over time", "Each point is one step, where its last rank ended it; measured while calls were running, waiting not counted. Of many steps the line is the mean and the band the range.");
+        section(
+            out,
+            "bandwidth",
+            "Bandwidth over time",
+            "Each point is one step, where its last rank ended it; measured while calls were running, \
+             waiting not counted. Of many steps the line is the mean and the band the range.",
+        );
         // Helper spaces move far less: a chart of their own, or they would be a line on the axis.
         let of_declared = |s: &Series| {
             flows.iter().any(|f| f.label() == s.name && self.channel(f.channel).is_some_and(|c| c.declared))
@@ -448,7 +471,14 @@ impl Page<'_> {
         if rows.is_empty() {
             return;
         }
-        section(out, "latency", "Latency", "Per step and rank, measured: time in calls, and time blocked. The circle is the median; thick to p90, thinner to p99, thin to the longest. Both directions of one space have their own rows.");
+        section(
+            out,
+            "latency",
+            "Latency",
+            "Per step and rank, measured: time in calls, and time blocked. The circle is the median; \
+             thick to p90, thinner to p99, thin to the longest. Both directions of one space have \
+             their own rows.",
+        );
         out.push_str(&latencies(&rows));
         head(out, &["", "#p50", "#p90", "#p99", "#max"]);
         for row in &rows {
@@ -471,7 +501,13 @@ impl Page<'_> {
         if order.is_empty() {
             return;
         }
-        section(out, "fill", "Pool fill over time", "Bytes in use, sampled five times a second. A pool that stays at its quota means that readers are the slower side.");
+        section(
+            out,
+            "fill",
+            "Pool fill over time",
+            "Bytes in use, sampled five times a second. A pool that stays at its quota means that \
+             readers are the slower side.",
+        );
         for (index, (name, samples)) in order.iter().take(FILL_CHARTS_MAX).enumerate() {
             let quota = samples.last().map_or(0, |s| s.quota_bytes);
             let held = samples
@@ -755,7 +791,8 @@ fn figure(
     let step = slice.step.map_or(String::new(), |s| format!(", step {s}"));
     let _ = writeln!(
         out,
-        "<input class=\"slider\" type=\"range\" min=\"0\" max=\"{last}\" value=\"{last}\" hidden aria-label=\"version of {name}, {axis}\">\n\
+        "<input class=\"slider\" type=\"range\" min=\"0\" max=\"{last}\" value=\"{last}\" hidden \
+         aria-label=\"version of {name}, {axis}\">\n\
          <figcaption>{} at {} = {index}: <output>version {}{step}</output></figcaption>\n</figure>",
         escape(name),
         escape(axis),

@@ -398,7 +398,8 @@ fn draw_series(
         for (x, value, ..) in &reduced {
             let _ = write!(
                 out,
-                "<circle class=\"dot {colour}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.4\"><title>{}: {value:.3} at {x:.2} s</title></circle>",
+                "<circle class=\"dot {colour}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.4\">\
+                 <title>{}: {value:.3} at {x:.2} s</title></circle>",
                 x_of(*x),
                 y_of(*value),
                 escape(&series.name)
@@ -484,7 +485,9 @@ fn power_text(power: i32) -> String {
 /// A bar that shows how a component's time is shared out.
 pub fn share_bar(shares: [f64; 4]) -> String {
     let sum: f64 = shares.iter().sum();
-    let mut out = "<svg class=\"share\" viewBox=\"0 0 160 14\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"share of time\">".to_owned();
+    let mut out = "<svg class=\"share\" viewBox=\"0 0 160 14\" preserveAspectRatio=\"none\" role=\"img\" \
+                   aria-label=\"share of time\">"
+        .to_owned();
     let mut x = 0.0;
     for (doing, share) in Doing::ALL.into_iter().zip(shares) {
         let width = if sum > 0.0 { 160.0 * share / sum } else { 0.0 };
@@ -492,7 +495,8 @@ pub fn share_bar(shares: [f64; 4]) -> String {
         let word = doing.word();
         let _ = write!(
             out,
-            "<rect class=\"{word}\" x=\"{x:.2}\" y=\"0\" width=\"{width:.2}\" height=\"14\"><title>{word} {percent:.1} %</title></rect>"
+            "<rect class=\"{word}\" x=\"{x:.2}\" y=\"0\" width=\"{width:.2}\" height=\"14\">\
+             <title>{word} {percent:.1} %</title></rect>"
         );
         x += width;
     }

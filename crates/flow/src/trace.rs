@@ -195,14 +195,20 @@ impl Step {
 /// cores and take turns.) Versions that moved nothing, or faster than the clock, are left out.
 /// Returns (end time of the last rank in ns, GB/s), in the order of versions.
 pub fn bandwidths<'a>(traces: impl Iterator<Item = &'a Trace>) -> Vec<(u64, f64)> {
-    let mut versions: BTreeMap<u64, (u64, u64, Vec<(u64, u64)>)> = BTreeMap::new();
+    #[derive(Default)]
+    struct Moved {
+        bytes: u64,
+        end_ns: u64,
+        spans: Vec<(u64, u64)>,
+    }
+    let mut versions: BTreeMap<u64, Moved> = BTreeMap::new();
     for (side, step) in traces.flat_map(|t| t.steps.iter().map(|s| (t.header.side, s))) {
         let sum = versions.entry(step.version).or_default();
-        sum.0 += step.bytes;
-        sum.1 = sum.1.max(step.end_ns);
-        sum.2.push(step.in_calls_ns(side));
+        sum.bytes += step.bytes;
+        sum.end_ns = sum.end_ns.max(step.end_ns);
+        sum.spans.push(step.in_calls_ns(side));
     }
-    let rates = versions.into_values().map(|(bytes, end_ns, spans)| (end_ns, bytes, covered_ns(spans)));
+    let rates = versions.into_values().map(|m| (m.end_ns, m.bytes, covered_ns(m.spans)));
     let moved = rates.filter(|(_, bytes, ns)| *bytes > 0 && *ns > 0);
     moved.map(|(end_ns, bytes, ns)| (end_ns, bytes as f64 / ns as f64)).collect()
 }
@@ -279,7 +285,8 @@ mod tests {
     #[test]
     fn damaged_traces_are_read_as_far_as_they_go() {
         let dir = tempfile::tempdir().expect("a directory");
-        let head = r#"{"schema":"forebay.trace/1","component":"sim","rank":1,"size":2,"channel":"u","side":"w","pid":9}"#;
+        let who = r#""component":"sim","rank":1,"size":2,"channel":"u","side":"w","pid":9"#;
+        let head = format!("{{\"schema\":\"forebay.trace/1\",{who}}}");
         let step =
             r#"{"version":0,"begin_ns":1,"ready_ns":2,"end_ns":9,"wait_ns":1,"op_ns":3,"bytes":8,"calls":1}"#;
         let backwards = step.replace("\"ready_ns\":2", "\"ready_ns\":20");

@@ -184,7 +184,10 @@ fn files_travel_from_one_program_to_another() {
         [channel.field]
         [[component]]
         name = "sim"
-        command = ["sh", "-c", "for i in 1 2 3; do cp ../T_$i.npy T.tmp; mv T.tmp T_$i.npy; done; echo plain > note.txt; : > empty; echo hidden > .hidden; sleep 0.1"]
+        command = ["sh", "-c", """
+        for i in 1 2 3; do cp ../T_$i.npy T.tmp; mv T.tmp T_$i.npy; done
+        echo plain > note.txt; : > empty; echo hidden > .hidden; sleep 0.1
+        """]
         cwd = "out"
         writes = ["field"]
         files = { out = "." }

@@ -146,7 +146,10 @@ fn every_rank_knows_who_it_is() {
         retention = "last:2"
         [[component]]
         name = "sim"
-        command = ["sh", "-c", "echo $FOREBAY_RANK/$FOREBAY_SIZE $FOREBAY_COMPONENT $SHARED $OWN; echo $FOREBAY_CHANNEL_U_V; echo to-err >&2; test -d $FOREBAY_RUN -a -d $FOREBAY_TRACE"]
+        command = ["sh", "-c", """
+        echo $FOREBAY_RANK/$FOREBAY_SIZE $FOREBAY_COMPONENT $SHARED $OWN
+        echo $FOREBAY_CHANNEL_U_V; echo to-err >&2; test -d $FOREBAY_RUN -a -d $FOREBAY_TRACE
+        """]
         ranks = 3
         writes = ["u-v"]
         env = { OWN = 5 }
@@ -237,7 +240,10 @@ fn the_first_failure_is_not_masked_by_its_consequences() {
         r#"
         [[component]]
         name = "victim"
-        command = ["sh", "-c", "until [ -e died ]; do sleep 0.01; done; echo 'ProducerDied: rank 0 of culprit' >&2; exit 7"]
+        command = ["sh", "-c", """
+        until [ -e died ]; do sleep 0.01; done
+        echo 'ProducerDied: rank 0 of culprit' >&2; exit 7
+        """]
         [[component]]
         name = "culprit"
         command = ["sh", "-c", "touch died; sleep 0.15; echo boom >&2; exit 9"]

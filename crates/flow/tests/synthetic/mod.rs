@@ -141,7 +141,9 @@ fn write_pictures(dir: &Path) {
         for axis in ["z", "y", "x"] {
             let file = format!("slice-{axis}-{version:06}.png");
             std::fs::write(dir.join("out/analysis").join(&file), PIXEL).expect("writing");
-            slices.push(serde_json::json!({"file": file, "axis": axis, "version": version, "step": version * 10, "index": 32}));
+            let step = version * 10;
+            slices.push(serde_json::json!({"file": file, "axis": axis, "version": version, "step": step,
+                "index": 32}));
         }
     }
     // A name that leads out of the directory must not be embedded.
@@ -163,6 +165,17 @@ fn ranks(component: &str, count: u32, end_ns: u64) -> Vec<RankRecord> {
         ..RankRecord::default()
     };
     (0..count).map(rank).collect()
+}
+
+fn machine() -> Machine {
+    Machine {
+        host: "node<1>".into(),
+        kernel: "Linux 6.1.0".into(),
+        arch: "x86_64".into(),
+        processor: "Example processor at 2.0 GHz".into(),
+        cores: 8,
+        memory_bytes: 32 << 30,
+    }
 }
 
 fn record(dir: &Path, end_ns: u64, steps: u64) -> RunRecord {
@@ -190,14 +203,7 @@ fn record(dir: &Path, end_ns: u64, steps: u64) -> RunRecord {
         state: State::Finished,
         run_dir: dir.to_path_buf(),
         workflow_file: dir.join("workflow.toml"),
-        machine: Machine {
-            host: "node<1>".into(),
-            kernel: "Linux 6.1.0".into(),
-            arch: "x86_64".into(),
-            processor: "Example processor at 2.0 GHz".into(),
-            cores: 8,
-            memory_bytes: 32 << 30,
-        },
+        machine: machine(),
         forebay_version: "0.1.0".into(),
         start_unix_ns: 1_795_000_000_000_000_000,
         end_unix_ns: 1_795_000_010_000_000_000,
