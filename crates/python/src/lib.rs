@@ -21,9 +21,9 @@ use crate::errors::{usage, OrRaise};
 /// Opens a space: mode "w" as one rank of its writers, mode "r" as one rank of a group of readers.
 #[pyfunction]
 #[pyo3(signature = (name, mode="r", **options))]
-#[pyo3(
-    text_signature = "(name, mode='r', *, rank=None, size=None, comm=None, component=None, channel='space', tier=None, quota=None, segment=None, horizon=None, retention=None, checksum=None, on_existing='error', verify='first', timeout=60, latest=False, scope='job', readers=None, observer=False)"
-)]
+#[pyo3(text_signature = "(name, mode='r', *, rank=None, size=None, comm=None, component=None, \
+    channel='space', tier=None, quota=None, segment=None, horizon=None, retention=None, checksum=None, \
+    on_existing='error', verify='first', timeout=60, latest=False, scope='job', readers=None, observer=False)")]
 fn open<'py>(
     py: Python<'py>,
     name: &Bound<'py, PyAny>,

@@ -155,7 +155,8 @@ def test_boxes_agree_with_numpy(pair):
     w.end_step()
     step = next(r.steps())
     s = np.s_
-    for key in (s[:], s[1:3], s[1:3, 2:4, 3:6], s[..., 2], s[3], s[-1, 1:-1], s[0, 0, 0], s[:, 4:2], s[..., -2:], s[1:99]):
+    boxes = [s[:], s[1:3], s[1:3, 2:4, 3:6], s[..., 2], s[3], s[-1, 1:-1], s[0, 0, 0], s[:, 4:2], s[..., -2:], s[1:99]]
+    for key in boxes:
         keys = key if isinstance(key, tuple) else (key,)
         for got in (step.get("T", key), step[("T", *keys)]):
             assert got.shape == a[key].shape and (got == a[key]).all(), key
@@ -204,7 +205,8 @@ def test_describes_variables(pair):
     assert sorted(step) == ["T", "n"] and "T" in step and "x" not in step
     t = step.variables["T"]
     assert (t.name, t.kind, t.dtype, t.shape, t.nbytes) == ("T", "float32", np.dtype("f4"), (2, 8), 64)
-    assert [(p.rank, p.start, p.count, p.nbytes) for p in t.pieces] == [(0, (0, 0), (2, 4), 32), (0, (0, 4), (2, 4), 32)]
+    pieces = [(p.rank, p.start, p.count, p.nbytes) for p in t.pieces]
+    assert pieces == [(0, (0, 0), (2, 4), 32), (0, (0, 4), (2, 4), 32)]
     assert "float32" in repr(t)
     with pytest.raises(KeyError) as e:
         step.get("x")
