@@ -155,27 +155,33 @@ impl Run<'_> {
         self.summary.stage(name, failure);
     }
 
-    /// Licences, banned crates and sources. The tool is built once into target/tools.
+    /// Licences, banned crates and sources. Where cargo-deny is not installed it is built once, into target/tools.
     fn deny(&mut self) {
         title("deny: licences, bans, sources");
-        let tools = self.root.join("target/tools");
-        let tool = tools.join("bin/cargo-deny");
-        if !tool.exists() {
-            println!("   building cargo-deny {DENY_VERSION} into target/tools (minutes, once)");
-            let mut install = Command::new(cargo());
-            install
-                .args(["install", "--locked", "--quiet", "cargo-deny", "--version", DENY_VERSION, "--root"])
-                .arg(&tools);
-            install.env("CARGO_TARGET_DIR", tools.join("build")).current_dir(self.root);
-            if let Some(why) = run(&mut install, BUILD_LIMIT).failure {
+        let own = self.root.join("target/tools/bin/cargo-deny");
+        let installed = Command::new("cargo-deny").arg("--version").output();
+        let usable =
+            installed.is_ok_and(|o| String::from_utf8_lossy(&o.stdout).trim().ends_with(DENY_VERSION));
+        if !usable && !own.exists() {
+            if let Err(why) = self.build_deny() {
                 return self.summary.skip("deny", &format!("cargo-deny could not be installed ({why})"));
             }
-            let _ = std::fs::remove_dir_all(tools.join("build"));
         }
-        let mut command = Command::new(tool);
+        let mut command = Command::new(if usable { PathBuf::from("cargo-deny") } else { own });
         command.args(["--log-level", "warn", "check", "bans", "licenses", "sources"]).current_dir(self.root);
         let failure = run(&mut command, SHORT_LIMIT).failure;
         self.summary.stage("deny", failure);
+    }
+
+    fn build_deny(&self) -> Result<(), String> {
+        println!("   building cargo-deny {DENY_VERSION} into target/tools (minutes, once)");
+        let tools = self.root.join("target/tools");
+        let mut install = Command::new(cargo());
+        install.args(["install", "--locked", "--quiet", "cargo-deny", "--version", DENY_VERSION, "--root"]);
+        install.arg(&tools).env("CARGO_TARGET_DIR", tools.join("build")).current_dir(self.root);
+        let failure = run(&mut install, BUILD_LIMIT).failure;
+        let _ = std::fs::remove_dir_all(tools.join("build"));
+        failure.map_or(Ok(()), Err)
     }
 
     /// One call of cargo that counts as one test; true when it succeeded.
