@@ -132,6 +132,15 @@ def test_device_memory_is_refused_by_name(pair):
     pair[0].abort_step()
 
 
+def test_a_cuda_array_without_dlpack_is_refused_too(pair):
+    class Cuda:
+        __cuda_array_interface__ = {"shape": (1,), "typestr": "<f8", "data": (0, False), "version": 3}
+
+    with pytest.raises(errors.DeviceMemory, match="CUDA"):
+        there_and_back(pair, Cuda())
+    pair[0].abort_step()
+
+
 def test_what_cannot_be_kept(pair):
     w, _ = pair
     w.begin_step()
