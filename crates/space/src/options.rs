@@ -13,6 +13,7 @@ use crate::identity;
 use forebay_tier::{Error, Horizon, Kind, Result, TierKind};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -190,6 +191,8 @@ pub struct OpenOptions {
     pub component: Option<String>,
     /// What carries the data.
     pub channel: Mechanism,
+    /// Directory of the space, when a short name stands for one outside the root of short names.
+    pub path: Option<PathBuf>,
     /// Tier of the pools. Creation only: when the space exists it must agree.
     pub tier: Option<TierKind>,
     /// Most bytes the space may hold. Creation only.
@@ -225,6 +228,7 @@ impl Default for OpenOptions {
             size: None,
             component: None,
             channel: Mechanism::default(),
+            path: None,
             tier: None,
             quota_bytes: None,
             segment_bytes: None,
@@ -274,6 +278,18 @@ impl OpenOptions {
     }
 }
 
+impl OpenOptions {
+    /// What `name` stands for: its directory where one is given, else itself.
+    pub(crate) fn place(&self, name: &str) -> String {
+        match &self.path {
+            None => name.to_string(),
+            // A word without a `/` would be a short name again.
+            Some(path) if path.components().count() == 1 => format!("./{}", path.display()),
+            Some(path) => path.display().to_string(),
+        }
+    }
+}
+
 /// The file name of the running program: the component's name when nobody gave one.
 fn program_name() -> String {
     let file = std::env::args_os().next().map(std::path::PathBuf::from);
@@ -292,6 +308,9 @@ pub struct ChannelOptions {
     /// See [`OpenOptions::channel`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<Mechanism>,
+    /// See [`OpenOptions::path`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
     /// See [`OpenOptions::tier`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<TierKind>,
@@ -342,6 +361,7 @@ impl ChannelOptions {
     /// Every key, for "did you mean".
     pub const KEYS: &'static [&'static str] = &[
         "kind",
+        "path",
         "tier",
         "quota",
         "segment",
@@ -402,6 +422,7 @@ impl ChannelOptions {
             environment::value("FOREBAY_CHANNEL_KIND", lookup).filter(|text| !environment::is_table(text));
         Ok(ChannelOptions {
             kind: kind.map(|t| environment::readable("FOREBAY_CHANNEL_KIND", &t, t.parse())).transpose()?,
+            path: None,
             tier: environment::parsed("FOREBAY_TIER", lookup, parse_tier)?,
             quota: environment::parsed("FOREBAY_QUOTA", lookup, parse_bytes)?,
             segment: environment::parsed("FOREBAY_SEGMENT", lookup, parse_bytes)?,
@@ -419,6 +440,7 @@ impl ChannelOptions {
 
     /// Fills in what `options` does not say.
     fn fill(self, options: &mut OpenOptions) {
+        options.path = options.path.take().or(self.path);
         options.tier = options.tier.or(self.tier);
         options.quota_bytes = options.quota_bytes.or(self.quota);
         options.segment_bytes = options.segment_bytes.or(self.segment);

@@ -97,7 +97,12 @@ impl SpaceWriter {
         let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
         let component = options.component.clone().expect("resolved");
         let member = loop {
-            let space = Attachment::open(name, Access::Write, Missing::Create(&options, size), deadline)?;
+            let space = Attachment::open(
+                &options.place(name),
+                Access::Write,
+                Missing::Create(&options, size),
+                deadline,
+            )?;
             check_options(&space, &options)?;
             let joined = Membership::join_producers(&space, rank, size, &component, run_token(), deadline);
             match joined {

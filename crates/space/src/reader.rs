@@ -54,7 +54,7 @@ impl Reader {
         let options = options.resolved(name, &environment::process)?;
         Ok(Reader(match options.channel {
             Mechanism::Space => Inner::Space(Box::new(SpaceReader::open(name, options)?)),
-            Mechanism::Files => Inner::Files(Box::new(FilesReader::open(name, &options)?)),
+            Mechanism::Files => Inner::Files(Box::new(FilesReader::open(&options.place(name), &options)?)),
         }))
     }
 

@@ -73,7 +73,7 @@ impl Writer {
         let options = options.resolved(name, &environment::process)?;
         Ok(Writer(match options.channel {
             Mechanism::Space => Inner::Space(Box::new(SpaceWriter::open(name, options)?)),
-            Mechanism::Files => Inner::Files(Box::new(FilesWriter::open(name, &options)?)),
+            Mechanism::Files => Inner::Files(Box::new(FilesWriter::open(&options.place(name), &options)?)),
         }))
     }
 

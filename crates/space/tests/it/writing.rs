@@ -247,3 +247,29 @@ fn a_restarted_group_goes_on_behind_what_is_complete() {
     Reader::close(r).unwrap();
     assert_eq!(root.left(), Vec::<String>::new());
 }
+
+#[test]
+fn a_short_name_can_stand_for_a_directory_elsewhere() {
+    let root = Root::new();
+    let disk = tempfile::tempdir().unwrap();
+    let placed = OpenOptions {
+        path: Some(disk.path().join("placed")),
+        tier: Some(forebay_space::TierKind::File),
+        horizon: Some(forebay_space::Horizon::Epoch),
+        ..options()
+    };
+    let mut w = Writer::open("placed", &placed).unwrap();
+    assert_eq!(w.path(), disk.path().join("placed"));
+    w.begin_step().unwrap();
+    w.put_array("a", &[3], &[0], &[3], &[1u16, 2, 3]).unwrap();
+    w.end_step().unwrap();
+    w.close().unwrap();
+    let mut r = Reader::open("placed", &OpenOptions { path: placed.path.clone(), ..options() }).unwrap();
+    r.begin_step(None).unwrap();
+    assert_eq!(r.get_array::<u16>("a", None).unwrap(), [1, 2, 3]);
+    r.end_step().unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), None);
+    r.close().unwrap();
+    assert!(!disk.path().join("placed").exists());
+    assert_eq!(root.left(), Vec::<String>::new());
+}
