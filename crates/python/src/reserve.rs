@@ -6,10 +6,11 @@
 //! the files channel, a version that is skipped) the array is ordinary memory that is put at commit.
 //! Does not reach slices of the array that were made before: they stay writable and must not be written to.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::any::Any;
+use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_space::{Dtype, Mechanism, NdBox, Reservation, Writer};
+use forebay_space::{Dtype, NdBox, Reservation};
 use pyo3::prelude::*;
 
 use crate::arrays;
@@ -73,53 +74,10 @@ impl Reserved {
     }
 }
 
-/// What keeps the pool mapped for arrays that outlive their writer.
-///
-/// A [`Reservation`] holds the mapping it lies in; one that is never committed, of a step that was given up, is
-/// kept for the purpose. It costs one small record that belongs to no version.
-pub struct Kept {
-    holder: Holder,
-    path: String,
-    mechanism: Mechanism,
-    in_place: OnceLock<bool>,
-}
-
-type Holder = Arc<Mutex<Option<Reservation>>>;
-
-impl Kept {
-    /// For the writer of the space at `path`.
-    pub fn new(path: &str, mechanism: Mechanism) -> Kept {
-        Kept { holder: Holder::default(), path: path.into(), mechanism, in_place: OnceLock::new() }
-    }
-
-    /// Whether reserved memory is the pool itself, so that it outlives its commit.
-    fn is_in_place(&self) -> bool {
-        *self.in_place.get_or_init(|| {
-            self.mechanism == Mechanism::Space
-                && forebay_space::inspect(&self.path).is_ok_and(|space| space.tier != "file")
-        })
-    }
-
-    /// Makes sure of the mapping if an array needs it; false when that is not possible now. Between steps only.
-    pub fn hold(&self, writer: &mut Writer) -> bool {
-        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
-        // This handle and each array over the pool count one.
-        if holder.is_some() || Arc::strong_count(&self.holder) == 1 {
-            return true;
-        }
-        let version = writer.next_version();
-        if matches!(writer.begin_version(version), Ok(true)) {
-            *holder = writer.reserve("forebay", Dtype::U8, &[1], &[0], &[1]).ok();
-        }
-        let _ = writer.abort_step();
-        holder.is_some()
-    }
-}
-
 /// Base of an array over the pool.
 #[pyclass(module = "forebay", frozen)]
 struct PoolMemory {
-    _holder: Holder,
+    _mapping: Arc<dyn Any + Send + Sync>,
 }
 
 /// Room for a piece, as an array to write to.
@@ -133,19 +91,18 @@ pub fn reserve<'py>(
 ) -> PyResult<(Reserved, Bound<'py, PyAny>)> {
     let descriptor = arrays::descriptor(py, place.dtype)?;
     shared.with(py, |state| state.in_step(version).map(drop)).or_raise(py)?;
-    let in_place = !skipped && shared.without_gil(py, |state| state.kept().is_in_place());
+    let mapping = shared.with(py, |state| Ok(state.writer()?.keep_alive())).or_raise(py)?;
     let Place { name, dtype, shape, start, count } = *place;
-    if !in_place {
+    let Some(_mapping) = mapping.filter(|_| !skipped) else {
         check_place(place).or_raise(py)?;
         let array = NewArray::new(py, dtype, descriptor.as_ref(), count)?.finish();
         let memory = Memory::Own { name: name.into(), dtype, shape: shape.to_vec(), start: start.to_vec() };
         return Ok((Reserved { array: array.clone().unbind(), memory }, array));
-    }
+    };
     let mut reservation = wait_in_slices(py, timeout, |_| {
         shared.lock().in_step(version)?.reserve(name, dtype, shape, start, count)
     })?;
-    let _holder = shared.with(py, |state| state.kept().holder.clone());
-    let owner = Bound::new(py, PoolMemory { _holder })?.into_any();
+    let owner = Bound::new(py, PoolMemory { _mapping })?.into_any();
     let array = buffer::writable_over(owner, reservation.as_mut_slice(), dtype, descriptor.as_ref(), count)?;
     Ok((Reserved { array: array.clone().unbind(), memory: Memory::Pool(reservation) }, array))
 }

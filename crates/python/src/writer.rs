@@ -17,7 +17,7 @@ use pyo3::types::PyDict;
 use crate::buffer;
 use crate::cell::{Cell, GIL_BYTES};
 use crate::errors::{is_timeout, open_in_slices, usage, wait_in_slices, OrRaise, SLICE};
-use crate::reserve::{self, Kept, Reserved};
+use crate::reserve::{self, Reserved};
 use crate::{arrays, convert};
 
 const ZEROS: [u64; 16] = [0; 16];
@@ -27,7 +27,6 @@ pub struct Producing {
     writer: Option<Writer>,
     step: Option<OpenStep>,
     reserved: Vec<Reserved>,
-    kept: Kept,
 }
 
 #[derive(Clone, Copy)]
@@ -92,8 +91,7 @@ impl PyWriter {
         let writer = open_in_slices(py, timeout, |_| Writer::open(name, &in_slices))?;
         let (rank, size) = (writer.rank(), writer.size());
         let (name, path) = (writer.name().to_string(), writer.path().display().to_string());
-        let kept = Kept::new(&path, options.channel);
-        let state = Producing { writer: Some(writer), step: None, reserved: Vec::new(), kept };
+        let state = Producing { writer: Some(writer), step: None, reserved: Vec::new() };
         let shared = Arc::new(Cell::new(state));
         Ok(PyWriter { shared, name, path, rank, size, timeout, mechanism: options.channel })
     }
@@ -578,7 +576,6 @@ fn end(py: Python<'_>, shared: &Shared, version: Option<u64>, timeout: Duration)
         let mut state = shared.lock();
         state.writer()?.end_step()?;
         state.step = None;
-        state.keep_mapping();
         Ok(())
     })
 }
@@ -591,7 +588,6 @@ fn abort(py: Python<'_>, shared: &Shared) -> PyResult<()> {
         .without_gil(py, |state| {
             state.writer()?.abort_step()?;
             state.step = None;
-            state.keep_mapping();
             Ok(())
         })
         .or_raise(py)?;
@@ -605,7 +601,14 @@ fn close(py: Python<'_>, shared: &Shared, timeout: Duration) -> PyResult<()> {
     if shared.with(py, |state| state.step.is_some()) {
         end(py, shared, None, timeout)?;
     }
-    py.detach(|| shared.lock().leave(Writer::close)).or_raise(py)
+    // Closing happens once and cannot be taken up again, so it gets the whole deadline and not a slice of it.
+    py.detach(|| {
+        shared.lock().leave(|mut writer| {
+            writer.set_timeout(timeout);
+            writer.close()
+        })
+    })
+    .or_raise(py)
 }
 
 /// Leaves as a producer that failed: the open step is aborted and no end of stream is announced.
@@ -621,29 +624,9 @@ fn abandon(py: Python<'_>, shared: &Shared) {
 }
 
 impl Producing {
-    /// What keeps reserved arrays alive.
-    pub fn kept(&self) -> &Kept {
-        &self.kept
-    }
-
-    /// Makes sure that arrays from `reserve` stay readable when the writer is gone. Between steps only.
-    fn keep_mapping(&mut self) -> bool {
-        let Some(writer) = &mut self.writer else { return true };
-        self.kept.hold(writer)
-    }
-
     /// Takes the writer out and ends it.
     fn leave(&mut self, end: impl FnOnce(Writer) -> Result<()>) -> Result<()> {
-        let safe = self.keep_mapping();
-        match self.writer.take() {
-            Some(writer) if safe => end(writer),
-            Some(writer) => {
-                // Arrays lie in the pool and nothing but the writer keeps it mapped: it has to stay.
-                std::mem::forget(writer);
-                Ok(())
-            }
-            None => Ok(()),
-        }
+        self.writer.take().map_or(Ok(()), end)
     }
 }
 

@@ -37,6 +37,7 @@ pub(crate) struct SpaceReader {
     stats: Stats,
     trace: Option<Trace>,
     times: TraceStep,
+    timed_out: bool,
     closed: bool,
 }
 
@@ -85,6 +86,7 @@ impl SpaceReader {
             stats: Stats::default(),
             trace,
             times: TraceStep::default(),
+            timed_out: false,
             closed: false,
         })
     }
@@ -136,7 +138,10 @@ impl SpaceReader {
         if self.current.is_some() {
             return Err(Error::new(Kind::StepState, "a step is open").hint("end it first"));
         }
-        self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
+        // A wait that timed out and is taken up again is one wait, as somebody who looks at the trace sees it.
+        if !std::mem::take(&mut self.timed_out) {
+            self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
+        }
         let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
         loop {
             if self.wait_complete(self.next, deadline)? == Waited::EndOfStream {
@@ -211,7 +216,8 @@ impl SpaceReader {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(self.timed_out(version));
+                self.timed_out = true;
+                return Err(self.not_in_time(version));
             }
             control.event_waiters().fetch_add(1, SeqCst);
             wait::spin_then_wait(control.events(), seen, spin_ns, left.min(WAIT_SLICE));
@@ -221,7 +227,7 @@ impl SpaceReader {
     }
 
     #[cold]
-    fn timed_out(&self, version: u64) -> Error {
+    fn not_in_time(&self, version: u64) -> Error {
         let missing = missing_producers(self.space(), version);
         let shown: Vec<&str> = missing.iter().take(8).map(String::as_str).collect();
         let more =
@@ -392,6 +398,10 @@ impl SpaceReader {
     pub(crate) fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
         self.check_open()?;
         attributes::read(&self.space().dir)
+    }
+
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.options.timeout = timeout;
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -3,10 +3,11 @@
 //! One [`SpaceWriter`] is one rank. Its lane is its own, so nothing here locks between ranks: a put touches only
 //! the lane, the end of a step is one compare-and-swap on the lane's progress word.
 
+use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_log::{Dtype, Lane, LaneOwner, Piece, Reserved};
 use forebay_tier::{clock, Access, Durability, Error, Kind, Result};
@@ -271,7 +272,11 @@ impl SpaceWriter {
         self.member.check_fork()?;
         self.check_agreement(version, piece.name, piece.dtype, piece.shape)?;
         let waited = self.begin_call();
-        self.lane.append(&mut self.segments, piece, data)?;
+        let put = self.lane.append(&mut self.segments, piece, data);
+        if put.is_err() {
+            self.note_failed(waited);
+            return put;
+        }
         self.stats.puts += 1;
         self.stats.bytes_put += data.len() as u64;
         self.stats.bytes_copied += data.len() as u64;
@@ -298,6 +303,14 @@ impl SpaceWriter {
         self.times.calls += 1;
     }
 
+    /// A call that failed has waited all the same; its caller may try again.
+    #[cold]
+    fn note_failed(&mut self, waited_before: u64) {
+        let waited = self.segments.wait_ns - waited_before;
+        self.stats.wait_ns += waited;
+        self.times.wait_ns += waited;
+    }
+
     pub(crate) fn reserve(&mut self, piece: &Piece<'_>) -> Result<Option<Reserved>> {
         self.member.check_fork()?;
         self.calls += 1;
@@ -309,7 +322,8 @@ impl SpaceWriter {
         self.check_agreement(version, piece.name, piece.dtype, piece.shape)?;
         let timer = CallTimer::start(usize::MAX, self.calls);
         let waited = self.begin_call();
-        let reserved = self.lane.reserve(&mut self.segments, piece)?;
+        let reserved =
+            self.lane.reserve(&mut self.segments, piece).inspect_err(|_| self.note_failed(waited))?;
         let waited = self.segments.wait_ns - waited;
         self.note_call(timer.stop().saturating_sub(waited), waited, 0);
         Ok(Some(reserved))
@@ -379,6 +393,15 @@ impl SpaceWriter {
         attributes::set(&space.dir, key, value, space.is_durable(), &|change| {
             space.members.with_lock(LOCK_ATTRIBUTES, timeout, change)
         })
+    }
+
+    pub(crate) fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        let device = self.space().device.clone();
+        device.byte_addressable().then(|| Arc::new(device) as Arc<dyn Any + Send + Sync>)
+    }
+
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.options.timeout = timeout;
     }
 
     pub(crate) fn stats(&self) -> Stats {

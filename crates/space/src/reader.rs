@@ -182,6 +182,11 @@ impl Reader {
         either!(&mut self.0, r => r.close())
     }
 
+    /// Changes the deadline of calls that block and are given none.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        either!(&mut self.0, r => r.set_timeout(timeout))
+    }
+
     /// Counters so far.
     pub fn stats(&self) -> Stats {
         either!(&self.0, r => r.stats())

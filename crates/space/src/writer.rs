@@ -1,6 +1,9 @@
 //! [`Writer`]: one rank that puts versions into a channel, whatever carries it.
 
+use std::any::Any;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_log::{Dtype, Piece, Reserved};
 use forebay_tier::{Durability, Result};
@@ -237,6 +240,20 @@ impl Writer {
     /// the stream. For programs that fail.
     pub fn abandon(mut self) {
         either!(&mut self.0, w => w.abandon())
+    }
+
+    /// What keeps memory from [`Writer::reserve`] mapped after its commit, also when the writer is gone, for
+    /// languages that hold on to addresses. None where reserved memory is a buffer of its own.
+    pub fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        match &self.0 {
+            Inner::Space(w) => w.keep_alive(),
+            Inner::Files(_) => None,
+        }
+    }
+
+    /// Changes the deadline of calls that block: for programs that wait in slices to look at something else.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        either!(&mut self.0, w => w.set_timeout(timeout))
     }
 
     /// Counters so far.

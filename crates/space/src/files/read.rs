@@ -492,6 +492,10 @@ impl FilesReader {
         attributes::read(&self.stream.dir)
     }
 
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.options.timeout = timeout;
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         self.stats.clone()
     }

@@ -25,6 +25,7 @@ use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// One rank that writes a file-per-object channel.
 pub(crate) struct FilesWriter {
@@ -492,6 +493,10 @@ impl FilesWriter {
     pub(crate) fn set_attribute(&mut self, key: &str, value: &Attribute) -> Result<()> {
         self.check_handle()?;
         self.stream.set_attribute(key, value, self.options.timeout)
+    }
+
+    pub(crate) fn set_timeout(&mut self, timeout: Duration) {
+        self.options.timeout = timeout;
     }
 
     pub(crate) fn stats(&self) -> Stats {
