@@ -302,7 +302,7 @@ fn open_folder(path: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))
 }
 
-/// Everything of Forebay in shared memory: spaces, and whatever lies beside the folders of spaces.
+/// Everything in shared memory; of the folders that hold a user's spaces, what is in them.
 fn shared_memory() -> Vec<String> {
     let list = |folder: &Path| -> Vec<PathBuf> {
         std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
@@ -313,7 +313,7 @@ fn shared_memory() -> Vec<String> {
         let user_folder = name.strip_prefix("forebay-").is_some_and(|rest| rest.parse::<u32>().is_ok());
         if user_folder {
             found.extend(list(&path));
-        } else if name.contains("forebay") {
+        } else {
             found.push(path);
         }
     }
