@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod demo;
 mod doctor;
 mod documents;
 mod mistakes;
