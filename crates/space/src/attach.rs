@@ -223,9 +223,10 @@ fn open_pool(name: &str, dir: &Path, pool: &Path) -> Result<Option<File>> {
 
 /// The error for a space that nobody made.
 fn not_found(name: &str, dir: &Path) -> Error {
-    Error::new(Kind::PeerMissing, format!("no space {name} appeared"))
-        .with("directory", dir.display())
-        .hint("is its writer running, on this host, as this user, with the same FOREBAY_DIR? `forebay ls` shows what is there")
+    Error::new(Kind::PeerMissing, format!("no space {name} appeared")).with("directory", dir.display()).hint(
+        "is its writer running, on this host, as this user, with the same FOREBAY_DIR? \
+             `forebay ls` shows what is there",
+    )
 }
 
 /// Takes a directory away under another name first, so that nobody sees it half empty.

@@ -217,7 +217,10 @@ impl SpaceWriter {
                 )
                 .with("rank", self.rank())
                 .with("first_open_version", due)
-                .hint("call resume() to go on behind it, or open with on_existing=\"skip\" to put it once more without effect"));
+                .hint(
+                    "call resume() to go on behind it, or open with on_existing=\"skip\" to put it once more \
+                     without effect",
+                ));
             }
             self.step = Step::Skipping(version);
             self.times.ready_ns = clock::now_ns();
