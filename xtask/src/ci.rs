@@ -27,6 +27,9 @@ const TEST_LIMIT: Duration = Duration::from_secs(1800);
 /// Seconds for a stage that only reads.
 const SHORT_LIMIT: Duration = Duration::from_secs(600);
 
+/// Cases of each property test in a long run; otherwise each test has its own number.
+const LONG_CASES: &str = "4096";
+
 /// Debian packages that some tests use where they are there: the package and a file or program it brings.
 const OPTIONAL: &[(&str, &str)] = &[
     ("chromium", "/usr/bin/chromium"),
@@ -91,9 +94,11 @@ impl Run<'_> {
             return;
         }
         self.check("formats", formats::run);
+        // Before the tests: those of the C library read with Python what Fortran wrote.
+        let wheel = python::wheel_stage(self);
         self.tests();
         privilege::stage(self);
-        python::stage(self);
+        python::tests(self, wheel);
         self.check("programs of the README", readme::programs);
         self.check("commands of the five-minute page", readme::five_minutes);
         self.demo();
@@ -211,11 +216,7 @@ impl Run<'_> {
     fn tests(&mut self) {
         title("tests");
         let mut command = Command::new(cargo());
-        command
-            .args(TEST_BUILD)
-            .args(["--no-fail-fast", "--"])
-            .args(self.test_arguments())
-            .current_dir(self.root);
+        command.args(TEST_BUILD).arg("--no-fail-fast").current_dir(self.root);
         self.environment(&mut command);
         self.clear_noted();
         let ran = run(&mut command, TEST_LIMIT);
@@ -227,11 +228,12 @@ impl Run<'_> {
         }
     }
 
-    /// The demo at its small size, as `make demo` runs it.
+    /// The demo as `make demo` runs it; small, unless the run is a long one.
     fn demo(&mut self) {
-        title("demo, small");
+        title("demo");
         let mut command = Command::new("make");
-        command.args(["--no-print-directory", "demo", "SMALL=1"]).current_dir(self.root);
+        command.args(["--no-print-directory", "demo"]).current_dir(self.root);
+        command.args((!self.long).then_some("SMALL=1"));
         self.environment(&mut command);
         // Spaces of its own, so that a demo that somebody runs meanwhile is not in the way.
         let spaces = PathBuf::from(format!("/dev/shm/forebay-ci-{}", std::process::id()));
@@ -264,6 +266,9 @@ impl Run<'_> {
         {
             command.env_remove(name);
         }
+        if self.long {
+            command.env("PROPTEST_CASES", LONG_CASES);
+        }
         command.env("TMPDIR", self.scratch.join("tmp")).env("FOREBAY_SKIPS", self.scratch.join("skips"));
     }
 
@@ -278,15 +283,6 @@ impl Run<'_> {
     /// What tests noted since.
     pub fn noted(&self) -> String {
         std::fs::read_to_string(self.scratch.join("skips")).unwrap_or_default()
-    }
-
-    /// Arguments of every test binary.
-    pub fn test_arguments(&self) -> &'static [&'static str] {
-        if self.long {
-            &["--include-ignored"]
-        } else {
-            &[]
-        }
     }
 }
 

@@ -84,7 +84,7 @@ fn one(ci: &mut Run, setting: &Setting, binary: &Binary) {
         return ci.summary.fail(format!("{label}: {e}"));
     }
     let mut command = launcher(ci.root, setting);
-    command.arg("--").arg(&copy).args(ci.test_arguments()).current_dir(&binary.folder);
+    command.arg("--").arg(&copy).current_dir(&binary.folder);
     command.env("CARGO_MANIFEST_DIR", &binary.folder);
     ci.environment(&mut command);
     ci.clear_noted();

@@ -10,14 +10,18 @@ use std::time::Duration;
 const REQUIREMENTS: &str = "crates/python/requirements-dev.txt";
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Builds the wheel, installs it from its file, runs the tests.
-pub fn stage(ci: &mut Run) {
-    title("python: environment, wheel, tests");
-    let wheel = match wheel(ci.root) {
-        Ok(wheel) => wheel,
-        Err(why) => return ci.summary.stage("wheel", Some(why)),
-    };
-    ci.summary.stage("wheel", None);
+/// Builds the wheel and installs it from its file; its path, if that worked.
+pub fn wheel_stage(ci: &mut Run) -> Option<PathBuf> {
+    title("python: environment and wheel");
+    let built = wheel(ci.root);
+    ci.summary.stage("wheel", built.as_ref().err().cloned());
+    built.ok()
+}
+
+/// Runs the package's tests against the installed wheel.
+pub fn tests(ci: &mut Run, wheel: Option<PathBuf>) {
+    title("python: tests");
+    let Some(wheel) = wheel else { return ci.summary.skip("python: tests", "there is no wheel") };
     let mut command = Command::new(python(ci.root));
     command
         .args(["-m", "pytest", "-rs", "-q", "-p", "no:cacheprovider", "crates/python/tests"])

@@ -53,7 +53,8 @@ impl Summary {
             ignored.map(|line| format!("{label}: {}", line[5..].replace(" ... ignored", ": ignored"))),
         );
         self.passed += passed - noted.len().min(passed);
-        self.skips.extend(noted.iter().map(|line| format!("{label}: {line}")));
+        let reason = |line: &&str| format!("{label}: {}", line.trim_start_matches("SKIPPED "));
+        self.skips.extend(noted.iter().map(reason));
     }
 
     /// Adds the counts of pytest's output, which must have been called with `-rs`. Returns whether it ran a test.
@@ -109,7 +110,7 @@ mod tests {
             test result: FAILED. 12 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s\n\
             test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.1s\n";
         let mut summary = Summary::default();
-        summary.libtest("tests", output, "pmem::maps: no MAP_SYNC here\n\n");
+        summary.libtest("tests", output, "SKIPPED pmem::maps: no MAP_SYNC here\n\n");
         assert_eq!((summary.passed, summary.failed, summary.skips.len()), (14, 1, 2));
         assert_eq!(summary.failures, ["tests: a::c"]);
         assert_eq!(summary.skips, ["tests: a::d: ignored, slow", "tests: pmem::maps: no MAP_SYNC here"]);
