@@ -1,10 +1,12 @@
-"""Starts a program with less: another user, a small RLIMIT_MEMLOCK, system calls refused by a seccomp filter.
+"""Starts a program with default signals and with less: another user, a small RLIMIT_MEMLOCK, refused system calls.
 
 usage: launch.py [--uid N] [--memlock BYTES] [--refuse-calls] [--probe] -- PROGRAM ARGUMENTS…
 
-`--refuse-calls` makes io_uring_*, userfaultfd and mbind answer EPERM, as container runtimes and hardened kernels
-do. `--probe` starts nothing and says by its exit status whether all that was asked for can be had here. The program
-takes the place of this process. Linux on x86_64 and aarch64 only.
+Signals that whoever called ignores (SIGINT, when a script runs in the background) would stay ignored in everything it
+starts; here they get their defaults back. `--refuse-calls` installs a seccomp filter that makes io_uring_*,
+userfaultfd and mbind answer EPERM, as container runtimes and hardened kernels do. `--probe` starts nothing and says by
+its exit status whether all that was asked for can be had here. The program takes the place of this process. Linux on
+x86_64 and aarch64 only.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import errno
 import os
 import platform
 import resource
+import signal
 import struct
 import sys
 
@@ -67,6 +70,8 @@ def main():
     parser.add_argument("command", nargs="*")
     options = parser.parse_args()
     try:
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
         if options.memlock is not None:
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (options.memlock, options.memlock))
         if options.uid is not None:
@@ -86,7 +91,7 @@ def main():
         if unreadable:
             print(f"launch.py: {unreadable[0]} cannot be read", file=sys.stderr)
         return 3 if unreadable else 0
-    os.execv(options.command[0], options.command)
+    os.execvp(options.command[0], options.command)
     return 70
 
 

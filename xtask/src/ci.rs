@@ -215,7 +215,7 @@ impl Run<'_> {
 
     fn tests(&mut self) {
         title("tests");
-        let mut command = Command::new(cargo());
+        let mut command = self.command(&cargo());
         command.args(TEST_BUILD).arg("--no-fail-fast").current_dir(self.root);
         self.environment(&mut command);
         self.clear_noted();
@@ -231,7 +231,7 @@ impl Run<'_> {
     /// The demo as `make demo` runs it; small, unless the run is a long one.
     fn demo(&mut self) {
         title("demo");
-        let mut command = Command::new("make");
+        let mut command = self.command("make");
         command.args(["--no-print-directory", "demo"]).current_dir(self.root);
         command.args((!self.long).then_some("SMALL=1"));
         self.environment(&mut command);
@@ -256,6 +256,13 @@ impl Run<'_> {
         left.extend(temporary.map(|entry| entry.path().display().to_string()));
         let failure = (!left.is_empty()).then(|| left.join(", "));
         self.summary.stage("nothing left behind", failure);
+    }
+
+    /// A program that is started with default signals, whatever this one was started with.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("python3");
+        command.arg(self.root.join("xtask/privilege/launch.py")).args(["--", program]);
+        command
     }
 
     /// Environment of everything that is tested: own temporary folder, own list of skips, no settings of the caller.

@@ -22,7 +22,7 @@ pub fn wheel_stage(ci: &mut Run) -> Option<PathBuf> {
 pub fn tests(ci: &mut Run, wheel: Option<PathBuf>) {
     title("python: tests");
     let Some(wheel) = wheel else { return ci.summary.skip("python: tests", "there is no wheel") };
-    let mut command = Command::new(python(ci.root));
+    let mut command = ci.command(&python(ci.root).to_string_lossy());
     command
         .args(["-m", "pytest", "-rs", "-q", "-p", "no:cacheprovider", "crates/python/tests"])
         .current_dir(ci.root);
