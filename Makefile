@@ -28,8 +28,11 @@ demo:
 	@$(CARGO) build --release --quiet --package forebay-cli
 	@$(FOREBAY) run $(DEMO_WORKFLOW) --out runs/demo-$$(date +%Y%m%d-%H%M%S)-$$$$ --report --open
 
+# Tests interrupt programs. A shell that was started in the background passes SIGINT on as ignored, and only a
+# program can undo that; an old `env` cannot, and then a test that needs it says so.
+SIGNALS := $(shell env --default-signal=INT true 2>/dev/null && echo env --default-signal=INT --default-signal=HUP)
 test:
-	@$(CARGO) xtask ci $(if $(LONG),--long)
+	@$(SIGNALS) $(CARGO) xtask ci $(if $(LONG),--long)
 
 # Fetches what the other systems need; BENCH_ARGUMENTS= measures only what is there.
 BENCH_ARGUMENTS ?= --install

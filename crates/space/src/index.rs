@@ -131,8 +131,7 @@ fn segment_at(space: &Attachment, granule: usize) -> Option<SegmentDf> {
     let offset = granule as u64 * space.superblock.granule_bytes;
     let head = space.device.bytes(offset..offset + HEADER_BYTES);
     let df = SegmentDf::decode(head, &space.superblock.uuid, offset)?;
-    // Mapping the segment's pages now, in one call, is far cheaper than one fault per page later.
-    space.device.populate_read(offset..offset + df.length_bytes);
+    space.populate(offset..offset + df.length_bytes);
     Some(df)
 }
 
