@@ -28,11 +28,8 @@ demo:
 	@$(CARGO) build --release --quiet --package forebay-cli
 	@$(FOREBAY) run $(DEMO_WORKFLOW) --out runs/demo-$$(date +%Y%m%d-%H%M%S)-$$$$ --report --open
 
-# Tests interrupt programs. A shell that was started in the background passes SIGINT on as ignored, and only a
-# program can undo that; where `env` is too old for it, start the tests in the foreground.
-SIGNALS := $(shell env --default-signal=INT true 2>/dev/null && echo env --default-signal=INT --default-signal=HUP)
 test:
-	@$(SIGNALS) $(CARGO) xtask ci $(if $(LONG),--long)
+	@$(CARGO) xtask ci $(if $(LONG),--long)
 
 # Fetches what the other systems need; BENCH_ARGUMENTS= measures only what is there.
 BENCH_ARGUMENTS ?= --install
