@@ -95,7 +95,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     number("FOREBAY_SPIN_US", "microseconds that a waiting call spins before it sleeps"),
     text("FOREBAY_SKIPS", "tests only: file in which skipped tests are counted"),
-    text("FOREBAY_REFERENCE", "tests only: use the plain reference implementation"),
+    text("FOREBAY_REFERENCE", "tests only: folder of the published figures to compare with"),
 ];
 
 /// A variable whose value may be any text.

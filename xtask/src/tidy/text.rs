@@ -88,7 +88,7 @@ pub fn machine_paths(files: &[File]) -> Vec<String> {
         concat!("pypi", ".org"),
         concat!("pythonhosted", ".org"),
         concat!("npmjs", ".org"),
-        concat!("deb.debian", ".org"),
+        concat!("deb", ".debian", ".org"),
     ];
     let wanted = |f: &File| f.name() != "Cargo.lock" && !is_recorded(f);
     find(files, wanted, |line| {
