@@ -208,8 +208,6 @@ pub enum Waiting {
     Version(u64),
     /// A producer: for room for this version.
     Room(u64),
-    /// For the other ranks of its group to join.
-    Ranks,
 }
 
 impl Waiting {
@@ -218,7 +216,6 @@ impl Waiting {
             Waiting::No => 0,
             Waiting::Version(v) => 1 << 56 | v,
             Waiting::Room(v) => 2 << 56 | v,
-            Waiting::Ranks => 3 << 56,
         }
     }
 
@@ -227,7 +224,6 @@ impl Waiting {
         match word >> 56 {
             1 => Waiting::Version(version),
             2 => Waiting::Room(version),
-            3 => Waiting::Ranks,
             _ => Waiting::No,
         }
     }
@@ -663,7 +659,7 @@ mod tests {
 
     #[test]
     fn waiting_words_round_trip() {
-        for w in [Waiting::No, Waiting::Version(7), Waiting::Room(1 << 40), Waiting::Ranks] {
+        for w in [Waiting::No, Waiting::Version(7), Waiting::Room(1 << 40)] {
             assert_eq!(Waiting::of_word(w.word()), w);
         }
     }

@@ -373,7 +373,6 @@ fn waiting_for(space: &Attachment, waiting: Waiting) -> Option<String> {
         Waiting::Room(v) => {
             Some(format!("room for version {v}: {}", holders(space, space.control.oldest()).join("; ")))
         }
-        Waiting::Ranks => Some("the other ranks to join".into()),
     }
 }
 
