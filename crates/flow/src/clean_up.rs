@@ -6,26 +6,26 @@
 //! Not here: removing spaces that no run made (`forebay clean`).
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use forebay_space::{Error, Kind, Result, SpaceInfo};
 
 use crate::record::{is_running, RunDir, RunRecord};
-use crate::workflow::Workflow;
+use crate::workflow::{Channel, Workflow};
 
-/// Checks that no channel's name is taken; removes what a run that died left behind under these names.
+/// Ranks of a runner that was killed are killed by the kernel, and for a moment their locks stay.
+const DYING_RANKS: Duration = Duration::from_secs(5);
+
+/// Checks that no channel's name is taken; removes what a run that died left behind under these names. Waits a
+/// few seconds at most for the ranks of a killed runner to be gone.
 ///
 /// # Errors
 /// [`Kind::NameInUse`] naming the holder.
 pub fn take_names(workflow: &Workflow) -> Result<()> {
-    let listed = forebay_space::list()?;
     for channel in &workflow.channels {
         let location = channel.location(&workflow.dir);
         take_files_channel(&channel.name, &location)?;
-        let found = match channel.options.path {
-            None => listed.iter().find(|space| space.name == channel.name).cloned(),
-            Some(_) => inspect_if_there(&location)?,
-        };
-        let Some(space) = found else { continue };
+        let Some(space) = settled(channel, &location)? else { continue };
         if left_by_dead_run(&space) {
             forebay_space::destroy(&location)?;
             continue;
@@ -33,6 +33,28 @@ pub fn take_names(workflow: &Workflow) -> Result<()> {
         return Err(taken(&space));
     }
     Ok(())
+}
+
+/// The space of a channel, if there is one, as it stands when no rank of it is just dying with its runner.
+fn settled(channel: &Channel, location: &str) -> Result<Option<SpaceInfo>> {
+    let deadline = Instant::now() + DYING_RANKS;
+    loop {
+        let found = match channel.options.path {
+            None => forebay_space::list()?.into_iter().find(|space| space.name == channel.name),
+            Some(_) => inspect_if_there(location)?,
+        };
+        let is_dying = found.as_ref().is_some_and(|space| {
+            let runner_is_gone = space.run.as_deref().is_some_and(|run| {
+                let dir = Path::new(run);
+                dir.exists() && !is_running(dir)
+            });
+            runner_is_gone && space.members.iter().any(|member| member.alive)
+        });
+        if !is_dying || Instant::now() >= deadline {
+            return Ok(found);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// The file-per-object channel is a plain directory that inspection does not list: its `stream.json` notes the
