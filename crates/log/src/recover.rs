@@ -6,10 +6,8 @@
 //! may have reached the medium in any order; if it is not whole it was never acknowledged and is left out.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 
-use forebay_tier::{Device, Error, Result};
+use forebay_tier::{Device, Result};
 
 use crate::format::{RecordHeader, RecordKind, SegmentDf, Superblock, HEADER_BYTES};
 use crate::scan::{LaneId, SegmentScan};
@@ -73,16 +71,15 @@ struct LaneState {
     ended: bool,
 }
 
-/// Finds every segment header by looking at the start of each granule with `pread`, which, unlike a mapping,
-/// allocates no page where nothing was ever written. `last_version` is not filled in.
+/// Finds every segment header by looking at the start of each granule with [`Device::read`], which, unlike a
+/// mapping, allocates no page where nothing was ever written. `last_version` is not filled in.
 pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec<SegmentInfo>> {
-    let file = File::open(device.path()).map_err(|e| Error::io("opening the pool to recover it", e))?;
     let granule = superblock.granule_bytes;
     let mut out = Vec::new();
     let mut at = granule;
     let mut head = [0u8; std::mem::size_of::<SegmentDf>()];
     while at + granule <= superblock.capacity_bytes {
-        file.read_exact_at(&mut head, at).map_err(|e| Error::io("reading a segment header", e))?;
+        device.read(at, &mut head)?;
         match SegmentDf::decode(&head, &superblock.uuid, at) {
             Some(df)
                 if df.length_bytes >= HEADER_BYTES && at + df.length_bytes <= superblock.capacity_bytes =>

@@ -63,8 +63,38 @@ pub struct SpaceInfo {
     pub readers: Vec<ReaderGroupInfo>,
     /// Processes that have it open.
     pub members: Vec<MemberInfo>,
+    /// Its pools, the fastest first; what one has no room for may spill to the next.
+    pub tiers: Vec<TierInfo>,
+    /// What was moved between its pools.
+    pub moved: MovedInfo,
     /// Retained versions, only from [`inspect`].
     pub versions: Vec<VersionInfo>,
+}
+
+/// One pool of a space.
+#[derive(Clone, Debug, Serialize)]
+pub struct TierInfo {
+    /// Tier.
+    pub tier: String,
+    /// Pool file.
+    pub path: PathBuf,
+    /// Most bytes it may hold.
+    pub quota_bytes: u64,
+    /// Bytes of segments in use.
+    pub used_bytes: u64,
+}
+
+/// Totals of moves between the pools of a space, since its control segment was made.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct MovedInfo {
+    /// Bytes moved down a tier.
+    pub spilled_bytes: u64,
+    /// Bytes moved up a tier.
+    pub promoted_bytes: u64,
+    /// Moves that failed; each was also an error of a producer.
+    pub failed: u64,
+    /// Versions dropped, unread by some reader, because the space was full.
+    pub dropped_versions: u64,
 }
 
 /// The producer group.
@@ -220,6 +250,8 @@ fn unreadable(name: &str, error: &Error) -> Result<SpaceInfo> {
         producer: None,
         readers: Vec::new(),
         members: Vec::new(),
+        tiers: Vec::new(),
+        moved: MovedInfo::default(),
         versions: Vec::new(),
     })
 }
@@ -291,6 +323,13 @@ fn describe(space: &Attachment, name: &str) -> SpaceInfo {
         producer: producer(space),
         readers: reader_groups(space),
         members,
+        tiers: vec![TierInfo {
+            tier: sb.tier.to_string(),
+            path: space.device.path().to_path_buf(),
+            quota_bytes: (control.granules() as u64 - 1) * sb.granule_bytes,
+            used_bytes: used * sb.granule_bytes,
+        }],
+        moved: MovedInfo::default(),
         versions: Vec::new(),
     }
 }

@@ -9,7 +9,9 @@ use super::readers::ReaderDf;
 use super::stream::{Producers, Stream};
 use crate::attach::remove_directory;
 use crate::clean::{CleanOptions, Removed};
-use crate::inspect::{GroupInfo, MemberInfo, ReaderGroupInfo, SpaceInfo, VerifyReport, VersionInfo};
+use crate::inspect::{
+    GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, VerifyReport, VersionInfo,
+};
 use crate::options::OpenOptions;
 use forebay_log::verify::Damage;
 use forebay_tier::{Error, Kind, Result};
@@ -62,6 +64,8 @@ pub(crate) fn info(name: &str, dir: &Path, with_versions: bool) -> Result<SpaceI
         producer: producer(&stream)?,
         readers: groups(&stream, &readers),
         members,
+        tiers: Vec::new(),
+        moved: MovedInfo::default(),
         versions: if with_versions { versions(&stream, oldest..complete)? } else { Vec::new() },
     })
 }

@@ -100,6 +100,10 @@ impl Device for Dram {
         self.0.bytes(range)
     }
     #[inline]
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.0.pool.read(offset, out)
+    }
+
     fn load_word(&self, offset: u64) -> u64 {
         self.0.load_word(offset)
     }

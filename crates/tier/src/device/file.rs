@@ -211,6 +211,10 @@ impl Device for FilePool {
         self.mapping.bytes(range)
     }
 
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.pool.read(offset, out)
+    }
+
     fn load_word(&self, offset: u64) -> u64 {
         self.mapping.word(offset).load(Ordering::Acquire)
     }

@@ -109,6 +109,13 @@ pub trait Device: Send + Sync {
     /// When the range is outside the pool.
     fn bytes(&self, range: Range<u64>) -> &[u8];
 
+    /// Copies published or never written bytes out, without a mapping: nothing is faulted in or allocated where
+    /// the pool has holes (they read as zeros). Counts as bytes copied.
+    ///
+    /// # Errors
+    /// `Internal` outside the pool; `Io`.
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
+
     /// Loads one aligned 8-byte word with acquire order.
     ///
     /// # Panics

@@ -175,6 +175,10 @@ impl Device for Pmem {
         self.mapped.bytes(range)
     }
     #[inline]
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.mapped.pool.read(offset, out)
+    }
+
     fn load_word(&self, offset: u64) -> u64 {
         self.mapped.load_word(offset)
     }

@@ -2,10 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::{capacity, sys, Access, Error, Kind, Result};
+use crate::{capacity, counters, sys, Access, Error, Kind, Result};
 
 /// An open pool file.
 #[derive(Debug)]
@@ -107,6 +107,15 @@ impl PoolFile {
     #[cold]
     pub(crate) fn failed(&self, doing: &str, e: std::io::Error) -> Error {
         Error::io(format!("cannot {doing} pool {}", self.path.display()), e)
+    }
+
+    /// See [`crate::Device::read`].
+    pub(crate) fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.check(offset, out.len() as u64)?;
+        self.file.read_exact_at(out, offset).map_err(|e| self.failed("read", e))?;
+        counters::add_syscall();
+        counters::add_bytes_copied(out.len() as u64);
+        Ok(())
     }
 
     /// Makes the file's existence durable: its size, and its name in the directory.
