@@ -10,6 +10,7 @@
 //! unsafe code, in the folders `sys` (system calls and mappings) and `persist` (processor instructions).
 #![deny(unsafe_code)]
 
+pub mod adapter;
 pub mod capacity;
 pub mod checksum;
 pub mod clock;
