@@ -8,7 +8,7 @@ use std::mem::{offset_of, size_of};
 
 use bytemuck::{Pod, Zeroable};
 use forebay_tier::checksum::{crc32c, crc32c_append};
-use forebay_tier::{Error, Kind, Result};
+use forebay_tier::{Error, Kind, Result, TierKind};
 
 use crate::dtype::Dtype;
 
@@ -79,8 +79,10 @@ pub struct SuperblockDf {
     pub host: [u8; HOST_BYTES],
     /// Directory of the run that made it, UTF-8, zero-padded, or empty.
     pub run: [u8; RUN_BYTES],
+    /// Number of the memory node on tier `numa`, zero on every other.
+    pub node: u16,
     /// Zero.
-    pub reserved: [u8; 12],
+    pub reserved: [u8; 10],
     /// CRC-32C of all bytes before this field.
     pub crc: u32,
 }
@@ -224,7 +226,7 @@ pub const COMMIT_RECORD_BYTES: u64 = (RECORD_BYTES + size_of::<CommitDf>()).next
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Tier kind.
-    pub tier: forebay_tier::TierKind,
+    pub tier: TierKind,
     /// Horizon.
     pub horizon: forebay_tier::Horizon,
     /// Whether payloads carry checksums.
@@ -268,20 +270,42 @@ fn damaged(what: &str) -> Error {
     Error::new(Kind::Damaged, what.to_string())
 }
 
+/// A tier as the superblock writes it: its byte, and the number of the memory node or 0.
+fn tier_bytes(tier: TierKind) -> (u8, u16) {
+    match tier {
+        TierKind::Dram => (1, 0),
+        TierKind::File => (2, 0),
+        TierKind::Pmem => (3, 0),
+        TierKind::Direct => (4, 0),
+        TierKind::DevDax => (5, 0),
+        TierKind::Numa(node) => (6, node),
+    }
+}
+
+/// The tier that these bytes say; a node number beside a tier without nodes is none.
+fn tier_of(tier: u8, node: u16) -> Option<TierKind> {
+    let kinds = [
+        TierKind::Dram,
+        TierKind::File,
+        TierKind::Pmem,
+        TierKind::Direct,
+        TierKind::DevDax,
+        TierKind::Numa(node),
+    ];
+    kinds.into_iter().find(|kind| tier_bytes(*kind) == (tier, node))
+}
+
 impl Superblock {
     /// As a page of bytes, checksummed.
     pub fn encode(&self) -> Vec<u8> {
-        use forebay_tier::{Horizon, TierKind};
+        use forebay_tier::Horizon;
+        let (tier, node) = tier_bytes(self.tier);
         let mut df = SuperblockDf {
             magic: SUPERBLOCK_MAGIC,
             version: FORMAT_VERSION,
             incompatible: 0,
             compatible: 0,
-            tier: match self.tier {
-                TierKind::Dram => 1,
-                TierKind::File => 2,
-                TierKind::Pmem => 3,
-            },
+            tier,
             horizon: match self.horizon {
                 Horizon::None => 0,
                 Horizon::Epoch => 1,
@@ -298,7 +322,8 @@ impl Superblock {
             created_unix_ns: self.created_unix_ns,
             host: padded(&self.host),
             run: padded(&self.run),
-            reserved: [0; 12],
+            node,
+            reserved: [0; 10],
             crc: 0,
         };
         df.crc = crc32c(&bytemuck::bytes_of(&df)[..offset_of!(SuperblockDf, crc)]);
@@ -309,7 +334,7 @@ impl Superblock {
 
     /// Reads the first page of a pool. Errors: [`Kind::Damaged`], [`Kind::UnknownFormat`].
     pub fn decode(page: &[u8]) -> Result<Superblock> {
-        use forebay_tier::{Horizon, TierKind};
+        use forebay_tier::Horizon;
         if page.len() < size_of::<SuperblockDf>() {
             return Err(damaged("the pool is shorter than its superblock"));
         }
@@ -336,9 +361,7 @@ impl Superblock {
             && df.segment_bytes % df.granule_bytes == 0
             && df.capacity_bytes % df.granule_bytes == 0
             && df.capacity_bytes >= 2 * df.granule_bytes;
-        let tier = [TierKind::Dram, TierKind::File, TierKind::Pmem]
-            .get(usize::from(df.tier).wrapping_sub(1))
-            .copied();
+        let tier = tier_of(df.tier, df.node);
         let horizon = [Horizon::None, Horizon::Epoch, Horizon::Write].get(usize::from(df.horizon)).copied();
         let (Some(tier), Some(horizon), true, true) = (tier, horizon, granules_ok, df.retention <= 2) else {
             return Err(damaged("the pool's superblock holds values out of range"));
@@ -696,7 +719,8 @@ pub fn layouts() -> Vec<Layout> {
             created_unix_ns: u64,
             host: [u8; HOST_BYTES],
             run: [u8; RUN_BYTES],
-            reserved: [u8; 12],
+            node: u16,
+            reserved: [u8; 10],
             crc: u32,
         }),
         layout!(SegmentDf {
@@ -751,7 +775,7 @@ mod tests {
 
     fn superblock() -> Superblock {
         Superblock {
-            tier: forebay_tier::TierKind::File,
+            tier: TierKind::File,
             horizon: forebay_tier::Horizon::Epoch,
             checksum: true,
             retention: (1, 3),
@@ -778,6 +802,17 @@ mod tests {
             assert_eq!(kind, if version_field { Kind::UnknownFormat } else { Kind::Damaged }, "byte {at}");
         }
         assert_eq!(Superblock::decode(&page[..100]).unwrap_err().kind(), Kind::Damaged);
+    }
+
+    #[test]
+    fn every_tier_is_read_back_and_a_node_belongs_to_numa_only() {
+        use TierKind::{DevDax, Direct, Dram, File, Numa, Pmem};
+        for tier in [Dram, File, Pmem, Direct, DevDax, Numa(0), Numa(1), Numa(513)] {
+            let page = Superblock { tier, ..superblock() }.encode();
+            assert_eq!(Superblock::decode(&page).unwrap().tier, tier);
+        }
+        assert_eq!(tier_of(2, 0), Some(File));
+        assert_eq!((tier_of(2, 1), tier_of(0, 0), tier_of(7, 0)), (None, None, None));
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl Attachment {
 
     /// Syncs the space's directory, so that a new file in it survives what the horizon promises.
     pub(crate) fn is_durable(&self) -> bool {
-        self.superblock.horizon != Horizon::None && self.superblock.tier != TierKind::Dram
+        self.superblock.horizon != Horizon::None && !self.superblock.tier.is_memory()
     }
 }
 
@@ -295,7 +295,7 @@ fn check_owner(superblock: &Superblock, dir: &Path) -> Result<()> {
 
 /// Where control segment and members file stand.
 fn soft_dir(dir: &Path, superblock: &Superblock) -> Result<PathBuf> {
-    if superblock.tier == TierKind::Dram {
+    if superblock.tier.is_memory() {
         return Ok(dir.to_path_buf());
     }
     let soft = name::root()?.join(soft_name(superblock));

@@ -44,7 +44,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "FOREBAY_TIER",
-        meaning: "tier of new spaces: dram, file or pmem",
+        meaning: "tier of new spaces: dram, numa:N, pmem, file or direct",
         read: |t| options::parse_tier(t).map(drop),
     },
     Variable {

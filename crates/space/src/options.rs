@@ -472,7 +472,7 @@ fn fill_default<T: PartialEq>(field: &mut T, value: Option<T>, default: &T) {
 /// # Errors
 /// [`Kind::Usage`].
 pub fn parse_tier(text: &str) -> Result<TierKind> {
-    text.parse().map_err(|_| refuse("tier", text, "dram | file | pmem"))
+    text.parse().map_err(|_| refuse("tier", text, "dram | numa:N | pmem | devdax | file | direct"))
 }
 
 /// Reads a horizon.

@@ -45,7 +45,7 @@ pub fn limits(dir: &Path, kind: TierKind) -> Result<Vec<Headroom>> {
     if let Some(bytes) = file_system_free(dir)? {
         limits.push(Headroom { bytes, limited_by: mount_name(dir) });
     }
-    if kind == TierKind::Dram {
+    if kind.is_memory() {
         limits.extend(mem_available());
         limits.extend(memory_cgroups());
     }

@@ -11,8 +11,11 @@ use serde::{Deserialize, Serialize};
 use crate::{Error, Kind};
 
 /// A kind of place where bytes live.
+///
+/// In files, variables and on screens it is one word: `dram`, `file`, `pmem`, `direct`, `devdax`, or `numa:1` with
+/// the number of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(try_from = "String", into = "String")]
 pub enum TierKind {
     /// Main memory: a file on tmpfs, mapped by every process that uses it.
     Dram,
@@ -20,6 +23,40 @@ pub enum TierKind {
     File,
     /// Persistent memory: a file on a DAX file system, mapped with MAP_SYNC.
     Pmem,
+    /// A block file system past its page cache: written with O_DIRECT, many requests in flight.
+    Direct,
+    /// Persistent or CXL memory as a character device (`/dev/dax0.0`), mapped without a file system.
+    DevDax,
+    /// Main memory of one node of the machine, also memory behind CXL: as `dram`, bound to that node.
+    Numa(u16),
+}
+
+impl TierKind {
+    /// Whether it is main memory: its bytes end with the boot, and filling it takes memory from programs.
+    pub fn is_memory(self) -> bool {
+        matches!(self, TierKind::Dram | TierKind::Numa(_))
+    }
+}
+
+/// How the pages of a pool on a memory node got there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Placement {
+    /// The kernel was told (mbind), and a sample of the pages says that they lie there.
+    Bound,
+    /// Binding was refused; a thread pinned to the node touched them first, and a sample says that they lie there.
+    FirstTouch,
+    /// Nothing was prepared yet, or the kernel does not tell where pages lie.
+    Unverified,
+}
+
+impl fmt::Display for Placement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Placement::Bound => "bound",
+            Placement::FirstTouch => "first touch",
+            Placement::Unverified => "unverified",
+        })
+    }
 }
 
 /// When stores are made persistent.
@@ -62,9 +99,18 @@ impl fmt::Display for TierKind {
             TierKind::Dram => "dram",
             TierKind::File => "file",
             TierKind::Pmem => "pmem",
+            TierKind::Direct => "direct",
+            TierKind::DevDax => "devdax",
+            TierKind::Numa(node) => return f.pad(&format!("{NUMA_PREFIX}{node}")),
         })
     }
 }
+
+/// What stands before the number of a memory node.
+const NUMA_PREFIX: &str = "numa:";
+
+/// The words for tiers, for messages.
+const TIER_WORDS: &str = "dram, numa:N, pmem, devdax, file, direct";
 
 impl FromStr for TierKind {
     type Err = Error;
@@ -73,8 +119,30 @@ impl FromStr for TierKind {
             "dram" => Ok(TierKind::Dram),
             "file" => Ok(TierKind::File),
             "pmem" => Ok(TierKind::Pmem),
-            _ => Err(unknown_word("tier", text, "dram, file, pmem")),
+            "direct" => Ok(TierKind::Direct),
+            "devdax" => Ok(TierKind::DevDax),
+            _ => node_number(text).map(TierKind::Numa).ok_or_else(|| unknown_word("tier", text, TIER_WORDS)),
         }
+    }
+}
+
+/// The node in `numa:N`: digits only, so that a tier has one text form.
+fn node_number(text: &str) -> Option<u16> {
+    let digits = text.strip_prefix(NUMA_PREFIX)?;
+    let plain = digits == "0" || !digits.starts_with('0');
+    (plain && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+impl TryFrom<String> for TierKind {
+    type Error = Error;
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
+impl From<TierKind> for String {
+    fn from(kind: TierKind) -> String {
+        kind.to_string()
     }
 }
 
@@ -120,9 +188,16 @@ mod tests {
 
     #[test]
     fn text_forms_are_read_back() {
-        for kind in [TierKind::Dram, TierKind::File, TierKind::Pmem] {
+        let nodes = [0, 1, u16::MAX].map(TierKind::Numa);
+        let others = [TierKind::Dram, TierKind::File, TierKind::Pmem, TierKind::Direct, TierKind::DevDax];
+        for kind in nodes.into_iter().chain(others) {
             assert_eq!(kind.to_string().parse::<TierKind>().unwrap(), kind);
+            assert_eq!(TierKind::try_from(String::from(kind)).unwrap(), kind);
         }
+        for wrong in ["numa", "numa:", "numa:x", "numa:+1", "numa:01", "numa:65536", "numa:-1", "Dram"] {
+            assert_eq!(wrong.parse::<TierKind>().unwrap_err().kind(), Kind::Usage, "{wrong}");
+        }
+        assert_eq!(format!("{:>7}|", TierKind::Numa(3)), " numa:3|");
         for horizon in [Horizon::None, Horizon::Epoch, Horizon::Write] {
             assert_eq!(horizon.to_string().parse::<Horizon>().unwrap(), horizon);
         }

@@ -32,6 +32,6 @@ pub mod wait;
 
 pub use device::{create, detect, open, Device};
 pub use error::{Error, Kind, Result};
-pub use kind::{Access, Durability, Horizon, TierKind};
+pub use kind::{Access, Durability, Horizon, Placement, TierKind};
 pub use shared_words::SharedWords;
 pub use sys::StagedWrite;

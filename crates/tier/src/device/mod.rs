@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{sys, Access, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind};
+use crate::{sys, Access, Durability, Error, Horizon, Kind, Placement, Result, StagedWrite, TierKind};
 
 #[doc(hidden)]
 pub mod conformance;
@@ -134,6 +134,11 @@ pub trait Device: Send + Sync {
     /// it.
     fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()>;
 
+    /// How the pages came to the memory node that the tier names; None on every other tier.
+    fn placement(&self) -> Option<Placement> {
+        None
+    }
+
     /// Lets the next flush fail with `errno`, for tests of what is above. False where flushes cannot fail.
     #[doc(hidden)]
     fn inject_flush_failure(&self, errno: i32) -> bool {
@@ -153,6 +158,7 @@ pub fn create(kind: TierKind, path: &Path, capacity: u64) -> Result<Arc<dyn Devi
         TierKind::Dram => Arc::new(dram::Dram::create(path, capacity)?),
         TierKind::File => Arc::new(file::FilePool::create(path, capacity)?),
         TierKind::Pmem => Arc::new(pmem::Pmem::create(path, capacity)?),
+        TierKind::Direct | TierKind::DevDax | TierKind::Numa(_) => return Err(not_built(kind)),
     })
 }
 
@@ -165,7 +171,14 @@ pub fn open(kind: TierKind, path: &Path, access: Access) -> Result<Arc<dyn Devic
         TierKind::Dram => Arc::new(dram::Dram::open(path, access)?),
         TierKind::File => Arc::new(file::FilePool::open(path, access)?),
         TierKind::Pmem => Arc::new(pmem::Pmem::open(path, access)?),
+        TierKind::Direct | TierKind::DevDax | TierKind::Numa(_) => return Err(not_built(kind)),
     })
+}
+
+#[cold]
+fn not_built(kind: TierKind) -> Error {
+    Error::new(Kind::NotPossibleHere, format!("this build has no device for tier {kind}"))
+        .hint("use tier dram, file or pmem")
 }
 
 /// The kind of tier that a directory is on: tmpfs is `Dram`, a DAX file system (a trial mapping with MAP_SYNC
