@@ -347,7 +347,7 @@ fn rebuild(control: &Control, superblock: &Superblock, device: &dyn Device) -> R
     for incarnation in &found.incarnations {
         control.remember(incarnation.number, incarnation.size, incarnation.base);
     }
-    control.raise_oldest(found.oldest);
+    control.oldest_word().store(found.oldest, Ordering::Release);
     let Some(last) = found.incarnations.last() else { return Ok(()) };
     let ranks = (last.size as usize).min(LANES_MAX);
     for rank in 0..ranks as u32 {

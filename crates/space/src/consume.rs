@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -219,9 +219,7 @@ impl SpaceReader {
                 self.timed_out = true;
                 return Err(self.not_in_time(version));
             }
-            control.event_waiters().fetch_add(1, SeqCst);
-            wait::spin_then_wait(control.events(), seen, spin_ns, left.min(WAIT_SLICE));
-            control.event_waiters().fetch_sub(1, SeqCst);
+            control.wait_events(seen, spin_ns, left.min(WAIT_SLICE));
             spin_ns = 0;
         }
     }

@@ -11,10 +11,13 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::time::Duration;
 
 use forebay_log::format::Layout;
 use forebay_log::{LaneId, Superblock};
 use forebay_tier::{wait, Error, Kind, Result, SharedWords};
+
+use crate::protocol;
 
 /// "FOREBAYC", the first word.
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"FOREBAYC");
@@ -197,7 +200,6 @@ pub enum GranuleState {
 }
 
 const SLOT_NONE: u64 = 0xffff;
-const COMMITTED_BITS: u32 = 40;
 
 /// Why a member waits, in its `waiting` word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -331,36 +333,35 @@ impl Control {
         self.half(head::ROOM)
     }
 
-    pub(crate) fn event_waiters(&self) -> &AtomicU32 {
-        self.half(head::EVENT_WAITERS)
-    }
-
-    pub(crate) fn room_waiters(&self) -> &AtomicU32 {
-        self.half(head::ROOM_WAITERS)
-    }
-
     /// Tells whoever waits for a version. The system call is made only if somebody sleeps.
     pub fn announce(&self) {
-        self.events().fetch_add(1, SeqCst);
-        if self.event_waiters().load(SeqCst) > 0 {
-            wait::wake_all(self.events());
-        }
+        let events = self.events();
+        protocol::announce(events, self.half(head::EVENT_WAITERS), || wait::wake_all(events));
     }
 
     /// Tells whoever waits for room.
     pub fn announce_room(&self) {
-        self.room().fetch_add(1, SeqCst);
-        if self.room_waiters().load(SeqCst) > 0 {
-            wait::wake_all(self.room());
-        }
+        let room = self.room();
+        protocol::announce(room, self.half(head::ROOM_WAITERS), || wait::wake_all(room));
+    }
+
+    /// Spins for `spin_ns`, then sleeps, while [`Control::events`] is `seen`; at most `timeout`.
+    pub(crate) fn wait_events(&self, seen: u32, spin_ns: u64, timeout: Duration) {
+        protocol::sleep(self.half(head::EVENT_WAITERS), || {
+            wait::spin_then_wait(self.events(), seen, spin_ns, timeout)
+        });
+    }
+
+    /// Sleeps while [`Control::room`] is `seen`; at most `timeout`.
+    pub(crate) fn wait_room(&self, seen: u32, timeout: Duration) {
+        protocol::sleep(self.half(head::ROOM_WAITERS), || wait::wait(self.room(), seen, timeout));
     }
 
     // ---- producers ----------------------------------------------------------------------------------------
 
     /// Incarnation and size of the producer group; (0, 0) before any came.
     pub fn producers(&self) -> (u32, u32) {
-        let word = self.word(head::GROUP).load(Acquire);
-        ((word >> 32) as u32, word as u32)
+        protocol::group_of(self.word(head::GROUP).load(Acquire))
     }
 
     pub(crate) fn set_producers(&self, incarnation: u32, size: u32) {
@@ -408,22 +409,27 @@ impl Control {
         done
     }
 
+    fn progress_word(&self, rank: u32) -> &AtomicU64 {
+        self.word(LANES_AT + rank as usize * lane::BYTES + lane::PROGRESS)
+    }
+
     /// Incarnation and commit count of a rank's lane.
     pub fn progress(&self, rank: u32) -> (u32, u64) {
-        let word = self.word(LANES_AT + rank as usize * lane::BYTES + lane::PROGRESS).load(Acquire);
-        ((word >> COMMITTED_BITS) as u32, word & ((1 << COMMITTED_BITS) - 1))
+        protocol::progress_of(self.progress_word(rank).load(Acquire))
     }
 
     pub(crate) fn set_progress(&self, rank: u32, incarnation: u32, committed: u64) {
-        let word = u64::from(incarnation) << COMMITTED_BITS | committed;
-        self.word(LANES_AT + rank as usize * lane::BYTES + lane::PROGRESS).store(word, SeqCst);
+        self.progress_word(rank).store(protocol::progress_word(incarnation, committed), Release);
+    }
+
+    /// From here on no commit of an earlier incarnation of this rank succeeds.
+    pub(crate) fn take_lane(&self, rank: u32, incarnation: u32) {
+        protocol::take_lane(self.progress_word(rank), incarnation);
     }
 
     /// Counts one more version of a rank as committed, unless a newer incarnation took over (false).
     pub fn advance(&self, rank: u32, incarnation: u32, version: u64) -> bool {
-        let from = u64::from(incarnation) << COMMITTED_BITS | version;
-        let word = self.word(LANES_AT + rank as usize * lane::BYTES + lane::PROGRESS);
-        word.compare_exchange(from, from + 1, AcqRel, Acquire).is_ok()
+        protocol::advance(self.progress_word(rank), incarnation, version)
     }
 
     /// Member slot of a rank's producer (None before it joined) and whether it ended cleanly.
@@ -442,28 +448,17 @@ impl Control {
 
     /// One more than the newest version that every rank has committed: the number of complete versions.
     pub fn complete(&self) -> u64 {
-        let (incarnation, size) = self.producers();
-        let base = self.base();
-        let mut complete = u64::MAX;
-        for rank in 0..size {
-            let (lane, committed) = self.progress(rank);
-            complete = complete.min(if lane == incarnation { committed } else { base });
-        }
-        if size == 0 {
-            base
-        } else {
-            complete.max(base)
-        }
+        protocol::complete(self.word(head::GROUP), self.word(head::BASE), |rank| self.progress_word(rank))
     }
 
     /// First version that was not dropped.
     pub fn oldest(&self) -> u64 {
-        self.word(head::OLDEST).load(SeqCst)
+        self.oldest_word().load(Acquire)
     }
 
-    /// Drops every version below `floor`.
-    pub fn raise_oldest(&self, floor: u64) {
-        self.word(head::OLDEST).fetch_max(floor, SeqCst);
+    /// The word of [`Control::oldest`].
+    pub(crate) fn oldest_word(&self) -> &AtomicU64 {
+        self.word(head::OLDEST)
     }
 
     /// Remembers an incarnation: versions from `base` on are its own.

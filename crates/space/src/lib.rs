@@ -45,6 +45,7 @@ mod name;
 mod nd_box;
 pub mod options;
 mod produce;
+mod protocol;
 mod reader;
 mod segments;
 mod stats;

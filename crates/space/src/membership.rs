@@ -21,6 +21,8 @@ use crate::control::{
     LANES_MAX, MEMBERS_MAX,
 };
 use crate::options::Retention;
+use crate::protocol;
+pub(crate) use crate::protocol::HOLDS_NOTHING;
 
 /// What a member does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +63,6 @@ impl Role {
     }
 }
 
-/// A cursor or lease that holds nothing.
-pub(crate) const HOLDS_NOTHING: u64 = u64::MAX;
-
 /// One member's place in a space. Shared by the handle and its views; the slot is free again when all are gone.
 pub struct Membership {
     /// The space.
@@ -92,8 +91,8 @@ impl Drop for Membership {
             return;
         }
         let control = &self.space.control;
-        control.member(self.slot, member::CURSOR).store(HOLDS_NOTHING, SeqCst);
-        control.member(self.slot, member::LEASE).store(HOLDS_NOTHING, SeqCst);
+        protocol::release(control.member(self.slot, member::CURSOR), HOLDS_NOTHING);
+        protocol::release(control.member(self.slot, member::LEASE), HOLDS_NOTHING);
         control.member(self.slot, member::STATE).store(0, Release);
         self.guard = None;
         control.announce();
@@ -230,7 +229,8 @@ impl Membership {
             if let Some(index) = group {
                 control.member(slot, member::GROUP).store(index as u64, Relaxed);
                 // Published before the rank counts as joined: until then the group's start holds for it.
-                settle_on(space, slot, member::CURSOR, control.group(index, group::START).load(SeqCst));
+                let start = control.group(index, group::START).load(SeqCst);
+                protocol::settle_on(control.member(slot, member::CURSOR), control.oldest_word(), start);
                 control.set_group_bit(index, group::JOINED, rank);
             }
             control.announce();
@@ -265,14 +265,14 @@ impl Membership {
 
     /// Releases every version below `version`.
     pub(crate) fn release_below(&self, version: u64) {
-        self.space.control.member(self.slot, member::CURSOR).store(version, SeqCst);
+        protocol::release(self.space.control.member(self.slot, member::CURSOR), version);
         self.space.control.announce_room();
     }
 
     /// Holds nothing as a reader any more; views keep their leases.
     pub(crate) fn leave(&self) {
         let control = &self.space.control;
-        control.member(self.slot, member::CURSOR).store(HOLDS_NOTHING, SeqCst);
+        protocol::release(control.member(self.slot, member::CURSOR), HOLDS_NOTHING);
         control.member(self.slot, member::GROUP).store(u64::MAX, SeqCst);
         control.announce_room();
     }
@@ -288,15 +288,14 @@ impl Membership {
     pub(crate) fn take_lease(&self, version: u64) -> bool {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         *leases.entry(version).or_insert(0) += 1;
-        self.publish_lease(&leases);
-        // Whoever drops raises `oldest` first and looks at the leases after; we do it the other way round.
-        // One of the two sees the other.
-        if self.space.control.oldest() <= version {
-            return true;
+        let control = &self.space.control;
+        let lease = control.member(self.slot, member::LEASE);
+        let held = protocol::hold(lease, Self::lowest(&leases), control.oldest_word(), version);
+        if !held {
+            Self::remove_lease(&mut leases, version);
+            protocol::release(lease, Self::lowest(&leases));
         }
-        Self::remove_lease(&mut leases, version);
-        self.publish_lease(&leases);
-        false
+        held
     }
 
     /// Ends one hold on `version`.
@@ -308,8 +307,9 @@ impl Membership {
         let before = leases.keys().next().copied();
         Self::remove_lease(&mut leases, version);
         if leases.keys().next().copied() != before {
-            self.publish_lease(&leases);
-            self.space.control.announce_room();
+            let control = &self.space.control;
+            protocol::release(control.member(self.slot, member::LEASE), Self::lowest(&leases));
+            control.announce_room();
         }
     }
 
@@ -322,9 +322,8 @@ impl Membership {
     }
 
     /// The slot holds one word for all leases: the oldest leased version holds itself and everything newer.
-    fn publish_lease(&self, leases: &BTreeMap<u64, u32>) {
-        let lowest = leases.keys().next().copied().unwrap_or(HOLDS_NOTHING);
-        self.space.control.member(self.slot, member::LEASE).store(lowest, SeqCst);
+    fn lowest(leases: &BTreeMap<u64, u32>) -> u64 {
+        leases.keys().next().copied().unwrap_or(HOLDS_NOTHING)
     }
 
     /// Says in the slot what this member waits for.
@@ -346,20 +345,6 @@ impl Membership {
         ] {
             control.member(self.slot, field).store(value, Relaxed);
         }
-    }
-}
-
-/// Stores `from` into a cursor and moves it up until it is not below what was dropped meanwhile.
-fn settle_on(space: &Attachment, slot: u32, field: usize, from: u64) {
-    let control = &space.control;
-    let mut at = from;
-    loop {
-        control.member(slot, field).store(at, SeqCst);
-        let oldest = control.oldest();
-        if oldest <= at {
-            return;
-        }
-        at = oldest;
     }
 }
 
@@ -469,7 +454,7 @@ fn new_incarnation(space: &Attachment, size: u32, component: &str, token: u64) -
         // From here on no late commit of the old incarnation can succeed. What it had committed by now is in the
         // lanes, which are the truth; this control segment may be half changed by a joiner that died here.
         for rank in 0..old_size.max(size) {
-            control.set_progress(rank, incarnation, 0);
+            control.take_lane(rank, incarnation);
             control.set_lane_owner(rank, None, false);
         }
         let found = recover(&*space.device, &space.superblock)?;
@@ -526,15 +511,16 @@ pub(crate) fn release_floor(space: &Attachment) -> u64 {
     floor.min(complete).min(lowest_lease(space)).max(control.oldest().min(lowest_lease(space)))
 }
 
+/// Drops what nobody needs; returns below which version room may be used again.
+pub(crate) fn drop_released(space: &Attachment) -> u64 {
+    protocol::drop_below(space.control.oldest_word(), || release_floor(space))
+}
+
 /// The oldest version that a live view holds.
 pub(crate) fn lowest_lease(space: &Attachment) -> u64 {
     let control = &space.control;
-    (0..control.members_high())
-        .map(|slot| (slot, control.member(slot, member::LEASE).load(SeqCst)))
-        .filter(|(slot, lease)| *lease != HOLDS_NOTHING && space.is_alive(*slot))
-        .map(|(_, lease)| lease)
-        .min()
-        .unwrap_or(HOLDS_NOTHING)
+    let leases = (0..control.members_high()).map(|slot| control.member(slot, member::LEASE));
+    protocol::lowest_held(leases, |slot| space.is_alive(slot as u32))
 }
 
 fn released_by_groups(space: &Attachment) -> u64 {
@@ -555,15 +541,11 @@ fn released_by_groups(space: &Attachment) -> u64 {
         // Before any reader came everything is kept, until the quota.
         return 0;
     }
-    for slot in 0..control.members_high() {
-        if control.member(slot, member::STATE).load(Acquire) == Role::Reader.state() {
-            let cursor = control.member(slot, member::CURSOR).load(SeqCst);
-            if cursor < floor && space.is_alive(slot) {
-                floor = cursor;
-            }
-        }
-    }
-    floor
+    let cursors = (0..control.members_high()).map(|slot| control.member(slot, member::CURSOR));
+    floor.min(protocol::lowest_held(cursors, |slot| {
+        let state = control.member(slot as u32, member::STATE).load(Acquire);
+        state == Role::Reader.state() && space.is_alive(slot as u32)
+    }))
 }
 
 /// Who keeps version `version` from being dropped, in words; for the error of a full space.

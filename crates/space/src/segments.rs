@@ -6,18 +6,20 @@
 //! when it finds no room, also those of producers that are gone.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_log::reclaim::retire;
 use forebay_log::{LaneId, Ledger, SegmentSource};
-use forebay_tier::{clock, wait, Error, Kind, Result};
+use forebay_tier::{clock, Error, Kind, Result};
 
 use crate::attach::{Attachment, LOCK_ALLOCATE};
 use crate::control::{member, GranuleState, ProducerState, Waiting};
-use crate::membership::{free_run, holders, producer_died, release_floor, settle_producers, Membership};
+use crate::membership::{
+    drop_released, free_run, holders, producer_died, release_floor, settle_producers, Membership,
+};
 
 /// A waiter looks again at least this often: who died says nothing.
 pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(50);
@@ -121,9 +123,7 @@ impl LaneSpace {
         if !self.ledger.has_reclaimable(floor) {
             return Ok(());
         }
-        space.control.raise_oldest(floor);
-        // A reader that took a lease meanwhile either saw the raised word, or we see its lease now.
-        let floor = release_floor(&space);
+        let floor = drop_released(&space);
         let granule = space.superblock.granule_bytes;
         let mut freed = false;
         self.ledger.reclaim(&*space.device, space.superblock.horizon, floor, |range| {
@@ -231,9 +231,7 @@ impl LaneSpace {
             if left.is_zero() {
                 break Err(quota_full(&space, version));
             }
-            control.room_waiters().fetch_add(1, SeqCst);
-            wait::wait(control.room(), seen, left.min(WAIT_SLICE));
-            control.room_waiters().fetch_sub(1, SeqCst);
+            control.wait_room(seen, left.min(WAIT_SLICE));
         };
         if let Some(began) = began {
             self.wait_ns += clock::now_ns() - began;
@@ -361,9 +359,7 @@ fn leaves_room(space: &Attachment, wanted: usize) -> bool {
 fn reclaim_orphans(member: &Membership) -> Result<bool> {
     let space = &member.space;
     let control = &space.control;
-    let floor = release_floor(space);
-    control.raise_oldest(floor);
-    let floor = release_floor(space);
+    let floor = drop_released(space);
     let freed = space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || {
         let mut freed = false;
         for index in 1..control.granules() {

@@ -1,0 +1,223 @@
+//! The lock-free protocols of a space: commit, waiting, holding a version, dropping versions, taking a lane over.
+//!
+//! Each is a function over the traits [`Word64`] and [`Word32`], so that the model checker runs exactly these lines
+//! (tests/protocol, which includes this file) and the control segment calls them on its shared words. They use no
+//! ordering stronger than they need: the model is run again with each of them weakened in turn, and must fail.
+//!
+//! Where two sides each store one word and then look at the other's, both put a full barrier in between: one of
+//! them then sees the other. A SeqCst access on both sides would do as well, but says less and is not modelled.
+//!
+//! What they do not do: decide who is alive, and make anything durable.
+
+use std::sync::atomic::{self, AtomicU32, AtomicU64, Ordering, Ordering::*};
+
+/// Bits of a progress word that count commits; the incarnation stands above.
+pub(crate) const COMMITTED_BITS: u32 = 40;
+
+/// A cursor or lease that holds nothing.
+pub(crate) const HOLDS_NOTHING: u64 = u64::MAX;
+
+/// The full barrier that belongs to a kind of words.
+pub(crate) trait Barrier {
+    /// Nothing moves across it.
+    fn barrier();
+}
+
+/// A shared word of 64 bits.
+pub(crate) trait Word64: Barrier {
+    /// As [`AtomicU64::load`].
+    fn load(&self, order: Ordering) -> u64;
+    /// As [`AtomicU64::store`].
+    fn store(&self, value: u64, order: Ordering);
+    /// As [`AtomicU64::compare_exchange`] with a relaxed load where it fails; true: exchanged.
+    fn exchange_if(&self, from: u64, to: u64, order: Ordering) -> bool;
+    /// As [`AtomicU64::fetch_max`].
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64;
+}
+
+/// A shared word of 32 bits that processes can sleep on.
+pub(crate) trait Word32: Barrier {
+    /// As [`AtomicU32::load`].
+    fn load(&self, order: Ordering) -> u32;
+    /// As [`AtomicU32::fetch_add`].
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32;
+    /// As [`AtomicU32::fetch_sub`].
+    fn fetch_sub(&self, value: u32, order: Ordering) -> u32;
+}
+
+impl Barrier for AtomicU64 {
+    #[inline(always)]
+    fn barrier() {
+        atomic::fence(SeqCst);
+    }
+}
+
+impl Word64 for AtomicU64 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        AtomicU64::load(self, order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        AtomicU64::store(self, value, order);
+    }
+
+    #[inline(always)]
+    fn exchange_if(&self, from: u64, to: u64, order: Ordering) -> bool {
+        self.compare_exchange(from, to, order, Relaxed).is_ok()
+    }
+
+    #[inline(always)]
+    fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        AtomicU64::fetch_max(self, value, order)
+    }
+}
+
+impl Barrier for AtomicU32 {
+    #[inline(always)]
+    fn barrier() {
+        atomic::fence(SeqCst);
+    }
+}
+
+impl Word32 for AtomicU32 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u32 {
+        AtomicU32::load(self, order)
+    }
+
+    #[inline(always)]
+    fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
+        AtomicU32::fetch_add(self, value, order)
+    }
+
+    #[inline(always)]
+    fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
+        AtomicU32::fetch_sub(self, value, order)
+    }
+}
+
+// ---- commit ---------------------------------------------------------------------------------------------------
+
+/// A progress word: so many versions committed by this incarnation of a rank.
+#[inline]
+pub(crate) fn progress_word(incarnation: u32, committed: u64) -> u64 {
+    u64::from(incarnation) << COMMITTED_BITS | committed
+}
+
+/// Incarnation and commits of a progress word.
+#[inline]
+pub(crate) fn progress_of(word: u64) -> (u32, u64) {
+    ((word >> COMMITTED_BITS) as u32, word & ((1 << COMMITTED_BITS) - 1))
+}
+
+/// Incarnation and size of the producers' group word.
+#[inline]
+pub(crate) fn group_of(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+/// Counts `version` of a rank as committed: from here on whoever sees it sees what the rank wrote before.
+/// False when a newer incarnation took the lane over.
+#[inline]
+pub(crate) fn advance<W: Word64>(progress: &W, incarnation: u32, version: u64) -> bool {
+    let from = progress_word(incarnation, version);
+    progress.exchange_if(from, from + 1, Release)
+}
+
+/// One more than the newest version that every rank has committed: the number of complete versions.
+#[inline]
+pub(crate) fn complete<'a, W: Word64 + 'a>(group: &W, base: &W, progress: impl Fn(u32) -> &'a W) -> u64 {
+    let (incarnation, size) = group_of(group.load(Acquire));
+    let base = base.load(Acquire);
+    let mut complete = u64::MAX;
+    for rank in 0..size {
+        let (lane, committed) = progress_of(progress(rank).load(Acquire));
+        complete = complete.min(if lane == incarnation { committed } else { base });
+    }
+    if size == 0 {
+        base
+    } else {
+        complete.max(base)
+    }
+}
+
+/// Takes a lane from whatever incarnation had it: no commit of that one succeeds any more.
+#[inline]
+pub(crate) fn take_lane<W: Word64>(progress: &W, incarnation: u32) {
+    progress.store(progress_word(incarnation, 0), Release);
+}
+
+// ---- waiting --------------------------------------------------------------------------------------------------
+
+/// Tells whoever waits for `events` to change. `wake` is called only if somebody may sleep.
+#[inline]
+pub(crate) fn announce<W: Word32>(events: &W, waiters: &W, wake: impl FnOnce()) {
+    events.fetch_add(1, Release);
+    W::barrier();
+    if waiters.load(Relaxed) > 0 {
+        wake();
+    }
+}
+
+/// Sleeps by `wait`, which returns at once when `events` is no longer what it was when the caller last looked.
+#[inline]
+pub(crate) fn sleep<W: Word32, T>(waiters: &W, wait: impl FnOnce() -> T) -> T {
+    waiters.fetch_add(1, Relaxed);
+    W::barrier();
+    let result = wait();
+    waiters.fetch_sub(1, Relaxed);
+    result
+}
+
+// ---- holding and dropping -------------------------------------------------------------------------------------
+
+/// Holds every version from `lowest` on, in a word of the member's own. False when `version` was dropped before.
+#[inline]
+pub(crate) fn hold<W: Word64>(held: &W, lowest: u64, oldest: &W, version: u64) -> bool {
+    held.store(lowest, Release);
+    // Whoever drops raises `oldest` first and looks at what is held after; here it is the other way round.
+    W::barrier();
+    oldest.load(Relaxed) <= version
+}
+
+/// Holds only what is not below `lowest` any more; what was read before is read.
+#[inline]
+pub(crate) fn release<W: Word64>(held: &W, lowest: u64) {
+    held.store(lowest, Release);
+}
+
+/// Holds every version from `from` on, or from the oldest there is if that is higher; returns which.
+pub(crate) fn settle_on<W: Word64>(held: &W, oldest: &W, from: u64) -> u64 {
+    let mut at = from;
+    while !hold(held, at, oldest, at) {
+        at = oldest.load(Relaxed);
+    }
+    at
+}
+
+/// The lowest of what `held` words hold; `alive` says whose word counts, by its place.
+#[inline]
+pub(crate) fn lowest_held<'a, W: Word64 + 'a>(
+    held: impl Iterator<Item = &'a W>,
+    alive: impl Fn(usize) -> bool,
+) -> u64 {
+    let mut lowest = HOLDS_NOTHING;
+    for (place, word) in held.enumerate() {
+        let version = word.load(Acquire);
+        if version < lowest && alive(place) {
+            lowest = version;
+        }
+    }
+    lowest
+}
+
+/// Drops every version below what `floor` says, and returns below which one nobody holds anything: what was there
+/// may be overwritten. `floor` is asked twice; whoever began to hold a version in between is then seen, or has
+/// seen that it is dropped.
+pub(crate) fn drop_below<W: Word64>(oldest: &W, mut floor: impl FnMut() -> u64) -> u64 {
+    oldest.fetch_max(floor(), Relaxed);
+    W::barrier();
+    floor()
+}
