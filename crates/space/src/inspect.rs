@@ -61,6 +61,8 @@ pub struct SpaceInfo {
     pub producer: Option<GroupInfo>,
     /// Registered reader groups.
     pub readers: Vec<ReaderGroupInfo>,
+    /// Oldest complete version that some reader has not released; without readers, the oldest. None: all are.
+    pub oldest_unread: Option<u64>,
     /// Processes that have it open.
     pub members: Vec<MemberInfo>,
     /// Its pools, the fastest first; what one has no room for may spill to the next.
@@ -125,6 +127,33 @@ pub struct ReaderGroupInfo {
     pub ended: u32,
     /// Lowest version that a live rank has not released; None if none is alive.
     pub version_min: Option<u64>,
+    /// Oldest complete version that a live rank, or one still to join, has not released; None when all are.
+    pub oldest_unread: Option<u64>,
+    /// Complete versions from that one on: how far the group's slowest rank is behind.
+    pub lag_versions: u64,
+}
+
+impl ReaderGroupInfo {
+    /// `needed` is the lowest version that some rank still wants, complete or not; None when no rank wants any.
+    pub(crate) fn new(
+        name: String,
+        size: u32,
+        (joined, ended): (u32, u32),
+        (version_min, needed): (Option<u64>, Option<u64>),
+        complete: u64,
+    ) -> ReaderGroupInfo {
+        let oldest_unread = needed.filter(|v| *v < complete);
+        let lag_versions = oldest_unread.map_or(0, |v| complete - v);
+        ReaderGroupInfo { name, size, joined, ended, version_min, oldest_unread, lag_versions }
+    }
+}
+
+/// Oldest retained version that some reader still has to read; before any reader came, the oldest of all.
+pub(crate) fn oldest_unread(readers: &[ReaderGroupInfo], oldest: u64, complete: u64) -> Option<u64> {
+    match readers.is_empty() {
+        true => Some(oldest).filter(|v| *v < complete),
+        false => readers.iter().filter_map(|g| g.oldest_unread).min(),
+    }
 }
 
 /// A process that has the space open.
@@ -249,11 +278,20 @@ fn unreadable(name: &str, error: &Error) -> Result<SpaceInfo> {
         created_unix_ns: 0,
         producer: None,
         readers: Vec::new(),
+        oldest_unread: None,
         members: Vec::new(),
         tiers: Vec::new(),
         moved: MovedInfo::default(),
         versions: Vec::new(),
     })
+}
+
+/// One space as [`list`] has it: without its versions, and so without reading its records.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn glance(name: &str) -> Result<SpaceInfo> {
+    describe_by_name(name)
 }
 
 /// One space, with its versions.
@@ -300,6 +338,8 @@ fn describe(space: &Attachment, name: &str) -> SpaceInfo {
     let state = settle_producers(space);
     let members = members(space);
     let complete = control.complete();
+    let oldest = control.oldest().min(complete);
+    let readers = reader_groups(space, oldest, complete);
     let used =
         (1..control.granules()).filter(|i| control.granule_state(*i) != GranuleState::Free).count() as u64;
     SpaceInfo {
@@ -314,14 +354,15 @@ fn describe(space: &Attachment, name: &str) -> SpaceInfo {
         quota_bytes: (control.granules() as u64 - 1) * sb.granule_bytes,
         used_bytes: used * sb.granule_bytes,
         segment_bytes: sb.segment_bytes,
-        versions_oldest: control.oldest().min(complete),
+        versions_oldest: oldest,
         versions_complete: complete,
         state: state_of(state, members.iter().any(|m| m.alive)).to_string(),
         run: (!sb.run.is_empty()).then(|| sb.run.clone()),
         host: sb.host.clone(),
         created_unix_ns: sb.created_unix_ns,
         producer: producer(space),
-        readers: reader_groups(space),
+        oldest_unread: oldest_unread(&readers, oldest, complete),
+        readers,
         members,
         tiers: vec![TierInfo {
             tier: sb.tier.to_string(),
@@ -346,7 +387,7 @@ fn producer(space: &Attachment) -> Option<GroupInfo> {
     })
 }
 
-fn reader_groups(space: &Attachment) -> Vec<ReaderGroupInfo> {
+fn reader_groups(space: &Attachment, oldest: u64, complete: u64) -> Vec<ReaderGroupInfo> {
     let control = &space.control;
     (0..GROUPS_MAX)
         .filter(|i| control.group(*i, group::STATE).load(Acquire) != 0)
@@ -357,13 +398,14 @@ fn reader_groups(space: &Attachment) -> Vec<ReaderGroupInfo> {
                 let cursor = control.member(slot, member::CURSOR).load(Relaxed);
                 (reads && cursor != HOLDS_NOTHING && space.is_alive(slot)).then_some(cursor)
             });
-            ReaderGroupInfo {
-                name: control.group_name(i),
-                size: control.group(i, group::SIZE).load(Relaxed) as u32,
-                joined: control.group_count(i, group::JOINED),
-                ended: control.group_count(i, group::ENDED),
-                version_min: cursors.min(),
-            }
+            let version_min = cursors.min();
+            let size = control.group(i, group::SIZE).load(Relaxed) as u32;
+            let joined = control.group_count(i, group::JOINED);
+            // Ranks that have not come yet will want everything from the group's start on.
+            let awaited = (joined < size).then(|| control.group(i, group::START).load(Relaxed));
+            let needed = version_min.into_iter().chain(awaited).min().map(|v| v.max(oldest));
+            let counts = (joined, control.group_count(i, group::ENDED));
+            ReaderGroupInfo::new(control.group_name(i), size, counts, (version_min, needed), complete)
         })
         .collect()
 }

@@ -65,7 +65,7 @@ pub use forebay_log::{Dims, Dtype};
 pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
 pub use index::{PieceInfo, VariableInfo};
 pub use inspect::{
-    inspect, list, verify, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo,
+    glance, inspect, list, verify, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo,
     VerifyReport, VersionInfo,
 };
 pub use name::root;

@@ -10,7 +10,8 @@ use super::stream::{Producers, Stream};
 use crate::attach::remove_directory;
 use crate::clean::{CleanOptions, Removed};
 use crate::inspect::{
-    GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, VerifyReport, VersionInfo,
+    oldest_unread, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo, VerifyReport,
+    VersionInfo,
 };
 use crate::options::OpenOptions;
 use forebay_log::verify::Damage;
@@ -40,6 +41,8 @@ pub(crate) fn info(name: &str, dir: &Path, with_versions: bool) -> Result<SpaceI
     let mut members = writers(&stream)?;
     members.extend(readers.iter().filter(|r| !r.ended).map(|r| reader(&stream, r)));
     let state = state_of(&stream, members.iter().any(|m| m.alive))?;
+    let oldest = oldest.min(complete);
+    let groups = groups(&stream, &readers, oldest, complete);
     let created = fs::metadata(dir).ok().and_then(|m| m.created().ok());
     Ok(SpaceInfo {
         name: name.into(),
@@ -53,7 +56,7 @@ pub(crate) fn info(name: &str, dir: &Path, with_versions: bool) -> Result<SpaceI
         quota_bytes: df.quota_bytes.unwrap_or(0),
         used_bytes: stream.bytes_below(u64::MAX)?,
         segment_bytes: 0,
-        versions_oldest: oldest.min(complete),
+        versions_oldest: oldest,
         versions_complete: complete,
         state: state.into(),
         run: df.current().map(|i| i.run.clone()).filter(|run| run.contains('/')),
@@ -62,9 +65,15 @@ pub(crate) fn info(name: &str, dir: &Path, with_versions: bool) -> Result<SpaceI
             .and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok())
             .map_or(0, |t| t.as_nanos() as u64),
         producer: producer(&stream)?,
-        readers: groups(&stream, &readers),
+        oldest_unread: oldest_unread(&groups, oldest, complete),
+        readers: groups,
         members,
-        tiers: Vec::new(),
+        tiers: vec![TierInfo {
+            tier: "files".into(),
+            path: dir.into(),
+            quota_bytes: df.quota_bytes.unwrap_or(0),
+            used_bytes: stream.bytes_below(u64::MAX)?,
+        }],
         moved: MovedInfo::default(),
         versions: if with_versions { versions(&stream, oldest..complete)? } else { Vec::new() },
     })
@@ -148,16 +157,13 @@ fn reader(stream: &Stream, reader: &ReaderDf) -> MemberInfo {
     }
 }
 
-fn groups(stream: &Stream, readers: &[ReaderDf]) -> Vec<ReaderGroupInfo> {
+fn groups(stream: &Stream, readers: &[ReaderDf], oldest: u64, complete: u64) -> Vec<ReaderGroupInfo> {
     let group = |(name, size): (String, u32)| {
         let ranks: Vec<&ReaderDf> = readers.iter().filter(|r| !r.observer && r.group == name).collect();
-        ReaderGroupInfo {
-            size,
-            joined: ranks.len() as u32,
-            ended: ranks.iter().filter(|r| r.saw_end).count() as u32,
-            version_min: ranks.iter().filter(|r| stream.holds(r)).map(|r| r.cursor).min(),
-            name,
-        }
+        let counts = (ranks.len() as u32, ranks.iter().filter(|r| r.saw_end).count() as u32);
+        let version_min = ranks.iter().filter(|r| stream.holds(r)).map(|r| r.cursor).min();
+        let needed = stream.needed(readers, &name, size).map(|v| v.max(oldest));
+        ReaderGroupInfo::new(name, size, counts, (version_min, needed), complete)
     };
     stream.groups(readers).into_iter().map(group).collect()
 }

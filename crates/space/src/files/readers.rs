@@ -274,20 +274,19 @@ impl Stream {
             // Before any reader came, everything is kept.
             return 0;
         }
-        let mut floor = u64::MAX;
-        for (group, size) in groups {
-            for rank in 0..size {
-                let came = readers.iter().filter(|r| !r.observer && r.group == group);
-                let start = came.map(|r| r.start).min().unwrap_or(0);
-                let own = readers.iter().find(|r| r.is(&group, rank));
-                floor = floor.min(match own {
-                    None => start,
-                    Some(reader) if self.holds(reader) => reader.cursor,
-                    Some(_) => u64::MAX,
-                });
-            }
-        }
-        floor
+        let needed = groups.iter().filter_map(|(group, size)| self.needed(readers, group, *size));
+        needed.min().unwrap_or(u64::MAX)
+    }
+
+    /// The lowest version that a rank of a group still wants, complete or not; None when no rank wants any.
+    pub(super) fn needed(&self, readers: &[ReaderDf], group: &str, size: u32) -> Option<u64> {
+        let came = readers.iter().filter(|r| !r.observer && r.group == group);
+        let start = came.map(|r| r.start).min().unwrap_or(0);
+        let of_rank = |rank| match readers.iter().find(|r| r.is(group, rank)) {
+            None => Some(start),
+            Some(reader) => self.holds(reader).then_some(reader.cursor),
+        };
+        (0..size).filter_map(of_rank).min()
     }
 
     /// Who keeps a version from being dropped, in words.

@@ -1,7 +1,7 @@
 //! Readers: several at different speeds, late, early, random access, damage, M×N redistribution.
 
 use crate::support::{options, ranked, reader, writer, Root};
-use forebay_space::{Attribute, Kind, NdBox, OpenOptions, Reader, Retention, Writer};
+use forebay_space::{Attribute, Kind, Mechanism, NdBox, OpenOptions, Reader, Retention, Writer};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -265,5 +265,46 @@ proptest! {
             let expected: Vec<u32> = points(&wanted).iter().map(|p| at(p)).collect();
             prop_assert_eq!(r.get_array::<u32>("f", Some(&wanted)).unwrap(), expected);
         }
+    }
+}
+
+#[test]
+fn what_is_unread_is_told_for_groups_and_for_the_space() {
+    for mechanism in [Mechanism::Space, Mechanism::Files] {
+        let root = Root::new();
+        let name = root.name("lagging");
+        let with = |rank, size| OpenOptions { channel: mechanism, ..ranked(rank, size) };
+        let mut w = Writer::open(&name, &with(0, 1)).unwrap();
+        put_versions(&mut w, 0..3);
+        let look = || forebay_space::glance(&name).unwrap();
+        assert_eq!(look().oldest_unread, Some(0), "before any reader came");
+
+        let group = OpenOptions { component: Some("pair".into()), ..with(0, 2) };
+        let mut r = Reader::open(&name, &group).unwrap();
+        for _ in 0..2 {
+            r.begin_step(None).unwrap();
+            r.end_step().unwrap();
+        }
+        // Its other rank has not come: it will want everything.
+        let lag = |info: &forebay_space::SpaceInfo| {
+            (info.readers[0].version_min, info.readers[0].oldest_unread, info.readers[0].lag_versions)
+        };
+        let half = look();
+        assert_eq!((lag(&half), half.oldest_unread), ((Some(2), Some(0), 3), Some(0)), "{mechanism:?}");
+
+        let mut other = Reader::open(&name, &OpenOptions { rank: Some(1), ..group }).unwrap();
+        for _ in 0..3 {
+            other.begin_step(None).unwrap();
+            other.end_step().unwrap();
+        }
+        let both = look();
+        assert_eq!((lag(&both), both.oldest_unread), ((Some(2), Some(2), 1), Some(2)), "{mechanism:?}");
+        r.begin_step(None).unwrap();
+        r.end_step().unwrap();
+        let done = look();
+        assert_eq!((lag(&done), done.oldest_unread), ((Some(3), None, 0), None), "{mechanism:?}");
+        assert_eq!(done.tiers.len(), 1, "{mechanism:?}");
+        assert!(done.versions.is_empty() && !forebay_space::inspect(&name).unwrap().name.is_empty());
+        w.close().unwrap();
     }
 }
