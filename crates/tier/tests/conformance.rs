@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
+use forebay_tier::adapter::stats::Stats;
 use forebay_tier::device::conformance;
 use forebay_tier::device::pmem;
 use forebay_tier::{Access, Device, Durability, Horizon, Kind, TierKind};
@@ -49,6 +50,22 @@ fn file_on_tmpfs_conforms() {
     suite_of(TierKind::File, shm());
 }
 
+/// Every kind below, a fresh adapter around each pool: neutral ones change nothing.
+fn adapter_conforms(around: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>) {
+    for (kind, root) in [(TierKind::Dram, shm()), (TierKind::File, shm())] {
+        suite(
+            root,
+            &|path, capacity| Ok(around(forebay_tier::create(kind, path, capacity)?)),
+            &|path, access| Ok(around(forebay_tier::open(kind, path, access)?)),
+        );
+    }
+}
+
+#[test]
+fn stats_conforms() {
+    adapter_conforms(&|device| Arc::new(Stats::new(device)));
+}
+
 #[test]
 fn emulated_pmem_conforms() {
     suite(shm(), &|path, capacity| Ok(Arc::new(pmem::create_emulated(path, capacity)?)), &|path, access| {
@@ -63,6 +80,26 @@ fn pmem_conforms() {
         Some(dir) => suite_of(TierKind::Pmem, &dir),
         None => skips::skipped("pmem conformance", "no DAX file system that this user may write"),
     }
+}
+
+/// A medium that does not give a page: here because somebody cut the file, on a broken disk because of the block.
+#[test]
+fn a_page_that_cannot_be_read_is_an_error_before_it_is_a_signal() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pool");
+    let pool = forebay_tier::create(TierKind::File, &path, 1 << 20).unwrap();
+    pool.prepare(0..1 << 20).unwrap();
+    pool.write(0, &[7; 8192]).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(8192).unwrap();
+    pool.will_read(8192..8193).expect("nobody has looked yet");
+    pool.populate_read(0..1 << 20);
+    if pool.will_read(8192..1 << 20).is_ok() {
+        return skips::skipped("pages that cannot be read", "a kernel without MADV_POPULATE_READ");
+    }
+    assert_eq!(pool.will_read(8192..1 << 20).unwrap_err().kind(), Kind::Io);
+    pool.will_read(0..8192).expect("these pages are there");
+    assert_eq!(pool.bytes(0..8192), [7; 8192]);
+    assert_eq!(pool.read(8192, &mut [0; 8]).unwrap_err().kind(), Kind::Io);
 }
 
 #[test]

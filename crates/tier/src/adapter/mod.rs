@@ -3,3 +3,8 @@
 //!
 //! Each is a [`Device`](crate::Device) and keeps its contract, except where its own page says what it breaks on
 //! purpose. None of them decides a policy, and none is chosen unless asked for by name.
+
+mod around;
+pub mod stats;
+
+pub use around::OpKind;

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::OnceLock;
 
 use super::mapped::foreign;
@@ -34,6 +34,8 @@ pub struct FilePool {
     prepared: Prepared,
     /// For tests: the error that the next flush shall give; 0 for none.
     injected_errno: AtomicI32,
+    /// Reading ahead has failed once: from then on every range is tried before it is read.
+    read_failed: AtomicBool,
 }
 
 impl FilePool {
@@ -62,6 +64,7 @@ impl FilePool {
             poison: OnceLock::new(),
             prepared: Prepared::default(),
             injected_errno: AtomicI32::new(0),
+            read_failed: AtomicBool::new(false),
         })
     }
 
@@ -170,8 +173,27 @@ impl Device for FilePool {
 
     fn populate_read(&self, range: Range<u64>) {
         if self.pool.check(range.start, range.end.wrapping_sub(range.start)).is_ok() {
-            self.mapping.populate_read(&range);
+            if let Err(e) = self.mapping.try_populate_read(&range) {
+                // Touching the pages would be a SIGBUS. Anything else is a kernel without this call.
+                if matches!(e.raw_os_error(), Some(libc::EFAULT | libc::EHWPOISON)) {
+                    self.read_failed.store(true, Ordering::Relaxed);
+                }
+            }
         }
+    }
+
+    fn will_read(&self, range: Range<u64>) -> Result<()> {
+        if !self.read_failed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.pool.check(range.start, range.end.wrapping_sub(range.start))?;
+        self.mapping.try_populate_read(&range).map_err(|e| {
+            self.pool
+                .failed("read", e)
+                .with("pool_offset", range.start)
+                .with("bytes", range.end - range.start)
+                .hint("the file was cut off below its size, or the disk does not give these blocks")
+        })
     }
 
     fn write(&self, offset: u64, src: &[u8]) -> Result<()> {

@@ -109,6 +109,17 @@ pub trait Device: Send + Sync {
     /// When the range is outside the pool.
     fn bytes(&self, range: Range<u64>) -> &[u8];
 
+    /// Says that this thread is about to read a published range through [`Device::bytes`]: adapters account for
+    /// it here, or delay it. Also the place for what a mapping cannot say otherwise: a page that the medium does
+    /// not give is an error here and the end of the process (SIGBUS) there. Costs next to nothing.
+    ///
+    /// # Errors
+    /// `Io` on `file`, when reading the range ahead has failed and fails again.
+    fn will_read(&self, range: Range<u64>) -> Result<()> {
+        let _ = range;
+        Ok(())
+    }
+
     /// Copies published or never written bytes out, without a mapping: nothing is faulted in or allocated where
     /// the pool has holes (they read as zeros). Counts as bytes copied.
     ///

@@ -210,10 +210,16 @@ impl Mapping {
 
     /// Maps the pages of a range for reading in this process. Best effort.
     pub(crate) fn populate_read(&self, range: &Range<u64>) {
-        if self.populate(range, libc::MADV_POPULATE_READ).is_ok() {
-            return;
-        }
-        let _ = self.advise(range, libc::MADV_WILLNEED);
+        let _ = self.try_populate_read(range);
+    }
+
+    /// As `populate_read`. EFAULT when touching a page would be a SIGBUS; other errors say only that the kernel
+    /// lacks the call.
+    pub(crate) fn try_populate_read(&self, range: &Range<u64>) -> io::Result<()> {
+        self.populate(range, libc::MADV_POPULATE_READ).inspect_err(|_| {
+            // Slower and without a result, but every kernel has it.
+            let _ = self.advise(range, libc::MADV_WILLNEED);
+        })
     }
 
     fn populate(&self, range: &Range<u64>, advice: libc::c_int) -> io::Result<()> {
