@@ -379,6 +379,9 @@ impl SpaceReader {
                 index.verify_chunks(&*device, *i, range.start, range.end, always, |_, _| {})?;
             }
             let range = payload + range.start as u64..payload + range.end as u64;
+            if never {
+                device.will_read(range.clone())?;
+            }
             let bytes = range.end - range.start;
             self.stats.views += 1;
             self.note_call(timer.stop(), bytes);
@@ -477,6 +480,8 @@ impl Gather<'_> {
         if self.never {
             let (header, bytes) = self.index.header(self.device, i).expect("found before");
             let base = header.payload_offset() as usize;
+            let place = self.index.offset(i) + base as u64;
+            self.device.will_read(place + range.start as u64..place + range.end as u64)?;
             out.copy_from_slice(&bytes[base + range.start..base + range.end]);
             return Ok(());
         }
@@ -503,12 +508,16 @@ impl Gather<'_> {
         }
         for (i, piece) in pieces.iter().zip(&boxes) {
             let Some(overlap) = piece.intersect(target) else { continue };
+            let hull = hull_bytes(piece, &overlap, dtype.size());
             if !self.never {
-                let hull = hull_bytes(piece, &overlap, dtype.size());
                 self.index.verify_chunks(self.device, *i, hull.start, hull.end, self.always, |_, _| {})?;
             }
             let (header, bytes) = self.index.header(self.device, *i).expect("found before");
             let base = header.payload_offset() as usize;
+            if self.never {
+                let place = self.index.offset(*i) + base as u64;
+                self.device.will_read(place + hull.start as u64..place + hull.end as u64)?;
+            }
             let payload = &bytes[base..base + header.payload_bytes() as usize];
             copy_overlap(piece, payload, target, out, dtype.size())?;
         }

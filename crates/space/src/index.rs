@@ -127,12 +127,18 @@ fn unreadable(space: &Attachment, lane: LaneId, version: u64, offset: u64) -> Er
     .hint(format!("`forebay verify {}` lists every damaged record", space.name))
 }
 
-fn segment_at(space: &Attachment, granule: usize) -> Option<SegmentDf> {
+/// The segment that begins at a granule, mapped for reading. Errors: those of [`Device::will_read`], for the whole
+/// segment, because its record headers lie anywhere in it.
+fn segment_at(space: &Attachment, granule: usize) -> Result<Option<SegmentDf>> {
     let offset = granule as u64 * space.superblock.granule_bytes;
+    space.populate(offset..offset + space.superblock.granule_bytes);
+    space.device.will_read(offset..offset + HEADER_BYTES)?;
     let head = space.device.bytes(offset..offset + HEADER_BYTES);
-    let df = SegmentDf::decode(head, &space.superblock.uuid, offset)?;
-    space.populate(offset..offset + df.length_bytes);
-    Some(df)
+    let Some(df) = SegmentDf::decode(head, &space.superblock.uuid, offset) else { return Ok(None) };
+    let segment = offset..offset + df.length_bytes;
+    space.populate(segment.clone());
+    space.device.will_read(segment)?;
+    Ok(Some(df))
 }
 
 /// The first segment of a lane that holds records of `version` or later.
@@ -140,7 +146,9 @@ fn locate(space: &Attachment, lane: LaneId, version: u64) -> Result<LaneCursor> 
     space
         .control
         .find_segment(lane, |_, last| last >= version)
-        .and_then(|granule| segment_at(space, granule))
+        .map(|granule| segment_at(space, granule))
+        .transpose()?
+        .flatten()
         .map(|segment| LaneCursor { segment, at: HEADER_BYTES, next_record: segment.first_record, version })
         .ok_or_else(|| unreadable(space, lane, version, 0))
 }
@@ -192,7 +200,9 @@ fn scan_version(
         let wanted = segment.sequence + 1;
         let next = space.control.find_segment(lane, |sequence, _| sequence == wanted);
         segment = next
-            .and_then(|granule| segment_at(space, granule))
+            .map(|granule| segment_at(space, granule))
+            .transpose()?
+            .flatten()
             .filter(|df| df.sequence == wanted && df.incarnation == lane.incarnation && df.rank == lane.rank)
             .ok_or_else(|| unreadable(space, lane, version, segment.offset_bytes + scan.at))?;
         at = HEADER_BYTES;
@@ -278,6 +288,8 @@ impl VersionIndex {
         let (header, bytes) =
             self.header(device, i).ok_or_else(|| self.damaged(i, "its header changed", 0))?;
         let base = header.payload_offset() as usize;
+        let place = self.offset(i) + base as u64;
+        device.will_read(place + from as u64..place + to as u64)?;
         let payload = &bytes[base..base + header.payload_bytes() as usize];
         let done = self.entries[i as usize].verified && !always;
         if !header.is_checked() || done {
