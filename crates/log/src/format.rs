@@ -222,9 +222,27 @@ pub fn piece_bytes(dims: usize, name_bytes: usize, payload_bytes: u64, checksum:
 /// Bytes a commit record takes.
 pub const COMMIT_RECORD_BYTES: u64 = (RECORD_BYTES + size_of::<CommitDf>()).next_multiple_of(64) as u64;
 
+/// Feature bits of a pool, in the word `incompatible`.
+const FEATURE_FIRST: u32 = 1;
+const FEATURE_LOWER: u32 = 2;
+
+/// A pool's part in its space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PoolPart {
+    /// The space has no other pool.
+    #[default]
+    Only,
+    /// Lanes are written here; segments may move to lower pools.
+    First,
+    /// Holds segments that were moved down.
+    Lower,
+}
+
 /// Everything a superblock says, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
+    /// Its part in the space.
+    pub part: PoolPart,
     /// Tier kind.
     pub tier: TierKind,
     /// Horizon.
@@ -303,7 +321,11 @@ impl Superblock {
         let mut df = SuperblockDf {
             magic: SUPERBLOCK_MAGIC,
             version: FORMAT_VERSION,
-            incompatible: 0,
+            incompatible: match self.part {
+                PoolPart::Only => 0,
+                PoolPart::First => FEATURE_FIRST,
+                PoolPart::Lower => FEATURE_LOWER,
+            },
             compatible: 0,
             tier,
             horizon: match self.horizon {
@@ -342,7 +364,13 @@ impl Superblock {
         if df.magic != SUPERBLOCK_MAGIC {
             return Err(damaged("this is no Forebay pool: the first eight bytes are not FOREBAYP"));
         }
-        if df.version != FORMAT_VERSION || df.incompatible != 0 {
+        let part = match df.incompatible {
+            0 => Some(PoolPart::Only),
+            FEATURE_FIRST => Some(PoolPart::First),
+            FEATURE_LOWER => Some(PoolPart::Lower),
+            _ => None,
+        };
+        let (FORMAT_VERSION, Some(part)) = (df.version, part) else {
             return Err(Error::new(
                 Kind::UnknownFormat,
                 "the pool has a format that this build does not know",
@@ -351,7 +379,7 @@ impl Superblock {
             .with("known", FORMAT_VERSION)
             .with("features", format!("{:#x}", df.incompatible))
             .hint("open it with the release of Forebay that wrote it, or a newer one"));
-        }
+        };
         if df.crc != crc32c(&bytemuck::bytes_of(&df)[..offset_of!(SuperblockDf, crc)]) {
             return Err(damaged("the pool's superblock does not match its checksum"));
         }
@@ -367,6 +395,7 @@ impl Superblock {
             return Err(damaged("the pool's superblock holds values out of range"));
         };
         Ok(Superblock {
+            part,
             tier,
             horizon,
             checksum: df.checksum != 0,
@@ -775,6 +804,7 @@ mod tests {
 
     fn superblock() -> Superblock {
         Superblock {
+            part: PoolPart::First,
             tier: TierKind::File,
             horizon: forebay_tier::Horizon::Epoch,
             checksum: true,
@@ -798,7 +828,8 @@ mod tests {
             let mut bad = page.clone();
             bad[at] ^= 1;
             let kind = Superblock::decode(&bad).unwrap_err().kind();
-            let version_field = (8..16).contains(&at);
+            // The lowest bit of byte 12 is a known feature: only the checksum tells.
+            let version_field = (8..16).contains(&at) && at != 12;
             assert_eq!(kind, if version_field { Kind::UnknownFormat } else { Kind::Damaged }, "byte {at}");
         }
         assert_eq!(Superblock::decode(&page[..100]).unwrap_err().kind(), Kind::Damaged);

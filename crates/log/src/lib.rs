@@ -22,6 +22,7 @@ pub mod dtype;
 pub mod format;
 pub mod reclaim;
 pub mod recover;
+pub mod relocate;
 pub mod scan;
 pub mod verify;
 

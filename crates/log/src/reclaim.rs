@@ -14,8 +14,12 @@ use forebay_tier::{Device, Horizon, Result};
 pub struct Segment {
     /// Where it lies.
     pub range: Range<u64>,
+    /// Oldest version that may have records in it.
+    pub first_version: u64,
     /// Newest version that has records in it.
     pub last_version: u64,
+    /// Somebody copies it to another place: it stays until that has ended.
+    moving: bool,
 }
 
 /// The segments of one lane, oldest first; the last one is being written.
@@ -27,7 +31,42 @@ pub struct Ledger {
 impl Ledger {
     /// A new last segment.
     pub fn push(&mut self, range: Range<u64>, version: u64) {
-        self.segments.push_back(Segment { range, last_version: version });
+        self.segments.push_back(Segment {
+            range,
+            first_version: version,
+            last_version: version,
+            moving: false,
+        });
+    }
+
+    /// All segments, oldest first.
+    pub fn segments(&self) -> impl DoubleEndedIterator<Item = &Segment> {
+        self.segments.iter()
+    }
+
+    /// Segments that are not written any more and hold only versions below `committed`, oldest first: those that
+    /// may be moved.
+    pub fn movable(&self, committed: u64) -> impl DoubleEndedIterator<Item = &Segment> {
+        let closed = self.segments.len().saturating_sub(1);
+        self.segments.iter().take(closed).filter(move |s| s.last_version < committed && !s.moving)
+    }
+
+    /// The segment that begins at `from` stays where it is until [`Ledger::end_move`].
+    pub fn begin_move(&mut self, from: u64) {
+        self.find(from).moving = true;
+    }
+
+    /// The segment now lies at `to`, or stayed where it was.
+    pub fn end_move(&mut self, from: u64, to: Option<Range<u64>>) {
+        let segment = self.find(from);
+        segment.moving = false;
+        if let Some(to) = to {
+            segment.range = to;
+        }
+    }
+
+    fn find(&mut self, from: u64) -> &mut Segment {
+        self.segments.iter_mut().find(|s| s.range.start == from).expect("a segment of this lane")
     }
 
     /// The last segment now also holds records of `version`.
@@ -37,14 +76,15 @@ impl Ledger {
         last.last_version = version;
     }
 
-    /// Bytes of all segments.
-    pub fn bytes(&self) -> u64 {
-        self.segments.iter().map(|s| s.range.end - s.range.start).sum()
+    /// Bytes of the segments that lie below `end`.
+    pub fn bytes_below(&self, end: u64) -> u64 {
+        let below = self.segments.iter().filter(|s| s.range.start < end);
+        below.map(|s| s.range.end - s.range.start).sum()
     }
 
     /// Whether a segment other than the last holds only versions below `floor`.
     pub fn has_reclaimable(&self, floor: u64) -> bool {
-        self.segments.len() > 1 && self.segments[0].last_version < floor
+        self.segments.len() > 1 && self.segments[0].last_version < floor && !self.segments[0].moving
     }
 
     /// Retires every segment whose versions are all below `floor`, except the last, and hands their ranges to

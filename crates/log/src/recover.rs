@@ -5,7 +5,7 @@
 //! of each lane is also checked against its payload checksums, because there the commit record and the payload
 //! may have reached the medium in any order; if it is not whole it was never acknowledged and is left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_tier::{Device, Result};
 
@@ -56,6 +56,9 @@ impl Incarnation {
 pub struct Recovered {
     /// All live segments, by lane and then in order.
     pub segments: Vec<SegmentInfo>,
+    /// Segments with a valid header that count no more: second copies of a segment that was being moved, and what
+    /// was being reclaimed. Their headers have to be wiped before their space is used again.
+    pub stale: Vec<SegmentInfo>,
     /// Incarnations that left segments, oldest first.
     pub incarnations: Vec<Incarnation>,
     /// First version that is retained.
@@ -93,15 +96,16 @@ pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec
     Ok(out)
 }
 
-/// The segments of each lane in order. Of a lane whose chain has a gap only the newest run counts: what lies
-/// before the gap was being reclaimed.
+/// The segments of each lane in order. Of two copies of one segment the one that lies first counts. Of a lane whose
+/// chain has a gap only the newest run counts: what lies before the gap was being reclaimed.
 pub fn lanes_of(segments: &[SegmentInfo]) -> BTreeMap<LaneId, Vec<SegmentInfo>> {
     let mut lanes: BTreeMap<LaneId, Vec<SegmentInfo>> = BTreeMap::new();
     for s in segments {
         lanes.entry(s.lane()).or_default().push(*s);
     }
     for chain in lanes.values_mut() {
-        chain.sort_by_key(|s| s.df.sequence);
+        chain.sort_by_key(|s| (s.df.sequence, s.df.offset_bytes));
+        chain.dedup_by_key(|s| s.df.sequence);
         let gap = chain.windows(2).rposition(|w| w[0].df.sequence + 1 != w[1].df.sequence);
         if let Some(gap) = gap {
             chain.drain(..=gap);
@@ -228,8 +232,10 @@ pub fn recover(device: &dyn Device, superblock: &Superblock) -> Result<Recovered
     let incarnations: Vec<Incarnation> = incarnations.into_values().collect();
     let complete = incarnations.last().map_or(0, Incarnation::complete);
     let oldest = oldest_retained(&incarnations, &states, complete);
-    let segments: Vec<SegmentInfo> = lanes.into_values().flatten().collect();
-    Ok(Recovered { segments, incarnations, oldest, complete })
+    let live: Vec<SegmentInfo> = lanes.into_values().flatten().collect();
+    let counts: BTreeSet<u64> = live.iter().map(|s| s.df.offset_bytes).collect();
+    let stale = segments.into_iter().filter(|s| !counts.contains(&s.df.offset_bytes)).collect();
+    Ok(Recovered { segments: live, stale, incarnations, oldest, complete })
 }
 
 /// The first version from which on nothing was reclaimed, going back through the incarnations.

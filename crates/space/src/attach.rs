@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_log::format::{Superblock, HEADER_BYTES};
+use forebay_log::format::{PoolPart, Superblock, HEADER_BYTES};
 use forebay_log::{recover, LaneId};
 use forebay_tier::liveness::MembersFile;
 use forebay_tier::{clock, process, Access, Device, Error, Horizon, Kind, Result, TierKind};
@@ -401,6 +401,7 @@ fn fill_new_directory(new: &Path, parent: &Path, options: &OpenOptions, ranks: u
     }
     let (capacity_bytes, granule_bytes, segment_bytes) = sizes(parent, tier, options, ranks)?;
     let superblock = Superblock {
+        part: PoolPart::Only,
         tier,
         horizon,
         checksum,

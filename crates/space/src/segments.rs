@@ -143,7 +143,7 @@ impl LaneSpace {
     }
 
     fn used_granules(&self) -> u64 {
-        self.ledger.bytes() / self.space().superblock.granule_bytes
+        self.ledger.bytes_below(u64::MAX) / self.space().superblock.granule_bytes
     }
 
     /// Whether the quota lets this rank take `granules` more for `version`.

@@ -194,7 +194,7 @@ fn other_formats_and_cut_pools_are_refused_by_kind() {
         Superblock::decode(&bytes).unwrap_err().kind()
     };
     assert_eq!(kind(&|b| b[8] = 2), Kind::UnknownFormat);
-    assert_eq!(kind(&|b| b[12] = 1), Kind::UnknownFormat);
+    assert_eq!(kind(&|b| b[12] = 4), Kind::UnknownFormat);
     assert_eq!(kind(&|b| b[0] = b'f'), Kind::Damaged);
     assert_eq!(kind(&|b| b[57] = 1), Kind::Damaged);
     assert_eq!(kind(&|b| b.truncate(100)), Kind::Damaged);

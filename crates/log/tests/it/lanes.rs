@@ -8,13 +8,13 @@ use forebay_tier::{Device, Horizon, TierKind};
 
 use crate::sample::{owner, superblock, Bump, GRANULE};
 
-struct Pool {
-    device: Arc<dyn Device>,
-    superblock: forebay_log::Superblock,
-    _dir: tempfile::TempDir,
+pub struct Pool {
+    pub device: Arc<dyn Device>,
+    pub superblock: forebay_log::Superblock,
+    pub _dir: tempfile::TempDir,
 }
 
-fn pool(tier: TierKind, horizon: Horizon, granules: u64) -> Pool {
+pub fn pool(tier: TierKind, horizon: Horizon, granules: u64) -> Pool {
     let dir = match tier {
         TierKind::Dram => tempfile::tempdir_in("/dev/shm").unwrap(),
         _ => tempfile::tempdir().unwrap(),

@@ -2,5 +2,6 @@
 
 mod fixtures;
 mod lanes;
+mod relocation;
 #[path = "../sample/mod.rs"]
 mod sample;

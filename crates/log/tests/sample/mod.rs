@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_log::format::{Superblock, HEADER_BYTES};
+use forebay_log::format::{PoolPart, Superblock, HEADER_BYTES};
 use forebay_log::{Dtype, Lane, LaneOwner, Piece, SegmentSource};
 use forebay_tier::{Device, Horizon, Result, TierKind};
 
@@ -29,6 +29,7 @@ pub const GRANULE: u64 = 4096;
 
 pub fn superblock(tier: TierKind, horizon: Horizon, capacity_bytes: u64) -> Superblock {
     Superblock {
+        part: PoolPart::Only,
         tier,
         horizon,
         checksum: true,
