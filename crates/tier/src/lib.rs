@@ -22,6 +22,7 @@ pub mod liveness;
 #[allow(unsafe_code)]
 pub mod persist;
 pub mod process;
+mod region;
 mod shared_words;
 #[cfg(test)]
 #[path = "../tests/skips/mod.rs"]
@@ -33,5 +34,6 @@ pub mod wait;
 pub use device::{create, detect, open, Device};
 pub use error::{Error, Kind, Result};
 pub use kind::{Access, Durability, Horizon, Placement, TierKind};
+pub use region::{MapMode, Region, SharedRegion};
 pub use shared_words::SharedWords;
 pub use sys::StagedWrite;

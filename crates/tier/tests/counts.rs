@@ -5,7 +5,7 @@
 
 use forebay_tier::counters::{snapshot, Counters};
 use forebay_tier::device::pmem;
-use forebay_tier::{Device, SharedWords, TierKind};
+use forebay_tier::{Device, Region, SharedWords, TierKind};
 
 #[track_caller]
 fn costs(name: &str, expected: [u64; 4], operation: impl FnOnce()) {
@@ -33,6 +33,7 @@ fn operations_cost_what_they_should() {
         pmem.prepare(0..4 << 20).unwrap();
         pmem_costs(&pmem);
     }
+    region_costs(dir.path());
     waking_costs(dir.path());
 }
 
@@ -98,6 +99,50 @@ fn pmem_costs(pmem: &dyn Device) {
         let staged = pmem.stage(0..1 << 20).unwrap();
         pmem.unstage(staged, Some(CHUNK), &mut crcs).unwrap();
     });
+}
+
+/// Bytes of the copies that the golden counts of regions are about.
+const SIZES: [usize; 4] = [64, 256, 4 << 10, 1 << 20];
+
+fn region_costs(dir: &std::path::Path) {
+    let data = vec![1u8; 1 << 20];
+    let mut dram = Region::create(&dir.join("r-dram"), 4 << 20, Some(TierKind::Dram)).unwrap();
+    for bytes in SIZES {
+        costs("copy_persist on dram", [bytes as u64, 0, 1, 0], || {
+            dram.copy_persist(64, &data[..bytes]).unwrap()
+        });
+    }
+    costs("persist on dram", [0, 0, 1, 0], || dram.persist(0..1 << 20).unwrap());
+    costs("persist of nothing", [0, 0, 0, 0], || dram.persist(5..5).unwrap());
+    costs("copy of nothing", [0, 0, 0, 0], || dram.copy_persist(5, &[]).unwrap());
+    costs("slices", [0, 0, 0, 0], || dram.as_mut_slice().unwrap()[7] = dram.path().as_os_str().len() as u8);
+
+    let mut file = Region::create(&dir.join("r-file"), 4 << 20, Some(TierKind::File)).unwrap();
+    for bytes in SIZES {
+        // One write, one msync.
+        costs("copy_persist on file", [bytes as u64, 1, 0, 2], || {
+            file.copy_persist(64, &data[..bytes]).unwrap()
+        });
+    }
+    costs("persist on file", [0, 1, 0, 1], || file.persist(100..1 << 20).unwrap());
+    costs("persist of nothing on file", [0, 0, 0, 0], || file.persist(5..5).unwrap());
+
+    if cfg!(target_arch = "x86_64") {
+        let mut pmem = Region::create_emulated(&dir.join("r-pmem"), 4 << 20).unwrap();
+        // Below 256 bytes lines are written back; from there on whole lines bypass the cache, and only the two that
+        // are shared with neighbours do not.
+        for (bytes, whole_lines, between_lines) in [(64, 1, 2), (256, 0, 2), (4 << 10, 0, 2), (1 << 20, 0, 2)]
+        {
+            costs("copy_persist on pmem", [bytes as u64, whole_lines, 1, 0], || {
+                pmem.copy_persist(64, &data[..bytes]).unwrap()
+            });
+            costs("copy_persist on pmem between lines", [bytes as u64, between_lines, 1, 0], || {
+                pmem.copy_persist(96, &data[..bytes]).unwrap()
+            });
+        }
+        costs("persist of a word on pmem", [0, 1, 1, 0], || pmem.persist(8..16).unwrap());
+        costs("persist of a page on pmem", [0, 64, 1, 0], || pmem.persist(4096..8192).unwrap());
+    }
 }
 
 fn waking_costs(dir: &std::path::Path) {

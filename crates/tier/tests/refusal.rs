@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use forebay_tier::TierKind;
+use forebay_tier::{Region, TierKind};
 
 const MIB: u64 = 1 << 20;
 /// Names the directory in which the child works; without it the child's test does nothing.
@@ -31,6 +31,9 @@ fn child_prepares() {
         fs::write(Path::new(&cgroup).join("cgroup.procs"), std::process::id().to_string()).unwrap();
     }
     let kind: TierKind = std::env::var(CHILD_KIND).unwrap().parse().unwrap();
+    if std::env::var_os(CHILD_MAPS).is_some() {
+        return maps(Path::new(&dir), kind);
+    }
     let path = Path::new(&dir).join(format!("pool{}", std::process::id()));
     let pool = forebay_tier::create(kind, &path, 256 * MIB).unwrap();
     for wanted in std::env::var(CHILD_WANTS).unwrap().split(' ') {
@@ -47,6 +50,22 @@ fn child_prepares() {
     println!("HUGE {}", huge_kib());
 }
 
+/// As above with regions, each of its own.
+fn maps(dir: &Path, kind: TierKind) {
+    for (count, wanted) in std::env::var(CHILD_WANTS).unwrap().split(' ').enumerate() {
+        let path = dir.join(format!("region{count}"));
+        let bytes = wanted.parse::<usize>().unwrap() << 20;
+        match Region::create(&path, bytes, Some(kind)) {
+            Ok(mut region) => {
+                region.as_mut_slice().unwrap().fill(1);
+                println!("OUTCOME {wanted} MiB mapped");
+            }
+            Err(e) => println!("OUTCOME {wanted} MiB refused {}", e.to_string().replace('\n', " ")),
+        }
+    }
+    println!("HUGE 0");
+}
+
 /// How much of this process's memory are huge pages of shared memory.
 fn huge_kib() -> u64 {
     let maps = fs::read_to_string("/proc/self/smaps").unwrap();
@@ -54,6 +73,9 @@ fn huge_kib() -> u64 {
         maps.lines().filter_map(|line| line.strip_prefix("ShmemPmdMapped:")?.trim().strip_suffix("kB"));
     sizes.map(|size| size.trim().parse::<u64>().unwrap()).sum()
 }
+
+/// When set, the child maps regions instead of preparing a pool.
+const CHILD_MAPS: &str = "TIER_TEST_CHILD_MAPS";
 
 /// The child's outcomes, and the KiB of huge pages it had.
 fn run(mut command: Command) -> (Vec<String>, u64) {
@@ -130,6 +152,29 @@ fn a_memory_cgroup_refuses_instead_of_killing() {
     let name = format!("limited_by=memory cgroup /forebay-test-one-{}", std::process::id());
     assert!(outcomes[0].contains(&name), "{}", outcomes[0]);
     assert_eq!(outcomes[1..], ["16 MiB prepared", "16 MiB prepared"]);
+}
+
+#[test]
+fn a_memory_cgroup_refuses_a_region() {
+    let cgroup = match memory_cgroup("map", 64 * MIB) {
+        Ok(cgroup) => cgroup,
+        Err(why) => return skips::skipped("room for a region in a memory cgroup", &why),
+    };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut command = child(Command::new(this_binary()), dir.path(), TierKind::Dram, "256 16 16 24");
+    command.env(CHILD_CGROUP, &cgroup.0).env(CHILD_MAPS, "1");
+    let (outcomes, _) = run(command);
+    assert_eq!(outcomes.len(), 4, "{outcomes:?}");
+    for which in [0, 3] {
+        assert!(outcomes[which].contains("MiB refused TierFull"), "{}", outcomes[which]);
+        assert!(
+            outcomes[which].contains("limited_by=memory cgroup /forebay-test-map-"),
+            "{}",
+            outcomes[which]
+        );
+    }
+    assert_eq!(outcomes[1..3], ["16 MiB mapped", "16 MiB mapped"]);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "a refused region left its file");
 }
 
 #[test]

@@ -28,7 +28,7 @@ impl Dram {
         Dram::on(PoolFile::open(path, access)?)
     }
 
-    fn on(pool: PoolFile) -> Result<Dram> {
+    pub(crate) fn on(pool: PoolFile) -> Result<Dram> {
         let path = pool.path.clone();
         if !pool.on_tmpfs()? {
             let dir = capacity::parent(&path).display().to_string();
@@ -45,6 +45,12 @@ impl Dram {
         };
         let mapped = Mapped::new(pool, traits);
         Ok(Dram(mapped.map_err(|e| Error::io(format!("cannot map {}", path.display()), e))?))
+    }
+}
+
+impl From<Dram> for Mapped {
+    fn from(dram: Dram) -> Mapped {
+        dram.0
     }
 }
 

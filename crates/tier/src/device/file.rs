@@ -15,9 +15,7 @@ use super::pool::{self, PoolFile};
 use super::prepared::Prepared;
 use super::Device;
 use crate::sys::{self, MapOptions, Mapping};
-use crate::{
-    capacity, counters, persist, Access, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind,
-};
+use crate::{capacity, persist, Access, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind};
 
 /// How much is summed before it is written, so that the system call finds it in the cache.
 const CHECKSUM_WRITE_BYTES: usize = 256 << 10;
@@ -84,11 +82,6 @@ impl FilePool {
             .hint("what was persisted before is intact; look at the disk, then open the space again")
     }
 
-    fn write_counted(&self, offset: u64, src: &[u8]) -> Result<()> {
-        counters::add_bytes_copied(src.len() as u64);
-        sys::write_all_at(&self.pool.file, src, offset).map_err(|e| self.pool.failed("write to", e))
-    }
-
     fn write_summing(&self, offset: u64, src: &[u8], chunk_bytes: usize, crcs: &mut Vec<u32>) -> Result<()> {
         assert!(chunk_bytes > 0, "chunks of no bytes");
         // Whole chunks, as many as fit the cache, then the write that finds them there.
@@ -96,7 +89,7 @@ impl FilePool {
         let mut at = offset;
         for piece in src.chunks(piece_bytes) {
             persist::checksum_chunks(piece, chunk_bytes, crcs);
-            self.write_counted(at, piece)?;
+            self.pool.write(at, piece)?;
             at += piece.len() as u64;
         }
         Ok(())
@@ -198,7 +191,7 @@ impl Device for FilePool {
 
     fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
         self.check_write(offset, src.len() as u64)?;
-        self.write_counted(offset, src)
+        self.pool.write(offset, src)
     }
 
     fn write_checksummed(
@@ -226,7 +219,7 @@ impl Device for FilePool {
     fn store_word(&self, offset: u64, value: u64) -> Result<()> {
         self.pool.check_word(offset)?;
         self.check_write(offset, 8)?;
-        self.write_counted(offset, &value.to_ne_bytes())
+        self.pool.write(offset, &value.to_ne_bytes())
     }
 
     fn bytes(&self, range: Range<u64>) -> &[u8] {
@@ -254,7 +247,7 @@ impl Device for FilePool {
         self.check_write(range.start, range.end - range.start)?;
         match chunk_bytes {
             Some(chunk_bytes) => self.write_summing(range.start, staged.as_slice(), chunk_bytes, crcs),
-            None => self.write_counted(range.start, staged.as_slice()),
+            None => self.pool.write(range.start, staged.as_slice()),
         }
     }
 

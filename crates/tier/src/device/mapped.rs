@@ -1,11 +1,13 @@
-//! What `dram` and `pmem` have in common: stores through a writable mapping are the write path.
+//! What `dram`, `pmem` and mapped regions have in common: stores through a writable mapping are the write path.
+//!
+//! Of tier `file` only regions are mapped so; its pools are written by system calls (`file.rs`).
 
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use super::pool::PoolFile;
+use super::pool::{self, PoolFile};
 use super::prepared::Prepared;
 use crate::capacity::HugePages;
 use crate::persist::{self, CopyPolicy};
@@ -14,8 +16,8 @@ use crate::{capacity, Access, Kind, Result, StagedWrite, TierKind};
 
 /// A pool that is written through its mapping.
 #[derive(Debug)]
-pub(super) struct Mapped {
-    pub(super) pool: PoolFile,
+pub(crate) struct Mapped {
+    pub(crate) pool: PoolFile,
     mapping: Arc<Mapping>,
     kind: TierKind,
     policy: CopyPolicy,
@@ -28,16 +30,16 @@ pub(super) struct Mapped {
 
 /// How the kinds differ.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Traits {
-    pub(super) kind: TierKind,
-    pub(super) policy: CopyPolicy,
-    pub(super) write_back: bool,
-    pub(super) sync: bool,
-    pub(super) huge: HugePages,
+pub(crate) struct Traits {
+    pub(crate) kind: TierKind,
+    pub(crate) policy: CopyPolicy,
+    pub(crate) write_back: bool,
+    pub(crate) sync: bool,
+    pub(crate) huge: HugePages,
 }
 
 impl Mapped {
-    pub(super) fn new(pool: PoolFile, traits: Traits) -> std::io::Result<Mapped> {
+    pub(crate) fn new(pool: PoolFile, traits: Traits) -> std::io::Result<Mapped> {
         let options = MapOptions {
             writable: pool.access == Access::Write,
             sync: traits.sync && pool.access == Access::Write,
@@ -56,11 +58,15 @@ impl Mapped {
         })
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn kind(&self) -> TierKind {
+        self.kind
+    }
+
+    pub(crate) fn path(&self) -> &Path {
         &self.pool.path
     }
 
-    pub(super) fn prepare(&self, range: Range<u64>) -> Result<()> {
+    pub(crate) fn prepare(&self, range: Range<u64>) -> Result<()> {
         let pages = self.pool.pages(&range)?;
         if pages.is_empty() || self.prepared.covers(&pages) {
             return Ok(());
@@ -68,7 +74,11 @@ impl Mapped {
         if self.missing(&pages)? > 0 {
             self.allocate(&pages)?;
         }
-        self.mapping.populate_write(&pages).map_err(|e| self.pool.failed("fault in", e))?;
+        // Pages of a file's cache are not faulted in for writing: each would count as changed, and opening a
+        // region would write all of it to the disk again.
+        if self.kind != TierKind::File {
+            self.mapping.populate_write(&pages).map_err(|e| self.pool.failed("fault in", e))?;
+        }
         self.prepared.add(&pages);
         Ok(())
     }
@@ -98,6 +108,9 @@ impl Mapped {
                 Some(libc::ENOSPC | libc::ENOMEM | libc::EDQUOT) => {
                     let room = capacity::headroom(capacity::parent(&self.pool.path), self.kind)?;
                     Err(capacity::full(&self.pool.path, self.kind, wanted, &room).caused_by(e))
+                }
+                Some(libc::EOPNOTSUPP | libc::ENOSYS) if self.kind == TierKind::File => {
+                    pool::fill_holes(&self.pool.file, &self.pool.path, pages)
                 }
                 _ => Err(self.pool.failed("allocate pages of", e)),
             },
@@ -135,13 +148,25 @@ impl Mapped {
         Ok(())
     }
 
-    pub(super) fn persist(&self, range: Range<u64>) -> Result<()> {
+    pub(crate) fn persist(&self, range: Range<u64>) -> Result<()> {
         self.check_write(range.start, range.end.wrapping_sub(range.start) as usize)?;
         if self.write_back {
             self.mapping.write_back(&range);
         }
         persist::fence();
         Ok(())
+    }
+
+    /// As [`crate::persist::copy_persist`] into a range that only the caller writes: one fence at the end.
+    #[inline]
+    pub(crate) fn copy_persist(&self, offset: u64, src: &[u8]) -> Result<()> {
+        self.check_write(offset, src.len())?;
+        self.mapping.copy_in_fenced(offset, src, self.policy);
+        Ok(())
+    }
+
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
     }
 
     pub(super) fn persist_written(&self, range: Range<u64>) -> Result<()> {

@@ -20,7 +20,7 @@ use crate::{sys, Access, Durability, Error, Horizon, Kind, Placement, Result, St
 pub mod conformance;
 pub mod dram;
 pub mod file;
-mod mapped;
+pub(crate) mod mapped;
 pub mod pmem;
 pub(crate) mod pool;
 mod prepared;

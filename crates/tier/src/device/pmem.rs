@@ -39,7 +39,7 @@ impl Pmem {
         Pmem::on(PoolFile::open(path, access)?, true)
     }
 
-    fn on(pool: PoolFile, real: bool) -> Result<Pmem> {
+    pub(crate) fn on(pool: PoolFile, real: bool) -> Result<Pmem> {
         if real && persist::flush_instruction() == "none" {
             return Err(not_here(&pool.path).with("reason", "no instruction to write cache lines back"));
         }
@@ -118,6 +118,12 @@ fn caches_are_persistent(pool: &PoolFile) -> bool {
 /// …/ndbus0/region0/namespace0.0/block/pmem0.
 fn persistence_domain(device: &Path) -> Option<String> {
     device.ancestors().find_map(|dir| std::fs::read_to_string(dir.join("persistence_domain")).ok())
+}
+
+impl From<Pmem> for Mapped {
+    fn from(pmem: Pmem) -> Mapped {
+        pmem.mapped
+    }
 }
 
 impl Device for Pmem {

@@ -52,7 +52,7 @@ impl PoolFile {
         Ok(known.map_err(|e| self.failed("ask for the file system of", e))?.is_tmpfs)
     }
 
-    /// The range grown to whole pages, after the checks of every write.
+    /// The range grown to whole pages inside the pool, after the checks of every write.
     pub(crate) fn pages(&self, range: &Range<u64>) -> Result<Range<u64>> {
         self.check_writable()?;
         self.check(range.start, range.end.wrapping_sub(range.start))?;
@@ -60,7 +60,8 @@ impl PoolFile {
             return Ok(0..0);
         }
         let page = sys::page_bytes() as u64;
-        Ok(range.start / page * page..range.end.next_multiple_of(page))
+        // A mapped region may end inside a page; allocating the rest of it would make the file longer.
+        Ok(range.start / page * page..range.end.next_multiple_of(page).min(self.capacity))
     }
 
     /// `Internal` for a range outside the pool: a mistake of the layer above.
@@ -116,6 +117,12 @@ impl PoolFile {
         counters::add_syscall();
         counters::add_bytes_copied(out.len() as u64);
         Ok(())
+    }
+
+    /// Writes by system call, counted.
+    pub(crate) fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
+        counters::add_bytes_copied(src.len() as u64);
+        sys::write_all_at(&self.file, src, offset).map_err(|e| self.failed("write to", e))
     }
 
     /// Makes the file's existence durable: its size, and its name in the directory.

@@ -120,8 +120,7 @@ pub fn persist(range: &[u8]) {
 pub fn copy_persist(dst: &mut [u8], src: &[u8]) {
     assert_eq!(dst.len(), src.len(), "lengths differ");
     // SAFETY: both are live slices of the same length; the exclusive borrow of dst excludes overlap.
-    unsafe { copy_unfenced(dst.as_mut_ptr(), src.as_ptr(), src.len(), CopyPolicy::PMEM) };
-    fence();
+    unsafe { copy_fenced(dst.as_mut_ptr(), src.as_ptr(), src.len(), CopyPolicy::PMEM) };
 }
 
 /// Copies `len` bytes. Ends with a fence if it used stores that bypass the cache (they are otherwise
@@ -135,6 +134,17 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, len: usize, policy: Copy
     if unsafe { copy_unfenced(dst, src, len, policy) } {
         fence();
     }
+}
+
+/// Copies `len` bytes, always with a fence at the end: persistent when `dst` is persistent memory.
+///
+/// # Safety
+/// As [`copy`].
+#[inline]
+pub(crate) unsafe fn copy_fenced(dst: *mut u8, src: *const u8, len: usize, policy: CopyPolicy) {
+    // SAFETY: the caller's promise is the same.
+    unsafe { copy_unfenced(dst, src, len, policy) };
+    fence();
 }
 
 /// As [`copy`], without the fence; says whether one is needed for ordering.

@@ -157,6 +157,15 @@ impl Mapping {
         unsafe { persist::copy(dst.as_ptr(), src.as_ptr(), src.len(), policy) }
     }
 
+    /// As `copy_in`, with a fence at the end whatever the length.
+    #[inline]
+    pub(crate) fn copy_in_fenced(&self, offset: u64, src: &[u8], policy: CopyPolicy) {
+        assert!(self.writable, "store into a read-only mapping");
+        let dst = self.at(offset, src.len() as u64);
+        // SAFETY: as in `copy_in`; that `src` is no part of the range is checked by the caller (`Region`).
+        unsafe { persist::copy_fenced(dst.as_ptr(), src.as_ptr(), src.len(), policy) }
+    }
+
     /// As `copy_in`, and appends the CRC-32C of each `chunk_bytes` of `src` to `crcs`.
     pub(crate) fn copy_in_checksummed(
         &self,
@@ -178,6 +187,27 @@ impl Mapping {
         let start = self.at(range.start, len);
         // SAFETY: the range is mapped (`at` asserts); writing lines back changes no value.
         unsafe { persist::write_back_raw(start.as_ptr(), len as usize) }
+    }
+
+    /// msync: writes the pages of a range to their file, and what the file system needs to find them again.
+    /// EINTR is repeated; any other error means that pages may be lost.
+    pub(crate) fn sync(&self, range: &Range<u64>) -> io::Result<()> {
+        let page = page_bytes() as u64;
+        let start = range.start / page * page;
+        let len = range.end.saturating_sub(start);
+        let address = self.at(start, len);
+        loop {
+            counters::add_syscall();
+            counters::add_flushes(1);
+            // SAFETY: the range is mapped (`at` asserts) and begins at a page; writing back changes no value.
+            if unsafe { libc::msync(address.as_ptr().cast(), len as usize, libc::MS_SYNC) } == 0 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
     }
 
     /// Makes the pages of a range present and writable in this process; existing bytes stay as they are.

@@ -10,6 +10,7 @@ mod file;
 mod fork;
 mod futex;
 mod mapping;
+mod nameless;
 mod staged;
 
 pub(crate) use clock::monotonic_ns;
@@ -20,6 +21,7 @@ pub(crate) use file::{
 pub(crate) use fork::{fork_generation, process_local, FIRST_GENERATION};
 pub(crate) use futex::{futex_wait, futex_wake};
 pub(crate) use mapping::{page_bytes, MapOptions, Mapping};
+pub(crate) use nameless::{link_nameless, open_nameless};
 pub use staged::StagedWrite;
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::device::{conformance, file::FilePool, pmem};
-use crate::{Access, Device, TierKind};
+use crate::{Access, Device, MapMode, Region, TierKind};
 
 const CHILD: &str = "TIER_TEST_SANDBOX";
 
@@ -113,7 +113,10 @@ fn child() {
             crate::SharedWords::create(&dir.path().join("words"), 100_000).unwrap();
         }
         "broken disk" => {
-            refuse(&[Refusal { call: libc::SYS_fdatasync, argument: None, errno: libc::EIO }]);
+            refuse(&[
+                Refusal { call: libc::SYS_fdatasync, argument: None, errno: libc::EIO },
+                Refusal { call: libc::SYS_msync, argument: None, errno: libc::EIO },
+            ]);
             let dir = tempfile::tempdir_in(shm).unwrap();
             let pool = FilePool::create(&dir.path().join("p"), 4096).unwrap();
             pool.prepare(0..4096).unwrap();
@@ -123,10 +126,46 @@ fn child() {
                 assert_eq!(pool.write(0, b"y").unwrap_err().kind(), crate::Kind::Poisoned);
             }
             assert_eq!(FilePool::open(&dir.path().join("p"), Access::Read).unwrap().bytes(0..1), b"x");
+            a_region_is_poisoned(&dir.path().join("r"));
+        }
+        "no nameless files" => {
+            let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
+            let argument = Some((2, flags as u32));
+            refuse(&[Refusal { call: libc::SYS_openat, argument, errno: libc::EOPNOTSUPP }]);
+            for root in [shm, &std::env::temp_dir()] {
+                regions_come_without_nameless_files(root);
+            }
         }
         other => panic!("no sandbox {other}"),
     }
     println!("DONE {which}");
+}
+
+fn a_region_is_poisoned(path: &std::path::Path) {
+    let mut region = Region::create(path, 5000, Some(TierKind::File)).unwrap();
+    let first = region.copy_persist(0, b"x").unwrap_err();
+    assert_eq!(first.kind(), crate::Kind::Poisoned, "{first}");
+    assert!(first.message().contains("Input/output error"), "{first}");
+    for _ in 0..2 {
+        assert_eq!(region.persist(0..1).unwrap_err().message(), first.message());
+        assert_eq!(region.copy_persist(0, b"y").unwrap_err().kind(), crate::Kind::Poisoned);
+    }
+    let again = Region::map(path, None, None, MapMode::Read).unwrap();
+    assert_eq!(&again.as_slice()[..2], b"x\0", "the refused copy was made all the same");
+}
+
+fn regions_come_without_nameless_files(root: &std::path::Path) {
+    let dir = tempfile::tempdir_in(root).unwrap();
+    let path = dir.path().join("r");
+    let mut region = Region::open_or_create(&path, 5000, None).unwrap();
+    region.copy_persist(4999, b"x").unwrap();
+    assert_eq!(Region::create(&path, 5000, None).unwrap_err().kind(), crate::Kind::Io);
+    assert_eq!(Region::open_or_create(&path, 5000, None).unwrap().as_slice()[4999], b'x');
+    let too_much = Region::create(&dir.path().join("big"), 1 << 43, None).unwrap_err();
+    assert_eq!(too_much.kind(), crate::Kind::TierFull, "{too_much}");
+    let left: Vec<_> =
+        std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["r"], "stand-ins were left");
 }
 
 fn run(which: &str) {
@@ -156,4 +195,9 @@ fn a_file_system_without_fallocate_is_enough() {
 #[test]
 fn a_flush_that_the_kernel_refuses_poisons() {
     run("broken disk");
+}
+
+#[test]
+fn a_file_system_without_nameless_files_is_enough() {
+    run("no nameless files");
 }

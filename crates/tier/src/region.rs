@@ -1,0 +1,694 @@
+//! A region: a named file on a tier, mapped for writing, that a program persists where and when it says.
+//!
+//! Guarantees: a file of exactly the bytes asked for, 0600, that appears under its name only when it is complete; room
+//! is checked before a page is touched, so that a full tier is an error and neither a SIGBUS nor an out-of-memory
+//! kill; what [`Region::persist`] returned for survives what [`Region::durability`] says; the first flush that fails
+//! poisons the handle; no symbolic link is followed in the last part of the path.
+//!
+//! Does not: arrange who writes what. Processes (and handles in one process) that map the same file see each other's
+//! stores at once, in no order but that of the processor; two that write the same range at the same time leave any
+//! mixture. No checksums, no versions, no atomic update of more than an aligned word: that is what spaces are for.
+//!
+//! Stores that were not persisted survive the end of the process all the same, on every tier. They may reach the
+//! medium at any time and in any order; only `persist` says when they have.
+//!
+//! On tier `file` blocks are reserved when the region is opened, but pages are not faulted in (that alone would
+//! write the whole file anew). A page that the disk cannot read any more is a SIGBUS at the load that needs it, as
+//! with every mapping of a file.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use crate::capacity::{self, HugePages};
+use crate::device::dram::Dram;
+use crate::device::mapped::{Mapped, Traits};
+use crate::device::pmem::Pmem;
+use crate::device::pool::{self, PoolFile};
+use crate::persist::CopyPolicy;
+use crate::process::{self, ForkMark};
+use crate::{device, sys, Access, Durability, Error, Kind, Result, StagedWrite, TierKind};
+
+/// What to do with a file that is there, or is not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MapMode {
+    /// `r`: it must be there; for reading only.
+    Read,
+    /// `r+`: it must be there.
+    Write,
+    /// `x+`: it must not be there.
+    Create,
+    /// `w+`: what is there is removed first. Processes that have it mapped keep the old bytes.
+    Replace,
+    /// `a+`: opened when it is there, else made. Of several processes that come at once, one makes it.
+    #[default]
+    OpenOrCreate,
+}
+
+impl FromStr for MapMode {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<MapMode> {
+        match text {
+            "r" => Ok(MapMode::Read),
+            "r+" => Ok(MapMode::Write),
+            "x+" => Ok(MapMode::Create),
+            "w+" => Ok(MapMode::Replace),
+            "a+" => Ok(MapMode::OpenOrCreate),
+            _ => Err(Error::new(Kind::Usage, format!("`{text}` is not a mode of mapping"))
+                .hint("one of: a+ (open or make), r+ (open), r (read only), x+ (make), w+ (make anew)")),
+        }
+    }
+}
+
+/// A mapped file as this program's own memory: slices, and persistence on request. See the file's head.
+pub struct Region {
+    shared: SharedRegion,
+    /// The whole memory, when it may be written.
+    writable: Option<StagedWrite>,
+}
+
+impl Region {
+    /// Maps `path`, of exactly `bytes` bytes; None is the size of the file that is there. Without `tier` it is that
+    /// of the directory; with it, the directory must be on it (`file` is possible everywhere, also on tmpfs).
+    ///
+    /// Blocks while pages are allocated and faulted in (some 0.2 ms per MiB on `dram` and `pmem`), and up to a few
+    /// seconds for others that allocate in the same directory. A new file on `file` or `pmem` is durable, with its
+    /// name, when this returns.
+    ///
+    /// # Errors
+    /// `TierFull` (what limits, how much is wanted and free); `NotPossibleHere` when the directory is not on `tier`
+    /// or the tier cannot be mapped; `OptionMismatch` when the file has another size; `Usage` for a size of 0, no
+    /// size for a new file, or something that is no regular file; `PermissionDenied`; `Io`, also when there is no
+    /// such file, or one too many.
+    pub fn map(path: &Path, bytes: Option<usize>, tier: Option<TierKind>, mode: MapMode) -> Result<Region> {
+        SharedRegion::map(path, bytes, tier, mode).map(Region::own)
+    }
+
+    /// Makes a region of `bytes` zero bytes; `path` must not exist. See [`Region::map`].
+    ///
+    /// # Errors
+    /// As [`Region::map`].
+    pub fn create(path: &Path, bytes: usize, tier: Option<TierKind>) -> Result<Region> {
+        Region::map(path, Some(bytes), tier, MapMode::Create)
+    }
+
+    /// Opens a region of exactly `bytes` bytes for reading and writing. See [`Region::map`].
+    ///
+    /// # Errors
+    /// As [`Region::map`].
+    pub fn open(path: &Path, bytes: usize, tier: Option<TierKind>) -> Result<Region> {
+        Region::map(path, Some(bytes), tier, MapMode::Write)
+    }
+
+    /// Opens a region of exactly `bytes` bytes, or makes it. See [`Region::map`].
+    ///
+    /// # Errors
+    /// As [`Region::map`].
+    pub fn open_or_create(path: &Path, bytes: usize, tier: Option<TierKind>) -> Result<Region> {
+        Region::map(path, Some(bytes), tier, MapMode::OpenOrCreate)
+    }
+
+    /// The code path of persistent memory on any file system that can be mapped, for tests and emulation. It does
+    /// everything but promise: `durability` stays `Process`.
+    #[doc(hidden)]
+    pub fn create_emulated(path: &Path, bytes: usize) -> Result<Region> {
+        let how = |pool| Ok((Pmem::on(pool, false)?.into(), Durability::Process));
+        create(path, bytes, TierKind::Pmem, how).map(Region::own)
+    }
+
+    fn own(shared: SharedRegion) -> Region {
+        let mapped = &shared.inner.mapped;
+        let whole = 0..mapped.pool.capacity;
+        let writable = (mapped.pool.access == Access::Write)
+            .then(|| StagedWrite::in_pool(mapped.mapping().clone(), whole));
+        Region { shared, writable }
+    }
+
+    /// The bytes. What another process stores into them meanwhile may show at any time.
+    pub fn as_slice(&self) -> &[u8] {
+        let mapped = &self.shared.inner.mapped;
+        mapped.mapping().bytes(0..mapped.pool.capacity)
+    }
+
+    /// The bytes, for writing. The first byte lies at a multiple of 2 MiB in memory.
+    ///
+    /// # Errors
+    /// `PermissionDenied` when it was opened for reading only.
+    pub fn as_mut_slice(&mut self) -> Result<&mut [u8]> {
+        let read_only = self.shared.inner.mapped.pool.check_writable();
+        match &mut self.writable {
+            Some(whole) => Ok(whole.as_mut_slice()),
+            None => Err(read_only.err().unwrap_or_else(|| Error::new(Kind::Internal, "no writable memory"))),
+        }
+    }
+
+    /// See [`SharedRegion::persist`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn persist(&self, range: Range<usize>) -> Result<()> {
+        self.shared.persist(range)
+    }
+
+    /// Persists all of it. See [`SharedRegion::persist`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn persist_all(&self) -> Result<()> {
+        self.shared.persist(0..self.len())
+    }
+
+    /// See [`SharedRegion::copy_persist`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn copy_persist(&mut self, offset: usize, src: &[u8]) -> Result<()> {
+        self.shared.copy_persist(offset, src)
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.shared.len()
+    }
+
+    /// Whether it has no byte (it never has none).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The tier that it lies on.
+    pub fn tier(&self) -> TierKind {
+        self.shared.tier()
+    }
+
+    /// The file, as it was given.
+    pub fn path(&self) -> &Path {
+        self.shared.path()
+    }
+
+    /// What a persisted range survives.
+    pub fn durability(&self) -> Durability {
+        self.shared.durability()
+    }
+
+    /// See [`SharedRegion::sync_name`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sync_name(&self) -> Result<()> {
+        self.shared.sync_name()
+    }
+
+    /// Gives up the slices, for a border (C, Python) that hands out addresses to several threads.
+    pub fn into_shared(self) -> SharedRegion {
+        self.shared
+    }
+
+    /// Lets the next flush fail with `errno`, for tests. False where flushes cannot fail.
+    #[doc(hidden)]
+    pub fn inject_flush_failure(&self, errno: i32) -> bool {
+        let inner = &self.shared.inner;
+        inner.injected_errno.store(errno, Ordering::Relaxed);
+        inner.tier() == TierKind::File
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shared.fmt(f)
+    }
+}
+
+/// A region behind a border: threads share it, and get its address instead of slices. Copies of the handle are the
+/// same region; the memory stays mapped until the last one is dropped.
+///
+/// Each range belongs to the thread that writes it: two that copy into the same one at the same time leave any
+/// mixture.
+#[derive(Clone)]
+pub struct SharedRegion {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    mapped: Mapped,
+    durability: Durability,
+    mark: ForkMark,
+    /// What the first failed flush said.
+    poison: OnceLock<String>,
+    /// For tests: the error that the next flush shall give; 0 for none.
+    injected_errno: AtomicI32,
+}
+
+impl SharedRegion {
+    /// See [`Region::map`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn map(
+        path: &Path,
+        bytes: Option<usize>,
+        tier: Option<TierKind>,
+        mode: MapMode,
+    ) -> Result<SharedRegion> {
+        if bytes == Some(0) {
+            return Err(Error::new(Kind::Usage, "a region has at least one byte")
+                .with("path", path.display())
+                .hint("leave the size out to map all of a file that is there"));
+        }
+        let tier = match tier {
+            Some(tier) => tier,
+            None => device::detect(capacity::parent(path))?,
+        };
+        match mode {
+            MapMode::Read => open(path, bytes, tier, Access::Read),
+            MapMode::Write => open(path, bytes, tier, Access::Write),
+            MapMode::Create => create(path, needed(path, bytes)?, tier, |pool| backing(pool, tier)),
+            MapMode::Replace => {
+                let bytes = needed(path, bytes)?;
+                remove(path)?;
+                create(path, bytes, tier, |pool| backing(pool, tier))
+            }
+            MapMode::OpenOrCreate => open_or_create(path, bytes, tier),
+        }
+    }
+
+    /// The address of the first byte, a multiple of 2 MiB; valid until the last copy of the handle is dropped, also
+    /// in a forked child. Storing through it needs [`SharedRegion::is_writable`].
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.inner.mapped.mapping().at(0, 0).as_ptr()
+    }
+
+    /// Whether it was opened for writing.
+    pub fn is_writable(&self) -> bool {
+        self.inner.mapped.pool.access == Access::Write
+    }
+
+    /// Makes a range (bytes from the start) persistent, however it was stored: when this returns it survives what
+    /// [`SharedRegion::durability`] says. Stores that other threads make meanwhile may be in or not.
+    ///
+    /// On `pmem` the cache lines of the range are written back and fenced. On `file` the pages that it touches are
+    /// written to the disk (one msync), which may take milliseconds and blocks. On `dram` there is nothing to
+    /// persist to: one fence. An empty range does nothing.
+    ///
+    /// # Errors
+    /// `Usage` for a range outside; `PermissionDenied` when opened for reading only; `ForkedHandle`. The first flush
+    /// that fails poisons the handle: from then on every persist gives `Poisoned`, because the kernel may have
+    /// dropped the pages that it could not write.
+    pub fn persist(&self, range: Range<usize>) -> Result<()> {
+        self.inner.check(range.start, range.end.wrapping_sub(range.start))?;
+        self.inner.flush(range.start as u64..range.end as u64)
+    }
+
+    /// Copies `src` to `offset` (bytes from the start) and makes it persistent, in one pass: as
+    /// [`SharedRegion::persist`] of the range, but cheaper where stores can bypass the cache (on `pmem` from 256
+    /// bytes on; below, ordinary stores and write-back of their lines). One fence. On `dram` the cache is bypassed
+    /// from 16 KiB on; on `file` it is one write and one msync.
+    ///
+    /// # Errors
+    /// As [`SharedRegion::persist`]; `Usage` also when `src` is itself a part of the range. On `file` also
+    /// `TierFull`, `Io`: the range may then hold a part of `src`.
+    pub fn copy_persist(&self, offset: usize, src: &[u8]) -> Result<()> {
+        let inner = &*self.inner;
+        inner.check(offset, src.len())?;
+        self.check_apart(offset, src)?;
+        if src.is_empty() {
+            return Ok(());
+        }
+        if inner.tier() != TierKind::File {
+            return inner.mapped.copy_persist(offset as u64, src);
+        }
+        inner.mapped.pool.write(offset as u64, src)?;
+        inner.flush(offset as u64..(offset + src.len()) as u64)
+    }
+
+    fn check_apart(&self, offset: usize, src: &[u8]) -> Result<()> {
+        // As numbers: the two may belong to different objects.
+        let (to, from) = (self.as_ptr() as usize + offset, src.as_ptr() as usize);
+        if from < to + src.len() && to < from + src.len() {
+            return Err(Error::new(
+                Kind::Usage,
+                "the bytes to copy overlap the range that they are copied to",
+            )
+            .with("offset", offset)
+            .with("bytes", src.len())
+            .with("region", self.path().display())
+            .hint("persist(range) makes bytes persistent that are in place already"));
+        }
+        Ok(())
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.inner.mapped.pool.capacity as usize
+    }
+
+    /// Whether it has no byte (it never has none).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The tier that it lies on.
+    pub fn tier(&self) -> TierKind {
+        self.inner.tier()
+    }
+
+    /// The file, as it was given.
+    pub fn path(&self) -> &Path {
+        self.inner.mapped.path()
+    }
+
+    /// What a persisted range survives: `Power` on `pmem` and `file`, `Process` on `dram` (and on `file` when the
+    /// file lies on tmpfs).
+    pub fn durability(&self) -> Durability {
+        self.inner.durability
+    }
+
+    /// Makes size and name of the file durable. Regions are made so; this is for a file that was renamed since,
+    /// or that another program made. Blocks for the disk.
+    ///
+    /// # Errors
+    /// `Io`, `PermissionDenied`; when the file is gone, that of opening its directory.
+    pub fn sync_name(&self) -> Result<()> {
+        self.inner.mapped.pool.sync_name()
+    }
+}
+
+impl fmt::Debug for SharedRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("path", &self.path())
+            .field("len", &self.len())
+            .field("tier", &self.tier())
+            .field("durability", &self.durability())
+            .finish()
+    }
+}
+
+impl Inner {
+    fn tier(&self) -> TierKind {
+        self.mapped.kind()
+    }
+
+    /// Whether `len` bytes at `offset` may be written and persisted by this process.
+    #[inline]
+    fn check(&self, offset: usize, len: usize) -> Result<()> {
+        let inside = offset.checked_add(len).is_some_and(|end| end as u64 <= self.mapped.pool.capacity);
+        if !inside {
+            return Err(self.outside(offset, len));
+        }
+        if self.mark.is_forked() {
+            self.mark.check(&format!("region {}", self.mapped.path().display()))?;
+        }
+        self.mapped.pool.check_writable()?;
+        match self.poison.get() {
+            None => Ok(()),
+            Some(first) => Err(self.poisoned(first)),
+        }
+    }
+
+    #[cold]
+    fn outside(&self, offset: usize, len: usize) -> Error {
+        Error::new(Kind::Usage, "a range outside the region")
+            .with("offset", offset)
+            .with("bytes", len as isize)
+            .with("region_bytes", self.mapped.pool.capacity)
+            .with("region", self.mapped.path().display())
+    }
+
+    #[cold]
+    fn poisoned(&self, first: &str) -> Error {
+        Error::new(
+            Kind::Poisoned,
+            format!("the region persists nothing more, because a flush failed: {first}"),
+        )
+        .with("region", self.mapped.path().display())
+        .hint("what was persisted before is intact; look at the disk, then map the file again")
+    }
+
+    /// Persists a range that was checked.
+    fn flush(&self, range: Range<u64>) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        if self.tier() != TierKind::File {
+            return self.mapped.persist(range);
+        }
+        let flushed = match self.injected_errno.swap(0, Ordering::Relaxed) {
+            0 => self.mapped.mapping().sync(&range),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        };
+        flushed.map_err(|e| self.poisoned(self.poison.get_or_init(|| e.to_string())).caused_by(e))
+    }
+}
+
+/// Turns a file into memory of a tier, and says what it promises. New kinds of tiers are added here.
+fn backing(pool: PoolFile, tier: TierKind) -> Result<(Mapped, Durability)> {
+    match tier {
+        TierKind::Dram => Ok((Dram::on(pool)?.into(), Durability::Process)),
+        TierKind::Pmem => Ok((Pmem::on(pool, true)?.into(), Durability::Power)),
+        TierKind::File => {
+            let durability = if pool.on_tmpfs()? { Durability::Process } else { Durability::Power };
+            Ok((page_cache(pool)?, durability))
+        }
+        other => Err(not_mappable(other)),
+    }
+}
+
+#[cold]
+fn not_mappable(tier: TierKind) -> Error {
+    let error = Error::new(Kind::NotPossibleHere, format!("tier {tier} cannot be mapped as a region"))
+        .hint("use tier dram, pmem or file");
+    match tier.to_string().as_str() {
+        "direct" => error.with("reason", "it goes past the page cache, so there is no memory to map"),
+        _ => error,
+    }
+}
+
+/// The page cache of a file, mapped for writing.
+fn page_cache(pool: PoolFile) -> Result<Mapped> {
+    let path = pool.path.clone();
+    let traits = Traits {
+        kind: TierKind::File,
+        policy: CopyPolicy::DRAM,
+        write_back: false,
+        sync: false,
+        huge: HugePages::Never,
+    };
+    Mapped::new(pool, traits).map_err(|e| Error::io(format!("cannot map {}", path.display()), e))
+}
+
+type Backing = Result<(Mapped, Durability)>;
+
+/// Makes the file, and names it when it has all its pages.
+fn create(
+    path: &Path,
+    bytes: usize,
+    tier: TierKind,
+    backing: impl FnOnce(PoolFile) -> Backing,
+) -> Result<SharedRegion> {
+    let capacity = bytes as u64;
+    if path.symlink_metadata().is_ok() {
+        return Err(exists(path, None));
+    }
+    let unnamed = Unnamed::make(path)?;
+    let file = unnamed.file.try_clone().map_err(|e| making(path, e))?;
+    file.set_len(capacity).map_err(|e| making(path, e))?;
+    let pool = PoolFile { file, path: path.to_owned(), capacity, access: Access::Write };
+    let (mapped, durability) = backing(pool)?;
+    mapped.prepare(0..capacity)?;
+    let region = SharedRegion::over(mapped, durability);
+    unnamed.name(path).map_err(|e| match e.kind() {
+        io::ErrorKind::AlreadyExists => exists(path, Some(e)),
+        _ => making(path, e),
+    })?;
+    if tier != TierKind::Dram {
+        let synced = region.sync_name();
+        synced.inspect_err(|_| {
+            let _ = std::fs::remove_file(path);
+        })?;
+    }
+    Ok(region)
+}
+
+fn open(path: &Path, bytes: Option<usize>, tier: TierKind, access: Access) -> Result<SharedRegion> {
+    let file = pool::open_file(path, access).map_err(|e| match is_link(path) {
+        true => e.hint("it is a symbolic link, and those are not followed; give the file itself"),
+        false => e,
+    })?;
+    let meta = file.metadata().map_err(|e| Error::io(format!("cannot stat {}", path.display()), e))?;
+    if !meta.is_file() {
+        return Err(Error::new(Kind::Usage, format!("{} is not a regular file", path.display())));
+    }
+    if meta.len() != bytes.map_or(meta.len().max(1), |wanted| wanted as u64) {
+        return Err(other_size(path, meta.len(), bytes));
+    }
+    let capacity = meta.len();
+    let pool = PoolFile { file, path: path.to_owned(), capacity, access };
+    let (mapped, durability) = backing(pool, tier)?;
+    if access == Access::Write {
+        mapped.prepare(0..capacity)?;
+    }
+    Ok(SharedRegion::over(mapped, durability))
+}
+
+fn open_or_create(path: &Path, bytes: Option<usize>, tier: TierKind) -> Result<SharedRegion> {
+    // Between the two questions another process may make or remove the file; three turns are enough for any that
+    // do not do it all the time.
+    for _ in 0..3 {
+        match open(path, bytes, tier, Access::Write) {
+            Err(e) if is_errno(&e, libc::ENOENT) => {}
+            other => return other,
+        }
+        match create(path, needed(path, bytes)?, tier, |pool| backing(pool, tier)) {
+            Err(e) if is_errno(&e, libc::EEXIST) => {}
+            other => return other,
+        }
+    }
+    Err(Error::new(Kind::Io, format!("{} comes and goes", path.display()))
+        .hint("another process makes and removes it all the time"))
+}
+
+/// Removes what a new region replaces.
+fn remove(path: &Path) -> Result<()> {
+    let removing = |e| Error::io(format!("cannot replace {}", path.display()), e);
+    match path.symlink_metadata() {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(removing(e)),
+        Ok(meta) if meta.is_file() => match std::fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(removing(e)),
+            _ => Ok(()),
+        },
+        Ok(_) => Err(Error::new(Kind::Usage, format!("{} is not a regular file", path.display()))
+            .hint("mode w+ replaces regular files only")),
+    }
+}
+
+impl SharedRegion {
+    fn over(mapped: Mapped, durability: Durability) -> SharedRegion {
+        let (poison, injected_errno) = (OnceLock::new(), AtomicI32::new(0));
+        let inner = Inner { mapped, durability, mark: ForkMark::here(), poison, injected_errno };
+        SharedRegion { inner: Arc::new(inner) }
+    }
+}
+
+/// A file that has no name yet, or where that is not to be had, a name of its own that goes away.
+struct Unnamed {
+    file: File,
+    stand_in: Option<PathBuf>,
+}
+
+impl Unnamed {
+    fn make(path: &Path) -> Result<Unnamed> {
+        match sys::open_nameless(capacity::parent(path)) {
+            Ok(file) => return Ok(Unnamed { file, stand_in: None }),
+            // What file systems say that cannot do it.
+            Err(e) => match e.raw_os_error() {
+                Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL) => {}
+                _ => return Err(making(path, e)),
+            },
+        }
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let stand_in = path.with_file_name(format!(".{name}.{}-{count}.new", process::pid()));
+        let file = pool::create_file(&stand_in, 0)?;
+        Ok(Unnamed { file, stand_in: Some(stand_in) })
+    }
+
+    fn name(self, path: &Path) -> io::Result<()> {
+        match &self.stand_in {
+            None => sys::link_nameless(&self.file, path),
+            Some(stand_in) => std::fs::hard_link(stand_in, path),
+        }
+    }
+}
+
+impl Drop for Unnamed {
+    fn drop(&mut self) {
+        if let Some(stand_in) = &self.stand_in {
+            let _ = std::fs::remove_file(stand_in);
+        }
+    }
+}
+
+fn needed(path: &Path, bytes: Option<usize>) -> Result<usize> {
+    bytes.ok_or_else(|| {
+        Error::new(Kind::Usage, format!("how many bytes shall {} have?", path.display()))
+            .hint("only a file that is there can be mapped without saying its size")
+    })
+}
+
+fn is_link(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|meta| meta.is_symlink())
+}
+
+fn is_errno(error: &Error, errno: i32) -> bool {
+    let source = std::error::Error::source(error).and_then(|e| e.downcast_ref::<io::Error>());
+    source.is_some_and(|e| e.raw_os_error() == Some(errno))
+}
+
+#[cold]
+fn making(path: &Path, e: io::Error) -> Error {
+    Error::io(format!("cannot make {}", path.display()), e)
+}
+
+#[cold]
+fn exists(path: &Path, e: Option<io::Error>) -> Error {
+    making(path, e.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EEXIST)))
+        .hint("open it (mode r+ or a+), or replace it (mode w+)")
+}
+
+#[cold]
+fn other_size(path: &Path, len: u64, wanted: Option<usize>) -> Error {
+    let Some(wanted) = wanted else {
+        return Error::new(Kind::Usage, format!("{} is empty, so there is nothing to map", path.display()));
+    };
+    Error::new(Kind::OptionMismatch, format!("{} has {len} bytes, not {wanted}", path.display()))
+        .with("file_bytes", len)
+        .with("wanted_bytes", wanted)
+        .hint("map it with the size that it has, or leave the size out; a region never changes its size")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_copies_within_itself_unless_the_ranges_overlap() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        for tier in [TierKind::Dram, TierKind::File] {
+            let mut region = Region::create(&dir.path().join(tier.to_string()), 5000, Some(tier)).unwrap();
+            region.as_mut_slice().unwrap()[..100].fill(7);
+            let hundred = &region.as_slice()[..100];
+            for overlapping in [0, 1, 99] {
+                let error = region.shared.copy_persist(overlapping, hundred).unwrap_err();
+                assert_eq!(error.kind(), Kind::Usage, "{error}");
+            }
+            let error = region.shared.copy_persist(50, &region.as_slice()[90..150]).unwrap_err();
+            assert!(error.message().contains("overlap"), "{error}");
+            region.shared.copy_persist(100, hundred).unwrap();
+            region.shared.copy_persist(4900, hundred).unwrap();
+            assert_eq!(region.as_slice()[..200], [7; 200]);
+            assert_eq!(region.as_slice()[4899..], [&[0][..], &[7; 100]].concat());
+        }
+    }
+
+    #[test]
+    fn a_forked_child_may_read_but_not_persist() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut region = Region::create(&dir.path().join("r"), 4096, None).unwrap();
+        region.copy_persist(0, b"parent").unwrap();
+        let forked = |result: Result<()>| result.is_err_and(|e| e.kind() == Kind::ForkedHandle);
+        let code = sys::in_child(|| {
+            let refused = forked(region.persist_all()) && forked(region.copy_persist(0, b"child"));
+            i32::from(!refused || &region.as_slice()[..6] != b"parent")
+        });
+        assert_eq!(code, 0);
+        region.persist_all().unwrap();
+    }
+}
