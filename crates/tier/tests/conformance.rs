@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
+use forebay_tier::adapter::fault::{Fault, FaultPlan};
 use forebay_tier::adapter::stats::Stats;
 use forebay_tier::device::conformance;
 use forebay_tier::device::pmem;
@@ -64,6 +65,14 @@ fn adapter_conforms(around: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>) {
 #[test]
 fn stats_conforms() {
     adapter_conforms(&|device| Arc::new(Stats::new(device)));
+}
+
+#[test]
+fn fault_conforms_without_a_rule_and_with_short_transfers() {
+    for plan in ["", "write:short,read:short,seed=1"] {
+        let plan = FaultPlan::parse(plan).unwrap();
+        adapter_conforms(&|device| Arc::new(Fault::new(device, plan.clone())));
+    }
 }
 
 #[test]

@@ -78,6 +78,11 @@ pub(super) trait Around: Send + Sync {
 
     /// Runs the operation: all of it by one `run`, or in consecutive parts, or not at all and with an error.
     fn around(&self, op: Op, run: Run<'_>) -> Result<()>;
+
+    /// Whether memory may still be handed out for writing. Asked before the device below is.
+    fn may_stage(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// The length of a range; 0 for a reversed one, which the device below refuses.
@@ -177,6 +182,7 @@ impl<T: Around> Device for T {
     }
 
     fn stage(&self, range: Range<u64>) -> Result<StagedWrite> {
+        self.may_stage()?;
         self.inner().stage(range)
     }
 

@@ -5,6 +5,7 @@
 //! purpose. None of them decides a policy, and none is chosen unless asked for by name.
 
 mod around;
+pub mod fault;
 pub mod stats;
 
 pub use around::OpKind;
