@@ -19,6 +19,7 @@ use crate::format::{
     SegmentDf, BLOCK_BYTES, CHUNK_BYTES, COMMIT_OFFSET, COMMIT_RECORD_BYTES, DIMS_MAX, HEADER_BYTES,
     NAME_BYTES_MAX, RECORD_ALIGN,
 };
+use crate::reclaim::retire;
 
 /// On a block device a payload up to this size is joined with its header, so that the record costs one system
 /// call; above it the copy would cost more than the call.
@@ -103,6 +104,10 @@ pub trait SegmentSource {
 
     /// The segment that begins at `offset` now also holds records of `version`.
     fn note_version(&mut self, offset: u64, version: u64);
+
+    /// The segment that was given last is not used: its header could not be written, and now it is too small. Its
+    /// header is wiped. The next segment has the same sequence.
+    fn give_back(&mut self, range: Range<u64>);
 }
 
 /// Who a lane belongs to.
@@ -139,6 +144,9 @@ pub struct Lane {
     checksum: bool,
     /// The segment being written and the newest version noted for it.
     current: Option<(Range<u64>, u64)>,
+    /// A segment that was given and whose header could not be written: it is the next one all the same, so that no
+    /// two segments have one sequence.
+    unopened: Option<Range<u64>>,
     tail: u64,
     next_segment: u64,
     next_record: u64,
@@ -223,6 +231,7 @@ impl Lane {
             horizon,
             checksum,
             current: None,
+            unopened: None,
             tail: 0,
             next_segment: 0,
             next_record: 0,
@@ -395,8 +404,8 @@ impl Lane {
         if self.open.is_some() {
             return Err(Error::new(Kind::StepState, "a step is still open"));
         }
-        if self.current.is_none() {
-            // A lane that never got a segment holds nothing that recovery could miss.
+        if self.next_segment == 0 {
+            // A lane that never opened a segment holds nothing that recovery could miss.
             return Ok(());
         }
         self.begin(next_version);
@@ -473,7 +482,7 @@ impl Lane {
 
     #[cold]
     fn add_segment(&mut self, source: &mut dyn SegmentSource, needed: u64, version: u64) -> Result<()> {
-        let range = source.segment(HEADER_BYTES + needed, version, self.next_segment)?;
+        let range = self.next_range(source, HEADER_BYTES + needed, version)?;
         assert!(range.start % HEADER_BYTES == 0, "segments begin on a page");
         assert!(range.end - range.start >= HEADER_BYTES + needed, "the source gives what was asked for");
         let df = SegmentDf {
@@ -490,12 +499,32 @@ impl Lane {
             group_size: self.owner.group_size,
             crc: 0,
         };
-        self.device.write(range.start, bytemuck::bytes_of(&df.sealed()))?;
+        // From here on nothing goes into the segment before: its owner counts it as closed.
+        self.current = None;
+        if let Err(e) = self.device.write(range.start, bytemuck::bytes_of(&df.sealed())) {
+            self.unopened = Some(range);
+            return Err(e);
+        }
+        self.unopened = None;
         self.next_segment += 1;
         self.tail = range.start + HEADER_BYTES;
         self.note_written(range.start..self.tail);
         self.current = Some((range, version));
         Ok(())
+    }
+
+    /// Where the next segment goes: the one that could not be opened before, or a fresh one.
+    fn next_range(&mut self, source: &mut dyn SegmentSource, bytes: u64, version: u64) -> Result<Range<u64>> {
+        if let Some(range) = self.unopened.clone() {
+            if range.end - range.start >= bytes {
+                source.note_version(range.start, version);
+                return Ok(range);
+            }
+            retire(&*self.device, range.start, self.horizon)?;
+            source.give_back(range);
+            self.unopened = None;
+        }
+        source.segment(bytes, version, self.next_segment)
     }
 
     fn note_written(&mut self, range: Range<u64>) {

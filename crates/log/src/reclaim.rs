@@ -39,6 +39,11 @@ impl Ledger {
         });
     }
 
+    /// The last segment was never opened and is taken back.
+    pub fn pop_last(&mut self) -> Option<Segment> {
+        self.segments.pop_back()
+    }
+
     /// All segments, oldest first.
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &Segment> {
         self.segments.iter()

@@ -289,6 +289,14 @@ impl SegmentSource for LaneSpace {
         space.control.set_granule_last(index, version);
         self.ledger.note_version(version);
     }
+
+    fn give_back(&mut self, range: Range<u64>) {
+        let last = self.ledger.pop_last();
+        assert!(last.is_some_and(|s| s.range == range), "only the last segment can come back");
+        let space = self.space();
+        free_run(space, (range.start / space.superblock.granule_bytes) as usize);
+        space.control.announce_room();
+    }
 }
 
 fn run_helper(member: &Arc<Membership>, lane: LaneId, spare: &Spare) {

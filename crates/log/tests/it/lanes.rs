@@ -80,6 +80,10 @@ fn reclaimed_versions_do_not_come_back_and_the_rest_does() {
         fn note_version(&mut self, _: u64, version: u64) {
             self.ledger.note_version(version);
         }
+        fn give_back(&mut self, range: std::ops::Range<u64>) {
+            self.ledger.pop_last();
+            self.bump.give_back(range);
+        }
     }
     let mut source = Kept { bump: Bump { next: GRANULE, bytes: 4 * GRANULE }, ledger: Ledger::default() };
     for version in 0..12u64 {

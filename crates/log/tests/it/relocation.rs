@@ -31,6 +31,11 @@ impl SegmentSource for Kept {
     fn note_version(&mut self, _: u64, version: u64) {
         self.ledger.note_version(version);
     }
+
+    fn give_back(&mut self, range: Range<u64>) {
+        self.ledger.pop_last();
+        self.next = range.start;
+    }
 }
 
 fn payloads(device: &dyn Device, segment: &SegmentDf) -> Vec<(u64, Vec<u8>)> {

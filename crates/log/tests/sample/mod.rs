@@ -23,6 +23,11 @@ impl SegmentSource for Bump {
     }
 
     fn note_version(&mut self, _offset: u64, _version: u64) {}
+
+    fn give_back(&mut self, range: Range<u64>) {
+        assert_eq!(range.end, self.next, "only the last segment comes back");
+        self.next = range.start;
+    }
 }
 
 pub const GRANULE: u64 = 4096;
