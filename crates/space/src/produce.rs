@@ -376,8 +376,10 @@ impl SpaceWriter {
         if let Some(trace) = &mut self.trace {
             trace.step(&TraceStep { version: self.next - 1, ..self.times });
         }
-        // The step is acknowledged; giving room back is for the next one and reports its own errors there.
-        self.segments.reclaim()
+        // The step is acknowledged, whatever comes of giving room back: what fails there fails again, and is
+        // reported, when a put needs the room.
+        let _ = self.segments.reclaim();
+        Ok(())
     }
 
     pub(crate) fn abort_step(&mut self) -> Result<()> {
