@@ -21,6 +21,7 @@ use forebay_tier::{clock, process, Access, Device, Error, Horizon, Kind, Result,
 use crate::control::{Control, GranuleState, ProducerState, LANES_MAX};
 use crate::name;
 use crate::options::{OpenOptions, Retention};
+use crate::trial;
 
 /// Names of the files of a space.
 pub(crate) const POOL_FILE: &str = "pool";
@@ -147,7 +148,7 @@ impl Attachment {
         if !still_there() {
             return Ok(None);
         }
-        let device = forebay_tier::open(superblock.tier, &pool, access)?;
+        let device = trial::around(forebay_tier::open(superblock.tier, &pool, access)?)?;
         let control = members.with_lock(LOCK_SETUP, lock_timeout(deadline), || {
             if !still_there() {
                 return Ok(None);
@@ -416,7 +417,7 @@ fn fill_new_directory(new: &Path, parent: &Path, options: &OpenOptions, ranks: u
         run: std::env::var("FOREBAY_RUN").unwrap_or_default(),
     };
     let pool = new.join(POOL_FILE);
-    let device = forebay_tier::create(tier, &pool, capacity_bytes)?;
+    let device = trial::around(forebay_tier::create(tier, &pool, capacity_bytes)?)?;
     device.prepare(0..granule_bytes)?;
     device.write(0, &superblock.encode())?;
     if horizon != Horizon::None {

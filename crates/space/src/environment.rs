@@ -94,6 +94,12 @@ pub const VARIABLES: &[Variable] = &[
         read: |t| Scope::from_str(t).map(drop),
     },
     number("FOREBAY_SPIN_US", "microseconds that a waiting call spins before it sleeps"),
+    Variable {
+        name: crate::trial::FAULT,
+        meaning:
+            "for trials: what shall go wrong in this process's pools, as in write:enospc@3,persist:eio@1",
+        read: |t| forebay_tier::adapter::fault::FaultPlan::parse(t).map(drop),
+    },
     text("FOREBAY_SKIPS", "tests only: file in which skipped tests are counted"),
     text("FOREBAY_REFERENCE", "tests only: folder of the published figures to compare with"),
 ];
@@ -294,6 +300,7 @@ mod tests {
             ("FOREBAY_READERS", "a:0"),
             ("FOREBAY_SCOPE", "world"),
             ("FOREBAY_SPIN_US", "1.5"),
+            ("FOREBAY_FAULT", "write:melt"),
             ("FOREBAY_CHANNEL_HEAT", "files"),
         ] {
             let error = check_one(name, text).unwrap_err();

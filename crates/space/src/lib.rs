@@ -50,6 +50,7 @@ mod reader;
 mod segments;
 mod stats;
 mod trace;
+mod trial;
 mod view;
 mod whole_file;
 mod writer;

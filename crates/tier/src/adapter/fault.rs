@@ -174,12 +174,19 @@ impl fmt::Display for FaultPlan {
     }
 }
 
+/// Counts the operations that a plan numbers; several handles can share one, so that the n-th operation is the
+/// n-th of all of them.
+#[derive(Debug, Default)]
+pub struct FaultCounts {
+    seen: [AtomicU64; OpKind::ALL.len()],
+    injected: AtomicU64,
+}
+
 /// A device with faults.
 pub struct Fault {
     inner: Arc<dyn Device>,
     plan: FaultPlan,
-    seen: [AtomicU64; OpKind::ALL.len()],
-    injected: AtomicU64,
+    counts: Arc<FaultCounts>,
     /// What the first failed flush said, where the device below cannot be poisoned.
     poison: OnceLock<String>,
 }
@@ -187,23 +194,22 @@ pub struct Fault {
 impl Fault {
     /// `inner`, with what `plan` lets go wrong in operations through this value.
     pub fn new(inner: Arc<dyn Device>, plan: FaultPlan) -> Fault {
-        Fault {
-            inner,
-            plan,
-            seen: std::array::from_fn(|_| AtomicU64::new(0)),
-            injected: AtomicU64::new(0),
-            poison: OnceLock::new(),
-        }
+        Fault::counting(inner, plan, Arc::default())
+    }
+
+    /// As [`Fault::new`], its operations numbered together with those of every other handle of `counts`.
+    pub fn counting(inner: Arc<dyn Device>, plan: FaultPlan, counts: Arc<FaultCounts>) -> Fault {
+        Fault { inner, plan, counts, poison: OnceLock::new() }
     }
 
     /// How many operations of a kind were begun until now.
     pub fn seen(&self, kind: OpKind) -> u64 {
-        self.seen[kind as usize].load(Relaxed)
+        self.counts.seen[kind as usize].load(Relaxed)
     }
 
     /// How many operations something happened to.
     pub fn injected(&self) -> u64 {
-        self.injected.load(Relaxed)
+        self.counts.injected.load(Relaxed)
     }
 
     /// Whether a rule applies to the `nth` operation of its kind.
@@ -219,7 +225,7 @@ impl Fault {
         }
     }
 
-    fn failed(&self, kind: OpKind, errno: i32) -> Error {
+    fn failed(&self, kind: OpKind, nth: u64, errno: i32) -> Error {
         let doing = match kind {
             OpKind::Prepare => "allocate blocks of",
             OpKind::Write | OpKind::Word => "write to",
@@ -228,7 +234,7 @@ impl Fault {
         };
         let source = std::io::Error::from_raw_os_error(errno);
         Error::io(format!("cannot {doing} pool {}", self.inner.path().display()), source)
-            .with("injected_fault", format!("{kind} number {}", self.seen(kind)))
+            .with("injected_fault", format!("{kind} number {nth}"))
     }
 
     fn poisoned(&self, first: &str) -> Error {
@@ -247,10 +253,10 @@ impl Fault {
         Err(self.poisoned(first).caused_by(source))
     }
 
-    fn fail(&self, errno: i32, op: Op, run: Run<'_>) -> Result<()> {
+    fn fail(&self, errno: i32, op: Op, nth: u64, run: Run<'_>) -> Result<()> {
         match op.kind {
             OpKind::Persist => self.fail_flush(errno, op, run),
-            kind => Err(self.failed(kind, errno)),
+            kind => Err(self.failed(kind, nth, errno)),
         }
     }
 }
@@ -288,7 +294,7 @@ impl Around for Fault {
     }
 
     fn around(&self, op: Op, run: Run<'_>) -> Result<()> {
-        let nth = self.seen[op.kind as usize].fetch_add(1, Relaxed) + 1;
+        let nth = self.counts.seen[op.kind as usize].fetch_add(1, Relaxed) + 1;
         if let (Some(first), true) = (self.poison.get(), op.kind != OpKind::Read) {
             return Err(self.poisoned(first));
         }
@@ -304,15 +310,15 @@ impl Around for Fault {
             }
         }
         if effect.is_some() || !delay.is_zero() {
-            self.injected.fetch_add(1, Relaxed);
+            self.counts.injected.fetch_add(1, Relaxed);
         }
         if !delay.is_zero() {
             std::thread::sleep(delay);
         }
         match effect {
             None | Some(Effect::Delay(_)) => run(0..op.bytes),
-            Some(Effect::Eio) => self.fail(libc::EIO, op, run),
-            Some(Effect::Enospc) => self.fail(libc::ENOSPC, op, run),
+            Some(Effect::Eio) => self.fail(libc::EIO, op, nth, run),
+            Some(Effect::Enospc) => self.fail(libc::ENOSPC, op, nth, run),
             Some(Effect::Short) => match cut(op) {
                 0 => run(0..op.bytes),
                 middle => {
@@ -325,7 +331,7 @@ impl Around for Fault {
                     0 => {}
                     middle => run(0..middle)?,
                 }
-                self.fail(libc::EIO, op, run)
+                self.fail(libc::EIO, op, nth, run)
             }
         }
     }

@@ -1,0 +1,32 @@
+//! Trials: what the environment asks to put in front of every pool that this process opens.
+//!
+//! `FOREBAY_FAULT` lets operations fail ([`forebay_tier::adapter::fault`]), so that a user can see what a workflow
+//! does when a disk is full or broken, before it is. Without the variable nothing stands in front of a pool. The
+//! variable is read once per process; operations are numbered over all pools of the process, so that "the third
+//! write" is one write.
+
+use std::sync::{Arc, OnceLock};
+
+use forebay_tier::adapter::fault::{Fault, FaultCounts, FaultPlan};
+use forebay_tier::{Device, Result};
+
+use crate::environment;
+
+/// The variable with the fault plan.
+pub(crate) const FAULT: &str = "FOREBAY_FAULT";
+
+/// The plan of this process, and its count; None when the environment asks for none.
+static FAULTS: OnceLock<Option<(FaultPlan, Arc<FaultCounts>)>> = OnceLock::new();
+
+/// `device`, with what the environment asks for in front of it. Errors: `UnknownEnvironment` for a plan that
+/// cannot be read.
+pub(crate) fn around(device: Arc<dyn Device>) -> Result<Arc<dyn Device>> {
+    if FAULTS.get().is_none() {
+        let plan = environment::parsed(FAULT, &environment::process, FaultPlan::parse)?;
+        FAULTS.get_or_init(|| plan.map(|plan| (plan, Arc::default())));
+    }
+    Ok(match FAULTS.get().and_then(Option::as_ref) {
+        Some((plan, counts)) => Arc::new(Fault::counting(device, plan.clone(), counts.clone())),
+        None => device,
+    })
+}
