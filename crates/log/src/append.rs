@@ -289,17 +289,16 @@ impl Lane {
             if self.checksum {
                 self.crcs.extend(data.chunks(CHUNK_BYTES).map(forebay_tier::checksum::crc32c));
             }
-        } else if self.checksum {
-            self.device.write_checksummed(payload_at, data, CHUNK_BYTES, &mut self.crcs)?;
         } else {
-            self.device.write(payload_at, data)?;
+            let chunk = self.checksum.then_some(CHUNK_BYTES);
+            self.device.write_unordered(payload_at, data, chunk, &mut self.crcs)?;
         }
         let place = self.next_place();
         encode_piece(&mut self.header, place, RecordKind::Piece, &piece.header(), payload_bytes, &self.crcs);
         if join {
             self.header.extend_from_slice(data);
         }
-        self.device.write(at, &self.header)?;
+        self.write_header(at)?;
         self.advance(at, payload_at + payload_bytes, payload_bytes, 1)
     }
 
@@ -313,7 +312,7 @@ impl Lane {
         self.crcs.resize(if self.checksum { crate::format::crc_count(payload_bytes) } else { 0 }, 0);
         let place = self.next_place();
         encode_piece(&mut self.header, place, RecordKind::Void, &piece.header(), payload_bytes, &self.crcs);
-        self.device.write(at, &self.header)?;
+        self.write_header(at)?;
         let staged = self.device.stage(payload_at..payload_at + payload_bytes)?;
         self.advance(at, payload_at + payload_bytes, 0, 0)?;
         let open = self.open.as_mut().expect("a version is open");
@@ -359,16 +358,22 @@ impl Lane {
             incarnation: self.owner.incarnation,
         };
         encode_piece(&mut self.header, place, RecordKind::Piece, &piece, payload_bytes, &self.crcs);
-        self.device.write(reserved.at, &self.header)?;
         open.reserved -= 1;
         open.pieces += 1;
         open.payload_bytes += payload_bytes;
+        self.write_header(reserved.at)?;
         let end = reserved.at + self.header.len() as u64 + payload_bytes;
         if self.device.byte_addressable() && self.horizon != Horizon::None {
-            // The caller's own stores went through the cache: unlike `write`, nothing has written them back.
-            self.device.persist(reserved.at..end)?;
+            // The caller's own stores went through the cache: unlike a write, nothing has written them back.
+            return self.device.persist(reserved.at..end);
         }
         self.persist_at_write(reserved.at..end)
+    }
+
+    /// Writes what `self.header` holds. Like the payload it is ordered by the fence before the commit word.
+    #[inline]
+    fn write_header(&mut self, at: u64) -> Result<()> {
+        self.device.write_unordered(at, &self.header, None, &mut self.crcs)
     }
 
     /// Ends the version's records. Errors: [`Kind::StepState`] without an open version or with reservations
@@ -566,11 +571,10 @@ impl<'a> Sealed<'a, Unflushed> {
         let lane = &mut *self.lane;
         let end = self.at + COMMIT_RECORD_BYTES;
         if lane.device.byte_addressable() {
-            lane.device.write(self.at, &lane.header)?;
-            if lane.horizon != Horizon::None {
-                // `write` has written back or streamed every line; the fence orders all of them.
-                lane.device.fence();
-            }
+            lane.write_header(self.at)?;
+            // Every line of the version was streamed or written back, none of them in order. The fence puts all
+            // before the commit word: for readers at any horizon, and on the medium for the horizons above `none`.
+            lane.device.fence();
         } else {
             let word = COMMIT_OFFSET as usize;
             lane.header[word..word + 8].copy_from_slice(&self.word.to_le_bytes());

@@ -41,9 +41,12 @@ fn dram_costs(dram: &dyn Device) {
     let (data, mut crcs) = (vec![1u8; 1 << 20], Vec::new());
     costs("preparing again", [0, 0, 0, 0], || dram.prepare(100..3 << 20).unwrap());
     costs("small write", [100, 0, 0, 0], || dram.write(64, &data[..100]).unwrap());
-    costs("2 KiB write", [2048, 0, 0, 0], || dram.write(64, &data[..2048]).unwrap());
-    costs("2 KiB write with sums", [2048, 0, 0, 0], || {
+    costs("2 KiB write", [2048, 0, 1, 0], || dram.write(64, &data[..2048]).unwrap());
+    costs("2 KiB write with sums", [2048, 0, 1, 0], || {
         dram.write_checksummed(64, &data[..2048], CHUNK, &mut crcs).unwrap()
+    });
+    costs("1 MiB in no order", [1 << 20, 0, 0, 0], || {
+        dram.write_unordered(64, &data, Some(CHUNK), &mut crcs).unwrap()
     });
     costs("1 MiB write", [1 << 20, 0, 1, 0], || dram.write(64, &data).unwrap());
     costs("1 MiB write with sums", [1 << 20, 0, 1, 0], || {
@@ -90,6 +93,12 @@ fn pmem_costs(pmem: &dyn Device) {
     });
     costs("1 MiB with sums between lines", [1 << 20, 2, 1, 0], || {
         pmem.write_checksummed(96, &data, CHUNK, &mut crcs).unwrap()
+    });
+    costs("2 KiB between lines in no order", [2048, 2, 0, 0], || {
+        pmem.write_unordered(96, &data[..2048], None, &mut crcs).unwrap()
+    });
+    costs("1 MiB with sums in no order", [1 << 20, 0, 0, 0], || {
+        pmem.write_unordered(64, &data, Some(CHUNK), &mut crcs).unwrap()
     });
     costs("word", [0, 0, 0, 0], || pmem.store_word(8, 1).unwrap());
     costs("persist of a word", [0, 1, 1, 0], || pmem.persist(8..16).unwrap());

@@ -144,7 +144,27 @@ impl Mapped {
         crcs: &mut Vec<u32>,
     ) -> Result<()> {
         self.check_write(offset, src.len())?;
-        self.mapping.copy_in_checksummed(offset, src, self.policy, chunk_bytes, crcs);
+        if self.mapping.copy_in_checksummed_unfenced(offset, src, self.policy, chunk_bytes, crcs) {
+            persist::fence();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn write_unordered(
+        &self,
+        offset: u64,
+        src: &[u8],
+        chunk_bytes: Option<usize>,
+        crcs: &mut Vec<u32>,
+    ) -> Result<()> {
+        self.check_write(offset, src.len())?;
+        let (mapping, policy) = (&self.mapping, self.policy);
+        // Whether it needs a fence is left to the caller, who has to fence in any case.
+        let _ = match chunk_bytes {
+            Some(chunk) => mapping.copy_in_checksummed_unfenced(offset, src, policy, chunk, crcs),
+            None => mapping.copy_in_unfenced(offset, src, policy),
+        };
         Ok(())
     }
 
@@ -179,7 +199,8 @@ impl Mapped {
     pub(super) fn store_word(&self, offset: u64, value: u64) -> Result<()> {
         self.pool.check_writable()?;
         self.pool.check_word(offset)?;
-        // `write` has fenced its own stores that bypass the cache, so a release store orders all of them.
+        // `write` has fenced its own stores that bypass the cache, `write_unordered`'s caller the others; so a
+        // release store orders all of them.
         self.mapping.word_mut(offset).store(value, Ordering::Release);
         Ok(())
     }

@@ -76,6 +76,25 @@ pub trait Device: Send + Sync {
         crcs: &mut Vec<u32>,
     ) -> Result<()>;
 
+    /// As [`Device::write`], with checksums as in [`Device::write_checksummed`] where `chunk_bytes` is given, but
+    /// ordered before later stores, and on the way to the medium, only after the next [`Device::fence`]. Many
+    /// small writes of one version share that fence: waiting for each would cost as much as its copy.
+    ///
+    /// # Errors
+    /// As [`Device::write`].
+    fn write_unordered(
+        &self,
+        offset: u64,
+        src: &[u8],
+        chunk_bytes: Option<usize>,
+        crcs: &mut Vec<u32>,
+    ) -> Result<()> {
+        match chunk_bytes {
+            Some(chunk_bytes) => self.write_checksummed(offset, src, chunk_bytes, crcs),
+            None => self.write(offset, src),
+        }
+    }
+
     /// Makes a range persistent, however it was written: cache lines are written back and fenced, or the file
     /// is flushed (all of it, one call). On `dram` it only fences.
     ///
@@ -84,9 +103,9 @@ pub trait Device: Send + Sync {
     /// because the kernel may have dropped the pages that it could not write.
     fn persist(&self, range: Range<u64>) -> Result<()>;
 
-    /// As [`Device::persist`] for a range that came in only through [`Device::write`] or
-    /// [`Device::write_checksummed`] of this thread: on byte-addressable tiers those have written it back
-    /// already and only a fence is left.
+    /// As [`Device::persist`] for a range that came in only through [`Device::write`],
+    /// [`Device::write_checksummed`] or [`Device::write_unordered`] of this thread: on byte-addressable tiers
+    /// those have written it back already and only a fence is left.
     fn persist_written(&self, range: Range<u64>) -> Result<()> {
         self.persist(range)
     }
@@ -96,8 +115,9 @@ pub trait Device: Send + Sync {
     fn fence(&self);
 
     /// Stores one aligned 8-byte word with release order (earlier stores of this thread through the device
-    /// are ordered before it). Not persistent until [`Device::persist`]. On `file` a write of 8 bytes that a
-    /// concurrent reader may in theory see half: pools of that kind rely on checksums, not on words.
+    /// are ordered before it, those of [`Device::write_unordered`] if a fence came between). Not persistent until
+    /// [`Device::persist`]. On `file` a write of 8 bytes that a concurrent reader may in theory see half: pools of
+    /// that kind rely on checksums, not on words.
     ///
     /// # Errors
     /// As [`Device::write`]; `Internal` when `offset` is not a multiple of 8.

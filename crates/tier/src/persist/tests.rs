@@ -56,7 +56,9 @@ fn sizes_around_the_thresholds_under_every_policy() {
     for policy in [CopyPolicy::DRAM, CopyPolicy::PMEM, CopyPolicy::PMEM_EADR] {
         let plain = |dst: &mut [u8], src: &[u8]| {
             // SAFETY: disjoint live slices of one length.
-            unsafe { copy(dst.as_mut_ptr(), src.as_ptr(), src.len(), policy) }
+            let _fenced_at_the_end =
+                unsafe { copy_unfenced(dst.as_mut_ptr(), src.as_ptr(), src.len(), policy) };
+            fence();
         };
         for middle in [NON_TEMPORAL_BYTES_MIN, CHECKSUM_BLOCK_BYTES, DRAM_TEMPORAL_BYTES_MAX] {
             for len in middle - 3..=middle + 3 {
@@ -95,7 +97,8 @@ proptest! {
         for policy in [CopyPolicy::DRAM, CopyPolicy::PMEM, CopyPolicy::PMEM_EADR] {
             check(len, src_skew, dst_skew, &|dst, src| {
                 // SAFETY: disjoint live slices of one length.
-                unsafe { copy(dst.as_mut_ptr(), src.as_ptr(), src.len(), policy) }
+                let _fenced_at_the_end = unsafe { copy_unfenced(dst.as_mut_ptr(), src.as_ptr(), src.len(), policy) };
+            fence();
             });
         }
     }
@@ -114,7 +117,10 @@ proptest! {
         let seen = std::cell::RefCell::new(Vec::new());
         check(len, src_skew, dst_skew, &|dst, src| {
             // SAFETY: disjoint live slices of one length.
-            unsafe { copy_checksummed(dst.as_mut_ptr(), src, policy, chunk, &mut seen.borrow_mut()) }
+            let _fenced_at_the_end = unsafe {
+                copy_checksummed_unfenced(dst.as_mut_ptr(), src, policy, chunk, &mut seen.borrow_mut())
+            };
+            fence();
         });
         let mut expected = Vec::new();
         checksum_chunks(&pattern(len + src_skew, len)[src_skew..], chunk, &mut expected);

@@ -148,13 +148,21 @@ impl Mapping {
         unsafe { self.at(offset, 1).cast::<AtomicU8>().as_ref() }
     }
 
-    /// Copies `src` into a range that only the caller writes and nobody reads yet.
+    /// Copies `src` into a range that only the caller writes and nobody reads yet. Ordered before later stores.
     pub(crate) fn copy_in(&self, offset: u64, src: &[u8], policy: CopyPolicy) {
+        if self.copy_in_unfenced(offset, src, policy) {
+            persist::fence();
+        }
+    }
+
+    /// As `copy_in`, but without the fence; says whether one is needed before anything may be taken for later.
+    #[inline]
+    pub(crate) fn copy_in_unfenced(&self, offset: u64, src: &[u8], policy: CopyPolicy) -> bool {
         assert!(self.writable, "store into a read-only mapping");
         let dst = self.at(offset, src.len() as u64);
         // SAFETY: dst is src.len() writable bytes (`at` and the assertion above); `src` is a live slice and
         // does not overlap, because nobody may hold a slice of an unpublished range.
-        unsafe { persist::copy(dst.as_ptr(), src.as_ptr(), src.len(), policy) }
+        unsafe { persist::copy_unfenced(dst.as_ptr(), src.as_ptr(), src.len(), policy) }
     }
 
     /// As `copy_in`, with a fence at the end whatever the length.
@@ -166,19 +174,20 @@ impl Mapping {
         unsafe { persist::copy_fenced(dst.as_ptr(), src.as_ptr(), src.len(), policy) }
     }
 
-    /// As `copy_in`, and appends the CRC-32C of each `chunk_bytes` of `src` to `crcs`.
-    pub(crate) fn copy_in_checksummed(
+    /// As `copy_in_unfenced`, and appends the CRC-32C of each `chunk_bytes` of `src` to `crcs`.
+    #[inline]
+    pub(crate) fn copy_in_checksummed_unfenced(
         &self,
         offset: u64,
         src: &[u8],
         policy: CopyPolicy,
         chunk_bytes: usize,
         crcs: &mut Vec<u32>,
-    ) {
+    ) -> bool {
         assert!(self.writable, "store into a read-only mapping");
         let dst = self.at(offset, src.len() as u64);
-        // SAFETY: as in `copy_in`.
-        unsafe { persist::copy_checksummed(dst.as_ptr(), src, policy, chunk_bytes, crcs) }
+        // SAFETY: as in `copy_in_unfenced`.
+        unsafe { persist::copy_checksummed_unfenced(dst.as_ptr(), src, policy, chunk_bytes, crcs) }
     }
 
     /// Writes the cache lines of a range back to the medium (no fence).
