@@ -173,6 +173,26 @@ module forebay
       get_i8_3, get_i8_4
   end type
 
+  !> A file on a tier as memory that the program persists itself. Other images and processes that map the file see
+  !> stores at once.
+  type, public :: forebay_region
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    !> map(path [, bytes, tier, mode, stat, errmsg]): see fb_map; without bytes, all of a file that is there.
+    procedure :: map => region_map
+    !> data(address [, bytes]): for call c_f_pointer(address, array, [n]); valid until unmap.
+    procedure :: data => region_data
+    !> info([tier, durability]): allocatable texts, such as 'pmem' and 'power failure'.
+    procedure :: info => region_info
+    !> persist([offset, bytes]): in bytes from the start; without them, all of it.
+    procedure :: persist => region_persist
+    !> copy_persist(offset, address, bytes): address as c_loc(values) gives it.
+    procedure :: copy_persist => region_copy_persist
+    !> unmap(): arrays that point into it must not be used any more.
+    procedure :: unmap => region_unmap
+  end type
+
   interface
     function fb_last_error() result(text) bind(C)
       import :: c_ptr
@@ -390,6 +410,50 @@ module forebay
       type(c_ptr), value :: handle
       character(kind=c_char), intent(in) :: key(*)
       real(c_double), intent(inout) :: value
+      integer(c_int) :: code
+    end function
+
+    function fb_map(path, bytes, tier, mode, handle) result(code) bind(C)
+      import :: c_int, c_ptr, c_char, c_size_t
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_size_t), value :: bytes
+      type(c_ptr), value :: tier, mode
+      type(c_ptr), intent(inout) :: handle
+      integer(c_int) :: code
+    end function
+
+    function fb_region_data(handle, address, bytes) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: handle
+      type(c_ptr), intent(inout) :: address
+      integer(c_size_t), intent(inout) :: bytes
+      integer(c_int) :: code
+    end function
+
+    function fb_region_info(handle, tier, durability) result(code) bind(C)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: handle
+      type(c_ptr), intent(inout) :: tier, durability
+      integer(c_int) :: code
+    end function
+
+    function fb_persist(handle, offset, bytes) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: handle
+      integer(c_size_t), value :: offset, bytes
+      integer(c_int) :: code
+    end function
+
+    function fb_copy_persist(handle, offset, values, bytes) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: handle, values
+      integer(c_size_t), value :: offset, bytes
+      integer(c_int) :: code
+    end function
+
+    function fb_unmap(handle) result(code) bind(C)
+      import :: c_int, c_ptr
+      type(c_ptr), intent(inout) :: handle
       integer(c_int) :: code
     end function
 
@@ -743,6 +807,107 @@ contains
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
     call finish(fb_attribute_get_double(self%handle, to_c(key), value), stat, errmsg)
+  end subroutine
+
+  ! -------------------------------------------------------------------------------------- region
+
+  subroutine region_map(self, path, bytes, tier, mode, stat, errmsg)
+    class(forebay_region), intent(inout) :: self
+    character(len=*), intent(in) :: path
+    integer(c_int64_t), intent(in), optional :: bytes
+    character(len=*), intent(in), optional :: tier, mode
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    character(kind=c_char, len=:), allocatable, target :: on_tier, in_mode
+    type(c_ptr) :: tier_text, mode_text
+    integer(c_size_t) :: wanted
+
+    if (c_associated(self%handle)) then
+      call finish(FB_USAGE, stat, errmsg, 'the region is mapped already')
+      return
+    end if
+    wanted = 0
+    if (present(bytes)) wanted = bytes
+    if (present(bytes) .and. wanted <= 0) then
+      call finish(FB_USAGE, stat, errmsg, 'a region has at least one byte')
+      return
+    end if
+    tier_text = c_null_ptr
+    mode_text = c_null_ptr
+    if (present(tier)) then
+      on_tier = to_c(tier)
+      tier_text = c_loc(on_tier)
+    end if
+    if (present(mode)) then
+      in_mode = to_c(mode)
+      mode_text = c_loc(in_mode)
+    end if
+    call finish(fb_map(to_c(path), wanted, tier_text, mode_text, self%handle), stat, errmsg)
+  end subroutine
+
+  subroutine region_data(self, address, bytes, stat, errmsg)
+    class(forebay_region), intent(in) :: self
+    type(c_ptr), intent(out) :: address
+    integer(c_int64_t), intent(out), optional :: bytes
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_size_t) :: whole
+    integer(c_int) :: code
+    address = c_null_ptr
+    whole = 0
+    code = fb_region_data(self%handle, address, whole)
+    if (present(bytes)) bytes = whole
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine region_info(self, tier, durability, stat, errmsg)
+    class(forebay_region), intent(in) :: self
+    character(len=:), allocatable, intent(out), optional :: tier, durability
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: on_tier, survives
+    integer(c_int) :: code
+    on_tier = c_null_ptr
+    survives = c_null_ptr
+    code = fb_region_info(self%handle, on_tier, survives)
+    if (code == FB_OK .and. present(tier)) tier = from_c(on_tier)
+    if (code == FB_OK .and. present(durability)) durability = from_c(survives)
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine region_persist(self, offset, bytes, stat, errmsg)
+    class(forebay_region), intent(inout) :: self
+    integer(c_int64_t), intent(in), optional :: offset, bytes
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    integer(c_size_t) :: first, whole, count
+    integer(c_int) :: code
+    whole = 0
+    address = c_null_ptr
+    code = fb_region_data(self%handle, address, whole)
+    first = 0
+    if (present(offset)) first = offset
+    count = max(whole - first, 0_c_size_t)
+    if (present(bytes)) count = bytes
+    if (code == FB_OK) code = fb_persist(self%handle, first, count)
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine region_copy_persist(self, offset, address, bytes, stat, errmsg)
+    class(forebay_region), intent(inout) :: self
+    integer(c_int64_t), intent(in) :: offset, bytes
+    type(c_ptr), intent(in) :: address
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_copy_persist(self%handle, int(offset, c_size_t), address, int(bytes, c_size_t)), stat, errmsg)
+  end subroutine
+
+  subroutine region_unmap(self, stat, errmsg)
+    class(forebay_region), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_unmap(self%handle), stat, errmsg)
   end subroutine
 
   ! -------------------------------------------------------------------------------------- helpers

@@ -378,6 +378,12 @@ typedef struct fb_options fb_options;
 typedef struct fb_reader fb_reader;
 
 /**
+ * A file on a tier as writable memory: made by fb_map, ended by fb_unmap. Unlike on other handles, calls on one
+ * region from several threads go on side by side; each range belongs to the thread that writes it.
+ */
+typedef struct fb_region fb_region;
+
+/**
  * A box of a variable in place: made by fb_open_view, ended by fb_view_free.
  */
 typedef struct fb_view fb_view;
@@ -769,6 +775,75 @@ int fb_attribute_get_int64(fb_reader *reader, const char *key, int64_t *value);
  * FB_BUFFER_MISMATCH (it is of another type).
  */
 int fb_attribute_get_double(fb_reader *reader, const char *key, double *value);
+
+/**
+ * Maps the file `path`, of exactly `bytes` bytes (0: the size of the file that is there), and stores the handle in
+ * `*region`. `tier` is "dram", "pmem" or "file", and the directory must be on it ("file" is possible everywhere);
+ * NULL finds out. `mode` is "a+" (open it, or make it when it is not there; NULL is the same), "r+" (it must be
+ * there), "r" (it must be there; for reading only), "x+" (it must not be there) or "w+" (what is there is removed
+ * first). A new file holds zeros, is 0600, and appears when it is complete.
+ *
+ * Room is checked before a page is touched, and pages are faulted in on dram and pmem (some 0.2 ms per MiB). Waits
+ * a few seconds at most for others that allocate in the same directory. Symbolic links are not followed in the last
+ * part of the path.
+ *
+ * FB_TIER_FULL, FB_NOT_POSSIBLE_HERE (the directory is not on this tier, or the tier cannot be mapped),
+ * FB_OPTION_MISMATCH (the file has another size), FB_PERMISSION_DENIED; FB_IO also when the file is missing, or is
+ * there and must not be; FB_USAGE also when it is no regular file, or new and without a size.
+ */
+int fb_map(const char *path,
+           size_t bytes,
+           const char *tier,
+           const char *mode,
+           fb_region **region);
+
+/**
+ * Stores the address of the first byte in `*data` and the size in `*bytes` (may be NULL). The address is a multiple
+ * of 2 MiB, at least of a page; the memory is valid until fb_unmap, in a forked child as well. In mode "r" a store
+ * into it ends the program. Other processes that map the file see stores at once. Does not block.
+ */
+int fb_region_data(const fb_region *region,
+                   void **data,
+                   size_t *bytes);
+
+/**
+ * Stores the tier ("dram", "pmem", "file") in `*tier` and what a persisted range survives ("process crash", "power
+ * failure") in `*durability`; either may be NULL. The texts live as long as the region. Does not block.
+ */
+int fb_region_info(const fb_region *region,
+                   const char **tier,
+                   const char **durability);
+
+/**
+ * Makes `bytes` bytes from `offset` (in bytes) on persistent, however they were stored. On pmem their cache lines
+ * are written back and fenced; on file the pages that they touch go to the disk (one msync), which blocks for
+ * milliseconds; on dram there is nothing to persist to, and it is one fence.
+ *
+ * FB_USAGE (a range outside), FB_PERMISSION_DENIED (mode "r"), FB_POISONED: the first flush that fails poisons the
+ * handle for good, since the kernel may have dropped the pages that it could not write.
+ */
+int fb_persist(fb_region *region,
+               size_t offset,
+               size_t bytes);
+
+/**
+ * Copies `bytes` bytes from `data` to `offset` (in bytes) and makes them persistent, in one pass: as a copy and
+ * fb_persist, but on pmem from 256 bytes on, and on dram from 16 KiB on, past the cache. `data` may lie in the
+ * region itself, but not overlap the range.
+ *
+ * The errors of fb_persist; FB_USAGE also for overlapping ranges; on file also FB_TIER_FULL: a part may then have
+ * been copied.
+ */
+int fb_copy_persist(fb_region *region,
+                    size_t offset,
+                    const void *data,
+                    size_t bytes);
+
+/**
+ * Unmaps the memory, which must not be touched any more, and sets `*region` to NULL. The file stays; what was not
+ * persisted stays in it too, and survives the end of the program but no more. Does not block.
+ */
+int fb_unmap(fb_region **region);
 
 #ifdef __cplusplus
 }  // extern "C"

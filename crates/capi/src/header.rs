@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Files that declare what C sees, in the order of the header.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 9] = [
     "version.rs",
     "status.rs",
     "dtype.rs",
@@ -18,6 +18,7 @@ const SOURCES: [&str; 8] = [
     "reader.rs",
     "view.rs",
     "attribute.rs",
+    "region.rs",
 ];
 
 /// Between these two lines of the Fortran module stands what [`fortran_constants`] gives.
