@@ -6,6 +6,7 @@
 
 mod around;
 pub mod fault;
+pub mod sim;
 pub mod stats;
 
 pub use around::OpKind;
