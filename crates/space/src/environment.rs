@@ -93,6 +93,11 @@ pub const VARIABLES: &[Variable] = &[
         meaning: "what rank and size count in a job of several nodes: job or node",
         read: |t| Scope::from_str(t).map(drop),
     },
+    Variable {
+        name: "FOREBAY_ENGINE",
+        meaning: "how bytes move between files and memory: io_uring or threads (default: io_uring where allowed)",
+        read: |t| forebay_tier::engine::Choice::from_str(t).map(drop),
+    },
     number("FOREBAY_SPIN_US", "microseconds that a waiting call spins before it sleeps"),
     Variable {
         name: crate::trial::FAULT,

@@ -16,6 +16,7 @@ pub mod checksum;
 pub mod clock;
 pub mod counters;
 pub mod device;
+pub mod engine;
 pub mod error;
 mod kind;
 pub mod liveness;
