@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use forebay_tier::adapter::fault::{Fault, FaultPlan};
 use forebay_tier::adapter::stats::Stats;
+use forebay_tier::adapter::throttle::{Curves, Locality, Throttle};
 use forebay_tier::device::conformance;
 use forebay_tier::device::pmem;
 use forebay_tier::{Access, Device, Durability, Horizon, Kind, TierKind};
@@ -73,6 +74,14 @@ fn fault_conforms_without_a_rule_and_with_short_transfers() {
         let plan = FaultPlan::parse(plan).unwrap();
         adapter_conforms(&|device| Arc::new(Fault::new(device, plan.clone())));
     }
+}
+
+#[test]
+fn throttle_conforms_without_a_curve() {
+    adapter_conforms(&|device| {
+        let state = Throttle::state_beside(device.path());
+        Arc::new(Throttle::new(device, Curves::default(), Locality::Local, &state).unwrap())
+    });
 }
 
 #[test]

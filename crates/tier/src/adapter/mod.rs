@@ -8,5 +8,6 @@ mod around;
 pub mod fault;
 pub mod sim;
 pub mod stats;
+pub mod throttle;
 
 pub use around::OpKind;
