@@ -422,9 +422,17 @@ impl Control {
         self.progress_word(rank).store(protocol::progress_word(incarnation, committed), Release);
     }
 
-    /// From here on no commit of an earlier incarnation of this rank succeeds.
-    pub(crate) fn take_lane(&self, rank: u32, incarnation: u32) {
-        protocol::take_lane(self.progress_word(rank), incarnation);
+    /// From here on no commit of an incarnation before this one succeeds, whose group has at most `ranks` ranks;
+    /// what is complete stays so. Returns the number of complete versions that are known without the lanes.
+    pub(crate) fn close_lanes(&self, incarnation: u32, ranks: u32) -> u64 {
+        let (group, base) = (self.word(head::GROUP), self.word(head::BASE));
+        protocol::close_lanes(group, base, |rank| self.progress_word(rank), incarnation, ranks)
+    }
+
+    /// Lets the ranks of an incarnation commit, from version `first` on.
+    pub(crate) fn open_lanes(&self, incarnation: u32, size: u32, first: u64) {
+        let (group, base) = (self.word(head::GROUP), self.word(head::BASE));
+        protocol::open_lanes(group, base, |rank| self.progress_word(rank), incarnation, size, first);
     }
 
     /// Counts one more version of a rank as committed, unless a newer incarnation took over (false).

@@ -447,29 +447,22 @@ fn check_joinable(space: &Attachment, rank: u32, size: u32, known_size: u32, tok
 fn new_incarnation(space: &Attachment, size: u32, component: &str, token: u64) -> Result<()> {
     let control = &space.control;
     let (old, old_size) = control.producers();
-    let complete_before = control.complete();
     let incarnation = old + 1;
-    let mut base = complete_before;
+    let mut base = control.base();
     if old > 0 {
         // From here on no late commit of the old incarnation can succeed. What it had committed by now is in the
         // lanes, which are the truth; this control segment may be half changed by a joiner that died here.
-        for rank in 0..old_size.max(size) {
-            control.take_lane(rank, incarnation);
-            control.set_lane_owner(rank, None, false);
-        }
-        let found = recover(&*space.device, &space.superblock)?;
-        base = found.complete.max(complete_before);
+        let known = control.close_lanes(incarnation, old_size.max(size));
+        base = recover(&*space.device, &space.superblock)?.complete.max(known);
     }
-    for rank in 0..size {
+    for rank in 0..old_size.max(size) {
         control.set_lane_owner(rank, None, false);
-        control.set_progress(rank, incarnation, base);
     }
-    control.word(head::BASE).store(base, Release);
     control.word(head::RUN_TOKEN).store(token, Relaxed);
     let producer = head::PRODUCER;
     control.set_name(producer, component);
     control.remember(incarnation, size, base);
-    control.set_producers(incarnation, size);
+    control.open_lanes(incarnation, size, base);
     free_lost_granules(space);
     control.set_producer_state(ProducerState::Open);
     control.announce();

@@ -29,6 +29,8 @@ pub(crate) trait Word64: Barrier {
     fn load(&self, order: Ordering) -> u64;
     /// As [`AtomicU64::store`].
     fn store(&self, value: u64, order: Ordering);
+    /// As [`AtomicU64::swap`].
+    fn swap(&self, value: u64, order: Ordering) -> u64;
     /// As [`AtomicU64::compare_exchange`] with a relaxed load where it fails; true: exchanged.
     fn exchange_if(&self, from: u64, to: u64, order: Ordering) -> bool;
     /// As [`AtomicU64::fetch_max`].
@@ -61,6 +63,11 @@ impl Word64 for AtomicU64 {
     #[inline(always)]
     fn store(&self, value: u64, order: Ordering) {
         AtomicU64::store(self, value, order);
+    }
+
+    #[inline(always)]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        AtomicU64::swap(self, value, order)
     }
 
     #[inline(always)]
@@ -130,23 +137,51 @@ pub(crate) fn advance<W: Word64>(progress: &W, incarnation: u32, version: u64) -
 #[inline]
 pub(crate) fn complete<'a, W: Word64 + 'a>(group: &W, base: &W, progress: impl Fn(u32) -> &'a W) -> u64 {
     let (incarnation, size) = group_of(group.load(Acquire));
-    let base = base.load(Acquire);
     let mut complete = u64::MAX;
     for rank in 0..size {
         let (lane, committed) = progress_of(progress(rank).load(Acquire));
-        complete = complete.min(if lane == incarnation { committed } else { base });
+        // A lane that is just being taken over: what is complete stands in `base`, stored before the lane was taken.
+        complete = complete.min(if lane == incarnation { committed } else { base.load(Acquire) });
     }
     if size == 0 {
-        base
+        base.load(Relaxed)
     } else {
-        complete.max(base)
+        complete
     }
 }
 
-/// Takes a lane from whatever incarnation had it: no commit of that one succeeds any more.
-#[inline]
-pub(crate) fn take_lane<W: Word64>(progress: &W, incarnation: u32) {
-    progress.store(progress_word(incarnation, 0), Release);
+/// Takes the lanes of `ranks` ranks from whatever incarnation has them: no commit of that one succeeds any more, and
+/// every one that did is seen by whoever reads the lanes after this. What was complete stays so meanwhile, even if
+/// the caller dies here; returned is the number of such versions.
+pub(crate) fn close_lanes<'a, W: Word64 + 'a>(
+    group: &W,
+    base: &W,
+    progress: impl Fn(u32) -> &'a W,
+    incarnation: u32,
+    ranks: u32,
+) -> u64 {
+    let known = complete(group, base, &progress);
+    base.store(known, Relaxed);
+    for rank in 0..ranks {
+        progress(rank).swap(progress_word(incarnation, 0), AcqRel);
+    }
+    known
+}
+
+/// Opens the lanes for the next incarnation: `size` ranks, each of which has `first` versions behind it.
+pub(crate) fn open_lanes<'a, W: Word64 + 'a>(
+    group: &W,
+    base: &W,
+    progress: impl Fn(u32) -> &'a W,
+    incarnation: u32,
+    size: u32,
+    first: u64,
+) {
+    base.store(first, Release);
+    for rank in 0..size {
+        progress(rank).store(progress_word(incarnation, first), Release);
+    }
+    group.store(u64::from(incarnation) << 32 | u64::from(size), Release);
 }
 
 // ---- waiting --------------------------------------------------------------------------------------------------
@@ -176,7 +211,7 @@ pub(crate) fn sleep<W: Word32, T>(waiters: &W, wait: impl FnOnce() -> T) -> T {
 /// Holds every version from `lowest` on, in a word of the member's own. False when `version` was dropped before.
 #[inline]
 pub(crate) fn hold<W: Word64>(held: &W, lowest: u64, oldest: &W, version: u64) -> bool {
-    held.store(lowest, Release);
+    release(held, lowest);
     // Whoever drops raises `oldest` first and looks at what is held after; here it is the other way round.
     W::barrier();
     oldest.load(Relaxed) <= version
