@@ -250,9 +250,11 @@ pub(crate) fn lowest_held<'a, W: Word64 + 'a>(
 
 /// Drops every version below what `floor` says, and returns below which one nobody holds anything: what was there
 /// may be overwritten. `floor` is asked twice; whoever began to hold a version in between is then seen, or has
-/// seen that it is dropped.
+/// seen that it is dropped. What was not dropped here or before is not given out, however far its readers got
+/// meanwhile: somebody new may hold it without being seen.
 pub(crate) fn drop_below<W: Word64>(oldest: &W, mut floor: impl FnMut() -> u64) -> u64 {
-    oldest.fetch_max(floor(), Relaxed);
+    let wanted = floor();
+    let dropped = oldest.fetch_max(wanted, Relaxed).max(wanted);
     W::barrier();
-    floor()
+    floor().min(dropped)
 }
