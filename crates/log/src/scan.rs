@@ -10,6 +10,9 @@ use crate::format::{
     round_up, RecordHeader, RecordKind, SegmentDf, BLOCK_BYTES, HEADER_BYTES, RECORD_ALIGN, RECORD_BYTES,
 };
 
+/// How many records ahead of a scan headers are fetched: some 100 ns from memory, some 20 ns to check one.
+const PREFETCH_RECORDS: u64 = 8;
+
 /// A lane's identity in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneId {
@@ -105,7 +108,12 @@ impl<'a> Iterator for SegmentScan<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let header = self.header_at(self.at)?;
         let record = RecordRef { offset: self.offset + self.at, room: self.bytes.len() as u64 - self.at };
-        self.at += header.total_bytes();
+        let stride = header.total_bytes();
+        self.at += stride;
+        // Headers of small objects lie too far apart for the processor to guess; equal objects let us guess for it.
+        if let Some(ahead) = self.bytes.get((self.at + PREFETCH_RECORDS * stride) as usize..) {
+            forebay_tier::persist::prefetch(ahead);
+        }
         if self.blocks && matches!(header.kind(), RecordKind::Commit | RecordKind::End) {
             self.at = round_up(self.at, BLOCK_BYTES);
         }

@@ -304,9 +304,7 @@ impl SpaceReader {
     }
 
     fn current(&self) -> Result<&Current> {
-        self.current
-            .as_ref()
-            .ok_or_else(|| Error::new(Kind::StepState, "no step is open").hint("call begin_step first"))
+        self.current.as_ref().ok_or_else(no_step)
     }
 
     pub(crate) fn variables(&mut self) -> Result<Vec<VariableInfo>> {
@@ -340,43 +338,100 @@ impl SpaceReader {
         self.member.check_fork()?;
         self.calls += 1;
         let timer = CallTimer::start(out.len(), self.calls);
-        let always = self.options.verify == Verify::Always;
-        let never = self.options.verify == Verify::Never;
-        let device = self.member.space.device.clone();
-        let Some(current) = self.current.as_mut() else {
-            return Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step first"));
-        };
-        let gather = Gather { index: &mut current.index, device: &*device, always, never };
-        gather.run(name, wanted, out)?;
+        self.gather()?.run(name, wanted, out)?;
         self.stats.gets += 1;
         self.stats.bytes_copied += out.len() as u64;
         self.note_call(timer.stop(), out.len() as u64);
         Ok(())
     }
 
+    #[inline]
+    fn gather(&mut self) -> Result<Gather<'_>> {
+        let Some(current) = self.current.as_mut() else {
+            return Err(no_step());
+        };
+        Ok(Gather {
+            index: &mut current.index,
+            device: &*self.member.space.device,
+            always: self.options.verify == Verify::Always,
+            never: self.options.verify == Verify::Never,
+        })
+    }
+
+    /// See [`crate::Reader::get_each`].
+    pub(crate) fn get_each<'a>(
+        &mut self,
+        objects: impl Iterator<Item = (&'a str, &'a mut [u8])>,
+        done: &mut usize,
+    ) -> Result<()> {
+        self.member.check_fork()?;
+        let timer = CallTimer::start(usize::MAX, 0);
+        let (before, mut bytes) = (*done, 0);
+        let mut gather = self.gather()?;
+        let mut result = Ok(());
+        for (name, out) in objects {
+            result = gather.run(name, None, out).map_err(|e| at_object(e, *done, name));
+            if result.is_err() {
+                break;
+            }
+            *done += 1;
+            bytes += out.len() as u64;
+        }
+        self.stats.gets += (*done - before) as u64;
+        self.stats.bytes_copied += bytes;
+        self.note_call(timer.stop(), bytes);
+        result
+    }
+
+    /// See [`crate::Reader::with_object`].
+    #[inline]
+    pub(crate) fn with_object<R>(
+        &mut self,
+        name: &str,
+        bytes_max: usize,
+        look: impl FnOnce(Dtype, &[u64], &[u8]) -> R,
+    ) -> Result<Option<R>> {
+        self.member.check_fork()?;
+        self.calls += 1;
+        let timer = CallTimer::start(0, self.calls);
+        let Gather { index, device, always, never } = self.gather()?;
+        let Some((i, header)) = index.single(device, name) else { return Ok(None) };
+        let bytes = header.payload_bytes() as usize;
+        if bytes > bytes_max {
+            return Ok(None);
+        }
+        let payload = index.offset(i) + header.payload_offset();
+        let range = payload..payload + bytes as u64;
+        if never {
+            device.will_read(range.clone())?;
+        } else {
+            index.verify_chunks(device, i, 0, bytes, always, |_, _| {})?;
+        }
+        let shape: Dims = header.shape().collect();
+        let looked = look(header.dtype(), &shape, device.bytes(range));
+        self.stats.gets += 1;
+        self.stats.bytes_copied += bytes as u64;
+        self.note_call(timer.stop(), bytes as u64);
+        Ok(Some(looked))
+    }
+
     pub(crate) fn view(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
         self.member.check_fork()?;
         let timer = CallTimer::start(usize::MAX, 0);
-        let always = self.options.verify == Verify::Always;
-        let never = self.options.verify == Verify::Never;
-        let device = self.member.space.device.clone();
-        let Some(current) = self.current.as_mut() else {
-            return Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step first"));
-        };
-        let lease = current.lease.clone();
-        let index = &mut current.index;
-        let pieces = index.find(&*device, name);
+        let lease = self.current()?.lease.clone();
+        let Gather { index, device, always, never } = self.gather()?;
+        let pieces = index.find(device, name);
         if pieces.is_empty() {
-            return Err(index.unknown_variable(&*device, name));
+            return Err(index.unknown_variable(device, name));
         }
-        let (dtype, shape) = index.agreed(&*device, name, &pieces)?;
+        let (dtype, shape) = index.agreed(device, name, &pieces)?;
         let target = target_box(name, wanted, &shape)?;
         for i in &pieces {
-            let (header, _) = index.header(&*device, *i).expect("found above");
+            let (header, _) = index.header(device, *i).expect("found above");
             let Some(range) = contiguous_range(&box_of(&header), &target, dtype.size()) else { continue };
             let payload = index.offset(*i) + header.payload_offset();
             if !never {
-                index.verify_chunks(&*device, *i, range.start, range.end, always, |_, _| {})?;
+                index.verify_chunks(device, *i, range.start, range.end, always, |_, _| {})?;
             }
             let range = payload + range.start as u64..payload + range.end as u64;
             if never {
@@ -431,6 +486,23 @@ impl Drop for SpaceReader {
     }
 }
 
+#[cold]
+fn no_step() -> Error {
+    Error::new(Kind::StepState, "no step is open").hint("call begin_step first")
+}
+
+/// Says which of many objects an error is about.
+#[cold]
+pub(crate) fn at_object(error: Error, index: usize, name: &str) -> Error {
+    let named = error.context().iter().any(|(key, _)| *key == "variable");
+    let error = error.with("object", index);
+    if named {
+        error
+    } else {
+        error.with("variable", name)
+    }
+}
+
 /// The box that is meant, checked against the shape.
 fn target_box(name: &str, wanted: Option<&NdBox>, shape: &[u64]) -> Result<NdBox> {
     match wanted {
@@ -451,7 +523,14 @@ struct Gather<'a> {
 
 impl Gather<'_> {
     #[inline]
-    fn run(self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
+    fn run(&mut self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
+        if wanted.is_none() {
+            if let Some((only, header)) = self.index.single(self.device, name) {
+                if header.payload_bytes() == out.len() as u64 {
+                    return self.copy_range(only, 0..out.len(), out);
+                }
+            }
+        }
         let pieces = self.index.find(self.device, name);
         if pieces.is_empty() {
             return Err(self.index.unknown_variable(self.device, name));
@@ -476,7 +555,7 @@ impl Gather<'_> {
 
     /// One contiguous range of one piece: verified and copied chunk by chunk, so that each is read from memory once.
     #[inline]
-    fn copy_range(self, i: u32, range: std::ops::Range<usize>, out: &mut [u8]) -> Result<()> {
+    fn copy_range(&mut self, i: u32, range: std::ops::Range<usize>, out: &mut [u8]) -> Result<()> {
         if self.never {
             let (header, bytes) = self.index.header(self.device, i).expect("found before");
             let base = header.payload_offset() as usize;
@@ -491,7 +570,14 @@ impl Gather<'_> {
         })
     }
 
-    fn gather(self, name: &str, pieces: &[u32], target: &NdBox, dtype: Dtype, out: &mut [u8]) -> Result<()> {
+    fn gather(
+        &mut self,
+        name: &str,
+        pieces: &[u32],
+        target: &NdBox,
+        dtype: Dtype,
+        out: &mut [u8],
+    ) -> Result<()> {
         let boxes: Vec<NdBox> = pieces
             .iter()
             .map(|i| box_of(&self.index.header(self.device, *i).expect("found before").0))

@@ -48,6 +48,9 @@ fn dtype_name<S: serde::Serializer>(dtype: &Dtype, s: S) -> std::result::Result<
 
 const NONE: u32 = u32::MAX;
 
+/// How many entries ahead of a get the header is fetched.
+const PREFETCH_ENTRIES: usize = 4;
+
 /// A piece in the index.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
@@ -64,6 +67,8 @@ pub(crate) struct VersionIndex {
     pub version: u64,
     entries: Vec<Entry>,
     by_name: FxHashMap<u64, u32>,
+    /// Hashes of the entries' names, while the index is built.
+    hashes: Vec<u64>,
     /// Chunks seen to match, for pieces of several chunks that were only read in part.
     chunks: FxHashMap<u32, Vec<u64>>,
     pub payload_bytes: u64,
@@ -100,6 +105,7 @@ pub(crate) fn build(
         version,
         entries: Vec::new(),
         by_name: FxHashMap::default(),
+        hashes: Vec::new(),
         chunks: FxHashMap::default(),
         payload_bytes: 0,
     };
@@ -112,7 +118,7 @@ pub(crate) fn build(
         let next = scan_version(space, lane, version, cursor, &mut index)?;
         cursors.insert(lane, next);
     }
-    index.link_names(&*space.device);
+    index.link_names();
     Ok(index)
 }
 
@@ -161,7 +167,7 @@ fn scan_version(
     index: &mut VersionIndex,
 ) -> Result<LaneCursor> {
     let LaneCursor { mut segment, mut at, mut next_record, .. } = cursor;
-    let mut found: Vec<(u64, RecordRef)> = Vec::new();
+    let mut found: Vec<(u64, u64, RecordRef)> = Vec::new();
     loop {
         let mut scan = SegmentScan::resume(&*space.device, &segment, lane, at, next_record);
         for (record, header) in scan.by_ref() {
@@ -173,14 +179,18 @@ fn scan_version(
                 return Err(unreadable(space, lane, version, record.offset));
             }
             match (header.kind(), header.commit()) {
-                (RecordKind::Piece, _) => found.push((place.sequence, record)),
+                // The name is hashed now, while the header is in the cache.
+                (RecordKind::Piece, _) => {
+                    found.push((place.sequence, hash_name(header.name_bytes()), record));
+                }
                 (RecordKind::Commit, Some(commit)) if header.is_committed() => {
-                    found.retain(|(sequence, _)| *sequence >= commit.first_record);
+                    found.retain(|(sequence, ..)| *sequence >= commit.first_record);
                     if found.len() as u64 != commit.pieces {
                         return Err(unreadable(space, lane, version, record.offset));
                     }
                     index.payload_bytes += commit.payload_bytes;
-                    index.entries.extend(found.iter().map(|(_, record)| Entry {
+                    index.hashes.extend(found.iter().map(|(_, hash, _)| hash));
+                    index.entries.extend(found.iter().map(|(.., record)| Entry {
                         record: *record,
                         rank: lane.rank,
                         next: NONE,
@@ -211,16 +221,31 @@ fn scan_version(
 }
 
 impl VersionIndex {
-    fn link_names(&mut self, device: &dyn Device) {
+    fn link_names(&mut self) {
         self.by_name.reserve(self.entries.len());
         // Backwards, so that chains run in the order of ranks and records.
-        for i in (0..self.entries.len()).rev() {
-            let entry = &self.entries[i];
-            let bytes = device.bytes(entry.record.offset..entry.record.offset + entry.record.room);
-            let Some(header) = RecordHeader::reread(bytes) else { continue };
-            let head = self.by_name.insert(hash_name(header.name_bytes()), i as u32);
+        for (i, hash) in std::mem::take(&mut self.hashes).into_iter().enumerate().rev() {
+            let head = self.by_name.insert(hash, i as u32);
             self.entries[i].next = head.unwrap_or(NONE);
         }
+    }
+
+    /// The piece of a variable that is one piece, covering all of it; None for any other, whatever the reason.
+    #[inline]
+    pub(crate) fn single<'a>(&self, device: &'a dyn Device, name: &str) -> Option<(u32, RecordHeader<'a>)> {
+        let i = *self.by_name.get(&hash_name(name.as_bytes()))?;
+        let (header, _) = self.header(device, i)?;
+        // Those who get many objects mostly take them in the order they were put in.
+        if let Some(soon) = self.entries.get(i as usize + PREFETCH_ENTRIES) {
+            forebay_tier::persist::prefetch(
+                device.bytes(soon.record.offset..soon.record.offset + soon.record.room),
+            );
+        }
+        let alone = self.entries[i as usize].next == NONE
+            && header.name_bytes() == name.as_bytes()
+            && header.start().all(|at| at == 0)
+            && header.count().eq(header.shape());
+        alone.then_some((i, header))
     }
 
     /// The header of entry `i`.

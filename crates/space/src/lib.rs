@@ -62,7 +62,7 @@ pub use control::control_layouts;
 pub use element::Element;
 pub use environment::did_you_mean;
 pub use files::object_layout;
-pub use forebay_log::{Dims, Dtype};
+pub use forebay_log::{Dims, Dtype, Piece};
 pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
 pub use index::{PieceInfo, VariableInfo};
 pub use inspect::{

@@ -15,6 +15,7 @@ use rustc_hash::FxHasher;
 
 use crate::attach::{retention_of, Attachment, Missing, LOCK_ATTRIBUTES};
 use crate::attributes::{self, Attribute};
+use crate::consume::at_object;
 use crate::control::ProducerState;
 use crate::environment;
 use crate::membership::{find_or_add_group, producer_died, settle_producers, Membership};
@@ -267,25 +268,56 @@ impl SpaceWriter {
     pub(crate) fn put(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
         self.calls += 1;
         let timer = CallTimer::start(data.len(), self.calls);
+        self.member.check_fork()?;
+        let waited = self.begin_call();
+        let before = self.stats.bytes_put;
+        let put = self.append(piece, data);
+        if put.is_err() {
+            self.note_failed(waited);
+            return put;
+        }
+        let waited = self.segments.wait_ns - waited;
+        self.note_call(timer.stop().saturating_sub(waited), waited, self.stats.bytes_put - before);
+        Ok(())
+    }
+
+    /// One piece into the open step; nothing into a step that is skipped.
+    #[inline]
+    fn append(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
         let version = match self.step {
             Step::Open(version) => version,
             Step::Skipping(_) => return piece.payload_bytes().map(drop),
             Step::None => return Err(no_step(piece.name)),
         };
-        self.member.check_fork()?;
         self.check_agreement(version, piece.name, piece.dtype, piece.shape)?;
-        let waited = self.begin_call();
-        let put = self.lane.append(&mut self.segments, piece, data);
-        if put.is_err() {
-            self.note_failed(waited);
-            return put;
-        }
+        self.lane.append(&mut self.segments, piece, data)?;
         self.stats.puts += 1;
         self.stats.bytes_put += data.len() as u64;
         self.stats.bytes_copied += data.len() as u64;
-        let waited = self.segments.wait_ns - waited;
-        self.note_call(timer.stop().saturating_sub(waited), waited, data.len() as u64);
         Ok(())
+    }
+
+    /// See [`crate::Writer::put_each`].
+    pub(crate) fn put_each<'a>(
+        &mut self,
+        objects: impl Iterator<Item = (Piece<'a>, &'a [u8])>,
+        done: &mut usize,
+    ) -> Result<()> {
+        let timer = CallTimer::start(usize::MAX, 0);
+        self.member.check_fork()?;
+        let waited = self.begin_call();
+        let before = self.stats.bytes_put;
+        let mut result = Ok(());
+        for (piece, data) in objects {
+            result = self.append(&piece, data).map_err(|e| at_object(e, *done, piece.name));
+            if result.is_err() {
+                break;
+            }
+            *done += 1;
+        }
+        let waited = self.segments.wait_ns - waited;
+        self.note_call(timer.stop().saturating_sub(waited), waited, self.stats.bytes_put - before);
+        result
     }
 
     /// Starts the deadline of a call; returns the waiting time so far.

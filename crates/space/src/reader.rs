@@ -9,6 +9,7 @@ use forebay_log::{Dims, Dtype};
 use forebay_tier::{Error, Kind, Result};
 
 use crate::attributes::Attribute;
+use crate::consume::at_object;
 use crate::consume::SpaceReader;
 use crate::element::Element;
 use crate::environment;
@@ -122,6 +123,74 @@ impl Reader {
     #[inline]
     pub fn get(&mut self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
         either!(&mut self.0, r => r.get(name, wanted, out))
+    }
+
+    /// Copies many whole variables of equal size to `out`, one behind the other in the order of `names`. What a call
+    /// costs is paid once, and nothing is allocated for variables of one piece.
+    ///
+    /// # Errors
+    /// Those of [`Reader::get`], naming `object` (its index) and `variable`; those before it are in `out` by then.
+    /// `BufferMismatch` when `out` is no whole number of bytes for each name.
+    pub fn get_many<S: AsRef<str>>(&mut self, names: &[S], out: &mut [u8]) -> Result<()> {
+        let bytes = out.len().checked_div(names.len()).unwrap_or(0);
+        if bytes * names.len() != out.len() {
+            return Err(Error::new(
+                Kind::BufferMismatch,
+                "the buffer cannot be shared equally by the objects",
+            )
+            .with("objects", names.len())
+            .with("buffer_bytes", out.len()));
+        }
+        let mut rest = out;
+        let objects = names.iter().map(|name| {
+            let (part, behind) = std::mem::take(&mut rest).split_at_mut(bytes);
+            rest = behind;
+            (name.as_ref(), part)
+        });
+        self.get_each(objects, &mut 0)
+    }
+
+    /// Copies many whole variables, each into memory of its own, as that many calls of [`Reader::get`] would.
+    /// `done` rises by one with each.
+    ///
+    /// # Errors
+    /// Those of `get`, for the first that cannot be got; the error names `object` (the value of `done`) and
+    /// `variable`. Those before it were copied.
+    pub fn get_each<'a>(
+        &mut self,
+        objects: impl Iterator<Item = (&'a str, &'a mut [u8])>,
+        done: &mut usize,
+    ) -> Result<()> {
+        match &mut self.0 {
+            Inner::Space(r) => r.get_each(objects, done),
+            Inner::Files(r) => {
+                for (name, out) in objects {
+                    r.get(name, None, out).map_err(|e| at_object(e, *done, name))?;
+                    *done += 1;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Shows `look` a whole variable where it lies, checked, with its dtype and shape: one look-up for a caller who
+    /// has to allocate first and then copies. `None`, and `look` not called: it is missing, lies in several pieces
+    /// or in a file of its own, or is larger than `bytes_max`; ask with [`Reader::array`] and [`Reader::get`] then.
+    /// Counted as a get.
+    ///
+    /// # Errors
+    /// `Damaged`, `StepState`, `ForkedHandle`.
+    #[inline]
+    pub fn with_object<R>(
+        &mut self,
+        name: &str,
+        bytes_max: usize,
+        look: impl FnOnce(Dtype, &[u64], &[u8]) -> R,
+    ) -> Result<Option<R>> {
+        match &mut self.0 {
+            Inner::Space(r) => r.with_object(name, bytes_max, look),
+            Inner::Files(_) => Ok(None),
+        }
     }
 
     /// [`Reader::get`] as plain numbers. Errors also: `BufferMismatch` when the dtype differs.

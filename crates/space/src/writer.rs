@@ -5,10 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_log::format::DIMS_MAX;
 use forebay_log::{Dtype, Piece, Reserved};
-use forebay_tier::{Durability, Result};
+use forebay_tier::{Durability, Error, Kind, Result};
 
 use crate::attributes::Attribute;
+use crate::consume::at_object;
 use crate::element::Element;
 use crate::environment;
 use crate::files::{FilesReservation, FilesWriter};
@@ -159,6 +161,60 @@ impl Writer {
     ) -> Result<()> {
         let piece = Piece { name, dtype, shape, start, count };
         either!(&mut self.0, w => w.put(&piece, data))
+    }
+
+    /// Puts many objects of one type and shape, each under a name of its own and whole: object `i` is the `i`-th
+    /// part of `data`, which holds them one behind the other in C order. One copy and no allocation; what a call
+    /// costs is paid once. Blocks and fails as [`Writer::put`]; see [`Writer::put_each`] for what an error leaves.
+    ///
+    /// # Errors
+    /// Those of `put`, naming `object` (its index) and `variable`; `BufferMismatch` before anything is put when
+    /// `data` has not the bytes of all objects.
+    pub fn put_many<S: AsRef<str>>(
+        &mut self,
+        names: &[S],
+        dtype: Dtype,
+        shape: &[u64],
+        data: &[u8],
+    ) -> Result<()> {
+        let start = [0; DIMS_MAX];
+        let start = start.get(..shape.len()).unwrap_or(&start);
+        let first = names.first().map_or("", |name| name.as_ref());
+        let piece = |name| Piece { name, dtype, shape, start, count: shape };
+        let bytes = if names.is_empty() { 0 } else { piece(first).payload_bytes()? as usize };
+        if bytes.checked_mul(names.len()) != Some(data.len()) {
+            return Err(Error::new(Kind::BufferMismatch, "the buffer's length does not fit the objects")
+                .with("objects", names.len())
+                .with("object_bytes", bytes)
+                .with("buffer_bytes", data.len()));
+        }
+        let objects = names.iter().enumerate();
+        let objects = objects.map(|(i, name)| (piece(name.as_ref()), &data[i * bytes..(i + 1) * bytes]));
+        self.put_each(objects, &mut 0)
+    }
+
+    /// Puts many pieces of any kind, in turn, as that many calls of [`Writer::put`] would, but what a call costs is
+    /// paid once. `done` rises by one with each piece that was put.
+    ///
+    /// # Errors
+    /// Those of `put`, for the first piece that cannot be put; the error names `object` (the value of `done`) and
+    /// `variable`. What came before it stays in the open step: go on with the rest, end the step without them, or
+    /// abort it.
+    pub fn put_each<'a>(
+        &mut self,
+        pieces: impl Iterator<Item = (Piece<'a>, &'a [u8])>,
+        done: &mut usize,
+    ) -> Result<()> {
+        match &mut self.0 {
+            Inner::Space(w) => w.put_each(pieces, done),
+            Inner::Files(w) => {
+                for (piece, data) in pieces {
+                    w.put(&piece, data).map_err(|e| at_object(e, *done, piece.name))?;
+                    *done += 1;
+                }
+                Ok(())
+            }
+        }
     }
 
     /// [`Writer::put`] of plain numbers.

@@ -3,6 +3,7 @@
 mod damage;
 mod faults;
 mod large;
+mod many;
 mod processes;
 mod reading;
 mod support;

@@ -54,6 +54,10 @@ impl Flush {
     pub(super) unsafe fn lines(self, _first: *const u8, _lines: usize) {}
 }
 
+/// No hint.
+#[inline]
+pub(super) fn prefetch(_line: *const u8) {}
+
 /// A full fence.
 #[inline]
 pub(super) fn fence() {

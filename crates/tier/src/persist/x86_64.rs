@@ -5,8 +5,8 @@
 
 use std::arch::asm;
 use std::arch::x86_64::{
-    __cpuid_count, __m128i, __m256i, _mm256_loadu_si256, _mm256_stream_si256, _mm_loadu_si128, _mm_sfence,
-    _mm_stream_si128,
+    __cpuid_count, __m128i, __m256i, _mm256_loadu_si256, _mm256_stream_si256, _mm_loadu_si128, _mm_prefetch,
+    _mm_sfence, _mm_stream_si128, _MM_HINT_T0,
 };
 
 use super::LINE_BYTES;
@@ -214,6 +214,13 @@ impl Flush {
             line = line.wrapping_add(LINE_BYTES);
         }
     }
+}
+
+/// A hint; no address is wrong for it.
+#[inline]
+pub(super) fn prefetch(line: *const u8) {
+    // SAFETY: a prefetch reads nothing that the program could see and never faults, whatever the address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast()) }
 }
 
 /// sfence.
