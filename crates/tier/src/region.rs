@@ -20,6 +20,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -264,14 +265,15 @@ impl SharedRegion {
             Some(tier) => tier,
             None => device::detect(capacity::parent(path))?,
         };
+        let on = |pool| backing(pool, tier);
         match mode {
-            MapMode::Read => open(path, bytes, tier, Access::Read),
-            MapMode::Write => open(path, bytes, tier, Access::Write),
-            MapMode::Create => create(path, needed(path, bytes)?, tier, |pool| backing(pool, tier)),
+            MapMode::Read => open(path, bytes, Access::Read, on),
+            MapMode::Write => open(path, bytes, Access::Write, on),
+            MapMode::Create => create(path, needed(path, bytes)?, tier, on),
             MapMode::Replace => {
                 let bytes = needed(path, bytes)?;
                 remove(path)?;
-                create(path, bytes, tier, |pool| backing(pool, tier))
+                create(path, bytes, tier, on)
             }
             MapMode::OpenOrCreate => open_or_create(path, bytes, tier),
         }
@@ -446,8 +448,11 @@ impl Inner {
     }
 }
 
+/// Memory, and what a range of it survives once it was persisted.
+type Backing = Result<(Mapped, Durability)>;
+
 /// Turns a file into memory of a tier, and says what it promises. New kinds of tiers are added here.
-fn backing(pool: PoolFile, tier: TierKind) -> Result<(Mapped, Durability)> {
+fn backing(pool: PoolFile, tier: TierKind) -> Backing {
     match tier {
         TierKind::Dram => Ok((Dram::on(pool)?.into(), Durability::Process)),
         TierKind::Pmem => Ok((Pmem::on(pool, true)?.into(), Durability::Power)),
@@ -482,14 +487,13 @@ fn page_cache(pool: PoolFile) -> Result<Mapped> {
     Mapped::new(pool, traits).map_err(|e| Error::io(format!("cannot map {}", path.display()), e))
 }
 
-type Backing = Result<(Mapped, Durability)>;
-
-/// Makes the file, and names it when it has all its pages.
+/// Makes the file, and names it when it has all its pages; then it is opened by its name, as every other process
+/// does, because the kernel would show a mapping made before as one of a deleted file.
 fn create(
     path: &Path,
     bytes: usize,
     tier: TierKind,
-    backing: impl FnOnce(PoolFile) -> Backing,
+    backing: impl Fn(PoolFile) -> Backing,
 ) -> Result<SharedRegion> {
     let capacity = bytes as u64;
     if path.symlink_metadata().is_ok() {
@@ -499,23 +503,31 @@ fn create(
     let file = unnamed.file.try_clone().map_err(|e| making(path, e))?;
     file.set_len(capacity).map_err(|e| making(path, e))?;
     let pool = PoolFile { file, path: path.to_owned(), capacity, access: Access::Write };
-    let (mapped, durability) = backing(pool)?;
-    mapped.prepare(0..capacity)?;
-    let region = SharedRegion::over(mapped, durability);
+    let (mapped, _) = backing(pool)?;
+    mapped.reserve(&(0..capacity))?;
     unnamed.name(path).map_err(|e| match e.kind() {
         io::ErrorKind::AlreadyExists => exists(path, Some(e)),
         _ => making(path, e),
     })?;
-    if tier != TierKind::Dram {
-        let synced = region.sync_name();
-        synced.inspect_err(|_| {
+    let named = open(path, Some(bytes), Access::Write, backing).and_then(|region| {
+        if tier != TierKind::Dram {
+            region.sync_name()?;
+        }
+        Ok(region)
+    });
+    named.inspect_err(|_| {
+        if unnamed.is_at(path) {
             let _ = std::fs::remove_file(path);
-        })?;
-    }
-    Ok(region)
+        }
+    })
 }
 
-fn open(path: &Path, bytes: Option<usize>, tier: TierKind, access: Access) -> Result<SharedRegion> {
+fn open(
+    path: &Path,
+    bytes: Option<usize>,
+    access: Access,
+    backing: impl Fn(PoolFile) -> Backing,
+) -> Result<SharedRegion> {
     let file = pool::open_file(path, access).map_err(|e| match is_link(path) {
         true => e.hint("it is a symbolic link, and those are not followed; give the file itself"),
         false => e,
@@ -529,7 +541,7 @@ fn open(path: &Path, bytes: Option<usize>, tier: TierKind, access: Access) -> Re
     }
     let capacity = meta.len();
     let pool = PoolFile { file, path: path.to_owned(), capacity, access };
-    let (mapped, durability) = backing(pool, tier)?;
+    let (mapped, durability) = backing(pool)?;
     if access == Access::Write {
         mapped.prepare(0..capacity)?;
     }
@@ -539,12 +551,13 @@ fn open(path: &Path, bytes: Option<usize>, tier: TierKind, access: Access) -> Re
 fn open_or_create(path: &Path, bytes: Option<usize>, tier: TierKind) -> Result<SharedRegion> {
     // Between the two questions another process may make or remove the file; three turns are enough for any that
     // do not do it all the time.
+    let on = |pool| backing(pool, tier);
     for _ in 0..3 {
-        match open(path, bytes, tier, Access::Write) {
+        match open(path, bytes, Access::Write, on) {
             Err(e) if is_errno(&e, libc::ENOENT) => {}
             other => return other,
         }
-        match create(path, needed(path, bytes)?, tier, |pool| backing(pool, tier)) {
+        match create(path, needed(path, bytes)?, tier, on) {
             Err(e) if is_errno(&e, libc::EEXIST) => {}
             other => return other,
         }
@@ -600,11 +613,21 @@ impl Unnamed {
         Ok(Unnamed { file, stand_in: Some(stand_in) })
     }
 
-    fn name(self, path: &Path) -> io::Result<()> {
+    fn name(&self, path: &Path) -> io::Result<()> {
         match &self.stand_in {
             None => sys::link_nameless(&self.file, path),
             Some(stand_in) => std::fs::hard_link(stand_in, path),
         }
+    }
+}
+
+impl Unnamed {
+    /// Whether it is the file of this name.
+    fn is_at(&self, path: &Path) -> bool {
+        let (Ok(own), Ok(there)) = (self.file.metadata(), path.symlink_metadata()) else {
+            return false;
+        };
+        (own.dev(), own.ino()) == (there.dev(), there.ino())
     }
 }
 

@@ -161,7 +161,7 @@ fn a_memory_cgroup_refuses_a_region() {
         Err(why) => return skips::skipped("room for a region in a memory cgroup", &why),
     };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let mut command = child(Command::new(this_binary()), dir.path(), TierKind::Dram, "256 16 16 24");
+    let mut command = child(Command::new(this_binary()), dir.path(), TierKind::Dram, "256 12 12 24");
     command.env(CHILD_CGROUP, &cgroup.0).env(CHILD_MAPS, "1");
     let (outcomes, _) = run(command);
     assert_eq!(outcomes.len(), 4, "{outcomes:?}");
@@ -173,7 +173,7 @@ fn a_memory_cgroup_refuses_a_region() {
             outcomes[which]
         );
     }
-    assert_eq!(outcomes[1..3], ["16 MiB mapped", "16 MiB mapped"]);
+    assert_eq!(outcomes[1..3], ["12 MiB mapped", "12 MiB mapped"]);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "a refused region left its file");
 }
 

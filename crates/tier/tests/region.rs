@@ -40,6 +40,9 @@ fn round_trip(make: impl Fn(&Path, usize) -> Result<Region>, path: &Path) {
     assert_eq!((region.len(), region.is_empty(), region.path()), (BYTES, false, path));
     assert!(region.as_slice().iter().all(|byte| *byte == 0), "a fresh region is not zero");
     assert_eq!(region.as_slice().as_ptr() as usize % 4096, 0);
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let own: Vec<&str> = maps.lines().filter(|line| line.contains(path.to_str().unwrap())).collect();
+    assert!(own.len() == 1 && own[0].ends_with(path.to_str().unwrap()), "mapped under another name: {own:?}");
 
     let mut model = vec![0; BYTES];
     for (offset, len) in [(0, 64), (64, 256), (1000, 255), (4095, 4096), (70_001, 300_000), (BYTES - 3, 3)] {

@@ -71,9 +71,7 @@ impl Mapped {
         if pages.is_empty() || self.prepared.covers(&pages) {
             return Ok(());
         }
-        if self.missing(&pages)? > 0 {
-            self.allocate(&pages)?;
-        }
+        self.reserve(&pages)?;
         // Pages of a file's cache are not faulted in for writing: each would count as changed, and opening a
         // region would write all of it to the disk again.
         if self.kind != TierKind::File {
@@ -81,6 +79,14 @@ impl Mapped {
         }
         self.prepared.add(&pages);
         Ok(())
+    }
+
+    /// Makes room for whole pages, without mapping them.
+    pub(crate) fn reserve(&self, pages: &Range<u64>) -> Result<()> {
+        match self.missing(pages)? {
+            0 => Ok(()),
+            _ => self.allocate(pages),
+        }
     }
 
     /// Bytes of a range without a page yet.
