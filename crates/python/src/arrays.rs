@@ -13,7 +13,7 @@ use crate::buffer;
 use crate::errors::{raise, usage, OrRaise};
 
 /// NumPy, imported at the first array that needs more than its C API.
-fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+pub fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     static NUMPY: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     Ok(NUMPY.get_or_try_init(py, || py.import("numpy").map(Bound::unbind))?.bind(py).clone())
 }

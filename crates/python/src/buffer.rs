@@ -1,4 +1,4 @@
-//! The only file with `unsafe` in this package: raw memory of ndarrays, in both directions.
+//! The only file with `unsafe` in this package: raw memory of ndarrays, in both directions, and of mapped regions.
 //!
 //! Guarantees: a slice handed out lives no longer than the borrow of the array it belongs to; an array made over
 //! foreign memory holds its owner alive; a read-only array cannot be made writable again from Python, because its
@@ -8,10 +8,16 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forebay_space::Dtype;
+use forebay_space::{Dtype, Error, Kind};
+use forebay_tier::SharedRegion;
 use numpy::npyffi::{self, npy_intp, PyArrayObject, PyArray_Descr, PY_ARRAY_API};
+use pyo3::exceptions::PyBufferError;
+use pyo3::ffi;
 use pyo3::prelude::*;
+
+use crate::errors::OrRaise;
 
 /// NumPy's type number of `ml_dtypes.bfloat16`, once it was seen; user-defined types get theirs at run time.
 static BFLOAT16_NUMBER: AtomicI32 = AtomicI32::new(-1);
@@ -285,5 +291,76 @@ fn number_of(dtype: Dtype) -> c_int {
         Dtype::C128 => 15,
         Dtype::F16 => 23,
         Dtype::BF16 => 4,
+    }
+}
+
+/// Base of `forebay.Region`: its memory, through the buffer protocol.
+///
+/// NumPy keeps a reference to the object that gave a buffer, not always the buffer itself; so once memory was handed
+/// out it stays mapped until this object is gone, closed or not.
+#[pyclass(module = "forebay", name = "_RegionMemory", subclass, frozen)]
+pub struct RegionMemory(Mutex<Mapped>);
+
+struct Mapped {
+    region: Option<SharedRegion>,
+    closed: bool,
+    handed_out: bool,
+}
+
+impl RegionMemory {
+    /// The memory of a region, open.
+    pub fn new(region: SharedRegion) -> Self {
+        RegionMemory(Mutex::new(Mapped { region: Some(region), closed: false, handed_out: false }))
+    }
+
+    /// The region, for one call; it stays mapped until the copy is dropped.
+    pub fn region(&self) -> forebay_space::Result<SharedRegion> {
+        let mapped = self.lock();
+        match &mapped.region {
+            Some(region) if !mapped.closed => Ok(region.clone()),
+            _ => Err(Error::new(Kind::Closed, "this region is closed")),
+        }
+    }
+
+    /// No call after this one; unmaps the memory unless somebody was given its address.
+    pub fn close(&self) {
+        let mut mapped = self.lock();
+        mapped.closed = true;
+        if !mapped.handed_out {
+            mapped.region = None;
+        }
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Mapped> {
+        // Held for a few assignments only, which cannot panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl RegionMemory {
+    /// # Safety
+    /// Called by Python, as its buffer protocol says.
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let py = slf.py();
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no place for the view"));
+        }
+        let region = slf.get().region().or_raise(py)?;
+        let (data, bytes) = (region.as_ptr().cast(), region.len() as ffi::Py_ssize_t);
+        let read_only = c_int::from(!region.is_writable());
+        slf.get().lock().handed_out = true;
+        // SAFETY: `view` is Python's, not NULL; the memory stays mapped for as long as `slf` lives, because
+        // `handed_out` is set, and the view takes a reference to it.
+        let status = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), data, bytes, read_only, flags) };
+        if status != 0 {
+            return Err(PyErr::fetch(py));
+        }
+        Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod convert;
 mod errors;
 mod options;
 mod reader;
+mod region;
 mod reserve;
 mod writer;
 
@@ -113,6 +114,8 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<reader::Subscription>()?;
     module.add_class::<convert::Variable>()?;
     module.add_class::<convert::Piece>()?;
+    module.add_class::<region::PyRegion>()?;
+    module.add_function(wrap_pyfunction!(region::map, module)?)?;
     module.add_function(wrap_pyfunction!(open, module)?)?;
     module.add_function(wrap_pyfunction!(list_spaces, module)?)?;
     module.add_function(wrap_pyfunction!(inspect, module)?)?;

@@ -38,6 +38,11 @@ def consume() -> float:
             total += version + float(array[0])
         dx = ch.attrs["dx"]
         assert isinstance(dx, float)
+    with fb.map("/dev/shm/r", 4096, tier="dram", mode="w+") as region:
+        region.copy_persist(8, np.ones(3))
+        cells: NDArray[Any] = region.array((2, 4), "f8", offset=64)
+        region.persist(0, cells.nbytes)
+        total += float(cells.sum()) + len(memoryview(region)) + len(region.durability)
     try:
         fb.inspect("heat")
     except fb.errors.PeerMissing as e:
@@ -51,6 +56,8 @@ fb.open("x", "w").get("T")
 fb.open("x").put("T", 1)
 fb.open("x", tier="tape", mode="w")
 fb.open("x", qouta=1)
+fb.map("x", 1, tier="direct")
+fb.map("x", mode="w").persist("all")
 '''
 
 
@@ -74,13 +81,13 @@ def test_types(mypy):
     bad = mypy(BAD)
     assert bad.returncode == 1, bad.stdout + bad.stderr
     refused = {int(line.split(":")[1]) for line in bad.stdout.splitlines() if ": error:" in line}
-    assert refused == {3, 4, 5, 6}, bad.stdout
+    assert refused == {3, 4, 5, 6, 7, 8}, bad.stdout
 
 
 def test_stub_names_what_there_is():
     """Every public member of the compiled classes stands in the stub."""
     stub = Path(fb.__file__).with_name("_forebay.pyi").read_text()
-    for cls in (fb.Writer, fb.WriteStep, fb.Reader, fb.ReadStep, fb.Variable, fb.Piece):
+    for cls in (fb.Writer, fb.WriteStep, fb.Reader, fb.ReadStep, fb.Variable, fb.Piece, fb.Region):
         part = stub.split(f"class {cls.__name__}:")[1].split("\nclass ")[0]
         members = [m for m in vars(cls) if not m.startswith("_")]
         assert members
