@@ -48,6 +48,18 @@ fn file_conforms() {
 }
 
 #[test]
+fn direct_conforms() {
+    let tmp = std::env::temp_dir();
+    if let Err(e) =
+        forebay_tier::create(TierKind::Direct, &tempfile::tempdir().unwrap().path().join("p"), 4096)
+    {
+        assert_eq!(e.kind(), Kind::NotPossibleHere, "{e}");
+        return skips::skipped("direct conformance", &format!("{}: {}", tmp.display(), e.message()));
+    }
+    suite_of(TierKind::Direct, &tmp);
+}
+
+#[test]
 fn file_on_tmpfs_conforms() {
     suite_of(TierKind::File, shm());
 }

@@ -3,6 +3,8 @@
 //! Performance without a clock. The counters are per process, so this binary has this one test. The counts of
 //! persistent memory are those of x86-64, where streaming stores need no write-back.
 
+mod skips;
+
 use forebay_tier::counters::{snapshot, Counters};
 use forebay_tier::device::pmem;
 use forebay_tier::{Device, Region, SharedWords, TierKind};
@@ -27,6 +29,12 @@ fn operations_cost_what_they_should() {
     let file = forebay_tier::create(TierKind::File, &dir.path().join("file"), 4 << 20).unwrap();
     file.prepare(0..4 << 20).unwrap();
     file_costs(&*file);
+
+    let disk = tempfile::tempdir().unwrap();
+    match forebay_tier::create(TierKind::Direct, &disk.path().join("direct"), 4 << 20) {
+        Ok(direct) => direct_costs(&*direct),
+        Err(e) => skips::skipped("counts of tier direct", e.message()),
+    }
 
     if cfg!(target_arch = "x86_64") {
         let pmem = pmem::create_emulated(&dir.path().join("pmem"), 4 << 20).unwrap();
@@ -80,6 +88,23 @@ fn file_costs(file: &dyn Device) {
         file.unstage(staged, Some(CHUNK), &mut crcs).unwrap();
     });
     costs("view", [0, 0, 0, 0], || assert_eq!(file.bytes(0..1 << 20).len(), 1 << 20));
+}
+
+/// Transfers of one request: those of several take as many calls as the device is slow.
+fn direct_costs(direct: &dyn Device) {
+    direct.prepare(0..4 << 20).unwrap();
+    let (data, mut crcs) = (vec![1u8; 128 << 10], Vec::new());
+    costs("preparing again", [0, 0, 0, 0], || direct.prepare(100..3 << 20).unwrap());
+    costs("first write into a block", [100, 0, 0, 2], || direct.write(64, &data[..100]).unwrap());
+    costs("next write into it", [100, 0, 0, 1], || direct.write(164, &data[..100]).unwrap());
+    costs("whole blocks", [8192, 0, 0, 1], || direct.write(8192, &data[..8192]).unwrap());
+    costs("128 KiB between two new blocks with sums", [128 << 10, 0, 0, 3], || {
+        direct.write_checksummed(1 << 20 | 64, &data, CHUNK, &mut crcs).unwrap()
+    });
+    costs("word in a known block", [8, 0, 0, 1], || direct.store_word(8, 1).unwrap());
+    costs("persist", [0, 1, 0, 1], || direct.persist(0..1 << 20).unwrap());
+    costs("fence", [0, 0, 0, 0], || direct.fence());
+    costs("view", [0, 0, 0, 0], || assert_eq!(direct.bytes(0..1 << 20).len(), 1 << 20));
 }
 
 fn pmem_costs(pmem: &dyn Device) {

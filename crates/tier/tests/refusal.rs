@@ -235,6 +235,46 @@ fn a_small_tmpfs_refuses_by_name() {
     }
 }
 
+/// Runs the child with an ext4 of its own of 24 MiB; None when that is not allowed here.
+fn on_own_disk(what: &str, kind: TierKind, wants: &str) -> Option<Vec<String>> {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, mount) = (dir.path().join("image"), dir.path().join("mount"));
+    fs::create_dir(&mount).unwrap();
+    fs::File::create(&image).unwrap().set_len(24 * MIB).unwrap();
+    let made = Command::new("mkfs.ext4").args(["-q", "-F", "-b", "4096"]).arg(&image).output();
+    let script = "mount -o loop \"$1\" \"$2\" && shift 2 && exec \"$@\"";
+    let enter = |program: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]).arg(&image).arg(&mount).arg(program);
+        command
+    };
+    let usable = made.is_ok_and(|out| out.status.success())
+        && enter(Path::new("true")).output().is_ok_and(|out| out.status.success());
+    if !usable {
+        skips::skipped(what, "no mkfs.ext4, or no right to mount an image in a namespace of our own");
+        return None;
+    }
+    Some(run(child(enter(&this_binary()), &mount, kind, wants)).0)
+}
+
+#[test]
+fn a_small_disk_refuses_by_name() {
+    for kind in [TierKind::File, TierKind::Direct] {
+        let what = format!("room for {kind} on a small disk");
+        let Some(outcomes) = on_own_disk(&what, kind, "256 30 6 6 30 7") else { continue };
+        assert_eq!(outcomes.len(), 6, "{outcomes:?}");
+        for (which, wanted) in [(0, 256), (1, 30), (4, 30)] {
+            let refused = format!("{wanted} MiB refused TierFull");
+            assert!(outcomes[which].starts_with(&refused), "{}", outcomes[which]);
+            assert!(outcomes[which].contains("limited_by=ext4 "), "{}", outcomes[which]);
+        }
+        assert_eq!(
+            [&outcomes[2], &outcomes[3], &outcomes[5]],
+            ["6 MiB prepared", "6 MiB prepared", "7 MiB prepared"]
+        );
+    }
+}
+
 #[test]
 fn huge_pages_on_request_keep_the_contract() {
     let ran = on_own_tmpfs("huge pages on request", "size=64m,huge=advise", TierKind::Dram, "256 16 6");

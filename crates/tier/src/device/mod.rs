@@ -16,8 +16,10 @@ use std::sync::Arc;
 
 use crate::{sys, Access, Durability, Error, Horizon, Kind, Placement, Result, StagedWrite, TierKind};
 
+mod blocks;
 #[doc(hidden)]
 pub mod conformance;
+pub mod direct;
 pub mod dram;
 pub mod file;
 pub(crate) mod mapped;
@@ -36,7 +38,7 @@ pub trait Device: Send + Sync {
     /// The pool file.
     fn path(&self) -> &Path;
 
-    /// Whether stores through the mapping are the write path (`dram`, `pmem`). On `file` system calls are,
+    /// Whether stores through the mapping are the write path (`dram`, `pmem`). On `file` and `direct` system calls are,
     /// and the mapping is for reading only.
     fn byte_addressable(&self) -> bool;
 
@@ -189,7 +191,8 @@ pub fn create(kind: TierKind, path: &Path, capacity: u64) -> Result<Arc<dyn Devi
         TierKind::Dram => Arc::new(dram::Dram::create(path, capacity)?),
         TierKind::File => Arc::new(file::FilePool::create(path, capacity)?),
         TierKind::Pmem => Arc::new(pmem::Pmem::create(path, capacity)?),
-        TierKind::Direct | TierKind::DevDax | TierKind::Numa(_) => return Err(not_built(kind)),
+        TierKind::Direct => Arc::new(direct::Direct::create(path, capacity)?),
+        TierKind::DevDax | TierKind::Numa(_) => return Err(not_built(kind)),
     })
 }
 
@@ -202,14 +205,15 @@ pub fn open(kind: TierKind, path: &Path, access: Access) -> Result<Arc<dyn Devic
         TierKind::Dram => Arc::new(dram::Dram::open(path, access)?),
         TierKind::File => Arc::new(file::FilePool::open(path, access)?),
         TierKind::Pmem => Arc::new(pmem::Pmem::open(path, access)?),
-        TierKind::Direct | TierKind::DevDax | TierKind::Numa(_) => return Err(not_built(kind)),
+        TierKind::Direct => Arc::new(direct::Direct::open(path, access)?),
+        TierKind::DevDax | TierKind::Numa(_) => return Err(not_built(kind)),
     })
 }
 
 #[cold]
 fn not_built(kind: TierKind) -> Error {
     Error::new(Kind::NotPossibleHere, format!("this build has no device for tier {kind}"))
-        .hint("use tier dram, file or pmem")
+        .hint("use tier dram, file, direct or pmem")
 }
 
 /// The kind of tier that a directory is on: tmpfs is `Dram`, a DAX file system (a trial mapping with MAP_SYNC

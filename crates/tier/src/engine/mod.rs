@@ -20,6 +20,7 @@ use std::sync::OnceLock;
 
 use crate::{counters, sys, Error, Kind, Result};
 
+pub(crate) mod aligned;
 mod io_uring;
 #[cfg(test)]
 mod tests;

@@ -4,39 +4,19 @@
 //! no unsafe code. Starting one takes some 20 µs, a request of 512 KiB some 200. The calling thread works too, so a
 //! transfer goes on, with less in flight, where no thread can be started.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
+use super::aligned::Aligned;
 use super::{pieces, read_exact_at, Meanwhile, Part, DEPTH, REQUEST_BYTES};
 use crate::sys;
 
 /// Frames of a transfer. Two for each of the threads that a disk needs to be busy.
 const FRAMES: usize = 8;
-
-/// Memory aligned to pages.
-struct Frame {
-    bytes: Vec<u8>,
-    skew: usize,
-    len: usize,
-}
-
-impl Frame {
-    fn new(len: usize) -> Frame {
-        let page = sys::page_bytes();
-        let bytes = vec![0; len + page];
-        let skew = bytes.as_ptr().align_offset(page);
-        assert!(skew < page, "bytes can be aligned to pages");
-        Frame { bytes, skew, len }
-    }
-
-    fn part(&mut self, len: usize) -> &mut [u8] {
-        assert!(len <= self.len);
-        &mut self.bytes[self.skew..self.skew + len]
-    }
-}
 
 /// The first error of a transfer.
 #[derive(Default)]
@@ -107,23 +87,44 @@ pub(super) fn read_exact(file: &File, offset: u64, out: &mut [u8]) -> io::Result
     spread(requests, || {}, |(offset, bytes)| read_exact_at(file, offset, bytes))
 }
 
+thread_local! {
+    /// The frame for streams of one request, as large as the largest so far.
+    static ONE: RefCell<Aligned> = RefCell::new(Aligned::new(0));
+}
+
+/// Runs `work` with a frame of at least `len` bytes.
+fn with_frame<T>(len: usize, work: impl FnOnce(&mut Aligned) -> T) -> T {
+    ONE.with(|cell| match cell.try_borrow_mut() {
+        Ok(mut frame) => {
+            if frame.len() < len {
+                *frame = Aligned::new(len.next_power_of_two());
+            }
+            work(&mut frame)
+        }
+        // In use further up the stack.
+        Err(_) => work(&mut Aligned::new(len)),
+    })
+}
+
 /// A stream of one request.
 pub(super) fn write_one(file: &File, offset: u64, len: usize, fill: Part<'_>) -> io::Result<()> {
-    let mut frame = Frame::new(len);
-    fill(0, frame.part(len));
-    sys::write_all_at(file, frame.part(len), offset)
+    with_frame(len, |frame| {
+        fill(0, frame.part(len));
+        sys::write_all_at(file, frame.part(len), offset)
+    })
 }
 
 /// A stream of one request.
 pub(super) fn read_one(file: &File, offset: u64, len: usize, take: Part<'_>) -> io::Result<()> {
-    let mut frame = Frame::new(len);
-    read_exact_at(file, offset, frame.part(len))?;
-    take(0, frame.part(len));
-    Ok(())
+    with_frame(len, |frame| {
+        read_exact_at(file, offset, frame.part(len))?;
+        take(0, frame.part(len));
+        Ok(())
+    })
 }
 
 /// A frame on its way to or from a helper: position, length.
-type Loaded = (usize, usize, Frame);
+type Loaded = (usize, usize, Aligned);
 
 /// Helpers that run `work` on frames that come in, and send them out when done.
 fn helper(incoming: &Mutex<Receiver<Loaded>>, outgoing: &Sender<Loaded>, work: impl Fn(&mut Loaded)) {
@@ -175,7 +176,8 @@ fn stream(
         };
         let helpers =
             (0..FRAMES.min(len.div_ceil(REQUEST_BYTES))).take_while(|_| start(outgoing.clone())).count();
-        let mut free: Vec<Frame> = (0..helpers.max(1)).map(|_| Frame::new(REQUEST_BYTES.min(len))).collect();
+        let mut free: Vec<Aligned> =
+            (0..helpers.max(1)).map(|_| Aligned::new(REQUEST_BYTES.min(len))).collect();
         let (mut next, mut under_way) = (pieces(len), 0);
         loop {
             let piece = if failed.is_set() || free.is_empty() { None } else { next.next() };

@@ -162,6 +162,74 @@ fn fiemap_bytes(file: &File, range: &Range<u64>) -> Option<u64> {
     Some(total)
 }
 
+/// What a file asks of direct transfers, in bytes; powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirectAlignment {
+    /// Of the address of the memory.
+    pub(crate) memory: usize,
+    /// Of the offset in the file, and of the length.
+    pub(crate) offset: usize,
+}
+
+/// What this file, opened with O_DIRECT, asks for: by statx (6.1), else by trial reads. None where it takes no direct
+/// transfers.
+pub(crate) fn direct_alignment(file: &File) -> Option<DirectAlignment> {
+    // SAFETY: statx is plain integers, for which all-zero bytes are a value.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    counters::add_syscall();
+    // SAFETY: the descriptor is open, the path is an empty C string, `stat` outlives the call.
+    let rc = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, &mut stat)
+    };
+    if rc == 0 && stat.stx_mask & libc::STATX_DIOALIGN != 0 {
+        let (memory, offset) = (stat.stx_dio_mem_align as usize, stat.stx_dio_offset_align as usize);
+        return (memory > 0 && offset > 0).then_some(DirectAlignment { memory, offset });
+    }
+    // The trial asks with both alike: the memory may need less, never more.
+    [512, 4096]
+        .into_iter()
+        .find(|align| reads_at(file, *align))
+        .map(|align| DirectAlignment { memory: align, offset: align })
+}
+
+/// Whether `align` bytes at offset `align` can be read into memory that is aligned so and no better.
+fn reads_at(file: &File, align: usize) -> bool {
+    let mut memory = vec![0u8; 4 * align];
+    let skew = memory.as_ptr().align_offset(2 * align) + align;
+    counters::add_syscall();
+    file.read_at(&mut memory[skew..skew + align], align as u64).is_ok()
+}
+
+/// Asks the kernel to read a range into the page cache, without waiting for it. Best effort.
+///
+/// In slices, because the kernel cuts one request to what the device takes at once (often a few MiB).
+pub(crate) fn read_ahead(file: &File, range: &Range<u64>, slice_bytes: u64) {
+    let mut at = range.start;
+    while at < range.end {
+        let len = slice_bytes.min(range.end - at);
+        counters::add_syscall();
+        // SAFETY: the descriptor is open; no pointers; the advice changes no content.
+        unsafe {
+            libc::posix_fadvise(
+                file.as_raw_fd(),
+                at as libc::off_t,
+                len as libc::off_t,
+                libc::POSIX_FADV_WILLNEED,
+            )
+        };
+        at += len;
+    }
+}
+
+/// Drops the cached pages of a file that are clean and that nobody has mapped.
+pub(crate) fn drop_cached(file: &File) -> io::Result<()> {
+    // SAFETY: the descriptor is open; no pointers; only clean pages go, which can be read again.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 /// Writes all of `data` at `offset`.
 pub(crate) fn write_all_at(file: &File, data: &[u8], offset: u64) -> io::Result<()> {
     write_all_with(data, offset, |data, offset| {

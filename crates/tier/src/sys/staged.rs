@@ -30,6 +30,7 @@ enum Memory {
     },
 }
 
+/// Least alignment of heap memory: a cache line.
 const ALIGNMENT: usize = 64;
 
 impl StagedWrite {
@@ -41,10 +42,19 @@ impl StagedWrite {
     }
 
     pub(crate) fn on_heap(range: Range<u64>) -> StagedWrite {
+        Self::on_heap_like(range, ALIGNMENT)
+    }
+
+    /// On the heap, at an address that leaves the same remainder to `align` (a power of two) as the range's offset:
+    /// whole blocks of the range are aligned in memory, too.
+    pub(crate) fn on_heap_like(range: Range<u64>, align: usize) -> StagedWrite {
         let len = (range.end - range.start) as usize;
-        let bytes = vec![0u8; len + ALIGNMENT].into_boxed_slice();
-        let skew = bytes.as_ptr().align_offset(ALIGNMENT);
-        assert!(skew < ALIGNMENT);
+        let align = align.max(ALIGNMENT);
+        // The remainder is rounded down to a line, so that the memory is aligned to one even if the offset is not.
+        let remainder = (range.start % align as u64) as usize / ALIGNMENT * ALIGNMENT;
+        let bytes = vec![0u8; len + 2 * align].into_boxed_slice();
+        let skew = bytes.as_ptr().align_offset(align) + remainder;
+        assert!(skew < 2 * align);
         StagedWrite { range, memory: Memory::Heap { bytes, skew } }
     }
 
@@ -91,9 +101,9 @@ impl StagedWrite {
 
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
-        // SAFETY: as_ptr gives len() initialised bytes (mapped memory, `at` asserts; or heap of len() +
-        // ALIGNMENT bytes of which skew < ALIGNMENT are skipped, asserted in `on_heap`); nobody writes them
-        // while `self` is borrowed, because this value alone owns the unpublished range.
+        // SAFETY: as_ptr gives len() initialised bytes (mapped memory, `at` asserts; or heap of len() + 2 * align
+        // bytes of which skew < 2 * align are skipped, asserted in `on_heap_like`); nobody writes them while `self`
+        // is borrowed, because this value alone owns the unpublished range.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }
     }
 
