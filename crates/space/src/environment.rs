@@ -95,7 +95,8 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "FOREBAY_ENGINE",
-        meaning: "how bytes move between files and memory: io_uring or threads (default: io_uring where allowed)",
+        meaning:
+            "how bytes move between files and memory: io_uring or threads (default: io_uring where allowed)",
         read: |t| forebay_tier::engine::Choice::from_str(t).map(drop),
     },
     number("FOREBAY_SPIN_US", "microseconds that a waiting call spins before it sleeps"),

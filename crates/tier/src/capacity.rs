@@ -3,8 +3,8 @@
 //! A file system's own number is not enough for memory: tmpfs may say 23 GiB free inside a memory cgroup of
 //! 64 MiB, and the kernel then kills. So for `dram` the smallest of these counts: free space of the file
 //! system, MemAvailable, and the headroom of every memory cgroup above this process (v1 and v2, found through
-//! /proc/self, not at fixed paths). For `file` and `pmem` only the file system counts: page cache is
-//! reclaimed.
+//! /proc/self, not at fixed paths); for `numa:N` also what that node has left. For `file`, `direct` and `pmem`
+//! only the file system counts: page cache is reclaimed.
 //!
 //! The answer is a moment's: another program may take the room. Forebay's own processes take turns (a lock on
 //! the pool's directory while they check and allocate).
@@ -46,6 +46,9 @@ pub fn limits(dir: &Path, kind: TierKind) -> Result<Vec<Headroom>> {
         limits.push(Headroom { bytes, limited_by: mount_name(dir) });
     }
     if kind.is_memory() {
+        if let TierKind::Numa(node) = kind {
+            limits.extend(node_free(Path::new(sys::numa::NODES_DIR), node));
+        }
         limits.extend(mem_available());
         limits.extend(memory_cgroups());
     }
@@ -64,7 +67,9 @@ pub(crate) fn require(path: &Path, kind: TierKind, wanted: u64) -> Result<()> {
 /// The error for a full tier.
 #[cold]
 pub(crate) fn full(path: &Path, kind: TierKind, wanted: u64, room: &Headroom) -> Error {
-    let hint = if room.limited_by == "MemAvailable" {
+    let hint = if room.limited_by.starts_with("memory node") {
+        "free memory on that node, lower the quota, or name another node (numa:N)"
+    } else if room.limited_by == "MemAvailable" {
         "free memory on this node, lower the quota, or put the space on another tier"
     } else if room.limited_by.starts_with("memory cgroup") {
         "ask the scheduler for more memory for this job, lower the quota, or put the space on tier file"
@@ -103,6 +108,24 @@ fn mem_available() -> Option<Headroom> {
     let available = meminfo_bytes(&text, "MemAvailable:")?;
     let total = meminfo_bytes(&text, "MemTotal:").unwrap_or(available);
     Some(Headroom { bytes: after_reserve(available, total), limited_by: "MemAvailable".into() })
+}
+
+/// Room on a memory node: what is free there, and the page cache that the kernel gives up first.
+fn node_free(nodes_dir: &Path, node: u16) -> Option<Headroom> {
+    let text = std::fs::read_to_string(nodes_dir.join(format!("node{node}/meminfo"))).ok()?;
+    // Each line begins with "Node N ", else it is as in /proc/meminfo.
+    let prefix = format!("Node {node} ");
+    let bytes = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&*prefix)?.strip_prefix(key));
+        line?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    };
+    let cache = ["Active(file):", "Inactive(file):", "SReclaimable:"]
+        .iter()
+        .filter_map(|key| bytes(key))
+        .sum::<u64>();
+    let total = bytes("MemTotal:")?;
+    let free = after_reserve(bytes("MemFree:")?.saturating_add(cache), total);
+    Some(Headroom { bytes: free, limited_by: format!("memory node {node}") })
 }
 
 fn meminfo_bytes(text: &str, key: &str) -> Option<u64> {
@@ -390,6 +413,21 @@ mod tests {
         assert_eq!(v2_free(dir.path()), Some(96 - 48 + 2 - 16).map(|m: u64| m << 20));
         put("memory.current", "99999999999\n");
         assert_eq!(v2_free(dir.path()), Some(0), "over the limit");
+    }
+
+    #[test]
+    fn a_memory_node_has_its_own_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(node_free(dir.path(), 3), None);
+        std::fs::create_dir(dir.path().join("node3")).unwrap();
+        let text = "Node 3 MemTotal:  1048576 kB\nNode 3 MemFree: 524288 kB\nNode 3 Active(file):  1024 kB\n\
+                    Node 3 Inactive(file): 1024 kB\nNode 3 KReclaimable: 7 kB\nNode 3 SReclaimable: 2048 kB\n";
+        std::fs::write(dir.path().join("node3/meminfo"), text).unwrap();
+        let room = node_free(dir.path(), 3).unwrap();
+        assert_eq!(room.bytes, (512 + 4 - 16) << 20);
+        assert_eq!(room.limited_by, "memory node 3");
+        let shm = limits(Path::new("/dev/shm"), TierKind::Numa(0)).unwrap();
+        assert!(shm.iter().any(|l| l.limited_by == "MemAvailable"), "{shm:?}");
     }
 
     #[test]

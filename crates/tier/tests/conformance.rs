@@ -11,7 +11,7 @@ use forebay_tier::adapter::stats::Stats;
 use forebay_tier::adapter::throttle::{Curves, Locality, Throttle};
 use forebay_tier::device::conformance;
 use forebay_tier::device::pmem;
-use forebay_tier::{Access, Device, Durability, Horizon, Kind, TierKind};
+use forebay_tier::{Access, Device, Durability, Horizon, Kind, Placement, TierKind};
 
 type Pool = forebay_tier::Result<Arc<dyn Device>>;
 
@@ -57,6 +57,37 @@ fn direct_conforms() {
         return skips::skipped("direct conformance", &format!("{}: {}", tmp.display(), e.message()));
     }
     suite_of(TierKind::Direct, &tmp);
+}
+
+#[test]
+fn numa_conforms() {
+    suite_of(TierKind::Numa(0), shm());
+}
+
+#[test]
+fn pages_lie_on_the_node_or_it_is_said() {
+    let dir = tempfile::tempdir_in(shm()).unwrap();
+    let pool = forebay_tier::create(TierKind::Numa(0), &dir.path().join("p"), 8 << 20).unwrap();
+    assert_eq!(pool.placement(), Some(Placement::Unverified), "nothing is prepared yet");
+    pool.prepare(0..8 << 20).unwrap();
+    match pool.placement() {
+        Some(Placement::Bound | Placement::FirstTouch) => {}
+        other => skips::skipped("where pages lie", &format!("the kernel does not tell: {other:?}")),
+    }
+    assert_eq!(pool.kind(), TierKind::Numa(0));
+    let dram = forebay_tier::create(TierKind::Dram, &dir.path().join("d"), 4096).unwrap();
+    assert_eq!(dram.placement(), None);
+    for node in [7, 1023, 1024, u16::MAX] {
+        let kind = TierKind::Numa(node);
+        if Path::new(&format!("/sys/devices/system/node/node{node}")).exists() {
+            skips::skipped(&format!("refusal of {kind}"), "this machine has that node");
+            continue;
+        }
+        let error = forebay_tier::create(kind, &dir.path().join("q"), 4096).err().expect("no such node");
+        assert_eq!(error.kind(), Kind::NotPossibleHere, "{error}");
+        assert!(error.context().iter().any(|(key, nodes)| *key == "nodes" && nodes.contains('0')), "{error}");
+        assert!(!dir.path().join("q").exists());
+    }
 }
 
 #[test]

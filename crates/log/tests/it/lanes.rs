@@ -7,6 +7,7 @@ use forebay_log::{recover, Dtype, Kind, Lane, Ledger, Piece, SegmentScan};
 use forebay_tier::{Device, Horizon, TierKind};
 
 use crate::sample::{owner, superblock, Bump, GRANULE};
+use crate::skips;
 
 pub struct Pool {
     pub device: Arc<dyn Device>,
@@ -16,7 +17,7 @@ pub struct Pool {
 
 pub fn pool(tier: TierKind, horizon: Horizon, granules: u64) -> Pool {
     let dir = match tier {
-        TierKind::Dram => tempfile::tempdir_in("/dev/shm").unwrap(),
+        memory if memory.is_memory() => tempfile::tempdir_in("/dev/shm").unwrap(),
         _ => tempfile::tempdir().unwrap(),
     };
     let capacity = granules * GRANULE;
@@ -27,6 +28,13 @@ pub fn pool(tier: TierKind, horizon: Horizon, granules: u64) -> Pool {
     Pool { device, superblock, _dir: dir }
 }
 
+/// Why the temporary directory has no such tier, if so.
+fn impossible(tier: TierKind) -> Option<String> {
+    let dir = tempfile::tempdir().unwrap();
+    let tried = (!tier.is_memory()).then(|| forebay_tier::create(tier, &dir.path().join("pool"), 4096));
+    Some(tried?.err()?.message().to_string())
+}
+
 fn piece<'a>(name: &'a str, shape: &'a [u64]) -> Piece<'a> {
     const ZERO: [u64; 4] = [0; 4];
     Piece { name, dtype: Dtype::U8, shape, start: &ZERO[..shape.len()], count: shape }
@@ -34,7 +42,11 @@ fn piece<'a>(name: &'a str, shape: &'a [u64]) -> Piece<'a> {
 
 #[test]
 fn every_committed_version_comes_back_on_every_tier_and_horizon() {
-    for tier in [TierKind::Dram, TierKind::File] {
+    for tier in [TierKind::Dram, TierKind::Numa(0), TierKind::File, TierKind::Direct] {
+        if let Some(why) = impossible(tier) {
+            skips::skipped(&format!("lanes on {tier}"), &why);
+            continue;
+        }
         for horizon in [Horizon::None, Horizon::Epoch, Horizon::Write] {
             let p = pool(tier, horizon, 256);
             let mut source = Bump { next: GRANULE, bytes: 8 * GRANULE };

@@ -5,3 +5,5 @@ mod lanes;
 mod relocation;
 #[path = "../sample/mod.rs"]
 mod sample;
+#[path = "../../../tier/tests/skips/mod.rs"]
+mod skips;

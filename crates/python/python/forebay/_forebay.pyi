@@ -312,7 +312,7 @@ def open(
     comm: _Communicator | None = None,
     component: str | None = None,
     channel: Literal["space", "files"] | None = None,
-    tier: Literal["dram", "file", "pmem"] | None = None,
+    tier: str | None = None,
     quota: int | str | None = None,
     segment: int | str | None = None,
     horizon: Literal["none", "epoch", "write"] | None = None,

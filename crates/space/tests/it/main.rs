@@ -6,5 +6,7 @@ mod large;
 mod many;
 mod processes;
 mod reading;
+#[path = "../../../tier/tests/skips/mod.rs"]
+mod skips;
 mod support;
 mod writing;

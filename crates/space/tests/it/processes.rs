@@ -243,12 +243,19 @@ fn a_killed_reader_holds_nothing_back() {
 #[test]
 fn what_nobody_closed_is_found_again_without_the_shared_state() {
     let root = Root::new();
-    for (tier, horizon) in [(TierKind::Dram, Horizon::None), (TierKind::File, Horizon::Epoch)] {
+    let memory = [TierKind::Dram, TierKind::Numa(0)].map(|tier| (tier, Horizon::None));
+    let disk = [TierKind::File, TierKind::Direct].map(|tier| (tier, Horizon::Epoch));
+    for (tier, horizon) in memory.into_iter().chain(disk) {
         let disk = tempfile::tempdir().unwrap();
-        let name = match tier {
-            TierKind::Dram => root.name("lost"),
-            _ => format!("{}/lost", disk.path().display()),
+        let name = match tier.is_memory() {
+            true => root.name("lost"),
+            false => format!("{}/lost", disk.path().display()),
         };
+        let tried = (!tier.is_memory()).then(|| forebay_tier::create(tier, &disk.path().join("try"), 4096));
+        if let Some(Err(e)) = tried {
+            crate::skips::skipped(&format!("a lost space on {tier}"), e.message());
+            continue;
+        }
         let keep = OpenOptions {
             tier: Some(tier),
             horizon: Some(horizon),
@@ -269,7 +276,7 @@ fn what_nobody_closed_is_found_again_without_the_shared_state() {
             // As a reboot does. The durable part alone has to do.
             let control = forebay_space::root().unwrap();
             let uuid = forebay_space::inspect(&name).unwrap().uuid;
-            let soft = if tier == TierKind::Dram {
+            let soft = if tier.is_memory() {
                 Path::new(&name).to_path_buf()
             } else {
                 control.join(format!(".soft-{uuid}"))

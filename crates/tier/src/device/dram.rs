@@ -29,23 +29,27 @@ impl Dram {
     }
 
     pub(crate) fn on(pool: PoolFile) -> Result<Dram> {
-        let path = pool.path.clone();
-        if !pool.on_tmpfs()? {
-            let dir = capacity::parent(&path).display().to_string();
-            return Err(Error::new(Kind::NotPossibleHere, format!("{dir} is not main memory"))
-                .with("tier", TierKind::Dram)
-                .hint("use a directory on tmpfs such as /dev/shm, or tier file"));
-        }
-        let traits = Traits {
-            kind: TierKind::Dram,
-            policy: CopyPolicy::DRAM,
-            write_back: false,
-            sync: false,
-            huge: capacity::huge_pages(capacity::parent(&path)),
-        };
-        let mapped = Mapped::new(pool, traits);
-        Ok(Dram(mapped.map_err(|e| Error::io(format!("cannot map {}", path.display()), e))?))
+        map(pool, TierKind::Dram).map(Dram)
     }
+}
+
+/// Maps a pool on tmpfs; any other file system is `NotPossibleHere`.
+pub(super) fn map(pool: PoolFile, kind: TierKind) -> Result<Mapped> {
+    let path = pool.path.clone();
+    if !pool.on_tmpfs()? {
+        let dir = capacity::parent(&path).display().to_string();
+        return Err(Error::new(Kind::NotPossibleHere, format!("{dir} is not main memory"))
+            .with("tier", kind)
+            .hint("use a directory on tmpfs such as /dev/shm, or tier file"));
+    }
+    let traits = Traits {
+        kind,
+        policy: CopyPolicy::DRAM,
+        write_back: false,
+        sync: false,
+        huge: capacity::huge_pages(capacity::parent(&path)),
+    };
+    Mapped::new(pool, traits).map_err(|e| Error::io(format!("cannot map {}", path.display()), e))
 }
 
 impl From<Dram> for Mapped {

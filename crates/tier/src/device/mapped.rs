@@ -1,4 +1,5 @@
-//! What `dram`, `pmem` and mapped regions have in common: stores through a writable mapping are the write path.
+//! What `dram`, `numa`, `pmem`, `devdax` and mapped regions have in common: stores through a writable mapping are the
+//! write path.
 //!
 //! Of tier `file` only regions are mapped so; its pools are written by system calls (`file.rs`).
 
@@ -64,6 +65,11 @@ impl Mapped {
 
     pub(crate) fn path(&self) -> &Path {
         &self.pool.path
+    }
+
+    /// Whether this handle has prepared all of a range of whole pages.
+    pub(super) fn is_prepared(&self, pages: &Range<u64>) -> bool {
+        self.prepared.covers(pages)
     }
 
     pub(crate) fn prepare(&self, range: Range<u64>) -> Result<()> {

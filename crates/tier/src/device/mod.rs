@@ -23,6 +23,7 @@ pub mod direct;
 pub mod dram;
 pub mod file;
 pub(crate) mod mapped;
+pub mod numa;
 pub mod pmem;
 pub(crate) mod pool;
 mod prepared;
@@ -192,7 +193,8 @@ pub fn create(kind: TierKind, path: &Path, capacity: u64) -> Result<Arc<dyn Devi
         TierKind::File => Arc::new(file::FilePool::create(path, capacity)?),
         TierKind::Pmem => Arc::new(pmem::Pmem::create(path, capacity)?),
         TierKind::Direct => Arc::new(direct::Direct::create(path, capacity)?),
-        TierKind::DevDax | TierKind::Numa(_) => return Err(not_built(kind)),
+        TierKind::Numa(node) => Arc::new(numa::Numa::create(node, path, capacity)?),
+        TierKind::DevDax => return Err(not_built(kind)),
     })
 }
 
@@ -206,7 +208,8 @@ pub fn open(kind: TierKind, path: &Path, access: Access) -> Result<Arc<dyn Devic
         TierKind::File => Arc::new(file::FilePool::open(path, access)?),
         TierKind::Pmem => Arc::new(pmem::Pmem::open(path, access)?),
         TierKind::Direct => Arc::new(direct::Direct::open(path, access)?),
-        TierKind::DevDax | TierKind::Numa(_) => return Err(not_built(kind)),
+        TierKind::Numa(node) => Arc::new(numa::Numa::open(node, path, access)?),
+        TierKind::DevDax => return Err(not_built(kind)),
     })
 }
 

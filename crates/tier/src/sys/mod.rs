@@ -11,6 +11,7 @@ mod fork;
 mod futex;
 mod mapping;
 mod nameless;
+pub(crate) mod numa;
 pub(crate) mod ring;
 mod staged;
 

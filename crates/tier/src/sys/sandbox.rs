@@ -7,7 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::device::{conformance, file::FilePool, pmem};
-use crate::{Access, Device, MapMode, Region, TierKind};
+use crate::engine::Engine;
+use crate::{Access, Device, Kind, MapMode, Placement, Region, TierKind};
 
 const CHILD: &str = "TIER_TEST_SANDBOX";
 
@@ -59,7 +60,72 @@ fn refuse(rules: &[Refusal]) {
     }
 }
 
+/// A refusal whatever the arguments are.
+fn always(call: libc::c_long, errno: i32) -> Refusal {
+    Refusal { call, argument: None, errno }
+}
+
+/// Whether a pool of this kind can be had in the temporary directory, which the parent is told.
+fn possible(kind: TierKind) -> bool {
+    let dir = tempfile::tempdir().unwrap();
+    match crate::create(kind, &dir.path().join("p"), 4096) {
+        Ok(_) => true,
+        Err(e) => {
+            assert_eq!(e.kind(), Kind::NotPossibleHere, "{e}");
+            println!("PART {kind}: {}", e.message());
+            false
+        }
+    }
+}
+
+/// Every way in which room can be missing or a write can fail, on the kinds that are written by system calls. `mode`
+/// is what the sandbox does to allocations and writes.
+fn block_pools_refuse(mode: &str) {
+    for kind in [TierKind::File, TierKind::Direct] {
+        if !possible(kind) {
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let pool = crate::create(kind, &dir.path().join("p"), 8 << 20).unwrap();
+        let prepared = pool.prepare(0..8 << 20);
+        let memory = vec![1u8; 2 << 20];
+        match mode {
+            "no room" => {
+                let error = prepared.unwrap_err();
+                assert_eq!(error.kind(), Kind::TierFull, "{error}");
+                let blocks = std::os::unix::fs::MetadataExt::blocks(&pool.path().metadata().unwrap());
+                assert_eq!(blocks, 0, "a refused prepare left blocks");
+            }
+            "bad writes" => {
+                prepared.unwrap();
+                for bytes in [&memory[..100], &memory[..65_536], &memory] {
+                    let error = pool.write(100, bytes).unwrap_err();
+                    assert_eq!(error.kind(), Kind::Io, "{error}");
+                    let error = pool.write_checksummed(100, bytes, 65_536, &mut Vec::new()).unwrap_err();
+                    assert_eq!(error.kind(), Kind::Io, "{error}");
+                }
+                assert!(pool.bytes(0..2 << 20).iter().all(|byte| *byte == 0), "a failed write left bytes");
+                pool.persist(0..4096).expect("a refused write says so itself; it poisons nothing");
+            }
+            "bad flushes" => {
+                prepared.unwrap();
+                pool.write(0, &memory).unwrap();
+                for _ in 0..2 {
+                    assert_eq!(pool.persist(0..1).unwrap_err().kind(), Kind::Poisoned);
+                    assert_eq!(pool.write(0, b"y").unwrap_err().kind(), Kind::Poisoned);
+                }
+                let again = crate::open(kind, pool.path(), Access::Read).unwrap();
+                assert!(again.bytes(0..2 << 20) == memory, "reading goes on");
+            }
+            other => panic!("no mode {other}"),
+        }
+    }
+}
+
 fn pools_conform(kind: TierKind, root: &std::path::Path) {
+    if kind == TierKind::Direct && !possible(kind) {
+        return;
+    }
     let dir = tempfile::tempdir_in(root).unwrap();
     let count = std::sync::atomic::AtomicU32::new(0);
     let make = |capacity: u64| {
@@ -73,6 +139,78 @@ fn pools_conform(kind: TierKind, root: &std::path::Path) {
     conformance::check(&make);
     if kind != TierKind::Pmem {
         conformance::check_reopening(&make, &|path, access| crate::open(kind, path, access));
+    }
+}
+
+/// What the children for tiers `direct` and `numa` do.
+fn without_newer_tiers(which: &str, shm: &std::path::Path) {
+    match which {
+        "no io_uring, no statx" => {
+            refuse(&[
+                always(libc::SYS_io_uring_setup, libc::EPERM),
+                // Without it the alignment for direct transfers is found by trial.
+                always(libc::SYS_statx, libc::ENOSYS),
+            ]);
+            assert_eq!(Engine::io_uring().unwrap_err().kind(), Kind::NotPossibleHere);
+            assert_eq!(Engine::of_process().unwrap().name(), "threads");
+            pools_conform(TierKind::Direct, &std::env::temp_dir());
+        }
+        "io_uring refused late" => {
+            // The choice was made; a thread that comes after it gets no ring and goes by threads.
+            let engine = Engine::of_process().unwrap();
+            refuse(&[always(libc::SYS_io_uring_setup, libc::EPERM)]);
+            let file = tempfile::tempfile().unwrap();
+            let data: Vec<u8> = (0..5_000_000u32).map(|i| (i >> 7) as u8).collect();
+            engine.write_all(&file, &[(0, &data)], None).unwrap();
+            let mut out = vec![0; data.len()];
+            engine.read_exact(&file, 0, &mut out).unwrap();
+            assert!(out == data);
+        }
+        "full disk" => {
+            refuse(&[always(libc::SYS_fallocate, libc::ENOSPC)]);
+            block_pools_refuse("no room");
+        }
+        "full disk without fallocate" => {
+            refuse(&[
+                always(libc::SYS_fallocate, libc::EOPNOTSUPP),
+                always(libc::SYS_pwrite64, libc::ENOSPC),
+            ]);
+            block_pools_refuse("no room");
+        }
+        "disk that takes no writes" => {
+            refuse(&[always(libc::SYS_io_uring_setup, libc::EPERM), always(libc::SYS_pwrite64, libc::EIO)]);
+            block_pools_refuse("bad writes");
+        }
+        "disk that does not flush" => {
+            refuse(&[always(libc::SYS_fdatasync, libc::EIO)]);
+            block_pools_refuse("bad flushes");
+        }
+        other => without_numa(other, shm),
+    }
+}
+
+fn without_numa(which: &str, shm: &std::path::Path) {
+    match which {
+        "no mbind" => {
+            refuse(&[always(libc::SYS_mbind, libc::EPERM)]);
+            pools_conform(TierKind::Numa(0), shm);
+            let dir = tempfile::tempdir_in(shm).unwrap();
+            let pool = crate::create(TierKind::Numa(0), &dir.path().join("p"), 4 << 20).unwrap();
+            pool.prepare(0..4 << 20).unwrap();
+            match pool.placement() {
+                Some(Placement::FirstTouch) => {}
+                other => println!("PART numa:0: the kernel does not tell where pages lie: {other:?}"),
+            }
+            assert_ne!(pool.placement(), Some(Placement::Bound));
+        }
+        "no page queries" => {
+            refuse(&[always(libc::SYS_move_pages, libc::EPERM)]);
+            let dir = tempfile::tempdir_in(shm).unwrap();
+            let pool = crate::create(TierKind::Numa(0), &dir.path().join("p"), 4 << 20).unwrap();
+            pool.prepare(0..4 << 20).unwrap();
+            assert_eq!(pool.placement(), Some(Placement::Unverified));
+        }
+        other => panic!("no sandbox {other}"),
     }
 }
 
@@ -108,6 +246,7 @@ fn child() {
                 Refusal { call: libc::SYS_ioctl, argument: Some(fiemap), errno: libc::EOPNOTSUPP },
             ]);
             pools_conform(TierKind::File, &std::env::temp_dir());
+            pools_conform(TierKind::Direct, &std::env::temp_dir());
             pools_conform(TierKind::File, shm);
             let dir = tempfile::tempdir_in(shm).unwrap();
             crate::SharedWords::create(&dir.path().join("words"), 100_000).unwrap();
@@ -136,7 +275,7 @@ fn child() {
                 regions_come_without_nameless_files(root);
             }
         }
-        other => panic!("no sandbox {other}"),
+        other => without_newer_tiers(other, shm),
     }
     println!("DONE {which}");
 }
@@ -176,6 +315,10 @@ fn run(which: &str) {
         .unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&child.stdout), String::from_utf8_lossy(&child.stderr));
     assert!(child.status.success(), "{}\n{stdout}\n{stderr}", child.status);
+    for part in stdout.lines().filter_map(|line| line.strip_prefix("PART ")) {
+        let (what, why) = part.split_once(": ").unwrap_or((part, "not possible"));
+        crate::skips::skipped(&format!("sandbox \"{which}\" on {what}"), why);
+    }
     match stdout.lines().find_map(|line| line.strip_prefix("NO FILTER ")) {
         Some(why) => crate::skips::skipped(&format!("sandbox \"{which}\""), &format!("seccomp: {why}")),
         None => assert!(stdout.contains(&format!("DONE {which}")), "{stdout}\n{stderr}"),
@@ -200,4 +343,28 @@ fn a_flush_that_the_kernel_refuses_poisons() {
 #[test]
 fn a_file_system_without_nameless_files_is_enough() {
     run("no nameless files");
+}
+
+#[test]
+fn direct_pools_need_neither_io_uring_nor_statx() {
+    run("no io_uring, no statx");
+    run("io_uring refused late");
+}
+
+#[test]
+fn a_full_disk_is_an_error_of_prepare() {
+    run("full disk");
+    run("full disk without fallocate");
+}
+
+#[test]
+fn a_disk_that_fails_says_so() {
+    run("disk that takes no writes");
+    run("disk that does not flush");
+}
+
+#[test]
+fn a_memory_node_needs_neither_mbind_nor_page_queries() {
+    run("no mbind");
+    run("no page queries");
 }

@@ -1,0 +1,266 @@
+//! `numa:N`: main memory of one node of the machine, also memory behind CXL: as `dram`, bound to that node.
+//!
+//! Guarantees those of `dram`, and where the pages lie: the kernel is told (mbind, which for a file on tmpfs holds for
+//! every process); where that is refused, a thread pinned to a processor of the node touches new pages first. Either
+//! way a sample of the pages is asked for its node after each `prepare`, and [`Placement`] says what happened. Pages on
+//! another node are an error, never silent. A node without processors can only be bound to.
+
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::dram;
+use super::mapped::Mapped;
+use super::pool::PoolFile;
+use super::Device;
+use crate::persist;
+use crate::sys::numa::{self, NODES_DIR};
+use crate::{sys, Access, Durability, Error, Horizon, Kind, Placement, Result, StagedWrite, TierKind};
+
+/// Pages asked for their node after a prepare: the first, the last, and some between.
+const SAMPLE_PAGES: u64 = 64;
+
+/// How new pages are brought to the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Way {
+    /// By the kernel.
+    Bind,
+    /// By a thread that runs on one of these processors.
+    Touch(Vec<usize>),
+    /// Not at all: opened for reading.
+    Read,
+}
+
+/// A pool on a memory node.
+#[derive(Debug)]
+pub struct Numa {
+    mapped: Mapped,
+    node: u16,
+    way: Way,
+    /// Whether a sample has been seen on the node.
+    verified: AtomicU8,
+}
+
+const NOT_YET: u8 = 0;
+const SEEN: u8 = 1;
+/// The kernel does not say where pages lie.
+const UNTOLD: u8 = 2;
+
+impl Numa {
+    /// See [`super::create`].
+    pub fn create(node: u16, path: &Path, capacity: u64) -> Result<Numa> {
+        check_node(node, Path::new(NODES_DIR))?;
+        PoolFile::create(path, capacity, |pool| Numa::on(pool, node))
+    }
+
+    /// See [`super::open`].
+    pub fn open(node: u16, path: &Path, access: Access) -> Result<Numa> {
+        check_node(node, Path::new(NODES_DIR))?;
+        Numa::on(PoolFile::open(path, access)?, node)
+    }
+
+    fn on(pool: PoolFile, node: u16) -> Result<Numa> {
+        let access = pool.access;
+        let mapped = dram::map(pool, TierKind::Numa(node))?;
+        let way = match access {
+            Access::Read => Way::Read,
+            Access::Write => way_to(node, numa::bind(mapped.mapping(), node), Path::new(NODES_DIR))?,
+        };
+        Ok(Numa { mapped, node, way, verified: AtomicU8::new(NOT_YET) })
+    }
+
+    /// Prepares in a thread on the node: the pages that it allocates come from there.
+    fn prepare_pinned(&self, range: Range<u64>, processors: &[usize]) -> Result<()> {
+        let touch = || {
+            numa::pin_to(processors).map_err(|e| {
+                not_here(self.node, "no thread may run on a processor of the node").caused_by(e)
+            })?;
+            self.mapped.prepare(range)
+        };
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, touch);
+            let thread = thread.map_err(|e| Error::io("cannot start a thread on the node", e))?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// Asks where a sample of a prepared range lies.
+    fn verify(&self, range: &Range<u64>) -> Result<()> {
+        let Ok(nodes) = numa::nodes_of(self.mapped.mapping(), &sample(range)) else {
+            self.verified.store(UNTOLD, Ordering::Relaxed);
+            return Ok(());
+        };
+        if let Some(other) = nodes.iter().flatten().find(|node| **node != self.node) {
+            return Err(not_here(self.node, "pages of the pool lie on another memory node")
+                .with("pages_on_node", other)
+                .with("pool", self.mapped.path().display())
+                .hint(
+                    "the node may be full: numastat -m; or the pages were there before the pool was bound",
+                ));
+        }
+        self.verified.store(if nodes.iter().any(Option::is_some) { SEEN } else { UNTOLD }, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// What can be done to bring pages to the node, after what the kernel said to binding.
+fn way_to(node: u16, bound: std::io::Result<()>, nodes_dir: &Path) -> Result<Way> {
+    let Err(refused) = bound else { return Ok(Way::Bind) };
+    match numa::processors_of(nodes_dir, node) {
+        // A kernel without nodes describes none: everything is node 0.
+        empty if empty.is_empty() && !nodes_dir.join(format!("node{node}")).exists() => Ok(Way::Touch(empty)),
+        empty if empty.is_empty() => Err(not_here(
+            node,
+            "binding to the node is refused, and it has no processor to touch its memory from",
+        )
+        .hint("containers refuse mbind by default: allow it, or choose a node with processors")
+        .caused_by(refused)),
+        processors => Ok(Way::Touch(processors)),
+    }
+}
+
+/// `NotPossibleHere`, naming the nodes that there are, for a node without memory.
+fn check_node(node: u16, nodes_dir: &Path) -> Result<()> {
+    let nodes = numa::nodes_with_memory(nodes_dir);
+    if nodes.contains(&node) {
+        return Ok(());
+    }
+    let named: Vec<String> = nodes.iter().map(u16::to_string).collect();
+    Err(not_here(node, "this machine has no such memory node").with("nodes", named.join(",")).hint(format!(
+        "use one of: {}",
+        named.iter().map(|n| format!("numa:{n}")).collect::<Vec<_>>().join(", ")
+    )))
+}
+
+/// Offsets spread over a range, each on a page of its own.
+fn sample(range: &Range<u64>) -> Vec<u64> {
+    let page = sys::page_bytes() as u64;
+    let pages = (range.end - range.start).div_ceil(page).max(1);
+    let count = pages.min(SAMPLE_PAGES);
+    // Evenly, with the first and the last page among them.
+    (0..count).map(|i| range.start + (i * (pages - 1) / count.saturating_sub(1).max(1)) * page).collect()
+}
+
+#[cold]
+fn not_here(node: u16, what: &str) -> Error {
+    Error::new(Kind::NotPossibleHere, what).with("tier", TierKind::Numa(node))
+}
+
+impl Device for Numa {
+    fn kind(&self) -> TierKind {
+        TierKind::Numa(self.node)
+    }
+    fn capacity(&self) -> u64 {
+        self.mapped.pool.capacity
+    }
+    fn path(&self) -> &Path {
+        self.mapped.path()
+    }
+    fn byte_addressable(&self) -> bool {
+        true
+    }
+    fn durability(&self, _horizon: Horizon) -> Durability {
+        Durability::Process
+    }
+    fn prepare(&self, range: Range<u64>) -> Result<()> {
+        let pages = self.mapped.pool.pages(&range)?;
+        if pages.is_empty() || self.mapped.is_prepared(&pages) {
+            return Ok(());
+        }
+        match &self.way {
+            Way::Touch(processors) if !processors.is_empty() => self.prepare_pinned(range, processors)?,
+            _ => self.mapped.prepare(range)?,
+        }
+        self.verify(&pages)
+    }
+    fn populate_read(&self, range: Range<u64>) {
+        self.mapped.populate_read(range)
+    }
+    #[inline]
+    fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
+        self.mapped.write(offset, src)
+    }
+    fn write_checksummed(
+        &self,
+        offset: u64,
+        src: &[u8],
+        chunk_bytes: usize,
+        crcs: &mut Vec<u32>,
+    ) -> Result<()> {
+        self.mapped.write_checksummed(offset, src, chunk_bytes, crcs)
+    }
+    fn persist(&self, range: Range<u64>) -> Result<()> {
+        self.mapped.persist(range)
+    }
+    fn persist_written(&self, range: Range<u64>) -> Result<()> {
+        self.mapped.persist_written(range)
+    }
+    fn fence(&self) {
+        persist::fence()
+    }
+    #[inline]
+    fn store_word(&self, offset: u64, value: u64) -> Result<()> {
+        self.mapped.store_word(offset, value)
+    }
+    fn bytes(&self, range: Range<u64>) -> &[u8] {
+        self.mapped.bytes(range)
+    }
+    #[inline]
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.mapped.pool.read(offset, out)
+    }
+    fn load_word(&self, offset: u64) -> u64 {
+        self.mapped.load_word(offset)
+    }
+    fn stage(&self, range: Range<u64>) -> Result<StagedWrite> {
+        self.mapped.stage(range)
+    }
+    fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()> {
+        self.mapped.unstage(staged, chunk_bytes, crcs)
+    }
+    fn placement(&self) -> Option<Placement> {
+        Some(match (&self.way, self.verified.load(Ordering::Relaxed)) {
+            (Way::Bind, SEEN) => Placement::Bound,
+            (Way::Touch(_), SEEN) => Placement::FirstTouch,
+            _ => Placement::Unverified,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_pages_of_the_range() {
+        let page = sys::page_bytes() as u64;
+        assert_eq!(sample(&(page..2 * page)), [page]);
+        assert_eq!(sample(&(0..2 * page)), [0, page]);
+        let many = sample(&(8 * page..1008 * page));
+        assert_eq!(
+            (many.len() as u64, many[0], *many.last().unwrap()),
+            (SAMPLE_PAGES, 8 * page, 1007 * page)
+        );
+        assert!(many.windows(2).all(|pair| pair[0] < pair[1] && pair[1] % page == 0));
+    }
+
+    #[test]
+    fn refused_binding_falls_back_where_the_node_has_processors() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = || Err(std::io::Error::from_raw_os_error(libc::EPERM));
+        for (node, cpus) in [(0, "0-1\n"), (1, "\n")] {
+            std::fs::create_dir(dir.path().join(format!("node{node}"))).unwrap();
+            std::fs::write(dir.path().join(format!("node{node}/cpulist")), cpus).unwrap();
+        }
+        std::fs::write(dir.path().join("has_memory"), "0-1\n").unwrap();
+        assert_eq!(way_to(1, Ok(()), dir.path()).unwrap(), Way::Bind);
+        assert_eq!(way_to(0, refused(), dir.path()).unwrap(), Way::Touch(vec![0, 1]));
+        let error = way_to(1, refused(), dir.path()).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotPossibleHere, "{error}");
+        assert!(error.hint_text().is_some());
+        check_node(1, dir.path()).unwrap();
+        let error = check_node(7, dir.path()).unwrap_err();
+        assert_eq!(error.kind(), Kind::NotPossibleHere, "{error}");
+        assert!(error.to_string().contains("numa:0, numa:1"), "{error}");
+    }
+}
