@@ -7,6 +7,8 @@ all processes of a machine share. The content is compared in full for the last s
 and by the first and last word of some objects in every step. The writer walks through a source much larger than any
 cache.
 
+With --many a system takes all objects of a step in one call each way, where it has such a call.
+
 A system is a pair of classes with the methods that `write` and `read` below call.
 """
 
@@ -46,6 +48,14 @@ class Walk:
         at = (step * self.objects + index) % self.blocks * self.words
         return self.data[at : at + self.words]
 
+    def all(self, step):
+        """The objects of one step as the rows of one array; a copy only where the source begins again."""
+        rows = self.data.reshape(self.blocks, self.words)
+        at = step * self.objects % self.blocks
+        if at + self.objects <= self.blocks:
+            return rows[at : at + self.objects]
+        return rows.take(range(at, at + self.objects), axis=0, mode="wrap")
+
 
 def write(system, options):
     """The writer's loop; returns when the first timed step began."""
@@ -57,8 +67,11 @@ def write(system, options):
         if step == options.warm:
             begin_ns = time.monotonic_ns()
         writer.begin_step()
-        for index, label in enumerate(labels):
-            writer.put(label, walk.block(step, index))
+        if options.many:
+            writer.put_many(labels, walk.all(step))
+        else:
+            for index, label in enumerate(labels):
+                writer.put(label, walk.block(step, index))
         writer.end_step()
     writer.close()
     return {"begin_ns": begin_ns}
@@ -74,7 +87,7 @@ def read(system, options):
     last = options.warm + options.steps - 1
     for step in range(last + 1):
         reader.begin_step()
-        taken = [reader.get(label) for label in labels]
+        taken = reader.get_many(labels) if options.many else [reader.get(label) for label in labels]
         reader.perform()
         ends = [(part[0], part[-1]) for part in taken[::stride]]
         reader.end_step()
@@ -99,6 +112,7 @@ def main(writer, reader, add_arguments=None):
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--warm", type=int, default=2)
     parser.add_argument("--source-bytes", type=int, default=SOURCE_BYTES)
+    parser.add_argument("--many", action="store_true", help="all objects of a step in one call")
     parser.add_argument("--core", type=int, help="the one core this side may use")
     if add_arguments:
         add_arguments(parser)

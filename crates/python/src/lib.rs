@@ -8,6 +8,7 @@ mod buffer;
 mod cell;
 mod convert;
 mod errors;
+mod many;
 mod options;
 mod reader;
 mod region;

@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::buffer::{self, NewArray};
 use crate::cell::{Cell, GIL_BYTES};
 use crate::errors::{open_in_slices, raise, usage, wait_in_slices, OrRaise};
-use crate::{arrays, convert, options};
+use crate::{arrays, convert, many, options};
 
 /// From this size on `get` prefers a view: below, a copy costs less than a lease and the object that holds it.
 pub const VIEW_BYTES_MIN: usize = 16 << 10;
@@ -182,6 +182,17 @@ impl PyReader {
         copy: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.current(py)?.get(py, name, r#box, start, count, out, copy)
+    }
+
+    /// As step.get_many, of the open step.
+    #[pyo3(signature = (names, *, out=None))]
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.current(py)?.get_many(py, names, out)
     }
 
     /// As step.view, of the open step.
@@ -372,6 +383,11 @@ impl ReadStep {
         out: Option<&Bound<'py, PyAny>>,
         copy: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
+        if r#box.is_none() && start.is_none() && count.is_none() && out.is_none() {
+            if let Some(array) = self.small(py, name)? {
+                return Ok(array);
+            }
+        }
         let (dtype, shape) = self.look_up(py, name)?;
         let asked = asked(py, &shape, r#box, start, count)?;
         let target = Target { name, dtype, asked: &asked, dims: asked.dims(&shape) };
@@ -384,6 +400,42 @@ impl ReadStep {
             }
         }
         self.gather(py, &target)
+    }
+
+    /// Many whole variables of one dtype and shape, as one array: entry i of the first axis is the variable names[i].
+    ///
+    /// With out=, into that array, which names dtype and shape and must be writable and contiguous.
+    #[pyo3(signature = (names, *, out=None))]
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        names: &Bound<'py, PyAny>,
+        out: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let names = many::names(names)?;
+        let texts = names.iter().map(|name| name.to_str()).collect::<PyResult<Vec<_>>>()?;
+        if let Some(out) = out.filter(|o| !o.is_none()) {
+            let into =
+                buffer::destination(out).filter(|into| into.dims.first() == Some(&(texts.len() as u64)));
+            let Some(into) = into else {
+                let what = format!("out= does not fit {} objects", texts.len());
+                let hint =
+                    "it has to be a writable contiguous array with one entry of its first axis for each";
+                return Err(usage(py, Kind::BufferMismatch, what, hint));
+            };
+            self.fill_many(py, &texts, into.dtype, &into.dims[1..], into.bytes)?;
+            return Ok(out.clone());
+        }
+        let (dtype, shape) = match texts.first() {
+            Some(first) => self.look_up(py, first)?,
+            None => (Dtype::F64, Dims::new()),
+        };
+        let descriptor = arrays::descriptor(py, dtype)?;
+        let mut dims = Dims::from_slice(&[texts.len() as u64]);
+        dims.extend_from_slice(&shape);
+        let mut array = NewArray::new(py, dtype, descriptor.as_ref(), &dims)?;
+        self.fill_many(py, &texts, dtype, &shape, array.bytes_mut())?;
+        Ok(array.finish())
     }
 
     /// A read-only view without any copy; NotContiguous when the box is not one contiguous range of one piece.
@@ -556,6 +608,37 @@ impl ReadStep {
     #[inline]
     fn look_up(&self, py: Python<'_>, name: &str) -> PyResult<(Dtype, Dims)> {
         self.shared.with(py, |state| state.in_step(self.serial)?.array(name)).or_raise(py)
+    }
+
+    /// A whole variable of one piece that is small enough to be copied, with one look-up; None for any other.
+    #[inline]
+    fn small<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let look = |dtype: Dtype, shape: &[u64], bytes: &[u8]| {
+            // bfloat16 needs Python code to be named, which must not run while the channel is locked. Making an
+            // ndarray of any other type runs none.
+            (dtype != Dtype::BF16).then(|| {
+                let mut array = NewArray::new(py, dtype, None, shape)?;
+                array.bytes_mut().copy_from_slice(bytes);
+                Ok(array.finish())
+            })
+        };
+        let most = VIEW_BYTES_MIN - 1;
+        let got = self.shared.with(py, |state| state.in_step(self.serial)?.with_object(name, most, look));
+        got.or_raise(py)?.flatten().transpose()
+    }
+
+    fn fill_many(
+        &self,
+        py: Python<'_>,
+        names: &[&str],
+        dtype: Dtype,
+        shape: &[u64],
+        out: &mut [u8],
+    ) -> PyResult<()> {
+        let short = out.len() < GIL_BYTES;
+        let get = |state: &mut Consuming| many::get(state.in_step(self.serial)?, names, dtype, shape, out);
+        let done = if short { self.shared.with(py, get) } else { self.shared.without_gil(py, get) };
+        done.or_raise(py)
     }
 
     #[inline]

@@ -18,7 +18,7 @@ use crate::buffer;
 use crate::cell::{Cell, GIL_BYTES};
 use crate::errors::{is_timeout, open_in_slices, usage, wait_in_slices, OrRaise, SLICE};
 use crate::reserve::{self, Reserved};
-use crate::{arrays, convert};
+use crate::{arrays, convert, many};
 
 const ZEROS: [u64; 16] = [0; 16];
 
@@ -174,6 +174,17 @@ impl PyWriter {
         start: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
         self.current(py)?.put(py, name, array, shape, start)
+    }
+
+    /// As step.put_many, into the open step.
+    #[pyo3(signature = (names, arrays=None, /))]
+    fn put_many(
+        &self,
+        py: Python<'_>,
+        names: &Bound<'_, PyAny>,
+        arrays: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.current(py)?.put_many(py, names, arrays)
     }
 
     /// As step.reserve, in the open step.
@@ -338,6 +349,34 @@ impl WriteStep {
         let found = buffer::contiguous(&copy).expect("to_contiguous returns what contiguous reads");
         let dtype = if text { Dtype::Str } else { found.dtype };
         self.put_bytes(py, name, dtype, found.dims, found.bytes, shape, start)
+    }
+
+    /// Puts many objects, each whole and under its own name: put_many(names, array) with one object per entry of
+    /// the first axis, put_many(names, arrays), or put_many({name: array}).
+    #[pyo3(signature = (names, arrays=None, /))]
+    fn put_many(
+        &self,
+        py: Python<'_>,
+        names: &Bound<'_, PyAny>,
+        arrays: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let objects = many::Objects::new(names, arrays)?;
+        let pieces = objects.pieces()?;
+        let bytes: usize = pieces.iter().map(|(_, bytes)| bytes.len()).sum();
+        let mut done = 0;
+        let mut put = |state: &mut Producing| many::put(state.in_step(self.version)?, &pieces, &mut done);
+        let first = if bytes < GIL_BYTES {
+            self.shared.with(py, &mut put)
+        } else {
+            self.shared.without_gil(py, &mut put)
+        };
+        match first {
+            Err(error) if is_timeout(error.kind()) && self.timeout > SLICE => {
+                py.check_signals()?;
+                wait_in_slices(py, self.timeout - SLICE, |_| put(&mut self.shared.lock()))
+            }
+            other => other.or_raise(py),
+        }
     }
 
     /// Memory inside the pool for an array that this rank is about to compute: write into it, no copy is made.

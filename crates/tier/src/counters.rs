@@ -166,7 +166,7 @@ mod tests {
     fn the_counts_of_an_ended_thread_stay() {
         let before = snapshot();
         for _ in 0..3 * SHARDS {
-            std::thread::spawn(|| add_syscall()).join().expect("it only counts");
+            std::thread::spawn(add_syscall).join().expect("it only counts");
         }
         assert!((snapshot() - before).syscalls >= 3 * SHARDS as u64);
     }

@@ -1,6 +1,6 @@
 """Types of the compiled part."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, overload
@@ -62,6 +62,10 @@ class WriteStep:
     """One version being written."""
 
     def put(self, name: str, array: _Array, /, shape: _Dims | None = None, start: _Dims | None = None) -> None: ...
+    @overload
+    def put_many(self, names: Iterable[str], arrays: NDArray[Any] | Iterable[_Array], /) -> None: ...
+    @overload
+    def put_many(self, names: dict[str, _Array], arrays: None = None, /) -> None: ...
     def reserve(
         self,
         name: str,
@@ -94,6 +98,10 @@ class Writer:
     @property
     def step(self) -> WriteStep: ...
     def put(self, name: str, array: _Array, /, shape: _Dims | None = None, start: _Dims | None = None) -> None: ...
+    @overload
+    def put_many(self, names: Iterable[str], arrays: NDArray[Any] | Iterable[_Array], /) -> None: ...
+    @overload
+    def put_many(self, names: dict[str, _Array], arrays: None = None, /) -> None: ...
     def reserve(
         self,
         name: str,
@@ -149,6 +157,7 @@ class ReadStep:
         out: NDArray[Any] | None = None,
         copy: bool = False,
     ) -> NDArray[Any]: ...
+    def get_many(self, names: Iterable[str], *, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
     def view(
         self,
         name: str,
@@ -203,6 +212,7 @@ class Reader:
         out: NDArray[Any] | None = None,
         copy: bool = False,
     ) -> NDArray[Any]: ...
+    def get_many(self, names: Iterable[str], *, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
     def view(
         self,
         name: str,
