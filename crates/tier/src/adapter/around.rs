@@ -20,7 +20,7 @@ use crate::{Device, Durability, Error, Horizon, Kind, Result, StagedWrite, TierK
 pub enum OpKind {
     /// `prepare`: room is made.
     Prepare,
-    /// `write`, `write_checksummed`, `unstage`: bytes go in.
+    /// `write`, `write_checksummed`, `write_unordered`, `unstage`: bytes go in.
     Write,
     /// `read`, `will_read`: bytes go out.
     Read,
@@ -138,6 +138,21 @@ impl<T: Around> Device for T {
         self.around(op, &mut |part| {
             let bytes = &src[part.start as usize..part.end as usize];
             self.inner().write_checksummed(offset.wrapping_add(part.start), bytes, chunk_bytes, crcs)
+        })
+    }
+
+    fn write_unordered(
+        &self,
+        offset: u64,
+        src: &[u8],
+        chunk_bytes: Option<usize>,
+        crcs: &mut Vec<u32>,
+    ) -> Result<()> {
+        let unit = chunk_bytes.unwrap_or(1) as u64;
+        let op = Op { kind: OpKind::Write, bytes: src.len() as u64, unit };
+        self.around(op, &mut |part| {
+            let bytes = &src[part.start as usize..part.end as usize];
+            self.inner().write_unordered(offset.wrapping_add(part.start), bytes, chunk_bytes, crcs)
         })
     }
 
