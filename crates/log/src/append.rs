@@ -148,6 +148,8 @@ pub struct Lane {
     /// two segments have one sequence.
     unopened: Option<Range<u64>>,
     tail: u64,
+    /// A write at the tail failed, and may have left a record there that nobody may count.
+    ghost: bool,
     next_segment: u64,
     next_record: u64,
     open: Option<OpenVersion>,
@@ -233,6 +235,7 @@ impl Lane {
             current: None,
             unopened: None,
             tail: 0,
+            ghost: false,
             next_segment: 0,
             next_record: 0,
             open: None,
@@ -283,7 +286,15 @@ impl Lane {
         }
         let at = self.place(source, piece, payload_bytes)?;
         let payload_at = at + self.payload_offset(piece, payload_bytes);
+        self.write_piece(at, payload_at, piece, data).inspect_err(|_| self.ghost = true)?;
+        self.advance(at, payload_at + payload_bytes, payload_bytes, 1)
+    }
+
+    /// Writes payload and header of a piece.
+    #[inline]
+    fn write_piece(&mut self, at: u64, payload_at: u64, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
         self.crcs.clear();
+        let payload_bytes = data.len() as u64;
         let join = !self.device.byte_addressable() && data.len() <= JOIN_BYTES_MAX;
         if join {
             if self.checksum {
@@ -298,8 +309,7 @@ impl Lane {
         if join {
             self.header.extend_from_slice(data);
         }
-        self.write_header(at)?;
-        self.advance(at, payload_at + payload_bytes, payload_bytes, 1)
+        self.write_header(at)
     }
 
     /// Space for a piece that the caller fills in place and gives back by [`Lane::fill`]. Errors as for `append`.
@@ -312,8 +322,9 @@ impl Lane {
         self.crcs.resize(if self.checksum { crate::format::crc_count(payload_bytes) } else { 0 }, 0);
         let place = self.next_place();
         encode_piece(&mut self.header, place, RecordKind::Void, &piece.header(), payload_bytes, &self.crcs);
-        self.write_header(at)?;
-        let staged = self.device.stage(payload_at..payload_at + payload_bytes)?;
+        let written = self.write_header(at);
+        let staged = written.and_then(|()| self.device.stage(payload_at..payload_at + payload_bytes));
+        let staged = staged.inspect_err(|_| self.ghost = true)?;
         self.advance(at, payload_at + payload_bytes, 0, 0)?;
         let open = self.open.as_mut().expect("a version is open");
         open.reserved += 1;
@@ -333,12 +344,12 @@ impl Lane {
     /// Makes a filled reservation part of the open version. Nothing is copied on byte-addressable pools; the
     /// checksum is computed here. Errors: [`Kind::StepState`] when its version is no longer open.
     pub fn fill(&mut self, mut reserved: Reserved) -> Result<()> {
-        let Some(open) = self.open.as_mut().filter(|o| o.version == reserved.version) else {
+        if self.open_version() != Some(reserved.version) {
             return Err(Error::new(Kind::StepState, "the reservation's step is over")
                 .with("variable", &reserved.name)
                 .with("version", reserved.version)
                 .hint("commit a reservation before the step ends"));
-        };
+        }
         let staged = reserved.staged.take().expect("filled once");
         let payload_bytes = staged.len() as u64;
         self.crcs.clear();
@@ -358,10 +369,16 @@ impl Lane {
             incarnation: self.owner.incarnation,
         };
         encode_piece(&mut self.header, place, RecordKind::Piece, &piece, payload_bytes, &self.crcs);
+        if let Err(e) = self.write_header(reserved.at) {
+            // Torn in the middle of the lane, where a scan of the segment may now end: the step cannot be sealed,
+            // and what comes next goes into another segment.
+            self.current = None;
+            return Err(e);
+        }
+        let open = self.open.as_mut().expect("looked at above");
         open.reserved -= 1;
         open.pieces += 1;
         open.payload_bytes += payload_bytes;
-        self.write_header(reserved.at)?;
         let end = reserved.at + self.header.len() as u64 + payload_bytes;
         if self.device.byte_addressable() && self.horizon != Horizon::None {
             // The caller's own stores went through the cache: unlike a write, nothing has written them back.
@@ -487,6 +504,7 @@ impl Lane {
 
     #[cold]
     fn add_segment(&mut self, source: &mut dyn SegmentSource, needed: u64, version: u64) -> Result<()> {
+        self.wipe_ghost()?;
         let range = self.next_range(source, HEADER_BYTES + needed, version)?;
         assert!(range.start % HEADER_BYTES == 0, "segments begin on a page");
         assert!(range.end - range.start >= HEADER_BYTES + needed, "the source gives what was asked for");
@@ -518,6 +536,17 @@ impl Lane {
         Ok(())
     }
 
+    /// What failed at the tail is written over by what comes there next. When that comes in another segment, a
+    /// header that did reach the pool would count as a piece, or a commit, of this version.
+    fn wipe_ghost(&mut self) -> Result<()> {
+        if self.ghost {
+            self.device.write(self.tail, &[0; RECORD_ALIGN as usize])?;
+            self.note_written(self.tail..self.tail + RECORD_ALIGN);
+            self.ghost = false;
+        }
+        Ok(())
+    }
+
     /// Where the next segment goes: the one that could not be opened before, or a fresh one.
     fn next_range(&mut self, source: &mut dyn SegmentSource, bytes: u64, version: u64) -> Result<Range<u64>> {
         if let Some(range) = self.unopened.clone() {
@@ -544,6 +573,7 @@ impl Lane {
     #[inline]
     fn advance(&mut self, at: u64, end: u64, payload_bytes: u64, pieces: u64) -> Result<()> {
         self.next_record += 1;
+        self.ghost = false;
         self.tail = round_up(end, RECORD_ALIGN);
         self.note_written(at..end);
         let open = self.open.as_mut().expect("a version is open");
@@ -570,6 +600,7 @@ impl<'a> Sealed<'a, Unflushed> {
     pub fn flush(mut self) -> Result<Sealed<'a, Flushed>> {
         let lane = &mut *self.lane;
         let end = self.at + COMMIT_RECORD_BYTES;
+        lane.ghost = true;
         if lane.device.byte_addressable() {
             lane.write_header(self.at)?;
             // Every line of the version was streamed or written back, none of them in order. The fence puts all
@@ -602,6 +633,7 @@ impl Sealed<'_, Flushed> {
             }
         }
         lane.open = None;
+        lane.ghost = false;
         lane.next_record += 1;
         lane.tail = self.at + COMMIT_RECORD_BYTES;
         if !lane.device.byte_addressable() {
