@@ -42,6 +42,10 @@ pub fn headroom(dir: &Path, kind: TierKind) -> Result<Headroom> {
 /// Every limit that applies, the file system first.
 pub fn limits(dir: &Path, kind: TierKind) -> Result<Vec<Headroom>> {
     let mut limits = Vec::new();
+    if kind == TierKind::DevDax {
+        // The pool is the device: nothing is allocated in any directory.
+        return Ok(limits);
+    }
     if let Some(bytes) = file_system_free(dir)? {
         limits.push(Headroom { bytes, limited_by: mount_name(dir) });
     }

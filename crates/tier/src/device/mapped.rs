@@ -41,10 +41,16 @@ pub(crate) struct Traits {
 
 impl Mapped {
     pub(crate) fn new(pool: PoolFile, traits: Traits) -> std::io::Result<Mapped> {
+        Mapped::aligned(pool, traits, 0)
+    }
+
+    /// As `new`, at an address that is a multiple of `align` (a power of two).
+    pub(super) fn aligned(pool: PoolFile, traits: Traits, align: usize) -> std::io::Result<Mapped> {
         let options = MapOptions {
             writable: pool.access == Access::Write,
             sync: traits.sync && pool.access == Access::Write,
             huge: traits.huge != HugePages::Never,
+            align,
         };
         let mapping = Arc::new(Mapping::new(&pool.file, pool.capacity, options)?);
         let huge_by_fault = traits.huge == HugePages::OnRequest && mapping.can_populate();
@@ -80,8 +86,11 @@ impl Mapped {
         self.reserve(&pages)?;
         // Pages of a file's cache are not faulted in for writing: each would count as changed, and opening a
         // region would write all of it to the disk again.
-        if self.kind != TierKind::File {
-            self.mapping.populate_write(&pages).map_err(|e| self.pool.failed("fault in", e))?;
+        match self.kind {
+            TierKind::File => {}
+            // The kernel populates no mappings of devices; touching them cannot fail for lack of room.
+            TierKind::DevDax => self.mapping.touch_write(&pages),
+            _ => self.mapping.populate_write(&pages).map_err(|e| self.pool.failed("fault in", e))?,
         }
         self.prepared.add(&pages);
         Ok(())
@@ -97,6 +106,9 @@ impl Mapped {
 
     /// Bytes of a range without a page yet.
     fn missing(&self, pages: &Range<u64>) -> Result<u64> {
+        if self.kind == TierKind::DevDax {
+            return Ok(0);
+        }
         let allocated =
             sys::allocated_bytes(&self.pool.file, pages).map_err(|e| self.pool.failed("look into", e))?;
         Ok(pages.end - pages.start - allocated)

@@ -19,6 +19,7 @@ use crate::{sys, Access, Durability, Error, Horizon, Kind, Placement, Result, St
 mod blocks;
 #[doc(hidden)]
 pub mod conformance;
+pub mod devdax;
 pub mod direct;
 pub mod dram;
 pub mod file;
@@ -182,7 +183,8 @@ pub trait Device: Send + Sync {
 }
 
 /// Makes a pool of `capacity` bytes (rounded up to whole pages): a sparse file, 0600, that must not exist
-/// yet. No page of it is allocated. A file that was made and cannot be used is removed again.
+/// yet. No page of it is allocated. (On `devdax` the path is a device, which is there already and must begin with
+/// a page of zeros; the pool is all of it.) A file that was made and cannot be used is removed again.
 ///
 /// # Errors
 /// `NotPossibleHere` when the directory is on no such tier; `Usage` for a capacity of 0; `PermissionDenied`;
@@ -194,7 +196,7 @@ pub fn create(kind: TierKind, path: &Path, capacity: u64) -> Result<Arc<dyn Devi
         TierKind::Pmem => Arc::new(pmem::Pmem::create(path, capacity)?),
         TierKind::Direct => Arc::new(direct::Direct::create(path, capacity)?),
         TierKind::Numa(node) => Arc::new(numa::Numa::create(node, path, capacity)?),
-        TierKind::DevDax => return Err(not_built(kind)),
+        TierKind::DevDax => Arc::new(devdax::DevDax::create(path, capacity)?),
     })
 }
 
@@ -209,14 +211,8 @@ pub fn open(kind: TierKind, path: &Path, access: Access) -> Result<Arc<dyn Devic
         TierKind::Pmem => Arc::new(pmem::Pmem::open(path, access)?),
         TierKind::Direct => Arc::new(direct::Direct::open(path, access)?),
         TierKind::Numa(node) => Arc::new(numa::Numa::open(node, path, access)?),
-        TierKind::DevDax => return Err(not_built(kind)),
+        TierKind::DevDax => Arc::new(devdax::DevDax::open(path, access)?),
     })
-}
-
-#[cold]
-fn not_built(kind: TierKind) -> Error {
-    Error::new(Kind::NotPossibleHere, format!("this build has no device for tier {kind}"))
-        .hint("use tier dram, file, direct or pmem")
 }
 
 /// The kind of tier that a directory is on: tmpfs is `Dram`, a DAX file system (a trial mapping with MAP_SYNC

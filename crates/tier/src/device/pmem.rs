@@ -96,7 +96,7 @@ pub(super) fn trial(dir: &Path) -> bool {
     let Ok(file) = nameless else {
         return false;
     };
-    let options = MapOptions { writable: true, sync: true, huge: false };
+    let options = MapOptions { writable: true, sync: true, ..MapOptions::default() };
     file.set_len(len).is_ok() && Mapping::new(&file, len, options).is_ok()
 }
 
@@ -116,7 +116,7 @@ fn caches_are_persistent(pool: &PoolFile) -> bool {
 
 /// What the region above a block device says. The device lies below it:
 /// …/ndbus0/region0/namespace0.0/block/pmem0.
-fn persistence_domain(device: &Path) -> Option<String> {
+pub(super) fn persistence_domain(device: &Path) -> Option<String> {
     device.ancestors().find_map(|dir| std::fs::read_to_string(dir.join("persistence_domain")).ok())
 }
 

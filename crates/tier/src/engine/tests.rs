@@ -12,7 +12,10 @@ fn engines() -> Vec<Engine> {
     let mut engines = vec![Engine::threads()];
     match Engine::io_uring() {
         Ok(engine) => engines.push(engine),
-        Err(e) => crate::skips::skipped("engine io_uring", e.message()),
+        Err(e) => {
+            static SAID: std::sync::Once = std::sync::Once::new();
+            SAID.call_once(|| crate::skips::skipped("engine io_uring", e.message()));
+        }
     }
     engines
 }

@@ -42,6 +42,8 @@ pub(crate) struct MapOptions {
     pub(crate) sync: bool,
     /// Ask for huge pages.
     pub(crate) huge: bool,
+    /// The address shall be a multiple of this power of two, too (0: nothing more than always).
+    pub(crate) align: usize,
 }
 
 /// See the file's head.
@@ -62,10 +64,10 @@ impl Mapping {
     /// Maps the first `len` bytes of `file`. The caller has made the file at least that long.
     pub(crate) fn new(file: &File, len: u64, options: MapOptions) -> io::Result<Mapping> {
         let len = usize::try_from(len).map_err(|_| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        let reserved =
-            len.checked_add(ALIGNMENT).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let align = options.align.max(ALIGNMENT);
+        let reserved = len.checked_add(align).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         let hole = Reservation::new(reserved)?;
-        let base = hole.aligned();
+        let base = hole.aligned(align);
         let protection = libc::PROT_READ | if options.writable { libc::PROT_WRITE } else { 0 };
         let flags = match options.sync {
             true => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
@@ -341,10 +343,10 @@ impl Reservation {
         Ok(Reservation { base, len })
     }
 
-    /// The first address in it that is a multiple of the alignment.
-    fn aligned(&self) -> NonNull<u8> {
-        let skip = self.base.as_ptr().align_offset(ALIGNMENT);
-        assert!(skip < ALIGNMENT && skip < self.len);
+    /// The first address in it that is a multiple of `align`.
+    fn aligned(&self, align: usize) -> NonNull<u8> {
+        let skip = self.base.as_ptr().align_offset(align);
+        assert!(skip < align && skip < self.len);
         // SAFETY: skip < len of the reservation, asserted.
         unsafe { self.base.add(skip) }
     }
