@@ -9,7 +9,8 @@ use crate::status::guard;
 use crate::FB_OK;
 use forebay_space::environment::{did_you_mean, parse_number};
 use forebay_space::options::{
-    parse_flag, parse_horizon, parse_readers, parse_seconds, parse_tier, TIMEOUT_SECONDS_MAX,
+    parse_flag, parse_horizon, parse_readers, parse_seconds, parse_spill, parse_tier,
+    TIMEOUT_SECONDS_MAX,
 };
 use forebay_space::{parse_bytes, Error, Kind, OpenOptions, Result};
 use std::ffi::{c_char, c_int};
@@ -23,7 +24,7 @@ pub struct fb_options {
 }
 
 /// Every key; the order is the one of the documentation.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 19] = [
     "rank",
     "size",
     "component",
@@ -31,6 +32,8 @@ const KEYS: [&str; 17] = [
     "channel",
     "tier",
     "quota",
+    "spill",
+    "when_full",
     "segment",
     "horizon",
     "retention",
@@ -62,7 +65,9 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 ///
 /// How the space is made, by the first writer that opens it (later ones must agree): "channel" ("space", or
 /// "files": one file an object, the baseline), "tier" ("dram", "numa:N", "file", "direct", "pmem"), "quota" and
-/// "segment" (bytes, as "512MiB"), "horizon" ("none", "epoch", "write": when stores are made persistent), "retention"
+/// "segment" (bytes, as "512MiB"), "spill" (lower tiers, as "/scratch/me,quota=20GiB"; several with ";" between
+/// them), "when_full" ("block", "spill", "drop_oldest", "error"), "horizon" ("none", "epoch", "write": when stores
+/// are made persistent), "retention"
 /// ("released": until every registered reader released the version; "last:K"; "forever"), "checksum" ("true",
 /// "false"), "readers" ("analysis:3,viz:1": reader groups that will come, with their size).
 ///
@@ -129,6 +134,8 @@ fn set(options: &mut OpenOptions, key: &str, value: &str) -> Result<()> {
         "channel" => options.channel = value.parse()?,
         "tier" => options.tier = Some(parse_tier(value)?),
         "quota" => options.quota_bytes = Some(parse_bytes(value)?),
+        "spill" => options.spill = parse_spill(value)?,
+        "when_full" => options.when_full = Some(value.parse()?),
         "segment" => options.segment_bytes = Some(parse_bytes(value)?),
         "horizon" => options.horizon = Some(parse_horizon(value)?),
         "retention" => options.retention = Some(value.parse()?),
@@ -166,6 +173,8 @@ mod tests {
             ("channel", "files"),
             ("tier", "file"),
             ("quota", "512MiB"),
+            ("spill", "/scratch,quota=1GiB"),
+            ("when_full", "spill"),
             ("segment", "1MiB"),
             ("horizon", "epoch"),
             ("retention", "last:3"),

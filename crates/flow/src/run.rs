@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_space::{Error, Kind, OpenOptions, Reader, Result};
+use forebay_space::{Error, Kind, OpenOptions, Reader, Result, SpillTier};
 
 use crate::clean_up::{remove_spaces, take_names, taken};
 use crate::conclude::complete_record;
@@ -336,6 +336,12 @@ fn channel_json(workflow: &Workflow, channel: &Channel) -> String {
     set("tier", options.tier.map(|tier| tier.to_string().into()));
     set("path", options.path.as_ref().map(|_| channel.location(&workflow.dir).into()));
     set("quota", options.quota.map(|size| size.0.into()));
+    let spill = options.spill.iter().flatten().map(|tier| {
+        let path = workflow.dir.join(&tier.path);
+        serde_json::to_value(SpillTier { path, ..tier.clone() }).expect("plain data")
+    });
+    set("spill", options.spill.as_ref().map(|_| spill.collect()));
+    set("when_full", options.when_full.map(|policy| policy.to_string().into()));
     set("segment", options.segment.map(|size| size.0.into()));
     set("horizon", options.horizon.map(|horizon| horizon.to_string().into()));
     let kept = options.keep.then(|| "forever".to_owned());

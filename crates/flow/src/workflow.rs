@@ -14,7 +14,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_space::environment::{self, channel_variable, did_you_mean};
-use forebay_space::{parse_bytes, Error, Horizon, Kind, Result, TierKind};
+use forebay_space::options::spill_tiers;
+use forebay_space::{parse_bytes, Error, Horizon, Kind, Result, SpillTier, TierKind, WhenFull};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -77,6 +78,11 @@ pub struct ChannelTable {
     pub path: Option<PathBuf>,
     /// Most bytes the channel may hold.
     pub quota: Option<Size>,
+    /// Lower tiers that take what the first has no room for; directories relative to the workflow file.
+    #[serde(default, deserialize_with = "spill_tiers")]
+    pub spill: Option<Vec<SpillTier>>,
+    /// What a full first tier leads to.
+    pub when_full: Option<WhenFull>,
     /// Bytes of one pool segment.
     pub segment: Option<Size>,
     /// When stores are made persistent.

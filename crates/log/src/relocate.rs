@@ -27,7 +27,8 @@ pub fn used_bytes(device: &dyn Device, segment: &SegmentDf) -> u64 {
 }
 
 /// Copies the segment `from`, of which nobody writes any more, to the free and prepared range `to`, which has at
-/// least its [`used_bytes`]. Returns its new header. The old place is as before. Blocks for the copy and, unless the horizon is none, two flushes.
+/// least its [`used_bytes`]. Returns its new header. The old place is as before. Blocks for the copy and, unless the
+/// horizon is none, two flushes.
 ///
 /// # Errors
 /// [`Kind::Damaged`] when there is no such segment; those of the device. Whatever was written to `to` then has no

@@ -24,7 +24,8 @@ use crate::errors::{usage, OrRaise};
 #[pyfunction]
 #[pyo3(signature = (name, mode="r", **options))]
 #[pyo3(text_signature = "(name, mode='r', *, rank=None, size=None, comm=None, component=None, \
-    channel='space', tier=None, quota=None, segment=None, horizon=None, retention=None, checksum=None, \
+    channel='space', tier=None, quota=None, spill=None, when_full=None, segment=None, horizon=None, \
+    retention=None, checksum=None, \
     on_existing='error', verify='first', timeout=60, latest=False, scope='job', readers=None, observer=False)")]
 fn open<'py>(
     py: Python<'py>,

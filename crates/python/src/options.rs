@@ -7,11 +7,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use forebay_space::environment::{self, did_you_mean};
-use forebay_space::options::{parse_horizon, parse_tier};
-use forebay_space::{parse_bytes, Error, Kind, OpenOptions, Result};
+use forebay_space::options::{parse_horizon, parse_spill, parse_tier};
+use forebay_space::{parse_bytes, Error, Kind, OpenOptions, Result, SpillTier};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyList, PyString};
 
 use crate::errors::{raise, usage, OrRaise};
 
@@ -23,6 +23,8 @@ const KNOWN: &[&str] = &[
     "channel",
     "tier",
     "quota",
+    "spill",
+    "when_full",
     "segment",
     "horizon",
     "retention",
@@ -77,6 +79,8 @@ fn set(py: Python<'_>, options: &mut OpenOptions, key: &str, value: &Bound<'_, P
         "channel" => options.channel = word(key, value, FromStr::from_str)?,
         "tier" => options.tier = Some(word(key, value, parse_tier)?),
         "quota" => options.quota_bytes = Some(bytes(key, value)?),
+        "spill" => options.spill = spill(key, value)?,
+        "when_full" => options.when_full = Some(word(key, value, FromStr::from_str)?),
         "segment" => options.segment_bytes = Some(bytes(key, value)?),
         "horizon" => options.horizon = Some(word(key, value, parse_horizon)?),
         "retention" => options.retention = Some(word(key, value, FromStr::from_str)?),
@@ -137,6 +141,38 @@ fn bytes(key: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     } else {
         argument(key, value)
     }
+}
+
+/// One tier or a list of them, each a text or a dict with path, quota and tier.
+fn spill(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<SpillTier>> {
+    if let Ok(list) = value.cast::<PyList>() {
+        return list.iter().map(|tier| one_spill_tier(key, &tier)).collect();
+    }
+    if value.is_instance_of::<PyDict>() {
+        return Ok(vec![one_spill_tier(key, value)?]);
+    }
+    let text = value.py().import("os")?.call_method1("fspath", (value,))?;
+    word(key, &text, parse_spill)
+}
+
+fn one_spill_tier(key: &str, value: &Bound<'_, PyAny>) -> PyResult<SpillTier> {
+    let Ok(table) = value.cast::<PyDict>() else {
+        let text = value.py().import("os")?.call_method1("fspath", (value,))?;
+        return word(key, &text, |text| text.parse());
+    };
+    let mut tier = SpillTier { path: Default::default(), quota: None, tier: None };
+    for (name, part) in table.iter() {
+        match name.extract::<&str>().unwrap_or_default() {
+            "path" => tier.path = part.extract()?,
+            "quota" => tier.quota = Some(bytes(key, &part)?),
+            "tier" => tier.tier = Some(word(key, &part, parse_tier)?),
+            _ => return Err(wrong_type(key, value, "a dict of path, quota and tier")),
+        }
+    }
+    if tier.path.as_os_str().is_empty() {
+        return Err(wrong_type(key, value, "a dict with the path of a directory"));
+    }
+    Ok(tier)
 }
 
 fn readers(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, u32)>> {

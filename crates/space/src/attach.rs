@@ -1,12 +1,13 @@
 //! Making a space, finding it again, and rebuilding its soft state from the lanes.
 //!
-//! A space is a directory: `pool` (the durable part), `attributes.json`, and, on a memory tier, `control` and
-//! `members`. For pools on other tiers the two soft files stand in shared memory, in `.soft-<uuid>` beside the
+//! A space is a directory: `pool` (the durable part), `attributes.json`, `tiers.json`, and, on a memory tier,
+//! `control` and `members`. For pools on other tiers the two soft files stand in shared memory, in `.soft-<uuid>` beside the
 //! short names, because a page cache would write them to the disk over and over. A new directory appears under
 //! its name whole, by one rename. It goes by being renamed away, under the same lock that every opener takes, so
 //! that nobody opens half a space.
 
 use std::fs::{self, File};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +15,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_log::format::{PoolPart, Superblock, HEADER_BYTES};
-use forebay_log::{recover, LaneId};
+use forebay_log::recover;
 use forebay_tier::liveness::MembersFile;
 use forebay_tier::{clock, process, Access, Device, Error, Horizon, Kind, Result, TierKind};
 
 use crate::control::{Control, GranuleState, ProducerState, LANES_MAX};
 use crate::name;
 use crate::options::{OpenOptions, Retention};
+use crate::tiers::Tiers;
 use crate::trial;
 
 /// Names of the files of a space.
@@ -32,6 +34,7 @@ const MEMBERS_FILE: &str = "members";
 pub(crate) const LOCK_SETUP: u64 = 1 << 20;
 pub(crate) const LOCK_ALLOCATE: u64 = (1 << 20) + 1;
 pub(crate) const LOCK_ATTRIBUTES: u64 = (1 << 20) + 2;
+pub(crate) const LOCK_ADOPT: u64 = (1 << 20) + 3;
 
 /// A granule is at least this large, and the granule table has at most [`GRANULES_MAX`] entries.
 const GRANULE_BYTES_MIN: u64 = 256 << 10;
@@ -51,10 +54,16 @@ pub struct Attachment {
     /// Its directory.
     pub dir: PathBuf,
     soft_dir: PathBuf,
-    /// What the pool says of itself.
+    /// What the first pool says of itself; its capacity is that of all pools.
     pub superblock: Superblock,
-    /// The pool.
+    /// The pool that lanes are written in.
+    pub first: Arc<dyn Device>,
+    /// All pools behind one another, the first one first.
     pub device: Arc<dyn Device>,
+    /// Lower pools and what happens when the first is full.
+    pub(crate) tiers: Tiers,
+    /// Granules of each pool, without those of the superblocks.
+    pub(crate) pools: Vec<Range<usize>>,
     /// The shared soft state.
     pub control: Control,
     /// Liveness and locks.
@@ -135,7 +144,7 @@ impl Attachment {
     fn try_open(name: &str, dir: &Path, access: Access, deadline: Instant) -> Result<Option<Self>> {
         let pool = dir.join(POOL_FILE);
         let Some(file) = open_pool(name, dir, &pool)? else { return Ok(None) };
-        let superblock = read_superblock(&file, &pool)?;
+        let mut superblock = read_superblock(&file, &pool)?;
         check_owner(&superblock, dir)?;
         let soft_dir = soft_dir(dir, &superblock)?;
         let members = match MembersFile::create(&soft_dir.join(MEMBERS_FILE)) {
@@ -148,19 +157,29 @@ impl Attachment {
         if !still_there() {
             return Ok(None);
         }
-        let device = trial::around(forebay_tier::open(superblock.tier, &pool, access)?)?;
+        let first = trial::around(forebay_tier::open(superblock.tier, &pool, access)?)?;
+        let opened = Tiers::read(dir).and_then(|tiers| Ok((tiers.open(&first, &superblock, access)?, tiers)));
+        let (device, tiers) = match opened {
+            Err(_) if !still_there() => return Ok(None),
+            other => other?,
+        };
+        let pools = tiers.granules(superblock.capacity_bytes, superblock.granule_bytes);
+        superblock.capacity_bytes += tiers.lower_bytes();
         let control = members.with_lock(LOCK_SETUP, lock_timeout(deadline), || {
             if !still_there() {
                 return Ok(None);
             }
-            open_or_rebuild_control(&soft_dir, &superblock, &*device)
+            open_or_rebuild_control(&soft_dir, &superblock, &*device, &pools)
         })?;
         Ok(control.filter(|c| !c.is_removed()).map(|control| Attachment {
             name: name.to_string(),
             dir: dir.to_path_buf(),
             soft_dir,
             superblock,
+            first,
             device,
+            tiers,
+            pools,
             populated: (0..control.granules()).map(|_| AtomicBool::new(false)).collect(),
             control,
             members,
@@ -179,7 +198,12 @@ impl Attachment {
 
     /// Maps the pages of a segment for reading, in one call instead of a fault per page, and only once: segments
     /// are used again and again, and walking the page table of 64 MiB takes as long as reading a part of it.
-    pub(crate) fn populate(&self, range: std::ops::Range<u64>) {
+    pub(crate) fn populate(&self, range: Range<u64>) {
+        if !self.is_first(range.start) {
+            // Those pages come and go with the page cache, and segments come again and again.
+            self.device.populate_read(range);
+            return;
+        }
         let granule = self.superblock.granule_bytes;
         let granules = (range.start / granule) as usize..range.end.div_ceil(granule) as usize;
         let first =
@@ -205,11 +229,30 @@ impl Attachment {
         self.control.word(crate::control::head::REMOVED).store(1, Ordering::SeqCst);
         self.control.announce();
         self.control.announce_room();
+        self.tiers.remove()?;
         remove_directory(&self.dir)?;
         if self.soft_dir != self.dir {
             remove_directory(&self.soft_dir)?;
         }
         Ok(())
+    }
+
+    /// The first pool's bytes that segments may use: the quota that a version has to fit.
+    pub(crate) fn first_bytes(&self) -> u64 {
+        self.pools[0].len() as u64 * self.superblock.granule_bytes
+    }
+
+    /// Bytes of segments in pool `index`, and its quota.
+    pub(crate) fn fill_of(&self, index: usize) -> (u64, u64) {
+        let granules = self.pools[index].clone();
+        let used = granules.clone().filter(|i| self.control.granule_state(*i) != GranuleState::Free).count();
+        let granule = self.superblock.granule_bytes;
+        (used as u64 * granule, granules.len() as u64 * granule)
+    }
+
+    /// Whether a pool offset lies in the first pool.
+    pub(crate) fn is_first(&self, offset: u64) -> bool {
+        offset < self.first.capacity()
     }
 
     /// Syncs the space's directory, so that a new file in it survives what the horizon promises.
@@ -317,6 +360,7 @@ fn open_or_rebuild_control(
     soft_dir: &Path,
     superblock: &Superblock,
     device: &dyn Device,
+    pools: &[Range<usize>],
 ) -> Result<Option<Control>> {
     let path = soft_dir.join(CONTROL_FILE);
     let boot = uuid_bytes(process::boot_id());
@@ -326,6 +370,9 @@ fn open_or_rebuild_control(
     let new = soft_dir.join(format!("{CONTROL_FILE}.new-{}", process::pid()));
     let _ = fs::remove_file(&new); // left by a process with this pid that was killed here
     let control = Control::create(&new, superblock, &boot)?;
+    for lower in &pools[1..] {
+        control.set_granule_state(lower.start - 1, GranuleState::Inside);
+    }
     rebuild(&control, superblock, device)?;
     fs::rename(&new, &path).map_err(|e| Error::io("putting the control segment in place", e))?;
     Ok(Some(control))
@@ -342,8 +389,16 @@ fn rebuild(control: &Control, superblock: &Superblock, device: &dyn Device) -> R
         for index in first + 1..first + length {
             control.set_granule_state(index, GranuleState::Inside);
         }
-        let lane: LaneId = segment.lane();
-        control.set_granule_state(first, GranuleState::Segment { lane, slot: None });
+        control.set_granule_state(first, GranuleState::Segment { lane: segment.lane(), slot: None });
+    }
+    for segment in &found.stale {
+        let first = (segment.df.offset_bytes / superblock.granule_bytes) as usize;
+        let length = segment.df.length_bytes.div_ceil(superblock.granule_bytes) as usize;
+        control.set_granule_segment(first, segment.df.sequence, length);
+        for index in first + 1..first + length {
+            control.set_granule_state(index, GranuleState::Inside);
+        }
+        control.set_granule_state(first, GranuleState::Leaving { lane: segment.lane(), slot: None });
     }
     for incarnation in &found.incarnations {
         control.remember(incarnation.number, incarnation.size, incarnation.base);
@@ -371,24 +426,34 @@ fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<(
         Error::io(format!("making the directory of space {name} in {}", parent.display()), e)
             .hint("the directory above must exist and be writable")
     })?;
-    let made = fill_new_directory(&new, parent, options, ranks).and_then(|()| {
+    let made = fill_new_directory(&new, parent, &file.to_string_lossy(), options, ranks).and_then(|()| {
         match fs::rename(&new, dir) {
             Ok(()) => Ok(()),
             // Somebody else's space: ours goes, theirs is opened.
-            Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => {
-                fs::remove_dir_all(&new).map_err(|e| Error::io("removing the second of two new spaces", e))
-            }
+            Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => remove_unfinished(&new),
             Err(e) => Err(Error::io(format!("putting space {name} in place"), e)),
         }
     });
     if made.is_err() {
         // The first error is the one to report.
-        let _ = fs::remove_dir_all(&new);
+        let _ = remove_unfinished(&new);
     }
     made
 }
 
-fn fill_new_directory(new: &Path, parent: &Path, options: &OpenOptions, ranks: u32) -> Result<()> {
+/// Removes the directory of a space that was not put in place, and the lower pools that it names.
+pub(crate) fn remove_unfinished(new: &Path) -> Result<()> {
+    Tiers::read(new).and_then(|tiers| tiers.remove())?;
+    fs::remove_dir_all(new).map_err(|e| Error::io(format!("removing {}", new.display()), e))
+}
+
+fn fill_new_directory(
+    new: &Path,
+    parent: &Path,
+    name: &str,
+    options: &OpenOptions,
+    ranks: u32,
+) -> Result<()> {
     let tier = match options.tier {
         Some(tier) => tier,
         None => forebay_tier::detect(parent)?,
@@ -400,14 +465,17 @@ fn fill_new_directory(new: &Path, parent: &Path, options: &OpenOptions, ranks: u
             .with("horizon", horizon)
             .hint("leave the checksum on, or use horizon none"));
     }
-    let (capacity_bytes, granule_bytes, segment_bytes) = sizes(parent, tier, options, ranks)?;
+    let uuid = uuid::Uuid::new_v4();
+    let mut tiers = Tiers::plan(&options.spill, options.when_full, name, &uuid)?;
+    let (capacity_bytes, granule_bytes, segment_bytes) =
+        sizes(parent, tier, options, ranks, tiers.lower_bytes())?;
     let superblock = Superblock {
-        part: PoolPart::Only,
+        part: if tiers.lower.is_empty() { PoolPart::Only } else { PoolPart::First },
         tier,
         horizon,
         checksum,
         retention: retention_code(options.retention.unwrap_or_default()),
-        uuid: uuid::Uuid::new_v4().into_bytes(),
+        uuid: uuid.into_bytes(),
         boot_id: uuid_bytes(process::boot_id()),
         capacity_bytes,
         granule_bytes,
@@ -416,6 +484,7 @@ fn fill_new_directory(new: &Path, parent: &Path, options: &OpenOptions, ranks: u
         host: process::host_name().to_string(),
         run: std::env::var("FOREBAY_RUN").unwrap_or_default(),
     };
+    tiers.create(new, &superblock)?;
     let pool = new.join(POOL_FILE);
     let device = trial::around(forebay_tier::create(tier, &pool, capacity_bytes)?)?;
     device.prepare(0..granule_bytes)?;
@@ -430,7 +499,13 @@ fn fill_new_directory(new: &Path, parent: &Path, options: &OpenOptions, ranks: u
 }
 
 /// Capacity of the pool file, granule and segment, all in bytes.
-fn sizes(parent: &Path, tier: TierKind, options: &OpenOptions, ranks: u32) -> Result<(u64, u64, u64)> {
+fn sizes(
+    parent: &Path,
+    tier: TierKind,
+    options: &OpenOptions,
+    ranks: u32,
+    lower_bytes: u64,
+) -> Result<(u64, u64, u64)> {
     let headroom = forebay_tier::capacity::headroom(parent, tier)?;
     let quota = match options.quota_bytes {
         Some(quota) if quota > headroom.bytes => {
@@ -443,7 +518,8 @@ fn sizes(parent: &Path, tier: TierKind, options: &OpenOptions, ranks: u32) -> Re
         Some(quota) => quota,
         None => headroom.bytes / QUOTA_SHARE_DEFAULT,
     };
-    let granule = (quota / GRANULES_MAX).next_power_of_two().max(GRANULE_BYTES_MIN);
+    let all = quota + lower_bytes;
+    let granule = (all / GRANULES_MAX).next_power_of_two().max(GRANULE_BYTES_MIN);
     let share = quota / u64::from(ranks.max(1));
     let segment = options.segment_bytes.unwrap_or(SEGMENT_BYTES_DEFAULT.min(share / SEGMENTS_PER_SHARE));
     let segment = segment.max(granule) / granule * granule;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
-use crate::attach::{remove_directory, soft_name, Attachment, POOL_FILE};
+use crate::attach::{remove_directory, remove_unfinished, soft_name, Attachment, POOL_FILE};
 use crate::control::{group, member, ProducerState, GROUPS_MAX};
 use crate::files;
 use crate::inspect::{attach, names};
 use crate::membership::{describe, settle_producers};
 use crate::name;
 use crate::options::Retention;
+use crate::tiers::Tiers;
 
 /// What to remove.
 #[derive(Clone, Debug, Default)]
@@ -143,7 +144,7 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<std::result::Result<R
             // What cannot be opened has no live members either: they would hold a readable superblock.
             let bytes = allocated_bytes(&dir);
             if !options.dry_run {
-                remove_directory(&dir)?;
+                remove_damaged(&dir)?;
             }
             return Ok(Ok(Removed { name: name.into(), bytes, reason: "its pool is damaged".into() }));
         }
@@ -168,6 +169,14 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<std::result::Result<R
     })
 }
 
+/// Removes a space that cannot be opened, and what can be told of its lower pools.
+fn remove_damaged(dir: &Path) -> Result<()> {
+    if let Ok(tiers) = Tiers::read(dir) {
+        tiers.remove()?;
+    }
+    remove_directory(dir)
+}
+
 /// Directories that a process left while it made or removed a space, and soft state without a pool.
 fn clean_leftovers(options: &CleanOptions, report: &mut CleanReport) -> Result<()> {
     let root = name::root()?;
@@ -184,7 +193,7 @@ fn clean_leftovers(options: &CleanOptions, report: &mut CleanReport) -> Result<(
         }
         let bytes = allocated_bytes(&entry.path());
         if !options.dry_run {
-            fs::remove_dir_all(entry.path()).map_err(|e| Error::io(format!("removing {file}"), e))?;
+            remove_unfinished(&entry.path())?;
         }
         report.removed.push(Removed {
             name: file,

@@ -19,6 +19,7 @@ use crate::index::{self, box_of, LaneCursor, VariableInfo, VersionIndex};
 use crate::membership::{missing_producers, producer_died, settle_producers, Membership};
 use crate::nd_box::NdBox;
 use crate::options::{OpenOptions, Verify};
+use crate::prefetch::Prefetch;
 use crate::segments::WAIT_SLICE;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
@@ -37,6 +38,7 @@ pub(crate) struct SpaceReader {
     stats: Stats,
     trace: Option<Trace>,
     times: TraceStep,
+    prefetch: Option<Prefetch>,
     timed_out: bool,
     closed: bool,
 }
@@ -77,6 +79,7 @@ impl SpaceReader {
         let next = if options.observer { member.space.control.oldest() } else { member.cursor() };
         Ok(SpaceReader {
             spin_ns: spin_budget(&member.space),
+            prefetch: Prefetch::start(&member.space),
             member,
             options,
             next,
@@ -167,6 +170,9 @@ impl SpaceReader {
         let timer = CallTimer::start(usize::MAX, 0);
         let index = index::build(&self.member.space, version, &mut self.cursors)?;
         self.current = Some(Current { lease: Arc::new(lease), index, in_stream });
+        if let Some(prefetch) = self.prefetch.as_ref().filter(|_| in_stream) {
+            prefetch.want(version + 1);
+        }
         self.note_call(timer.stop(), 0);
         Ok(())
     }
@@ -471,6 +477,7 @@ impl SpaceReader {
         }
         self.member.check_fork()?;
         self.current = None;
+        self.prefetch = None;
         self.closed = true;
         self.member.leave();
         // Dropping it writes what is left.

@@ -22,7 +22,7 @@ use crate::protocol;
 /// "FOREBAYC", the first word.
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"FOREBAYC");
 /// Version of this layout. Control segments do not outlive a boot, so an unknown one is rebuilt, not refused.
-pub const CONTROL_VERSION: u64 = 1;
+pub const CONTROL_VERSION: u64 = 2;
 /// Most producer ranks of one space; a node has fewer cores.
 pub const LANES_MAX: usize = 4096;
 /// Most processes that have a space open at once, ranks and observers.
@@ -79,6 +79,10 @@ pub(crate) mod head {
         MEMBERS_HIGH "members_high" = 232;
         HISTORY_LENGTH "history_length" = 240;
         PRODUCER "producer" = 256;
+        SPILLED "spilled_bytes" = 384;
+        PROMOTED "promoted_bytes" = 392;
+        MOVES_FAILED "moves_failed" = 400;
+        DROPPED "dropped_versions" = 408;
         HISTORY "history" = 1024;
         RESERVED "reserved" = 3072;
     }
@@ -109,6 +113,7 @@ pub(crate) mod member {
         OP_NS "op_ns" = 96;
         WAIT_NS "wait_ns" = 104;
         START_TICKS "start_ticks" = 112;
+        LEASE_NEWEST "lease_newest" = 120;
         NAME "name" = 128;
         RESERVED "reserved" = 192;
     }
@@ -190,7 +195,14 @@ pub enum GranuleState {
         /// Member slot of the owner, or none after a rebuild.
         slot: Option<u32>,
     },
-    /// First granule of a run that its owner prepares for its next segment.
+    /// First granule of the old place of a segment that was moved; readers that came before may still read it.
+    Leaving {
+        /// Its lane.
+        lane: LaneId,
+        /// Member slot of whoever moved it.
+        slot: Option<u32>,
+    },
+    /// First granule of a run that its owner prepares for a segment.
     Spare {
         /// Lane it is meant for.
         lane: LaneId,
@@ -558,7 +570,8 @@ impl Control {
             0 => GranuleState::Free,
             1 => GranuleState::Inside,
             2 => GranuleState::Segment { lane, slot },
-            _ => GranuleState::Spare { lane, slot },
+            3 => GranuleState::Spare { lane, slot },
+            _ => GranuleState::Leaving { lane, slot },
         }
     }
 
@@ -573,6 +586,7 @@ impl Control {
             GranuleState::Inside => 1,
             GranuleState::Segment { lane, slot } => pack(2, lane, slot),
             GranuleState::Spare { lane, slot } => pack(3, lane, slot),
+            GranuleState::Leaving { lane, slot } => pack(4, lane, slot),
         };
         self.granule(index, granule::OWNER).store(word, Release);
     }

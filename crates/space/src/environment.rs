@@ -6,7 +6,7 @@
 //! that they can be tested; [`process`] is the real one.
 
 use crate::byte_size::parse_bytes;
-use crate::options::{self, ChannelOptions, Mechanism, Retention, Scope};
+use crate::options::{self, ChannelOptions, Mechanism, Retention, Scope, WhenFull};
 use forebay_tier::{Error, Kind, Result};
 use std::str::FromStr;
 
@@ -51,6 +51,16 @@ pub const VARIABLES: &[Variable] = &[
         name: "FOREBAY_QUOTA",
         meaning: "most bytes that a new space may hold, as in 4GiB",
         read: |t| parse_bytes(t).map(drop),
+    },
+    Variable {
+        name: "FOREBAY_SPILL",
+        meaning: "lower tiers of new spaces, DIRECTORY[,quota=SIZE][,tier=KIND], with ; between several",
+        read: |t| options::parse_spill(t).map(drop),
+    },
+    Variable {
+        name: "FOREBAY_WHEN_FULL",
+        meaning: "what a full new space leads to: block, spill, drop_oldest or error",
+        read: |t| WhenFull::from_str(t).map(drop),
     },
     Variable {
         name: "FOREBAY_SEGMENT",
@@ -299,6 +309,8 @@ mod tests {
             ("FOREBAY_TIER", "floppy"),
             ("FOREBAY_QUOTA", "64M"),
             ("FOREBAY_SEGMENT", "big"),
+            ("FOREBAY_SPILL", "/scratch,quota"),
+            ("FOREBAY_WHEN_FULL", "panic"),
             ("FOREBAY_HORIZON", "far"),
             ("FOREBAY_RETENTION", "last:0"),
             ("FOREBAY_CHECKSUM", "maybe"),

@@ -13,6 +13,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use serde::Serialize;
 
 use crate::attach::Attachment;
+use crate::control::GranuleState;
 use crate::nd_box::NdBox;
 
 /// A variable of a version.
@@ -111,11 +112,13 @@ pub(crate) fn build(
     };
     for rank in 0..size {
         let lane = LaneId { incarnation, rank };
-        let cursor = match cursors.get(&lane) {
-            Some(cursor) if cursor.version == version => *cursor,
-            _ => locate(space, lane, version)?,
+        let cursor = cursors.get(&lane).filter(|cursor| cursor.version == version).copied();
+        let next = match cursor.map(|cursor| scan_version(space, lane, version, cursor, &mut index)) {
+            // No lease held the segment that the cursor stands in: it may have been moved, or given back.
+            None => scan_located(space, lane, version, &mut index)?,
+            Some(Err(e)) if e.kind() == Kind::Damaged => scan_located(space, lane, version, &mut index)?,
+            Some(done) => done?,
         };
-        let next = scan_version(space, lane, version, cursor, &mut index)?;
         cursors.insert(lane, next);
     }
     index.link_names();
@@ -159,6 +162,41 @@ fn locate(space: &Attachment, lane: LaneId, version: u64) -> Result<LaneCursor> 
         .ok_or_else(|| unreadable(space, lane, version, 0))
 }
 
+/// How often a scan begins again because segments moved under it. The lease keeps what it looks for, but not the
+/// places before it; every move takes longer than a scan.
+const SCANS_MAX: usize = 16;
+
+fn scan_located(
+    space: &Attachment,
+    lane: LaneId,
+    version: u64,
+    index: &mut VersionIndex,
+) -> Result<LaneCursor> {
+    // Without lower tiers nothing moves, and what cannot be read is damaged.
+    let tries_max = if space.pools.len() > 1 { SCANS_MAX } else { 1 };
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match locate(space, lane, version).and_then(|at| scan_version(space, lane, version, at, index)) {
+            Err(e) if e.kind() != Kind::Damaged || tries == tries_max => return Err(e),
+            Err(_) => {}
+            done => return done,
+        }
+    }
+}
+
+/// Whether the segment is still where it was read: it may be leaving, but its space is not used again.
+fn is_still_there(space: &Attachment, lane: LaneId, segment: &SegmentDf) -> bool {
+    let granule = (segment.offset_bytes / space.superblock.granule_bytes) as usize;
+    let is_lanes = match space.control.granule_state(granule) {
+        GranuleState::Segment { lane: found, .. } | GranuleState::Leaving { lane: found, .. } => {
+            found == lane
+        }
+        _ => false,
+    };
+    is_lanes && space.control.granule_segment(granule).0 == segment.sequence
+}
+
 fn scan_version(
     space: &Attachment,
     lane: LaneId,
@@ -184,6 +222,9 @@ fn scan_version(
                     found.push((place.sequence, hash_name(header.name_bytes()), record));
                 }
                 (RecordKind::Commit, Some(commit)) if header.is_committed() => {
+                    if !is_still_there(space, lane, &segment) {
+                        return Err(unreadable(space, lane, version, record.offset));
+                    }
                     found.retain(|(sequence, ..)| *sequence >= commit.first_record);
                     if found.len() as u64 != commit.pieces {
                         return Err(unreadable(space, lane, version, record.offset));
@@ -207,6 +248,9 @@ fn scan_version(
             }
         }
         next_record = scan.next_record;
+        if !is_still_there(space, lane, &segment) {
+            return Err(unreadable(space, lane, version, segment.offset_bytes + scan.at));
+        }
         let wanted = segment.sequence + 1;
         let next = space.control.find_segment(lane, |sequence, _| sequence == wanted);
         segment = next

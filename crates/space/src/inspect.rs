@@ -12,7 +12,7 @@ use forebay_tier::{Access, Device, Error, Kind, Result};
 use serde::Serialize;
 
 use crate::attach::{Attachment, Missing, POOL_FILE};
-use crate::control::{group, head, member, GranuleState, ProducerState, Waiting, GROUPS_MAX};
+use crate::control::{group, head, member, ProducerState, Waiting, GROUPS_MAX};
 use crate::files;
 use crate::index;
 use crate::membership::{holders, missing_producers, settle_producers, Role, HOLDS_NOTHING};
@@ -39,9 +39,9 @@ pub struct SpaceInfo {
     pub retention: String,
     /// Whether payloads carry checksums.
     pub checksum: bool,
-    /// Most bytes it may hold.
+    /// Most bytes it may hold, in all its pools.
     pub quota_bytes: u64,
-    /// Bytes of segments in use.
+    /// Bytes of segments in use, in all its pools.
     pub used_bytes: u64,
     /// Bytes of an ordinary segment.
     pub segment_bytes: u64,
@@ -340,8 +340,7 @@ fn describe(space: &Attachment, name: &str) -> SpaceInfo {
     let complete = control.complete();
     let oldest = control.oldest().min(complete);
     let readers = reader_groups(space, oldest, complete);
-    let used =
-        (1..control.granules()).filter(|i| control.granule_state(*i) != GranuleState::Free).count() as u64;
+    let tiers = tiers(space);
     SpaceInfo {
         name: name.to_string(),
         path: space.dir.clone(),
@@ -351,8 +350,8 @@ fn describe(space: &Attachment, name: &str) -> SpaceInfo {
         durability: space.device.durability(sb.horizon).to_string(),
         retention: space.retention().to_string(),
         checksum: sb.checksum,
-        quota_bytes: (control.granules() as u64 - 1) * sb.granule_bytes,
-        used_bytes: used * sb.granule_bytes,
+        quota_bytes: tiers.iter().map(|tier| tier.quota_bytes).sum(),
+        used_bytes: tiers.iter().map(|tier| tier.used_bytes).sum(),
         segment_bytes: sb.segment_bytes,
         versions_oldest: oldest,
         versions_complete: complete,
@@ -364,15 +363,26 @@ fn describe(space: &Attachment, name: &str) -> SpaceInfo {
         oldest_unread: oldest_unread(&readers, oldest, complete),
         readers,
         members,
-        tiers: vec![TierInfo {
-            tier: sb.tier.to_string(),
-            path: space.device.path().to_path_buf(),
-            quota_bytes: (control.granules() as u64 - 1) * sb.granule_bytes,
-            used_bytes: used * sb.granule_bytes,
-        }],
-        moved: MovedInfo::default(),
+        tiers,
+        moved: MovedInfo {
+            spilled_bytes: control.word(head::SPILLED).load(Relaxed),
+            promoted_bytes: control.word(head::PROMOTED).load(Relaxed),
+            failed: control.word(head::MOVES_FAILED).load(Relaxed),
+            dropped_versions: control.word(head::DROPPED).load(Relaxed),
+        },
         versions: Vec::new(),
     }
+}
+
+fn tiers(space: &Attachment) -> Vec<TierInfo> {
+    (0..space.pools.len())
+        .map(|pool| {
+            let (used_bytes, quota_bytes) = space.fill_of(pool);
+            let tier = pool.checked_sub(1).map_or(space.superblock.tier, |i| space.tiers.lower[i].tier);
+            let path = space.tiers.path_of(pool, space.first.path()).to_path_buf();
+            TierInfo { tier: tier.to_string(), path, quota_bytes, used_bytes }
+        })
+        .collect()
 }
 
 fn producer(space: &Attachment) -> Option<GroupInfo> {

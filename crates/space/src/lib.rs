@@ -41,14 +41,17 @@ mod identity;
 mod index;
 mod inspect;
 mod membership;
+mod mover;
 mod name;
 mod nd_box;
 pub mod options;
+mod prefetch;
 mod produce;
 mod protocol;
 mod reader;
 mod segments;
 mod stats;
+mod tiers;
 mod trace;
 mod trial;
 mod view;
@@ -69,9 +72,12 @@ pub use inspect::{
     glance, inspect, list, verify, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo,
     VerifyReport, VersionInfo,
 };
+pub use mover::{drain, DrainReport};
 pub use name::root;
 pub use nd_box::NdBox;
-pub use options::{ChannelOptions, Mechanism, OnExisting, OpenOptions, Retention, Scope, Verify};
+pub use options::{
+    ChannelOptions, Mechanism, OnExisting, OpenOptions, Retention, Scope, SpillTier, Verify, WhenFull,
+};
 pub use reader::{Reader, Subscription};
 pub use stats::Stats;
 pub use view::View;

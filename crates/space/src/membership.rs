@@ -10,6 +10,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use forebay_log::format::SegmentDf;
+use forebay_log::reclaim::retire;
 use forebay_log::recover;
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::{self, ForkMark};
@@ -124,6 +126,7 @@ fn claim_slot(
             (member::GROUP, u64::MAX),
             (member::CURSOR, HOLDS_NOTHING),
             (member::LEASE, HOLDS_NOTHING),
+            (member::LEASE_NEWEST, 0),
             (member::WAITING, 0),
             (member::WAITING_SINCE, 0),
             (member::STEPS, 0),
@@ -289,11 +292,13 @@ impl Membership {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         *leases.entry(version).or_insert(0) += 1;
         let control = &self.space.control;
+        self.publish_newest(&leases);
         let lease = control.member(self.slot, member::LEASE);
         let held = protocol::hold(lease, Self::lowest(&leases), control.oldest_word(), version);
         if !held {
             Self::remove_lease(&mut leases, version);
             protocol::release(lease, Self::lowest(&leases));
+            self.publish_newest(&leases);
         }
         held
     }
@@ -304,11 +309,14 @@ impl Membership {
             return;
         }
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = leases.keys().next().copied();
+        let ends =
+            |leases: &BTreeMap<u64, u32>| (leases.keys().next().copied(), leases.keys().next_back().copied());
+        let before = ends(&leases);
         Self::remove_lease(&mut leases, version);
-        if leases.keys().next().copied() != before {
+        if ends(&leases) != before {
             let control = &self.space.control;
             protocol::release(control.member(self.slot, member::LEASE), Self::lowest(&leases));
+            self.publish_newest(&leases);
             control.announce_room();
         }
     }
@@ -319,6 +327,13 @@ impl Membership {
         if *count == 0 {
             leases.remove(&version);
         }
+    }
+
+    /// The newest leased version, for movers: it may be too high for a moment, never too low, because it is raised
+    /// before the word of the oldest is lowered and lowered after that one is raised.
+    fn publish_newest(&self, leases: &BTreeMap<u64, u32>) {
+        let newest = leases.keys().next_back().copied().unwrap_or(0);
+        self.space.control.member(self.slot, member::LEASE_NEWEST).store(newest, Release);
     }
 
     /// The slot holds one word for all leases: the oldest leased version holds itself and everything newer.
@@ -463,22 +478,35 @@ fn new_incarnation(space: &Attachment, size: u32, component: &str, token: u64) -
     control.set_name(producer, component);
     control.remember(incarnation, size, base);
     control.open_lanes(incarnation, size, base);
-    free_lost_granules(space);
+    free_lost_granules(space)?;
     control.set_producer_state(ProducerState::Open);
     control.announce();
     Ok(())
 }
 
 /// Frees runs that a dead producer had taken but never written a segment header to.
-fn free_lost_granules(space: &Attachment) {
+fn free_lost_granules(space: &Attachment) -> Result<()> {
     let control = &space.control;
     for index in 1..control.granules() {
         if let GranuleState::Spare { slot, .. } = control.granule_state(index) {
             if !slot.is_some_and(|s| space.is_alive(s)) {
+                wipe_unpublished(space, index)?;
                 free_run(space, index);
             }
         }
     }
+    Ok(())
+}
+
+/// A mover that was killed between copying and publishing leaves a whole segment, which must not be found again.
+pub(crate) fn wipe_unpublished(space: &Attachment, index: usize) -> Result<()> {
+    let at = index as u64 * space.superblock.granule_bytes;
+    let mut head = [0; std::mem::size_of::<SegmentDf>()];
+    space.device.read(at, &mut head)?;
+    if SegmentDf::decode(&head, &space.superblock.uuid, at).is_some() {
+        retire(&*space.device, at, space.superblock.horizon)?;
+    }
+    Ok(())
 }
 
 /// Frees the run of granules that begins at `index`.
@@ -514,6 +542,41 @@ pub(crate) fn lowest_lease(space: &Attachment) -> u64 {
     let control = &space.control;
     let leases = (0..control.members_high()).map(|slot| control.member(slot, member::LEASE));
     protocol::lowest_held(leases, |slot| space.is_alive(slot as u32))
+}
+
+/// Whether a member holds a version from `first` to `last`, or may be about to.
+pub(crate) fn is_leased(space: &Attachment, first: u64, last: u64) -> bool {
+    let control = &space.control;
+    (0..control.members_high()).any(|slot| {
+        let oldest = control.member(slot, member::LEASE).load(Acquire);
+        let newest = control.member(slot, member::LEASE_NEWEST).load(Acquire);
+        oldest <= last && newest >= first && space.is_alive(slot)
+    })
+}
+
+/// The version that each reader will ask for next; where ranks or groups are still to come, the oldest there is.
+pub(crate) fn reading_positions(space: &Attachment) -> Vec<u64> {
+    let control = &space.control;
+    let mut out = Vec::new();
+    let mut groups = 0;
+    for index in (0..GROUPS_MAX).filter(|i| control.group(*i, group::STATE).load(Acquire) != 0) {
+        groups += 1;
+        let size = control.group(index, group::SIZE).load(Relaxed) as u32;
+        if control.group_count(index, group::JOINED) < size {
+            out.push(control.group(index, group::START).load(Acquire));
+        }
+    }
+    for slot in 0..control.members_high() {
+        let cursor = control.member(slot, member::CURSOR).load(Acquire);
+        let reads = control.member(slot, member::STATE).load(Acquire) == Role::Reader.state();
+        if reads && cursor != HOLDS_NOTHING && space.is_alive(slot) {
+            out.push(cursor);
+        }
+    }
+    if groups == 0 {
+        out.push(control.oldest());
+    }
+    out
 }
 
 fn released_by_groups(space: &Attachment) -> u64 {

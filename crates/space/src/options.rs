@@ -115,6 +115,64 @@ words! {
 }
 
 words! {
+    /// What happens when the first tier of a space has no room for what is put.
+    WhenFull, "answer to a full quota" {
+        /// The producer waits, until its deadline.
+        #[default]
+        Block = "block",
+        /// Older data move to the next tier; when that is full too, the producer waits.
+        Spill = "spill",
+        /// The oldest complete versions that nobody holds go, read or not.
+        DropOldest = "drop_oldest",
+        /// The put fails at once.
+        Error = "error",
+    }
+}
+
+/// A lower tier of a space: where its data go when the tier above is full.
+///
+/// Text: `DIRECTORY[,quota=SIZE][,tier=KIND]`, as in `/scratch/me,quota=20GiB,tier=direct`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpillTier {
+    /// An existing directory; the pool is a file in it that goes with the space.
+    pub path: PathBuf,
+    /// Most bytes the pool may hold. None: a quarter of what the tier has free.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "size_text")]
+    pub quota: Option<u64>,
+    /// Kind of tier. None: what the directory is on, `direct` where a `file` tier can do direct I/O.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tier: Option<TierKind>,
+}
+
+impl FromStr for SpillTier {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<SpillTier> {
+        let unreadable = || refuse("spill tier", text, "DIRECTORY[,quota=SIZE][,tier=KIND]");
+        let mut parts = text.split(',');
+        let path = parts.next().map(str::trim).filter(|path| !path.is_empty()).ok_or_else(unreadable)?;
+        let mut tier = SpillTier { path: path.into(), quota: None, tier: None };
+        for part in parts {
+            match part.trim().split_once('=') {
+                Some(("quota", size)) => tier.quota = Some(parse_bytes(size)?),
+                Some(("tier", kind)) => tier.tier = Some(parse_tier(kind)?),
+                _ => return Err(unreadable()),
+            }
+        }
+        Ok(tier)
+    }
+}
+
+/// Reads spill tiers, the faster first: [`SpillTier`]s in their text form with `;` between them.
+///
+/// # Errors
+/// [`Kind::Usage`].
+pub fn parse_spill(text: &str) -> Result<Vec<SpillTier>> {
+    text.split(';').map(str::trim).filter(|part| !part.is_empty()).map(str::parse).collect()
+}
+
+words! {
     /// What rank and size count in a job of several nodes.
     Scope, "scope" {
         /// The whole job; a job of several nodes is refused.
@@ -197,6 +255,10 @@ pub struct OpenOptions {
     pub tier: Option<TierKind>,
     /// Most bytes the space may hold. Creation only.
     pub quota_bytes: Option<u64>,
+    /// Lower tiers, the faster first, that take what the first has no room for. Creation only.
+    pub spill: Vec<SpillTier>,
+    /// What happens when the first tier is full. Creation only. None: `spill` with lower tiers, else `block`.
+    pub when_full: Option<WhenFull>,
     /// Size of a pool's segments. Creation only.
     pub segment_bytes: Option<u64>,
     /// When stores are made persistent. Creation only.
@@ -231,6 +293,8 @@ impl Default for OpenOptions {
             path: None,
             tier: None,
             quota_bytes: None,
+            spill: Vec::new(),
+            when_full: None,
             segment_bytes: None,
             horizon: None,
             retention: None,
@@ -317,6 +381,12 @@ pub struct ChannelOptions {
     /// See [`OpenOptions::quota_bytes`].
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "size_text")]
     pub quota: Option<u64>,
+    /// See [`OpenOptions::spill`]. A text, a table, or a list of them.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "spill_tiers")]
+    pub spill: Option<Vec<SpillTier>>,
+    /// See [`OpenOptions::when_full`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when_full: Option<WhenFull>,
     /// See [`OpenOptions::segment_bytes`].
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "size_text")]
     pub segment: Option<u64>,
@@ -364,6 +434,8 @@ impl ChannelOptions {
         "path",
         "tier",
         "quota",
+        "spill",
+        "when_full",
         "segment",
         "horizon",
         "retention",
@@ -425,6 +497,8 @@ impl ChannelOptions {
             path: None,
             tier: environment::parsed("FOREBAY_TIER", lookup, parse_tier)?,
             quota: environment::parsed("FOREBAY_QUOTA", lookup, parse_bytes)?,
+            spill: environment::parsed("FOREBAY_SPILL", lookup, parse_spill)?,
+            when_full: environment::parsed("FOREBAY_WHEN_FULL", lookup, WhenFull::from_str)?,
             segment: environment::parsed("FOREBAY_SEGMENT", lookup, parse_bytes)?,
             horizon: environment::parsed("FOREBAY_HORIZON", lookup, parse_horizon)?,
             retention: environment::parsed("FOREBAY_RETENTION", lookup, Retention::from_str)?,
@@ -444,6 +518,7 @@ impl ChannelOptions {
         options.tier = options.tier.or(self.tier);
         options.quota_bytes = options.quota_bytes.or(self.quota);
         options.segment_bytes = options.segment_bytes.or(self.segment);
+        options.when_full = options.when_full.or(self.when_full);
         options.horizon = options.horizon.or(self.horizon);
         options.retention = options.retention.or(self.retention);
         options.checksum = options.checksum.or(self.checksum);
@@ -455,6 +530,7 @@ impl ChannelOptions {
         fill_default(&mut options.latest, self.latest, &defaults.latest);
         fill_default(&mut options.scope, self.scope, &defaults.scope);
         fill_default(&mut options.readers, self.readers, &defaults.readers);
+        fill_default(&mut options.spill, self.spill, &defaults.spill);
     }
 }
 
@@ -547,6 +623,43 @@ enum TextOrNumber {
     Whole(u64),
     Fraction(f64),
     Text(String),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OneOrMore {
+    Text(String),
+    One(SpillTier),
+    More(Vec<TextOrTier>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum TextOrTier {
+    Text(String),
+    Tier(SpillTier),
+}
+
+/// Reads spill tiers as workflow files and JSON give them: a text, a table, or a list of either.
+///
+/// # Errors
+/// Those of the format.
+pub fn spill_tiers<'de, D: Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<Option<Vec<SpillTier>>, D::Error> {
+    let tiers = match Option::<OneOrMore>::deserialize(from)? {
+        None => return Ok(None),
+        Some(OneOrMore::Text(text)) => parse_spill(&text),
+        Some(OneOrMore::One(tier)) => Ok(vec![tier]),
+        Some(OneOrMore::More(tiers)) => tiers
+            .into_iter()
+            .map(|tier| match tier {
+                TextOrTier::Text(text) => text.parse(),
+                TextOrTier::Tier(tier) => Ok(tier),
+            })
+            .collect(),
+    };
+    tiers.map(Some).map_err(serde::de::Error::custom)
 }
 
 fn size_text<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u64>, D::Error> {

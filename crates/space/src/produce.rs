@@ -128,8 +128,7 @@ impl SpaceWriter {
             group_size: size,
             base_version: space.control.base(),
         };
-        let lane =
-            Lane::new(space.device.clone(), owner, space.superblock.horizon, space.superblock.checksum);
+        let lane = Lane::new(space.first.clone(), owner, space.superblock.horizon, space.superblock.checksum);
         let segments = LaneSpace::new(member.clone(), options.timeout)?;
         let head = TraceHead { component: &component, rank, size, channel: name, side: Side::Writer };
         let trace = Trace::from_environment(&head, &environment::process);
@@ -371,7 +370,7 @@ impl SpaceWriter {
         self.lane.fill(reserved)?;
         self.stats.reserves += 1;
         self.stats.bytes_put += bytes;
-        if !self.space().device.byte_addressable() {
+        if !self.space().first.byte_addressable() {
             self.stats.bytes_copied += bytes;
         }
         self.note_call(timer.stop(), 0, bytes);
@@ -433,7 +432,7 @@ impl SpaceWriter {
     }
 
     pub(crate) fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        let device = self.space().device.clone();
+        let device = self.space().first.clone();
         device.byte_addressable().then(|| Arc::new(device) as Arc<dyn Any + Send + Sync>)
     }
 
@@ -453,7 +452,7 @@ impl SpaceWriter {
         self.member.check_fork()?;
         self.closed = true;
         self.abort_step()?;
-        self.segments.stop();
+        let moved = self.segments.stop();
         let finished = match check_group(&self.member) {
             Ok(()) => {
                 self.segments.deadline_in = self.options.timeout;
@@ -481,7 +480,7 @@ impl SpaceWriter {
             })
         });
         self.finish_trace();
-        ended
+        ended.and(moved)
     }
 
     /// Ends without a clean end: readers and the other ranks see that this producer is gone.
@@ -491,7 +490,9 @@ impl SpaceWriter {
         }
         self.closed = true;
         self.lane.abort();
-        self.segments.stop();
+        if let Err(e) = self.segments.stop() {
+            eprintln!("forebay: moving data of space {}: {e}", self.space().name);
+        }
         self.space().control.mark_died(self.member.slot);
         self.finish_trace();
     }

@@ -3,11 +3,12 @@
 //! The quota is shared by the ranks: a rank may always use its equal part, and more than that only for the
 //! lowest version that is not complete, so that a fast rank cannot fill the pool with versions that a slow one
 //! has not begun. Room comes back when readers release versions: each producer gives back its own segments, and,
-//! when it finds no room, also those of producers that are gone.
+//! when it finds no room, also those of producers that are gone. What else a full pool leads to is the space's
+//! policy ([`WhenFull`]); moving segments to lower pools is the mover's work ([`crate::mover`]).
 
 use std::ops::Range;
-use std::sync::atomic::Ordering::Acquire;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,11 +16,15 @@ use forebay_log::reclaim::retire;
 use forebay_log::{LaneId, Ledger, SegmentSource};
 use forebay_tier::{clock, Error, Kind, Result};
 
-use crate::attach::{Attachment, LOCK_ALLOCATE};
-use crate::control::{member, GranuleState, ProducerState, Waiting};
+use crate::attach::{Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
+use crate::control::{head, GranuleState, ProducerState, Waiting};
 use crate::membership::{
-    drop_released, free_run, holders, producer_died, release_floor, settle_producers, Membership,
+    drop_released, free_run, holders, lowest_lease, producer_died, release_floor, settle_producers,
+    wipe_unpublished, Membership,
 };
+use crate::mover::{free_left_places, is_orphan, Mover, Owner};
+use crate::options::WhenFull;
+use crate::protocol;
 
 /// A waiter looks again at least this often: who died says nothing.
 pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(50);
@@ -30,9 +35,12 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct LaneSpace {
     member: Arc<Membership>,
     lane: LaneId,
-    ledger: Ledger,
+    /// Shared with the mover; held for a look, never while something is copied.
+    ledger: Arc<Mutex<Ledger>>,
     spare: Arc<Spare>,
     helper: Option<JoinHandle<()>>,
+    /// Where the space has lower tiers.
+    mover: Option<Mover>,
     /// How long a call may wait for room.
     pub deadline_in: Duration,
     /// Time spent waiting for room, in all.
@@ -90,9 +98,10 @@ impl LaneSpace {
         let mut this = LaneSpace {
             member: member.clone(),
             lane,
-            ledger: Ledger::default(),
+            ledger: Arc::default(),
             spare: spare.clone(),
             helper: None,
+            mover: None,
             deadline_in,
             wait_ns: 0,
         };
@@ -106,6 +115,9 @@ impl LaneSpace {
             .spawn(move || run_helper(&member, lane, &spare))
             .map_err(|e| Error::io("starting the helper thread", e))?;
         this.helper = Some(helper);
+        if this.space().pools.len() > 1 {
+            this.mover = Some(Mover::start(this.member.clone(), lane, this.ledger.clone())?);
+        }
         Ok(this)
     }
 
@@ -113,43 +125,53 @@ impl LaneSpace {
         &self.member.space
     }
 
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Gives back what was released, if this lane has something to give back.
     pub(crate) fn reclaim(&mut self) -> Result<()> {
         let space = self.member.space.clone();
-        if !self.ledger.has_reclaimable(u64::MAX) {
+        if !self.ledger().has_reclaimable(u64::MAX) {
             return Ok(());
         }
         let floor = release_floor(&space);
-        if !self.ledger.has_reclaimable(floor) {
+        if !self.ledger().has_reclaimable(floor) {
             return Ok(());
         }
         let floor = drop_released(&space);
         let granule = space.superblock.granule_bytes;
         let mut freed = false;
-        self.ledger.reclaim(&*space.device, space.superblock.horizon, floor, |range| {
+        self.ledger().reclaim(&*space.device, space.superblock.horizon, floor, |range| {
             free_run(&space, (range.start / granule) as usize);
             freed = true;
             Ok(())
         })?;
         if freed {
             space.control.announce_room();
+            if let Some(mover) = &self.mover {
+                mover.kick();
+            }
         }
         Ok(())
     }
 
     /// Takes free granules for a segment, or None if there are not enough for now.
     fn allocate(&self, bytes_min: u64, spare: bool) -> Result<Option<Range<u64>>> {
-        allocate(&self.member, self.lane, bytes_min, spare)
+        let owner = Owner { lane: self.lane, slot: Some(self.member.slot) };
+        allocate(self.space(), owner, 0, bytes_min, spare)
     }
 
+    /// Granules of the first pool that the lane has.
     fn used_granules(&self) -> u64 {
-        self.ledger.bytes_below(u64::MAX) / self.space().superblock.granule_bytes
+        let space = self.space();
+        self.ledger().bytes_below(space.first.capacity()) / space.superblock.granule_bytes
     }
 
     /// Whether the quota lets this rank take `granules` more for `version`.
     fn is_admitted(&self, granules: u64, version: u64) -> bool {
         let control = &self.space().control;
-        let share = (control.granules() as u64 - 1) / u64::from(self.member.size);
+        let share = self.space().pools[0].len() as u64 / u64::from(self.member.size);
         self.used_granules() + granules <= share || version <= control.complete()
     }
 
@@ -157,10 +179,10 @@ impl LaneSpace {
     fn check_possible(&self, granules: u64, version: u64) -> Result<()> {
         let space = self.space();
         let control = &space.control;
-        let total = control.granules() as u64 - 1;
+        let total = space.pools[0].len() as u64;
         let alone = control.oldest().max(control.base()) >= version
             && control.complete() == version
-            && (1..control.granules()).all(|i| match control.granule_state(i) {
+            && space.pools[0].clone().all(|i| match control.granule_state(i) {
                 GranuleState::Segment { .. } => control.granule_last(i) >= version,
                 _ => true,
             });
@@ -224,8 +246,11 @@ impl LaneSpace {
                 began = Some(clock::now_ns());
                 self.member.set_waiting(Waiting::Room(version));
             }
-            if let Err(e) = self.check_possible(granules, version).and_then(|()| check_group(&self.member)) {
-                break Err(e);
+            let possible = self.check_possible(granules, version).and_then(|()| check_group(&self.member));
+            match possible.and_then(|()| self.make_room(granules, version)) {
+                Err(e) => break Err(e),
+                Ok(true) => continue,
+                Ok(false) => {}
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -236,8 +261,30 @@ impl LaneSpace {
         if let Some(began) = began {
             self.wait_ns += clock::now_ns() - began;
             self.member.set_waiting(Waiting::No);
+            if let Some(mover) = &self.mover {
+                mover.set_blocked(false)?;
+            }
         }
         result
+    }
+
+    /// What the space's policy does about a full first pool. True: look again at once.
+    fn make_room(&mut self, granules: u64, version: u64) -> Result<bool> {
+        let space = self.space().clone();
+        match space.tiers.when_full {
+            WhenFull::Block => Ok(false),
+            WhenFull::Error => Err(quota_full(&space, version)),
+            WhenFull::DropOldest => {
+                // While a slower rank holds this one up, dropping what is complete would free nothing.
+                let helps = self.is_admitted(granules, version)
+                    || self.ledger().has_reclaimable(space.control.complete());
+                Ok(helps && drop_oldest(&space, version))
+            }
+            WhenFull::Spill => match &self.mover {
+                Some(mover) => mover.set_blocked(true).map(|()| false),
+                None => Ok(false),
+            },
+        }
     }
 
     fn want_spare(&self, version: u64) {
@@ -248,8 +295,9 @@ impl LaneSpace {
         }
     }
 
-    /// Ends the helper and gives the spare back.
-    pub(crate) fn stop(&mut self) {
+    /// Ends mover and helper and gives the spare back. Errors: a move that failed and that no put has told of.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        let moved = self.mover.as_mut().map_or(Ok(()), Mover::stop);
         let left = self.spare.take();
         self.spare.set(SpareState::Stopped);
         if let Some(helper) = self.helper.take() {
@@ -261,6 +309,7 @@ impl LaneSpace {
             free_run(space, (range.start / space.superblock.granule_bytes) as usize);
             space.control.announce_room();
         }
+        moved
     }
 }
 
@@ -278,7 +327,10 @@ impl SegmentSource for LaneSpace {
         control.set_granule_last(first, version);
         let slot = Some(self.member.slot);
         control.set_granule_state(first, GranuleState::Segment { lane: self.lane, slot });
-        self.ledger.push(range.clone(), version);
+        self.ledger().push(range.clone(), version);
+        if let Some(mover) = &self.mover {
+            mover.kick();
+        }
         self.want_spare(version);
         Ok(range)
     }
@@ -287,11 +339,11 @@ impl SegmentSource for LaneSpace {
         let space = &self.member.space;
         let index = (offset / space.superblock.granule_bytes) as usize;
         space.control.set_granule_last(index, version);
-        self.ledger.note_version(version);
+        self.ledger().note_version(version);
     }
 
     fn give_back(&mut self, range: Range<u64>) {
-        let last = self.ledger.pop_last();
+        let last = self.ledger().pop_last();
         assert!(last.is_some_and(|s| s.range == range), "only the last segment can come back");
         let space = self.space();
         free_run(space, (range.start / space.superblock.granule_bytes) as usize);
@@ -313,7 +365,8 @@ fn run_helper(member: &Arc<Membership>, lane: LaneId, spare: &Spare) {
         }
         let space = &member.space;
         // Whatever fails here fails again, and is reported, when the segment is really needed.
-        let ready = allocate(member, lane, space.superblock.segment_bytes, true)
+        let owner = Owner { lane, slot: Some(member.slot) };
+        let ready = allocate(space, owner, 0, space.superblock.segment_bytes, true)
             .ok()
             .flatten()
             .filter(|range| prepare_or_free(space, range.clone()).is_ok());
@@ -328,15 +381,21 @@ fn prepare_or_free(space: &Attachment, range: Range<u64>) -> Result<()> {
     })
 }
 
-/// First fit from the start of the pool: what was used before comes first, because its pages are there.
-fn allocate(member: &Membership, lane: LaneId, bytes: u64, spare: bool) -> Result<Option<Range<u64>>> {
-    let space = &member.space;
+/// A run of free granules of pool `pool`, or None if there is none so long. First fit from the start of the pool:
+/// what was used before comes first, because its pages are there.
+pub(crate) fn allocate(
+    space: &Attachment,
+    owner: Owner,
+    pool: usize,
+    bytes: u64,
+    spare: bool,
+) -> Result<Option<Range<u64>>> {
     let control = &space.control;
     let granule = space.superblock.granule_bytes;
     let wanted = bytes.div_ceil(granule) as usize;
     space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || {
         let mut run = 0;
-        for index in 1..control.granules() {
+        for index in space.pools[pool].clone() {
             run = if control.granule_state(index) == GranuleState::Free { run + 1 } else { 0 };
             if run < wanted {
                 continue;
@@ -345,8 +404,9 @@ fn allocate(member: &Membership, lane: LaneId, bytes: u64, spare: bool) -> Resul
             if spare && !leaves_room(space, wanted) {
                 return Ok(None);
             }
+            let Owner { lane, slot } = owner;
             control.set_granule_segment(first, 0, wanted);
-            control.set_granule_state(first, GranuleState::Spare { lane, slot: Some(member.slot) });
+            control.set_granule_state(first, GranuleState::Spare { lane, slot });
             for inside in first + 1..=index {
                 control.set_granule_state(inside, GranuleState::Inside);
             }
@@ -359,47 +419,70 @@ fn allocate(member: &Membership, lane: LaneId, bytes: u64, spare: bool) -> Resul
 /// A spare is a convenience: it must not take the last room from a rank that has real data.
 fn leaves_room(space: &Attachment, wanted: usize) -> bool {
     let control = &space.control;
-    let free = (1..control.granules()).filter(|i| control.granule_state(*i) == GranuleState::Free).count();
+    let free = space.pools[0].clone().filter(|i| control.granule_state(*i) == GranuleState::Free).count();
     free >= wanted * 2
+}
+
+/// Drops the oldest complete version that nobody holds, and with it what was released. True if there was one.
+fn drop_oldest(space: &Attachment, version: u64) -> bool {
+    let control = &space.control;
+    let oldest = control.oldest();
+    let floor = || (oldest + 1).min(control.complete()).min(lowest_lease(space));
+    if oldest >= version || floor() <= oldest {
+        return false;
+    }
+    let unread = floor() > release_floor(space);
+    protocol::drop_below(control.oldest_word(), floor);
+    if unread {
+        control.word(head::DROPPED).fetch_add(1, Relaxed);
+    }
+    true
 }
 
 /// Gives back released segments of producers that are gone. True if there were some.
 fn reclaim_orphans(member: &Membership) -> Result<bool> {
     let space = &member.space;
-    let control = &space.control;
     let floor = drop_released(space);
-    let freed = space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || {
-        let mut freed = false;
-        for index in 1..control.granules() {
-            let (lane, slot, is_segment) = match control.granule_state(index) {
-                GranuleState::Segment { lane, slot } => (lane, slot, true),
-                GranuleState::Spare { lane, slot } => (lane, slot, false),
-                _ => continue,
-            };
-            let gone = lane.incarnation < member.incarnation
-                && !slot.is_some_and(|s| {
-                    let owner = control.member(s, member::INCARNATION).load(Acquire);
-                    owner == u64::from(lane.incarnation) && space.is_alive(s)
-                });
-            // What an earlier incarnation wrote from the current one's first version on never became complete.
-            let last = control.granule_last(index).min(control.base().saturating_sub(1));
-            let is_released = last < floor || control.base() == 0;
-            if gone && (!is_segment || is_released) {
-                if is_segment {
-                    retire(
-                        &*space.device,
-                        index as u64 * space.superblock.granule_bytes,
-                        space.superblock.horizon,
-                    )?;
-                }
-                free_run(space, index);
-                freed = true;
-            }
-        }
-        Ok(freed)
+    // Nobody adopts a segment while it is freed here.
+    let freed = space.members.with_lock(LOCK_ADOPT, LOCK_TIMEOUT, || {
+        let left = free_left_places(space)?;
+        let released =
+            space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || free_orphans(member, floor))?;
+        Ok(left || released)
     })?;
     if freed {
-        control.announce_room();
+        space.control.announce_room();
+    }
+    Ok(freed)
+}
+
+fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
+    let space = &member.space;
+    let control = &space.control;
+    let mut freed = false;
+    for index in 1..control.granules() {
+        let (lane, slot, is_segment) = match control.granule_state(index) {
+            GranuleState::Segment { lane, slot } => (lane, slot, true),
+            GranuleState::Spare { lane, slot } => (lane, slot, false),
+            _ => continue,
+        };
+        if lane.incarnation >= member.incarnation || !is_orphan(space, lane, slot) {
+            continue;
+        }
+        // What an earlier incarnation wrote from the current one's first version on never became complete.
+        let last = control.granule_last(index).min(control.base().saturating_sub(1));
+        let is_released = last < floor || control.base() == 0;
+        if is_segment && !is_released {
+            continue;
+        }
+        if is_segment {
+            let at = index as u64 * space.superblock.granule_bytes;
+            retire(&*space.device, at, space.superblock.horizon)?;
+        } else {
+            wipe_unpublished(space, index)?;
+        }
+        free_run(space, index);
+        freed = true;
     }
     Ok(freed)
 }
@@ -427,14 +510,35 @@ pub(crate) fn check_group(member: &Membership) -> Result<()> {
 fn quota_full(space: &Attachment, version: u64) -> Error {
     let control = &space.control;
     let oldest = control.oldest();
-    let total = (control.granules() as u64 - 1) * space.superblock.granule_bytes;
-    Error::new(
-        Kind::QuotaFull,
-        format!("space {} had no room for version {version} before the deadline", space.name),
-    )
-    .with("quota", crate::format_bytes(total))
-    .with("oldest_version", oldest)
-    .with("complete_versions", control.complete())
-    .with("held_by", holders(space, oldest).join("; "))
-    .hint("start or speed up the readers, release views, or make the space with a larger quota")
+    let when = match space.tiers.when_full {
+        WhenFull::Error => "",
+        _ => " before the deadline",
+    };
+    let error =
+        Error::new(Kind::QuotaFull, format!("space {} had no room for version {version}{when}", space.name))
+            .with("quota", crate::format_bytes(space.first_bytes()))
+            .with("when_full", space.tiers.when_full)
+            .with("oldest_version", oldest)
+            .with("complete_versions", control.complete())
+            .with("held_by", holders(space, oldest).join("; "));
+    let lower: Vec<String> = (1..space.pools.len())
+        .map(|pool| {
+            let (used, quota) = space.fill_of(pool);
+            format!(
+                "{}: {} of {}",
+                space.tiers.path_of(pool, space.first.path()).display(),
+                crate::format_bytes(used),
+                crate::format_bytes(quota)
+            )
+        })
+        .collect();
+    if lower.is_empty() {
+        return error.hint(
+            "start or speed up the readers, release views, make the space with a larger quota, or give it a lower \
+             tier: spill = \"DIRECTORY\"",
+        );
+    }
+    error
+        .with("lower_tiers", lower.join("; "))
+        .hint("start or speed up the readers, release views, or make the space with larger quotas")
 }

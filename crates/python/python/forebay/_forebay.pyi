@@ -1,6 +1,6 @@
 """Types of the compiled part."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, overload
@@ -324,6 +324,8 @@ def open(
     channel: Literal["space", "files"] | None = None,
     tier: str | None = None,
     quota: int | str | None = None,
+    spill: str | PathLike[str] | Mapping[str, object] | Sequence[str | Mapping[str, object]] | None = None,
+    when_full: Literal["block", "spill", "drop_oldest", "error"] | None = None,
     segment: int | str | None = None,
     horizon: Literal["none", "epoch", "write"] | None = None,
     retention: str | None = None,

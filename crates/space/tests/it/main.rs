@@ -8,5 +8,6 @@ mod processes;
 mod reading;
 #[path = "../../../tier/tests/skips/mod.rs"]
 mod skips;
+mod spilling;
 mod support;
 mod writing;

@@ -1,0 +1,458 @@
+//! Moving segments between the pools of a space: down when the first pool has no room (spill), up again before
+//! they are read (promotion).
+//!
+//! Each producer has a thread that moves segments of its own lane; a lane whose producer is gone is adopted, under
+//! a lock of the kernel, by a producer that needs room or by [`drain`]. A move is copy, publish, and, after the last
+//! reader that may look at the old place has let go, reclaim: a read during a move always finds the data at one of
+//! the two places. What a killed mover leaves is a run of granules that the next producer, or a rebuild, finds
+//! and frees.
+//!
+//! Invariants: only segments that are closed and committed move; a segment's old place is wiped before its space
+//! is used again; a failed move leaves the segment where it was.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_log::format::{SegmentDf, HEADER_BYTES};
+use forebay_log::reclaim::{retire, Segment};
+use forebay_log::relocate::{copy_segment, used_bytes};
+use forebay_log::{LaneId, Ledger};
+use forebay_tier::{Access, Error, Kind, Result};
+use serde::Serialize;
+
+use crate::attach::{Attachment, Missing, LOCK_ADOPT};
+use crate::control::{head, member, Control, GranuleState};
+use crate::membership::{free_run, is_leased, reading_positions, Membership};
+use crate::segments::{allocate, WAIT_SLICE};
+
+/// Who a run of granules belongs to.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    pub lane: LaneId,
+    /// Member slot, or none for a lane whose producer is gone.
+    pub slot: Option<u32>,
+}
+
+/// The old place of a moved segment.
+struct Left {
+    at: u64,
+    first_version: u64,
+    last_version: u64,
+}
+
+/// The mover of one lane.
+pub(crate) struct Mover {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    member: Arc<Membership>,
+    owner: Owner,
+    ledger: Arc<Mutex<Ledger>>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// There may be something to do.
+    kicked: bool,
+    /// The producer waits for room.
+    blocked: bool,
+    stop: bool,
+    failed: Option<Error>,
+}
+
+impl Mover {
+    /// Starts the thread. Errors: [`Kind::Io`] when there can be none.
+    pub(crate) fn start(member: Arc<Membership>, lane: LaneId, ledger: Arc<Mutex<Ledger>>) -> Result<Mover> {
+        let owner = Owner { lane, slot: Some(member.slot) };
+        let shared =
+            Arc::new(Shared { member, owner, ledger, state: Mutex::default(), changed: Condvar::new() });
+        let thread = std::thread::Builder::new()
+            .name("forebay-mover".into())
+            .spawn({
+                let shared = shared.clone();
+                move || shared.run()
+            })
+            .map_err(|e| Error::io("starting the mover thread", e))?;
+        Ok(Mover { shared, thread: Some(thread) })
+    }
+
+    /// Says that a segment was closed, or that room came free.
+    pub(crate) fn kick(&self) {
+        self.shared.lock().kicked = true;
+        self.shared.changed.notify_all();
+    }
+
+    /// Says whether the producer waits for room. Returns why the last move failed, once.
+    ///
+    /// # Errors
+    /// What the move met.
+    pub(crate) fn set_blocked(&self, blocked: bool) -> Result<()> {
+        let mut state = self.shared.lock();
+        state.blocked = blocked;
+        state.kicked = true;
+        self.shared.changed.notify_all();
+        state.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Waits for a move that is under way and ends the thread. A failed move that nobody heard of is returned.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        self.shared.lock().stop = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the mover has been printed; there is nothing to add here.
+            let _ = thread.join();
+        }
+        let failed = self.shared.lock().failed.take();
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn space(&self) -> &Attachment {
+        &self.member.space
+    }
+
+    fn run(&self) {
+        let mut left = Vec::new();
+        while self.wait(!left.is_empty()) {
+            self.leave(&mut left);
+            if let Err(e) = self.work(&mut left) {
+                self.space().control.word(head::MOVES_FAILED).fetch_add(1, Relaxed);
+                self.lock().failed = Some(e);
+                // The producer may be waiting for the room that does not come.
+                self.space().control.announce_room();
+            }
+        }
+        self.leave(&mut left);
+    }
+
+    /// Waits until there may be something to do, in slices while old places wait for their readers or what was
+    /// spilled may come up again. False: stop.
+    fn wait(&self, is_leaving: bool) -> bool {
+        let mut state = self.lock();
+        while !state.kicked && !state.stop {
+            let sleeps = is_leaving || self.has_lower();
+            if sleeps {
+                let (next, _) =
+                    self.changed.wait_timeout(state, WAIT_SLICE).unwrap_or_else(PoisonError::into_inner);
+                state = next;
+                break;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.kicked = false;
+        !state.stop
+    }
+
+    fn has_lower(&self) -> bool {
+        let end = self.space().first.capacity();
+        self.ledger().segments().any(|s| s.range.start >= end)
+    }
+
+    /// Frees the old places that nobody reads any more.
+    fn leave(&self, left: &mut Vec<Left>) {
+        left.retain(|old| {
+            let free = || free_old_place(self.space(), old.at, old.first_version, old.last_version);
+            // A header that cannot be wiped keeps its space: a poisoned pool says so at the next put.
+            !free().unwrap_or(false)
+        });
+    }
+
+    fn work(&self, left: &mut Vec<Left>) -> Result<()> {
+        while !self.lock().stop && self.needs_room() {
+            if self.move_one(self.victim(), true, left)? {
+                self.leave(left);
+            } else if !self.lock().blocked || adopt_one(self.space())?.is_none() {
+                break;
+            }
+        }
+        while !self.lock().stop && self.has_room_above() {
+            if !self.move_one(self.next_to_read(), false, left)? {
+                break;
+            }
+            self.leave(left);
+        }
+        Ok(())
+    }
+
+    /// Bytes of this lane in the first pool, those of its newest segment, and what the lane may have there.
+    fn fill(&self) -> (u64, u64, u64) {
+        let space = self.space();
+        let ledger = self.ledger();
+        let used = ledger.bytes_below(space.first.capacity());
+        let newest = ledger.segments().next_back().map_or(0, |s| s.range.end - s.range.start);
+        let share = space.first_bytes() / u64::from(self.member.size);
+        (used, newest.max(space.superblock.segment_bytes), share)
+    }
+
+    /// Whether the next segment, of the size of the last, would not fit.
+    fn needs_room(&self) -> bool {
+        let (used, next, share) = self.fill();
+        self.lock().blocked || used + next > share
+    }
+
+    /// Whether there is so much room that what comes up now will not have to go down for the next two segments.
+    fn has_room_above(&self) -> bool {
+        let (used, next, share) = self.fill();
+        !self.lock().blocked && used + 3 * next <= share
+    }
+
+    /// The segment of the first pool that will be read last.
+    fn victim(&self) -> Option<Segment> {
+        let space = self.space();
+        let positions = reading_positions(space);
+        let ledger = self.ledger();
+        let segments = ledger
+            .movable(self.committed())
+            .filter(|s| space.is_first(s.range.start) && !is_leased(space, s.first_version, s.last_version));
+        segments.max_by_key(|s| next_use(s, &positions)).cloned()
+    }
+
+    /// The segment of a lower pool that will be read first.
+    fn next_to_read(&self) -> Option<Segment> {
+        let space = self.space();
+        let positions = reading_positions(space);
+        let ledger = self.ledger();
+        let segments = ledger.movable(self.committed()).filter(|s| !space.is_first(s.range.start));
+        segments
+            .min_by_key(|s| next_use(s, &positions))
+            .filter(|s| next_use(s, &positions) < u64::MAX)
+            .cloned()
+    }
+
+    fn committed(&self) -> u64 {
+        let (incarnation, committed) = self.space().control.progress(self.owner.lane.rank);
+        if incarnation == self.owner.lane.incarnation {
+            committed
+        } else {
+            0
+        }
+    }
+
+    /// Moves a segment down or up. False: there is none, or no room for it.
+    fn move_one(&self, segment: Option<Segment>, down: bool, left: &mut Vec<Left>) -> Result<bool> {
+        let Some(segment) = segment else { return Ok(false) };
+        let from = segment.range.start;
+        self.ledger().begin_move(from);
+        let space = self.space();
+        let pools = if down { 1..space.pools.len() } else { 0..1 };
+        let moved = relocate(space, self.owner, from, segment.last_version, pools);
+        let to = moved.as_ref().ok().cloned().flatten();
+        self.ledger().end_move(from, to.clone());
+        moved?;
+        let Some(to) = to else { return Ok(false) };
+        note_moved(&space.control, down, to.end - to.start);
+        left.push(Left {
+            at: from,
+            first_version: segment.first_version,
+            last_version: segment.last_version,
+        });
+        Ok(true)
+    }
+}
+
+/// How many versions lie between a segment and the nearest reader that will come to it; the largest number when
+/// none will.
+fn next_use(segment: &Segment, positions: &[u64]) -> u64 {
+    let ahead = positions.iter().filter(|at| **at <= segment.last_version);
+    ahead.map(|at| segment.first_version.saturating_sub(*at)).min().unwrap_or(u64::MAX)
+}
+
+fn note_moved(control: &Control, down: bool, bytes: u64) {
+    let word = if down { head::SPILLED } else { head::PROMOTED };
+    control.word(word).fetch_add(bytes, Relaxed);
+}
+
+/// Copies the closed segment at `from` into the first of `pools` that has room, and publishes it there. The old
+/// place is then `Leaving`. None: no pool has room.
+fn relocate(
+    space: &Attachment,
+    owner: Owner,
+    from: u64,
+    last_version: u64,
+    pools: Range<usize>,
+) -> Result<Option<Range<u64>>> {
+    let granule = space.superblock.granule_bytes;
+    let head = space.device.bytes(from..from + HEADER_BYTES);
+    let Some(df) = SegmentDf::decode(head, &space.superblock.uuid, from) else {
+        return Err(Error::new(Kind::Damaged, "a segment that was to be moved has no valid header")
+            .with("pool_offset", from));
+    };
+    if !space.is_first(from) {
+        // Reading it in with many requests at once; page by page it would take several times as long.
+        space.device.populate_read(from..from + df.length_bytes);
+    }
+    let bytes = used_bytes(&*space.device, &df);
+    for pool in pools {
+        let Some(to) = allocate(space, owner, pool, bytes, false)? else { continue };
+        let first = (to.start / granule) as usize;
+        let copied = space.device.prepare(to.clone()).and_then(|()| {
+            copy_segment(&*space.device, &space.superblock.uuid, from, to.clone(), space.superblock.horizon)
+        });
+        if let Err(e) = copied {
+            // No valid header may stay in free space. If even that fails, the space is not given away again.
+            if retire(&*space.device, to.start, space.superblock.horizon).is_ok() {
+                free_run(space, first);
+            }
+            return Err(e.with("pool", space.tiers.path_of(pool, space.first.path()).display()));
+        }
+        let control = &space.control;
+        let (_, length) = control.granule_segment(first);
+        control.set_granule_segment(first, df.sequence, length);
+        control.set_granule_last(first, last_version);
+        let Owner { lane, slot } = owner;
+        control.set_granule_state(first, GranuleState::Segment { lane, slot });
+        control.set_granule_state((from / granule) as usize, GranuleState::Leaving { lane, slot });
+        return Ok(Some(to));
+    }
+    Ok(None)
+}
+
+/// Wipes and frees the old place of a moved segment, unless somebody may still read it there (false).
+fn free_old_place(space: &Attachment, at: u64, first_version: u64, last_version: u64) -> Result<bool> {
+    // Whoever took a lease before the old place was left stands in its slot now; whoever comes later looks the
+    // segment up and finds the new place.
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    if is_leased(space, first_version, last_version) {
+        return Ok(false);
+    }
+    retire(&*space.device, at, space.superblock.horizon)?;
+    free_run(space, (at / space.superblock.granule_bytes) as usize);
+    space.control.announce_room();
+    Ok(true)
+}
+
+/// Whether the member that a run of granules names is gone, or was another one.
+pub(crate) fn is_orphan(space: &Attachment, lane: LaneId, slot: Option<u32>) -> bool {
+    !slot.is_some_and(|s| {
+        let incarnation = space.control.member(s, member::INCARNATION).load(Acquire);
+        incarnation == u64::from(lane.incarnation) && space.is_alive(s)
+    })
+}
+
+/// Frees old places whose mover is gone and that nobody reads. The caller holds the adoption lock.
+pub(crate) fn free_left_places(space: &Attachment) -> Result<bool> {
+    let control = &space.control;
+    let mut freed = false;
+    for index in 1..control.granules() {
+        let GranuleState::Leaving { lane, slot } = control.granule_state(index) else { continue };
+        let at = index as u64 * space.superblock.granule_bytes;
+        if is_orphan(space, lane, slot) && free_old_place(space, at, 0, control.granule_last(index))? {
+            freed = true;
+        }
+    }
+    Ok(freed)
+}
+
+const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Moves one segment of a lane whose producer is gone out of the first pool. Returns its bytes, or None when there
+/// is none that nobody reads, or no room for it. Blocks while another process adopts.
+fn adopt_one(space: &Attachment) -> Result<Option<u64>> {
+    space.members.with_lock(LOCK_ADOPT, ADOPT_TIMEOUT, || {
+        free_left_places(space)?;
+        let control = &space.control;
+        for index in space.pools[0].clone() {
+            let GranuleState::Segment { lane, slot } = control.granule_state(index) else { continue };
+            let last = control.granule_last(index);
+            if !is_orphan(space, lane, slot) || is_leased(space, 0, last) {
+                continue;
+            }
+            let owner = Owner { lane, slot: None };
+            let from = index as u64 * space.superblock.granule_bytes;
+            let Some(to) = relocate(space, owner, from, last, 1..space.pools.len())? else {
+                return Ok(None);
+            };
+            note_moved(control, true, to.end - to.start);
+            free_old_place(space, from, 0, last)?;
+            return Ok(Some(to.end - to.start));
+        }
+        Ok(None)
+    })
+}
+
+/// What [`drain`] did.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DrainReport {
+    /// Bytes moved to lower tiers.
+    pub moved_bytes: u64,
+    /// Segments moved.
+    pub segments: u64,
+    /// Bytes of lanes whose producers are gone that are still in the first pool.
+    pub remaining_bytes: u64,
+}
+
+/// Moves everything that producers which are gone left in the first tier of a space to its lower tiers, so that the
+/// memory is free and, at a durable horizon, the data are where they survive what that tier promises. Lanes of
+/// producers that live are left to them. Blocks until nothing is left to move, at most `timeout`.
+///
+/// # Errors
+/// [`Kind::PeerMissing`] without such a space, [`Kind::Usage`] when it has no lower tier, [`Kind::TierFull`] when
+/// the lower tiers have no room, [`Kind::TimedOut`] when readers still hold the data, and those of the devices.
+pub fn drain(name: &str, timeout: Duration) -> Result<DrainReport> {
+    let deadline = Instant::now() + timeout;
+    let space = Attachment::open(name, Access::Write, Missing::Fail, deadline)?;
+    if space.pools.len() < 2 {
+        return Err(Error::new(Kind::Usage, format!("space {name} has no lower tier to drain to"))
+            .hint("a space gets one when it is made: spill = \"DIRECTORY\""));
+    }
+    let mut report = DrainReport::default();
+    loop {
+        while let Some(bytes) = adopt_one(&space)? {
+            report.moved_bytes += bytes;
+            report.segments += 1;
+        }
+        let (orphans, leased) = orphan_bytes(&space);
+        report.remaining_bytes = orphans;
+        if orphans == 0 {
+            return Ok(report);
+        }
+        if leased == 0 {
+            return Err(left_over(&space, Kind::TierFull, "the lower tiers have no room", &report));
+        }
+        if Instant::now() >= deadline {
+            return Err(left_over(&space, Kind::TimedOut, "readers still hold versions", &report));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn left_over(space: &Attachment, kind: Kind, why: &str, report: &DrainReport) -> Error {
+    Error::new(kind, format!("space {} could not be drained: {why}", space.name))
+        .with("moved", crate::format_bytes(report.moved_bytes))
+        .with("left", crate::format_bytes(report.remaining_bytes))
+        .hint("end the readers, or make room, and drain it again: what was moved stays moved")
+}
+
+/// Bytes in the first pool that belong to no living producer, and how many of them are being read.
+fn orphan_bytes(space: &Attachment) -> (u64, u64) {
+    let control = &space.control;
+    let (mut orphans, mut leased) = (0, 0);
+    for index in space.pools[0].clone() {
+        let (lane, slot) = match control.granule_state(index) {
+            GranuleState::Segment { lane, slot } | GranuleState::Leaving { lane, slot } => (lane, slot),
+            _ => continue,
+        };
+        if is_orphan(space, lane, slot) {
+            let bytes = control.granule_segment(index).1 as u64 * space.superblock.granule_bytes;
+            orphans += bytes;
+            leased += if is_leased(space, 0, control.granule_last(index)) { bytes } else { 0 };
+        }
+    }
+    (orphans, leased)
+}

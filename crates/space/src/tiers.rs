@@ -1,0 +1,375 @@
+//! The pools of a space: the file `tiers.json` that names the lower ones, their making, opening and removal, and
+//! one device over all of them.
+//!
+//! A space with lower tiers sees its pools behind one another as one range of offsets, the first pool first, so
+//! that a segment is found by its offset wherever it lies. Lanes are written in the first pool only; whole
+//! segments move ([`crate::mover`]). What the first pool promises about words, alignment and durable order holds
+//! for what is written there; durability is that of the weakest pool.
+//! Not here: which segment lies where (the control segment), and when one moves.
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use forebay_log::format::{PoolPart, Superblock, HEADER_BYTES};
+use forebay_tier::{
+    Access, Device, Durability, Error, Horizon, Kind, Placement, Result, StagedWrite, TierKind,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::attach::read_superblock;
+use crate::options::{SpillTier, WhenFull};
+use crate::trial;
+use crate::whole_file;
+
+const FILE: &str = "tiers.json";
+const SCHEMA: &str = "forebay.tiers/1";
+/// Without a quota a lower pool may take this share of what its tier has free.
+const QUOTA_SHARE_DEFAULT: u64 = 4;
+
+/// What `tiers.json` says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tiers {
+    schema: String,
+    /// What happens when the first pool is full.
+    pub when_full: WhenFull,
+    /// The lower pools, the faster first.
+    pub lower: Vec<LowerPool>,
+}
+
+/// A lower pool.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LowerPool {
+    pub tier: TierKind,
+    pub path: PathBuf,
+    pub capacity_bytes: u64,
+}
+
+impl Default for Tiers {
+    fn default() -> Tiers {
+        Tiers { schema: SCHEMA.into(), when_full: WhenFull::Block, lower: Vec::new() }
+    }
+}
+
+impl Tiers {
+    /// What a space with these options will have; `uuid` and `name` name the pool files. Nothing is made yet.
+    ///
+    /// # Errors
+    /// `Usage` for a policy without the tier it needs and for directories that are not there; `TierFull`.
+    pub(crate) fn plan(
+        spill: &[SpillTier],
+        when_full: Option<WhenFull>,
+        name: &str,
+        uuid: &uuid::Uuid,
+    ) -> Result<Tiers> {
+        let when_full = when_full.unwrap_or(if spill.is_empty() { WhenFull::Block } else { WhenFull::Spill });
+        if (when_full == WhenFull::Spill) == spill.is_empty() {
+            return Err(Error::new(
+                Kind::Usage,
+                format!("when_full = {when_full} and {} lower tier(s) do not go together", spill.len()),
+            )
+            .hint("spill = \"DIRECTORY\" names where data go when the first tier is full"));
+        }
+        let lower = spill.iter().enumerate().map(|(i, tier)| LowerPool::plan(tier, name, uuid, i));
+        Ok(Tiers { lower: lower.collect::<Result<_>>()?, when_full, ..Tiers::default() })
+    }
+
+    /// Bytes of all lower pools.
+    pub(crate) fn lower_bytes(&self) -> u64 {
+        self.lower.iter().map(|pool| pool.capacity_bytes).sum()
+    }
+
+    /// Writes the file and makes the lower pools, each as large as whole granules allow and one granule more for
+    /// its superblock. The file comes first, so that pools left by a crash can be found.
+    pub(crate) fn create(&mut self, dir: &Path, superblock: &Superblock) -> Result<()> {
+        let granule = superblock.granule_bytes;
+        for pool in &mut self.lower {
+            pool.capacity_bytes = (pool.capacity_bytes.div_ceil(granule) + 1) * granule;
+        }
+        let durable = superblock.horizon != Horizon::None;
+        let text = serde_json::to_string_pretty(self).expect("plain data");
+        whole_file::replace(&dir.join(FILE), text.as_bytes(), durable)?;
+        for pool in &self.lower {
+            pool.create(superblock)?;
+        }
+        Ok(())
+    }
+
+    /// The file of the space in `dir`; the default where there is none.
+    pub(crate) fn read(dir: &Path) -> Result<Tiers> {
+        let path = dir.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Tiers::default()),
+            Err(e) => return Err(Error::io(format!("reading {}", path.display()), e)),
+        };
+        let unreadable =
+            |kind, why: String| Err(Error::new(kind, format!("{} cannot be read: {why}", path.display())));
+        match serde_json::from_str::<Tiers>(&text) {
+            Ok(tiers) if tiers.schema == SCHEMA => Ok(tiers),
+            Ok(tiers) => unreadable(Kind::UnknownFormat, format!("its schema is {}", tiers.schema)),
+            Err(e) => unreadable(Kind::Damaged, e.to_string()),
+        }
+    }
+
+    /// Opens every pool and puts them behind one another. Returns the device over all of them.
+    pub(crate) fn open(
+        &self,
+        first: &Arc<dyn Device>,
+        superblock: &Superblock,
+        access: Access,
+    ) -> Result<Arc<dyn Device>> {
+        if (superblock.part == PoolPart::First) == self.lower.is_empty() {
+            return Err(Error::new(Kind::Damaged, "the pool and the list of its lower tiers do not fit")
+                .with("pool", first.path().display())
+                .with("lower_tiers", self.lower.len())
+                .hint(format!("{FILE} beside the pool names the lower ones; was it removed?")));
+        }
+        if self.lower.is_empty() {
+            return Ok(first.clone());
+        }
+        let mut pools = Pools { parts: vec![(0, first.clone())], capacity: first.capacity() };
+        for pool in &self.lower {
+            let device = pool.open(superblock, access)?;
+            pools.parts.push((pools.capacity, device));
+            pools.capacity += pool.capacity_bytes;
+        }
+        Ok(Arc::new(pools))
+    }
+
+    /// The granules of each pool that segments may use: all but its superblock's.
+    pub(crate) fn granules(&self, first_bytes: u64, granule: u64) -> Vec<Range<usize>> {
+        let mut from = 0;
+        std::iter::once(first_bytes)
+            .chain(self.lower.iter().map(|pool| pool.capacity_bytes))
+            .map(|bytes| {
+                let pool = from + 1..from + (bytes / granule) as usize;
+                from = pool.end;
+                pool
+            })
+            .collect()
+    }
+
+    /// The file of pool `index`; the first one's is given.
+    pub(crate) fn path_of<'a>(&'a self, index: usize, first: &'a Path) -> &'a Path {
+        index.checked_sub(1).map_or(first, |lower| &self.lower[lower].path)
+    }
+
+    /// Removes the lower pools' files.
+    pub(crate) fn remove(&self) -> Result<()> {
+        for pool in &self.lower {
+            match fs::remove_file(&pool.path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io(format!("removing {}", pool.path.display()), e));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl LowerPool {
+    fn plan(spill: &SpillTier, name: &str, uuid: &uuid::Uuid, index: usize) -> Result<LowerPool> {
+        let dir = fs::canonicalize(&spill.path).map_err(|e| {
+            Error::io(format!("looking for the spill directory {}", spill.path.display()), e)
+                .hint("it must exist and be writable")
+        })?;
+        let tier = match spill.tier {
+            Some(tier) => tier,
+            None => forebay_tier::detect(&dir)?,
+        };
+        let headroom = forebay_tier::capacity::headroom(&dir, tier)?;
+        let capacity_bytes = match spill.quota {
+            Some(0) => return Err(Error::new(Kind::Usage, "a spill tier's quota is at least one byte")),
+            Some(quota) if quota > headroom.bytes => {
+                return Err(Error::new(
+                    Kind::TierFull,
+                    "the spill tier has less room than its quota asks for",
+                )
+                .with("directory", dir.display())
+                .with("quota", crate::format_bytes(quota))
+                .with("free", crate::format_bytes(headroom.bytes))
+                .with("limited_by", headroom.limited_by)
+                .hint("ask for a smaller quota, or use another directory"));
+            }
+            Some(quota) => quota,
+            None => headroom.bytes / QUOTA_SHARE_DEFAULT,
+        };
+        let path = dir.join(format!("{name}.{uuid}.{}.pool", index + 1));
+        Ok(LowerPool { tier, path, capacity_bytes })
+    }
+
+    fn superblock(&self, first: &Superblock) -> Superblock {
+        Superblock {
+            part: PoolPart::Lower,
+            tier: self.tier,
+            capacity_bytes: self.capacity_bytes,
+            ..first.clone()
+        }
+    }
+
+    fn create(&self, first: &Superblock) -> Result<()> {
+        let device = forebay_tier::create(self.tier, &self.path, self.capacity_bytes)?;
+        device.prepare(0..first.granule_bytes)?;
+        device.write(0, &self.superblock(first).encode())?;
+        if first.horizon != Horizon::None {
+            device.persist(0..HEADER_BYTES)?;
+            whole_file::sync_directory_of(&self.path).map_err(|e| Error::io("syncing the directory", e))?;
+        }
+        Ok(())
+    }
+
+    fn open(&self, first: &Superblock, access: Access) -> Result<Arc<dyn Device>> {
+        let missing = |e: std::io::Error| {
+            Error::new(Kind::Damaged, "a lower pool of the space is missing")
+                .with("pool", self.path.display())
+                .caused_by(e)
+                .hint("is its file system mounted? without it the versions that lie there cannot be read")
+        };
+        let file = fs::File::open(&self.path).map_err(missing)?;
+        let found = read_superblock(&file, &self.path)?;
+        let fits = found.part == PoolPart::Lower
+            && found.uuid == first.uuid
+            && found.granule_bytes == first.granule_bytes
+            && found.capacity_bytes == self.capacity_bytes;
+        if !fits {
+            return Err(Error::new(Kind::Damaged, "a lower pool belongs to another space")
+                .with("pool", self.path.display()));
+        }
+        trial::around(forebay_tier::open(self.tier, &self.path, access)?)
+    }
+}
+
+/// Several pools behind one another.
+struct Pools {
+    /// First offset and device of each.
+    parts: Vec<(u64, Arc<dyn Device>)>,
+    capacity: u64,
+}
+
+impl Pools {
+    /// The pool that holds `offset`, and the offset in it.
+    fn at(&self, offset: u64) -> (&Arc<dyn Device>, u64) {
+        let (base, device) = self.parts.iter().rev().find(|(base, _)| *base <= offset).expect("starts at 0");
+        (device, offset - base)
+    }
+
+    /// The pool that holds a range. One that crosses a border fails in the device, as one outside it.
+    fn within(&self, range: &Range<u64>) -> (&Arc<dyn Device>, Range<u64>) {
+        let (device, from) = self.at(range.start);
+        (device, from..from + (range.end - range.start))
+    }
+
+    fn first(&self) -> &dyn Device {
+        &*self.parts[0].1
+    }
+}
+
+impl Device for Pools {
+    fn kind(&self) -> TierKind {
+        self.first().kind()
+    }
+
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn path(&self) -> &Path {
+        self.first().path()
+    }
+
+    fn byte_addressable(&self) -> bool {
+        self.first().byte_addressable()
+    }
+
+    fn durability(&self, horizon: Horizon) -> Durability {
+        self.parts.iter().map(|(_, device)| device.durability(horizon)).min().expect("at least one")
+    }
+
+    fn prepare(&self, range: Range<u64>) -> Result<()> {
+        let (device, range) = self.within(&range);
+        device.prepare(range)
+    }
+
+    fn populate_read(&self, range: Range<u64>) {
+        let (device, range) = self.within(&range);
+        device.populate_read(range);
+    }
+
+    fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
+        let (device, offset) = self.at(offset);
+        device.write(offset, src)
+    }
+
+    fn write_checksummed(
+        &self,
+        offset: u64,
+        src: &[u8],
+        chunk_bytes: usize,
+        crcs: &mut Vec<u32>,
+    ) -> Result<()> {
+        let (device, offset) = self.at(offset);
+        device.write_checksummed(offset, src, chunk_bytes, crcs)
+    }
+
+    fn persist(&self, range: Range<u64>) -> Result<()> {
+        let (device, range) = self.within(&range);
+        device.persist(range)
+    }
+
+    fn persist_written(&self, range: Range<u64>) -> Result<()> {
+        let (device, range) = self.within(&range);
+        device.persist_written(range)
+    }
+
+    fn fence(&self) {
+        self.first().fence();
+    }
+
+    fn store_word(&self, offset: u64, value: u64) -> Result<()> {
+        let (device, offset) = self.at(offset);
+        device.store_word(offset, value)
+    }
+
+    fn bytes(&self, range: Range<u64>) -> &[u8] {
+        let (device, range) = self.within(&range);
+        device.bytes(range)
+    }
+
+    fn will_read(&self, range: Range<u64>) -> Result<()> {
+        let (device, range) = self.within(&range);
+        device.will_read(range)
+    }
+
+    fn placement(&self) -> Option<Placement> {
+        self.first().placement()
+    }
+
+    fn inject_flush_failure(&self, errno: i32) -> bool {
+        self.first().inject_flush_failure(errno)
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let (device, offset) = self.at(offset);
+        device.read(offset, out)
+    }
+
+    fn load_word(&self, offset: u64) -> u64 {
+        let (device, offset) = self.at(offset);
+        device.load_word(offset)
+    }
+
+    fn stage(&self, range: Range<u64>) -> Result<StagedWrite> {
+        let (device, range) = self.within(&range);
+        device.stage(range)
+    }
+
+    fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()> {
+        // Lanes are written in the first pool only, so that is where it came from.
+        self.first().unstage(staged, chunk_bytes, crcs)
+    }
+}

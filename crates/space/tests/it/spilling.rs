@@ -1,0 +1,312 @@
+//! Full spaces: spilling to a lower tier and back, dropping, refusing, and many ranks in a small quota.
+
+use crate::support::{options, ranked, reader, writer, Root};
+use forebay_space::{drain, inspect, Horizon, Kind, OpenOptions, Reader, SpillTier, WhenFull, Writer};
+use std::path::Path;
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+fn spilling(dir: &Path, first: u64, lower: u64) -> OpenOptions {
+    let tier = SpillTier { path: dir.into(), quota: Some(lower), tier: None };
+    OpenOptions {
+        quota_bytes: Some(first),
+        segment_bytes: Some(MIB),
+        spill: vec![tier],
+        rank: Some(0),
+        size: Some(1),
+        ..options()
+    }
+}
+
+/// Element `i` of what rank `rank` puts in version `version`.
+fn element(version: u64, rank: u64, i: u64) -> u64 {
+    (version << 40 | rank << 32 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn put(w: &mut Writer, version: u64, elements: u64) -> forebay_space::Result<()> {
+    let (rank, size) = (u64::from(w.rank()), u64::from(w.size()));
+    let data: Vec<u64> = (0..elements).map(|i| element(version, rank, i)).collect();
+    w.put_array("a", &[size * elements], &[rank * elements], &[elements], &data)?;
+    w.put_array("small", &[size], &[rank], &[1], &[version])
+}
+
+fn step(w: &mut Writer, elements: u64) -> forebay_space::Result<u64> {
+    let version = w.begin_step()?;
+    put(w, version, elements)?;
+    w.end_step()?;
+    Ok(version)
+}
+
+fn check(r: &mut Reader, version: u64, size: u64, elements: u64) {
+    let a = r.get_array::<u64>("a", None).unwrap();
+    assert_eq!(a.len() as u64, size * elements);
+    for (at, x) in (0..).zip(&a) {
+        assert_eq!(*x, element(version, at / elements, at % elements), "element {at} of version {version}");
+    }
+    assert_eq!(r.get_array::<u64>("small", None).unwrap(), vec![version; size as usize]);
+}
+
+/// Half a MiB per version: two versions fill a segment.
+const ELEMENTS: u64 = 60_000;
+
+fn read_all(r: &mut Reader, count: u64) {
+    for version in 0..count {
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        check(r, version, 1, ELEMENTS);
+        r.end_step().unwrap();
+    }
+    assert_eq!(r.begin_step(None).unwrap(), None);
+}
+
+#[test]
+fn eight_times_the_quota_waits_on_the_lower_tier() {
+    let (root, disk) = (Root::new(), tempfile::tempdir().unwrap());
+    let name = root.name("deep");
+    let mut w = Writer::open(&name, &spilling(disk.path(), 8 * MIB, 256 * MIB)).unwrap();
+    for _ in 0..128 {
+        step(&mut w, ELEMENTS).unwrap();
+    }
+    let info = inspect(&name).unwrap();
+    assert_eq!(info.tiers.len(), 2, "{:?}", info.tiers);
+    assert!(info.tiers[0].used_bytes <= 8 * MIB && info.tiers[1].used_bytes > 40 * MIB, "{:?}", info.tiers);
+    assert!(info.moved.spilled_bytes > 40 * MIB && info.moved.failed == 0, "{:?}", info.moved);
+    assert_eq!(info.versions.len(), 128, "every version is there");
+    w.close().unwrap();
+    assert_eq!(forebay_space::verify(&name).unwrap().damaged.len(), 0);
+    let mut r = reader(&name, 0, 1).unwrap();
+    read_all(&mut r, 128);
+    r.close().unwrap();
+    assert_eq!(root.left(), Vec::<String>::new());
+    assert_eq!(std::fs::read_dir(disk.path()).unwrap().count(), 0, "the lower pool went with the space");
+}
+
+#[test]
+fn views_hold_through_moves_and_a_slow_reader_loses_nothing() {
+    let (root, disk) = (Root::new(), tempfile::tempdir().unwrap());
+    let name = root.name("views");
+    let mut w = Writer::open(&name, &spilling(disk.path(), 8 * MIB, 256 * MIB)).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    step(&mut w, ELEMENTS).unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    let held = r.view("a", None).unwrap();
+    let before = held.bytes().to_vec();
+    let produced = std::thread::spawn(move || {
+        for _ in 1..100 {
+            step(&mut w, ELEMENTS).unwrap();
+        }
+        w
+    });
+    let mut w = produced.join().unwrap();
+    assert!(held.bytes() == before, "a view shows the same while everything around it moves");
+    check(&mut r, 0, 1, ELEMENTS);
+    drop(held);
+    r.end_step().unwrap();
+    // Interleaved from here on: what comes up again and what goes down meet.
+    for version in 1..150 {
+        if version < 51 {
+            step(&mut w, ELEMENTS).unwrap();
+        }
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        check(&mut r, version, 1, ELEMENTS);
+        r.end_step().unwrap();
+    }
+    w.close().unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), None);
+}
+
+#[test]
+fn lost_shared_state_is_rebuilt_over_all_pools() {
+    let (root, disk) = (Root::new(), tempfile::tempdir().unwrap());
+    let name = root.name("rebuilt");
+    let mut w = Writer::open(&name, &spilling(disk.path(), 8 * MIB, 64 * MIB)).unwrap();
+    for _ in 0..40 {
+        step(&mut w, ELEMENTS).unwrap();
+    }
+    w.close().unwrap();
+    std::fs::remove_file(Path::new(&name).join("control")).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    read_all(&mut r, 40);
+}
+
+#[test]
+fn a_missing_lower_pool_is_an_error_and_no_shorter_stream() {
+    let (root, disk) = (Root::new(), tempfile::tempdir().unwrap());
+    let name = root.name("missing");
+    let mut w = Writer::open(&name, &spilling(disk.path(), 4 * MIB, 64 * MIB)).unwrap();
+    for _ in 0..20 {
+        step(&mut w, ELEMENTS).unwrap();
+    }
+    w.close().unwrap();
+    let pool = std::fs::read_dir(disk.path()).unwrap().next().unwrap().unwrap().path();
+    let aside = pool.with_extension("aside");
+    std::fs::rename(&pool, &aside).unwrap();
+    let error = reader(&name, 0, 1).map(drop).unwrap_err();
+    assert_eq!(error.kind(), Kind::Damaged, "{error}");
+    assert!(error.to_string().contains(&*pool.to_string_lossy()), "{error}");
+    std::fs::rename(&aside, &pool).unwrap();
+    read_all(&mut reader(&name, 0, 1).unwrap(), 20);
+}
+
+#[test]
+fn when_the_lower_tier_is_full_too_the_writer_waits_and_says_for_whom() {
+    let (root, disk) = (Root::new(), tempfile::tempdir().unwrap());
+    let name = root.name("full");
+    let quick = OpenOptions {
+        timeout: Duration::from_millis(300),
+        horizon: Some(Horizon::Epoch),
+        ..spilling(disk.path(), 4 * MIB, 8 * MIB)
+    };
+    let mut w = Writer::open(&name, &quick).unwrap();
+    let error = (0..100).find_map(|_| step(&mut w, ELEMENTS).err()).expect("it is full some time");
+    assert_eq!(error.kind(), Kind::QuotaFull, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("lower_tiers") && text.contains("no reader has come yet"), "{text}");
+    w.abort_step().unwrap();
+    let complete = w.next_version();
+    assert!(complete > 16, "both tiers were used: {complete}");
+    // Everything acknowledged is there, and the stream goes on when room comes back.
+    let mut r = reader(&name, 0, 1).unwrap();
+    for version in 0..complete {
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        check(&mut r, version, 1, ELEMENTS);
+        r.end_step().unwrap();
+    }
+    assert_eq!(step(&mut w, ELEMENTS).unwrap(), complete);
+}
+
+#[test]
+fn the_oldest_versions_are_dropped_when_that_is_the_policy() {
+    let root = Root::new();
+    let name = root.name("drop");
+    let open =
+        OpenOptions { when_full: Some(WhenFull::DropOldest), quota_bytes: Some(8 * MIB), ..ranked(0, 1) };
+    let mut w = Writer::open(&name, &open).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    step(&mut w, ELEMENTS).unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    let held = r.view("a", None).unwrap();
+    // While a version is held, neither it nor what came after it goes.
+    let mut blocked = None;
+    w.set_timeout(Duration::from_millis(200));
+    for _ in 0..40 {
+        if let Err(e) = step(&mut w, ELEMENTS) {
+            blocked = Some(e.kind());
+            w.abort_step().unwrap();
+            break;
+        }
+    }
+    assert_eq!(blocked, Some(Kind::QuotaFull));
+    check(&mut r, 0, 1, ELEMENTS);
+    drop(held);
+    r.end_step().unwrap();
+    w.set_timeout(Duration::from_secs(20));
+    for _ in 0..100 {
+        step(&mut w, ELEMENTS).unwrap();
+    }
+    let info = inspect(&name).unwrap();
+    assert!(info.moved.dropped_versions > 50 && info.versions_oldest > 50, "{:?}", info.moved);
+    let mut next = 0;
+    let last = w.next_version() - 1;
+    while next <= last {
+        let version = r.begin_step(None).unwrap().expect("the writer lives");
+        assert!(version >= next);
+        check(&mut r, version, 1, ELEMENTS);
+        r.end_step().unwrap();
+        next = version + 1;
+    }
+}
+
+#[test]
+fn a_full_space_refuses_at_once_when_that_is_the_policy() {
+    let root = Root::new();
+    let name = root.name("error");
+    let open = OpenOptions { when_full: Some(WhenFull::Error), quota_bytes: Some(4 * MIB), ..ranked(0, 1) };
+    let mut w = Writer::open(&name, &open).unwrap();
+    let error = (0..100).find_map(|_| step(&mut w, ELEMENTS).err()).expect("it is full some time");
+    assert_eq!(error.kind(), Kind::QuotaFull);
+    assert!(w.stats().wait_ns < 5_000_000_000, "it did not wait for its 20 s");
+    assert!(!error.to_string().contains("deadline"), "{error}");
+}
+
+#[test]
+fn policies_and_tiers_that_do_not_fit_are_refused() {
+    let root = Root::new();
+    let open = |options: OpenOptions| Writer::open(&root.name("no"), &options).map(drop).unwrap_err().kind();
+    assert_eq!(open(OpenOptions { when_full: Some(WhenFull::Spill), ..ranked(0, 1) }), Kind::Usage);
+    let nowhere = SpillTier { path: "/nowhere/at/all".into(), quota: None, tier: None };
+    assert_eq!(open(OpenOptions { spill: vec![nowhere], ..ranked(0, 1) }), Kind::Io);
+    let here = SpillTier { path: "/tmp".into(), quota: Some(u64::MAX >> 1), tier: None };
+    assert_eq!(open(OpenOptions { spill: vec![here.clone()], ..ranked(0, 1) }), Kind::TierFull);
+    let dropping = OpenOptions { spill: vec![here], when_full: Some(WhenFull::DropOldest), ..ranked(0, 1) };
+    assert_eq!(open(dropping), Kind::Usage);
+    assert_eq!(root.left(), Vec::<String>::new());
+}
+
+#[test]
+fn drain_frees_the_memory_of_producers_that_have_gone() {
+    let (root, disk) = (Root::new(), tempfile::tempdir().unwrap());
+    let name = root.name("drained");
+    let mut w = Writer::open(&name, &spilling(disk.path(), 16 * MIB, 64 * MIB)).unwrap();
+    for _ in 0..20 {
+        step(&mut w, ELEMENTS).unwrap();
+    }
+    let living = drain(&name, Duration::from_secs(5)).unwrap();
+    assert_eq!((living.moved_bytes, living.remaining_bytes), (0, 0), "a living producer's lane is its own");
+    w.close().unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    let view = r.view("a", None).unwrap();
+    assert_eq!(drain(&name, Duration::from_millis(100)).unwrap_err().kind(), Kind::TimedOut);
+    drop(view);
+    r.end_step().unwrap();
+    let done = drain(&name, Duration::from_secs(20)).unwrap();
+    assert_eq!(done.remaining_bytes, 0);
+    assert_eq!(inspect(&name).unwrap().tiers[0].used_bytes, 0);
+    for version in 1..20 {
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        check(&mut r, version, 1, ELEMENTS);
+        r.end_step().unwrap();
+    }
+    let plain = root.name("plain");
+    let _w = writer(&plain, 0, 1).unwrap();
+    assert_eq!(drain(&plain, Duration::ZERO).unwrap_err().kind(), Kind::Usage);
+}
+
+/// Four ranks, one of them ten times slower, in a quota of one and a half versions, a thousand versions.
+#[test]
+fn fast_ranks_in_a_small_quota_do_not_lock_each_other_out() {
+    const VERSIONS: u64 = 1000;
+    const RANKS: u32 = 4;
+    // Two granules per rank and version; the quota holds twelve.
+    const PIECE: u64 = 50_000;
+    let root = Root::new();
+    let name = root.name("tight");
+    let open = |rank| OpenOptions { quota_bytes: Some(12 * (256 << 10)), ..ranked(rank, RANKS) };
+    let ranks: Vec<_> = (0..RANKS)
+        .map(|rank| {
+            let (name, options) = (name.clone(), open(rank));
+            std::thread::spawn(move || {
+                let mut w = Writer::open(&name, &options).unwrap();
+                let data = vec![rank as u64; PIECE as usize];
+                for _ in 0..VERSIONS {
+                    w.begin_step().unwrap();
+                    let at = u64::from(rank) * PIECE;
+                    w.put_array("a", &[u64::from(RANKS) * PIECE], &[at], &[PIECE], &data).unwrap();
+                    std::thread::sleep(Duration::from_micros(if rank == 2 { 1000 } else { 100 }));
+                    w.end_step().unwrap();
+                }
+                w.close().unwrap();
+            })
+        })
+        .collect();
+    let mut r = reader(&name, 0, 1).unwrap();
+    for version in 0..VERSIONS {
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        r.end_step().unwrap();
+    }
+    for rank in ranks {
+        rank.join().unwrap();
+    }
+    assert_eq!(r.begin_step(None).unwrap(), None);
+}
