@@ -1,7 +1,8 @@
 //! Making a space, finding it again, and rebuilding its soft state from the lanes.
 //!
 //! A space is a directory: `pool` (the durable part), `attributes.json`, `tiers.json`, and, on a memory tier,
-//! `control` and `members`. For pools on other tiers the two soft files stand in shared memory, in `.soft-<uuid>` beside the
+//! `control` and `members`. For pools on other tiers the two soft files stand in shared memory, in `.soft-<uuid>`
+//! beside the
 //! short names, because a page cache would write them to the disk over and over. A new directory appears under
 //! its name whole, by one rename. It goes by being renamed away, under the same lock that every opener takes, so
 //! that nobody opens half a space.
