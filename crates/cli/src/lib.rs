@@ -15,10 +15,12 @@ mod doctor;
 mod init;
 mod ls;
 mod man;
+mod metrics;
 pub mod output;
 mod report;
 mod run;
 mod spaces;
+mod top;
 mod verify;
 
 use std::ffi::OsString;
@@ -89,6 +91,8 @@ enum Verb {
     Cat(cat::Args),
     Verify(verify::Args),
     Clean(clean::Args),
+    Top(top::Args),
+    Metrics(metrics::Args),
     Doctor(doctor::Args),
     Init(init::Args),
     App(app::Args),
@@ -182,6 +186,8 @@ fn dispatch(verb: &Verb, out: &Output) -> Result<i32> {
         Verb::Cat(args) => cat::run(args, out),
         Verb::Verify(args) => verify::run(args, out),
         Verb::Clean(args) => clean::run(args, out),
+        Verb::Top(args) => top::run(args, out),
+        Verb::Metrics(args) => metrics::run(args, out),
         Verb::Doctor(args) => doctor::run(args, out),
         Verb::Init(args) => init::run(args, out),
         Verb::App(args) => app::run(args, out),

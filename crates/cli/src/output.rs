@@ -28,6 +28,10 @@ pub mod schema {
     pub const VERIFY: &str = "forebay.verify/1";
     /// What `clean` removed and kept.
     pub const CLEAN: &str = "forebay.clean/1";
+    /// A look at running spaces, with rates and waits.
+    pub const TOP: &str = "forebay.top/1";
+    /// What Prometheus collects.
+    pub const METRICS: &str = "forebay.metrics/1";
     /// What this machine allows.
     pub const DOCTOR: &str = "forebay.doctor/1";
     /// The workflow file that was written.
@@ -55,6 +59,8 @@ pub mod schema {
         ATTRIBUTES,
         VERIFY,
         CLEAN,
+        TOP,
+        METRICS,
         DOCTOR,
         INIT,
         RUN,
@@ -168,6 +174,11 @@ impl Output {
     /// Whether a person watches stdout.
     pub fn stdout_is_terminal(&self) -> bool {
         self.stdout_terminal
+    }
+
+    /// Whether stdout takes colours.
+    pub fn stdout_is_coloured(&self) -> bool {
+        self.colour_stdout
     }
 
     /// Whether a person watches stderr, where progress goes.

@@ -2,6 +2,8 @@
 //!
 //! Looks only: no space is joined, made or changed.
 
+use std::time::Duration;
+
 use forebay_space::environment::did_you_mean;
 use forebay_space::{Error, Kind, Result, SpaceInfo};
 
@@ -12,6 +14,43 @@ use forebay_space::{Error, Kind, Result, SpaceInfo};
 /// wrong.
 pub fn look_up(name: &str) -> Result<SpaceInfo> {
     forebay_space::inspect(name).map_err(|e| with_suggestion(e, name))
+}
+
+/// A space without its versions.
+///
+/// # Errors
+/// As [`look_up`].
+pub fn glance(name: &str) -> Result<SpaceInfo> {
+    forebay_space::glance(name).map_err(|e| with_suggestion(e, name))
+}
+
+/// The spaces of these names, or all below the root. Of those named one that is gone is left out.
+///
+/// # Errors
+/// Those of the root directory, and what is wrong with a space that was named.
+pub fn glance_all(names: &[String]) -> Result<Vec<SpaceInfo>> {
+    if names.is_empty() {
+        return forebay_space::list();
+    }
+    let mut out = Vec::new();
+    for name in names {
+        match forebay_space::glance(name) {
+            Ok(space) => out.push(space),
+            Err(e) if e.kind() == Kind::PeerMissing => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(out)
+}
+
+/// Seconds between two looks, as an option's value: `0.5`, `15`.
+pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
+    // Faster than ten times a second nobody can read; slower than once a day is a cron job.
+    let range = 0.1..=86_400.0;
+    match text.parse::<f64>() {
+        Ok(seconds) if range.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("a number of seconds from 0.1 to 86400 is wanted".into()),
+    }
 }
 
 /// Adds to an error that there is no such space what may have been meant.

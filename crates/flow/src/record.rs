@@ -338,7 +338,7 @@ fn fresh_dir(runs: &Path, name: &str) -> Result<PathBuf> {
 }
 
 /// `20261121-113000` in UTC (civil date from days: H. Hinnant, "chrono-compatible low-level date algorithms").
-pub(crate) fn timestamp(unix_s: u64) -> String {
+pub fn timestamp(unix_s: u64) -> String {
     let (days, second) = ((unix_s / 86_400) as i64, unix_s % 86_400);
     let shifted = days + 719_468;
     let era = shifted.div_euclid(146_097);

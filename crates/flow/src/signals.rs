@@ -19,7 +19,7 @@ use signal_hook::SigId;
 /// Signals that end a run, and SIGCHLD, as something one can wait for. While no run is under way the ending
 /// signals do what they always do.
 #[derive(Debug)]
-pub(crate) struct Signals {
+pub struct Signals {
     last: Arc<AtomicUsize>,
     count: AtomicUsize,
     wake: UnixStream,
@@ -31,7 +31,11 @@ pub(crate) struct Signals {
 static IDLE: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 impl Signals {
-    pub(crate) fn catch() -> Result<Signals> {
+    /// Takes the ending signals until the value goes out of scope.
+    ///
+    /// # Errors
+    /// `Io` when a handler cannot be installed.
+    pub fn catch() -> Result<Signals> {
         let failed = |e| Error::io("installing signal handlers", e);
         let ignored = ignored_signals();
         let ending: Vec<i32> =
@@ -64,7 +68,7 @@ impl Signals {
     }
 
     /// The ending signal that came last, if one came.
-    pub(crate) fn caught(&self) -> Option<i32> {
+    pub fn caught(&self) -> Option<i32> {
         match self.last.load(Ordering::SeqCst) {
             0 => None,
             signal => Some(signal as i32),
@@ -72,7 +76,7 @@ impl Signals {
     }
 
     /// How many ending signals came.
-    pub(crate) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         let mut bytes = [0u8; 64];
         while let Ok(read @ 1..) = (&self.ends).read(&mut bytes) {
             self.count.fetch_add(read, Ordering::Relaxed);
@@ -81,7 +85,7 @@ impl Signals {
     }
 
     /// Sleeps until a signal comes or the time is over.
-    pub(crate) fn pause(&self, time: Duration) {
+    pub fn pause(&self, time: Duration) {
         let timeout = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
         let mut fds = [PollFd::new(&self.wake, PollFlags::IN), PollFd::new(&self.ends, PollFlags::IN)];
         // An error (a signal in between) is as good as a wake-up: the caller looks again.

@@ -458,13 +458,16 @@ fn members(space: &Attachment) -> Vec<MemberInfo> {
 }
 
 fn waiting_for(space: &Attachment, waiting: Waiting) -> Option<String> {
-    match waiting {
-        Waiting::No => None,
-        Waiting::Version(v) => Some(format!("version {v}: {}", missing_producers(space, v).join("; "))),
-        Waiting::Room(v) => {
-            Some(format!("room for version {v}: {}", holders(space, space.control.oldest()).join("; ")))
-        }
-    }
+    let (what, who) = match waiting {
+        Waiting::No => return None,
+        Waiting::Version(v) => (format!("version {v}"), missing_producers(space, v)),
+        Waiting::Room(v) => (format!("room for version {v}"), holders(space, space.control.oldest())),
+    };
+    // Between the two looks it may have come; whoever waits for it is just waking up.
+    Some(match who.is_empty() {
+        true => format!("{what}, which is there by now"),
+        false => format!("{what}: {}", who.join("; ")),
+    })
 }
 
 /// Reads every byte of a space and compares it with its checksums. Blocks for as long as that takes.

@@ -44,6 +44,8 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
         (&["cat", "heat", "T"], 0, schema::CAT),
         (&["cat", "heat", "--attributes"], 0, schema::ATTRIBUTES),
         (&["verify"], 0, schema::VERIFY),
+        (&["top"], 0, schema::TOP),
+        (&["metrics"], 0, schema::METRICS),
         (&["doctor"], 0, schema::DOCTOR),
         (&["init"], 0, schema::INIT),
         (&["run"], 0, schema::RUN),
@@ -98,8 +100,21 @@ fn fields_of_spaces_are_those_of_the_page() {
 #[test]
 fn manual_pages_and_completions_cover_every_verb() {
     let bench = Bench::new();
-    let verbs =
-        ["run", "report", "ls", "cat", "verify", "clean", "doctor", "init", "app", "completions", "man"];
+    let verbs = [
+        "run",
+        "report",
+        "ls",
+        "cat",
+        "verify",
+        "clean",
+        "top",
+        "metrics",
+        "doctor",
+        "init",
+        "app",
+        "completions",
+        "man",
+    ];
     let dir = bench.file("man1");
     bench.call(&["man".as_ref(), dir.as_os_str()]).wants(0);
     for verb in verbs {

@@ -7,6 +7,7 @@ mod bench;
 mod demo;
 mod doctor;
 mod documents;
+mod metrics;
 mod mistakes;
 mod running;
 mod snapshots;

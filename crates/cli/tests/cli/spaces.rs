@@ -10,7 +10,9 @@ use crate::writing::{big, values, WriterProcess, BIG, VERSIONS};
 #[test]
 fn no_spaces_is_no_error() {
     let bench = Bench::new();
-    for words in [&["ls"][..], &["verify"], &["clean"], &["clean", "--dead"], &["clean", "--dry-run"]] {
+    for words in
+        [&["ls"][..], &["verify"], &["top"], &["clean"], &["clean", "--dead"], &["clean", "--dry-run"]]
+    {
         let outcome = bench.call(words);
         outcome.wants(0);
         assert_eq!((outcome.text().as_str(), outcome.stderr.as_str()), ("", ""), "{outcome}");
@@ -171,4 +173,27 @@ fn clean_takes_only_what_nobody_holds() {
     alive.finish();
     bench.call(&["clean", "alive"]).wants(0).says("removed alive");
     assert_eq!(bench.json(&["ls"], 0)["spaces"], json!([]));
+}
+
+#[test]
+fn top_without_a_terminal_prints_one_table() {
+    let bench = Bench::new();
+    let writer = WriterProcess::start(&bench, "heat");
+    let once = bench.call(&["top"]);
+    once.wants(0).says("heat").says("open").says("0..3").says("dram").says(" MiB of 64.0 MiB");
+    assert!(!once.text().contains('\x1b') && once.stderr.is_empty(), "{once}");
+    bench.call(&["top", "heta"]).wants(7).complains("did you mean heat?");
+    bench.call(&["top", "--interval", "0"]).wants(2).complains("0.1 to 86400");
+
+    // One look knows no bandwidth; two do, and nothing was put between them.
+    let first = bench.json(&["top", "heat"], 0);
+    assert_eq!(
+        (&first["seconds_between"], &first["spaces"][0]["in_bytes_per_s"]),
+        (&json!(null), &json!(null))
+    );
+    let second = bench.json(&["top", "heat", "--interval", "0.1"], 0);
+    assert_eq!(second["spaces"][0]["in_bytes_per_s"], json!(0.0));
+    assert!(second["seconds_between"].as_f64().unwrap() > 0.0);
+    assert_eq!(second["spaces"][0]["space"]["members"][0]["alive"], true);
+    writer.finish();
 }

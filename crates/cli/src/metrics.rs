@@ -1,0 +1,188 @@
+//! `forebay metrics`: what Prometheus collects, as text, as a file that is replaced, or on a loopback port.
+//!
+//! Guarantees: looks without joining; a file is there whole or not at all, whoever reads it meanwhile; nothing
+//! is served beyond this machine. A space that goes while it is looked at is left out. It stores nothing: each
+//! answer is one look.
+
+mod family;
+mod serve;
+mod text;
+
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_flow::Signals;
+use forebay_tier::{clock, Error, Result};
+use serde::Serialize;
+
+use crate::output::{schema, Output};
+use crate::spaces;
+use family::{families, Family, Value};
+use text::{render, Form};
+
+/// Print metrics of spaces for Prometheus, write them to a file, or serve them on a loopback port.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  forebay metrics\n  forebay metrics --textfile /var/lib/node_exporter/forebay.prom \
+                  --interval 15\n  forebay metrics --listen 127.0.0.1:9464\n\nWith --interval and --listen it \
+                  goes on until it gets a signal. What is served every user of this machine can read."
+)]
+pub struct Args {
+    /// Short names or paths; without any, all spaces of this user.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Write this file, for node_exporter's textfile collector; it is replaced whole.
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    textfile: Option<PathBuf>,
+    /// Write the file again every S seconds.
+    #[arg(long, value_name = "S", requires = "textfile", value_parser = spaces::seconds)]
+    interval: Option<Duration>,
+    /// Serve GET /metrics here, on loopback only; port 0 takes any that is free.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    // A name that is wrong now is a mistake; later the space may just have ended.
+    for name in &args.names {
+        spaces::glance(name)?;
+    }
+    match (&args.listen, &args.textfile) {
+        (Some(address), _) => listen(address, args, out),
+        (None, Some(path)) => write_file(path, args, out),
+        (None, None) => {
+            let families = look(&args.names)?;
+            match out.json() {
+                true => document(&families, None, None, out)?,
+                false => out.text(&render(families, Form::Prometheus))?,
+            }
+            out.next("forebay metrics --listen 127.0.0.1:9464, for Prometheus to scrape");
+            Ok(0)
+        }
+    }
+}
+
+fn look(names: &[String]) -> Result<Vec<Family>> {
+    let root = forebay_space::root()?.display().to_string();
+    Ok(families(&spaces::glance_all(names)?, &root, clock::realtime_ns()))
+}
+
+fn listen(address: &str, args: &Args, out: &Output) -> Result<i32> {
+    let address = serve::loopback(address)?;
+    let signals = Signals::catch()?;
+    let names = args.names.clone();
+    let source = move |form| Ok(render(look(&names)?, form));
+    let taken = serve::serve(address, Arc::new(source))?;
+    let url = format!("http://{taken}/metrics");
+    match out.json() {
+        true => document(&[], None, Some(&url), out)?,
+        false => out.text(&format!("{url}\n"))?,
+    }
+    out.next("Ctrl-C ends it");
+    Ok(until_signal(&signals, None))
+}
+
+fn write_file(path: &Path, args: &Args, out: &Output) -> Result<i32> {
+    let signals = args.interval.map(|_| Signals::catch()).transpose()?;
+    replace(path, &render(look(&args.names)?, Form::Prometheus))?;
+    if out.json() {
+        document(&[], Some(path), None, out)?;
+    }
+    if path.extension().is_none_or(|e| e != "prom") {
+        out.next("node_exporter reads only files that end in .prom");
+    }
+    let (Some(signals), Some(interval)) = (signals, args.interval) else { return Ok(0) };
+    let mut due = Instant::now();
+    loop {
+        // A late file is not made up for by writing faster.
+        due = (due + interval).max(Instant::now());
+        let status = until_signal(&signals, Some(due));
+        if status != 0 {
+            return Ok(status);
+        }
+        replace(path, &render(look(&args.names)?, Form::Prometheus))?;
+    }
+}
+
+/// Sleeps until then, or for ever, or until a signal: the exit status that it means, else 0.
+fn until_signal(signals: &Signals, due: Option<Instant>) -> i32 {
+    loop {
+        if let Some(signal) = signals.caught() {
+            return 128 + signal;
+        }
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        match left {
+            Some(left) if left.is_zero() => return 0,
+            Some(left) => signals.pause(left),
+            None => signals.pause(Duration::from_secs(3600)),
+        }
+    }
+}
+
+/// The file with this text in one step: a new file that takes its name.
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let failed = |e| {
+        Error::io(format!("writing {}", path.display()), e)
+            .hint("the folder must be there, and writable: the file is replaced by a new one")
+    };
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // Collectors run as another user, so all may read; and they look for *.prom, which this name must not be.
+    let mut file = tempfile::Builder::new()
+        .prefix(".forebay-metrics-")
+        .suffix(".tmp")
+        .permissions(Permissions::from_mode(0o644))
+        .tempfile_in(folder)
+        .map_err(failed)?;
+    file.write_all(text.as_bytes()).map_err(failed)?;
+    file.persist(path).map_err(|e| failed(e.error))?;
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    metrics: Vec<FamilyBody<'a>>,
+    textfile: Option<String>,
+    listen: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct FamilyBody<'a> {
+    name: String,
+    #[serde(rename = "type")]
+    kind: family::Kind,
+    unit: Option<&'static str>,
+    help: &'static str,
+    samples: Vec<SampleBody<'a>>,
+}
+
+#[derive(Serialize)]
+struct SampleBody<'a> {
+    labels: BTreeMap<&'a str, &'a str>,
+    value: Value,
+}
+
+fn document(all: &[Family], textfile: Option<&Path>, listen: Option<&str>, out: &Output) -> Result<()> {
+    let metrics = all.iter().map(family_body).collect();
+    let textfile = textfile.map(|path| path.display().to_string());
+    out.document(schema::METRICS, &Body { metrics, textfile, listen })
+}
+
+fn family_body(family: &Family) -> FamilyBody<'_> {
+    let samples = family.samples.iter().map(|(labels, value)| SampleBody {
+        labels: labels.iter().map(|(key, text)| (*key, text.as_str())).collect(),
+        value: *value,
+    });
+    FamilyBody {
+        name: family.name(),
+        kind: family.kind,
+        unit: family.unit,
+        help: family.help,
+        samples: samples.collect(),
+    }
+}
