@@ -8,6 +8,7 @@ mod cgroup;
 mod kernel;
 mod machine;
 mod memory;
+mod tiers;
 
 use std::path::PathBuf;
 
@@ -148,6 +149,7 @@ fn examine(machine: &Machine) -> Vec<Finding> {
         memory::shared_memory(machine),
         memory::private_shared_memory(machine),
         memory::space_directory(machine),
+        tiers::spilling(machine),
         memory::remove_ipc(machine),
         memory::headroom(machine),
         memory::huge_pages(machine),

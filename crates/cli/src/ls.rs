@@ -130,10 +130,38 @@ fn facts(space: &SpaceInfo, out: &Output) -> String {
         ("versions", versions(space)),
         ("producer", producer),
     ];
-    lines
+    let mut text: String = lines
         .iter()
         .map(|(key, value)| format!("{}  {value}\n", out.paint(Tone::Strong, &format!("{key:<9}"))))
-        .collect()
+        .collect();
+    if space.tiers.len() > 1 {
+        text += &tiers(space, out);
+    }
+    text
+}
+
+/// Its pools, the fastest first, and what was moved between them.
+fn tiers(space: &SpaceInfo, out: &Output) -> String {
+    let mut table = out.table(&["TIER", "USED", "QUOTA", "POOL"]);
+    for pool in &space.tiers {
+        table.add_row(vec![
+            Cell::new(&pool.tier),
+            number(format_bytes(pool.used_bytes)),
+            number(format_bytes(pool.quota_bytes)),
+            Cell::new(pool.path.display()),
+        ]);
+    }
+    let moved = &space.moved;
+    let failed = out.paint(
+        if moved.failed > 0 { Tone::Bad } else { Tone::Quiet },
+        &format!("{} moves failed", moved.failed),
+    );
+    let (down, up) = (format_bytes(moved.spilled_bytes), format_bytes(moved.promoted_bytes));
+    let dropped = moved.dropped_versions;
+    format!(
+        "\n{}moved: {down} down, {up} up; {failed}; {dropped} versions dropped unread\n",
+        table_text(&table)
+    )
 }
 
 fn groups(space: &SpaceInfo, out: &Output) -> String {
@@ -202,5 +230,27 @@ fn more(rows: usize, out: &Output) -> String {
     match rows.checked_sub(ROWS_MAX) {
         None | Some(0) => String::new(),
         Some(hidden) => out.paint(Tone::Quiet, &format!("… and {hidden} more; --json has all")) + "\n",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Colour;
+    use crate::top::tests::busy;
+
+    #[test]
+    fn several_tiers_are_shown_with_what_moved() {
+        let out = Output::new(false, Colour::Never);
+        let text = facts(&busy("heat"), &out);
+        let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
+        assert!(lines.contains(&vec!["dram", "960.0", "MiB", "1.0", "GiB", "/pool"]), "{text}");
+        assert!(lines.contains(&vec!["file", "3.0", "GiB", "16.0", "GiB", "/pool"]), "{text}");
+        assert!(
+            text.ends_with("moved: 3.0 GiB down, 512.0 MiB up; 1 moves failed; 0 versions dropped unread\n")
+        );
+        let mut one = busy("heat");
+        one.tiers.truncate(1);
+        assert!(!facts(&one, &out).contains("POOL"));
     }
 }

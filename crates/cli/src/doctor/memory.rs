@@ -126,10 +126,7 @@ pub fn space_directory(machine: &Machine) -> Finding {
     if !machine.is_live() {
         return Finding::ok(CHECK, format!("{SHM}/forebay-{}", machine.uid().unwrap_or(0)));
     }
-    // Not `root()`: that would make the folder, and looking must change nothing.
-    let given = environment::value("FOREBAY_DIR", &environment::process).map(PathBuf::from);
-    let root =
-        given.unwrap_or_else(|| Path::new(SHM).join(format!("forebay-{}", machine.uid().unwrap_or(0))));
+    let root = root_of_spaces(machine);
     // The folder appears with the first space; until then its parent decides.
     let Some(place) = root.ancestors().find(|p| p.exists()) else {
         return Finding::warning(CHECK, format!("{} cannot be reached", root.display()));
@@ -144,6 +141,12 @@ pub fn space_directory(machine: &Machine) -> Finding {
         Err(e) => Finding::warning(CHECK, format!("{}: {}", root.display(), e.message()))
             .without_root("set FOREBAY_DIR to another folder"),
     }
+}
+
+/// Where short names are looked up. Not `root()`: that would make the folder, and looking must change nothing.
+pub fn root_of_spaces(machine: &Machine) -> PathBuf {
+    let given = environment::value("FOREBAY_DIR", &environment::process).map(PathBuf::from);
+    given.unwrap_or_else(|| Path::new(SHM).join(format!("forebay-{}", machine.uid().unwrap_or(0))))
 }
 
 /// Whether logging out takes the spaces away.
