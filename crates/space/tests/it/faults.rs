@@ -19,6 +19,14 @@ const VERSIONS: u64 = 6;
 /// Elements of each piece: a record in a block, one of several blocks, and one larger than a segment.
 const PIECES: [(&str, u64); 3] = [("small", 20), ("middle", 9000), ("large", 40_000)];
 
+/// Whether a directory takes pools that are written past the page cache; says so when it does not.
+fn has_direct(dir: &Path) -> bool {
+    let probe = dir.join("probe-direct");
+    let made = forebay_tier::create(TierKind::Direct, &probe, 4096);
+    let _ = std::fs::remove_file(&probe);
+    made.map_err(|e| crate::skips::skipped("spaces on tier direct with faults", e.message())).is_ok()
+}
+
 /// Runs a role with a fault plan. Returns [`MET`] or [`UNHARMED`].
 fn run(role: &str, tier: TierKind, name: &str, plan: &str) -> i32 {
     let out = Command::new(std::env::current_exe().expect("this binary"))
@@ -166,6 +174,16 @@ fn a_writer_gets_over_a_full_or_failing_file_system() {
     every_operation_may_fail_once(TierKind::File, dir.path(), &faults);
 }
 
+#[test]
+fn a_writer_past_the_page_cache_gets_over_faults_too() {
+    let dir = tempfile::tempdir().unwrap();
+    if !has_direct(dir.path()) {
+        return;
+    }
+    let faults = [("prepare:enospc", 12, 5), ("write:torn", 36, 30)];
+    every_operation_may_fail_once(TierKind::Direct, dir.path(), &faults);
+}
+
 fn write_until_poisoned(name: &str, tier: TierKind) -> bool {
     let mut w = match Writer::open(name, &space(tier)) {
         Ok(w) => w,
@@ -195,17 +213,24 @@ fn write_until_poisoned(name: &str, tier: TierKind) -> bool {
 #[test]
 fn a_failed_flush_poisons_the_pool_and_what_was_committed_stays() {
     let dir = tempfile::tempdir().unwrap();
+    a_failed_flush_poisons(TierKind::File, dir.path());
+    if has_direct(dir.path()) {
+        a_failed_flush_poisons(TierKind::Direct, dir.path());
+    }
+}
+
+fn a_failed_flush_poisons(tier: TierKind, dir: &Path) {
     let mut met = 0;
     for n in 1..=VERSIONS + 2 {
-        let name = format!("{}/poisoned-{n}", dir.path().display());
-        let code = run("poisoned", TierKind::File, &name, &format!("persist:eio@{n}"));
+        let name = format!("{}/poisoned-{n}", dir.display());
+        let code = run("poisoned", tier, &name, &format!("persist:eio@{n}"));
         met += u64::from(code == MET);
         if n == 1 {
             assert!(!Path::new(&name).exists(), "a space that was not made durable was left");
             continue;
         }
         // A new process finds what was acknowledged, and perhaps the version whose flush failed; then it goes on.
-        let mut w = Writer::open(&name, &space(TierKind::File)).unwrap();
+        let mut w = Writer::open(&name, &space(tier)).unwrap();
         let complete = w.resume().unwrap();
         let acknowledged = (n - 2).min(VERSIONS);
         assert!((acknowledged..=acknowledged + 1).contains(&complete), "{complete} of {acknowledged}");
@@ -240,9 +265,12 @@ fn read_through_faults(name: &str) -> bool {
 
 #[test]
 fn a_read_that_fails_is_an_error_and_works_again() {
-    for tier in [TierKind::Dram, TierKind::File] {
+    for tier in [TierKind::Dram, TierKind::File, TierKind::Direct] {
         let root = Root::new();
         let dir = tempfile::tempdir().unwrap();
+        if tier == TierKind::Direct && !has_direct(dir.path()) {
+            continue;
+        }
         let name = match tier {
             TierKind::Dram => root.name("read"),
             _ => format!("{}/read", dir.path().display()),
