@@ -180,7 +180,10 @@ impl LowerPool {
         })?;
         let tier = match spill.tier {
             Some(tier) => tier,
-            None => forebay_tier::detect(&dir)?,
+            None => match forebay_tier::detect(&dir)? {
+                TierKind::File if can_be_direct(&dir, uuid) => TierKind::Direct,
+                other => other,
+            },
         };
         let headroom = forebay_tier::capacity::headroom(&dir, tier)?;
         let capacity_bytes = match spill.quota {
@@ -242,6 +245,14 @@ impl LowerPool {
         }
         trial::around(forebay_tier::open(self.tier, &self.path, access)?)
     }
+}
+
+/// Whether a pool in this directory can be read and written around the page cache: tried with a small one.
+fn can_be_direct(dir: &Path, uuid: &uuid::Uuid) -> bool {
+    let trial = dir.join(format!(".{uuid}.trial"));
+    let made = forebay_tier::create(TierKind::Direct, &trial, HEADER_BYTES).is_ok();
+    // A pool that could not be made has taken its file away itself.
+    made && fs::remove_file(&trial).is_ok()
 }
 
 /// Several pools behind one another.
