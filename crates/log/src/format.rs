@@ -16,6 +16,11 @@ use crate::dtype::Dtype;
 pub const FORMAT_VERSION: u32 = 1;
 /// "FOREBAYP", the first bytes of a pool.
 pub const SUPERBLOCK_MAGIC: u64 = u64::from_le_bytes(*b"FOREBAYP");
+/// "FBIN", the first bytes of the note on an incarnation.
+pub const INCARNATION_MAGIC: u32 = u32::from_le_bytes(*b"FBIN");
+/// Where the notes on incarnations of even and odd numbers lie: two, so that a torn one leaves the other, in sectors
+/// of their own.
+pub const INCARNATION_OFFSETS: [u64; 2] = [1024, 2048];
 /// "FBSG", the first bytes of a segment.
 pub const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"FBSG");
 /// "FBRC", the first bytes of a record.
@@ -83,6 +88,25 @@ pub struct SuperblockDf {
     pub node: u16,
     /// Zero.
     pub reserved: [u8; 10],
+    /// CRC-32C of all bytes before this field.
+    pub crc: u32,
+}
+
+/// The newest incarnation, in the superblock's page behind the superblock: it counts also while none of its lanes
+/// has a segment, and after those of all earlier ones were given back.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct IncarnationDf {
+    /// [`INCARNATION_MAGIC`].
+    pub magic: u32,
+    /// Its number.
+    pub number: u32,
+    /// The pool's identity.
+    pub uuid: [u8; 16],
+    /// Its first version: all versions below were complete.
+    pub base_version: u64,
+    /// Its ranks.
+    pub group_size: u32,
     /// CRC-32C of all bytes before this field.
     pub crc: u32,
 }
@@ -166,10 +190,13 @@ pub struct CommitDf {
 }
 
 const _: () = assert!(size_of::<SuperblockDf>() == 688 && size_of::<SuperblockDf>() <= HEADER_BYTES as usize);
+const _: () = assert!(size_of::<IncarnationDf>() == 40 && size_of::<SuperblockDf>() <= 1024);
 const _: () = assert!(size_of::<SegmentDf>() == 80);
 const _: () = assert!(size_of::<RecordDf>() == 64 && offset_of!(RecordDf, commit) == 8);
 const _: () = assert!(size_of::<CommitDf>() == 24);
 
+/// Offset of the aligned word in a segment's header that holds its checksum.
+pub const SEGMENT_CRC_WORD: u64 = offset_of!(SegmentDf, crc) as u64 / 8 * 8;
 /// Offset of the commit word in a record.
 pub const COMMIT_OFFSET: u64 = offset_of!(RecordDf, commit) as u64;
 /// Bytes of a record's fixed part.
@@ -409,6 +436,24 @@ impl Superblock {
             host: unpadded(&df.host),
             run: unpadded(&df.run),
         })
+    }
+}
+
+impl IncarnationDf {
+    /// Fills in magic and checksum.
+    pub fn sealed(mut self) -> IncarnationDf {
+        self.magic = INCARNATION_MAGIC;
+        self.crc = crc32c(&bytemuck::bytes_of(&self)[..offset_of!(IncarnationDf, crc)]);
+        self
+    }
+
+    /// The note in `bytes`, or None if there is none of the pool with this uuid.
+    pub fn decode(bytes: &[u8], uuid: &[u8; 16]) -> Option<IncarnationDf> {
+        let df: IncarnationDf = bytemuck::pod_read_unaligned(bytes.get(..size_of::<IncarnationDf>())?);
+        let valid = df.magic == INCARNATION_MAGIC
+            && df.uuid == *uuid
+            && df.crc == crc32c(&bytemuck::bytes_of(&df)[..offset_of!(IncarnationDf, crc)]);
+        valid.then_some(df)
     }
 }
 
@@ -752,6 +797,14 @@ pub fn layouts() -> Vec<Layout> {
             reserved: [u8; 10],
             crc: u32,
         }),
+        layout!(IncarnationDf {
+            magic: u32,
+            number: u32,
+            uuid: [u8; 16],
+            base_version: u64,
+            group_size: u32,
+            crc: u32,
+        }),
         layout!(SegmentDf {
             magic: u32,
             version: u32,
@@ -785,16 +838,18 @@ pub fn layouts() -> Vec<Layout> {
         }),
         layout!(CommitDf { first_record: u64, pieces: u64, payload_bytes: u64 }),
     ];
-    for l in &all {
-        // Fields follow each other without a gap: nothing undefined is ever written.
-        let mut at = 0;
-        for (field, offset, bytes) in &l.fields {
-            assert_eq!(at, *offset, "{}.{field}", l.name);
-            at += bytes;
-        }
-        assert_eq!(at, l.size, "{}", l.name);
-    }
+    all.iter().for_each(assert_no_gaps);
     all
+}
+
+/// Fields follow each other without a gap: nothing undefined is ever written.
+fn assert_no_gaps(layout: &Layout) {
+    let mut at = 0;
+    for (field, offset, bytes) in &layout.fields {
+        assert_eq!(at, *offset, "{}.{field}", layout.name);
+        at += bytes;
+    }
+    assert_eq!(at, layout.size, "{}", layout.name);
 }
 
 #[cfg(test)]
@@ -848,7 +903,7 @@ mod tests {
 
     #[test]
     fn layouts_have_no_gaps() {
-        assert_eq!(layouts().len(), 4);
+        assert_eq!(layouts().len(), 5);
     }
 
     proptest! {

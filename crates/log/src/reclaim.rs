@@ -5,9 +5,13 @@
 //! space's decision.
 
 use std::collections::VecDeque;
+use std::mem::size_of;
 use std::ops::Range;
 
 use forebay_tier::{Device, Horizon, Result};
+
+use crate::format::{RecordHeader, RecordKind, SegmentDf, SEGMENT_CRC_WORD};
+use crate::scan::SegmentScan;
 
 /// A segment of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,7 +97,9 @@ impl Ledger {
     }
 
     /// Retires every segment whose versions are all below `floor`, except the last, and hands their ranges to
-    /// `free` one by one. Errors: those of the device and of `free`; what was retired before stays retired.
+    /// `free` one by one. `floor` is at most one more than the last version that the lane committed. A segment stays
+    /// while nothing behind it tells how far the lane has got. Errors: those of the device and of `free`; what was
+    /// retired before stays retired.
     pub fn reclaim(
         &mut self,
         device: &dyn Device,
@@ -101,19 +107,53 @@ impl Ledger {
         floor: u64,
         mut free: impl FnMut(Range<u64>) -> Result<()>,
     ) -> Result<()> {
-        while self.has_reclaimable(floor) {
+        while self.has_reclaimable(floor) && self.progress_is_kept(device, horizon, floor)? {
             retire(device, self.segments[0].range.start, horizon)?;
             free(self.segments.pop_front().expect("longer than one").range)?;
         }
         Ok(())
+    }
+
+    /// Whether recovery learns from the segments behind the first one what the lane has committed, although the
+    /// newest commit may lie in the first, or belong to pieces there, without which a block device's recovery leaves
+    /// it out. A record of a later version tells as much, once it is persistent.
+    fn progress_is_kept(&self, device: &dyn Device, horizon: Horizon, floor: u64) -> Result<bool> {
+        let gone = &self.segments[0];
+        if device.byte_addressable() && self.segments[1].first_version < floor {
+            // That version's commit lies behind the first segment.
+            return Ok(true);
+        }
+        let Some(next) = self.segments.iter().skip(1).find(|s| s.last_version > gone.last_version) else {
+            return Ok(false);
+        };
+        let start = next.range.start;
+        let head: SegmentDf =
+            bytemuck::pod_read_unaligned(device.bytes(start..start + size_of::<SegmentDf>() as u64));
+        let Some(df) = SegmentDf::decode(bytemuck::bytes_of(&head), &head.uuid, start) else {
+            return Ok(false);
+        };
+        // A void may become a piece at any time, and is neither while its header is being written.
+        let tells = |header: &RecordHeader<'_>| {
+            header.kind() != RecordKind::Void && header.place().version > gone.last_version
+        };
+        let Some((record, header)) = SegmentScan::new(device, &df).find(|(_, header)| tells(header)) else {
+            return Ok(false);
+        };
+        if horizon != Horizon::None && header.place().version >= floor {
+            device.persist(start..record.offset + header.payload_offset())?;
+        }
+        Ok(true)
     }
 }
 
 /// Wipes the header of the segment at `offset`; afterwards its space may be used again.
 pub fn retire(device: &dyn Device, offset: u64, horizon: Horizon) -> Result<()> {
     device.store_word(offset, 0)?;
+    // The checksum too: the next header here begins with the same words, and one that reaches the medium only in
+    // part must not bring this one back.
+    device.store_word(offset + SEGMENT_CRC_WORD, 0)?;
     if horizon != Horizon::None {
-        device.persist(offset..offset + 64)?;
+        device.persist(offset..offset + size_of::<SegmentDf>() as u64)?;
     }
     Ok(())
 }

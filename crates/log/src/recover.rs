@@ -5,11 +5,15 @@
 //! of each lane is also checked against its payload checksums, because there the commit record and the payload
 //! may have reached the medium in any order; if it is not whole it was never acknowledged and is left out.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_tier::{Device, Result};
+use forebay_tier::{Device, Horizon, Result};
 
-use crate::format::{RecordHeader, RecordKind, SegmentDf, Superblock, HEADER_BYTES};
+use crate::format::{
+    CommitDf, IncarnationDf, RecordHeader, RecordKind, SegmentDf, Superblock, HEADER_BYTES,
+    INCARNATION_OFFSETS, RECORD_ALIGN,
+};
 use crate::scan::{LaneId, SegmentScan};
 use crate::verify::payload_damage;
 
@@ -56,10 +60,12 @@ impl Incarnation {
 pub struct Recovered {
     /// All live segments, by lane and then in order.
     pub segments: Vec<SegmentInfo>,
-    /// Segments with a valid header that count no more: second copies of a segment that was being moved, and what
-    /// was being reclaimed. Their headers have to be wiped before their space is used again.
+    /// Segments with a valid header that count no more: second copies of a segment that was being moved. Their
+    /// headers have to be wiped before their space is used again, and not before [`take_over`].
     pub stale: Vec<SegmentInfo>,
-    /// Incarnations that left segments, oldest first.
+    /// Offset of the newest commit record of each lane.
+    pub newest_commits: Vec<u64>,
+    /// Incarnations that left segments, and the newest one, oldest first.
     pub incarnations: Vec<Incarnation>,
     /// First version that is retained.
     pub oldest: u64,
@@ -70,7 +76,9 @@ pub struct Recovered {
 struct LaneState {
     /// First version of which nothing was reclaimed.
     first_whole: Option<u64>,
+    /// One more than the last version that it committed, as far as the lane tells.
     committed: Option<u64>,
+    newest_commit: Option<u64>,
     ended: bool,
 }
 
@@ -96,8 +104,8 @@ pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec
     Ok(out)
 }
 
-/// The segments of each lane in order. Of two copies of one segment the one that lies first counts. Of a lane whose
-/// chain has a gap only the newest run counts: what lies before the gap was being reclaimed.
+/// The segments of each lane in order. Of two copies of one segment the one that lies first counts. A chain may
+/// have gaps: a header may be lost with the version that was being written, or be damaged.
 pub fn lanes_of(segments: &[SegmentInfo]) -> BTreeMap<LaneId, Vec<SegmentInfo>> {
     let mut lanes: BTreeMap<LaneId, Vec<SegmentInfo>> = BTreeMap::new();
     for s in segments {
@@ -106,10 +114,6 @@ pub fn lanes_of(segments: &[SegmentInfo]) -> BTreeMap<LaneId, Vec<SegmentInfo>> 
     for chain in lanes.values_mut() {
         chain.sort_by_key(|s| (s.df.sequence, s.df.offset_bytes));
         chain.dedup_by_key(|s| s.df.sequence);
-        let gap = chain.windows(2).rposition(|w| w[0].df.sequence + 1 != w[1].df.sequence);
-        if let Some(gap) = gap {
-            chain.drain(..=gap);
-        }
     }
     lanes
 }
@@ -139,12 +143,25 @@ pub fn walk_lane(
     }
 }
 
+/// A commit of a lane.
+#[derive(Clone, Copy)]
+struct Committed {
+    first_record: u64,
+    pieces: u64,
+    /// Place of the commit record's segment in the chain.
+    segment: usize,
+    /// Offset of the commit record.
+    offset: u64,
+    /// A record between the commit before and this one is unreadable, and others follow it.
+    behind_hole: bool,
+}
+
 fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
-    let first_record = chain.first().map_or(0, |s| s.df.first_record);
     let base = chain.first().map_or(0, |s| s.df.base_version);
-    let mut committed: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    let mut committed: BTreeMap<u64, Committed> = BTreeMap::new();
     let mut pieces: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
     let mut ended = false;
+    let hole = Cell::new(false);
     let mut last_versions: Vec<u64> = chain.iter().map(|s| s.last_version).collect();
     walk_lane(
         device,
@@ -154,7 +171,10 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
             last_versions[segment] = last_versions[segment].max(place.version);
             match (header.kind(), header.commit()) {
                 (RecordKind::Commit, Some(commit)) if header.is_committed() => {
-                    committed.insert(place.version, (commit.first_record, commit.pieces));
+                    let CommitDf { first_record, pieces, .. } = commit;
+                    let behind_hole = hole.replace(false);
+                    let commit = Committed { first_record, pieces, segment, offset, behind_hole };
+                    committed.insert(place.version, commit);
                 }
                 (RecordKind::End, _) => ended = header.is_committed(),
                 (RecordKind::Piece, _) => {
@@ -163,35 +183,58 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
                 _ => {}
             }
         },
-        |_, _| {},
+        |_, _| hole.set(true),
     );
     for (segment, last) in chain.iter_mut().zip(last_versions) {
         segment.last_version = last;
     }
     if !device.byte_addressable() {
-        drop_unflushed_end(device, &mut committed, &pieces);
+        drop_unflushed_end(device, chain, &mut committed, &pieces);
     }
+    // Of a chain with a gap before its newest commit, the part before the gap is lost: headers are persistent
+    // before the commits of what they head, so this one was damaged.
+    let newest = committed.values().next_back().map(|commit| commit.segment);
+    let first_record = newest.map_or(0, |newest| chain[run_start(chain, newest)].df.first_record);
+    // A version is begun after the one before was committed. So any record tells of commits, also of those whose
+    // segments were given back.
+    let begun = chain.iter().map(|s| s.last_version).max().unwrap_or(base);
+    let end = committed.keys().next_back().map_or(begun, |v| begun.max(v + 1));
     LaneState {
-        first_whole: committed.iter().find(|(_, (first, _))| *first >= first_record).map(|(v, _)| *v),
-        committed: committed.keys().next_back().map(|v| v + 1).filter(|end| *end > base),
+        first_whole: committed
+            .iter()
+            .find(|(_, commit)| commit.first_record >= first_record)
+            .map(|(v, _)| *v),
+        committed: Some(end).filter(|end| *end > base),
+        newest_commit: committed.values().next_back().map(|commit| commit.offset),
         ended,
     }
 }
 
-/// On block devices: removes the newest commit if its version is not whole. Versions before it were flushed
-/// before it began, so one look is enough.
+/// The first segment from which on the chain has no gap up to segment `to`.
+fn run_start(chain: &[SegmentInfo], to: usize) -> usize {
+    let joins = |i: &usize| chain[*i - 1].df.sequence + 1 == chain[*i].df.sequence;
+    (1..=to).rev().take_while(joins).last().map_or(to, |i| i - 1)
+}
+
+/// On block devices: removes the newest commit if its version is not whole, or the segments and records between it
+/// and the commit before are not all there, also those that were given up: readers do not pass over a hole. Versions
+/// before it were flushed before it began, so one look is enough.
 fn drop_unflushed_end(
     device: &dyn Device,
-    committed: &mut BTreeMap<u64, (u64, u64)>,
+    chain: &[SegmentInfo],
+    committed: &mut BTreeMap<u64, Committed>,
     pieces: &BTreeMap<u64, Vec<(u64, u64)>>,
 ) {
-    let Some((&version, &(first, count))) = committed.iter().next_back() else { return };
+    let mut newest = committed.iter().rev();
+    let Some((&version, &newest_commit)) = newest.next() else { return };
+    let Committed { first_record, pieces: count, segment, behind_hole, .. } = newest_commit;
+    let joins = newest.next().is_none_or(|(_, before)| run_start(chain, segment) <= before.segment);
     let empty = Vec::new();
     let own: Vec<u64> = pieces
         .get(&version)
         .unwrap_or(&empty)
         .iter()
-        .filter(|(sequence, _)| *sequence >= first)
+        .filter(|(sequence, _)| *sequence >= first_record)
         .map(|(_, offset)| *offset)
         .collect();
     let whole = own.len() as u64 == count
@@ -199,7 +242,7 @@ fn drop_unflushed_end(
             let bytes = device.bytes(*offset..device.capacity());
             RecordHeader::decode(bytes).is_some_and(|h| payload_damage(&h, bytes).is_none())
         });
-    if !whole {
+    if behind_hole || !(joins && whole) {
         committed.remove(&version);
     }
 }
@@ -229,13 +272,84 @@ pub fn recover(device: &dyn Device, superblock: &Superblock) -> Result<Recovered
             incarnation.ended[rank] = state.ended;
         }
     }
+    if let Some(newest) = newest_incarnation(device, superblock)? {
+        incarnations.entry(newest.number).or_insert_with(|| Incarnation {
+            number: newest.number,
+            size: newest.group_size,
+            base: newest.base_version,
+            committed: vec![newest.base_version; newest.group_size as usize],
+            ended: vec![false; newest.group_size as usize],
+        });
+    }
     let incarnations: Vec<Incarnation> = incarnations.into_values().collect();
     let complete = incarnations.last().map_or(0, Incarnation::complete);
     let oldest = oldest_retained(&incarnations, &states, complete);
     let live: Vec<SegmentInfo> = lanes.into_values().flatten().collect();
     let counts: BTreeSet<u64> = live.iter().map(|s| s.df.offset_bytes).collect();
     let stale = segments.into_iter().filter(|s| !counts.contains(&s.df.offset_bytes)).collect();
-    Ok(Recovered { segments: live, stale, incarnations, oldest, complete })
+    let newest_commits = states.values().filter_map(|state| state.newest_commit).collect();
+    Ok(Recovered { segments: live, stale, newest_commits, incarnations, oldest, complete })
+}
+
+/// What [`take_over`] noted last.
+fn newest_incarnation(device: &dyn Device, superblock: &Superblock) -> Result<Option<IncarnationDf>> {
+    let mut newest: Option<IncarnationDf> = None;
+    let mut bytes = [0u8; std::mem::size_of::<IncarnationDf>()];
+    for offset in INCARNATION_OFFSETS {
+        device.read(offset, &mut bytes)?;
+        let found = IncarnationDf::decode(&bytes, &superblock.uuid);
+        newest = found.into_iter().chain(newest).max_by_key(|df| df.number);
+    }
+    Ok(newest)
+}
+
+/// The first step of a new incarnation, before it writes anything: makes what recovery found certain, and notes the
+/// incarnation, durably as the horizon says.
+///
+/// Recovery reads memory, and memory may know more than the medium: a producer killed between a commit word and its
+/// flush, or between a wipe and its flush, leaves both in the caches. What goes on from there must not be there
+/// without them after the next power failure. The note keeps the number from being given twice, and the progress
+/// when all segments of earlier incarnations have been given back.
+///
+/// # Errors
+/// Those of the device.
+pub fn take_over(
+    device: &dyn Device,
+    superblock: &Superblock,
+    found: &Recovered,
+    number: u32,
+    group_size: u32,
+    base_version: u64,
+) -> Result<()> {
+    let durable = superblock.horizon != Horizon::None;
+    let is_new = found.incarnations.is_empty();
+    if !durable || is_new {
+        // There is nothing to make certain.
+    } else if device.byte_addressable() {
+        // Headers, also wiped ones, of which the identity still stands there.
+        let granule = superblock.granule_bytes;
+        let mut head = [0u8; std::mem::size_of::<SegmentDf>()];
+        for at in (1..superblock.capacity_bytes / granule).map(|i| i * granule) {
+            device.read(at, &mut head)?;
+            let df: SegmentDf = bytemuck::pod_read_unaligned(&head);
+            if df.uuid == superblock.uuid {
+                device.persist(at..at + head.len() as u64)?;
+            }
+        }
+        for commit in &found.newest_commits {
+            device.persist(*commit..*commit + RECORD_ALIGN)?;
+        }
+    } else {
+        // One flush takes all of a block device.
+        device.persist(0..HEADER_BYTES)?;
+    }
+    let df = IncarnationDf { magic: 0, number, uuid: superblock.uuid, base_version, group_size, crc: 0 };
+    let at = INCARNATION_OFFSETS[number as usize % 2];
+    device.write(at, bytemuck::bytes_of(&df.sealed()))?;
+    if durable {
+        device.persist_written(at..at + std::mem::size_of::<IncarnationDf>() as u64)?;
+    }
+    Ok(())
 }
 
 /// The first version from which on nothing was reclaimed, going back through the incarnations.

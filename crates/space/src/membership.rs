@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use forebay_log::format::SegmentDf;
 use forebay_log::reclaim::retire;
-use forebay_log::recover;
+use forebay_log::recover::{recover, take_over};
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::{self, ForkMark};
 use forebay_tier::{clock, Error, Kind, Result};
@@ -467,9 +467,11 @@ fn new_incarnation(space: &Attachment, size: u32, component: &str, token: u64) -
     if old > 0 {
         // From here on no late commit of the old incarnation can succeed. What it had committed by now is in the
         // lanes, which are the truth; this control segment may be half changed by a joiner that died here.
-        let known = control.close_lanes(incarnation, old_size.max(size));
-        base = recover(&*space.device, &space.superblock)?.complete.max(known);
+        base = control.close_lanes(incarnation, old_size.max(size));
     }
+    let found = recover(&*space.device, &space.superblock)?;
+    base = found.complete.max(base);
+    take_over(&*space.device, &space.superblock, &found, incarnation, size, base)?;
     for rank in 0..old_size.max(size) {
         control.set_lane_owner(rank, None, false);
     }
