@@ -8,7 +8,7 @@
 use crate::packages::cargo;
 use crate::stages::{run, title};
 use crate::summary::Summary;
-use crate::{arch, bench, formats, privilege, python, readme, tidy, Outcome, Stop};
+use crate::{arch, bench, crash, formats, privilege, python, readme, tidy, Outcome, Stop};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -97,6 +97,8 @@ impl Run<'_> {
         // Before the tests: those of the C library read with Python what Fortran wrote.
         let wheel = python::wheel_stage(self);
         self.tests();
+        let long = self.long;
+        self.check("crash simulation", |root| crash::check(root, long));
         privilege::stage(self);
         python::tests(self, wheel);
         self.check("programs of the README", readme::programs);

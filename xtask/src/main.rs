@@ -10,6 +10,7 @@ mod arch;
 mod bench;
 mod blank;
 mod ci;
+mod crash;
 mod formats;
 mod packages;
 mod privilege;
@@ -31,6 +32,8 @@ usage: cargo xtask CHORE
   formats                     the durable layouts of the code against docs/src/formats
   readme                      runs the programs of README.md and the commands of the five-minute page
   wheel                       the Python package, built into target/wheels and installed into .venv
+  crash [--long | --replay PATH]
+                              recovery on every image that a crash of the log may leave; each flush and fence left out
   bench put [--json] [--quick] [--install]
                               put against libpmem, the coupled stream against ADIOS2 SST and a file per object";
 
@@ -45,6 +48,7 @@ fn main() -> ExitCode {
         ["formats"] => formats::run(&root),
         ["readme"] => readme::programs(&root).and_then(|()| readme::five_minutes(&root)),
         ["wheel"] => python::chore(&root),
+        ["crash", rest @ ..] => crash::run_chore(&root, rest),
         ["bench", "put", rest @ ..] => bench::run(&root, rest),
         _ => Err(Stop::Usage(USAGE.to_string())),
     };

@@ -1,7 +1,8 @@
 //! Going through the images that the crashes of a trace may leave.
 //!
 //! Where all combinations of the units' values are at most [`Plan::exhaustive_max`], each of them is an image.
-//! Above, there are the two extremes, each unit alone old or alone new, and seeded random ones. In either case
+//! Above, there are the two extremes, up to half as many images as there are samples in which one unit alone is new,
+//! as many in which one alone is old, and the seeded random ones. In either case
 //! come [`Plan::torn`] images in which some lines hold words of two neighbouring values. Images that are equal
 //! are visited once per crash. Images are numbered, and a number alone with the plan's seed gives the image again.
 
@@ -148,12 +149,23 @@ impl<'a> Choice<'a> {
             all: combinations,
             samples: plan.samples,
             torn: if tears { plan.torn } else { 0 },
-            seed: plan.seed ^ (at as u64) << 32,
+            seed: Random(plan.seed ^ (at as u64) << 32).next(),
         }
     }
 
+    /// Units that are once alone old and once alone new.
+    fn singles(&self) -> u64 {
+        (self.units.len() as u64).min(self.samples.div_ceil(2))
+    }
+
+    /// The `n`-th of them: spread over all, others at each crash.
+    fn single(&self, n: u64) -> u64 {
+        let units = self.units.len() as u64;
+        (n * units / self.singles() + self.seed % units) % units
+    }
+
     fn untorn(&self) -> u64 {
-        self.all.unwrap_or(2 + 2 * self.units.len() as u64 + self.samples)
+        self.all.unwrap_or(2 + 2 * self.singles() + self.samples)
     }
 
     fn count(&self) -> u64 {
@@ -161,7 +173,7 @@ impl<'a> Choice<'a> {
     }
 
     fn picks(&self, number: u64, picks: &mut [Pick]) {
-        let singles = self.units.len() as u64;
+        let singles = self.singles();
         let of = |values: &dyn Fn(usize) -> usize, picks: &mut [Pick]| {
             for (i, pick) in picks.iter_mut().enumerate() {
                 *pick = Pick { value: values(i), next_words: 0 };
@@ -179,9 +191,11 @@ impl<'a> Choice<'a> {
             }
             (None, 0) => of(&|_| 0, picks),
             (None, 1) => of(&newest, picks),
-            (None, n) if n < 2 + singles => of(&|i| if i as u64 == n - 2 { newest(i) } else { 0 }, picks),
+            (None, n) if n < 2 + singles => {
+                of(&|i| if i as u64 == self.single(n - 2) { newest(i) } else { 0 }, picks)
+            }
             (None, n) if n < 2 + 2 * singles => {
-                of(&|i| if i as u64 == n - 2 - singles { 0 } else { newest(i) }, picks)
+                of(&|i| if i as u64 == self.single(n - 2 - singles) { 0 } else { newest(i) }, picks)
             }
             (None, n) => self.random(n, false, picks),
         }

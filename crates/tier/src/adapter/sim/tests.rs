@@ -184,7 +184,7 @@ fn above_the_limit_images_are_sampled_and_never_equal() {
         hashes.insert(hash);
         ControlFlow::<()>::Continue(())
     });
-    assert!((250..=262).contains(&images.len()), "{} of 2 + 2 * 100 + 50 + 10", images.len());
+    assert!((105..=112).contains(&images.len()), "{} of 2 + 2 * 25 + 50 + 10", images.len());
     assert_eq!(hashes.len(), images.len());
     assert!(images.contains(&vec![0; 8192]), "the oldest is among them");
     explorer.step();

@@ -1,0 +1,166 @@
+//! The space's part in miniature: which granules are taken, whose segments they are, when they are given back.
+//!
+//! First fit from the start of the pool, own segments first, then those of earlier incarnations: as
+//! `forebay-space` does it, without its waiting, quotas and shared memory.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_log::format::Superblock;
+use forebay_log::reclaim::retire;
+use forebay_log::relocate::copy_segment;
+use forebay_log::{Error, Kind, Ledger, Recovered, Result, SegmentSource};
+use forebay_tier::Device;
+
+/// A segment of an incarnation that is over.
+struct Orphan {
+    range: Range<u64>,
+    last_version: u64,
+}
+
+/// The segments of a pool.
+pub struct Pool {
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+    /// By granule: taken.
+    taken: Vec<bool>,
+    ledgers: Vec<Ledger>,
+    orphans: Vec<Orphan>,
+    /// First version of the incarnation that writes now.
+    base: u64,
+    /// Versions below are released.
+    pub floor: u64,
+    /// Segments that are still given out before one is refused; None: all.
+    pub refuses_in: Option<u64>,
+}
+
+impl Pool {
+    /// As recovery found it, for `ranks` lanes of a new incarnation.
+    pub fn new(device: Arc<dyn Device>, superblock: Superblock, found: &Recovered, ranks: usize) -> Pool {
+        let granules = (superblock.capacity_bytes / superblock.granule_bytes) as usize;
+        let mut pool = Pool {
+            device,
+            superblock,
+            taken: vec![false; granules],
+            ledgers: (0..ranks).map(|_| Ledger::default()).collect(),
+            orphans: Vec::new(),
+            base: found.complete,
+            floor: found.oldest,
+            refuses_in: None,
+        };
+        pool.taken[0] = true;
+        for segment in &found.segments {
+            let range = segment.df.offset_bytes..segment.df.offset_bytes + segment.df.length_bytes;
+            pool.mark(&range, true);
+            pool.orphans.push(Orphan { range, last_version: segment.last_version });
+        }
+        pool
+    }
+
+    fn granules(&self, range: &Range<u64>) -> Range<usize> {
+        let bytes = self.superblock.granule_bytes;
+        (range.start / bytes) as usize..range.end.div_ceil(bytes) as usize
+    }
+
+    fn mark(&mut self, range: &Range<u64>, taken: bool) {
+        let granules = self.granules(range);
+        self.taken[granules].fill(taken);
+    }
+
+    fn first_fit(&mut self, bytes: u64) -> Option<Range<u64>> {
+        let granule = self.superblock.granule_bytes;
+        let wanted = bytes.div_ceil(granule) as usize;
+        let first = self.taken.windows(wanted).position(|run| run.iter().all(|taken| !taken))?;
+        let range = first as u64 * granule..(first + wanted) as u64 * granule;
+        self.mark(&range, true);
+        Some(range)
+    }
+
+    /// Gives back what rank `rank` no longer needs.
+    pub fn reclaim(&mut self, rank: usize) -> Result<()> {
+        let mut free = Vec::new();
+        let (device, horizon) = (self.device.clone(), self.superblock.horizon);
+        let reclaimed = self.ledgers[rank].reclaim(&*device, horizon, self.floor, |range| {
+            free.push(range);
+            Ok(())
+        });
+        for range in free {
+            self.mark(&range, false);
+        }
+        reclaimed
+    }
+
+    /// Gives back released segments of earlier incarnations.
+    pub fn reclaim_orphans(&mut self) -> Result<()> {
+        let mut kept = Vec::new();
+        for orphan in std::mem::take(&mut self.orphans) {
+            // What an earlier incarnation wrote from the current one's first version on never became complete.
+            let last = orphan.last_version.min(self.base.saturating_sub(1));
+            if last >= self.floor && self.base > 0 {
+                kept.push(orphan);
+                continue;
+            }
+            retire(&*self.device, orphan.range.start, self.superblock.horizon)?;
+            self.mark(&orphan.range, false);
+        }
+        self.orphans = kept;
+        Ok(())
+    }
+
+    /// Copies a closed segment of rank `rank`, whose versions below `committed` are committed, to the first place
+    /// where it fits, and wipes the old one: what a mover does, with nobody reading.
+    pub fn relocate(&mut self, rank: usize, committed: u64) -> Result<()> {
+        let Some(from) = self.ledgers[rank].movable(committed).next().map(|s| s.range.clone()) else {
+            return Ok(());
+        };
+        let Some(to) = self.first_fit(from.end - from.start) else { return Ok(()) };
+        let (device, horizon) = (self.device.clone(), self.superblock.horizon);
+        self.ledgers[rank].begin_move(from.start);
+        copy_segment(&*device, &self.superblock.uuid, from.start, to.clone(), horizon)?;
+        self.ledgers[rank].end_move(from.start, Some(to));
+        retire(&*device, from.start, horizon)?;
+        self.mark(&from, false);
+        Ok(())
+    }
+
+    fn segment(&mut self, rank: usize, bytes_min: u64, version: u64) -> Result<Range<u64>> {
+        if let Some(left) = self.refuses_in {
+            self.refuses_in = left.checked_sub(1);
+            if left == 0 {
+                return Err(Error::new(Kind::TierFull, "no room, as the test wants it"));
+            }
+        }
+        self.reclaim(rank)?;
+        let bytes = bytes_min.max(self.superblock.segment_bytes);
+        let mut range = self.first_fit(bytes);
+        if range.is_none() {
+            self.reclaim_orphans()?;
+            range = self.first_fit(bytes);
+        }
+        let range = range.ok_or_else(|| Error::new(Kind::QuotaFull, "the pool is full"))?;
+        self.ledgers[rank].push(range.clone(), version);
+        Ok(range)
+    }
+}
+
+/// The pool as one lane sees it.
+pub struct Source<'a> {
+    pub pool: &'a mut Pool,
+    pub rank: usize,
+}
+
+impl SegmentSource for Source<'_> {
+    fn segment(&mut self, bytes_min: u64, version: u64, _sequence: u64) -> Result<Range<u64>> {
+        self.pool.segment(self.rank, bytes_min, version)
+    }
+
+    fn note_version(&mut self, _offset: u64, version: u64) {
+        self.pool.ledgers[self.rank].note_version(version);
+    }
+
+    fn give_back(&mut self, range: Range<u64>) {
+        let last = self.pool.ledgers[self.rank].pop_last();
+        assert!(last.is_some_and(|s| s.range == range), "only the last segment can come back");
+        self.pool.mark(&range, false);
+    }
+}
