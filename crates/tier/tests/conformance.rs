@@ -75,6 +75,10 @@ fn pages_lie_on_the_node_or_it_is_said() {
         other => skips::skipped("where pages lie", &format!("the kernel does not tell: {other:?}")),
     }
     assert_eq!(pool.kind(), TierKind::Numa(0));
+    let empty = tempfile::tempdir_in(shm()).unwrap();
+    let tried = forebay_tier::device::numa::try_placement(0, empty.path()).unwrap();
+    assert_eq!(Some(tried), pool.placement(), "what doctor tells is what a pool gets");
+    assert_eq!(std::fs::read_dir(empty.path()).unwrap().count(), 0, "the trial left its pool");
     let dram = forebay_tier::create(TierKind::Dram, &dir.path().join("d"), 4096).unwrap();
     assert_eq!(dram.placement(), None);
     for node in [7, 1023, 1024, u16::MAX] {

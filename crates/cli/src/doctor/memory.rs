@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use forebay_space::{environment, format_bytes};
-use forebay_tier::TierKind;
+use forebay_tier::{Placement, TierKind};
 
 use super::cgroup;
 use super::machine::{is_conf, setting, tmpfs_size, Machine, Mount};
@@ -322,11 +322,28 @@ pub fn numa(machine: &Machine) -> Finding {
         |node: &&String| machine.read(&format!("{base}/{node}/cpulist")).is_some_and(|cpus| cpus.is_empty());
     let memory_only: Vec<&str> = nodes.iter().filter(bare).map(String::as_str).collect();
     match (nodes.len(), memory_only.is_empty()) {
-        (0 | 1, _) => Finding::ok(CHECK, "one NUMA node: all memory is near"),
-        (n, true) => Finding::ok(CHECK, format!("{n} NUMA nodes")),
+        (0 | 1, _) => Finding::ok(CHECK, format!("one NUMA node: all memory is near{}", placement(machine))),
+        (n, true) => Finding::ok(CHECK, format!("{n} NUMA nodes{}", placement(machine))),
         (n, false) => Finding::ok(
             CHECK,
-            format!("{n} NUMA nodes, memory only (CXL or alike): {}", memory_only.join(", ")),
+            format!(
+                "{n} NUMA nodes, memory only (CXL or alike): {}{}",
+                memory_only.join(", "),
+                placement(machine)
+            ),
         ),
+    }
+}
+
+/// How pools of tier `numa:N` come to their node, tried on the first one; nothing on a made-up machine.
+fn placement(machine: &Machine) -> &'static str {
+    let tried = machine.is_live().then(|| forebay_tier::device::numa::try_placement(0, SHM.as_ref()).ok());
+    match tried.flatten() {
+        Some(Placement::Bound) => "; tier numa:N binds its pages, as a page query confirms",
+        Some(Placement::FirstTouch) => {
+            "; mbind is refused, tier numa:N touches its pages from the node first"
+        }
+        Some(Placement::Unverified) => "; where the pages of tier numa:N lie, the kernel does not tell",
+        None => "",
     }
 }

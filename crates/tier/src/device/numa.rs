@@ -103,6 +103,19 @@ impl Numa {
     }
 }
 
+/// What a pool on `node` would say of its pages, tried with one page of a pool in `dir` that is removed again.
+///
+/// # Errors
+/// As [`super::create`] and `prepare`.
+pub fn try_placement(node: u16, dir: &Path) -> Result<Placement> {
+    let path = dir.join(format!(".forebay-numa-{node}-{}", crate::process::pid()));
+    let pool = Numa::create(node, &path, 1)?;
+    let prepared = pool.prepare(0..1);
+    let _ = std::fs::remove_file(&path);
+    prepared?;
+    Ok(pool.placement().unwrap_or(Placement::Unverified))
+}
+
 /// What can be done to bring pages to the node, after what the kernel said to binding.
 fn way_to(node: u16, bound: std::io::Result<()>, nodes_dir: &Path) -> Result<Way> {
     let Err(refused) = bound else { return Ok(Way::Bind) };

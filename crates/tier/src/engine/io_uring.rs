@@ -39,7 +39,7 @@ fn with_ring<T>(frames: bool, work: impl FnOnce(&mut Ring) -> T) -> Option<T> {
 
 /// How many bytes of this thread's frames the kernel has registered.
 #[cfg(test)]
-pub(super) fn registered_bytes() -> Option<usize> {
+pub(crate) fn registered_bytes() -> Option<usize> {
     with_ring(true, |ring| ring.registered_bytes())
 }
 

@@ -23,6 +23,8 @@ use crate::{counters, sys, Error, Kind, Result};
 pub(crate) mod aligned;
 mod io_uring;
 #[cfg(test)]
+pub(crate) use io_uring::registered_bytes;
+#[cfg(test)]
 mod tests;
 mod threads;
 

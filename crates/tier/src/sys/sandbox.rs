@@ -166,6 +166,15 @@ fn without_newer_tiers(which: &str, shm: &std::path::Path) {
             engine.read_exact(&file, 0, &mut out).unwrap();
             assert!(out == data);
         }
+        "no locked memory" => {
+            let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: `none` outlives the call; the limit is this process's own.
+            assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &none) }, 0);
+            if crate::engine::registered_bytes().is_some_and(|registered| registered > 0) {
+                println!("PART frames that cannot be registered: this user may lock memory beyond the limit");
+            }
+            pools_conform(TierKind::Direct, &std::env::temp_dir());
+        }
         "full disk" => {
             refuse(&[always(libc::SYS_fallocate, libc::ENOSPC)]);
             block_pools_refuse("no room");
@@ -349,6 +358,7 @@ fn a_file_system_without_nameless_files_is_enough() {
 fn direct_pools_need_neither_io_uring_nor_statx() {
     run("no io_uring, no statx");
     run("io_uring refused late");
+    run("no locked memory");
 }
 
 #[test]
