@@ -134,9 +134,10 @@ fn node_number(text: &str) -> Option<u16> {
 }
 
 impl TryFrom<String> for TierKind {
-    type Error = Error;
-    fn try_from(text: String) -> Result<Self, Error> {
-        text.parse()
+    /// One line, which the reader of a file puts after its name and line.
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map_err(|e: Error| format!("{}; {}", e.message(), e.hint_text().unwrap_or_default()))
     }
 }
 
@@ -197,6 +198,8 @@ mod tests {
         for wrong in ["numa", "numa:", "numa:x", "numa:+1", "numa:01", "numa:65536", "numa:-1", "Dram"] {
             assert_eq!(wrong.parse::<TierKind>().unwrap_err().kind(), Kind::Usage, "{wrong}");
         }
+        let said = TierKind::try_from("ram".to_string()).unwrap_err();
+        assert_eq!(said, "`ram` is not a tier; one of: dram, numa:N, pmem, devdax, file, direct");
         assert_eq!(format!("{:>7}|", TierKind::Numa(3)), " numa:3|");
         for horizon in [Horizon::None, Horizon::Epoch, Horizon::Write] {
             assert_eq!(horizon.to_string().parse::<Horizon>().unwrap(), horizon);
