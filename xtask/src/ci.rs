@@ -30,6 +30,11 @@ const SHORT_LIMIT: Duration = Duration::from_secs(600);
 /// Cases of each property test in a long run; otherwise each test has its own number.
 const LONG_CASES: &str = "4096";
 
+/// Rounds of processes that are killed, in a long run; the tests have 200 of them in any case.
+const LONG_ROUNDS: &str = "10000";
+/// Seconds for that many rounds: ten a second, with room.
+const LONG_ROUNDS_LIMIT: Duration = Duration::from_secs(2 * 3600);
+
 /// Debian packages that some tests use where they are there: the package and a file or program it brings.
 const OPTIONAL: &[(&str, &str)] = &[
     ("chromium", "/usr/bin/chromium"),
@@ -100,6 +105,7 @@ impl Run<'_> {
         let long = self.long;
         self.check("crash simulation", |root| crash::check(root, long));
         privilege::stage(self);
+        self.torture();
         python::tests(self, wheel);
         self.check("programs of the README", readme::programs);
         self.check("commands of the five-minute page", readme::five_minutes);
@@ -228,6 +234,19 @@ impl Run<'_> {
         if let Some(why) = ran.failure.filter(|_| self.summary.failed == before) {
             self.summary.fail(format!("tests: {why}"));
         }
+    }
+
+    /// Only in a long run: processes that are killed at any moment, round after round.
+    fn torture(&mut self) {
+        if !self.long {
+            return;
+        }
+        title(&format!("{LONG_ROUNDS} rounds of killed processes"));
+        let mut command = self.command(&cargo());
+        command.args(["test", "--release", "-p", "forebay-space", "--test", "torture", "--", "--nocapture"]);
+        self.environment(command.current_dir(self.root));
+        let failure = run(command.env("SPACE_TEST_ROUNDS", LONG_ROUNDS), LONG_ROUNDS_LIMIT).failure;
+        self.summary.stage("killed processes, long", failure);
     }
 
     /// The demo as `make demo` runs it; small, unless the run is a long one.

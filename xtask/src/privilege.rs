@@ -87,6 +87,8 @@ fn one(ci: &mut Run, setting: &Setting, binary: &Binary) {
     command.arg("--").arg(&copy).current_dir(&binary.folder);
     command.env("CARGO_MANIFEST_DIR", &binary.folder);
     ci.environment(&mut command);
+    // Of the rounds of killed processes, which are many, enough to see that they are possible here.
+    command.env("SPACE_TEST_ROUNDS", "50");
     ci.clear_noted();
     let ran = run(&mut command, BINARY_LIMIT);
     let noted = ci.noted();
