@@ -37,6 +37,8 @@ pub const CHUNK_BYTES: usize = 64 * 1024;
 pub const RECORD_ALIGN: u64 = 64;
 /// On block devices a lane begins a new block after each commit, so that a committed block is never rewritten.
 pub const BLOCK_BYTES: u64 = 4096;
+/// Most ranks of a group of producers: more than a node can run, few enough to keep a number for each.
+pub const GROUP_SIZE_MAX: u32 = 1 << 20;
 /// Longest variable name.
 pub const NAME_BYTES_MAX: usize = 1024;
 /// Most dimensions of a variable.
@@ -473,6 +475,7 @@ impl SegmentDf {
             && df.version == FORMAT_VERSION
             && df.uuid == *uuid
             && df.offset_bytes == offset
+            && df.group_size <= GROUP_SIZE_MAX
             && df.crc == crc32c(&bytemuck::bytes_of(&df)[..offset_of!(SegmentDf, crc)]);
         valid.then_some(df)
     }

@@ -93,7 +93,7 @@ pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec
         device.read(at, &mut head)?;
         match SegmentDf::decode(&head, &superblock.uuid, at) {
             Some(df)
-                if df.length_bytes >= HEADER_BYTES && at + df.length_bytes <= superblock.capacity_bytes =>
+                if df.length_bytes >= HEADER_BYTES && df.length_bytes <= superblock.capacity_bytes - at =>
             {
                 out.push(SegmentInfo { df, last_version: df.base_version });
                 at += df.length_bytes.next_multiple_of(granule);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Acquire;
 use std::time::{Duration, Instant};
 
 use forebay_tier::{Error, Kind, Result};
@@ -79,10 +79,7 @@ fn is_read_to_its_end(space: &Attachment) -> bool {
     let control = &space.control;
     let mut groups =
         (0..GROUPS_MAX).filter(|i| control.group(*i, group::STATE).load(Acquire) != 0).peekable();
-    groups.peek().is_some()
-        && groups.all(|i| {
-            u64::from(control.group_count(i, group::ENDED)) == control.group(i, group::SIZE).load(Relaxed)
-        })
+    groups.peek().is_some() && groups.all(|i| control.group_count(i, group::ENDED) == control.group_size(i))
 }
 
 /// Called whenever a member has gone: the last one takes a space away that was read to its end.

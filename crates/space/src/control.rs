@@ -24,7 +24,7 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"FOREBAYC");
 /// Version of this layout. Control segments do not outlive a boot, so an unknown one is rebuilt, not refused.
 pub const CONTROL_VERSION: u64 = 2;
 /// Most producer ranks of one space; a node has fewer cores.
-pub const LANES_MAX: usize = 4096;
+pub const LANES_MAX: usize = protocol::RANKS_MAX as usize;
 /// Most processes that have a space open at once, ranks and observers.
 pub const MEMBERS_MAX: usize = 2048;
 /// Most reader groups.
@@ -392,12 +392,17 @@ impl Control {
             0 => ProducerState::None,
             1 => ProducerState::Open,
             2 => ProducerState::Finished,
-            _ => ProducerState::Died(u32::try_from(word >> 8).ok().filter(|s| u64::from(*s) != SLOT_NONE)),
+            _ => ProducerState::Died(Self::slot_of(word >> 8)),
         }
     }
 
     pub(crate) fn set_producer_state(&self, state: ProducerState) {
         self.word(head::STATE).store(Self::state_word(state), Release);
+    }
+
+    /// A member slot as some word says it; None where there is no such slot.
+    fn slot_of(number: u64) -> Option<u32> {
+        (number < MEMBERS_MAX as u64).then_some(number as u32)
     }
 
     fn state_word(state: ProducerState) -> u64 {
@@ -457,7 +462,7 @@ impl Control {
         let word = self.word(LANES_AT + rank as usize * lane::BYTES + lane::OWNER).load(Acquire);
         match word & 0xff {
             0 => (None, false),
-            state => (Some((word >> 8) as u32), state == 2),
+            state => (Self::slot_of(word >> 8), state == 2),
         }
     }
 
@@ -497,7 +502,7 @@ impl Control {
         (first..length).rev().find_map(|i| {
             let at = head::HISTORY + (i as usize % HISTORY_MAX) * 16;
             let packed = self.word(at + 8).load(Relaxed);
-            (self.word(at).load(Relaxed) <= version).then_some(((packed >> 32) as u32, packed as u32))
+            (self.word(at).load(Relaxed) <= version).then_some(protocol::group_of(packed))
         })
     }
 
@@ -519,6 +524,11 @@ impl Control {
     /// Slots that were ever used lie below this.
     pub(crate) fn members_high(&self) -> u32 {
         self.word(head::MEMBERS_HIGH).load(Acquire).min(MEMBERS_MAX as u64) as u32
+    }
+
+    /// Ranks of a reader group.
+    pub(crate) fn group_size(&self, index: usize) -> u32 {
+        self.group(index, group::SIZE).load(Relaxed).min(u64::from(GROUP_RANKS_MAX)) as u32
     }
 
     /// A word of a reader group.
@@ -563,7 +573,7 @@ impl Control {
     /// What granule `index` is used for.
     pub fn granule_state(&self, index: usize) -> GranuleState {
         let word = self.granule(index, granule::OWNER).load(Acquire);
-        let slot = (word >> 48 != SLOT_NONE).then_some((word >> 48) as u32);
+        let slot = Self::slot_of(word >> 48);
         let lane =
             LaneId { rank: (word >> 4 & 0xf_ffff) as u32, incarnation: (word >> 24 & 0xff_ffff) as u32 };
         match word & 0xf {
@@ -594,7 +604,7 @@ impl Control {
     /// Sequence in its lane and length in granules of the segment that begins at granule `index`.
     pub fn granule_segment(&self, index: usize) -> (u64, usize) {
         let word = self.granule(index, granule::SEGMENT).load(Acquire);
-        (word >> 32, word as u32 as usize)
+        (word >> 32, (word as u32 as usize).min(self.granules - index))
     }
 
     pub(crate) fn set_granule_segment(&self, index: usize, sequence: u64, granules: usize) {

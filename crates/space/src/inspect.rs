@@ -409,7 +409,7 @@ fn reader_groups(space: &Attachment, oldest: u64, complete: u64) -> Vec<ReaderGr
                 (reads && cursor != HOLDS_NOTHING && space.is_alive(slot)).then_some(cursor)
             });
             let version_min = cursors.min();
-            let size = control.group(i, group::SIZE).load(Relaxed) as u32;
+            let size = control.group_size(i);
             let joined = control.group_count(i, group::JOINED);
             // Ranks that have not come yet will want everything from the group's start on.
             let awaited = (joined < size).then(|| control.group(i, group::START).load(Relaxed));

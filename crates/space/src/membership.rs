@@ -563,7 +563,7 @@ pub(crate) fn reading_positions(space: &Attachment) -> Vec<u64> {
     let mut groups = 0;
     for index in (0..GROUPS_MAX).filter(|i| control.group(*i, group::STATE).load(Acquire) != 0) {
         groups += 1;
-        let size = control.group(index, group::SIZE).load(Relaxed) as u32;
+        let size = control.group_size(index);
         if control.group_count(index, group::JOINED) < size {
             out.push(control.group(index, group::START).load(Acquire));
         }
@@ -590,7 +590,7 @@ fn released_by_groups(space: &Attachment) -> u64 {
             continue;
         }
         groups += 1;
-        let size = control.group(index, group::SIZE).load(Relaxed) as u32;
+        let size = control.group_size(index);
         if control.group_count(index, group::JOINED) < size {
             floor = floor.min(control.group(index, group::START).load(SeqCst));
         }
@@ -613,7 +613,7 @@ pub(crate) fn holders(space: &Attachment, version: u64) -> Vec<String> {
     let mut groups = 0;
     for index in (0..GROUPS_MAX).filter(|i| control.group(*i, group::STATE).load(Acquire) != 0) {
         groups += 1;
-        let size = control.group(index, group::SIZE).load(Relaxed) as u32;
+        let size = control.group_size(index);
         let missing: Vec<String> = (0..size)
             .filter(|rank| !control.group_bit(index, group::JOINED, *rank))
             .map(|rank| rank.to_string())

@@ -14,6 +14,9 @@ use std::sync::atomic::{self, AtomicU32, AtomicU64, Ordering, Ordering::*};
 /// Bits of a progress word that count commits; the incarnation stands above.
 pub(crate) const COMMITTED_BITS: u32 = 40;
 
+/// Most producer ranks of one space; a node has fewer cores.
+pub(crate) const RANKS_MAX: u32 = 4096;
+
 /// A cursor or lease that holds nothing.
 pub(crate) const HOLDS_NOTHING: u64 = u64::MAX;
 
@@ -119,10 +122,10 @@ pub(crate) fn progress_of(word: u64) -> (u32, u64) {
     ((word >> COMMITTED_BITS) as u32, word & ((1 << COMMITTED_BITS) - 1))
 }
 
-/// Incarnation and size of the producers' group word.
+/// Incarnation and size of the producers' group word. Whatever the word says, there is a lane for each rank.
 #[inline]
 pub(crate) fn group_of(word: u64) -> (u32, u32) {
-    ((word >> 32) as u32, word as u32)
+    ((word >> 32) as u32, (word as u32).min(RANKS_MAX))
 }
 
 /// Counts `version` of a rank as committed: from here on whoever sees it sees what the rank wrote before.
