@@ -1,0 +1,124 @@
+//! The fuzz targets of fuzz/ over seeded inputs: changed fixtures, thousands for each target.
+//!
+//! The same on every machine and in every run.
+//! SPACE_TEST_SEED gives other inputs.
+
+#[path = "../../../fuzz/targets.rs"]
+mod targets;
+
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// A number as it is found at the edges of what code expects.
+    fn edge(&mut self) -> u64 {
+        let value = 1u64 << self.below(64);
+        [0, 1, value, value - 1, u64::MAX, u64::MAX - value, self.next() % 5000, self.next()][self.below(8)]
+    }
+}
+
+const WORKFLOW: &str = include_str!("../../../examples/gray-scott/workflow.toml");
+const ATTRIBUTES: &str = r#"{"schema":"forebay.attributes/1","attributes":{"a":"text","b":1,"c":[1.5,2],
+ "d":{"float":"NaN"},"e":true,"f":{"floats":["inf",1]}}}"#;
+
+/// A sample with a few bytes or words changed, removed or doubled.
+fn changed(random: &mut Random, sample: &[u8]) -> Vec<u8> {
+    let mut bytes = sample.to_vec();
+    for _ in 0..1 + random.below(6) {
+        if bytes.is_empty() {
+            break;
+        }
+        let at = random.below(bytes.len());
+        let length = random.below(12).min(bytes.len() - at);
+        match random.below(6) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes.truncate(at),
+            2 => drop(bytes.drain(at..at + length)),
+            3 => {
+                let part = bytes[at..at + length].to_vec();
+                let to = random.below(bytes.len());
+                bytes.splice(to..to, part);
+            }
+            _ => {
+                let word = random.edge().to_le_bytes();
+                let length = [1, 2, 4, 8][random.below(4)].min(bytes.len() - at);
+                bytes[at..at + length].copy_from_slice(&word[..length]);
+            }
+        }
+    }
+    bytes
+}
+
+/// Places and words: where the sample holds something that is not zero, mostly.
+fn places(random: &mut Random, interesting: &[usize]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for _ in 0..1 + random.below(4) {
+        let at = match random.below(4) {
+            0 => random.below(1 << 20) as u32,
+            _ => (interesting[random.below(interesting.len())] / 8 + random.below(3)) as u32,
+        };
+        out.extend_from_slice(&at.to_le_bytes());
+        out.extend_from_slice(&random.edge().to_le_bytes());
+    }
+    out
+}
+
+fn input(random: &mut Random, target: &str, words: &[usize]) -> Vec<u8> {
+    let pool = targets::fixture();
+    match target {
+        "superblock" => changed(random, &pool[..4096]),
+        "record" => {
+            // Any record of the first segment.
+            let starts: Vec<usize> =
+                (8192..pool.len() - 4096).step_by(64).filter(|at| &pool[*at..*at + 4] == b"FBRC").collect();
+            let at = starts[random.below(starts.len())];
+            changed(random, &pool[at..at + 4096])
+        }
+        "pool" | "control" => places(random, words),
+        "workflow" => changed(random, WORKFLOW.as_bytes()),
+        _ => changed(random, ATTRIBUTES.as_bytes()),
+    }
+}
+
+#[test]
+fn no_input_makes_a_target_panic() {
+    let seed = std::env::var("SPACE_TEST_SEED").map_or(1, |s| s.parse().expect("a number"));
+    let pool_words: Vec<usize> = (4096..targets::fixture().len())
+        .step_by(8)
+        .filter(|at| targets::fixture()[*at..*at + 8] != [0; 8])
+        .collect();
+    // The head of the control segment, its first lanes, members and granules.
+    let control_words: Vec<usize> = [0..4096, 4096..4160, 266_240..266_752, 823_296..824_320]
+        .into_iter()
+        .flat_map(|r| r.step_by(8))
+        .collect();
+    let mut failed = Vec::new();
+    for (name, target) in targets::TARGETS {
+        let mut random = Random(seed);
+        let words = if *name == "pool" { &pool_words } else { &control_words };
+        // Those that work on files are slower.
+        let count = if ["pool", "control", "attributes"].contains(name) { 3000 } else { 20_000 };
+        for number in 0..count {
+            let data = input(&mut random, name, words);
+            if catch_unwind(AssertUnwindSafe(|| target(&data))).is_err() {
+                failed.push(format!("{name}, input {number} of seed {seed}"));
+                break;
+            }
+        }
+    }
+    targets::clean_up();
+    assert!(failed.is_empty(), "{failed:?}");
+}

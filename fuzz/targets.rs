@@ -1,0 +1,195 @@
+//! What a fuzzer feeds: every format that Forebay reads and did not have to write itself.
+//!
+//! Each target takes any bytes and must return: an error of any kind is an answer, a panic, a hang or an allocation
+//! by a number out of the input is none. Checksums are made right after the bytes were changed, so that what lies
+//! behind them is reached. The libFuzzer programs of this folder and a test with seeded inputs run the same functions.
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use forebay_log::format::{crc_of, layouts, RecordHeader, RECORD_BYTES, RECORD_MAGIC, SEGMENT_MAGIC};
+use forebay_log::{recover, Superblock};
+use forebay_space::{OpenOptions, Reader, Retention, TierKind, Writer};
+
+/// A target with its name.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    ("superblock", superblock),
+    ("record", record),
+    ("pool", pool),
+    ("control", control),
+    ("workflow", workflow),
+    ("attributes", attributes),
+];
+
+/// A folder of this process in shared memory.
+fn folder() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let make = || tempfile::Builder::new().prefix("forebay-test-fuzz-").tempdir_in("/dev/shm");
+    FOLDER.get_or_init(|| make().expect("a directory")).path()
+}
+
+/// Removes what the targets made.
+pub fn clean_up() {
+    let _ = std::fs::remove_dir_all(folder());
+}
+
+fn field(table: &str, name: &str) -> usize {
+    let layout = layouts().into_iter().find(|l| l.name == table).expect("a durable struct");
+    layout.fields.iter().find(|f| f.0 == name).expect("a field").1
+}
+
+/// The fixture of a pool that is mapped.
+pub fn fixture() -> &'static [u8] {
+    include_bytes!("../fixtures/log/1/mapped.pool")
+}
+
+/// The first page of a pool: as it is, and with its checksum made right.
+pub fn superblock(data: &[u8]) {
+    let _ = Superblock::decode(data);
+    let crc = field("SuperblockDf", "crc");
+    if data.len() >= crc + 4 {
+        let mut page = data.to_vec();
+        let right = crc_of(&[&page[..crc]]);
+        page[crc..crc + 4].copy_from_slice(&right.to_le_bytes());
+        if let Ok(superblock) = Superblock::decode(&page) {
+            assert_eq!(Superblock::decode(&superblock.encode()).expect("its own"), superblock);
+        }
+    }
+}
+
+/// Makes the checksum of the record header at the start of `bytes` right, as far as it says how long it is.
+fn seal_record(bytes: &mut [u8]) {
+    let (from, at) = (field("RecordDf", "sequence"), field("RecordDf", "meta_bytes"));
+    let Some(meta) = bytes.get(at..at + 4).map(|b| u32::from_le_bytes(b.try_into().expect("four"))) else {
+        return;
+    };
+    if let Some(part) = bytes.get(from..meta as usize) {
+        let crc = crc_of(&[part]);
+        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+/// A record's header: everything that it says is asked.
+pub fn record(data: &[u8]) {
+    let mut bytes = data.to_vec();
+    for sealed in [false, true] {
+        if sealed {
+            seal_record(&mut bytes);
+        }
+        let Some(header) = RecordHeader::decode(&bytes) else { continue };
+        let _ = (header.place(), header.kind(), header.dtype(), header.name(), header.commit());
+        let _ = (
+            header.is_committed(),
+            header.total_bytes(),
+            forebay_log::verify::payload_damage(&header, &bytes),
+        );
+        let dims = header.shape().count() + header.start().count() + header.count().count();
+        assert_eq!(dims, 3 * header.dims());
+    }
+}
+
+/// Changes in a file: each twelve bytes of input are a place and eight bytes that are put there.
+fn changes(data: &[u8], length: usize) -> Vec<(usize, [u8; 8])> {
+    data.chunks_exact(12)
+        .map(|c| {
+            let place = u32::from_le_bytes(c[..4].try_into().expect("four")) as usize;
+            (place % (length / 8) * 8, c[4..].try_into().expect("eight"))
+        })
+        .collect()
+}
+
+/// Recovery and verification of a whole pool in which words were changed and checksums made right.
+pub fn pool(data: &[u8]) {
+    let mut bytes = fixture().to_vec();
+    for (at, word) in changes(data, bytes.len()) {
+        bytes[at..at + 8].copy_from_slice(&word);
+    }
+    let superblock = Superblock::decode(fixture()).expect("the fixture");
+    // Segment headers stand at granules; records at every 64 bytes between them.
+    let crc = field("SegmentDf", "crc");
+    for at in (4096..bytes.len()).step_by(64) {
+        if at % 4096 == 0 && bytes[at..at + 4] == SEGMENT_MAGIC.to_le_bytes() {
+            let right = crc_of(&[&bytes[at..at + crc]]);
+            bytes[at + crc..at + crc + 4].copy_from_slice(&right.to_le_bytes());
+        } else if at + RECORD_BYTES <= bytes.len() && bytes[at..at + 4] == RECORD_MAGIC.to_le_bytes() {
+            seal_record(&mut bytes[at..]);
+        }
+    }
+    let path = folder().join("pool");
+    std::fs::write(&path, &bytes).expect("written");
+    let device = forebay_tier::open(TierKind::Dram, &path, forebay_tier::Access::Read).expect("opened");
+    if let Ok(found) = recover(&*device, &superblock) {
+        assert!(found.oldest <= found.complete || found.incarnations.is_empty() || found.segments.is_empty());
+    }
+    let _ = forebay_log::verify::verify(&*device, &superblock);
+}
+
+/// A space with its control segment as it was left, and the bytes of that segment.
+fn sample_space() -> &'static (String, PathBuf, Vec<u8>) {
+    static SPACE: OnceLock<(String, PathBuf, Vec<u8>)> = OnceLock::new();
+    SPACE.get_or_init(|| {
+        let name = folder().join("space").display().to_string();
+        let options = OpenOptions {
+            quota_bytes: Some(8 << 20),
+            retention: Some(Retention::Forever),
+            component: Some("fuzz".into()),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).expect("opened");
+        for version in 0..3u64 {
+            writer.begin_step().expect("begun");
+            writer.put_array("x", &[100], &[0], &[100], &[version; 100]).expect("put");
+            writer.end_step().expect("ended");
+        }
+        writer.close().expect("closed");
+        let control = Path::new(&name).join("control");
+        let bytes = std::fs::read(&control).expect("read");
+        (name, control, bytes)
+    })
+}
+
+/// A control segment in which words were changed: it is soft state without a checksum, in a file of one's own, so what
+/// is asked of it may be wrong; but whoever asks gets an answer.
+pub fn control(data: &[u8]) {
+    let (name, path, original) = sample_space();
+    let file = std::fs::OpenOptions::new().write(true).open(path).expect("opened");
+    file.write_all_at(original, 0).expect("written");
+    for (at, word) in changes(data, original.len()) {
+        file.write_all_at(&word, at as u64).expect("written");
+    }
+    let _ = forebay_space::inspect(name);
+    let options = OpenOptions {
+        observer: true,
+        component: Some("fuzz".into()),
+        timeout: std::time::Duration::from_millis(1),
+        ..OpenOptions::default()
+    };
+    let Ok(mut reader) = Reader::open(name, &options) else { return };
+    let Ok(versions) = reader.versions() else { return };
+    for version in versions.take(4) {
+        if reader.open_version(version).is_ok() {
+            let _ = reader.get_array::<u64>("x", None);
+            let _ = reader.end_step();
+        }
+    }
+}
+
+/// A workflow file.
+pub fn workflow(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let _ = forebay_flow::Workflow::parse(Path::new("workflow.toml"), Path::new("/nowhere"), &text);
+}
+
+/// The attributes file of a space.
+pub fn attributes(data: &[u8]) {
+    let (name, _, _) = sample_space();
+    std::fs::write(Path::new(name).join("attributes.json"), data).expect("written");
+    let options = OpenOptions { observer: true, component: Some("fuzz".into()), ..OpenOptions::default() };
+    let reader = Reader::open(name, &options).expect("attributes are read when they are asked for");
+    let _ = reader.attributes();
+    let _ = std::fs::remove_file(Path::new(name).join("attributes.json"));
+}
