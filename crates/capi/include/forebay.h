@@ -471,7 +471,9 @@ int fb_options_new(fb_options **options);
  *
  * FB_UNKNOWN_KEY with the nearest key in the hint, FB_USAGE when the value cannot be read.
  */
-int fb_options_set(fb_options *options, const char *key, const char *value);
+int fb_options_set(fb_options *options,
+                   const char *key,
+                   const char *value);
 
 /**
  * Ends the options and sets `*options` to NULL. Handles that were opened with them are not touched. Does not
@@ -549,6 +551,22 @@ int fb_put(fb_writer *writer,
            const uint64_t *start,
            const uint64_t *count,
            const void *data);
+
+/**
+ * Puts many objects into the open step, each whole and under a name of its own: `names[i]` is a variable of
+ * `shape` (`ndim` numbers) whose elements are the i-th part of `data`, which holds all `objects` of them one
+ * behind the other. As that many calls of fb_put, but what a call costs is paid once. After an error the objects
+ * before the one that it names (see fb_last_error) are in the step: put the rest, or fb_abort_step.
+ *
+ * Blocking and errors: those of fb_put.
+ */
+int fb_put_many(fb_writer *writer,
+                size_t objects,
+                const char *const *names,
+                int dtype,
+                int ndim,
+                const uint64_t *shape,
+                const void *data);
 
 /**
  * Reserves room for one piece and stores its address in `*data`: the pool itself where the tier is byte
@@ -700,6 +718,22 @@ int fb_get(fb_reader *reader,
            const uint64_t *count,
            void *buffer,
            size_t bytes);
+
+/**
+ * Copies many whole variables of the current version into `buffer`, one behind the other in the order of
+ * `names`: all of the same size, `bytes` in all. `dtype` is their type (FB_ANY does not check). As that many
+ * calls of fb_get, but what a call costs is paid once. An error names the object (see fb_last_error); those
+ * before it are in the buffer by then.
+ *
+ * FB_UNKNOWN_VARIABLE, FB_BUFFER_MISMATCH (dtype or bytes), FB_BOX_NOT_COVERED, FB_STEP_STATE,
+ * FB_VERSION_GONE, FB_DAMAGED.
+ */
+int fb_get_many(fb_reader *reader,
+                size_t objects,
+                const char *const *names,
+                int dtype,
+                void *buffer,
+                size_t bytes);
 
 /**
  * Ends the reader and sets `*reader` to NULL, whatever is returned: its group no longer holds versions back.

@@ -95,6 +95,30 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
         .map_err(|e| Error::new(Kind::Usage, format!("{what} is not UTF-8: {e}")))
 }
 
+/// Many texts of the caller.
+///
+/// # Safety
+/// NULL, or `number` readable pointers, each as in [`text`], that do not change while the result is in use.
+pub(crate) unsafe fn texts<'a>(
+    pointers: *const *const c_char,
+    number: usize,
+    what: &str,
+) -> Result<Vec<&'a str>> {
+    if number == 0 {
+        return Ok(Vec::new());
+    }
+    if pointers.is_null() {
+        return Err(null(what));
+    }
+    aligned(pointers, what)?;
+    fits(number.saturating_mul(size_of::<*const c_char>()), what)?;
+    // SAFETY: not NULL, aligned, at most isize::MAX bytes; readable by the caller's contract.
+    let pointers = unsafe { std::slice::from_raw_parts(pointers, number) };
+    // SAFETY: the caller's contract for each.
+    let one = |(i, p): (usize, &*const c_char)| unsafe { text(*p, what) }.map_err(|e| e.with("object", i));
+    pointers.iter().enumerate().map(one).collect()
+}
+
 /// `bytes` bytes to read; NULL is fine when there are none.
 ///
 /// # Safety

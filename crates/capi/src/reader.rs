@@ -4,10 +4,10 @@
 //! says. Names of variables are kept for C until the version changes. Views are in `view.rs`.
 
 use crate::dtype::{number_of, same};
-use crate::memory::{dimensions, extents, give, handle, lock, out, out_or_null, output, take, text};
+use crate::memory::{dimensions, extents, give, handle, lock, out, out_or_null, output, take, text, texts};
 use crate::options::{fb_options, options_or_default, timeout_of};
 use crate::status::{c_text, guard};
-use crate::{FB_END_OF_STREAM, FB_NOT_YET, FB_OK};
+use crate::{FB_ANY, FB_END_OF_STREAM, FB_NOT_YET, FB_OK};
 use forebay_space::{Error, Kind, NdBox, Reader, Result};
 use std::ffi::{c_char, c_int, c_void, CString};
 use std::sync::{Mutex, MutexGuard};
@@ -258,6 +258,64 @@ pub unsafe extern "C" fn fb_get(
         state.reader.get(wanted.name, Some(&place), buffer)?;
         Ok(FB_OK)
     })
+}
+
+/// Copies many whole variables of the current version into `buffer`, one behind the other in the order of
+/// `names`: all of the same size, `bytes` in all. `dtype` is their type (FB_ANY does not check). As that many
+/// calls of fb_get, but what a call costs is paid once. An error names the object (see fb_last_error); those
+/// before it are in the buffer by then.
+///
+/// FB_UNKNOWN_VARIABLE, FB_BUFFER_MISMATCH (dtype or bytes), FB_BOX_NOT_COVERED, FB_STEP_STATE,
+/// FB_VERSION_GONE, FB_DAMAGED.
+#[no_mangle]
+pub unsafe extern "C" fn fb_get_many(
+    reader: *mut fb_reader,
+    objects: usize,
+    names: *const *const c_char,
+    dtype: c_int,
+    buffer: *mut c_void,
+    bytes: usize,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the header's contract for handles, texts and buffers.
+        let (mut state, names, buffer) =
+            unsafe { (state_of(reader)?, texts(names, objects, "names")?, output(buffer, bytes, "buffer")?) };
+        if dtype == FB_ANY {
+            state.reader.get_many(&names, buffer)?;
+            return Ok(FB_OK);
+        }
+        let object = bytes.checked_div(objects).unwrap_or(0);
+        if object * objects != bytes {
+            return Err(Error::new(
+                Kind::BufferMismatch,
+                "the buffer cannot be shared equally by the objects",
+            )
+            .with("objects", objects)
+            .with("buffer_bytes", bytes));
+        }
+        for (i, name) in names.into_iter().enumerate() {
+            let part = &mut buffer[i * object..(i + 1) * object];
+            get_one(&mut state.reader, name, dtype, part).map_err(|e| e.with("object", i))?;
+        }
+        Ok(FB_OK)
+    })
+}
+
+/// A whole variable of this type; one look-up where it is one piece of this size.
+fn get_one(reader: &mut Reader, name: &str, dtype: c_int, part: &mut [u8]) -> Result<()> {
+    let looked = reader.with_object(name, part.len(), |stored, _, bytes| {
+        same(name, dtype, stored)?;
+        let fits = bytes.len() == part.len();
+        if fits {
+            part.copy_from_slice(bytes);
+        }
+        Ok(fits)
+    })?;
+    if looked.transpose()? == Some(true) {
+        return Ok(());
+    }
+    same(name, dtype, reader.array(name)?.0)?;
+    reader.get(name, None, part)
 }
 
 /// Ends the reader and sets `*reader` to NULL, whatever is returned: its group no longer holds versions back.

@@ -4,11 +4,14 @@
 //! until `fb_commit`, the end of the step or the close; `fb_end_step` refuses a step with uncommitted
 //! reservations, so that no half-filled piece becomes visible.
 
-use crate::memory::{give, handle, input, lock, out, out_or_null, take, text, Piece};
+use crate::dtype::dtype_of;
+use crate::memory::{
+    dimensions, extents, give, handle, input, lock, out, out_or_null, take, text, texts, Piece,
+};
 use crate::options::{fb_options, options_or_default};
-use crate::status::{c_text, guard};
+use crate::status::{c_text, guard, null};
 use crate::{FB_OK, FB_SKIPPED};
-use forebay_space::{Error, Kind, Reservation, Result, Writer};
+use forebay_space::{Error, Kind, NdBox, Reservation, Result, Writer};
 use std::ffi::{c_char, c_int, c_void, CString};
 use std::sync::{Mutex, MutexGuard};
 
@@ -162,6 +165,38 @@ pub unsafe extern "C" fn fb_put(
         let data = unsafe { input(data, piece.bytes, "data")? };
         let Piece { name, dtype, shape, place, .. } = piece;
         state.writer.put(name, dtype, shape, &place.start, &place.count, data)?;
+        Ok(FB_OK)
+    })
+}
+
+/// Puts many objects into the open step, each whole and under a name of its own: `names[i]` is a variable of
+/// `shape` (`ndim` numbers) whose elements are the i-th part of `data`, which holds all `objects` of them one
+/// behind the other. As that many calls of fb_put, but what a call costs is paid once. After an error the objects
+/// before the one that it names (see fb_last_error) are in the step: put the rest, or fb_abort_step.
+///
+/// Blocking and errors: those of fb_put.
+#[no_mangle]
+pub unsafe extern "C" fn fb_put_many(
+    writer: *mut fb_writer,
+    objects: usize,
+    names: *const *const c_char,
+    dtype: c_int,
+    ndim: c_int,
+    shape: *const u64,
+    data: *const c_void,
+) -> c_int {
+    guard(|| {
+        // SAFETY: the header's contract for handles and texts.
+        let (mut state, names) = unsafe { (state_of(writer)?, texts(names, objects, "names")?) };
+        let dtype = dtype_of(dtype)?;
+        let ndim = dimensions(ndim)?;
+        // SAFETY: the header's contract for extents.
+        let shape = unsafe { extents(shape, ndim, "shape")? }.ok_or_else(|| null("shape"))?;
+        let bytes = NdBox::whole(shape).bytes(dtype.size())?.checked_mul(objects);
+        let bytes = bytes.ok_or_else(|| Error::new(Kind::Usage, "more bytes than the address space"))?;
+        // SAFETY: `data` holds all objects, by the header's contract.
+        let data = unsafe { input(data, bytes, "data")? };
+        state.writer.put_many(&names, dtype, shape, data)?;
         Ok(FB_OK)
     })
 }

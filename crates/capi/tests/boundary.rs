@@ -16,6 +16,16 @@ fn errors_have_codes_texts_and_hints() {
 }
 
 #[test]
+fn many_objects_go_in_one_call() {
+    if !have("cc", "many objects from C") {
+        return;
+    }
+    let shop = Workshop::new();
+    shop.cc(&here().join("tests/c/many.c"), "many", &STRICT_C);
+    assert_eq!(must(shop.program::<&str>("many", &[])), "ok\n");
+}
+
+#[test]
 fn threads_share_a_writer() {
     if !have("cc", "threads in C") {
         return;
