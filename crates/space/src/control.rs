@@ -357,11 +357,12 @@ impl Control {
         protocol::announce(room, self.half(head::ROOM_WAITERS), || wait::wake_all(room));
     }
 
-    /// Spins for `spin_ns`, then sleeps, while [`Control::events`] is `seen`; at most `timeout`.
+    /// Spins for `spin_ns`, then sleeps for at most `timeout`, while [`Control::events`] is `seen`.
     pub(crate) fn wait_events(&self, seen: u32, spin_ns: u64, timeout: Duration) {
-        protocol::sleep(self.half(head::EVENT_WAITERS), || {
-            wait::spin_then_wait(self.events(), seen, spin_ns, timeout)
-        });
+        // Who spins is no waiter yet: the producer then needs no system call to wake it.
+        if !wait::spin(self.events(), seen, spin_ns) {
+            protocol::sleep(self.half(head::EVENT_WAITERS), || wait::wait(self.events(), seen, timeout));
+        }
     }
 
     /// Sleeps while [`Control::room`] is `seen`; at most `timeout`.

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::{clock, sys};
 
-/// How long a waiter may spin before it sleeps: about what a sleep and its wake-up cost (some 30 µs), so that
+/// How long a waiter may spin before it sleeps: about what a sleep and its wake-up cost (30 to 50 µs), so that
 /// spinning never costs more than twice the best choice.
-pub const SPIN_NS: u64 = 30_000;
+pub const SPIN_NS: u64 = 50_000;
 
 /// The spin budget for a process that shares the node with `ranks` busy processes (itself included):
 /// [`SPIN_NS`] while every one of them has a core, 0 otherwise, because then spinning takes a core from the
@@ -46,8 +46,21 @@ pub fn wake_one(word: &AtomicU32) {
 pub fn spin_then_wait(word: &AtomicU32, expected: u32, spin_ns: u64, timeout: Duration) -> bool {
     let begin = clock::now_ns();
     let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    let spin_end = begin.saturating_add(spin_ns.min(timeout_ns));
-    let mut now = begin;
+    if spin(word, expected, spin_ns.min(timeout_ns)) {
+        return true;
+    }
+    let left = timeout_ns.saturating_sub(clock::now_ns() - begin);
+    wait(word, expected, Duration::from_nanos(left))
+}
+
+/// Watches the word for at most `spin_ns`; true as soon as it is no longer `expected`. No system call: nobody has
+/// to wake a caller of this.
+pub fn spin(word: &AtomicU32, expected: u32, spin_ns: u64) -> bool {
+    if spin_ns == 0 {
+        return word.load(Ordering::Acquire) != expected;
+    }
+    let mut now = clock::now_ns();
+    let spin_end = now.saturating_add(spin_ns);
     while now < spin_end {
         // The clock costs some 25 ns and a pause some 10 to 40: look at it rarely.
         for _ in 0..32 {
@@ -58,8 +71,7 @@ pub fn spin_then_wait(word: &AtomicU32, expected: u32, spin_ns: u64, timeout: Du
         }
         now = clock::now_ns();
     }
-    let left = timeout_ns.saturating_sub(now - begin);
-    wait(word, expected, Duration::from_nanos(left))
+    false
 }
 
 #[cfg(test)]
