@@ -1,13 +1,13 @@
 //! What one `put` costs, in the same shape as `bench-peers/libpmem_put.c`: for `cargo xtask bench put`.
 //!
-//! usage: bench_put NAME OBJECT-BYTES OBJECTS STEPS POOL-BYTES SOURCE-BYTES yes|no
+//! usage: bench_put NAME OBJECT-BYTES OBJECTS STEPS POOL-BYTES SOURCE-BYTES yes|no [many]
 //!
 //! Puts OBJECTS objects of distinct names per step into a space of the given quota, with payload checksums or
-//! without (then at horizon `none`), and times all steps but the first ones, which fault the pool in. The time
+//! without (then at horizon `none`), one call an object or, with `many`, one call a step; and times all steps but the first ones, which fault the pool in. The time
 //! covers begin_step and end_step. Prints one JSON object: ns_per_put, ns of one plain copy of the same size
 //! beside it, and whether the last object can be read back as it was.
 
-use forebay_space::{Horizon, NdBox, OpenOptions, Reader, Result, Retention, TierKind, Writer};
+use forebay_space::{Dtype, Horizon, NdBox, OpenOptions, Reader, Result, Retention, TierKind, Writer};
 use std::time::Instant;
 
 /// Words of a source, different everywhere.
@@ -23,12 +23,15 @@ struct Shape {
     pool_bytes: u64,
     source_bytes: usize,
     checksum: bool,
+    many: bool,
 }
 
 impl Shape {
     fn from_arguments() -> Option<Shape> {
         let words: Vec<String> = std::env::args().skip(1).collect();
-        let [name, object, objects, steps, pool, source, checksum] = words.as_slice() else { return None };
+        let [name, object, objects, steps, pool, source, checksum, rest @ ..] = words.as_slice() else {
+            return None;
+        };
         Some(Shape {
             name: name.clone(),
             words: object.parse::<usize>().ok()? / 8,
@@ -37,6 +40,7 @@ impl Shape {
             pool_bytes: pool.parse().ok()?,
             source_bytes: source.parse().ok()?,
             checksum: checksum == "yes",
+            many: rest.first().is_some_and(|word| word == "many"),
         })
     }
 
@@ -51,6 +55,15 @@ impl Shape {
         }
     }
 
+    /// The first object of a step, so that with `many` all of them lie one behind the other.
+    fn first(&self, source: &[u64], step: usize) -> usize {
+        let places = source.len() / self.words;
+        match places.checked_sub(self.objects) {
+            Some(room) if self.many => step * self.objects % (room + 1),
+            _ => step * self.objects,
+        }
+    }
+
     fn object<'a>(&self, source: &'a [u64], number: usize) -> &'a [u64] {
         let at = number % (source.len() / self.words) * self.words;
         &source[at..at + self.words]
@@ -59,7 +72,7 @@ impl Shape {
 
 fn main() -> Result<()> {
     let Some(shape) = Shape::from_arguments() else {
-        eprintln!("usage: bench_put NAME OBJECT-BYTES OBJECTS STEPS POOL-BYTES SOURCE-BYTES yes|no");
+        eprintln!("usage: bench_put NAME OBJECT-BYTES OBJECTS STEPS POOL-BYTES SOURCE-BYTES yes|no [many]");
         std::process::exit(2);
     };
     let source = source(shape.source_bytes);
@@ -74,15 +87,21 @@ fn main() -> Result<()> {
             begin = Instant::now();
         }
         writer.begin_step()?;
-        for (index, name) in names.iter().enumerate() {
-            let object = shape.object(&source, step * shape.objects + index);
-            writer.put_array(name, &[object.len() as u64], &[0], &[object.len() as u64], object)?;
+        let first = shape.first(&source, step);
+        if shape.many {
+            let all = &source[first * shape.words..(first + shape.objects) * shape.words];
+            writer.put_many(&names, Dtype::U64, &[shape.words as u64], bytemuck::cast_slice(all))?;
+        } else {
+            for (index, name) in names.iter().enumerate() {
+                let object = shape.object(&source, first + index);
+                writer.put_array(name, &[object.len() as u64], &[0], &[object.len() as u64], object)?;
+            }
         }
         writer.end_step()?;
     }
     let puts = (shape.steps * shape.objects) as f64;
     let ns_per_put = begin.elapsed().as_nanos() as f64 / puts;
-    let last = (warm + shape.steps) * shape.objects - 1;
+    let last = shape.first(&source, warm + shape.steps - 1) + shape.objects - 1;
     let wrong = read_back(&shape, writer.path(), &names[shape.objects - 1])? != shape.object(&source, last);
     let ns_per_memcpy = copies(&shape, &source);
     writer.close()?;

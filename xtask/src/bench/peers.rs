@@ -21,6 +21,8 @@ pub struct PutShape {
     pub pool_bytes: u64,
     pub source_bytes: u64,
     pub checksum: bool,
+    /// One call a step instead of one an object.
+    pub many: bool,
 }
 
 /// Objects streamed between two processes.
@@ -45,6 +47,8 @@ pub struct Setup {
     /// Folder of the spaces and rendezvous files, in shared memory; gone at the end.
     folder: PathBuf,
     put: PathBuf,
+    seen: PathBuf,
+    rust_stream: PathBuf,
     python: PathBuf,
     /// The built program, where libpmem is installed.
     pub libpmem: Option<PathBuf>,
@@ -68,7 +72,9 @@ impl Setup {
         let mut setup = Setup {
             root: root.to_path_buf(),
             folder,
-            put: built_example(root)?,
+            put: built_example(root, "bench_put")?,
+            seen: built_example(root, "bench_seen")?,
+            rust_stream: built_example(root, "bench_stream")?,
             python: python::python(root),
             libpmem: None,
             adios: None,
@@ -123,7 +129,8 @@ impl Setup {
             .arg(self.folder.join(&name))
             .args([shape.bytes, shape.objects, shape.steps].map(|n| n.to_string()));
         command.args([shape.pool_bytes, shape.source_bytes].map(|n| n.to_string()));
-        let put = read_put(&run(command.arg(if shape.checksum { "yes" } else { "no" }))?);
+        command.arg(if shape.checksum { "yes" } else { "no" }).args(shape.many.then_some("many"));
+        let put = read_put(&run(&mut command)?);
         let _ = std::fs::remove_dir_all(self.folder.join(&name));
         put
     }
@@ -139,10 +146,44 @@ impl Setup {
         read_put(&run(command.env("PMEM_IS_PMEM_FORCE", "1"))?)
     }
 
-    /// Our stream; nanoseconds an object.
+    /// Median and 99th percentile, in nanoseconds, of what `bench_seen` measures between two processes.
+    pub fn seen(&self, what: &str, numbers: &[u64]) -> Result<[f64; 2], String> {
+        let name = self.folder.join(what);
+        let mut command = self.program(&self.seen);
+        command.arg(what).arg(&name).args(numbers.iter().map(ToString::to_string));
+        let said = run(&mut command);
+        let _ = std::fs::remove_dir_all(&name);
+        let said = said?;
+        let number = |key: &str| said[key].as_f64().ok_or(format!("no {key} in {said}"));
+        Ok([number("median_ns")?, number("p99_ns")?])
+    }
+
+    /// Our stream through the Rust interface, a call a step; nanoseconds an object.
+    pub fn rust_stream(&self, shape: &StreamShape) -> Result<f64, String> {
+        let side = |role: &str| {
+            // One core each, as the Python sides choose for themselves.
+            let core = if role == "write" { "0" } else { "1" };
+            let mut command = match std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+                true => {
+                    let mut command = self.program(Path::new("taskset"));
+                    command.args(["-c", core]).arg(&self.rust_stream);
+                    command
+                }
+                false => self.program(&self.rust_stream),
+            };
+            let numbers = [shape.bytes, shape.objects, shape.steps, shape.warm, shape.source_bytes];
+            command.args([role, "stream"]).args(numbers.map(|n| n.to_string()));
+            command
+        };
+        let ns = self.stream(shape, side("read"), side("write"));
+        let _ = std::fs::remove_dir_all(self.folder.join("stream"));
+        ns
+    }
+
+    /// Our stream through Python; nanoseconds an object.
     pub fn forebay_stream(&self, shape: &StreamShape, arguments: &[&str]) -> Result<f64, String> {
         let per_side = |role: &str| {
-            // `--into` and `--channel` are known to both sides; the writer needs no buffers.
+            // Both sides know all words; the writer needs no buffers.
             let own: Vec<&str> =
                 arguments.iter().copied().filter(|a| role == "read" || *a != "--into").collect();
             let mut command = self.side(&self.python, "forebay_stream.py", role, "stream", shape);
@@ -202,17 +243,10 @@ impl Setup {
     }
 }
 
-/// Builds our put program and says where it is.
-fn built_example(root: &Path) -> Result<PathBuf, String> {
-    let arguments = [
-        "build",
-        "--release",
-        "--package",
-        "forebay-space",
-        "--example",
-        "bench_put",
-        "--message-format=json",
-    ];
+/// Builds a program of ours and says where it is.
+fn built_example(root: &Path, example: &str) -> Result<PathBuf, String> {
+    let arguments =
+        ["build", "--release", "--package", "forebay-space", "--example", example, "--message-format=json"];
     let output = Command::new(cargo())
         .args(arguments)
         .arg("--quiet")
@@ -225,7 +259,7 @@ fn built_example(root: &Path) -> Result<PathBuf, String> {
         Some(PathBuf::from(value["executable"].as_str()?))
     };
     let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().filter_map(path).next_back().ok_or_else(|| "cargo built no bench_put".to_string())
+    text.lines().filter_map(path).next_back().ok_or_else(|| format!("cargo built no {example}"))
 }
 
 fn has_module(python: &Path, module: &str) -> bool {
