@@ -6,7 +6,8 @@
 //!
 //! The reader is a second process, started by the first. With a gap longer than the time that waits spin it sleeps
 //! at each round. `view` and `get` meet every object for the first time, so its checksum is compared. Prints one
-//! JSON object: median_ns and p99_ns, over the rounds, or over groups of objects.
+//! JSON object: median_ns and p99_ns, over the rounds, or over groups of objects; and for `view` and `get` begin_ns,
+//! the time of begin_step, in which the version is indexed.
 
 use forebay_space::{Dtype, OpenOptions, Reader, Result, Retention, TierKind, Writer};
 use forebay_tier::{clock, wait, SharedWords};
@@ -55,9 +56,10 @@ fn end(mut child: Child) {
     assert!(child.wait().expect("a child of ours").success(), "the reader failed");
 }
 
-fn report(mut ns: Vec<u64>) {
+fn report(mut ns: Vec<u64>, begin_ns: u64) {
     ns.sort_unstable();
-    println!("{{\"median_ns\": {}, \"p99_ns\": {}}}", ns[ns.len() / 2], ns[ns.len() * 99 / 100]);
+    let (median, p99) = (ns[ns.len() / 2], ns[ns.len() * 99 / 100]);
+    println!("{{\"median_ns\": {median}, \"p99_ns\": {p99}, \"begin_ns\": {begin_ns}}}");
 }
 
 fn pause(gap_us: usize) {
@@ -126,7 +128,7 @@ fn seen_reader(name: &str, bytes: usize, rounds: usize) -> Result<()> {
         reader.end_step()?;
         words.u32(DONE).store(round as u32 + 2, Release);
     }
-    report(ns.split_off(WARM));
+    report(ns.split_off(WARM), 0);
     reader.close()
 }
 
@@ -154,7 +156,7 @@ fn floor_reader(name: &str, rounds: usize) -> Result<()> {
         }
         ns.push(clock::now_ns() - words.u64(BEGAN).load(Acquire));
     }
-    report(ns.split_off(WARM));
+    report(ns.split_off(WARM), 0);
     Ok(())
 }
 
@@ -177,7 +179,9 @@ fn objects_put(how: &str, name: &str, bytes: usize, objects: usize) -> Result<()
 fn objects_read(view: bool, name: &str, bytes: usize, objects: usize) -> Result<()> {
     let names = names(objects);
     let mut reader = Reader::open(name, &options(0))?;
+    let began = clock::now_ns();
     reader.begin_step(None)?;
+    let begin_ns = clock::now_ns() - began;
     let mut out = vec![1u8; bytes];
     let group = GROUP.min(objects);
     let mut ns = Vec::new();
@@ -193,7 +197,7 @@ fn objects_read(view: bool, name: &str, bytes: usize, objects: usize) -> Result<
         }
         ns.push((clock::now_ns() - begin) / group as u64);
     }
-    report(ns);
+    report(ns, begin_ns);
     reader.end_step()?;
     reader.close()
 }

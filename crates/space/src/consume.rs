@@ -33,6 +33,8 @@ pub(crate) struct SpaceReader {
     next: u64,
     current: Option<Current>,
     cursors: FxHashMap<LaneId, LaneCursor>,
+    /// The index of the last step, for its memory.
+    last_index: VersionIndex,
     spin_ns: u64,
     calls: u64,
     stats: Stats,
@@ -85,6 +87,7 @@ impl SpaceReader {
             next,
             current: None,
             cursors: FxHashMap::default(),
+            last_index: VersionIndex::default(),
             calls: 0,
             stats: Stats::default(),
             trace,
@@ -168,7 +171,8 @@ impl SpaceReader {
 
     fn enter(&mut self, version: u64, lease: Lease, in_stream: bool) -> Result<()> {
         let timer = CallTimer::start(usize::MAX, 0);
-        let index = index::build(&self.member.space, version, &mut self.cursors)?;
+        let old = std::mem::take(&mut self.last_index);
+        let index = index::build(&self.member.space, version, &mut self.cursors, old)?;
         self.current = Some(Current { lease: Arc::new(lease), index, in_stream });
         if let Some(prefetch) = self.prefetch.as_ref().filter(|_| in_stream) {
             prefetch.want(version + 1);
@@ -255,6 +259,7 @@ impl SpaceReader {
             return Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step first"));
         };
         let version = current.index.version;
+        self.last_index = current.index;
         drop(current.lease);
         if !current.in_stream {
             return Ok(());

@@ -64,12 +64,15 @@ pub(crate) struct Entry {
 }
 
 /// The index of one version.
+#[derive(Default)]
 pub(crate) struct VersionIndex {
     pub version: u64,
     entries: Vec<Entry>,
     by_name: FxHashMap<u64, u32>,
     /// Hashes of the entries' names, while the index is built.
     hashes: Vec<u64>,
+    /// Pieces of the lane being read, with number and hash of the name; those of an aborted try may be among them.
+    found: Vec<(u64, u64, RecordRef)>,
     /// Chunks seen to match, for pieces of several chunks that were only read in part.
     chunks: FxHashMap<u32, Vec<u64>>,
     pub payload_bytes: u64,
@@ -91,10 +94,12 @@ fn hash_name(name: &[u8]) -> u64 {
 }
 
 /// Reads what version `version` holds, going on at `cursors` where they stand at it. The caller holds a lease.
+/// `old` is an index of no more use, whose memory is used again.
 pub(crate) fn build(
     space: &Arc<Attachment>,
     version: u64,
     cursors: &mut FxHashMap<LaneId, LaneCursor>,
+    old: VersionIndex,
 ) -> Result<VersionIndex> {
     let (incarnation, size) = space.control.producers_of(version).ok_or_else(|| {
         Error::new(
@@ -102,14 +107,8 @@ pub(crate) fn build(
             format!("version {version} of space {} is not known any more", space.name),
         )
     })?;
-    let mut index = VersionIndex {
-        version,
-        entries: Vec::new(),
-        by_name: FxHashMap::default(),
-        hashes: Vec::new(),
-        chunks: FxHashMap::default(),
-        payload_bytes: 0,
-    };
+    let mut index = old.emptied();
+    index.version = version;
     for rank in 0..size {
         let lane = LaneId { incarnation, rank };
         let cursor = cursors.get(&lane).filter(|cursor| cursor.version == version).copied();
@@ -205,7 +204,7 @@ fn scan_version(
     index: &mut VersionIndex,
 ) -> Result<LaneCursor> {
     let LaneCursor { mut segment, mut at, mut next_record, .. } = cursor;
-    let mut found: Vec<(u64, u64, RecordRef)> = Vec::new();
+    index.found.clear();
     loop {
         let mut scan = SegmentScan::resume(&*space.device, &segment, lane, at, next_record);
         for (record, header) in scan.by_ref() {
@@ -219,19 +218,20 @@ fn scan_version(
             match (header.kind(), header.commit()) {
                 // The name is hashed now, while the header is in the cache.
                 (RecordKind::Piece, _) => {
-                    found.push((place.sequence, hash_name(header.name_bytes()), record));
+                    index.found.push((place.sequence, hash_name(header.name_bytes()), record));
                 }
                 (RecordKind::Commit, Some(commit)) if header.is_committed() => {
                     if !is_still_there(space, lane, &segment) {
                         return Err(unreadable(space, lane, version, record.offset));
                     }
+                    let VersionIndex { found, hashes, entries, .. } = index;
                     found.retain(|(sequence, ..)| *sequence >= commit.first_record);
                     if found.len() as u64 != commit.pieces {
                         return Err(unreadable(space, lane, version, record.offset));
                     }
                     index.payload_bytes += commit.payload_bytes;
-                    index.hashes.extend(found.iter().map(|(_, hash, _)| hash));
-                    index.entries.extend(found.iter().map(|(.., record)| Entry {
+                    hashes.extend(found.iter().map(|(_, hash, _)| hash));
+                    entries.extend(found.iter().map(|(.., record)| Entry {
                         record: *record,
                         rank: lane.rank,
                         next: NONE,
@@ -265,13 +265,26 @@ fn scan_version(
 }
 
 impl VersionIndex {
+    /// Nothing of a version, but the memory for as many pieces; not that of one much larger than the last.
+    fn emptied(mut self) -> VersionIndex {
+        if self.entries.capacity() > 1024 + 8 * self.entries.len() {
+            return VersionIndex::default();
+        }
+        self.entries.clear();
+        self.by_name.clear();
+        self.chunks.clear();
+        self.payload_bytes = 0;
+        self
+    }
+
     fn link_names(&mut self) {
         self.by_name.reserve(self.entries.len());
         // Backwards, so that chains run in the order of ranks and records.
-        for (i, hash) in std::mem::take(&mut self.hashes).into_iter().enumerate().rev() {
-            let head = self.by_name.insert(hash, i as u32);
+        for (i, hash) in self.hashes.iter().enumerate().rev() {
+            let head = self.by_name.insert(*hash, i as u32);
             self.entries[i].next = head.unwrap_or(NONE);
         }
+        self.hashes.clear();
     }
 
     /// The piece of a variable that is one piece, covering all of it; None for any other, whatever the reason.
