@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_log::{Dims, Dtype, LaneId};
-use forebay_tier::{clock, wait, Access, Error, Kind, Result};
+use forebay_tier::{clock, counters, wait, Access, Error, Kind, Result};
 use rustc_hash::FxHashMap;
 
 use crate::attach::{Attachment, Missing};
@@ -355,9 +355,16 @@ impl SpaceReader {
         let timer = CallTimer::start(out.len(), self.calls);
         self.gather()?.run(name, wanted, out)?;
         self.stats.gets += 1;
-        self.stats.bytes_copied += out.len() as u64;
+        self.note_copied(out.len() as u64);
         self.note_call(timer.stop(), out.len() as u64);
         Ok(())
+    }
+
+    /// Counts bytes copied out, for this handle and for the process.
+    #[inline]
+    fn note_copied(&mut self, bytes: u64) {
+        self.stats.bytes_copied += bytes;
+        counters::add_bytes_copied(bytes);
     }
 
     #[inline]
@@ -393,7 +400,7 @@ impl SpaceReader {
             bytes += out.len() as u64;
         }
         self.stats.gets += (*done - before) as u64;
-        self.stats.bytes_copied += bytes;
+        self.note_copied(bytes);
         self.note_call(timer.stop(), bytes);
         result
     }
@@ -425,13 +432,41 @@ impl SpaceReader {
         let shape: Dims = header.shape().collect();
         let looked = look(header.dtype(), &shape, device.bytes(range));
         self.stats.gets += 1;
-        self.stats.bytes_copied += bytes as u64;
+        self.note_copied(bytes as u64);
         self.note_call(timer.stop(), bytes as u64);
         Ok(Some(looked))
     }
 
+    /// A view of a variable of one piece; None for any other, whatever the reason.
+    #[inline]
+    fn view_whole(&mut self, name: &str) -> Result<Option<View>> {
+        self.calls += 1;
+        let nth = self.calls;
+        let lease = self.current()?.lease.clone();
+        let Gather { index, device, always, never } = self.gather()?;
+        let Some((i, header)) = index.single(device, name) else { return Ok(None) };
+        let bytes = header.payload_bytes();
+        let timer = CallTimer::start(bytes as usize, nth);
+        let payload = index.offset(i) + header.payload_offset();
+        let range = payload..payload + bytes;
+        let (dtype, shape) = (header.dtype(), header.shape().collect());
+        if never {
+            device.will_read(range.clone())?;
+        } else {
+            index.verify_chunks(device, i, 0, bytes as usize, always, |_, _| {})?;
+        }
+        self.stats.views += 1;
+        self.note_call(timer.stop(), bytes);
+        Ok(Some(View::of_pool(lease, range, dtype, shape)))
+    }
+
     pub(crate) fn view(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
         self.member.check_fork()?;
+        if wanted.is_none() {
+            if let Some(view) = self.view_whole(name)? {
+                return Ok(view);
+            }
+        }
         let timer = CallTimer::start(usize::MAX, 0);
         let lease = self.current()?.lease.clone();
         let Gather { index, device, always, never } = self.gather()?;

@@ -202,6 +202,15 @@ impl Device for Numa {
     ) -> Result<()> {
         self.mapped.write_checksummed(offset, src, chunk_bytes, crcs)
     }
+    fn write_unordered(
+        &self,
+        offset: u64,
+        src: &[u8],
+        chunk_bytes: Option<usize>,
+        crcs: &mut Vec<u32>,
+    ) -> Result<()> {
+        self.mapped.write_unordered(offset, src, chunk_bytes, crcs)
+    }
     fn persist(&self, range: Range<u64>) -> Result<()> {
         self.mapped.persist(range)
     }
