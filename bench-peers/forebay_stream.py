@@ -4,7 +4,8 @@ usage: forebay_stream.py write|read NAME [--channel space|files] [--into] [--man
                                           [--objects N …]
 
 With `--reserve` the writer fills memory of the pool instead of putting what lies elsewhere. The reader calls
-`get(name)` as a user would; with `--into` it has every object copied into an array of its own, as SST does. Default options otherwise: the space lies in FOREBAY_DIR, a version goes when the reader released it.
+`get(name)` as a user would; with `--into` it has every object copied into an array of its own, as SST does. Default
+options otherwise: the space lies in FOREBAY_DIR, a version goes when the reader released it.
 """
 
 import forebay

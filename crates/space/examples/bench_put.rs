@@ -3,9 +3,10 @@
 //! usage: bench_put NAME OBJECT-BYTES OBJECTS STEPS POOL-BYTES SOURCE-BYTES yes|no [many]
 //!
 //! Puts OBJECTS objects of distinct names per step into a space of the given quota, with payload checksums or
-//! without (then at horizon `none`), one call an object or, with `many`, one call a step; and times all steps but the first ones, which fault the pool in. The time
-//! covers begin_step and end_step. Prints one JSON object: ns_per_put, ns of one plain copy of the same size
-//! beside it, and whether the last object can be read back as it was.
+//! without (then at horizon `none`), one call an object or, with `many`, one call a step; and times all steps but
+//! the first ones, which fault the pool in. The time covers begin_step and end_step. Prints one JSON object:
+//! ns_per_put, ns of one plain copy of the same size beside it, and whether the last object can be read back as it
+//! was.
 
 use forebay_space::{Dtype, Horizon, NdBox, OpenOptions, Reader, Result, Retention, TierKind, Writer};
 use std::time::Instant;
