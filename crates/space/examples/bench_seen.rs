@@ -44,10 +44,17 @@ fn main() -> Result<()> {
     }
 }
 
-/// This program once more, as the reader.
+/// This program once more, as the reader; on the core that READER_CORE names, so that the two never share one.
 fn reader(role: &str, name: &str, numbers: &[usize]) -> Child {
     let program = std::env::current_exe().expect("a program has a path");
-    let mut command = Command::new(program);
+    let mut command = match std::env::var_os("READER_CORE") {
+        Some(core) => {
+            let mut command = Command::new("taskset");
+            command.arg("-c").arg(core).arg(program);
+            command
+        }
+        None => Command::new(program),
+    };
     command.arg(role).arg(name).args(numbers.iter().map(ToString::to_string)).stdout(Stdio::inherit());
     command.spawn().expect("this program can be started")
 }

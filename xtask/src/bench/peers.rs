@@ -149,7 +149,12 @@ impl Setup {
     /// Median and 99th percentile, in nanoseconds, of what `bench_seen` measures between two processes.
     pub fn seen(&self, what: &str, numbers: &[u64]) -> Result<[f64; 2], String> {
         let name = self.folder.join(what);
-        let mut command = self.program(&self.seen);
+        let mut command = self.on_core("0", &self.seen);
+        command.env("READER_CORE", if several_cores() { "1" } else { "0" });
+        if several_cores() {
+            // On one core each the processes cannot know that they do not share it, and would not spin.
+            command.env("FOREBAY_SPIN_US", "50");
+        }
         command.arg(what).arg(&name).args(numbers.iter().map(ToString::to_string));
         let said = run(&mut command);
         let _ = std::fs::remove_dir_all(&name);
@@ -162,15 +167,8 @@ impl Setup {
     pub fn rust_stream(&self, shape: &StreamShape) -> Result<f64, String> {
         let side = |role: &str| {
             // One core each, as the Python sides choose for themselves.
-            let core = if role == "write" { "0" } else { "1" };
-            let mut command = match std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
-                true => {
-                    let mut command = self.program(Path::new("taskset"));
-                    command.args(["-c", core]).arg(&self.rust_stream);
-                    command
-                }
-                false => self.program(&self.rust_stream),
-            };
+            let core = if role == "write" || !several_cores() { "0" } else { "1" };
+            let mut command = self.on_core(core, &self.rust_stream);
             let numbers = [shape.bytes, shape.objects, shape.steps, shape.warm, shape.source_bytes];
             command.args([role, "stream"]).args(numbers.map(|n| n.to_string()));
             command
@@ -215,7 +213,7 @@ impl Setup {
             command.args([word, &number.to_string()]);
         }
         // One core each, where there are two: neither side may run on the other's.
-        if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+        if several_cores() {
             command.args(["--core", if role == "write" { "0" } else { "1" }]);
         }
         command
@@ -231,6 +229,13 @@ impl Setup {
         Ok(ns / (shape.objects * shape.steps) as f64)
     }
 
+    /// As `program`, on one core.
+    fn on_core(&self, core: &str, program: &Path) -> Command {
+        let mut command = self.program(Path::new("taskset"));
+        command.args(["-c", core]).arg(program);
+        command
+    }
+
     /// A program with a time limit and a folder for spaces of its own, without settings of the caller.
     fn program(&self, program: &Path) -> Command {
         let mut command = Command::new("timeout");
@@ -241,6 +246,11 @@ impl Setup {
         command.env("FOREBAY_DIR", &self.folder);
         command
     }
+}
+
+/// Whether two processes can have a core each.
+fn several_cores() -> bool {
+    std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1)
 }
 
 /// Builds a program of ours and says where it is.
