@@ -12,6 +12,7 @@ mod cat;
 mod clean;
 mod completions;
 mod doctor;
+mod drain;
 mod init;
 mod ls;
 mod man;
@@ -91,6 +92,7 @@ enum Verb {
     Cat(cat::Args),
     Verify(verify::Args),
     Clean(clean::Args),
+    Drain(drain::Args),
     Top(top::Args),
     Metrics(metrics::Args),
     Doctor(doctor::Args),
@@ -186,6 +188,7 @@ fn dispatch(verb: &Verb, out: &Output) -> Result<i32> {
         Verb::Cat(args) => cat::run(args, out),
         Verb::Verify(args) => verify::run(args, out),
         Verb::Clean(args) => clean::run(args, out),
+        Verb::Drain(args) => drain::run(args, out),
         Verb::Top(args) => top::run(args, out),
         Verb::Metrics(args) => metrics::run(args, out),
         Verb::Doctor(args) => doctor::run(args, out),

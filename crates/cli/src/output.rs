@@ -28,6 +28,8 @@ pub mod schema {
     pub const VERIFY: &str = "forebay.verify/1";
     /// What `clean` removed and kept.
     pub const CLEAN: &str = "forebay.clean/1";
+    /// What `drain` moved.
+    pub const DRAIN: &str = "forebay.drain/1";
     /// A look at running spaces, with rates and waits.
     pub const TOP: &str = "forebay.top/1";
     /// What Prometheus collects.
@@ -59,6 +61,7 @@ pub mod schema {
         ATTRIBUTES,
         VERIFY,
         CLEAN,
+        DRAIN,
         TOP,
         METRICS,
         DOCTOR,

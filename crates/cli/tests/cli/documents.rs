@@ -10,7 +10,7 @@ use crate::bench::Bench;
 use crate::writing::WriterProcess;
 
 /// Schema names of the page with the field names in the first column of their tables.
-fn documented() -> BTreeMap<String, Vec<String>> {
+pub fn documented() -> BTreeMap<String, Vec<String>> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/formats/json.md");
     let text = std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
     let mut sections = BTreeMap::new();
@@ -107,6 +107,7 @@ fn manual_pages_and_completions_cover_every_verb() {
         "cat",
         "verify",
         "clean",
+        "drain",
         "top",
         "metrics",
         "doctor",

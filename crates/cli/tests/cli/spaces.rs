@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use forebay_cli::output::schema;
 use serde_json::json;
 
 use crate::bench::Bench;
+use crate::documents;
 use crate::writing::{big, values, WriterProcess, BIG, VERSIONS};
 
 #[test]
@@ -196,4 +198,31 @@ fn top_without_a_terminal_prints_one_table() {
     assert!(second["seconds_between"].as_f64().unwrap() > 0.0);
     assert_eq!(second["spaces"][0]["space"]["members"][0]["alive"], true);
     writer.finish();
+}
+
+#[test]
+fn drain_moves_what_a_dead_producer_left() {
+    let bench = Bench::new();
+    let below = bench.work().display().to_string();
+    let spill = format!("{below},quota=64MiB,tier=file");
+    let writer = WriterProcess::start_with(&bench, "heat", &[("FOREBAY_SPILL", &spill)]);
+    // A living producer moves its own data; nothing is taken from it.
+    let alive = bench.json(&["drain", "heat"], 0);
+    assert_eq!((&alive["moved_bytes"], &alive["remaining_bytes"]), (&json!(0), &json!(0)));
+    writer.kill();
+    let moved = bench.json(&["drain", "heat", "--timeout", "30"], 0);
+    assert!(moved["moved_bytes"].as_u64().unwrap() > 0 && moved["segments"].as_u64().unwrap() > 0, "{moved}");
+    assert_eq!(moved["remaining_bytes"], 0);
+    documents::check(&moved, &documents::documented()[schema::DRAIN], &["drain", "heat"]);
+    bench.call(&["drain", "heat"]).wants(0).says("nothing was left to move");
+    // It is all there, in the lower tier.
+    let tiers = bench.json(&["ls", "heat"], 0)["space"]["tiers"].clone();
+    assert!(tiers[1]["used_bytes"].as_u64().unwrap() > 0, "{tiers}");
+    let value = bench.json(&["cat", "heat", "n", "--version", "0"], 0);
+    assert_eq!(value["versions"][0]["data"], json!(0));
+    bench.call(&["verify", "heat"]).wants(0);
+
+    WriterProcess::start(&bench, "flat").kill();
+    bench.call(&["drain", "flat"]).wants(2).complains("no lower tier");
+    bench.call(&["drain", "heta"]).wants(7).complains("did you mean heat?");
 }

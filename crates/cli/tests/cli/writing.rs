@@ -35,6 +35,11 @@ pub fn big(i: u64) -> u16 {
 
 impl WriterProcess {
     pub fn start(bench: &Bench, space: &str) -> WriterProcess {
+        WriterProcess::start_with(bench, space, &[])
+    }
+
+    /// With more variables in its environment.
+    pub fn start_with(bench: &Bench, space: &str, variables: &[(&str, &str)]) -> WriterProcess {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         clean_environment(&mut command);
         command.args(["--exact", "writing::writer", "--ignored", "--nocapture"]).env(SPACE, space);
@@ -43,6 +48,7 @@ impl WriterProcess {
             .env("FOREBAY_RETENTION", "forever")
             .env("FOREBAY_QUOTA", "64MiB");
         command.env("FOREBAY_SEGMENT", "1MiB").stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.envs(variables.iter().copied());
         let mut child = command.spawn().expect("the writer starts");
         let stdin = child.stdin.take();
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
