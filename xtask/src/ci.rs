@@ -108,6 +108,7 @@ impl Run<'_> {
         self.torture();
         python::tests(self, wheel);
         self.check("programs of the README", readme::programs);
+        self.check("programs on mapped memory", readme::mapped_memory);
         self.check("commands of the five-minute page", readme::five_minutes);
         self.demo();
         // At toy size, so that it cannot rot; its figures mean nothing there.

@@ -30,7 +30,7 @@ usage: cargo xtask CHORE
   tidy [--bless]              rules on the source tree; --bless lowers xtask/long-functions.txt
   arch                        the crates and their arrows against the table in ARCHITECTURE.md
   formats                     the durable layouts of the code against docs/src/formats
-  readme                      runs the programs of README.md and the commands of the five-minute page
+  readme                      runs the programs and commands that README.md and the guide show
   wheel                       the Python package, built into target/wheels and installed into .venv
   crash [--long | --replay PATH]
                               recovery on every image that a crash of the log may leave; each flush and fence left out
@@ -46,7 +46,9 @@ fn main() -> ExitCode {
         ["tidy", rest @ ..] => tidy::run(&root, rest),
         ["arch"] => arch::run(&root),
         ["formats"] => formats::run(&root),
-        ["readme"] => readme::programs(&root).and_then(|()| readme::five_minutes(&root)),
+        ["readme"] => readme::programs(&root)
+            .and_then(|()| readme::mapped_memory(&root))
+            .and_then(|()| readme::five_minutes(&root)),
         ["wheel"] => python::chore(&root),
         ["crash", rest @ ..] => crash::run_chore(&root, rest),
         ["bench", "put", rest @ ..] => bench::run(&root, rest),

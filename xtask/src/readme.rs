@@ -1,4 +1,5 @@
-//! Runs what the documents show: the program per language of README.md and the commands of the five-minute page.
+//! Runs what the documents show: the programs of README.md and of the page on mapped memory, one per language, and the
+//! commands of the five-minute page.
 //!
 //! The blocks are taken from the documents as they stand, so what a reader copies is what was run. Each run has a
 //! folder and a root of spaces of its own, both gone afterwards.
@@ -98,6 +99,53 @@ pub fn programs(root: &Path) -> Outcome {
                 "README.md, {language}: printed `{}`, not `{PRINTED}`",
                 output.trim()
             )));
+        }
+    }
+    Ok(())
+}
+
+/// The one program of each language on the page on mapped memory. They share a file, in which each counts its run.
+pub fn mapped_memory(root: &Path) -> Outcome {
+    const PAGE: &str = "docs/src/guide/mapped-memory.md";
+    let text = read(root, PAGE)?;
+    let scratch = Scratch::new("mapped")?;
+    let library = format!(
+        "-I{} -L{} -lforebay",
+        root.join("crates/capi/include").display(),
+        target(root).join("release").display()
+    );
+    let module = root.join("crates/capi/fortran/forebay.f90");
+    let manifest = root.join("Cargo.toml");
+    let rust = format!("\"$CARGO\" run --manifest-path {} --release --quiet", manifest.display());
+    let languages = [
+        ("python", "count.py", format!("{} count.py", crate::python::python(root).display())),
+        ("c", "count.c", format!("cc -Wall -Werror count.c {library} -o count_c && ./count_c")),
+        (
+            "fortran",
+            "count.f90",
+            format!("gfortran {} count.f90 {library} -o count_f && ./count_f", module.display()),
+        ),
+        ("rust", "count.rs", format!("{rust} --package forebay-tier --example count_runs")),
+    ];
+    let own = read(root, "crates/tier/examples/count_runs.rs")?;
+    let mut runs = 0;
+    for (language, file, script) in languages {
+        let [program] = blocks(&text, language).try_into().map_err(|b: Vec<String>| {
+            Stop::Failed(format!("{PAGE} has {} blocks of {language}, not one", b.len()))
+        })?;
+        if language == "rust" && !own.ends_with(&program) {
+            return Err(Stop::Failed(format!("count_runs.rs is not the program of {PAGE}")));
+        }
+        if language == "fortran" && !Path::new("/usr/bin/gfortran").exists() {
+            println!("   gfortran is not installed; the Fortran program was not run");
+            continue;
+        }
+        write(&scratch.0.join(file), &program)?;
+        println!("   {language}");
+        let output = shell(root, &scratch, &script)?;
+        runs += 1;
+        if !output.starts_with(&format!("run {runs} on ")) {
+            return Err(Stop::Failed(format!("{PAGE}, {language}: run {runs} printed `{}`", output.trim())));
         }
     }
     Ok(())
