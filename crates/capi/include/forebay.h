@@ -460,7 +460,9 @@ int fb_options_new(fb_options **options);
  *
  * How the space is made, by the first writer that opens it (later ones must agree): "channel" ("space", or
  * "files": one file an object, the baseline), "tier" ("dram", "numa:N", "file", "direct", "pmem"), "quota" and
- * "segment" (bytes, as "512MiB"), "horizon" ("none", "epoch", "write": when stores are made persistent), "retention"
+ * "segment" (bytes, as "512MiB"), "spill" (lower tiers, as "/scratch/me,quota=20GiB"; several with ";" between
+ * them), "when_full" ("block", "spill", "drop_oldest", "error"), "horizon" ("none", "epoch", "write": when stores
+ * are made persistent), "retention"
  * ("released": until every registered reader released the version; "last:K"; "forever"), "checksum" ("true",
  * "false"), "readers" ("analysis:3,viz:1": reader groups that will come, with their size).
  *
