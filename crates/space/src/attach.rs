@@ -170,9 +170,15 @@ impl Attachment {
             if !still_there() {
                 return Ok(None);
             }
-            open_or_rebuild_control(&soft_dir, &superblock, &*device, &pools)
+            let control = open_or_rebuild_control(&soft_dir, &superblock, &*device, &pools)?;
+            if control.as_ref().is_some_and(Control::is_removed) {
+                // Whoever removed it held this lock, so it died before it was done.
+                remove_both(dir, &soft_dir)?;
+                return Ok(None);
+            }
+            Ok(control)
         })?;
-        Ok(control.filter(|c| !c.is_removed()).map(|control| Attachment {
+        Ok(control.map(|control| Attachment {
             name: name.to_string(),
             dir: dir.to_path_buf(),
             soft_dir,
@@ -230,12 +236,7 @@ impl Attachment {
         self.control.word(crate::control::head::REMOVED).store(1, Ordering::SeqCst);
         self.control.announce();
         self.control.announce_room();
-        self.tiers.remove()?;
-        remove_directory(&self.dir)?;
-        if self.soft_dir != self.dir {
-            remove_directory(&self.soft_dir)?;
-        }
-        Ok(())
+        remove_both(&self.dir, &self.soft_dir)
     }
 
     /// The first pool's bytes that segments may use: the quota that a version has to fit.
@@ -288,7 +289,17 @@ fn not_found(name: &str, dir: &Path) -> Error {
     )
 }
 
-/// Takes a directory away under another name first, so that nobody sees it half empty.
+/// Removes a space's directory and that of its soft files, where it is another one.
+fn remove_both(dir: &Path, soft_dir: &Path) -> Result<()> {
+    remove_directory(dir)?;
+    if soft_dir != dir {
+        remove_directory(soft_dir)?;
+    }
+    Ok(())
+}
+
+/// Takes a directory away under another name first, so that nobody sees it half empty; then the lower pools that it
+/// names, and at last what is in it, so that whoever finds it after a crash can go on.
 pub(crate) fn remove_directory(dir: &Path) -> Result<()> {
     let (Some(parent), Some(file)) = (dir.parent(), dir.file_name()) else {
         return Err(
@@ -302,7 +313,7 @@ pub(crate) fn remove_directory(dir: &Path) -> Result<()> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(Error::io(format!("removing {}", dir.display()), e)),
     }
-    fs::remove_dir_all(&gone).map_err(|e| Error::io(format!("removing {}", gone.display()), e))
+    remove_unfinished(&gone)
 }
 
 /// Reads and checks the first page of a pool.
@@ -442,9 +453,11 @@ fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<(
     made
 }
 
-/// Removes the directory of a space that was not put in place, and the lower pools that it names.
+/// Removes a directory that is not, or no longer, in place, and the lower pools that it names, if it can be read.
 pub(crate) fn remove_unfinished(new: &Path) -> Result<()> {
-    Tiers::read(new).and_then(|tiers| tiers.remove())?;
+    if let Ok(tiers) = Tiers::read(new) {
+        tiers.remove()?;
+    }
     fs::remove_dir_all(new).map_err(|e| Error::io(format!("removing {}", new.display()), e))
 }
 

@@ -15,7 +15,6 @@ use crate::inspect::{attach, names};
 use crate::membership::{describe, settle_producers};
 use crate::name;
 use crate::options::Retention;
-use crate::tiers::Tiers;
 
 /// What to remove.
 #[derive(Clone, Debug, Default)]
@@ -141,7 +140,7 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<std::result::Result<R
             // What cannot be opened has no live members either: they would hold a readable superblock.
             let bytes = allocated_bytes(&dir);
             if !options.dry_run {
-                remove_damaged(&dir)?;
+                remove_directory(&dir)?;
             }
             return Ok(Ok(Removed { name: name.into(), bytes, reason: "its pool is damaged".into() }));
         }
@@ -164,14 +163,6 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<std::result::Result<R
         }
         Ok(Ok(Removed { name: name.into(), bytes, reason: reason.into() }))
     })
-}
-
-/// Removes a space that cannot be opened, and what can be told of its lower pools.
-fn remove_damaged(dir: &Path) -> Result<()> {
-    if let Ok(tiers) = Tiers::read(dir) {
-        tiers.remove()?;
-    }
-    remove_directory(dir)
 }
 
 /// Directories that a process left while it made or removed a space, and soft state without a pool.

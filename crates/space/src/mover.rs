@@ -26,7 +26,7 @@ use serde::Serialize;
 use crate::attach::{Attachment, Missing, LOCK_ADOPT};
 use crate::control::{head, member, Control, GranuleState};
 use crate::membership::{free_run, is_leased, reading_positions, Membership};
-use crate::segments::{allocate, WAIT_SLICE};
+use crate::segments::{allocate, Place, WAIT_SLICE};
 
 /// Who a run of granules belongs to.
 #[derive(Clone, Copy)]
@@ -299,7 +299,7 @@ fn relocate(
     }
     let bytes = used_bytes(&*space.device, &df);
     for pool in pools {
-        let Some(to) = allocate(space, owner, pool, bytes, false)? else { continue };
+        let Some(to) = allocate(space, owner, pool, bytes, Place::Anywhere)? else { continue };
         let first = (to.start / granule) as usize;
         let copied = space.device.prepare(to.clone()).and_then(|()| {
             copy_segment(&*space.device, &space.superblock.uuid, from, to.clone(), space.superblock.horizon)

@@ -290,6 +290,7 @@ impl SpaceWriter {
         };
         self.check_agreement(version, piece.name, piece.dtype, piece.shape)?;
         self.lane.append(&mut self.segments, piece, data)?;
+        self.segments.reclaim_if_grown();
         self.stats.puts += 1;
         self.stats.bytes_put += data.len() as u64;
         self.stats.bytes_copied += data.len() as u64;

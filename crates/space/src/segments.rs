@@ -41,6 +41,8 @@ pub(crate) struct LaneSpace {
     helper: Option<JoinHandle<()>>,
     /// Where the space has lower tiers.
     mover: Option<Mover>,
+    /// A segment was begun since room was last given back.
+    grown: bool,
     /// How long a call may wait for room.
     pub deadline_in: Duration,
     /// Time spent waiting for room, in all.
@@ -58,7 +60,8 @@ struct Spare {
 enum SpareState {
     #[default]
     Empty,
-    Wanted,
+    /// Of so many bytes.
+    Wanted(u64),
     Working,
     Ready(Range<u64>),
     Stopped,
@@ -77,7 +80,7 @@ impl Spare {
     /// Takes the spare, waiting for one that is being prepared.
     fn take(&self) -> Option<Range<u64>> {
         let mut state = self.lock();
-        while matches!(*state, SpareState::Wanted | SpareState::Working) {
+        while matches!(*state, SpareState::Wanted(_) | SpareState::Working) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if let SpareState::Ready(range) = &*state {
@@ -102,11 +105,12 @@ impl LaneSpace {
             spare: spare.clone(),
             helper: None,
             mover: None,
+            grown: false,
             deadline_in,
             wait_ns: 0,
         };
         let segment = member.space.superblock.segment_bytes;
-        if let Some(first) = this.allocate(segment, false)? {
+        if let Some(first) = this.allocate(segment, Place::Aligned)? {
             prepare_or_free(&member.space, first.clone())?;
             spare.set(SpareState::Ready(first));
         }
@@ -156,10 +160,20 @@ impl LaneSpace {
         Ok(())
     }
 
+    /// Gives back what was released, if the lane has begun a segment since: the one before may go now, and another
+    /// rank may be waiting for it while this one waits for that rank. What fails here fails again, and is reported,
+    /// when a put needs the room.
+    #[inline]
+    pub(crate) fn reclaim_if_grown(&mut self) {
+        if std::mem::take(&mut self.grown) {
+            let _ = self.reclaim();
+        }
+    }
+
     /// Takes free granules for a segment, or None if there are not enough for now.
-    fn allocate(&self, bytes_min: u64, spare: bool) -> Result<Option<Range<u64>>> {
+    fn allocate(&self, bytes_min: u64, place: Place) -> Result<Option<Range<u64>>> {
         let owner = Owner { lane: self.lane, slot: Some(self.member.slot) };
-        allocate(self.space(), owner, 0, bytes_min, spare)
+        allocate(self.space(), owner, 0, bytes_min, place)
     }
 
     /// Granules of the first pool that the lane has.
@@ -218,11 +232,12 @@ impl LaneSpace {
         if !self.is_admitted(granules, version) {
             return Ok(None);
         }
-        if let Some(range) = self.allocate(bytes, false)? {
+        let place = if version <= self.space().control.complete() { Place::Anywhere } else { Place::Aligned };
+        if let Some(range) = self.allocate(bytes, place)? {
             return Ok(Some(range));
         }
         if reclaim_orphans(&self.member)? {
-            return self.allocate(bytes, false);
+            return self.allocate(bytes, place);
         }
         Ok(None)
     }
@@ -287,11 +302,13 @@ impl LaneSpace {
         }
     }
 
-    fn want_spare(&self, version: u64) {
-        let granules = self.space().superblock.segment_bytes / self.space().superblock.granule_bytes;
+    /// Lets the helper prepare another segment as long as the last one: one that is shorter would only be in the way
+    /// of a lane of large objects.
+    fn want_spare(&self, version: u64, bytes: u64) {
+        let granules = bytes / self.space().superblock.granule_bytes;
         let ahead = version.max(self.space().control.complete() + 1);
         if self.is_admitted(granules, ahead) && matches!(*self.spare.lock(), SpareState::Empty) {
-            self.spare.set(SpareState::Wanted);
+            self.spare.set(SpareState::Wanted(bytes));
         }
     }
 
@@ -328,10 +345,11 @@ impl SegmentSource for LaneSpace {
         let slot = Some(self.member.slot);
         control.set_granule_state(first, GranuleState::Segment { lane: self.lane, slot });
         self.ledger().push(range.clone(), version);
+        self.grown = true;
         if let Some(mover) = &self.mover {
             mover.kick();
         }
-        self.want_spare(version);
+        self.want_spare(version, range.end - range.start);
         Ok(range)
     }
 
@@ -353,20 +371,22 @@ impl SegmentSource for LaneSpace {
 
 fn run_helper(member: &Arc<Membership>, lane: LaneId, spare: &Spare) {
     loop {
-        {
+        let bytes = {
             let mut state = spare.lock();
-            while !matches!(*state, SpareState::Wanted | SpareState::Stopped) {
-                state = spare.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            if matches!(*state, SpareState::Stopped) {
-                return;
-            }
+            let bytes = loop {
+                match *state {
+                    SpareState::Wanted(bytes) => break bytes,
+                    SpareState::Stopped => return,
+                    _ => state = spare.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
             *state = SpareState::Working;
-        }
+            bytes
+        };
         let space = &member.space;
         // Whatever fails here fails again, and is reported, when the segment is really needed.
         let owner = Owner { lane, slot: Some(member.slot) };
-        let ready = allocate(space, owner, 0, space.superblock.segment_bytes, true)
+        let ready = allocate(space, owner, 0, bytes, Place::Spare)
             .ok()
             .flatten()
             .filter(|range| prepare_or_free(space, range.clone()).is_ok());
@@ -381,6 +401,17 @@ fn prepare_or_free(space: &Attachment, range: Range<u64>) -> Result<()> {
     })
 }
 
+/// Where a run of granules may lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At a multiple of its own length, so that runs of one length leave no gaps that are too short for another.
+    Aligned,
+    /// As aligned, and not the last room.
+    Spare,
+    /// Aligned where that is possible, else anywhere: without it nobody could go on.
+    Anywhere,
+}
+
 /// A run of free granules of pool `pool`, or None if there is none so long. First fit from the start of the pool:
 /// what was used before comes first, because its pages are there.
 pub(crate) fn allocate(
@@ -388,32 +419,45 @@ pub(crate) fn allocate(
     owner: Owner,
     pool: usize,
     bytes: u64,
-    spare: bool,
+    place: Place,
 ) -> Result<Option<Range<u64>>> {
     let control = &space.control;
     let granule = space.superblock.granule_bytes;
     let wanted = bytes.div_ceil(granule) as usize;
     space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || {
-        let mut run = 0;
-        for index in space.pools[pool].clone() {
-            run = if control.granule_state(index) == GranuleState::Free { run + 1 } else { 0 };
-            if run < wanted {
-                continue;
-            }
-            let first = index + 1 - wanted;
-            if spare && !leaves_room(space, wanted) {
-                return Ok(None);
-            }
-            let Owner { lane, slot } = owner;
-            control.set_granule_segment(first, 0, wanted);
-            control.set_granule_state(first, GranuleState::Spare { lane, slot });
-            for inside in first + 1..=index {
-                control.set_granule_state(inside, GranuleState::Inside);
-            }
-            return Ok(Some(first as u64 * granule..(first + wanted) as u64 * granule));
+        let pool = space.pools[pool].clone();
+        let Some(first) = find_free(space, pool.clone(), wanted, wanted)
+            .or_else(|| (place == Place::Anywhere).then(|| find_free(space, pool, wanted, 1)).flatten())
+            .filter(|_| place != Place::Spare || leaves_room(space, wanted))
+        else {
+            return Ok(None);
+        };
+        let Owner { lane, slot } = owner;
+        control.set_granule_segment(first, 0, wanted);
+        control.set_granule_state(first, GranuleState::Spare { lane, slot });
+        for inside in first + 1..first + wanted {
+            control.set_granule_state(inside, GranuleState::Inside);
         }
-        Ok(None)
+        Ok(Some(first as u64 * granule..(first + wanted) as u64 * granule))
     })
+}
+
+/// The first of `wanted` free granules that begin at a multiple of `step` from the start of the pool.
+fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize) -> Option<usize> {
+    let control = &space.control;
+    let mut free = 0;
+    for index in pool.clone() {
+        let is_free = control.granule_state(index) == GranuleState::Free;
+        // A run may begin here, or go on.
+        free = match is_free {
+            true if free > 0 || (index - pool.start) % step == 0 => free + 1,
+            _ => 0,
+        };
+        if free == wanted {
+            return Some(index + 1 - wanted);
+        }
+    }
+    None
 }
 
 /// A spare is a convenience: it must not take the last room from a rank that has real data.

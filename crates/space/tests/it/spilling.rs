@@ -310,3 +310,63 @@ fn fast_ranks_in_a_small_quota_do_not_lock_each_other_out() {
     }
     assert_eq!(r.begin_step(None).unwrap(), None);
 }
+
+/// Ranks that come one after the other, each with time to prepare its next segment: what they prepare must not lie
+/// between the segments so that no room is long enough for the next version.
+#[test]
+fn segments_prepared_ahead_do_not_break_the_room_into_pieces() {
+    const PIECE: u64 = 50_000;
+    let root = Root::new();
+    let name = root.name("pieces");
+    let open = |rank| OpenOptions { quota_bytes: Some(12 * (256 << 10)), ..ranked(rank, 4) };
+    let put = |w: &mut Writer| {
+        let at = u64::from(w.rank()) * PIECE;
+        let data = vec![1u64; PIECE as usize];
+        w.begin_step().and_then(|_| w.put_array("a", &[4 * PIECE], &[at], &[PIECE], &data))
+    };
+    let mut ranks: Vec<Writer> = (0..4)
+        .map(|rank| {
+            let mut w = Writer::open(&name, &open(rank)).unwrap();
+            put(&mut w).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            w
+        })
+        .collect();
+    let mut r = reader(&name, 0, 1).unwrap();
+    for version in 0..4 {
+        for w in &mut ranks {
+            w.end_step().unwrap();
+        }
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        r.end_step().unwrap();
+        // Two of them find room at once; the others when those have given back what was read.
+        for pair in [[0, 1], [2, 3]] {
+            for rank in pair {
+                put(&mut ranks[rank]).unwrap();
+            }
+        }
+    }
+}
+
+/// A process that is killed while it removes a space has marked it as removed and not yet renamed it away: whoever
+/// comes next goes on with it.
+#[test]
+fn a_removal_that_was_cut_short_is_finished_by_the_next() {
+    use std::os::unix::fs::FileExt;
+    let (root, disk) = (Root::new(), tempfile::tempdir().unwrap());
+    let name = root.name("cut");
+    let leave_cut = || {
+        let mut w = Writer::open(&name, &spilling(disk.path(), 4 * MIB, 16 * MIB)).unwrap();
+        assert_eq!(step(&mut w, ELEMENTS).unwrap(), 0, "nothing is left of the one before");
+        w.close().unwrap();
+        let control = std::fs::File::options().write(true).open(Path::new(&name).join("control")).unwrap();
+        // The word `removed` of the control segment's head.
+        control.write_all_at(&1u64.to_le_bytes(), 56).unwrap();
+    };
+    leave_cut();
+    leave_cut();
+    assert_eq!(std::fs::read_dir(disk.path()).unwrap().count(), 1, "the first one's lower pool went");
+    assert_eq!(inspect(&name).unwrap_err().kind(), Kind::PeerMissing);
+    assert_eq!(root.left(), Vec::<String>::new());
+    assert_eq!(std::fs::read_dir(disk.path()).unwrap().count(), 0);
+}

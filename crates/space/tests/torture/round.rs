@@ -64,7 +64,8 @@ pub fn play() {
         "reader" => roles::reader(&cast, &board, words[2], words[3] == 1, death),
         "judge" => roles::judge(&cast, &board),
         "clean" => {
-            forebay_space::clean(&forebay_space::CleanOptions::default()).expect("clean");
+            let report = forebay_space::clean(&forebay_space::CleanOptions::default()).expect("clean");
+            report.kept.iter().for_each(|kept| eprintln!("clean kept {}: {}", kept.name, kept.reason));
         }
         other => panic!("no role {other}"),
     }
