@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use forebay_log::format::{PoolPart, Superblock, HEADER_BYTES};
+use forebay_tier::device::direct;
 use forebay_tier::{
     Access, Device, Durability, Error, Horizon, Kind, Placement, Result, StagedWrite, TierKind,
 };
@@ -181,7 +182,7 @@ impl LowerPool {
         let tier = match spill.tier {
             Some(tier) => tier,
             None => match forebay_tier::detect(&dir)? {
-                TierKind::File if can_be_direct(&dir, uuid) => TierKind::Direct,
+                TierKind::File if direct::is_possible(&dir) => TierKind::Direct,
                 other => other,
             },
         };
@@ -245,14 +246,6 @@ impl LowerPool {
         }
         trial::around(forebay_tier::open(self.tier, &self.path, access)?)
     }
-}
-
-/// Whether a pool in this directory can be read and written around the page cache: tried with a small one.
-fn can_be_direct(dir: &Path, uuid: &uuid::Uuid) -> bool {
-    let trial = dir.join(format!(".{uuid}.trial"));
-    let made = forebay_tier::create(TierKind::Direct, &trial, HEADER_BYTES).is_ok();
-    // A pool that could not be made has taken its file away itself.
-    made && fs::remove_file(&trial).is_ok()
 }
 
 /// Several pools behind one another.

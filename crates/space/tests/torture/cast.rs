@@ -48,6 +48,8 @@ pub struct Cast {
     groups: Vec<u64>,
     /// Ordinary versions, before the one that fills the pool.
     pub versions: u64,
+    /// Whether the space has a lower tier.
+    pub spills: bool,
 }
 
 impl Cast {
@@ -60,6 +62,7 @@ impl Cast {
             writers: 1 + random.below(3),
             groups: [vec![1], vec![2], vec![1, 1]][random.below(3) as usize].clone(),
             versions: 6 + random.below(20),
+            spills: random.percent(50),
         }
     }
 

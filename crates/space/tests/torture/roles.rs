@@ -3,10 +3,11 @@
 use std::process::exit;
 use std::time::{Duration, Instant};
 
-use forebay_space::{Error, Kind, NdBox, OpenOptions, Reader, Result, View, Writer};
+use forebay_space::{Error, Kind, NdBox, OpenOptions, Reader, Result, SpillTier, View, Writer};
 
 use crate::board::{Board, Slot};
 use crate::cast::{Cast, GRANULE_BYTES, QUOTA_BYTES};
+use crate::round;
 
 /// A process that was refused with a kind that a killed peer explains.
 pub const EXIT_TYPED: i32 = 20;
@@ -94,12 +95,15 @@ fn refused(during: &str, error: &Error) -> ! {
 }
 
 fn options(cast: &Cast, rank: u64, size: u64, component: &str) -> OpenOptions {
+    let lower =
+        cast.spills.then(|| SpillTier { path: round::lower_dir(), quota: Some(QUOTA_BYTES), tier: None });
     OpenOptions {
         rank: Some(rank as u32),
         size: Some(size as u32),
         component: Some(component.into()),
         quota_bytes: Some(QUOTA_BYTES),
         segment_bytes: Some(GRANULE_BYTES),
+        spill: lower.into_iter().collect(),
         readers: cast.groups().map(|(name, size)| (name, size as u32)).collect(),
         timeout: TIMEOUT,
         ..OpenOptions::default()
@@ -201,6 +205,10 @@ fn one_step(cast: &Cast, w: &mut Writer, put: Put, death: Death, step: u64) -> R
 /// anybody ever took was given back when the second one needed the room; where it found room without, as much as the
 /// division by ranks leaves may still be there.
 fn check_given_back(cast: &Cast) {
+    if cast.spills {
+        // Room came from the lower tier as well: how much is still held says nothing.
+        return;
+    }
     let info = forebay_space::inspect(&cast.name()).unwrap_or_else(|e| refused("inspect", &e));
     let used = info.used_bytes / GRANULE_BYTES;
     let most = LEFT * cast.writers + GRANULES % cast.writers + cast.writers;

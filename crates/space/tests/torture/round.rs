@@ -51,6 +51,12 @@ impl fmt::Display for Tally {
     }
 }
 
+/// Where the lower tier of the round's space lies, as its processes see it.
+pub fn lower_dir() -> PathBuf {
+    let board = std::env::var(BOARD).expect("it is set for every process of a round");
+    Path::new(&board).with_file_name("lower")
+}
+
 /// In a child: plays its role, then ends the process.
 pub fn play() {
     let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is set"));
@@ -138,6 +144,8 @@ pub fn play_round(seed: u64, number: u64, tally: &Tally) -> Result<(), String> {
     let root = temporary("forebay-test-", Path::new("/dev/shm"));
     let scratch = temporary("torture-", &std::env::temp_dir());
     let cast = Cast::new(seed, number, root.path());
+    let lower = scratch.path().join("lower");
+    std::fs::create_dir(&lower).expect("a directory");
     let mut random = Random::new(!seed, number);
     let rank = |role, spared| Rank { role, child: None, last: None, since: Instant::now(), spared };
     let writers = (0..cast.writers).map(|r| rank(Role::Writer(r), false));
@@ -339,7 +347,8 @@ impl Round<'_> {
     /// A space that was read to its end goes by itself; what a killed process left goes with `clean`.
     fn look_at_what_is_left(&mut self) -> Result<(), String> {
         let left = || -> Vec<String> {
-            let entries = std::fs::read_dir(&self.cast.root).expect("readable");
+            let read = |dir: &Path| std::fs::read_dir(dir).expect("readable");
+            let entries = read(&self.cast.root).chain(read(&self.scratch.join("lower")));
             entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
         };
         if !left().is_empty() {

@@ -57,6 +57,16 @@ pub struct Direct {
     edges: Edges,
 }
 
+/// Whether a pool in this directory could be written past the page cache. Tried with a file that has no name, so that
+/// nothing is left whatever happens; where there are none, the answer is no.
+pub fn is_possible(dir: &Path) -> bool {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | libc::O_DIRECT);
+    let Ok(file) = options.open(dir) else { return false };
+    let alignment = file.set_len(EDGE_BYTES as u64).ok().and_then(|()| sys::direct_alignment(&file));
+    alignment.is_some_and(|alignment| alignment.offset <= EDGE_BYTES)
+}
+
 impl Direct {
     /// See [`super::create`].
     pub fn create(path: &Path, capacity: u64) -> Result<Direct> {
