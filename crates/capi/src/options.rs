@@ -9,8 +9,7 @@ use crate::status::guard;
 use crate::FB_OK;
 use forebay_space::environment::{did_you_mean, parse_number};
 use forebay_space::options::{
-    parse_flag, parse_horizon, parse_readers, parse_seconds, parse_spill, parse_tier,
-    TIMEOUT_SECONDS_MAX,
+    parse_flag, parse_horizon, parse_readers, parse_seconds, parse_spill, parse_tier, TIMEOUT_SECONDS_MAX,
 };
 use forebay_space::{parse_bytes, Error, Kind, OpenOptions, Result};
 use std::ffi::{c_char, c_int};

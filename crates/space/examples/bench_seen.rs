@@ -9,6 +9,9 @@
 //! JSON object: median_ns and p99_ns, over the rounds, or over groups of objects; and for `view` and `get` begin_ns,
 //! the time of begin_step, in which the version is indexed.
 
+// The reader is waited for by `end`; an error on the way ends this program, and the reader at its deadline.
+#![allow(clippy::zombie_processes)]
+
 use forebay_space::{Dtype, OpenOptions, Reader, Result, Retention, TierKind, Writer};
 use forebay_tier::{clock, wait, SharedWords};
 use std::hint::{black_box, spin_loop};

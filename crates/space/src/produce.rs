@@ -187,18 +187,30 @@ impl SpaceWriter {
         if self.step != Step::None {
             return Err(step_open());
         }
-        self.next = self.next.max(self.first_open_version());
+        self.next = self.next.max(self.first_open_version()?);
         Ok(self.next)
     }
 
     /// The version this rank has to put next: behind what was complete before it came and what it committed.
-    fn first_open_version(&self) -> u64 {
+    /// Errors: [`Kind::Fenced`] or [`Kind::ProducerDied`] when another group is taking over.
+    fn first_open_version(&self) -> Result<u64> {
         let (incarnation, committed) = self.space().control.progress(self.member.rank);
         if incarnation == self.member.incarnation {
-            committed
+            Ok(committed)
         } else {
-            self.space().control.base()
+            Err(self.taken_over())
         }
+    }
+
+    /// Why this rank's lane counts for nobody any more.
+    fn taken_over(&self) -> Error {
+        // A take-over closes the lanes before it says whose they are.
+        check_group(&self.member).err().unwrap_or_else(|| {
+            Error::new(Kind::Fenced, format!("a newer group of writers is taking over space {}", self.name()))
+                .with("rank", self.rank())
+                .with("incarnation", self.member.incarnation)
+                .hint("this process belongs to an earlier start of the program; end it")
+        })
     }
 
     pub(crate) fn begin_version(&mut self, version: u64) -> Result<bool> {
@@ -208,7 +220,7 @@ impl SpaceWriter {
         }
         self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
         check_group(&self.member)?;
-        let due = self.first_open_version();
+        let due = self.first_open_version()?;
         if version < due {
             if self.options.on_existing == OnExisting::Error {
                 return Err(Error::new(
@@ -392,8 +404,7 @@ impl SpaceWriter {
                 self.lane.seal(&mut self.segments)?.flush()?.commit()?;
                 if !self.space().control.advance(self.member.rank, self.member.incarnation, version) {
                     self.step = Step::None;
-                    check_group(&self.member)?;
-                    return Err(Error::new(Kind::Fenced, "the lane's progress was changed by somebody else"));
+                    return Err(self.taken_over());
                 }
                 self.space().control.announce();
                 self.next = version + 1;
@@ -457,8 +468,7 @@ impl SpaceWriter {
         let finished = match check_group(&self.member) {
             Ok(()) => {
                 self.segments.deadline_in = self.options.timeout;
-                let next = self.first_open_version();
-                self.lane.finish(&mut self.segments, next)
+                self.first_open_version().and_then(|next| self.lane.finish(&mut self.segments, next))
             }
             Err(e) => Err(e),
         };

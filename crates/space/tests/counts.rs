@@ -70,6 +70,7 @@ fn check(name: &str, tier: TierKind, first_syscalls: u64) {
         reader.end_step().unwrap();
         reader.close().unwrap();
     }
+    forebay_space::destroy(name).unwrap();
 }
 
 #[test]

@@ -352,10 +352,9 @@ pub fn judge(cast: &Cast, board: &Board) {
             check(&mut r, version, 0)?;
             r.end_step()
         });
-        match looked {
-            // Readers let versions go meanwhile, but nobody drops them: the writers are dead.
-            Err(e) => wrong(format!("version {version}, which is retained: {e}")),
-            Ok(()) => {}
+        // Readers let versions go meanwhile, but nobody drops them: the writers are dead.
+        if let Err(e) = looked {
+            wrong(format!("version {version}, which is retained: {e}"));
         }
     }
 }
