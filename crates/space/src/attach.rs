@@ -233,7 +233,8 @@ impl Attachment {
 
     /// Removes the space's files. The caller holds the setup lock and has made sure that nobody needs it.
     pub(crate) fn remove_files(&self) -> Result<()> {
-        self.control.word(crate::control::head::REMOVED).store(1, Ordering::SeqCst);
+        let mark = crate::control::REMOVED_MARK;
+        self.control.word(crate::control::head::REMOVED).store(mark, Ordering::SeqCst);
         self.control.announce();
         self.control.announce_room();
         remove_both(&self.dir, &self.soft_dir)

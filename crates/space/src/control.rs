@@ -19,6 +19,8 @@ use forebay_tier::{wait, Error, Kind, Result, SharedWords};
 
 use crate::protocol;
 
+/// "REMOVED!", in the word `removed`. No other value there means anything: data must not go for a damaged word.
+pub(crate) const REMOVED_MARK: u64 = u64::from_le_bytes(*b"REMOVED!");
 /// "FOREBAYC", the first word.
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"FOREBAYC");
 /// Version of this layout. Control segments do not outlive a boot, so an unknown one is rebuilt, not refused.
@@ -664,7 +666,7 @@ impl Control {
 
     /// The error of a handle whose space was removed under it.
     pub(crate) fn is_removed(&self) -> bool {
-        self.word(head::REMOVED).load(Acquire) != 0
+        self.word(head::REMOVED).load(Acquire) == REMOVED_MARK
     }
 }
 

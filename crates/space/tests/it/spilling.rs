@@ -360,8 +360,10 @@ fn a_removal_that_was_cut_short_is_finished_by_the_next() {
         assert_eq!(step(&mut w, ELEMENTS).unwrap(), 0, "nothing is left of the one before");
         w.close().unwrap();
         let control = std::fs::File::options().write(true).open(Path::new(&name).join("control")).unwrap();
-        // The word `removed` of the control segment's head.
+        // The word `removed` of the control segment's head; nothing but this mark there removes anything.
         control.write_all_at(&1u64.to_le_bytes(), 56).unwrap();
+        assert_eq!(inspect(&name).unwrap().versions.len(), 1);
+        control.write_all_at(b"REMOVED!", 56).unwrap();
     };
     leave_cut();
     leave_cut();
