@@ -54,7 +54,7 @@ BAD = '''
 import forebay as fb
 fb.open("x", "w").get("T")
 fb.open("x").put("T", 1)
-fb.open("x", tier="tape", mode="w")
+fb.open("x", horizon="far", mode="w")
 fb.open("x", qouta=1)
 fb.map("x", 1, tier="direct")
 fb.map("x", mode="w").persist("all")
