@@ -53,16 +53,20 @@ impl Ledger {
         self.segments.iter()
     }
 
-    /// Segments that are not written any more and hold only versions below `committed`, oldest first: those that
-    /// may be moved.
-    pub fn movable(&self, committed: u64) -> impl DoubleEndedIterator<Item = &Segment> {
+    /// Of the segments that are not written any more and hold only versions below `committed`, the one with the least
+    /// `key` (None: not this one). It stays where it is until [`Ledger::end_move`]. To look and to begin is one step:
+    /// between two, the segment could be given back, and its place be taken by the one being written.
+    pub fn begin_move<K: Ord>(
+        &mut self,
+        committed: u64,
+        key: impl Fn(&Segment) -> Option<K>,
+    ) -> Option<Segment> {
         let closed = self.segments.len().saturating_sub(1);
-        self.segments.iter().take(closed).filter(move |s| s.last_version < committed && !s.moving)
-    }
-
-    /// The segment that begins at `from` stays where it is until [`Ledger::end_move`].
-    pub fn begin_move(&mut self, from: u64) {
-        self.find(from).moving = true;
+        let movable = self.segments.iter_mut().take(closed);
+        let movable = movable.filter(|s| s.last_version < committed && !s.moving);
+        let (_, chosen) = movable.filter_map(|s| key(s).map(|k| (k, s))).min_by(|a, b| a.0.cmp(&b.0))?;
+        chosen.moving = true;
+        Some(chosen.clone())
     }
 
     /// The segment now lies at `to`, or stayed where it was.

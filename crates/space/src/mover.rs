@@ -10,6 +10,7 @@
 //! Invariants: only segments that are closed and committed move; a segment's old place is wiped before its space
 //! is used again; a failed move leaves the segment where it was.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -175,14 +176,14 @@ impl Shared {
 
     fn work(&self, left: &mut Vec<Left>) -> Result<()> {
         while !self.lock().stop && self.needs_room() {
-            if self.move_one(self.victim(), true, left)? {
+            if self.move_one(self.begin_down(), true, left)? {
                 self.leave(left);
             } else if !self.lock().blocked || adopt_one(self.space())?.is_none() {
                 break;
             }
         }
         while !self.lock().stop && self.has_room_above() {
-            if !self.move_one(self.next_to_read(), false, left)? {
+            if !self.move_one(self.begin_up(), false, left)? {
                 break;
             }
             self.leave(left);
@@ -212,27 +213,23 @@ impl Shared {
         !self.lock().blocked && used + 3 * next <= share
     }
 
-    /// The segment of the first pool that will be read last.
-    fn victim(&self) -> Option<Segment> {
+    /// Begins to move the segment of the first pool that will be read last.
+    fn begin_down(&self) -> Option<Segment> {
         let space = self.space();
         let positions = reading_positions(space);
-        let ledger = self.ledger();
-        let segments = ledger
-            .movable(self.committed())
-            .filter(|s| space.is_first(s.range.start) && !is_leased(space, s.first_version, s.last_version));
-        segments.max_by_key(|s| next_use(s, &positions)).cloned()
+        self.ledger().begin_move(self.committed(), |s| {
+            let may_go = space.is_first(s.range.start) && !is_leased(space, s.first_version, s.last_version);
+            may_go.then(|| Reverse(next_use(s, &positions)))
+        })
     }
 
-    /// The segment of a lower pool that will be read first.
-    fn next_to_read(&self) -> Option<Segment> {
+    /// Begins to move the segment of a lower pool that will be read first.
+    fn begin_up(&self) -> Option<Segment> {
         let space = self.space();
         let positions = reading_positions(space);
-        let ledger = self.ledger();
-        let segments = ledger.movable(self.committed()).filter(|s| !space.is_first(s.range.start));
-        segments
-            .min_by_key(|s| next_use(s, &positions))
-            .filter(|s| next_use(s, &positions) < u64::MAX)
-            .cloned()
+        self.ledger().begin_move(self.committed(), |s| {
+            Some(next_use(s, &positions)).filter(|next| !space.is_first(s.range.start) && *next < u64::MAX)
+        })
     }
 
     fn committed(&self) -> u64 {
@@ -248,7 +245,6 @@ impl Shared {
     fn move_one(&self, segment: Option<Segment>, down: bool, left: &mut Vec<Left>) -> Result<bool> {
         let Some(segment) = segment else { return Ok(false) };
         let from = segment.range.start;
-        self.ledger().begin_move(from);
         let space = self.space();
         let pools = if down { 1..space.pools.len() } else { 0..1 };
         let moved = relocate(space, self.owner, from, segment.last_version, pools);

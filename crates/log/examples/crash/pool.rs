@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_log::format::Superblock;
-use forebay_log::reclaim::retire;
+use forebay_log::reclaim::{retire, Segment};
 use forebay_log::relocate::copy_segment;
 use forebay_log::{Error, Kind, Ledger, Recovered, Result, SegmentSource};
 use forebay_tier::Device;
@@ -110,12 +110,15 @@ impl Pool {
     /// Copies a closed segment of rank `rank`, whose versions below `committed` are committed, to the first place
     /// where it fits, and wipes the old one: what a mover does, with nobody reading.
     pub fn relocate(&mut self, rank: usize, committed: u64) -> Result<()> {
-        let Some(from) = self.ledgers[rank].movable(committed).next().map(|s| s.range.clone()) else {
+        let oldest = |s: &Segment| Some(s.first_version);
+        let Some(Segment { range: from, .. }) = self.ledgers[rank].begin_move(committed, oldest) else {
             return Ok(());
         };
-        let Some(to) = self.first_fit(from.end - from.start) else { return Ok(()) };
+        let Some(to) = self.first_fit(from.end - from.start) else {
+            self.ledgers[rank].end_move(from.start, None);
+            return Ok(());
+        };
         let (device, horizon) = (self.device.clone(), self.superblock.horizon);
-        self.ledgers[rank].begin_move(from.start);
         copy_segment(&*device, &self.superblock.uuid, from.start, to.clone(), horizon)?;
         self.ledgers[rank].end_move(from.start, Some(to));
         retire(&*device, from.start, horizon)?;

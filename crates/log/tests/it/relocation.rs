@@ -69,13 +69,16 @@ fn a_moved_segment_is_the_same_and_counts_once() {
         let device = &*pool.device;
         let before = recover(device, &pool.superblock).unwrap();
         assert_eq!((before.oldest, before.complete, before.stale.len()), (0, 12, 0));
-        let first = source.ledger.movable(12).next().expect("a closed segment").clone();
+        assert_eq!(source.ledger.begin_move(0, |s| Some(s.first_version)), None, "none is committed");
+        let first = source.ledger.begin_move(12, |s| Some(s.first_version)).expect("a closed segment");
         assert_eq!((first.range.start, first.first_version), (GRANULE, 0));
         let old = before.segments[0].df;
         let used = used_bytes(device, &old);
         assert!(used < old.length_bytes, "two versions do not fill it: only what is used moves");
         let to = 100 * GRANULE..100 * GRANULE + used;
-        source.ledger.begin_move(first.range.start);
+        let second = source.ledger.begin_move(12, |s| Some(s.first_version)).expect("another");
+        assert!(second.first_version > first.first_version, "nothing is moved twice at once");
+        source.ledger.end_move(second.range.start, None);
         assert!(!source.ledger.has_reclaimable(u64::MAX), "a segment that is being copied stays");
         let new = copy_segment(
             device,
