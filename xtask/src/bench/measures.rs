@@ -145,7 +145,7 @@ fn published(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String
 fn small_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
     let shape = match quick {
         true => StreamShape { bytes: 2048, objects: 100, steps: 2, warm: 2, source_bytes: MIB },
-        false => StreamShape { bytes: 2048, objects: 10_000, steps: 20, warm: 12, source_bytes: GIB },
+        false => StreamShape { bytes: 2048, objects: 10_000, steps: 40, warm: 40, source_bytes: GIB },
     };
     let row = |measure: &str, against: &str| Row::new(measure, shape.bytes, true, against);
     let mut python = row("stream, Python", "SST").with_bar(5.0);
