@@ -27,13 +27,12 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::capacity::{self, HugePages};
-use crate::device::dram::Dram;
 use crate::device::mapped::{Mapped, Traits};
-use crate::device::pmem::Pmem;
 use crate::device::pool::{self, PoolFile};
+use crate::device::{dram, pmem};
 use crate::persist::CopyPolicy;
 use crate::process::{self, ForkMark};
-use crate::{device, sys, Access, Durability, Error, Kind, Result, StagedWrite, TierKind};
+use crate::{device, sys, Access, Device, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind};
 
 /// What to do with a file that is there, or is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -118,8 +117,7 @@ impl Region {
     /// everything but promise: `durability` stays `Process`.
     #[doc(hidden)]
     pub fn create_emulated(path: &Path, bytes: usize) -> Result<Region> {
-        let how = |pool| Ok((Pmem::on(pool, false)?.into(), Durability::Process));
-        create(path, bytes, TierKind::Pmem, how).map(Region::own)
+        create(path, bytes, TierKind::Pmem, |pool| pmem::on(pool, false)).map(Region::own)
     }
 
     fn own(shared: SharedRegion) -> Region {
@@ -237,7 +235,6 @@ pub struct SharedRegion {
 
 struct Inner {
     mapped: Mapped,
-    durability: Durability,
     mark: ForkMark,
     /// What the first failed flush said.
     poison: OnceLock<String>,
@@ -367,7 +364,7 @@ impl SharedRegion {
     /// What a persisted range survives: `Power` on `pmem` and `file`, `Process` on `dram` (and on `file` when the
     /// file lies on tmpfs).
     pub fn durability(&self) -> Durability {
-        self.inner.durability
+        self.inner.mapped.durability(Horizon::Epoch)
     }
 
     /// Makes size and name of the file durable. Regions are made so; this is for a file that was renamed since,
@@ -448,18 +445,12 @@ impl Inner {
     }
 }
 
-/// Memory, and what a range of it survives once it was persisted.
-type Backing = Result<(Mapped, Durability)>;
-
-/// Turns a file into memory of a tier, and says what it promises. New kinds of tiers are added here.
-fn backing(pool: PoolFile, tier: TierKind) -> Backing {
+/// Turns a file into memory of a tier. New kinds of tiers are added here.
+fn backing(pool: PoolFile, tier: TierKind) -> Result<Mapped> {
     match tier {
-        TierKind::Dram => Ok((Dram::on(pool)?.into(), Durability::Process)),
-        TierKind::Pmem => Ok((Pmem::on(pool, true)?.into(), Durability::Power)),
-        TierKind::File => {
-            let durability = if pool.on_tmpfs()? { Durability::Process } else { Durability::Power };
-            Ok((page_cache(pool)?, durability))
-        }
+        TierKind::Dram => dram::on(pool, tier),
+        TierKind::Pmem => pmem::on(pool, true),
+        TierKind::File => page_cache(pool),
         other => Err(not_mappable(other)),
     }
 }
@@ -479,10 +470,12 @@ fn page_cache(pool: PoolFile) -> Result<Mapped> {
     let path = pool.path.clone();
     let traits = Traits {
         kind: TierKind::File,
+        persisted: if pool.on_tmpfs()? { Durability::Process } else { Durability::Power },
         policy: CopyPolicy::DRAM,
         write_back: false,
         sync: false,
         huge: HugePages::Never,
+        align: 0,
     };
     Mapped::new(pool, traits).map_err(|e| Error::io(format!("cannot map {}", path.display()), e))
 }
@@ -493,7 +486,7 @@ fn create(
     path: &Path,
     bytes: usize,
     tier: TierKind,
-    backing: impl Fn(PoolFile) -> Backing,
+    backing: impl Fn(PoolFile) -> Result<Mapped>,
 ) -> Result<SharedRegion> {
     let capacity = bytes as u64;
     if path.symlink_metadata().is_ok() {
@@ -503,7 +496,7 @@ fn create(
     let file = unnamed.file.try_clone().map_err(|e| making(path, e))?;
     file.set_len(capacity).map_err(|e| making(path, e))?;
     let pool = PoolFile { file, path: path.to_owned(), capacity, access: Access::Write };
-    let (mapped, _) = backing(pool)?;
+    let mapped = backing(pool)?;
     mapped.reserve(&(0..capacity))?;
     unnamed.name(path).map_err(|e| match e.kind() {
         io::ErrorKind::AlreadyExists => exists(path, Some(e)),
@@ -526,7 +519,7 @@ fn open(
     path: &Path,
     bytes: Option<usize>,
     access: Access,
-    backing: impl Fn(PoolFile) -> Backing,
+    backing: impl Fn(PoolFile) -> Result<Mapped>,
 ) -> Result<SharedRegion> {
     let file = pool::open_file(path, access).map_err(|e| match is_link(path) {
         true => e.hint("it is a symbolic link, and those are not followed; give the file itself"),
@@ -541,11 +534,11 @@ fn open(
     }
     let capacity = meta.len();
     let pool = PoolFile { file, path: path.to_owned(), capacity, access };
-    let (mapped, durability) = backing(pool)?;
+    let mapped = backing(pool)?;
     if access == Access::Write {
         mapped.prepare(0..capacity)?;
     }
-    Ok(SharedRegion::over(mapped, durability))
+    Ok(SharedRegion::over(mapped))
 }
 
 fn open_or_create(path: &Path, bytes: Option<usize>, tier: TierKind) -> Result<SharedRegion> {
@@ -582,9 +575,9 @@ fn remove(path: &Path) -> Result<()> {
 }
 
 impl SharedRegion {
-    fn over(mapped: Mapped, durability: Durability) -> SharedRegion {
+    fn over(mapped: Mapped) -> SharedRegion {
         let (poison, injected_errno) = (OnceLock::new(), AtomicI32::new(0));
-        let inner = Inner { mapped, durability, mark: ForkMark::here(), poison, injected_errno };
+        let inner = Inner { mapped, mark: ForkMark::here(), poison, injected_errno };
         SharedRegion { inner: Arc::new(inner) }
     }
 }

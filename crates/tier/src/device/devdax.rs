@@ -6,7 +6,6 @@
 //! itself: nothing is made or removed. A device whose first page is not zero is not taken for a new pool.
 //! Not here: a place for the files that stand beside a pool. A space needs a directory, so it is made on a file system.
 
-use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -15,17 +14,10 @@ use super::pool::{self, PoolFile};
 use super::{pmem, Device};
 use crate::capacity::HugePages;
 use crate::persist::{self, CopyPolicy};
-use crate::{counters, Access, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind};
+use crate::{Access, Durability, Error, Kind, Result, TierKind};
 
 /// How much of a device must be zero for a new pool: where a pool says that it is one.
 const FIRST_BYTES: u64 = 4096;
-
-/// A pool that is a whole device.
-#[derive(Debug)]
-pub struct DevDax {
-    mapped: Mapped,
-    persistent: bool,
-}
 
 /// What sysfs says of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,60 +31,56 @@ struct Description {
     caches_persist: bool,
 }
 
-impl DevDax {
-    /// See [`super::create`]. `capacity` is the least that the device must hold; the pool has the device's size.
-    pub fn create(path: &Path, capacity: u64) -> Result<DevDax> {
-        let (pool, described) = open_device(path, Access::Write)?;
-        DevDax::fresh(pool, described, capacity)
-    }
+/// See [`super::create`]. `capacity` is the least that the device must hold; the pool has the device's size.
+pub fn create(path: &Path, capacity: u64) -> Result<Mapped> {
+    let (pool, described) = open_device(path, Access::Write)?;
+    fresh(pool, described, capacity)
+}
 
-    /// See [`super::open`].
-    pub fn open(path: &Path, access: Access) -> Result<DevDax> {
-        let (pool, described) = open_device(path, access)?;
-        DevDax::on(pool, described)
-    }
+/// See [`super::open`].
+pub fn open(path: &Path, access: Access) -> Result<Mapped> {
+    let (pool, described) = open_device(path, access)?;
+    on(pool, described)
+}
 
-    fn fresh(pool: PoolFile, described: Description, capacity: u64) -> Result<DevDax> {
-        if capacity == 0 {
-            return Err(Error::new(Kind::Usage, "a pool has at least one byte"));
-        }
-        if capacity > pool.capacity {
-            return Err(Error::new(Kind::TierFull, "the device is smaller than the pool")
-                .with("device", pool.path.display())
-                .with("wanted_bytes", capacity)
-                .with("free_bytes", pool.capacity)
-                .hint("lower the quota, or name a larger device"));
-        }
-        let device = DevDax::on(pool, described)?;
-        if device.bytes(0..FIRST_BYTES).iter().any(|byte| *byte != 0) {
-            return Err(Error::new(Kind::Io, "the device holds something already, perhaps a pool")
-                .with("device", device.path().display())
-                .hint("if nobody needs it, make its first 4096 bytes zero, then try again"));
-        }
-        Ok(device)
+fn fresh(pool: PoolFile, described: Description, capacity: u64) -> Result<Mapped> {
+    if capacity == 0 {
+        return Err(Error::new(Kind::Usage, "a pool has at least one byte"));
     }
+    if capacity > pool.capacity {
+        return Err(Error::new(Kind::TierFull, "the device is smaller than the pool")
+            .with("device", pool.path.display())
+            .with("wanted_bytes", capacity)
+            .with("free_bytes", pool.capacity)
+            .hint("lower the quota, or name a larger device"));
+    }
+    let device = on(pool, described)?;
+    if device.bytes(0..FIRST_BYTES).iter().any(|byte| *byte != 0) {
+        return Err(Error::new(Kind::Io, "the device holds something already, perhaps a pool")
+            .with("device", device.path().display())
+            .hint("if nobody needs it, make its first 4096 bytes zero, then try again"));
+    }
+    Ok(device)
+}
 
-    fn on(pool: PoolFile, described: Description) -> Result<DevDax> {
-        let persistent = described.persistent && persist::flush_instruction() != "none";
-        let eadr = persistent && described.caches_persist;
-        let traits = Traits {
-            kind: TierKind::DevDax,
-            policy: match (persistent, eadr) {
-                (true, false) => CopyPolicy::PMEM,
-                (true, true) => CopyPolicy::PMEM_EADR,
-                (false, _) => CopyPolicy::DRAM,
-            },
-            write_back: persistent && !eadr,
-            sync: false,
-            huge: HugePages::Never,
-        };
-        let path = pool.path.clone();
-        let mapped = Mapped::aligned(pool, traits, described.align_bytes as usize);
-        Ok(DevDax {
-            mapped: mapped.map_err(|e| Error::io(format!("cannot map {}", path.display()), e))?,
-            persistent,
-        })
-    }
+fn on(pool: PoolFile, described: Description) -> Result<Mapped> {
+    let persistent = described.persistent && persist::flush_instruction() != "none";
+    let eadr = persistent && described.caches_persist;
+    let traits = Traits {
+        kind: TierKind::DevDax,
+        persisted: if persistent { Durability::Power } else { Durability::Process },
+        policy: match (persistent, eadr) {
+            (true, false) => CopyPolicy::PMEM,
+            (true, true) => CopyPolicy::PMEM_EADR,
+            (false, _) => CopyPolicy::DRAM,
+        },
+        write_back: persistent && !eadr,
+        sync: false,
+        huge: HugePages::Never,
+        align: described.align_bytes as usize,
+    };
+    let path = pool.path.clone();
+    Mapped::new(pool, traits).map_err(|e| Error::io(format!("cannot map {}", path.display()), e))
 }
 
 /// The open device and what sysfs says of it; any other file is refused before anything is read.
@@ -155,82 +143,10 @@ fn region_file(device: &Path, name: &str) -> Option<u64> {
     device.ancestors().find_map(|dir| number(&dir.join(name)))
 }
 
-impl Device for DevDax {
-    fn kind(&self) -> TierKind {
-        TierKind::DevDax
-    }
-    fn capacity(&self) -> u64 {
-        self.mapped.pool.capacity
-    }
-    fn path(&self) -> &Path {
-        self.mapped.path()
-    }
-    fn byte_addressable(&self) -> bool {
-        true
-    }
-    fn durability(&self, horizon: Horizon) -> Durability {
-        match horizon {
-            Horizon::Epoch | Horizon::Write if self.persistent => Durability::Power,
-            _ => Durability::Process,
-        }
-    }
-    fn prepare(&self, range: Range<u64>) -> Result<()> {
-        self.mapped.prepare(range)
-    }
-    fn populate_read(&self, range: Range<u64>) {
-        self.mapped.populate_read(range)
-    }
-    #[inline]
-    fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
-        self.mapped.write(offset, src)
-    }
-    fn write_checksummed(
-        &self,
-        offset: u64,
-        src: &[u8],
-        chunk_bytes: usize,
-        crcs: &mut Vec<u32>,
-    ) -> Result<()> {
-        self.mapped.write_checksummed(offset, src, chunk_bytes, crcs)
-    }
-    fn persist(&self, range: Range<u64>) -> Result<()> {
-        self.mapped.persist(range)
-    }
-    fn persist_written(&self, range: Range<u64>) -> Result<()> {
-        self.mapped.persist_written(range)
-    }
-    fn fence(&self) {
-        persist::fence()
-    }
-    #[inline]
-    fn store_word(&self, offset: u64, value: u64) -> Result<()> {
-        self.mapped.store_word(offset, value)
-    }
-    fn bytes(&self, range: Range<u64>) -> &[u8] {
-        self.mapped.bytes(range)
-    }
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        // The device takes no read calls; its mapping has no holes.
-        let len = out.len() as u64;
-        self.mapped.pool.check(offset, len)?;
-        out.copy_from_slice(self.mapped.bytes(offset..offset + len));
-        counters::add_bytes_copied(len);
-        Ok(())
-    }
-    fn load_word(&self, offset: u64) -> u64 {
-        self.mapped.load_word(offset)
-    }
-    fn stage(&self, range: Range<u64>) -> Result<StagedWrite> {
-        self.mapped.stage(range)
-    }
-    fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()> {
-        self.mapped.unstage(staged, chunk_bytes, crcs)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Horizon;
 
     /// A tree as sysfs has it: char devices 250:1 (persistent), 250:2 (volatile), 1:3 (no DAX), 250:4 (no numbers).
     fn sysfs() -> tempfile::TempDir {
@@ -278,14 +194,14 @@ mod tests {
         let file = dir.path().join("file");
         std::fs::write(&file, b"mine").unwrap();
         for path in [&*file, dir.path(), Path::new("/dev/null"), Path::new("/dev/zero")] {
-            let error = DevDax::create(path, 4096).unwrap_err();
+            let error = create(path, 4096).unwrap_err();
             assert_eq!(error.kind(), Kind::NotPossibleHere, "{error}");
             assert!(error.hint_text().is_some());
             let error = crate::open(TierKind::DevDax, path, Access::Read).err().expect("refused");
             assert_eq!(error.kind(), Kind::NotPossibleHere, "{error}");
         }
         assert_eq!(std::fs::read(&file).unwrap(), b"mine");
-        assert!(DevDax::open(&dir.path().join("none"), Access::Read).is_err());
+        assert!(open(&dir.path().join("none"), Access::Read).is_err());
     }
 
     /// The device's code on a file of memory, which takes the same mappings.
@@ -309,7 +225,7 @@ mod tests {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let fresh = |capacity| {
             let (pool, described) = emulated(dir.path(), Access::Write);
-            DevDax::fresh(pool, described, capacity)
+            super::fresh(pool, described, capacity)
         };
         assert_eq!(fresh(0).unwrap_err().kind(), Kind::Usage);
         assert_eq!(fresh((8 << 20) + 1).unwrap_err().kind(), Kind::TierFull);
@@ -323,7 +239,7 @@ mod tests {
         device.store_word(1 << 20, 77).unwrap();
         device.persist(0..1 << 20 | 8).unwrap();
         let (pool, described) = emulated(dir.path(), Access::Read);
-        let reader = DevDax::on(pool, described).unwrap();
+        let reader = on(pool, described).unwrap();
         let mut out = vec![0; data.len()];
         reader.read(0, &mut out).unwrap();
         assert!(out == data && reader.bytes(0..100_000) == data && reader.load_word(1 << 20) == 77);

@@ -1,6 +1,7 @@
-//! What `dram`, `numa`, `pmem`, `devdax` and mapped regions have in common: stores through a writable mapping are the
-//! write path.
+//! The device of `dram`, `numa:N`, `pmem` and `devdax`, and the memory of regions: stores through a writable mapping
+//! are the write path.
 //!
+//! The kinds only make it (each in its own file) and say by [`Traits`] in what it differs.
 //! Of tier `file` only regions are mapped so; its pools are written by system calls (`file.rs`).
 
 use std::ops::Range;
@@ -8,100 +9,96 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
+use super::numa::Placer;
 use super::pool::{self, PoolFile};
 use super::prepared::Prepared;
+use super::Device;
 use crate::capacity::HugePages;
 use crate::persist::{self, CopyPolicy};
 use crate::sys::{self, MapOptions, Mapping};
-use crate::{capacity, Access, Kind, Result, StagedWrite, TierKind};
+use crate::{
+    capacity, counters, Access, Durability, Horizon, Kind, Placement, Result, StagedWrite, TierKind,
+};
 
 /// A pool that is written through its mapping.
 #[derive(Debug)]
-pub(crate) struct Mapped {
+pub struct Mapped {
     pub(crate) pool: PoolFile,
     mapping: Arc<Mapping>,
     kind: TierKind,
+    persisted: Durability,
     policy: CopyPolicy,
     /// Whether lines stored through the cache must be written back to persist.
     write_back: bool,
     /// Whether huge pages come only to faults of this mapping, not to fallocate.
     huge_by_fault: bool,
     prepared: Prepared,
+    /// Brings pages to the memory node of tier `numa:N`.
+    placer: Option<Placer>,
 }
 
 /// How the kinds differ.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Traits {
     pub(crate) kind: TierKind,
+    /// What survives that was persisted.
+    pub(crate) persisted: Durability,
     pub(crate) policy: CopyPolicy,
     pub(crate) write_back: bool,
     pub(crate) sync: bool,
     pub(crate) huge: HugePages,
+    /// The mapping begins at a multiple of this power of two; 0: anywhere.
+    pub(crate) align: usize,
 }
 
 impl Mapped {
     pub(crate) fn new(pool: PoolFile, traits: Traits) -> std::io::Result<Mapped> {
-        Mapped::aligned(pool, traits, 0)
-    }
-
-    /// As `new`, at an address that is a multiple of `align` (a power of two).
-    pub(super) fn aligned(pool: PoolFile, traits: Traits, align: usize) -> std::io::Result<Mapped> {
+        let Traits { kind, persisted, policy, write_back, sync, huge, align } = traits;
         let options = MapOptions {
             writable: pool.access == Access::Write,
-            sync: traits.sync && pool.access == Access::Write,
-            huge: traits.huge != HugePages::Never,
+            sync: sync && pool.access == Access::Write,
+            huge: huge != HugePages::Never,
             align,
         };
         let mapping = Arc::new(Mapping::new(&pool.file, pool.capacity, options)?);
-        let huge_by_fault = traits.huge == HugePages::OnRequest && mapping.can_populate();
-        Ok(Mapped {
-            pool,
-            mapping,
-            kind: traits.kind,
-            policy: traits.policy,
-            write_back: traits.write_back,
-            huge_by_fault,
-            prepared: Prepared::default(),
-        })
+        let huge_by_fault = huge == HugePages::OnRequest && mapping.can_populate();
+        let (prepared, placer) = (Prepared::default(), None);
+        Ok(Mapped { pool, mapping, kind, persisted, policy, write_back, huge_by_fault, prepared, placer })
     }
 
-    pub(crate) fn kind(&self) -> TierKind {
-        self.kind
+    /// The same with every page on a memory node.
+    pub(super) fn placed_by(self, placer: Placer) -> Mapped {
+        Mapped { placer: Some(placer), ..self }
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.pool.path
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
     }
 
-    /// Whether this handle has prepared all of a range of whole pages.
-    pub(super) fn is_prepared(&self, pages: &Range<u64>) -> bool {
-        self.prepared.covers(pages)
-    }
-
-    pub(crate) fn prepare(&self, range: Range<u64>) -> Result<()> {
-        let pages = self.pool.pages(&range)?;
-        if pages.is_empty() || self.prepared.covers(&pages) {
-            return Ok(());
+    /// Does what allocates pages where it makes them come from the right memory node.
+    fn placed(&self, allocate: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+        match &self.placer {
+            Some(placer) => placer.place(allocate),
+            None => allocate(),
         }
-        self.reserve(&pages)?;
-        // Pages of a file's cache are not faulted in for writing: each would count as changed, and opening a
-        // region would write all of it to the disk again.
+    }
+
+    /// Faults whole pages that were reserved in.
+    fn fault_in(&self, pages: &Range<u64>) -> Result<()> {
         match self.kind {
+            // Pages of a file's cache are not faulted in for writing: each would count as changed, and opening a
+            // region would write all of it to the disk again.
             TierKind::File => {}
             // The kernel populates no mappings of devices; touching them cannot fail for lack of room.
-            TierKind::DevDax => self.mapping.touch_write(&pages),
-            _ => self.mapping.populate_write(&pages).map_err(|e| self.pool.failed("fault in", e))?,
+            TierKind::DevDax => self.mapping.touch_write(pages),
+            _ => self.mapping.populate_write(pages).map_err(|e| self.pool.failed("fault in", e))?,
         }
-        self.prepared.add(&pages);
         Ok(())
     }
 
     /// Makes room for whole pages, without mapping them.
     pub(crate) fn reserve(&self, pages: &Range<u64>) -> Result<()> {
-        match self.missing(pages)? {
-            0 => Ok(()),
-            _ => self.allocate(pages),
-        }
+        self.placed(|| self.allocate(pages))
     }
 
     /// Bytes of a range without a page yet.
@@ -115,6 +112,9 @@ impl Mapped {
     }
 
     fn allocate(&self, pages: &Range<u64>) -> Result<()> {
+        if self.missing(pages)? == 0 {
+            return Ok(());
+        }
         let _turn = capacity::Turn::take(&self.pool.path);
         // Again, now that nobody else allocates here.
         let wanted = self.missing(pages)?;
@@ -141,26 +141,75 @@ impl Mapped {
         }
     }
 
-    pub(super) fn populate_read(&self, range: Range<u64>) {
-        if self.pool.check(range.start, range.end.wrapping_sub(range.start)).is_ok() {
-            self.mapping.populate_read(&range);
-        }
-    }
-
     #[inline]
     fn check_write(&self, offset: u64, len: usize) -> Result<()> {
         self.pool.check_writable()?;
         self.pool.check(offset, len as u64)
     }
 
+    /// As [`crate::persist::copy_persist`] into a range that only the caller writes: one fence at the end.
     #[inline]
-    pub(super) fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
+    pub(crate) fn copy_persist(&self, offset: u64, src: &[u8]) -> Result<()> {
+        self.check_write(offset, src.len())?;
+        self.mapping.copy_in_fenced(offset, src, self.policy);
+        Ok(())
+    }
+}
+
+impl Device for Mapped {
+    fn kind(&self) -> TierKind {
+        self.kind
+    }
+
+    fn capacity(&self) -> u64 {
+        self.pool.capacity
+    }
+
+    fn path(&self) -> &Path {
+        &self.pool.path
+    }
+
+    fn byte_addressable(&self) -> bool {
+        true
+    }
+
+    fn durability(&self, horizon: Horizon) -> Durability {
+        match horizon {
+            Horizon::None => Durability::Process,
+            Horizon::Epoch | Horizon::Write => self.persisted,
+        }
+    }
+
+    fn prepare(&self, range: Range<u64>) -> Result<()> {
+        let pages = self.pool.pages(&range)?;
+        if pages.is_empty() || self.prepared.covers(&pages) {
+            return Ok(());
+        }
+        self.placed(|| {
+            self.allocate(&pages)?;
+            self.fault_in(&pages)
+        })?;
+        if let Some(placer) = &self.placer {
+            placer.verify(self, &pages)?;
+        }
+        self.prepared.add(&pages);
+        Ok(())
+    }
+
+    fn populate_read(&self, range: Range<u64>) {
+        if self.pool.check(range.start, range.end.wrapping_sub(range.start)).is_ok() {
+            self.mapping.populate_read(&range);
+        }
+    }
+
+    #[inline]
+    fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
         self.check_write(offset, src.len())?;
         self.mapping.copy_in(offset, src, self.policy);
         Ok(())
     }
 
-    pub(super) fn write_checksummed(
+    fn write_checksummed(
         &self,
         offset: u64,
         src: &[u8],
@@ -175,7 +224,7 @@ impl Mapped {
     }
 
     #[inline]
-    pub(super) fn write_unordered(
+    fn write_unordered(
         &self,
         offset: u64,
         src: &[u8],
@@ -192,7 +241,7 @@ impl Mapped {
         Ok(())
     }
 
-    pub(crate) fn persist(&self, range: Range<u64>) -> Result<()> {
+    fn persist(&self, range: Range<u64>) -> Result<()> {
         self.check_write(range.start, range.end.wrapping_sub(range.start) as usize)?;
         if self.write_back {
             self.mapping.write_back(&range);
@@ -201,26 +250,14 @@ impl Mapped {
         Ok(())
     }
 
-    /// As [`crate::persist::copy_persist`] into a range that only the caller writes: one fence at the end.
-    #[inline]
-    pub(crate) fn copy_persist(&self, offset: u64, src: &[u8]) -> Result<()> {
-        self.check_write(offset, src.len())?;
-        self.mapping.copy_in_fenced(offset, src, self.policy);
-        Ok(())
-    }
-
-    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
-        &self.mapping
-    }
-
-    pub(super) fn persist_written(&self, range: Range<u64>) -> Result<()> {
+    fn persist_written(&self, range: Range<u64>) -> Result<()> {
         self.check_write(range.start, range.end.wrapping_sub(range.start) as usize)?;
         persist::fence();
         Ok(())
     }
 
     #[inline]
-    pub(super) fn store_word(&self, offset: u64, value: u64) -> Result<()> {
+    fn store_word(&self, offset: u64, value: u64) -> Result<()> {
         self.pool.check_writable()?;
         self.pool.check_word(offset)?;
         // `write` has fenced its own stores that bypass the cache, `write_unordered`'s caller the others; so a
@@ -230,25 +267,20 @@ impl Mapped {
     }
 
     #[inline]
-    pub(super) fn load_word(&self, offset: u64) -> u64 {
+    fn load_word(&self, offset: u64) -> u64 {
         self.mapping.word(offset).load(Ordering::Acquire)
     }
 
-    pub(super) fn bytes(&self, range: Range<u64>) -> &[u8] {
+    fn bytes(&self, range: Range<u64>) -> &[u8] {
         self.mapping.bytes(range)
     }
 
-    pub(super) fn stage(&self, range: Range<u64>) -> Result<StagedWrite> {
+    fn stage(&self, range: Range<u64>) -> Result<StagedWrite> {
         self.check_write(range.start, range.end.wrapping_sub(range.start) as usize)?;
         Ok(StagedWrite::in_pool(self.mapping.clone(), range))
     }
 
-    pub(super) fn unstage(
-        &self,
-        staged: StagedWrite,
-        chunk_bytes: Option<usize>,
-        crcs: &mut Vec<u32>,
-    ) -> Result<()> {
+    fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()> {
         if !staged.is_of(&self.mapping) {
             return Err(foreign());
         }
@@ -258,6 +290,26 @@ impl Mapped {
         // The caller may have filled it with stores that bypass the cache.
         persist::fence();
         Ok(())
+    }
+
+    fn fence(&self) {
+        persist::fence()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        if self.kind != TierKind::DevDax {
+            return self.pool.read(offset, out);
+        }
+        // The device takes no read calls; its mapping has no holes.
+        let len = out.len() as u64;
+        self.pool.check(offset, len)?;
+        out.copy_from_slice(self.mapping.bytes(offset..offset + len));
+        counters::add_bytes_copied(len);
+        Ok(())
+    }
+
+    fn placement(&self) -> Option<Placement> {
+        self.placer.as_ref().map(Placer::placement)
     }
 }
 

@@ -23,7 +23,7 @@ pub mod devdax;
 pub mod direct;
 pub mod dram;
 pub mod file;
-pub(crate) mod mapped;
+pub mod mapped;
 pub mod numa;
 pub mod pmem;
 pub(crate) mod pool;
@@ -191,12 +191,12 @@ pub trait Device: Send + Sync {
 /// `Io`, also when the file exists.
 pub fn create(kind: TierKind, path: &Path, capacity: u64) -> Result<Arc<dyn Device>> {
     Ok(match kind {
-        TierKind::Dram => Arc::new(dram::Dram::create(path, capacity)?),
+        TierKind::Dram => Arc::new(dram::create(path, capacity)?),
         TierKind::File => Arc::new(file::FilePool::create(path, capacity)?),
-        TierKind::Pmem => Arc::new(pmem::Pmem::create(path, capacity)?),
+        TierKind::Pmem => Arc::new(pmem::create(path, capacity)?),
         TierKind::Direct => Arc::new(direct::Direct::create(path, capacity)?),
-        TierKind::Numa(node) => Arc::new(numa::Numa::create(node, path, capacity)?),
-        TierKind::DevDax => Arc::new(devdax::DevDax::create(path, capacity)?),
+        TierKind::Numa(node) => Arc::new(numa::create(node, path, capacity)?),
+        TierKind::DevDax => Arc::new(devdax::create(path, capacity)?),
     })
 }
 
@@ -206,12 +206,12 @@ pub fn create(kind: TierKind, path: &Path, capacity: u64) -> Result<Arc<dyn Devi
 /// As [`create`]; `Damaged` when the file cannot be a pool (empty, or not whole pages).
 pub fn open(kind: TierKind, path: &Path, access: Access) -> Result<Arc<dyn Device>> {
     Ok(match kind {
-        TierKind::Dram => Arc::new(dram::Dram::open(path, access)?),
+        TierKind::Dram => Arc::new(dram::open(path, access)?),
         TierKind::File => Arc::new(file::FilePool::open(path, access)?),
-        TierKind::Pmem => Arc::new(pmem::Pmem::open(path, access)?),
+        TierKind::Pmem => Arc::new(pmem::open(path, access)?),
         TierKind::Direct => Arc::new(direct::Direct::open(path, access)?),
-        TierKind::Numa(node) => Arc::new(numa::Numa::open(node, path, access)?),
-        TierKind::DevDax => Arc::new(devdax::DevDax::open(path, access)?),
+        TierKind::Numa(node) => Arc::new(numa::open(node, path, access)?),
+        TierKind::DevDax => Arc::new(devdax::open(path, access)?),
     })
 }
 

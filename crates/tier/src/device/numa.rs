@@ -13,9 +13,8 @@ use super::dram;
 use super::mapped::Mapped;
 use super::pool::PoolFile;
 use super::Device;
-use crate::persist;
 use crate::sys::numa::{self, NODES_DIR};
-use crate::{sys, Access, Durability, Error, Horizon, Kind, Placement, Result, StagedWrite, TierKind};
+use crate::{sys, Access, Error, Kind, Placement, Result, TierKind};
 
 /// Pages asked for their node after a prepare: the first, the last, and some between.
 const SAMPLE_PAGES: u64 = 64;
@@ -31,10 +30,9 @@ enum Way {
     Read,
 }
 
-/// A pool on a memory node.
+/// What brings the pages of a pool to its memory node, and knows where they came.
 #[derive(Debug)]
-pub struct Numa {
-    mapped: Mapped,
+pub(super) struct Placer {
     node: u16,
     way: Way,
     /// Whether a sample has been seen on the node.
@@ -46,36 +44,56 @@ const SEEN: u8 = 1;
 /// The kernel does not say where pages lie.
 const UNTOLD: u8 = 2;
 
-impl Numa {
-    /// See [`super::create`].
-    pub fn create(node: u16, path: &Path, capacity: u64) -> Result<Numa> {
-        check_node(node, Path::new(NODES_DIR))?;
-        PoolFile::create(path, capacity, |pool| Numa::on(pool, node))
-    }
+/// See [`super::create`].
+pub fn create(node: u16, path: &Path, capacity: u64) -> Result<Mapped> {
+    PoolFile::create(path, capacity, |pool| on(pool, node))
+}
 
-    /// See [`super::open`].
-    pub fn open(node: u16, path: &Path, access: Access) -> Result<Numa> {
-        check_node(node, Path::new(NODES_DIR))?;
-        Numa::on(PoolFile::open(path, access)?, node)
-    }
+/// See [`super::open`].
+pub fn open(node: u16, path: &Path, access: Access) -> Result<Mapped> {
+    on(PoolFile::open(path, access)?, node)
+}
 
-    fn on(pool: PoolFile, node: u16) -> Result<Numa> {
-        let access = pool.access;
-        let mapped = dram::map(pool, TierKind::Numa(node))?;
-        let way = match access {
-            Access::Read => Way::Read,
-            Access::Write => way_to(node, numa::bind(mapped.mapping(), node), Path::new(NODES_DIR))?,
+/// Maps a pool on tmpfs and binds it to a node.
+pub(crate) fn on(pool: PoolFile, node: u16) -> Result<Mapped> {
+    check_node(node, Path::new(NODES_DIR))?;
+    let access = pool.access;
+    let mapped = dram::on(pool, TierKind::Numa(node))?;
+    let way = match access {
+        Access::Read => Way::Read,
+        Access::Write => way_to(node, numa::bind(mapped.mapping(), node), Path::new(NODES_DIR))?,
+    };
+    Ok(mapped.placed_by(Placer { node, way, verified: AtomicU8::new(NOT_YET) }))
+}
+
+/// What a pool on `node` would say of its pages, tried with one page of a file in `dir` that has no name, so that
+/// nothing is left whatever happens.
+///
+/// # Errors
+/// As [`super::create`] and `prepare`.
+pub fn try_placement(node: u16, dir: &Path) -> Result<Placement> {
+    let path = dir.join("nameless");
+    let trying = |e| Error::io(format!("cannot make a file in {}", dir.display()), e);
+    let file = sys::open_nameless(dir).map_err(trying)?;
+    let capacity = sys::page_bytes() as u64;
+    file.set_len(capacity).map_err(trying)?;
+    let pool = on(PoolFile { file, path, capacity, access: Access::Write }, node)?;
+    pool.prepare(0..capacity)?;
+    Ok(pool.placement().unwrap_or(Placement::Unverified))
+}
+
+impl Placer {
+    /// Runs what allocates pages, in a thread on the node where the kernel does not bind them.
+    pub(super) fn place(&self, allocate: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+        let processors = match &self.way {
+            Way::Touch(processors) if !processors.is_empty() => processors,
+            _ => return allocate(),
         };
-        Ok(Numa { mapped, node, way, verified: AtomicU8::new(NOT_YET) })
-    }
-
-    /// Prepares in a thread on the node: the pages that it allocates come from there.
-    fn prepare_pinned(&self, range: Range<u64>, processors: &[usize]) -> Result<()> {
         let touch = || {
             numa::pin_to(processors).map_err(|e| {
                 not_here(self.node, "no thread may run on a processor of the node").caused_by(e)
             })?;
-            self.mapped.prepare(range)
+            allocate()
         };
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().spawn_scoped(scope, touch);
@@ -84,16 +102,16 @@ impl Numa {
         })
     }
 
-    /// Asks where a sample of a prepared range lies.
-    fn verify(&self, range: &Range<u64>) -> Result<()> {
-        let Ok(nodes) = numa::nodes_of(self.mapped.mapping(), &sample(range)) else {
+    /// Asks where a sample of pages lies that were faulted in.
+    pub(super) fn verify(&self, pool: &Mapped, pages: &Range<u64>) -> Result<()> {
+        let Ok(nodes) = numa::nodes_of(pool.mapping(), &sample(pages)) else {
             self.verified.store(UNTOLD, Ordering::Relaxed);
             return Ok(());
         };
         if let Some(other) = nodes.iter().flatten().find(|node| **node != self.node) {
             return Err(not_here(self.node, "pages of the pool lie on another memory node")
                 .with("pages_on_node", other)
-                .with("pool", self.mapped.path().display())
+                .with("pool", pool.path().display())
                 .hint(
                     "the node may be full: numastat -m; or the pages were there before the pool was bound",
                 ));
@@ -101,19 +119,15 @@ impl Numa {
         self.verified.store(if nodes.iter().any(Option::is_some) { SEEN } else { UNTOLD }, Ordering::Relaxed);
         Ok(())
     }
-}
 
-/// What a pool on `node` would say of its pages, tried with one page of a pool in `dir` that is removed again.
-///
-/// # Errors
-/// As [`super::create`] and `prepare`.
-pub fn try_placement(node: u16, dir: &Path) -> Result<Placement> {
-    let path = dir.join(format!(".forebay-numa-{node}-{}", crate::process::pid()));
-    let pool = Numa::create(node, &path, 1)?;
-    let prepared = pool.prepare(0..1);
-    let _ = std::fs::remove_file(&path);
-    prepared?;
-    Ok(pool.placement().unwrap_or(Placement::Unverified))
+    /// See [`Device::placement`].
+    pub(super) fn placement(&self) -> Placement {
+        match (&self.way, self.verified.load(Ordering::Relaxed)) {
+            (Way::Bind, SEEN) => Placement::Bound,
+            (Way::Touch(_), SEEN) => Placement::FirstTouch,
+            _ => Placement::Unverified,
+        }
+    }
 }
 
 /// What can be done to bring pages to the node, after what the kernel said to binding.
@@ -157,96 +171,6 @@ fn sample(range: &Range<u64>) -> Vec<u64> {
 #[cold]
 fn not_here(node: u16, what: &str) -> Error {
     Error::new(Kind::NotPossibleHere, what).with("tier", TierKind::Numa(node))
-}
-
-impl Device for Numa {
-    fn kind(&self) -> TierKind {
-        TierKind::Numa(self.node)
-    }
-    fn capacity(&self) -> u64 {
-        self.mapped.pool.capacity
-    }
-    fn path(&self) -> &Path {
-        self.mapped.path()
-    }
-    fn byte_addressable(&self) -> bool {
-        true
-    }
-    fn durability(&self, _horizon: Horizon) -> Durability {
-        Durability::Process
-    }
-    fn prepare(&self, range: Range<u64>) -> Result<()> {
-        let pages = self.mapped.pool.pages(&range)?;
-        if pages.is_empty() || self.mapped.is_prepared(&pages) {
-            return Ok(());
-        }
-        match &self.way {
-            Way::Touch(processors) if !processors.is_empty() => self.prepare_pinned(range, processors)?,
-            _ => self.mapped.prepare(range)?,
-        }
-        self.verify(&pages)
-    }
-    fn populate_read(&self, range: Range<u64>) {
-        self.mapped.populate_read(range)
-    }
-    #[inline]
-    fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
-        self.mapped.write(offset, src)
-    }
-    fn write_checksummed(
-        &self,
-        offset: u64,
-        src: &[u8],
-        chunk_bytes: usize,
-        crcs: &mut Vec<u32>,
-    ) -> Result<()> {
-        self.mapped.write_checksummed(offset, src, chunk_bytes, crcs)
-    }
-    fn write_unordered(
-        &self,
-        offset: u64,
-        src: &[u8],
-        chunk_bytes: Option<usize>,
-        crcs: &mut Vec<u32>,
-    ) -> Result<()> {
-        self.mapped.write_unordered(offset, src, chunk_bytes, crcs)
-    }
-    fn persist(&self, range: Range<u64>) -> Result<()> {
-        self.mapped.persist(range)
-    }
-    fn persist_written(&self, range: Range<u64>) -> Result<()> {
-        self.mapped.persist_written(range)
-    }
-    fn fence(&self) {
-        persist::fence()
-    }
-    #[inline]
-    fn store_word(&self, offset: u64, value: u64) -> Result<()> {
-        self.mapped.store_word(offset, value)
-    }
-    fn bytes(&self, range: Range<u64>) -> &[u8] {
-        self.mapped.bytes(range)
-    }
-    #[inline]
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.mapped.pool.read(offset, out)
-    }
-    fn load_word(&self, offset: u64) -> u64 {
-        self.mapped.load_word(offset)
-    }
-    fn stage(&self, range: Range<u64>) -> Result<StagedWrite> {
-        self.mapped.stage(range)
-    }
-    fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()> {
-        self.mapped.unstage(staged, chunk_bytes, crcs)
-    }
-    fn placement(&self) -> Option<Placement> {
-        Some(match (&self.way, self.verified.load(Ordering::Relaxed)) {
-            (Way::Bind, SEEN) => Placement::Bound,
-            (Way::Touch(_), SEEN) => Placement::FirstTouch,
-            _ => Placement::Unverified,
-        })
-    }
 }
 
 #[cfg(test)]

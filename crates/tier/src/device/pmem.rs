@@ -6,71 +6,61 @@
 //! on power loss) cache lines need no write-back; fences stay.
 
 use std::fs::OpenOptions;
-use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::mapped::{Mapped, Traits};
 use super::pool::PoolFile;
-use super::Device;
 use crate::capacity::HugePages;
 use crate::persist::{self, CopyPolicy};
 use crate::sys::{MapOptions, Mapping};
-use crate::{capacity, Access, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind};
+use crate::{capacity, Access, Durability, Error, Kind, Result, TierKind};
 
-/// A pool on persistent memory.
-#[derive(Debug)]
-pub struct Pmem {
-    mapped: Mapped,
-    /// False for the emulation: same instructions, no promise.
-    real: bool,
+/// See [`super::create`].
+pub fn create(path: &Path, capacity: u64) -> Result<Mapped> {
+    let pmem = PoolFile::create(path, capacity, |pool| on(pool, true))?;
+    pmem.pool.sync_name()?;
+    Ok(pmem)
 }
 
-impl Pmem {
-    /// See [`super::create`].
-    pub fn create(path: &Path, capacity: u64) -> Result<Pmem> {
-        let pmem = PoolFile::create(path, capacity, |pool| Pmem::on(pool, true))?;
-        pmem.mapped.pool.sync_name()?;
-        Ok(pmem)
-    }
+/// See [`super::open`].
+pub fn open(path: &Path, access: Access) -> Result<Mapped> {
+    on(PoolFile::open(path, access)?, true)
+}
 
-    /// See [`super::open`].
-    pub fn open(path: &Path, access: Access) -> Result<Pmem> {
-        Pmem::on(PoolFile::open(path, access)?, true)
+/// Maps a pool; without `real` as an emulation: the same instructions, no promise.
+pub(crate) fn on(pool: PoolFile, real: bool) -> Result<Mapped> {
+    if real && persist::flush_instruction() == "none" {
+        return Err(not_here(&pool.path).with("reason", "no instruction to write cache lines back"));
     }
-
-    pub(crate) fn on(pool: PoolFile, real: bool) -> Result<Pmem> {
-        if real && persist::flush_instruction() == "none" {
-            return Err(not_here(&pool.path).with("reason", "no instruction to write cache lines back"));
-        }
-        let path = pool.path.clone();
-        let eadr = real && caches_are_persistent(&pool);
-        let traits = Traits {
-            kind: TierKind::Pmem,
-            policy: if eadr { CopyPolicy::PMEM_EADR } else { CopyPolicy::PMEM },
-            write_back: !eadr,
-            sync: real,
-            huge: HugePages::Never,
-        };
-        match Mapped::new(pool, traits) {
-            Ok(mapped) => Ok(Pmem { mapped, real }),
-            Err(e) if is_refusal(&e) => Err(not_here(&path).caused_by(e)),
-            Err(e) => Err(Error::io(format!("cannot map {}", path.display()), e)),
-        }
-    }
+    let path = pool.path.clone();
+    let eadr = real && caches_are_persistent(&pool);
+    let traits = Traits {
+        kind: TierKind::Pmem,
+        persisted: if real { Durability::Power } else { Durability::Process },
+        policy: if eadr { CopyPolicy::PMEM_EADR } else { CopyPolicy::PMEM },
+        write_back: !eadr,
+        sync: real,
+        huge: HugePages::Never,
+        align: 0,
+    };
+    Mapped::new(pool, traits).map_err(|e| match is_refusal(&e) {
+        true => not_here(&path).caused_by(e),
+        false => Error::io(format!("cannot map {}", path.display()), e),
+    })
 }
 
 /// The code path of persistent memory on any file system that can be mapped, for tests and emulation. It does
 /// everything but promise: `durability` stays `Process`.
 #[doc(hidden)]
-pub fn create_emulated(path: &Path, capacity: u64) -> Result<Pmem> {
-    PoolFile::create(path, capacity, |pool| Pmem::on(pool, false))
+pub fn create_emulated(path: &Path, capacity: u64) -> Result<Mapped> {
+    PoolFile::create(path, capacity, |pool| on(pool, false))
 }
 
 /// Opens what [`create_emulated`] made.
 #[doc(hidden)]
-pub fn open_emulated(path: &Path, access: Access) -> Result<Pmem> {
-    Pmem::on(PoolFile::open(path, access)?, false)
+pub fn open_emulated(path: &Path, access: Access) -> Result<Mapped> {
+    on(PoolFile::open(path, access)?, false)
 }
 
 #[cold]
@@ -118,91 +108,6 @@ fn caches_are_persistent(pool: &PoolFile) -> bool {
 /// …/ndbus0/region0/namespace0.0/block/pmem0.
 pub(super) fn persistence_domain(device: &Path) -> Option<String> {
     device.ancestors().find_map(|dir| std::fs::read_to_string(dir.join("persistence_domain")).ok())
-}
-
-impl From<Pmem> for Mapped {
-    fn from(pmem: Pmem) -> Mapped {
-        pmem.mapped
-    }
-}
-
-impl Device for Pmem {
-    fn kind(&self) -> TierKind {
-        TierKind::Pmem
-    }
-    fn capacity(&self) -> u64 {
-        self.mapped.pool.capacity
-    }
-    fn path(&self) -> &Path {
-        self.mapped.path()
-    }
-    fn byte_addressable(&self) -> bool {
-        true
-    }
-    fn durability(&self, horizon: Horizon) -> Durability {
-        match horizon {
-            Horizon::Epoch | Horizon::Write if self.real => Durability::Power,
-            _ => Durability::Process,
-        }
-    }
-    fn prepare(&self, range: Range<u64>) -> Result<()> {
-        self.mapped.prepare(range)
-    }
-    fn populate_read(&self, range: Range<u64>) {
-        self.mapped.populate_read(range)
-    }
-    #[inline]
-    fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
-        self.mapped.write(offset, src)
-    }
-    fn write_checksummed(
-        &self,
-        offset: u64,
-        src: &[u8],
-        chunk_bytes: usize,
-        crcs: &mut Vec<u32>,
-    ) -> Result<()> {
-        self.mapped.write_checksummed(offset, src, chunk_bytes, crcs)
-    }
-    fn write_unordered(
-        &self,
-        offset: u64,
-        src: &[u8],
-        chunk_bytes: Option<usize>,
-        crcs: &mut Vec<u32>,
-    ) -> Result<()> {
-        self.mapped.write_unordered(offset, src, chunk_bytes, crcs)
-    }
-    fn persist(&self, range: Range<u64>) -> Result<()> {
-        self.mapped.persist(range)
-    }
-    fn persist_written(&self, range: Range<u64>) -> Result<()> {
-        self.mapped.persist_written(range)
-    }
-    fn fence(&self) {
-        persist::fence()
-    }
-    #[inline]
-    fn store_word(&self, offset: u64, value: u64) -> Result<()> {
-        self.mapped.store_word(offset, value)
-    }
-    fn bytes(&self, range: Range<u64>) -> &[u8] {
-        self.mapped.bytes(range)
-    }
-    #[inline]
-    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.mapped.pool.read(offset, out)
-    }
-
-    fn load_word(&self, offset: u64) -> u64 {
-        self.mapped.load_word(offset)
-    }
-    fn stage(&self, range: Range<u64>) -> Result<StagedWrite> {
-        self.mapped.stage(range)
-    }
-    fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()> {
-        self.mapped.unstage(staged, chunk_bytes, crcs)
-    }
 }
 
 #[cfg(test)]

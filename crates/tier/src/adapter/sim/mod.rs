@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::device::dram::Dram;
+use crate::device::dram;
 use crate::{Device, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind};
 
 mod explore;
@@ -189,10 +189,10 @@ impl Sim {
     /// On anonymous shared memory that holds `image`; nothing of it has a name after this call.
     ///
     /// # Errors
-    /// Those of [`Dram::create`] in /dev/shm and of `prepare`; `Usage` when `image` is not whole pages.
+    /// Those of [`dram::create`] in /dev/shm and of `prepare`; `Usage` when `image` is not whole pages.
     pub fn in_memory(image: &[u8], medium: Medium) -> Result<Sim> {
         let path = nameless();
-        let inner = Dram::create(&path, image.len() as u64)?;
+        let inner = dram::create(&path, image.len() as u64)?;
         std::fs::remove_file(&path).map_err(|e| Error::io(format!("cannot remove {}", path.display()), e))?;
         if inner.capacity() != image.len() as u64 {
             return Err(Error::new(Kind::Usage, "an image has whole pages").with("bytes", image.len()));

@@ -42,7 +42,7 @@ fn it_is_a_device() {
         let next = std::sync::atomic::AtomicU32::new(0);
         conformance::check(&|capacity| {
             let n = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            let inner = Dram::create(&dir.path().join(format!("pool{n}")), capacity).unwrap();
+            let inner = dram::create(&dir.path().join(format!("pool{n}")), capacity).unwrap();
             Arc::new(Sim::new(Arc::new(inner), medium).unwrap())
         });
     }
