@@ -61,7 +61,8 @@ impl<'a> Group<'a> {
             reserved: None,
         };
         let ranks = (0..workload.ranks).map(rank).collect();
-        let pool = Pool::new(device.clone(), superblock, &found, workload.ranks);
+        let first = workload.granules as usize;
+        let pool = Pool::new(device.clone(), superblock, first, &found, workload.ranks);
         let random = Random::new(seed);
         Group { workload, sim, pool, ranks, random, step, serial: 0, found, model: before }
     }
@@ -93,6 +94,13 @@ impl<'a> Group<'a> {
         self.step
     }
 
+    /// The next operation, by the mover of `rank`: a thread of its own.
+    fn begin_move(&mut self, rank: usize, operation: &'static str) {
+        self.begin_step(rank, operation);
+        let number = self.life().number;
+        self.sim.act((number << 16) + (self.ranks.len() + rank) as u32 + 1, self.step);
+    }
+
     /// Works through the life. True when it came to its end by itself, false when its process was killed or its
     /// device failed.
     pub fn run(&mut self) -> bool {
@@ -116,6 +124,10 @@ impl<'a> Group<'a> {
 
     /// A device whose flush failed takes nothing more.
     fn check_poisoned(&mut self) {
+        if self.pool.has_lower() {
+            // The first pool, where lanes are written, goes on.
+            return;
+        }
         let version = self.ranks[0].lane.open_version();
         if version.is_none() {
             self.ranks[0].lane.begin(u64::MAX >> 1);
@@ -165,9 +177,7 @@ impl<'a> Group<'a> {
             return self.release(rank);
         }
         if self.random.chance(self.workload.moves) {
-            self.begin_step(rank, "move");
-            let committed = self.life().committed(rank);
-            return self.pool.relocate(rank, committed);
+            return self.relocate(rank);
         }
         if self.ranks[rank].lane.open_version().is_none() {
             return self.begin(rank);
@@ -183,6 +193,25 @@ impl<'a> Group<'a> {
             return self.put(rank);
         }
         self.commit(rank)
+    }
+
+    /// What the rank's mover does: a segment goes to another place, or old places are freed.
+    fn relocate(&mut self, rank: usize) -> Result<()> {
+        let committed = self.life().committed(rank);
+        let lower = self.pool.has_lower();
+        let down = lower && self.random.chance(60);
+        self.begin_move(rank, if down { "move down" } else { "move" });
+        self.pool.relocate(rank, committed, down)?;
+        if lower && self.random.chance(20) {
+            self.begin_move(rank, "adopt");
+            self.pool.adopt();
+        }
+        // Somebody may read the old place for a while: until then it is there twice.
+        if self.random.chance(50) {
+            self.begin_move(rank, "leave");
+            self.pool.leave()?;
+        }
+        Ok(())
     }
 
     /// Opens the rank's next version, unless it is too far ahead of the others.

@@ -1,14 +1,15 @@
 //! The space's part in miniature: which granules are taken, whose segments they are, when they are given back.
 //!
 //! First fit from the start of the pool, own segments first, then those of earlier incarnations: as
-//! `forebay-space` does it, without its waiting, quotas and shared memory.
+//! `forebay-space` does it, without its waiting, quotas and shared memory. Where there is a lower pool, it lies behind
+//! the first one, which is where lanes are written; whole segments move between the two.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_log::format::Superblock;
+use forebay_log::format::{SegmentDf, Superblock, HEADER_BYTES};
 use forebay_log::reclaim::{retire, Segment};
-use forebay_log::relocate::copy_segment;
+use forebay_log::relocate::{copy_segment, used_bytes};
 use forebay_log::{Error, Kind, Ledger, Recovered, Result, SegmentSource};
 use forebay_tier::Device;
 
@@ -18,14 +19,18 @@ struct Orphan {
     last_version: u64,
 }
 
-/// The segments of a pool.
+/// The segments of one pool, or of two.
 pub struct Pool {
     device: Arc<dyn Device>,
     superblock: Superblock,
+    /// Granules of the first pool.
+    first: usize,
     /// By granule: taken.
     taken: Vec<bool>,
     ledgers: Vec<Ledger>,
     orphans: Vec<Orphan>,
+    /// Old places of segments that were moved, which somebody may still read.
+    left: Vec<Range<u64>>,
     /// First version of the incarnation that writes now.
     base: u64,
     /// Versions below are released.
@@ -35,20 +40,32 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// As recovery found it, for `ranks` lanes of a new incarnation.
-    pub fn new(device: Arc<dyn Device>, superblock: Superblock, found: &Recovered, ranks: usize) -> Pool {
+    /// As recovery found it, for `ranks` lanes of a new incarnation. The first pool has `first` granules.
+    pub fn new(
+        device: Arc<dyn Device>,
+        superblock: Superblock,
+        first: usize,
+        found: &Recovered,
+        ranks: usize,
+    ) -> Pool {
         let granules = (superblock.capacity_bytes / superblock.granule_bytes) as usize;
         let mut pool = Pool {
             device,
             superblock,
+            first,
             taken: vec![false; granules],
             ledgers: (0..ranks).map(|_| Ledger::default()).collect(),
             orphans: Vec::new(),
+            left: Vec::new(),
             base: found.complete,
             floor: found.oldest,
             refuses_in: None,
         };
+        // Superblocks.
         pool.taken[0] = true;
+        if let Some(lower) = pool.taken.get_mut(first) {
+            *lower = true;
+        }
         for segment in &found.segments {
             let range = segment.df.offset_bytes..segment.df.offset_bytes + segment.df.length_bytes;
             pool.mark(&range, true);
@@ -67,10 +84,11 @@ impl Pool {
         self.taken[granules].fill(taken);
     }
 
-    fn first_fit(&mut self, bytes: u64) -> Option<Range<u64>> {
+    fn first_fit(&mut self, pool: Range<usize>, bytes: u64) -> Option<Range<u64>> {
         let granule = self.superblock.granule_bytes;
         let wanted = bytes.div_ceil(granule) as usize;
-        let first = self.taken.windows(wanted).position(|run| run.iter().all(|taken| !taken))?;
+        let free = |run: &[bool]| run.iter().all(|taken| !taken);
+        let first = pool.start + self.taken[pool].windows(wanted).position(free)?;
         let range = first as u64 * granule..(first + wanted) as u64 * granule;
         self.mark(&range, true);
         Some(range)
@@ -107,22 +125,77 @@ impl Pool {
         Ok(())
     }
 
+    /// Whether there is a lower pool.
+    pub fn has_lower(&self) -> bool {
+        self.first < self.taken.len()
+    }
+
+    fn is_first(&self, at: u64) -> bool {
+        at < self.first as u64 * self.superblock.granule_bytes
+    }
+
+    /// Granules that a segment at `at` may move to: those of the other pool, where there is one.
+    fn target(&self, at: u64) -> Range<usize> {
+        if self.has_lower() && self.is_first(at) {
+            self.first..self.taken.len()
+        } else {
+            0..self.first
+        }
+    }
+
     /// Copies a closed segment of rank `rank`, whose versions below `committed` are committed, to the first place
-    /// where it fits, and wipes the old one: what a mover does, with nobody reading.
-    pub fn relocate(&mut self, rank: usize, committed: u64) -> Result<()> {
-        let oldest = |s: &Segment| Some(s.first_version);
-        let Some(Segment { range: from, .. }) = self.ledgers[rank].begin_move(committed, oldest) else {
+    /// where it fits: what a mover does. With two pools: down, or up again.
+    pub fn relocate(&mut self, rank: usize, committed: u64, down: bool) -> Result<()> {
+        let end = self.first as u64 * self.superblock.granule_bytes;
+        let either = !self.has_lower();
+        let wanted = |s: &Segment| (either || (s.range.start < end) == down).then_some(s.first_version);
+        let Some(Segment { range: from, .. }) = self.ledgers[rank].begin_move(committed, wanted) else {
             return Ok(());
         };
-        let Some(to) = self.first_fit(from.end - from.start) else {
-            self.ledgers[rank].end_move(from.start, None);
-            return Ok(());
+        let to = self.copy(from.start);
+        self.ledgers[rank].end_move(from.start, to.clone());
+        if to.is_some() {
+            self.left.push(from);
+        }
+        Ok(())
+    }
+
+    /// Moves a segment of an earlier incarnation down: what whoever adopts a lane does.
+    pub fn adopt(&mut self) {
+        let Some(i) = self.orphans.iter().position(|orphan| self.is_first(orphan.range.start)) else {
+            return;
         };
+        if let Some(to) = self.copy(self.orphans[i].range.start) {
+            self.left.push(std::mem::replace(&mut self.orphans[i].range, to));
+        }
+    }
+
+    /// Copies the segment at `from`; returns its new place. None: there is no room, or the device there failed.
+    fn copy(&mut self, from: u64) -> Option<Range<u64>> {
         let (device, horizon) = (self.device.clone(), self.superblock.horizon);
-        copy_segment(&*device, &self.superblock.uuid, from.start, to.clone(), horizon)?;
-        self.ledgers[rank].end_move(from.start, Some(to));
-        retire(&*device, from.start, horizon)?;
-        self.mark(&from, false);
+        let head = device.bytes(from..from + HEADER_BYTES);
+        let df = SegmentDf::decode(head, &self.superblock.uuid, from).expect("a segment that is known");
+        let to = self.first_fit(self.target(from), used_bytes(&*device, &df))?;
+        match copy_segment(&*device, &self.superblock.uuid, from, to.clone(), horizon) {
+            Ok(_) => Some(to),
+            Err(e) => {
+                assert!(e.kind() == Kind::Poisoned, "a segment could not be copied: {e}");
+                // Space where a header may stand is not given away.
+                if retire(&*device, to.start, horizon).is_ok() {
+                    self.mark(&to, false);
+                }
+                None
+            }
+        }
+    }
+
+    /// Wipes and frees the old places of moved segments: nobody reads them any more.
+    pub fn leave(&mut self) -> Result<()> {
+        while let Some(old) = self.left.last().cloned() {
+            retire(&*self.device, old.start, self.superblock.horizon)?;
+            self.mark(&old, false);
+            self.left.pop();
+        }
         Ok(())
     }
 
@@ -135,10 +208,11 @@ impl Pool {
         }
         self.reclaim(rank)?;
         let bytes = bytes_min.max(self.superblock.segment_bytes);
-        let mut range = self.first_fit(bytes);
+        let mut range = self.first_fit(0..self.first, bytes);
         if range.is_none() {
+            self.leave()?;
             self.reclaim_orphans()?;
-            range = self.first_fit(bytes);
+            range = self.first_fit(0..self.first, bytes);
         }
         let range = range.ok_or_else(|| Error::new(Kind::QuotaFull, "the pool is full"))?;
         self.ledgers[rank].push(range.clone(), version);

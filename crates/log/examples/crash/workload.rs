@@ -25,8 +25,10 @@ pub struct Workload {
     pub keeps: u64,
     /// A rank runs at most so many versions ahead of the slowest.
     pub ahead: u64,
-    /// Granules of the pool, of 4 KiB.
+    /// Granules of the pool where lanes are written, of 4 KiB.
     pub granules: u64,
+    /// Granules of the lower pool behind it, 0: there is none. Segments then move between the two.
+    pub lower: u64,
     /// Granules of an ordinary segment.
     pub segment_granules: u64,
     /// Incarnations that follow each other while the memory stays as it is.
@@ -55,6 +57,7 @@ const SMALL: Workload = Workload {
     keeps: 2,
     ahead: 2,
     granules: 24,
+    lower: 0,
     segment_granules: 2,
     lives: 1,
     kills: false,
@@ -63,10 +66,23 @@ const SMALL: Workload = Workload {
 };
 const BLOCKS: Medium = Medium::Blocks { torn_bytes: 512 };
 const PAGES: Medium = Medium::Blocks { torn_bytes: 4096 };
+/// Granules of the first of two pools.
+const FIRST: u64 = 24;
+const BOTH: Medium = Medium::Both { lines_bytes: FIRST * GRANULE, torn_bytes: 512 };
+const BOTH_PAGES: Medium = Medium::Both { lines_bytes: FIRST * GRANULE, torn_bytes: 4096 };
 
 /// All of them.
 pub fn workloads() -> Vec<Workload> {
     let mixed = Workload { name: "mixed", pieces_max: 4, payload_bytes: (0, 2500), granules: 40, ..SMALL };
+    let spill = Workload {
+        name: "spill",
+        medium: BOTH,
+        moves: 25,
+        keeps: 6,
+        granules: FIRST,
+        lower: 40,
+        ..mixed.clone()
+    };
     vec![
         SMALL,
         mixed.clone(),
@@ -94,6 +110,11 @@ pub fn workloads() -> Vec<Workload> {
             granules: 44,
             ..mixed.clone()
         },
+        spill.clone(),
+        Workload { name: "spill, pages", medium: BOTH_PAGES, ..spill.clone() },
+        Workload { name: "spill, killed", lives: 4, kills: true, operations: 60, ..spill.clone() },
+        Workload { name: "spill, failed flush", flushes_fail: true, ..spill.clone() },
+        Workload { name: "spill, store by store", horizon: Horizon::Write, ..spill },
         Workload { name: "restarts", lives: 3, operations: 60, granules: 30, ..mixed.clone() },
         Workload { name: "killed", lives: 4, kills: true, operations: 60, granules: 30, ..mixed.clone() },
         Workload { name: "killed, small", lives: 4, kills: true, operations: 60, ..SMALL },
@@ -126,14 +147,14 @@ impl Workload {
     /// The superblock of its pools.
     pub fn superblock(&self) -> Superblock {
         Superblock {
-            part: PoolPart::Only,
-            tier: if self.medium == Medium::Lines { TierKind::Pmem } else { TierKind::File },
+            part: if self.lower == 0 { PoolPart::Only } else { PoolPart::First },
+            tier: if matches!(self.medium, Medium::Blocks { .. }) { TierKind::File } else { TierKind::Pmem },
             horizon: self.horizon,
             checksum: true,
             retention: (0, 0),
             uuid: *b"crash simulation",
             boot_id: [1; 16],
-            capacity_bytes: self.granules * GRANULE,
+            capacity_bytes: self.capacity_bytes(),
             granule_bytes: GRANULE,
             segment_bytes: self.segment_granules * GRANULE,
             created_unix_ns: 0,
@@ -142,10 +163,20 @@ impl Workload {
         }
     }
 
-    /// A pool without a segment.
+    /// Of all pools: as a space with lower tiers, recovery sees them behind one another.
+    fn capacity_bytes(&self) -> u64 {
+        (self.granules + self.lower) * GRANULE
+    }
+
+    /// Pools without a segment.
     pub fn empty_pool(&self) -> Vec<u8> {
         let mut bytes = self.superblock().encode();
-        bytes.resize((self.granules * GRANULE) as usize, 0);
+        if self.lower > 0 {
+            bytes.resize((self.granules * GRANULE) as usize, 0);
+            let lower = Superblock { part: PoolPart::Lower, tier: TierKind::File, ..self.superblock() };
+            bytes.extend(lower.encode());
+        }
+        bytes.resize(self.capacity_bytes() as usize, 0);
         bytes
     }
 }

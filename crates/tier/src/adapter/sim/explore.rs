@@ -7,9 +7,9 @@
 //! are visited once per crash. Images are numbered, and a number alone with the plan's seed gives the image again.
 
 use std::collections::HashSet;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
-use super::{Crash, Image, Medium, Trace, Unit};
+use super::{Crash, Image, Trace, Unit};
 
 /// How many images, and which.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub struct Plan {
     pub exhaustive_max: u64,
     /// Random images of each crash that has more.
     pub samples: u64,
-    /// Images with torn lines of each crash. None on blocks, whose units are what is written whole.
+    /// Images with torn lines of each crash. Units of blocks are what is written whole.
     pub torn: u64,
     /// Of the random ones.
     pub seed: u64,
@@ -47,9 +47,9 @@ struct Pick {
 impl<'a> Explorer<'a> {
     /// At the first crash.
     pub fn new(trace: &'a Trace) -> Explorer<'a> {
-        let unit = trace.medium.unit_bytes();
-        let hashes = trace.before.chunks(unit).enumerate();
-        let hash = hashes.fold(0, |sum, (i, bytes)| sum ^ hash_of((i * unit) as u64, bytes));
+        let bytes = |unit: &Range<u64>| &trace.before[unit.start as usize..unit.end as usize];
+        let units = trace.medium.units(&(0..trace.before.len() as u64));
+        let hash = units.fold(0, |sum, unit| sum ^ hash_of(unit.start, bytes(&unit)));
         let image = Image::new(trace.before.clone(), trace.medium);
         Explorer { trace, image, hash, at: 0, seen: HashSet::new() }
     }
@@ -67,7 +67,7 @@ impl<'a> Explorer<'a> {
         mut visit: impl FnMut(&Image, u64, u64) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         let Some(crash) = self.trace.crashes.get(self.at) else { return ControlFlow::Continue(()) };
-        let choice = Choice::new(crash, self.trace.medium, plan, self.at);
+        let choice = Choice::new(crash, plan, self.at, |unit| self.trace.medium.is_lines(unit.offset));
         let hashes: Vec<Vec<u64>> = crash
             .units
             .iter()
@@ -131,6 +131,8 @@ fn put(image: &mut Image, unit: &Unit, pick: Pick, hashes: &[u64]) -> u64 {
 /// Which image has which number.
 struct Choice<'a> {
     units: &'a [Unit],
+    /// By unit: whether it is a line, which may be torn.
+    tears: Vec<bool>,
     /// All combinations, when they are few enough.
     all: Option<u64>,
     samples: u64,
@@ -139,16 +141,17 @@ struct Choice<'a> {
 }
 
 impl<'a> Choice<'a> {
-    fn new(crash: &'a Crash, medium: Medium, plan: &Plan, at: usize) -> Choice<'a> {
+    fn new(crash: &'a Crash, plan: &Plan, at: usize, is_line: impl Fn(&Unit) -> bool) -> Choice<'a> {
         let combinations = crash.units.iter().try_fold(1u64, |product, unit| {
             product.checked_mul(unit.values.len() as u64).filter(|product| *product <= plan.exhaustive_max)
         });
-        let tears = medium == Medium::Lines && !crash.units.is_empty();
+        let tears: Vec<bool> = crash.units.iter().map(is_line).collect();
         Choice {
             units: &crash.units,
             all: combinations,
             samples: plan.samples,
-            torn: if tears { plan.torn } else { 0 },
+            torn: if tears.contains(&true) { plan.torn } else { 0 },
+            tears,
             seed: Random(plan.seed ^ (at as u64) << 32).next(),
         }
     }
@@ -205,11 +208,11 @@ impl<'a> Choice<'a> {
         let mut random = Random(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         // From nearly all old to nearly all new: in between, hundreds of units would always be half and half.
         let newest_of_16 = [1, 4, 8, 12, 15][random.below(5) as usize];
-        for (unit, pick) in self.units.iter().zip(picks.iter_mut()) {
+        for ((unit, pick), tears) in self.units.iter().zip(picks.iter_mut()).zip(&self.tears) {
             let last = unit.values.len() - 1;
             let newest = random.below(16) < newest_of_16;
             let value = if newest { last } else { random.below(last as u64) as usize };
-            let tear = torn && random.below(4) == 0;
+            let tear = torn && *tears && random.below(4) == 0;
             let next_words = if tear && value < last { random.next() & 0xff } else { 0 };
             *pick = Pick { value, next_words };
         }

@@ -60,7 +60,7 @@ impl Device for Image {
     }
 
     fn byte_addressable(&self) -> bool {
-        self.medium == Medium::Lines
+        self.medium.is_lines(0)
     }
 
     fn durability(&self, _horizon: Horizon) -> Durability {

@@ -5,12 +5,14 @@
 //! the unit has had since it last was. At each fence it notes a [`Crash`]: those units with those values. After a
 //! crash each of them may hold any one of them, whatever the others hold; [`Explorer`] goes through the images.
 //!
-//! Two mediums:
+//! Mediums:
 //! - [`Medium::Lines`]: byte-addressable persistent memory, units are cache lines. `write` stores and writes back;
 //!   words and staged memory are stored only; a line is settled by a fence of the *same* actor after it was written
 //!   back; anything may reach the medium earlier. Stronger than the processor: `write` never fences.
 //! - [`Medium::Blocks`]: a file on a block device, units are what it writes whole (512 or 4096 bytes); `persist`
 //!   settles everything, `fence` nothing; a flush that fails (`inject_flush_failure`) poisons.
+//! - [`Medium::Both`]: lines first and blocks behind them, as the pools of a space with a lower tier stand behind one
+//!   another. No range crosses the border. `persist` settles only its own part; a failed flush poisons only the blocks.
 //!
 //! It does not simulate: damage, reordering seen by other processors (memory is coherent), time.
 
@@ -40,15 +42,51 @@ pub enum Medium {
         /// Bytes that it writes whole.
         torn_bytes: usize,
     },
+    /// Persistent memory, and behind it a block device.
+    Both {
+        /// Bytes of the memory, a multiple of `torn_bytes`.
+        lines_bytes: u64,
+        /// Bytes that the block device writes whole.
+        torn_bytes: usize,
+    },
 }
 
 impl Medium {
-    /// Bytes of a unit.
-    pub fn unit_bytes(self) -> usize {
+    /// Whether what lies at `offset` is memory.
+    fn is_lines(self, offset: u64) -> bool {
         match self {
-            Medium::Lines => crate::persist::LINE_BYTES,
-            Medium::Blocks { torn_bytes } => torn_bytes,
+            Medium::Lines => true,
+            Medium::Blocks { .. } => false,
+            Medium::Both { lines_bytes, .. } => offset < lines_bytes,
         }
+    }
+
+    /// Bytes of the unit at `offset`.
+    fn unit_bytes(self, offset: u64) -> u64 {
+        match self {
+            Medium::Blocks { torn_bytes } | Medium::Both { torn_bytes, .. } if !self.is_lines(offset) => {
+                torn_bytes as u64
+            }
+            _ => crate::persist::LINE_BYTES as u64,
+        }
+    }
+
+    /// The units that a range touches.
+    fn units(self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let (mut at, end) = (range.start - range.start % self.unit_bytes(range.start), range.end);
+        let is_empty = range.is_empty();
+        std::iter::from_fn(move || {
+            let unit = at..at + self.unit_bytes(at);
+            at = unit.end;
+            (unit.start < end && !is_empty).then_some(unit)
+        })
+    }
+
+    /// Whether a pool of so many bytes has whole units.
+    fn fits(self, capacity: u64) -> bool {
+        let torn = self.unit_bytes(u64::MAX);
+        let border = if let Medium::Both { lines_bytes, .. } = self { lines_bytes } else { 0 };
+        torn.is_power_of_two() && capacity % torn == 0 && border % torn == 0 && border <= capacity
     }
 }
 
@@ -177,10 +215,9 @@ impl Sim {
     /// # Errors
     /// `Usage` when the inner device is not byte-addressable, or units do not divide the pool.
     pub fn new(inner: Arc<dyn Device>, medium: Medium) -> Result<Sim> {
-        let unit = medium.unit_bytes();
-        if !inner.byte_addressable() || !unit.is_power_of_two() || inner.capacity() % unit as u64 != 0 {
+        if !inner.byte_addressable() || !medium.fits(inner.capacity()) {
             return Err(Error::new(Kind::Usage, "a simulator needs memory below it, in whole units")
-                .with("unit_bytes", unit)
+                .with("medium", format!("{medium:?}"))
                 .with("inner", inner.kind()));
         }
         Ok(Sim { inner, medium, flaw: None, state: Mutex::default() })
@@ -211,9 +248,9 @@ impl Sim {
     pub fn record(&self) {
         let mut state = self.lock();
         let mut before = self.inner.bytes(0..self.inner.capacity()).to_vec();
-        for (unit, dirty) in &state.dirty {
-            let at = *unit as usize * self.medium.unit_bytes();
-            before[at..at + self.medium.unit_bytes()].copy_from_slice(&dirty.values[0]);
+        for (at, dirty) in &state.dirty {
+            let at = *at as usize;
+            before[at..at + dirty.values[0].len()].copy_from_slice(&dirty.values[0]);
         }
         state.before = before;
         state.crashes = Some(Vec::new());
@@ -240,7 +277,7 @@ impl Sim {
     pub fn crash_now(&self) {
         let mut state = self.lock();
         self.look_at_staged(&mut state);
-        note(&mut state, self.medium, Point::Now, |_| None);
+        note(&mut state, Point::Now, |_, _| None);
     }
 
     /// At the `n`-th fence or persist from now (0: the next) the process dies before it takes effect: the call
@@ -254,32 +291,29 @@ impl Sim {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn units(&self, range: &Range<u64>) -> Range<u64> {
-        let bytes = self.medium.unit_bytes() as u64;
-        if range.is_empty() {
-            return 0..0;
-        }
-        range.start / bytes..range.end.div_ceil(bytes)
-    }
-
-    fn unit(&self, index: u64) -> &[u8] {
-        let bytes = self.medium.unit_bytes() as u64;
-        self.inner.bytes(index * bytes..(index + 1) * bytes)
+    /// Whole units around a range.
+    fn whole(&self, range: &Range<u64>) -> Range<u64> {
+        let mut units = self.medium.units(range);
+        let Some(first) = units.next() else { return range.start..range.start };
+        first.start..units.last().map_or(first.end, |last| last.end)
     }
 
     /// Does `store` on a range and notes what became of its units.
     fn store(&self, range: Range<u64>, writes_back: bool, store: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut state = self.lock();
-        check_poison(&state, self.path())?;
+        self.check_poison(&state, range.start)?;
         self.look_at_staged(&mut state);
         let inside = range.start <= range.end && range.end <= self.inner.capacity();
-        let units = if inside { self.units(&range) } else { 0..0 };
-        let before: Vec<Arc<[u8]>> = units.clone().map(|unit| self.unit(unit).into()).collect();
+        let units = self.medium.units(if inside { &range } else { &(0..0) });
+        let before: Vec<(Range<u64>, Arc<[u8]>)> =
+            units.map(|unit| (unit.clone(), self.inner.bytes(unit).into())).collect();
         store()?;
         let actor = state.actor;
-        for (unit, before) in units.zip(before) {
-            changed(&mut state.dirty, unit, &before, self.unit(unit));
-            if let Some(dirty) = state.dirty.get_mut(&unit).filter(|_| writes_back) {
+        for (unit, before) in before {
+            let at = unit.start;
+            changed(&mut state.dirty, at, &before, self.inner.bytes(unit));
+            let written_back = writes_back && self.medium.is_lines(at);
+            if let Some(dirty) = state.dirty.get_mut(&at).filter(|_| written_back) {
                 dirty.written_back = Some((actor, dirty.values.len() - 1));
             }
         }
@@ -288,18 +322,18 @@ impl Sim {
 
     /// Staged pool memory is filled without a call: finds out what changed.
     fn look_at_staged(&self, state: &mut State) {
-        let bytes = self.medium.unit_bytes();
         let State { staged, dirty, .. } = state;
         for (range, seen) in staged {
-            for (unit, seen) in self.units(range).zip(seen.chunks_mut(bytes)) {
-                changed(dirty, unit, seen, self.unit(unit));
-                seen.copy_from_slice(self.unit(unit));
+            for (unit, seen) in self.medium.units(range).zip(seen.chunks_mut(crate::persist::LINE_BYTES)) {
+                let now = self.inner.bytes(unit.clone());
+                changed(dirty, unit.start, seen, now);
+                seen.copy_from_slice(now);
             }
         }
     }
 
-    /// The fence of the current actor.
-    fn settle(&self, state: &mut State, point: Point) {
+    /// The fence of the current actor, or the flush of the block device, which settles nothing of the other.
+    fn settle(&self, state: &mut State, point: Point, lines: bool) {
         if let Some(n) = state.dies_in {
             state.dies_in = n.checked_sub(1);
             if n == 0 {
@@ -307,13 +341,14 @@ impl Sim {
             }
         }
         let actor = state.actor;
-        let settles = |dirty: &Dirty| match self.medium {
-            Medium::Lines => dirty.written_back.filter(|(who, _)| *who == actor).map(|(_, value)| value),
-            Medium::Blocks { .. } => Some(dirty.values.len() - 1),
+        let settles = |at: u64, dirty: &Dirty| match self.medium.is_lines(at) {
+            of if of != lines => None,
+            true => dirty.written_back.filter(|(who, _)| *who == actor).map(|(_, value)| value),
+            false => Some(dirty.values.len() - 1),
         };
-        note(state, self.medium, point, settles);
-        state.dirty.retain(|_, dirty| {
-            if let Some(value) = settles(dirty) {
+        note(state, point, settles);
+        state.dirty.retain(|at, dirty| {
+            if let Some(value) = settles(*at, dirty) {
                 dirty.values.drain(..value);
                 dirty.written_back = None;
             }
@@ -324,13 +359,21 @@ impl Sim {
     fn persist_blocks(&self, state: &mut State) -> Result<()> {
         let errno = std::mem::take(&mut state.injected_errno);
         if errno == 0 {
-            self.settle(state, Point::Persist);
+            self.settle(state, Point::Persist, false);
             return Ok(());
         }
-        note(state, self.medium, Point::FailedFlush, |_| None);
+        note(state, Point::FailedFlush, |_, _| None);
         let e = std::io::Error::from_raw_os_error(errno);
         state.poison = Some(e.to_string());
         Err(poisoned(&e.to_string(), self.path()).caused_by(e))
+    }
+
+    /// Refuses what goes to the part whose flush failed.
+    fn check_poison(&self, state: &State, offset: u64) -> Result<()> {
+        match &state.poison {
+            Some(first) if !self.medium.is_lines(offset) => Err(poisoned(first, self.path())),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -341,7 +384,7 @@ fn nameless() -> PathBuf {
     PathBuf::from(format!("/dev/shm/forebay-sim-{}-{n}", std::process::id()))
 }
 
-/// A unit went from `before` to `after`.
+/// The unit at an offset went from `before` to `after`.
 fn changed(dirty: &mut BTreeMap<u64, Dirty>, unit: u64, before: &[u8], after: &[u8]) {
     match dirty.get_mut(&unit) {
         Some(known) if known.values.last().is_none_or(|last| **last != *after) => {
@@ -355,22 +398,15 @@ fn changed(dirty: &mut BTreeMap<u64, Dirty>, unit: u64, before: &[u8], after: &[
     }
 }
 
-fn note(state: &mut State, medium: Medium, point: Point, settles: impl Fn(&Dirty) -> Option<usize>) {
-    let (tag, unit_bytes) = (state.tag, medium.unit_bytes() as u64);
+fn note(state: &mut State, point: Point, settles: impl Fn(u64, &Dirty) -> Option<usize>) {
+    let tag = state.tag;
     let Some(crashes) = &mut state.crashes else { return };
-    let units = state.dirty.iter().map(|(unit, dirty)| Unit {
-        offset: unit * unit_bytes,
+    let units = state.dirty.iter().map(|(at, dirty)| Unit {
+        offset: *at,
         values: dirty.values.clone(),
-        settles: settles(dirty),
+        settles: settles(*at, dirty),
     });
     crashes.push(Crash { tag, point, units: units.collect() });
-}
-
-fn check_poison(state: &State, path: &Path) -> Result<()> {
-    match &state.poison {
-        None => Ok(()),
-        Some(first) => Err(poisoned(first, path)),
-    }
 }
 
 #[cold]
@@ -381,9 +417,10 @@ fn poisoned(first: &str, path: &Path) -> Error {
 
 impl Device for Sim {
     fn kind(&self) -> TierKind {
-        match self.medium {
-            Medium::Lines => TierKind::Pmem,
-            Medium::Blocks { .. } => TierKind::File,
+        if self.byte_addressable() {
+            TierKind::Pmem
+        } else {
+            TierKind::File
         }
     }
 
@@ -396,7 +433,7 @@ impl Device for Sim {
     }
 
     fn byte_addressable(&self) -> bool {
-        self.medium == Medium::Lines
+        self.medium.is_lines(0)
     }
 
     /// Of what is played.
@@ -408,7 +445,7 @@ impl Device for Sim {
     }
 
     fn prepare(&self, range: Range<u64>) -> Result<()> {
-        check_poison(&self.lock(), self.path())?;
+        self.check_poison(&self.lock(), range.start)?;
         self.inner.prepare(range)
     }
 
@@ -436,27 +473,27 @@ impl Device for Sim {
 
     fn persist(&self, range: Range<u64>) -> Result<()> {
         let mut state = self.lock();
-        check_poison(&state, self.path())?;
+        self.check_poison(&state, range.start)?;
         self.inner.persist(range.clone())?;
         if self.flaw == Some(Flaw::PersistDoesNothing) {
             return Ok(());
         }
         self.look_at_staged(&mut state);
-        if self.medium != Medium::Lines {
+        if !self.medium.is_lines(range.start) {
             return self.persist_blocks(&mut state);
         }
         if self.flaw != Some(Flaw::PersistKeepsLines) {
             let actor = state.actor;
-            for (_, dirty) in state.dirty.range_mut(self.units(&range)) {
+            for (_, dirty) in state.dirty.range_mut(self.whole(&range)) {
                 dirty.written_back = Some((actor, dirty.values.len() - 1));
             }
         }
-        self.settle(&mut state, Point::Persist);
+        self.settle(&mut state, Point::Persist, true);
         Ok(())
     }
 
     fn persist_written(&self, range: Range<u64>) -> Result<()> {
-        if self.medium != Medium::Lines {
+        if !self.medium.is_lines(range.start) {
             return self.persist(range);
         }
         self.inner.persist_written(range)?;
@@ -466,10 +503,10 @@ impl Device for Sim {
 
     fn fence(&self) {
         self.inner.fence();
-        if self.medium == Medium::Lines && self.flaw != Some(Flaw::FenceDoesNothing) {
+        if self.medium.is_lines(0) && self.flaw != Some(Flaw::FenceDoesNothing) {
             let mut state = self.lock();
             self.look_at_staged(&mut state);
-            self.settle(&mut state, Point::Fence);
+            self.settle(&mut state, Point::Fence, true);
         }
     }
 
@@ -496,14 +533,12 @@ impl Device for Sim {
 
     fn stage(&self, range: Range<u64>) -> Result<StagedWrite> {
         let mut state = self.lock();
-        check_poison(&state, self.path())?;
+        self.check_poison(&state, range.start)?;
         let staged = self.inner.stage(range.clone())?;
-        if self.medium != Medium::Lines {
+        if !self.medium.is_lines(range.start) {
             return Ok(StagedWrite::on_heap(range));
         }
-        let bytes = self.medium.unit_bytes() as u64;
-        let units = self.units(&range);
-        let whole = units.start * bytes..units.end * bytes;
+        let whole = self.whole(&range);
         let seen = self.inner.bytes(whole.clone()).to_vec();
         state.staged.push((whole, seen));
         Ok(staged)
@@ -511,7 +546,7 @@ impl Device for Sim {
 
     fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()> {
         let range = staged.range();
-        if self.medium != Medium::Lines {
+        if !self.medium.is_lines(range.start) {
             return match chunk_bytes {
                 _ if staged.is_in_pool() => Err(foreign()),
                 Some(chunk) => self.write_checksummed(range.start, staged.as_slice(), chunk, crcs),
@@ -521,8 +556,7 @@ impl Device for Sim {
         self.inner.unstage(staged, chunk_bytes, crcs)?;
         let mut state = self.lock();
         self.look_at_staged(&mut state);
-        let units = self.units(&range);
-        let start = units.start * self.medium.unit_bytes() as u64;
+        let start = self.whole(&range).start;
         if let Some(at) = state.staged.iter().position(|(whole, _)| whole.start == start) {
             state.staged.swap_remove(at);
         }
@@ -530,7 +564,7 @@ impl Device for Sim {
     }
 
     fn inject_flush_failure(&self, errno: i32) -> bool {
-        let can_fail = self.medium != Medium::Lines;
+        let can_fail = !self.medium.is_lines(u64::MAX);
         if can_fail {
             self.lock().injected_errno = errno;
         }

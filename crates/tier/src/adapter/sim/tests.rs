@@ -8,6 +8,8 @@ use super::*;
 use crate::device::conformance;
 
 const BLOCKS: Medium = Medium::Blocks { torn_bytes: 512 };
+/// Of the 8192 bytes the first half is memory.
+const BOTH: Medium = Medium::Both { lines_bytes: 4096, torn_bytes: 512 };
 
 fn empty(medium: Medium) -> Sim {
     let sim = Sim::in_memory(&[0; 8192], medium).unwrap();
@@ -140,6 +142,32 @@ fn a_block_device_settles_everything_at_a_flush_and_tears_at_blocks() {
     sim.crash_now();
     let found = images(&sim, [500, 512]);
     assert_eq!(found, [vec![(0, 0), (0, 1), (1, 0), (1, 1)], vec![(1, 1)]], "a fence is nothing there");
+}
+
+#[test]
+fn memory_and_the_blocks_behind_it_settle_each_for_itself() {
+    let sim = empty(BOTH);
+    sim.write(4032, &[1; 64]).unwrap();
+    sim.write(4096, &[1; 64]).unwrap();
+    sim.fence();
+    sim.write(0, &[1]).unwrap();
+    sim.persist(4608..4609).unwrap();
+    sim.crash_now();
+    let border = images(&sim, [4032, 4096]);
+    assert_eq!(border[0], [(0, 0), (0, 1), (1, 0), (1, 1)]);
+    assert_eq!(border[1], [(1, 0), (1, 1)], "a fence settles only the line");
+    assert_eq!(border[2], [(1, 1)]);
+    let sim = empty(BOTH);
+    sim.write(0, &[1]).unwrap();
+    sim.write(5000, &[1]).unwrap();
+    sim.inject_flush_failure(libc::EIO);
+    sim.persist(0..1).unwrap();
+    assert_eq!(sim.persist(5000..5001).unwrap_err().kind(), Kind::Poisoned);
+    assert_eq!(sim.write(5000, &[2]).unwrap_err().kind(), Kind::Poisoned);
+    sim.write(0, &[2]).unwrap();
+    sim.persist(0..1).unwrap();
+    sim.crash_now();
+    assert_eq!(images(&sim, [0, 5000]).pop().unwrap(), [(2, 0), (2, 1)], "the memory goes on");
 }
 
 #[test]
