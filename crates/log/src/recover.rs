@@ -83,11 +83,12 @@ struct LaneState {
 }
 
 /// Finds every segment header by looking at the start of each granule with [`Device::read`], which, unlike a
-/// mapping, allocates no page where nothing was ever written. `last_version` is not filled in.
+/// mapping, allocates no page where nothing was ever written; holes are passed over. `last_version` is not filled in.
 pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec<SegmentInfo>> {
     let granule = superblock.granule_bytes;
     let mut out = Vec::new();
-    let mut at = granule;
+    let next = |at: u64| device.after_hole(at) / granule * granule;
+    let mut at = next(granule);
     let mut head = [0u8; std::mem::size_of::<SegmentDf>()];
     while at + granule <= superblock.capacity_bytes {
         device.read(at, &mut head)?;
@@ -98,7 +99,7 @@ pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec
                 out.push(SegmentInfo { df, last_version: df.base_version });
                 at += df.length_bytes.next_multiple_of(granule);
             }
-            _ => at += granule,
+            _ => at = next(at + granule),
         }
     }
     Ok(out)

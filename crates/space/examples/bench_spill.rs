@@ -91,8 +91,9 @@ fn spill_and_read_back(shape: &Shape, source: &[u8]) -> Result<(f64, f64)> {
     let mut w = Writer::open(&shape.name, &shape.options())?;
     let from = Instant::now();
     shape.put_all(&mut w, source)?;
+    let elapsed_ns = from.elapsed().as_nanos() as f64;
     let moved = inspect(&shape.name)?.moved.spilled_bytes;
-    let spill = ns_per(from, moved as f64 / shape.object_bytes() as f64);
+    let spill = elapsed_ns * shape.object_bytes() as f64 / moved as f64;
     w.close()?;
     let mut r =
         Reader::open(&shape.name, &OpenOptions { rank: Some(0), size: Some(1), ..OpenOptions::default() })?;

@@ -362,6 +362,17 @@ impl Device for Pools {
         device.read(offset, out)
     }
 
+    fn after_hole(&self, offset: u64) -> u64 {
+        let from = self.parts.iter().rposition(|(base, _)| *base <= offset).expect("starts at 0");
+        for (base, device) in &self.parts[from..] {
+            let data = device.after_hole(offset.saturating_sub(*base));
+            if data < device.capacity() {
+                return base + data;
+            }
+        }
+        self.capacity
+    }
+
     fn load_word(&self, offset: u64) -> u64 {
         let (device, offset) = self.at(offset);
         device.load_word(offset)

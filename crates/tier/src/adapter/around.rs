@@ -192,6 +192,10 @@ impl<T: Around> Device for T {
         })
     }
 
+    fn after_hole(&self, offset: u64) -> u64 {
+        self.inner().after_hole(offset)
+    }
+
     fn load_word(&self, offset: u64) -> u64 {
         self.inner().load_word(offset)
     }

@@ -32,6 +32,7 @@ pub fn check(make: Make) {
     staged_memory_becomes_the_range(make);
     ranges_outside_are_refused(make);
     empty_ranges_do_nothing(make);
+    holes_are_passed_over(make);
     threads_write_side_by_side(make);
     flushes_that_fail_poison(make);
 }
@@ -235,6 +236,19 @@ fn empty_ranges_do_nothing(make: Make) {
         pool.unstage(staged, Some(64), &mut Vec::new()).expect("nothing");
     }
     assert_eq!(allocated(&*pool), 0, "empty ranges took pages");
+}
+
+/// What is passed over as a hole is never what was written, and past the end there is nothing.
+fn holes_are_passed_over(make: Make) {
+    let pool = make(8 * MIB);
+    assert!(pool.after_hole(0) <= pool.capacity());
+    pool.prepare(5 * MIB..6 * MIB).expect("prepare");
+    pool.write(5 * MIB + 8192, b"data").expect("write");
+    for from in [0, 4 * MIB + 1, 5 * MIB, 5 * MIB + 8192, 5 * MIB + 8195] {
+        let found = pool.after_hole(from);
+        assert!((from..=from.max(5 * MIB + 8192)).contains(&found), "{found} from {from}");
+    }
+    assert_eq!(pool.after_hole(pool.capacity()), pool.capacity());
 }
 
 fn threads_write_side_by_side(make: Make) {

@@ -513,6 +513,10 @@ impl Device for Direct {
         Ok(())
     }
 
+    fn after_hole(&self, offset: u64) -> u64 {
+        self.blocks.pool.after_hole(offset)
+    }
+
     fn load_word(&self, offset: u64) -> u64 {
         self.blocks.mapping.word(offset).load(Ordering::Acquire)
     }

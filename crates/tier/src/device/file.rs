@@ -117,6 +117,10 @@ impl Device for FilePool {
         self.0.pool.read(offset, out)
     }
 
+    fn after_hole(&self, offset: u64) -> u64 {
+        self.0.pool.after_hole(offset)
+    }
+
     fn load_word(&self, offset: u64) -> u64 {
         self.0.mapping.word(offset).load(Ordering::Acquire)
     }

@@ -308,6 +308,13 @@ impl Device for Mapped {
         Ok(())
     }
 
+    fn after_hole(&self, offset: u64) -> u64 {
+        match self.kind {
+            TierKind::DevDax => offset,
+            _ => self.pool.after_hole(offset),
+        }
+    }
+
     fn placement(&self) -> Option<Placement> {
         self.placer.as_ref().map(Placer::placement)
     }

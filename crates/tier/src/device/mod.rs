@@ -151,6 +151,12 @@ pub trait Device: Send + Sync {
     /// `Internal` outside the pool; `Io`.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
 
+    /// The first offset, from `offset` on, that no hole of the pool covers: what lies before it reads as zeros. The
+    /// capacity where there is none; `offset` itself where the tier cannot tell.
+    fn after_hole(&self, offset: u64) -> u64 {
+        offset
+    }
+
     /// Loads one aligned 8-byte word with acquire order.
     ///
     /// # Panics

@@ -119,6 +119,12 @@ impl PoolFile {
         Ok(())
     }
 
+    /// See [`crate::Device::after_hole`].
+    pub(crate) fn after_hole(&self, offset: u64) -> u64 {
+        let data = sys::next_data(&self.file, offset.min(self.capacity));
+        data.map_or(offset, |data| data.unwrap_or(self.capacity).min(self.capacity))
+    }
+
     /// Writes by system call, counted.
     pub(crate) fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
         counters::add_bytes_copied(src.len() as u64);

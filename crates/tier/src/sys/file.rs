@@ -77,6 +77,11 @@ pub(crate) fn holes(file: &File, range: &Range<u64>) -> io::Result<Vec<Range<u64
     Ok(found)
 }
 
+/// The first data at or after `from`, as [`holes`] sees it; None where only a hole is left.
+pub(crate) fn next_data(file: &File, from: u64) -> io::Result<Option<u64>> {
+    seek(file, from, libc::SEEK_DATA)
+}
+
 /// The next data or hole at or after `from`; None past the last one. Moves the (otherwise unused) file
 /// position.
 fn seek(file: &File, from: u64, whence: libc::c_int) -> io::Result<Option<u64>> {
