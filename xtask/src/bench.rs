@@ -6,6 +6,7 @@
 //! missing; `--install` fetches it (the Python package into target/peers, the Debian package when root).
 //! `--quick` runs everything once at toy size, so that the benchmark cannot rot; its figures mean nothing.
 
+mod disk;
 mod measures;
 mod peers;
 mod rows;
@@ -42,6 +43,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
     let setup = Setup::new(root, options.install).map_err(Stop::Failed)?;
     let mut table = Table::new(if options.quick { 1 } else { REPETITIONS }, setup.skipped.clone());
     measures::all(&setup, options.quick, &mut table).map_err(Stop::Failed)?;
+    disk::all(&setup, options.quick, &mut table).map_err(Stop::Failed)?;
     if options.json {
         println!("{}", table.json());
     } else {

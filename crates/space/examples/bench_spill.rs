@@ -8,7 +8,7 @@
 //! DIRECTORY, at horizon `epoch`. Prints one JSON object with nanoseconds an object: spill (of what was moved while
 //! the producer kept putting), read_back, through and lane.
 
-use forebay_space::{inspect, Horizon, NdBox, OpenOptions, Reader, Result, SpillTier, TierKind, Writer};
+use forebay_space::{glance, Horizon, NdBox, OpenOptions, Reader, Result, SpillTier, TierKind, Writer};
 use std::time::{Duration, Instant};
 
 struct Shape {
@@ -92,7 +92,7 @@ fn spill_and_read_back(shape: &Shape, source: &[u8]) -> Result<(f64, f64)> {
     let from = Instant::now();
     shape.put_all(&mut w, source)?;
     let elapsed_ns = from.elapsed().as_nanos() as f64;
-    let moved = inspect(&shape.name)?.moved.spilled_bytes;
+    let moved = glance(&shape.name)?.moved.spilled_bytes;
     let spill = elapsed_ns * shape.object_bytes() as f64 / moved as f64;
     w.close()?;
     let mut r =

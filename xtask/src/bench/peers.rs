@@ -35,6 +35,21 @@ pub struct StreamShape {
     pub source_bytes: u64,
 }
 
+/// Objects that pass through a space whose first tier is too small for them.
+pub struct SpillShape {
+    pub bytes: u64,
+    pub objects: u64,
+    pub first_bytes: u64,
+}
+
+/// Nanoseconds an object: moved down, read back, passing through, put straight to the disk.
+pub struct Spill {
+    pub spill: f64,
+    pub read_back: f64,
+    pub through: f64,
+    pub direct: f64,
+}
+
 /// What one put program says.
 pub struct Put {
     pub ns_per_put: f64,
@@ -46,12 +61,17 @@ pub struct Setup {
     root: PathBuf,
     /// Folder of the spaces and rendezvous files, in shared memory; gone at the end.
     folder: PathBuf,
+    /// Folder of the lower tiers and of fio's file, on the disk of the checkout; gone at the end.
+    disk: PathBuf,
     put: PathBuf,
     seen: PathBuf,
     rust_stream: PathBuf,
+    spill: PathBuf,
     python: PathBuf,
     /// The built program, where libpmem is installed.
     pub libpmem: Option<PathBuf>,
+    /// The program, where it is installed.
+    pub fio: Option<PathBuf>,
     /// A Python that has the package adios2.
     pub adios: Option<PathBuf>,
     /// What is missing, and what can thus not be measured.
@@ -61,6 +81,7 @@ pub struct Setup {
 impl Drop for Setup {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
+        let _ = std::fs::remove_dir_all(&self.disk);
     }
 }
 
@@ -68,15 +89,21 @@ impl Setup {
     /// Builds everything that can be built here.
     pub fn new(root: &Path, install: bool) -> Result<Setup, String> {
         let folder = PathBuf::from(format!("/dev/shm/forebay-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let disk = root.join(format!("target/bench-{}", std::process::id()));
+        for made in [&folder, &disk] {
+            std::fs::create_dir_all(made).map_err(|e| format!("{}: {e}", made.display()))?;
+        }
         let mut setup = Setup {
             root: root.to_path_buf(),
             folder,
+            disk,
             put: built_example(root, "bench_put")?,
             seen: built_example(root, "bench_seen")?,
             rust_stream: built_example(root, "bench_stream")?,
+            spill: built_example(root, "bench_spill")?,
             python: python::python(root),
             libpmem: None,
+            fio: None,
             adios: None,
             skipped: Vec::new(),
         };
@@ -85,6 +112,7 @@ impl Setup {
         }
         setup.find_libpmem(install);
         setup.find_adios(install);
+        setup.find_fio(install);
         Ok(setup)
     }
 
@@ -119,6 +147,50 @@ impl Setup {
         } else {
             self.skipped.push("stream against SST: adios2 is not in target/peers (--install)".into());
         }
+    }
+
+    fn find_fio(&mut self, install: bool) {
+        let is_there = || quiet(Command::new("fio").arg("--version")).is_ok();
+        if install && !is_there() {
+            eprintln!("installing the Debian package fio");
+            let _ = quiet(Command::new("apt-get").args(["install", "-y", "-qq", "fio"]));
+        }
+        if !is_there() {
+            self.skipped.push("lower tiers against fio: fio is not installed (--install)".into());
+        } else if !forebay_tier::device::direct::is_possible(&self.disk) {
+            self.skipped.push(format!("lower tiers against fio: no direct I/O in {}", self.disk.display()));
+        } else {
+            self.fio = Some("fio".into());
+        }
+    }
+
+    /// fio's direct I/O of as many bytes, 1 MiB each, 16 at once; nanoseconds an object.
+    pub fn fio_ns(&self, fio: &Path, rw: &str, shape: &SpillShape) -> Result<f64, String> {
+        let mut command = self.program(fio);
+        command.args(["--name=peer", "--bs=1M", "--direct=1", "--ioengine=io_uring", "--iodepth=16"]);
+        command.arg(format!("--rw={rw}")).arg(format!("--size={}", shape.bytes * shape.objects));
+        let output = self.disk.join("fio.json");
+        command.arg(format!("--directory={}", self.disk.display())).arg("--output-format=json");
+        quiet(command.arg(format!("--output={}", output.display())))?;
+        let said = std::fs::read(&output).map_err(|e| format!("{}: {e}", output.display()))?;
+        let said: Value = serde_json::from_slice(&said).map_err(|e| format!("fio's report: {e}"))?;
+        let speed = said["jobs"][0][rw]["bw_bytes"].as_f64().filter(|bw| *bw > 0.0);
+        Ok(shape.bytes as f64 * 1e9 / speed.ok_or(format!("fio says no speed: {said}"))?)
+    }
+
+    /// Ours, spilling to `direct` on the same disk.
+    pub fn spill(&self, shape: &SpillShape) -> Result<Spill, String> {
+        let mut command = self.program(&self.spill);
+        command.arg("spill").arg(&self.disk);
+        command.args([shape.bytes, shape.objects, shape.first_bytes].map(|n| n.to_string())).arg("direct");
+        let said = run(&mut command)?;
+        let number = |key: &str| said[key].as_f64().ok_or(format!("no {key} in {said}"));
+        Ok(Spill {
+            spill: number("spill_ns")?,
+            read_back: number("read_back_ns")?,
+            through: number("through_ns")?,
+            direct: number("lane_ns")?,
+        })
     }
 
     /// Our put.
