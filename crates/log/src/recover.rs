@@ -7,6 +7,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use forebay_tier::{Device, Horizon, Result};
 
@@ -323,32 +324,39 @@ pub fn take_over(
     base_version: u64,
 ) -> Result<()> {
     let durable = superblock.horizon != Horizon::None;
-    let is_new = found.incarnations.is_empty();
-    if !durable || is_new {
-        // There is nothing to make certain.
-    } else if device.byte_addressable() {
-        // Headers, also wiped ones, of which the identity still stands there.
-        let granule = superblock.granule_bytes;
-        let mut head = [0u8; std::mem::size_of::<SegmentDf>()];
-        for at in (1..superblock.capacity_bytes / granule).map(|i| i * granule) {
-            device.read(at, &mut head)?;
-            let df: SegmentDf = bytemuck::pod_read_unaligned(&head);
-            if df.uuid == superblock.uuid {
-                device.persist(at..at + head.len() as u64)?;
-            }
-        }
-        for commit in &found.newest_commits {
-            device.persist(*commit..*commit + RECORD_ALIGN)?;
-        }
-    } else {
-        // One flush takes all of a block device.
-        device.persist(0..HEADER_BYTES)?;
+    if durable && !found.incarnations.is_empty() {
+        make_certain(device, superblock, &found.newest_commits)?;
     }
     let df = IncarnationDf { magic: 0, number, uuid: superblock.uuid, base_version, group_size, crc: 0 };
     let at = INCARNATION_OFFSETS[number as usize % 2];
     device.write(at, bytemuck::bytes_of(&df.sealed()))?;
     if durable {
         device.persist_written(at..at + std::mem::size_of::<IncarnationDf>() as u64)?;
+    }
+    Ok(())
+}
+
+/// Persists headers, also wiped ones, of which the identity still stands there, and the newest commits. Of a block
+/// device one flush takes all, its payloads too.
+fn make_certain(device: &dyn Device, superblock: &Superblock, newest_commits: &[u64]) -> Result<()> {
+    // What flushes took beyond the range that they were asked for: whole pools.
+    let mut flushed: Vec<Range<u64>> = Vec::new();
+    let granule = superblock.granule_bytes;
+    let mut head = [0u8; std::mem::size_of::<SegmentDf>()];
+    for at in (1..superblock.capacity_bytes / granule).map(|i| i * granule) {
+        if flushed.iter().any(|pool| pool.contains(&at)) {
+            continue;
+        }
+        device.read(at, &mut head)?;
+        let df: SegmentDf = bytemuck::pod_read_unaligned(&head);
+        if df.uuid == superblock.uuid {
+            let header = at..at + head.len() as u64;
+            device.persist(header.clone())?;
+            flushed.extend(Some(device.persisted_with(header.clone())).filter(|taken| *taken != header));
+        }
+    }
+    for commit in newest_commits.iter().filter(|commit| !flushed.iter().any(|pool| pool.contains(commit))) {
+        device.persist(*commit..*commit + RECORD_ALIGN)?;
     }
     Ok(())
 }

@@ -320,6 +320,26 @@ impl Device for Pools {
         device.write_checksummed(offset, src, chunk_bytes, crcs)
     }
 
+    fn write_unordered(
+        &self,
+        offset: u64,
+        src: &[u8],
+        chunk_bytes: Option<usize>,
+        crcs: &mut Vec<u32>,
+    ) -> Result<()> {
+        match offset < self.parts[1].0 {
+            true => self.first().write_unordered(offset, src, chunk_bytes, crcs),
+            // The fence that is to follow is the first pool's, so lower ones order their writes themselves.
+            false => {
+                let (device, offset) = self.at(offset);
+                match chunk_bytes {
+                    Some(chunk_bytes) => device.write_checksummed(offset, src, chunk_bytes, crcs),
+                    None => device.write(offset, src),
+                }
+            }
+        }
+    }
+
     fn persist(&self, range: Range<u64>) -> Result<()> {
         let (device, range) = self.within(&range);
         device.persist(range)
@@ -328,6 +348,12 @@ impl Device for Pools {
     fn persist_written(&self, range: Range<u64>) -> Result<()> {
         let (device, range) = self.within(&range);
         device.persist_written(range)
+    }
+
+    fn persisted_with(&self, range: Range<u64>) -> Range<u64> {
+        let (device, inside) = self.within(&range);
+        let (base, with) = (range.start - inside.start, device.persisted_with(inside));
+        base + with.start..base + with.end
     }
 
     fn fence(&self) {
@@ -386,5 +412,93 @@ impl Device for Pools {
     fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()> {
         // Lanes are written in the first pool only, so that is where it came from.
         self.first().unstage(staged, chunk_bytes, crcs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_log::format::SegmentDf;
+    use forebay_log::recover::{recover, take_over};
+    use forebay_tier::adapter::stats::Stats;
+    use forebay_tier::device::recorder;
+
+    fn pool(dir: &Path, name: &str) -> Arc<dyn Device> {
+        forebay_tier::create(TierKind::Dram, &dir.join(name), 1 << 20).unwrap()
+    }
+
+    #[test]
+    fn the_first_pool_hears_every_call_for_it() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let below_it = pool(dir.path(), "lower");
+        let around = |first: Arc<dyn Device>| -> Arc<dyn Device> {
+            let parts = vec![(0, first), (1 << 20, below_it.clone())];
+            Arc::new(Pools { parts, capacity: 2 << 20 })
+        };
+        recorder::check_handed_down(pool(dir.path(), "first"), &around, &["capacity"]);
+        assert_eq!(below_it.bytes(0..4096), [0; 4096], "the lower pool was written");
+    }
+
+    const GRANULE: u64 = 64 << 10;
+    const GRANULES: u64 = 8;
+
+    fn superblock(pools: u64) -> Superblock {
+        Superblock {
+            part: PoolPart::First,
+            tier: TierKind::Dram,
+            horizon: Horizon::Epoch,
+            checksum: true,
+            retention: (0, 0),
+            uuid: [7; 16],
+            boot_id: [0; 16],
+            capacity_bytes: pools * GRANULES * GRANULE,
+            granule_bytes: GRANULE,
+            segment_bytes: GRANULE,
+            created_unix_ns: 0,
+            host: String::new(),
+            run: String::new(),
+        }
+    }
+
+    /// Memory, then two pools on blocks, with a segment in every granule but the first of each.
+    #[test]
+    fn a_lane_is_taken_over_with_one_flush_of_each_pool_on_blocks() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let tiers = [TierKind::Dram, TierKind::File, TierKind::File];
+        let counted = tiers.iter().enumerate().map(|(i, tier)| {
+            let path = dir.path().join(i.to_string());
+            let pool = forebay_tier::create(*tier, &path, GRANULES * GRANULE).unwrap();
+            Arc::new(Stats::new(pool))
+        });
+        let counted: Vec<Arc<Stats>> = counted.collect();
+        let base = |i: usize| i as u64 * GRANULES * GRANULE;
+        let parts = counted.iter().enumerate().map(|(i, pool)| (base(i), pool.clone() as Arc<dyn Device>));
+        let pools = Pools { parts: parts.collect(), capacity: base(3) };
+        let superblock = superblock(3);
+        for (sequence, index) in (0..3 * GRANULES).filter(|index| index % GRANULES != 0).enumerate() {
+            let at = index * GRANULE;
+            pools.prepare(at..at + GRANULE).unwrap();
+            let header = SegmentDf {
+                magic: 0,
+                version: 0,
+                uuid: superblock.uuid,
+                offset_bytes: at,
+                length_bytes: GRANULE,
+                sequence: sequence as u64,
+                first_record: 0,
+                base_version: 0,
+                rank: 0,
+                incarnation: 1,
+                group_size: 1,
+                crc: 0,
+            };
+            pools.write(at, bytemuck::bytes_of(&header.sealed())).unwrap();
+        }
+        let found = recover(&pools, &superblock).unwrap();
+        assert_eq!((found.segments.len() as u64, found.incarnations.len()), (3 * (GRANULES - 1), 1));
+        take_over(&pools, &superblock, &found, 2, 1, 0).unwrap();
+        let flushes: Vec<u64> = counted.iter().map(|pool| pool.snapshot().persist.operations).collect();
+        // In memory each header by itself, and the note of the new incarnation.
+        assert_eq!(flushes, [GRANULES - 1 + 1, 1, 1]);
     }
 }

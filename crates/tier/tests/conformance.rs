@@ -9,8 +9,7 @@ use std::sync::Arc;
 use forebay_tier::adapter::fault::{Fault, FaultPlan};
 use forebay_tier::adapter::stats::Stats;
 use forebay_tier::adapter::throttle::{Curves, Locality, Throttle};
-use forebay_tier::device::conformance;
-use forebay_tier::device::pmem;
+use forebay_tier::device::{conformance, pmem, recorder};
 use forebay_tier::{Access, Device, Durability, Horizon, Kind, Placement, TierKind};
 
 type Pool = forebay_tier::Result<Arc<dyn Device>>;
@@ -129,6 +128,18 @@ fn throttle_conforms_without_a_curve() {
         let state = Throttle::state_beside(device.path());
         Arc::new(Throttle::new(device, Curves::default(), Locality::Local, &state).unwrap())
     });
+}
+
+#[test]
+fn adapters_forget_no_method() {
+    let dir = tempfile::tempdir_in(shm()).unwrap();
+    let state = dir.path().join("throttle");
+    let throttle = |device| Throttle::new(device, Curves::default(), Locality::Local, &state).unwrap();
+    let fault = |device| Fault::new(device, FaultPlan::parse("").unwrap());
+    let pool = |name| forebay_tier::create(TierKind::Dram, &dir.path().join(name), 1 << 20).unwrap();
+    recorder::check_handed_down(pool("a"), &|device| Arc::new(Stats::new(device)), &[]);
+    recorder::check_handed_down(pool("b"), &|device| Arc::new(fault(device)), &[]);
+    recorder::check_handed_down(pool("c"), &|device| Arc::new(throttle(device)), &[]);
 }
 
 #[test]

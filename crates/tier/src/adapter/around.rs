@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Device, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind};
+use crate::{Device, Durability, Error, Horizon, Kind, Placement, Result, StagedWrite, TierKind};
 
 /// A kind of operation, as adapters tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -166,6 +166,10 @@ impl<T: Around> Device for T {
         self.around(op, &mut |_| self.inner().persist_written(range.clone()))
     }
 
+    fn persisted_with(&self, range: Range<u64>) -> Range<u64> {
+        self.inner().persisted_with(range)
+    }
+
     fn fence(&self) {
         self.inner().fence();
     }
@@ -212,6 +216,10 @@ impl<T: Around> Device for T {
             let staged = staged.take().expect("an operation of one part is run once");
             self.inner().unstage(staged, chunk_bytes, crcs)
         })
+    }
+
+    fn placement(&self) -> Option<Placement> {
+        self.inner().placement()
     }
 
     fn inject_flush_failure(&self, errno: i32) -> bool {

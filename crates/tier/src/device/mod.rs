@@ -28,6 +28,8 @@ pub mod numa;
 pub mod pmem;
 pub(crate) mod pool;
 mod prepared;
+#[doc(hidden)]
+pub mod recorder;
 
 /// One pool on a tier. See the module for what all calls have in common.
 pub trait Device: Send + Sync {
@@ -112,6 +114,15 @@ pub trait Device: Send + Sync {
     /// those have written it back already and only a fence is left.
     fn persist_written(&self, range: Range<u64>) -> Result<()> {
         self.persist(range)
+    }
+
+    /// What [`Device::persist`] of a range makes persistent with it: nothing more where cache lines are written back,
+    /// the whole pool where one flush takes all of it.
+    fn persisted_with(&self, range: Range<u64>) -> Range<u64> {
+        match self.byte_addressable() {
+            true => range,
+            false => 0..self.capacity(),
+        }
     }
 
     /// Orders earlier stores of this thread before later ones, also those that bypass the cache. Nothing on
