@@ -20,16 +20,17 @@ pub struct fb_region {
 }
 
 /// Maps the file `path`, of exactly `bytes` bytes (0: the size of the file that is there), and stores the handle in
-/// `*region`. `tier` is "dram", "pmem" or "file", and the directory must be on it ("file" is possible everywhere);
-/// NULL finds out. `mode` is "a+" (open it, or make it when it is not there; NULL is the same), "r+" (it must be
+/// `*region`. `tier` is "dram", "numa:N" (memory of node N, where dram is), "pmem" or "file", and the directory must be
+/// on it ("file" is possible everywhere); NULL finds out. `mode` is "a+" (open it, or make it when it is not there; NULL is the same), "r+" (it must be
 /// there), "r" (it must be there; for reading only), "x+" (it must not be there) or "w+" (what is there is removed
 /// first). A new file holds zeros, is 0600, and appears when it is complete.
 ///
-/// Room is checked before a page is touched, and pages are faulted in on dram and pmem (some 0.2 ms per MiB). Waits
+/// Room is checked before a page is touched, and pages are faulted in except on file (some 0.2 ms per MiB). Waits
 /// a few seconds at most for others that allocate in the same directory. Symbolic links are not followed in the last
 /// part of the path.
 ///
-/// FB_TIER_FULL, FB_NOT_POSSIBLE_HERE (the directory is not on this tier, or the tier cannot be mapped),
+/// FB_TIER_FULL, FB_NOT_POSSIBLE_HERE (the directory is not on this tier, there is no such
+/// node, or the tier cannot be mapped),
 /// FB_OPTION_MISMATCH (the file has another size), FB_PERMISSION_DENIED; FB_IO also when the file is missing, or is
 /// there and must not be; FB_USAGE also when it is no regular file, or new and without a size.
 #[no_mangle]
@@ -74,7 +75,7 @@ pub unsafe extern "C" fn fb_region_data(
     })
 }
 
-/// Stores the tier ("dram", "pmem", "file") in `*tier` and what a persisted range survives ("process crash", "power
+/// Stores the tier ("dram", "numa:0", "pmem", "file") in `*tier` and what a persisted range survives ("process crash", "power
 /// failure") in `*durability`; either may be NULL. The texts live as long as the region. Does not block.
 #[no_mangle]
 pub unsafe extern "C" fn fb_region_info(
@@ -95,7 +96,7 @@ pub unsafe extern "C" fn fb_region_info(
 
 /// Makes `bytes` bytes from `offset` (in bytes) on persistent, however they were stored. On pmem their cache lines
 /// are written back and fenced; on file the pages that they touch go to the disk (one msync), which blocks for
-/// milliseconds; on dram there is nothing to persist to, and it is one fence.
+/// milliseconds; on dram and numa:N there is nothing to persist to, and it is one fence.
 ///
 /// FB_USAGE (a range outside), FB_PERMISSION_DENIED (mode "r"), FB_POISONED: the first flush that fails poisons the
 /// handle for good, since the kernel may have dropped the pages that it could not write.

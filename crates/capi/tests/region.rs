@@ -4,13 +4,16 @@ mod support;
 
 use support::{built, have, here, must, Workshop, STRICT_C};
 
-/// A path on tmpfs and one where temporary files are, each with its tier.
+/// A path on tmpfs and one where temporary files are, each with its tier; memory also as that of its node.
 fn places(shop: &Workshop) -> (Vec<(String, String)>, tempfile::TempDir) {
     let elsewhere = tempfile::tempdir().expect("a temporary folder");
     let mut places = Vec::new();
     for path in [shop.path("region"), elsewhere.path().join("region")] {
         let tier = forebay_tier::detect(path.parent().expect("it is in a folder")).expect("a tier");
         places.push((tier.to_string(), path.display().to_string()));
+    }
+    if places[0].0 == "dram" {
+        places.push(("numa:0".to_string(), shop.path("region-of-node").display().to_string()));
     }
     (places, elsewhere)
 }

@@ -19,11 +19,12 @@ use crate::errors::{raise, usage, OrRaise};
 ///
 /// path: the file. Symbolic links are not followed in its last part.
 /// nbytes: its exact size in bytes; may be left out for a file that is there.
-/// tier: "dram", "pmem" or "file"; the directory must be on it ("file" is possible everywhere). None finds out.
+/// tier: "dram", "numa:N" (memory of node N, where "dram" is), "pmem" or "file"; the directory must be on it ("file" is
+///     possible everywhere). None finds out.
 /// mode: "a+" opens the file, or makes it; "r+" opens it; "r" opens it for reading only; "x+" makes it and fails when
 ///     it is there; "w+" removes what is there first. A new file holds zeros, is 0600, and appears when complete.
 ///
-/// Room is checked before a page is touched, and pages are faulted in on dram and pmem (some 0.2 ms per MiB); runs
+/// Room is checked before a page is touched, and pages are faulted in except on file (some 0.2 ms per MiB); runs
 /// without the GIL.
 ///
 /// Raises TierFull, NotPossibleHere (the directory is not on this tier, or the tier cannot be mapped), OptionMismatch
@@ -181,7 +182,7 @@ impl PyRegion {
         &self.path
     }
 
-    /// The tier: "dram", "pmem" or "file".
+    /// The tier: "dram", "numa:0", "pmem" or "file".
     #[getter]
     fn tier(&self) -> String {
         self.tier.to_string()

@@ -51,6 +51,19 @@ def test_bytes_come_back(path: Path) -> None:
     assert path.stat().st_size == BYTES
 
 
+def test_memory_of_a_node(root: Path) -> None:
+    path = root / "region"
+    with fb.map(path, BYTES, tier="numa:0") as region:
+        assert (region.tier, region.durability) == ("numa:0", "process crash")
+        region.copy_persist(BYTES - 4, b"node")
+        region.persist()
+    with fb.map(path) as region:
+        assert (region.tier, bytes(region)[-4:]) == ("dram", b"node")
+    with pytest.raises(errors.NotPossibleHere, match="nodes=0"):
+        fb.map(root / "other", 4096, tier="numa:1023")
+    assert not (root / "other").exists()
+
+
 def test_modes(path: Path) -> None:
     for mode in ("r", "r+"):
         with pytest.raises(errors.Io, match="No such file"):

@@ -29,10 +29,12 @@ use std::sync::{Arc, OnceLock};
 use crate::capacity::{self, HugePages};
 use crate::device::mapped::{Mapped, Traits};
 use crate::device::pool::{self, PoolFile};
-use crate::device::{dram, pmem};
+use crate::device::{dram, numa, pmem};
 use crate::persist::CopyPolicy;
 use crate::process::{self, ForkMark};
-use crate::{device, sys, Access, Device, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind};
+use crate::{
+    device, sys, Access, Device, Durability, Error, Horizon, Kind, Placement, Result, StagedWrite, TierKind,
+};
 
 /// What to do with a file that is there, or is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -74,9 +76,11 @@ pub struct Region {
 
 impl Region {
     /// Maps `path`, of exactly `bytes` bytes; None is the size of the file that is there. Without `tier` it is that
-    /// of the directory; with it, the directory must be on it (`file` is possible everywhere, also on tmpfs).
+    /// of the directory; with it, the directory must be on it (`file` is possible everywhere, also on tmpfs, and
+    /// `numa:N` wherever `dram` is). The node of a region is not written down: whoever opens it without a tier gets
+    /// the same memory as `dram`.
     ///
-    /// Blocks while pages are allocated and faulted in (some 0.2 ms per MiB on `dram` and `pmem`), and up to a few
+    /// Blocks while pages are allocated and faulted in (some 0.2 ms per MiB in memory), and up to a few
     /// seconds for others that allocate in the same directory. A new file on `file` or `pmem` is durable, with its
     /// name, when this returns.
     ///
@@ -195,6 +199,11 @@ impl Region {
         self.shared.durability()
     }
 
+    /// See [`SharedRegion::placement`].
+    pub fn placement(&self) -> Option<Placement> {
+        self.shared.placement()
+    }
+
     /// See [`SharedRegion::sync_name`].
     ///
     /// # Errors
@@ -291,8 +300,8 @@ impl SharedRegion {
     /// [`SharedRegion::durability`] says. Stores that other threads make meanwhile may be in or not.
     ///
     /// On `pmem` the cache lines of the range are written back and fenced. On `file` the pages that it touches are
-    /// written to the disk (one msync), which may take milliseconds and blocks. On `dram` there is nothing to
-    /// persist to: one fence. An empty range does nothing.
+    /// written to the disk (one msync), which may take milliseconds and blocks. On `dram` and `numa:N` there is
+    /// nothing to persist to: one fence. An empty range does nothing.
     ///
     /// # Errors
     /// `Usage` for a range outside; `PermissionDenied` when opened for reading only; `ForkedHandle`. The first flush
@@ -305,8 +314,8 @@ impl SharedRegion {
 
     /// Copies `src` to `offset` (bytes from the start) and makes it persistent, in one pass: as
     /// [`SharedRegion::persist`] of the range, but cheaper where stores can bypass the cache (on `pmem` from 256
-    /// bytes on; below, ordinary stores and write-back of their lines). One fence. On `dram` the cache is bypassed
-    /// from 16 KiB on; on `file` it is one write and one msync.
+    /// bytes on; below, ordinary stores and write-back of their lines). One fence. On `dram` and `numa:N` the cache is
+    /// bypassed from 16 KiB on; on `file` it is one write and one msync.
     ///
     /// # Errors
     /// As [`SharedRegion::persist`]; `Usage` also when `src` is itself a part of the range. On `file` also
@@ -361,10 +370,16 @@ impl SharedRegion {
         self.inner.mapped.path()
     }
 
-    /// What a persisted range survives: `Power` on `pmem` and `file`, `Process` on `dram` (and on `file` when the
-    /// file lies on tmpfs).
+    /// What a persisted range survives: `Power` on `pmem` and `file`, `Process` on `dram` and `numa:N` (and on
+    /// `file` when the file lies on tmpfs).
     pub fn durability(&self) -> Durability {
         self.inner.mapped.durability(Horizon::Epoch)
+    }
+
+    /// How the pages came to the memory node that the tier names; None on every other tier. Pages that were there on
+    /// another node are refused when the region is opened for writing.
+    pub fn placement(&self) -> Option<Placement> {
+        self.inner.mapped.placement()
     }
 
     /// Makes size and name of the file durable. Regions are made so; this is for a file that was renamed since,
@@ -449,6 +464,7 @@ impl Inner {
 fn backing(pool: PoolFile, tier: TierKind) -> Result<Mapped> {
     match tier {
         TierKind::Dram => dram::on(pool, tier),
+        TierKind::Numa(node) => numa::on(pool, node),
         TierKind::Pmem => pmem::on(pool, true),
         TierKind::File => page_cache(pool),
         other => Err(not_mappable(other)),
@@ -458,10 +474,10 @@ fn backing(pool: PoolFile, tier: TierKind) -> Result<Mapped> {
 #[cold]
 fn not_mappable(tier: TierKind) -> Error {
     let error = Error::new(Kind::NotPossibleHere, format!("tier {tier} cannot be mapped as a region"))
-        .hint("use tier dram, pmem or file");
-    match tier.to_string().as_str() {
-        "direct" => error.with("reason", "it goes past the page cache, so there is no memory to map"),
-        _ => error,
+        .hint("use tier dram, numa:N, pmem or file");
+    match tier {
+        TierKind::DevDax => error.with("reason", "it is a whole device, and a region is a file"),
+        _ => error.with("reason", "it goes past the page cache, so there is no memory to map"),
     }
 }
 
@@ -503,7 +519,7 @@ fn create(
         _ => making(path, e),
     })?;
     let named = open(path, Some(bytes), Access::Write, backing).and_then(|region| {
-        if tier != TierKind::Dram {
+        if !matches!(tier, TierKind::Dram | TierKind::Numa(_)) {
             region.sync_name()?;
         }
         Ok(region)

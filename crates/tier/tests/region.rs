@@ -8,7 +8,7 @@ use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use forebay_tier::{Durability, Error, Kind, MapMode, Region, Result, TierKind};
+use forebay_tier::{Durability, Error, Kind, MapMode, Placement, Region, Result, TierKind};
 
 /// On tmpfs, and wherever temporary files are.
 fn roots() -> [tempfile::TempDir; 2] {
@@ -88,6 +88,30 @@ fn bytes_come_back_after_reopening() {
 }
 
 #[test]
+fn a_region_lies_on_the_memory_node_that_is_named() {
+    let [shm, _] = roots();
+    let node = Some(TierKind::Numa(0));
+    let path = shm.path().join("r");
+    round_trip(|path, bytes| Region::create(path, bytes, node), &path);
+    let region = Region::map(&path, None, node, MapMode::OpenOrCreate).unwrap();
+    assert_eq!((region.tier(), region.durability()), (TierKind::Numa(0), Durability::Process));
+    match region.placement() {
+        Some(Placement::Bound | Placement::FirstTouch) => {}
+        other => skips::skipped("where a region lies", &format!("the kernel does not tell: {other:?}")),
+    }
+    let plain = Region::open(&path, region.len(), None).unwrap();
+    assert_eq!((plain.tier(), plain.placement()), (TierKind::Dram, None));
+    let absent = Path::new("/sys/devices/system/node/node7");
+    if absent.exists() {
+        return skips::skipped("region on a missing node", "this machine has that node");
+    }
+    let e =
+        refused(Region::create(&shm.path().join("q"), 4096, Some(TierKind::Numa(7))), Kind::NotPossibleHere);
+    assert!(e.context().iter().any(|(key, nodes)| *key == "nodes" && nodes.contains('0')), "{e}");
+    assert!(!shm.path().join("q").exists(), "a refused region left its file");
+}
+
+#[test]
 fn promises_are_not_made_where_they_cannot_be_kept() {
     let [shm, _] = roots();
     let file = Region::create(&shm.path().join("f"), 1, Some(TierKind::File)).unwrap();
@@ -117,6 +141,7 @@ fn ranges_outside_are_refused() {
         Region::create(&shm.path().join("dram"), 5000, None).unwrap(),
         Region::create(&shm.path().join("file"), 5000, Some(TierKind::File)).unwrap(),
         Region::create_emulated(&shm.path().join("pmem"), 5000).unwrap(),
+        Region::create(&shm.path().join("numa"), 5000, Some(TierKind::Numa(0))).unwrap(),
     ];
     for mut region in regions {
         for range in [4999..5001, 5000..5001, 6000..6000, usize::MAX - 1..usize::MAX] {
@@ -224,12 +249,14 @@ fn a_tier_that_the_directory_is_not_on_is_refused() {
 }
 
 #[test]
-fn tier_direct_is_refused_with_the_reason() {
+fn tiers_without_a_file_of_memory_are_refused_with_the_reason() {
     for root in roots() {
         let path = root.path().join("r");
-        let e = refused(Region::create(&path, 4096, Some(TierKind::Direct)), Kind::NotPossibleHere);
-        assert!(e.to_string().contains("no memory to map"), "{e}");
-        assert!(!path.exists());
+        for (tier, why) in [(TierKind::Direct, "no memory to map"), (TierKind::DevDax, "a whole device")] {
+            let e = refused(Region::create(&path, 4096, Some(tier)), Kind::NotPossibleHere);
+            assert!(e.to_string().contains(why), "{e}");
+            assert!(!path.exists());
+        }
     }
 }
 

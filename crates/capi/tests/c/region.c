@@ -39,6 +39,7 @@ static void nulls_and_ranges(const char *path)
     EXPECT(FB_USAGE, fb_map(path, BYTES, NULL, "w", &region));
     EXPECT(FB_USAGE, fb_map(path, 0, NULL, NULL, &region));
     EXPECT(FB_NOT_POSSIBLE_HERE, fb_map(path, BYTES, "direct", NULL, &region));
+    EXPECT(FB_NOT_POSSIBLE_HERE, fb_map(path, BYTES, "numa:1023", NULL, &region));
     EXPECT(FB_IO, fb_map(path, BYTES, NULL, "r+", &region));
     EXPECT(FB_TIER_FULL, fb_map(path, (size_t)1 << 43, NULL, NULL, &region));
     TRUE(region == NULL && access(path, F_OK) != 0);

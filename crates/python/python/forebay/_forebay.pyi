@@ -338,7 +338,7 @@ def open(
 def map(
     path: str | PathLike[str],
     nbytes: SupportsIndex | None = None,
-    tier: Literal["dram", "pmem", "file"] | None = None,
+    tier: str | None = None,
     mode: Literal["a+", "r+", "r", "x+", "w+"] = "a+",
 ) -> Region: ...
 def list_spaces() -> list[_Report]: ...
