@@ -126,6 +126,17 @@ module forebay
       put_r4_0, put_r4_1, put_r4_2, put_r4_3, put_r4_4, put_r8_0, put_r8_1, put_r8_2, put_r8_3, &
       put_r8_4, put_i4_0, put_i4_1, put_i4_2, put_i4_3, put_i4_4, put_i8_0, put_i8_1, put_i8_2, &
       put_i8_3, put_i8_4
+    !> put_many(names, values): many objects, each whole and under a name of its own, in one call. The last dimension
+    !> of values counts the objects: values(:, :, i) is the variable names(i). An error names the object (see errmsg);
+    !> those before it are in the step.
+    generic :: put_many => &
+      put_many_r4_1, put_many_r4_2, put_many_r4_3, put_many_r4_4, put_many_r8_1, put_many_r8_2, &
+      put_many_r8_3, put_many_r8_4, put_many_i4_1, put_many_i4_2, put_many_i4_3, put_many_i4_4, &
+      put_many_i8_1, put_many_i8_2, put_many_i8_3, put_many_i8_4
+    procedure, private :: &
+      put_many_r4_1, put_many_r4_2, put_many_r4_3, put_many_r4_4, put_many_r8_1, put_many_r8_2, &
+      put_many_r8_3, put_many_r8_4, put_many_i4_1, put_many_i4_2, put_many_i4_3, put_many_i4_4, &
+      put_many_i8_1, put_many_i8_2, put_many_i8_3, put_many_i8_4
     !> set_attribute(key, value): a text, an integer(4), an integer(8), a real(4) or a real(8).
     generic :: set_attribute => set_text, set_i4, set_i8, set_r4, set_r8
     procedure, private :: set_text, set_i4, set_i8, set_r4, set_r8
@@ -164,6 +175,16 @@ module forebay
       get_r4_0, get_r4_1, get_r4_2, get_r4_3, get_r4_4, get_r8_0, get_r8_1, get_r8_2, get_r8_3, &
       get_r8_4, get_i4_0, get_i4_1, get_i4_2, get_i4_3, get_i4_4, get_i8_0, get_i8_1, get_i8_2, &
       get_i8_3, get_i8_4
+    !> get_many(names, values): many whole variables of one shape in one call, in the order of names: values(:, :, i) is
+    !> the variable names(i).
+    generic :: get_many => &
+      get_many_r4_1, get_many_r4_2, get_many_r4_3, get_many_r4_4, get_many_r8_1, get_many_r8_2, &
+      get_many_r8_3, get_many_r8_4, get_many_i4_1, get_many_i4_2, get_many_i4_3, get_many_i4_4, &
+      get_many_i8_1, get_many_i8_2, get_many_i8_3, get_many_i8_4
+    procedure, private :: &
+      get_many_r4_1, get_many_r4_2, get_many_r4_3, get_many_r4_4, get_many_r8_1, get_many_r8_2, &
+      get_many_r8_3, get_many_r8_4, get_many_i4_1, get_many_i4_2, get_many_i4_3, get_many_i4_4, &
+      get_many_i8_1, get_many_i8_2, get_many_i8_3, get_many_i8_4
     !> get_attribute(key, value): an allocatable text, an integer(8) or a real(8).
     generic :: get_attribute => get_text, get_int, get_real
     procedure, private :: get_text, get_int, get_real
@@ -281,6 +302,25 @@ module forebay
       character(kind=c_char), intent(in) :: name(*)
       integer(c_int), value :: dtype, ndim
       integer(c_int64_t), intent(in) :: shape(*), start(*), count(*)
+      integer(c_int) :: code
+    end function
+
+    function fb_put_many(handle, objects, names, dtype, ndim, shape, values) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t, c_int64_t
+      type(c_ptr), value :: handle, values
+      integer(c_size_t), value :: objects
+      type(c_ptr), intent(in) :: names(*)
+      integer(c_int), value :: dtype, ndim
+      integer(c_int64_t), intent(in) :: shape(*)
+      integer(c_int) :: code
+    end function
+
+    function fb_get_many(handle, objects, names, dtype, buffer, bytes) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t
+      type(c_ptr), value :: handle, buffer
+      integer(c_size_t), value :: objects, bytes
+      type(c_ptr), intent(in) :: names(*)
+      integer(c_int), value :: dtype
       integer(c_int) :: code
     end function
 
@@ -582,6 +622,27 @@ contains
       address), stat, errmsg)
   end subroutine
 
+  !> What every put of many does: `extents` is the shape of the values in Fortran's order, the objects last.
+  subroutine put_each(self, names, dtype, extents, address, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int), intent(in) :: dtype
+    integer(c_int64_t), intent(in) :: extents(:)
+    type(c_ptr), intent(in) :: address
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    character(len=len(names) + 1), target :: texts(size(names))
+    integer :: last
+
+    last = size(extents)
+    if (extents(last) /= size(names)) then
+      call finish(FB_USAGE, stat, errmsg, miscounted(size(names), extents(last)))
+      return
+    end if
+    call finish(fb_put_many(self%handle, size(names, kind=c_size_t), all_to_c(names, texts), dtype, &
+      int(last - 1, c_int), reversed(extents(:last - 1)), address), stat, errmsg)
+  end subroutine
+
   subroutine set_text(self, key, value, stat, errmsg)
     class(forebay_writer), intent(inout) :: self
     character(len=*), intent(in) :: key, value
@@ -765,6 +826,29 @@ contains
     if (dtype == FB_FLOAT64 .or. dtype == FB_INT64) bytes = 8
     bytes = bytes * product(int(extents, c_size_t))
     call finish(fb_get(self%handle, to_c(name), dtype, size(extents, kind=c_int), first, count, address, &
+      bytes), stat, errmsg)
+  end subroutine
+
+  !> What every get of many does.
+  subroutine get_each(self, names, dtype, extents, address, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int), intent(in) :: dtype
+    integer(c_int64_t), intent(in) :: extents(:)
+    type(c_ptr), intent(in) :: address
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    character(len=len(names) + 1), target :: texts(size(names))
+    integer(c_size_t) :: bytes
+
+    if (extents(size(extents)) /= size(names)) then
+      call finish(FB_USAGE, stat, errmsg, miscounted(size(names), extents(size(extents))))
+      return
+    end if
+    bytes = 4
+    if (dtype == FB_FLOAT64 .or. dtype == FB_INT64) bytes = 8
+    bytes = bytes * product(int(extents, c_size_t))
+    call finish(fb_get_many(self%handle, size(names, kind=c_size_t), all_to_c(names, texts), dtype, address, &
       bytes), stat, errmsg)
   end subroutine
 
@@ -1003,6 +1087,15 @@ contains
     text = 'shape and start of ' // trim(name) // ' are integers, one for each dimension of the array'
   end function
 
+  pure function miscounted(names, objects) result(text)
+    integer, intent(in) :: names
+    integer(c_int64_t), intent(in) :: objects
+    character(len=:), allocatable :: text
+    character(len=80) :: line
+    write (line, '(i0,a,i0,a)') names, ' names for ', objects, ' objects, which the last dimension counts'
+    text = trim(line)
+  end function
+
   pure function seconds(timeout) result(value)
     real(c_double), intent(in), optional :: timeout
     real(c_double) :: value
@@ -1022,6 +1115,18 @@ contains
     character(len=*), intent(in) :: text
     character(kind=c_char, len=:), allocatable :: terminated
     terminated = trim(text) // c_null_char
+  end function
+
+  !> Where each name begins in `texts`, which holds them as C wants texts.
+  function all_to_c(names, texts) result(places)
+    character(len=*), intent(in) :: names(:)
+    character(len=*), intent(out), target :: texts(:)
+    type(c_ptr) :: places(size(names))
+    integer :: i
+    do i = 1, size(names)
+      texts(i) = trim(names(i)) // c_null_char
+      places(i) = c_loc(texts(i))
+    end do
   end function
 
   function from_c(address) result(text)
@@ -1549,6 +1654,392 @@ contains
     address = c_null_ptr
     if (size(values) > 0) address = c_loc(values)
     call get_any(self, name, FB_INT64, ubound(values, kind=c_int64_t), address, start, stat, errmsg)
+  end subroutine
+
+  ! ---------------------------- one put and one get of many objects for each type and number of dimensions
+
+  subroutine put_many_r4_1(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_float), intent(in), target, contiguous :: values(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_FLOAT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_r4_1(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_float), intent(inout), target, contiguous :: values(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_FLOAT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_r4_2(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_float), intent(in), target, contiguous :: values(:, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_FLOAT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_r4_2(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_float), intent(inout), target, contiguous :: values(:, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_FLOAT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_r4_3(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_float), intent(in), target, contiguous :: values(:, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_FLOAT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_r4_3(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_float), intent(inout), target, contiguous :: values(:, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_FLOAT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_r4_4(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_float), intent(in), target, contiguous :: values(:, :, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_FLOAT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_r4_4(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_float), intent(inout), target, contiguous :: values(:, :, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_FLOAT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_r8_1(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_double), intent(in), target, contiguous :: values(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_FLOAT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_r8_1(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_double), intent(inout), target, contiguous :: values(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_FLOAT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_r8_2(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_double), intent(in), target, contiguous :: values(:, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_FLOAT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_r8_2(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_double), intent(inout), target, contiguous :: values(:, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_FLOAT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_r8_3(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_double), intent(in), target, contiguous :: values(:, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_FLOAT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_r8_3(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_double), intent(inout), target, contiguous :: values(:, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_FLOAT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_r8_4(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_double), intent(in), target, contiguous :: values(:, :, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_FLOAT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_r8_4(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    real(c_double), intent(inout), target, contiguous :: values(:, :, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_FLOAT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_i4_1(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int32_t), intent(in), target, contiguous :: values(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_INT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_i4_1(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int32_t), intent(inout), target, contiguous :: values(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_INT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_i4_2(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int32_t), intent(in), target, contiguous :: values(:, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_INT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_i4_2(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int32_t), intent(inout), target, contiguous :: values(:, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_INT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_i4_3(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int32_t), intent(in), target, contiguous :: values(:, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_INT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_i4_3(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int32_t), intent(inout), target, contiguous :: values(:, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_INT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_i4_4(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int32_t), intent(in), target, contiguous :: values(:, :, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_INT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_i4_4(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int32_t), intent(inout), target, contiguous :: values(:, :, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_INT32, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_i8_1(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int64_t), intent(in), target, contiguous :: values(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_INT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_i8_1(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int64_t), intent(inout), target, contiguous :: values(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_INT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_i8_2(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int64_t), intent(in), target, contiguous :: values(:, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_INT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_i8_2(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int64_t), intent(inout), target, contiguous :: values(:, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_INT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_i8_3(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int64_t), intent(in), target, contiguous :: values(:, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_INT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_i8_3(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int64_t), intent(inout), target, contiguous :: values(:, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_INT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine put_many_i8_4(self, names, values, stat, errmsg)
+    class(forebay_writer), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int64_t), intent(in), target, contiguous :: values(:, :, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call put_each(self, names, FB_INT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  subroutine get_many_i8_4(self, names, values, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    character(len=*), intent(in) :: names(:)
+    integer(c_int64_t), intent(inout), target, contiguous :: values(:, :, :, :)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (size(values) > 0) address = c_loc(values)
+    call get_each(self, names, FB_INT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
   end subroutine
 
 end module

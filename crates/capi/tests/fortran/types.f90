@@ -53,6 +53,7 @@ contains
     real(c_double) :: d(120), part(4, 6)
     integer(c_int32_t) :: i4(120)
     integer(c_int64_t) :: i8(120)
+    character(len=8) :: names(5)
     d = many(120)
     i4 = int(d, c_int32_t)
     i8 = int(d, c_int64_t) * 2_c_int64_t**40
@@ -84,6 +85,13 @@ contains
       start=[4_c_int64_t, 0_c_int64_t])
     call writer%put('pieces', part + 2000, shape=[8, 12], start=[0, 6])
     call writer%put('pieces', part + 3000, shape=[8, 12], start=[4, 6])
+    ! Objects of 0 to 3 dimensions, many in a call.
+    names = [character(len=8) :: 'a', 'block 2', 'c', 'd', 'e']
+    call writer%put_many(names(:2), reshape(d, [2, 3, 4, 2]))
+    call writer%put_many(names(3:4), reshape(i8, [2, 3, 2]))
+    call writer%put_many([character(len=4) :: 'n1', 'n2', 'n3'], i4(:3))
+    call writer%put_many(names(5:), reshape(real(d, c_float), [5, 1]))
+    call writer%put_many(names(:0), d(1:0))
     ! No elements at all.
     call writer%put('empty', d(1:0))
   end subroutine
@@ -144,6 +152,8 @@ contains
     call must(all(spread_out(::2, ::2) == whole(4:5, 6:7)), 'box across pieces')
     call must(all(spread_out(2::2, :) == -1) .and. all(spread_out(:, 2::2) == -1), 'nothing beside the box')
 
+    call many_come_back(d)
+
     call reader%get_attribute('unit', text)
     call must(text == 'm/s', 'unit')
     call reader%get_attribute('cells', number)
@@ -166,6 +176,37 @@ contains
     call must(.not. found .and. stat == FB_END_OF_STREAM, 'end of the stream')
   end subroutine
 
+  subroutine many_come_back(d)
+    real(c_double), intent(in) :: d(120)
+    real(c_double) :: blocks(2, 3, 4, 2), block(2, 3, 4), spread_out(2, 3, 4, 4)
+    integer(c_int64_t) :: planes(2, 3, 2)
+    integer(c_int32_t) :: numbers(3)
+    real(c_float) :: rows(5, 1)
+    character(len=400) :: message
+    integer :: stat
+
+    call reader%get_many([character(len=8) :: 'a', 'block 2'], blocks)
+    call must(all(blocks == reshape(d, shape(blocks))), 'two blocks')
+    call reader%get('block 2', block)
+    call must(all(block == blocks(:, :, :, 2)), 'the second block by itself')
+    ! Another order, into an array that is not contiguous.
+    spread_out = -1
+    call reader%get_many([character(len=8) :: 'block 2', 'a'], spread_out(:, :, :, ::2))
+    call must(all(spread_out(:, :, :, ::2) == blocks(:, :, :, 2:1:-1)), 'the other order')
+    call must(all(spread_out(:, :, :, 2::2) == -1), 'nothing between the blocks')
+    call reader%get_many(['c', 'd'], planes)
+    call must(all(planes == reshape(int(d, c_int64_t) * 2_c_int64_t**40, shape(planes))), 'two planes')
+    call reader%get_many(['n1', 'n2', 'n3'], numbers)
+    call must(all(numbers == int(d(:3), c_int32_t)), 'three numbers')
+    call reader%get_many(['e'], rows)
+    call must(all(rows(:, 1) == real(d(:5), c_float)), 'one row')
+
+    call reader%get_many(['a', 'c'], blocks, stat=stat, errmsg=message)
+    call must(stat == FB_BUFFER_MISMATCH .and. index(message, 'object=1') > 0, 'another type: ' // trim(message))
+    call reader%get_many(['a'], blocks, stat=stat, errmsg=message)
+    call must(stat == FB_USAGE .and. index(message, '1 names for 2 objects') > 0, 'miscounted: ' // trim(message))
+  end subroutine
+
   subroutine wrong_calls()
     type(forebay_writer) :: other
     character(len=400) :: message
@@ -186,6 +227,10 @@ contains
     call must(stat == FB_USAGE .and. index(message, 'one for each dimension') > 0, 'shape of other rank')
     call writer%put('T', [1, 2, 3], shape=[4], start=[2], stat=stat)
     call must(stat == FB_BOX_OUTSIDE_SHAPE, 'box outside')
+    call writer%put_many(['a', 'b'], [1, 2, 3], stat=stat, errmsg=message)
+    call must(stat == FB_USAGE .and. index(message, '2 names for 3 objects') > 0, 'miscounted: ' // trim(message))
+    call writer%put_many([character(len=2) :: 'a', ''], [1, 2], stat=stat, errmsg=message)
+    call must(stat == FB_BAD_NAME .and. index(message, 'object=1') > 0, 'a name without letters')
     call writer%abort_step()
   end subroutine
 end program
