@@ -151,6 +151,8 @@ fn small_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), Str
     let mut python = row("stream, Python", "SST").with_bar(5.0);
     let mut many = row("stream, Python, many", "SST").with_bar(10.0);
     let mut rust = row("stream, Rust, many", "SST").with_bar(10.0);
+    let mut c = row("stream, C", "SST").with_bar(10.0);
+    let mut c_many = row("stream, C, many", "SST").with_bar(10.0);
     let mut files = row("stream, Python", "a file per object");
     for _ in 0..table.repetitions {
         let ours = setup.forebay_stream(&shape, &["--channel", "space"])?;
@@ -162,9 +164,13 @@ fn small_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), Str
             python.add(ours, theirs);
             many.add(of_many, theirs);
             rust.add(of_rust, theirs);
+            if setup.c_stream.is_some() {
+                c.add(setup.c_stream(&shape, &[])?, theirs);
+                c_many.add(setup.c_stream(&shape, &["many"])?, theirs);
+            }
         }
     }
-    [python, many, rust, files].into_iter().for_each(|row| table.push(row));
+    [python, many, rust, c, c_many, files].into_iter().for_each(|row| table.push(row));
     Ok(())
 }
 

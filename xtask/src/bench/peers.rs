@@ -68,6 +68,8 @@ pub struct Setup {
     rust_stream: PathBuf,
     spill: PathBuf,
     python: PathBuf,
+    /// Our stream in C, where there is a C compiler.
+    pub c_stream: Option<PathBuf>,
     /// The built program, where libpmem is installed.
     pub libpmem: Option<PathBuf>,
     /// The program, where it is installed.
@@ -102,6 +104,7 @@ impl Setup {
             rust_stream: built_example(root, "bench_stream")?,
             spill: built_example(root, "bench_spill")?,
             python: python::python(root),
+            c_stream: None,
             libpmem: None,
             fio: None,
             adios: None,
@@ -110,10 +113,32 @@ impl Setup {
         if !has_module(&setup.python, "forebay") {
             python::wheel(root)?;
         }
+        setup.build_c_stream()?;
         setup.find_libpmem(install);
         setup.find_adios(install);
         setup.find_fio(install);
         Ok(setup)
+    }
+
+    fn build_c_stream(&mut self) -> Result<(), String> {
+        if quiet(Command::new("cc").arg("--version")).is_err() {
+            self.skipped.push("stream from C: there is no cc".into());
+            return Ok(());
+        }
+        let libraries = built(&self.root, &["--package", "forebay-capi", "--lib"], "filenames")?;
+        let library = libraries.iter().find(|path| path.ends_with("libforebay.so"));
+        let folder = library.and_then(|path| path.parent()).ok_or("cargo built no libforebay.so")?;
+        let program = self.root.join("target/peers/forebay_stream");
+        let _ = std::fs::create_dir_all(self.root.join("target/peers"));
+        let mut command = Command::new("cc");
+        command.args(["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror"]).arg("-I");
+        command
+            .arg(self.root.join("crates/capi/include"))
+            .arg(self.root.join("bench-peers/forebay_stream.c"));
+        command.arg("-L").arg(folder).arg("-lforebay").arg(format!("-Wl,-rpath,{}", folder.display()));
+        quiet(command.arg("-o").arg(&program))?;
+        self.c_stream = Some(program);
+        Ok(())
     }
 
     fn find_libpmem(&mut self, install: bool) {
@@ -237,12 +262,24 @@ impl Setup {
 
     /// Our stream through the Rust interface, a call a step; nanoseconds an object.
     pub fn rust_stream(&self, shape: &StreamShape) -> Result<f64, String> {
+        self.compiled_stream(&self.rust_stream, shape, &[])
+    }
+
+    /// Our stream through the C interface, a call an object or, with the word "many", a call a step; nanoseconds an
+    /// object.
+    pub fn c_stream(&self, shape: &StreamShape, words: &[&str]) -> Result<f64, String> {
+        self.compiled_stream(self.c_stream.as_ref().ok_or("there is no C compiler")?, shape, words)
+    }
+
+    fn compiled_stream(&self, program: &Path, shape: &StreamShape, words: &[&str]) -> Result<f64, String> {
         let side = |role: &str| {
             // One core each, as the Python sides choose for themselves.
             let core = if role == "write" || !several_cores() { "0" } else { "1" };
-            let mut command = self.on_core(core, &self.rust_stream);
+            let mut command = self.on_core(core, program);
+            // Where cargo runs this, another build of the library may lie there.
+            command.env_remove("LD_LIBRARY_PATH");
             let numbers = [shape.bytes, shape.objects, shape.steps, shape.warm, shape.source_bytes];
-            command.args([role, "stream"]).args(numbers.map(|n| n.to_string()));
+            command.args([role, "stream"]).args(numbers.map(|n| n.to_string())).args(words);
             command
         };
         let ns = self.stream(shape, side("read"), side("write"));
@@ -327,21 +364,26 @@ fn several_cores() -> bool {
 
 /// Builds a program of ours and says where it is.
 fn built_example(root: &Path, example: &str) -> Result<PathBuf, String> {
-    let arguments =
-        ["build", "--release", "--package", "forebay-space", "--example", example, "--message-format=json"];
+    let programs = built(root, &["--package", "forebay-space", "--example", example], "executable")?;
+    programs.into_iter().next_back().ok_or_else(|| format!("cargo built no {example}"))
+}
+
+/// Builds something of ours; returns the files that cargo names under `key`.
+fn built(root: &Path, what: &[&str], key: &str) -> Result<Vec<PathBuf>, String> {
     let output = Command::new(cargo())
-        .args(arguments)
-        .arg("--quiet")
+        .args(["build", "--release", "--message-format=json", "--quiet"])
+        .args(what)
         .current_dir(root)
         .stderr(Stdio::inherit())
         .output();
     let output = output.map_err(|e| format!("cargo: {e}"))?;
-    let path = |line: &str| {
-        let value: Value = serde_json::from_str(line).ok()?;
-        Some(PathBuf::from(value["executable"].as_str()?))
+    let files = |line: &str| match serde_json::from_str::<Value>(line).ok()?[key].take() {
+        Value::Array(files) => Some(files),
+        file => Some(vec![file]),
     };
     let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().filter_map(path).next_back().ok_or_else(|| format!("cargo built no {example}"))
+    let files = text.lines().filter_map(files).flatten();
+    Ok(files.filter_map(|file| file.as_str().map(PathBuf::from)).collect())
 }
 
 fn has_module(python: &Path, module: &str) -> bool {
