@@ -633,12 +633,22 @@ impl<'a> RecordHeader<'a> {
             }
             _ => return false,
         };
+        let Some(dtype) = Dtype::from_code(df.dtype) else { return false };
         total <= room
             && expected == df.meta_bytes as usize
             && usize::from(df.dims) <= DIMS_MAX
-            && Dtype::from_code(df.dtype).is_some()
+            && (self.is_end_of_version() || self.is_box_of_payload(dtype))
             && (df.crc_count == 0 || df.crc_count as usize == crc_count(df.payload_bytes))
             && std::str::from_utf8(self.name_bytes()).is_ok()
+    }
+
+    /// Whether the box lies inside the shape and its elements are just the payload: readers count on both.
+    fn is_box_of_payload(&self, dtype: Dtype) -> bool {
+        let elements = self.count().try_fold(1u64, |product, count| product.checked_mul(count));
+        let bytes = elements.and_then(|elements| elements.checked_mul(dtype.size() as u64));
+        let ends = self.start().zip(self.count()).map(|(start, count)| start.checked_add(count));
+        bytes == Some(self.df.payload_bytes)
+            && self.shape().zip(ends).all(|(extent, end)| end.is_some_and(|end| end <= extent))
     }
 
     /// Its place in the lane.
@@ -913,15 +923,19 @@ mod tests {
         #[test]
         fn pieces_round_trip(
             name in "[a-zA-Zäé0-9/._-]{1,80}",
-            dims in prop::collection::vec((0u64..1000, 0u64..1000, 0u64..1000), 0..=DIMS_MAX),
-            payload in 0u64..300_000,
+            dims in prop::collection::vec((0u64..1000, 0u64..1000), 0..DIMS_MAX),
+            elements in 0u64..75_000,
             checked: bool,
             sequence: u64,
             version: u64,
         ) {
-            let shape: Vec<u64> = dims.iter().map(|d| d.0).collect();
-            let start: Vec<u64> = dims.iter().map(|d| d.1).collect();
-            let count: Vec<u64> = dims.iter().map(|d| d.2).collect();
+            // The last dimension has all elements.
+            let start: Vec<u64> = dims.iter().map(|d| d.0).chain([7]).collect();
+            let count: Vec<u64> = dims.iter().map(|_| 1).chain([elements]).collect();
+            let ends = start.iter().zip(&count).map(|(start, count)| start + count);
+            let shape: Vec<u64> = ends.zip(dims.iter().map(|d| d.1).chain([0])).map(|(end, more)| end + more).collect();
+            let dims = shape.len();
+            let payload = 4 * elements;
             let crcs: Vec<u32> = if checked { (0..crc_count(payload) as u32).collect() } else { vec![] };
             let place = Place { sequence, version, rank: 3, incarnation: 2 };
             let piece = PieceHeader { name: &name, dtype: Dtype::F32, shape: &shape, start: &start, count: &count };
@@ -929,7 +943,7 @@ mod tests {
             encode_piece(&mut out, place, RecordKind::Piece, &piece, payload, &crcs);
             let meta = out.len();
             prop_assert_eq!(
-                piece_bytes(dims.len(), name.len(), payload, checked),
+                piece_bytes(dims, name.len(), payload, checked),
                 meta as u64 + round_up(payload, RECORD_ALIGN)
             );
             out.resize(meta + payload as usize, 0);
@@ -949,6 +963,27 @@ mod tests {
             out[at] ^= 0x10;
             prop_assert_eq!(RecordHeader::decode(&out).is_none(), !in_commit_word);
         }
+    }
+
+    #[test]
+    fn a_box_that_is_not_the_payload_is_no_header() {
+        let accepted = |dtype, shape: &[u64], start: &[u64], count: &[u64], payload: u64| {
+            let place = Place { sequence: 5, version: 1, rank: 0, incarnation: 1 };
+            let piece = PieceHeader { name: "x", dtype, shape, start, count };
+            let mut out = Vec::new();
+            encode_piece(&mut out, place, RecordKind::Piece, &piece, payload, &[]);
+            out.resize(out.len() + 4096, 0);
+            RecordHeader::decode(&out).is_some()
+        };
+        assert!(accepted(Dtype::F64, &[4, 9], &[1, 3], &[3, 6], 144));
+        assert!(accepted(Dtype::F64, &[], &[], &[], 8), "a scalar is one element");
+        assert!(accepted(Dtype::U8, &[9], &[9], &[0], 0), "an empty box at the end");
+        assert!(!accepted(Dtype::F64, &[4, 9], &[1, 3], &[3, 6], 136), "an element more than the payload");
+        assert!(!accepted(Dtype::F64, &[4, 9], &[1, 3], &[3, 6], 152));
+        assert!(!accepted(Dtype::F32, &[4, 9], &[1, 3], &[3, 6], 144));
+        assert!(!accepted(Dtype::F64, &[4, 9], &[2, 3], &[3, 6], 144), "behind the end of the variable");
+        assert!(!accepted(Dtype::U8, &[u64::MAX; 2], &[0; 2], &[1 << 32; 2], 0), "the product wraps to 0");
+        assert!(!accepted(Dtype::U8, &[u64::MAX], &[u64::MAX], &[2], 2), "the sum wraps to 1");
     }
 
     #[test]

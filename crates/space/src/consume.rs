@@ -122,8 +122,7 @@ impl SpaceReader {
     }
 
     pub(crate) fn versions(&self) -> Result<std::ops::Range<u64>> {
-        let complete = self.space().control.complete();
-        Ok(self.space().control.oldest().min(complete)..complete)
+        Ok(index::retained(self.space()))
     }
 
     pub(crate) fn latest(&self) -> Result<Option<u64>> {

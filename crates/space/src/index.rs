@@ -3,9 +3,12 @@
 //! Names are not copied: an entry points at the record header in the pool, which the reader's lease keeps there.
 
 use std::hash::Hasher;
+use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_log::format::{RecordHeader, RecordKind, SegmentDf, CHUNK_BYTES, HEADER_BYTES};
+use forebay_log::format::{
+    RecordHeader, RecordKind, SegmentDf, CHUNK_BYTES, COMMIT_RECORD_BYTES, HEADER_BYTES,
+};
 use forebay_log::{Dims, Dtype, LaneId, RecordRef, SegmentScan};
 use forebay_tier::checksum::crc32c;
 use forebay_tier::{Device, Error, Kind, Result};
@@ -122,6 +125,25 @@ pub(crate) fn build(
     }
     index.link_names();
     Ok(index)
+}
+
+/// Versions that are retained. The control segment has no checksum: where its counts are damaged, no more come back
+/// than the pools can hold and its segments speak of, so that whoever goes through them comes to an end.
+pub(crate) fn retained(space: &Attachment) -> Range<u64> {
+    let control = &space.control;
+    let complete = control.complete();
+    let oldest = control.oldest().min(complete);
+    // Each of them takes a commit record of each rank.
+    let versions_max = space.superblock.capacity_bytes / COMMIT_RECORD_BYTES;
+    if complete - oldest <= versions_max {
+        return oldest..complete;
+    }
+    let segments = (1..control.granules())
+        .filter(|index| matches!(control.granule_state(*index), GranuleState::Segment { .. }));
+    let newest = segments.map(|index| control.granule_last(index)).max();
+    let complete = newest.map_or(0, |newest| newest.saturating_add(1)).min(complete);
+    let oldest = oldest.min(complete);
+    oldest.max(complete.saturating_sub(versions_max))..complete
 }
 
 fn unreadable(space: &Attachment, lane: LaneId, version: u64, offset: u64) -> Error {

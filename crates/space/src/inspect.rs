@@ -306,7 +306,7 @@ pub fn inspect(name: &str) -> Result<SpaceInfo> {
     let space = attach(name)?;
     let mut info = describe(&space, name);
     let mut cursors = rustc_hash::FxHashMap::<LaneId, index::LaneCursor>::default();
-    for version in info.versions_oldest..info.versions_complete {
+    for version in index::retained(&space) {
         // Without a lease a version can go while it is looked at; it is then left out.
         let Ok(found) = index::build(&space, version, &mut cursors, VersionIndex::default()) else {
             continue;

@@ -212,3 +212,54 @@ fn pages_that_cannot_be_read_are_an_error() {
     file.set_len(whole).unwrap();
     forebay_space::destroy(&name).unwrap();
 }
+
+/// A header whose checksum is right and whose box is not what its payload holds: nothing of it is believed.
+#[test]
+fn a_box_that_does_not_fit_its_payload_is_damage() {
+    let root = Root::new();
+    let name = root.name("box");
+    let _writer = filled(&name, TierKind::Dram);
+    let pool = Path::new(&name).join("pool");
+    let header = parts(&pool, TierKind::Dram).into_iter().find(|(_, part)| *part == Part::Header).unwrap().0;
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&pool).unwrap();
+    let mut record = vec![0; 4096];
+    file.read_exact_at(&mut record, header).unwrap();
+    let meta = meta_bytes(&RecordHeader::decode(&record).expect("small")) as usize;
+    let record_bytes = std::mem::size_of::<RecordDf>();
+    // Shape, start, count of its one dimension.
+    for (place, value) in [(2, 149u64), (2, 151), (2, u64::MAX), (1, 1), (1, u64::MAX), (0, 149)] {
+        let mut changed = record[..meta].to_vec();
+        changed[record_bytes + place * 8..][..8].copy_from_slice(&value.to_le_bytes());
+        let crc = forebay_log::format::crc_of(&[&changed[16..]]);
+        changed[4..8].copy_from_slice(&crc.to_le_bytes());
+        file.write_all_at(&changed, header).unwrap();
+        let seen = look(&name).map_err(|e| e.kind());
+        assert_eq!(seen.unwrap_err(), Kind::Damaged, "word {place} of the box is {value}");
+    }
+    file.write_all_at(&record[..meta], header).unwrap();
+    look(&name).expect("put back");
+}
+
+/// The control segment has no checksum. Whoever asks a damaged one for versions gets no more than there can be.
+#[test]
+fn a_damaged_count_of_versions_ends_nobody_in_a_loop() {
+    let root = Root::new();
+    let name = root.name("count");
+    let _writer = filled(&name, TierKind::Dram);
+    let control = std::fs::OpenOptions::new().write(true).open(Path::new(&name).join("control")).unwrap();
+    let observer = OpenOptions { observer: true, component: Some("look".into()), ..options() };
+    let mut reader = Reader::open(&name, &observer).unwrap();
+    // Behind the head stands the progress of rank 0: incarnation 1, and how many versions it has committed.
+    for committed in [1u64 << 39, (1 << 40) - 1, 1 << 20] {
+        control.write_all_at(&(1u64 << 40 | committed).to_le_bytes(), 4096).unwrap();
+        assert_eq!(reader.versions().unwrap(), 0..1, "{committed} are claimed");
+        let found = forebay_space::inspect(&name).unwrap();
+        assert_eq!(found.versions.iter().map(|v| v.version).collect::<Vec<_>>(), [0]);
+    }
+    reader.open_version(0).unwrap();
+    assert_eq!(reader.get_array::<u8>("small", None).unwrap(), small());
+    reader.end_step().unwrap();
+    assert_eq!(reader.open_version(1 << 19).map(drop).unwrap_err().kind(), Kind::Damaged);
+    control.write_all_at(&(1u64 << 40 | 1).to_le_bytes(), 4096).unwrap();
+    assert_eq!(reader.versions().unwrap(), 0..1);
+}
