@@ -575,7 +575,7 @@ impl Control {
 
     /// What granule `index` is used for.
     pub fn granule_state(&self, index: usize) -> GranuleState {
-        let word = self.granule(index, granule::OWNER).load(Acquire);
+        let word = protocol::look_at(self.granule(index, granule::OWNER));
         let slot = Self::slot_of(word >> 48);
         let lane =
             LaneId { rank: (word >> 4 & 0xf_ffff) as u32, incarnation: (word >> 24 & 0xff_ffff) as u32 };
@@ -589,19 +589,30 @@ impl Control {
     }
 
     pub(crate) fn set_granule_state(&self, index: usize, state: GranuleState) {
+        protocol::hand_over(self.granule(index, granule::OWNER), Self::owner_word(state));
+    }
+
+    /// A segment of `lane` was copied from the run that begins at granule `old` to that at `new`. The old one is left
+    /// by the member in `slot`.
+    pub(crate) fn publish_move(&self, old: usize, new: usize, lane: LaneId, slot: Option<u32>) {
+        let owner = |index, state| (self.granule(index, granule::OWNER), Self::owner_word(state));
+        let segment = owner(new, GranuleState::Segment { lane, slot });
+        protocol::publish_move(segment, owner(old, GranuleState::Leaving { lane, slot }));
+    }
+
+    fn owner_word(state: GranuleState) -> u64 {
         let pack = |kind: u64, lane: LaneId, slot: Option<u32>| {
             debug_assert!(lane.rank < 1 << 20 && lane.incarnation < 1 << 24);
             let slot = slot.map_or(SLOT_NONE, u64::from);
             kind | u64::from(lane.rank) << 4 | u64::from(lane.incarnation) << 24 | slot << 48
         };
-        let word = match state {
+        match state {
             GranuleState::Free => 0,
             GranuleState::Inside => 1,
             GranuleState::Segment { lane, slot } => pack(2, lane, slot),
             GranuleState::Spare { lane, slot } => pack(3, lane, slot),
             GranuleState::Leaving { lane, slot } => pack(4, lane, slot),
-        };
-        self.granule(index, granule::OWNER).store(word, Release);
+        }
     }
 
     /// Sequence in its lane and length in granules of the segment that begins at granule `index`.

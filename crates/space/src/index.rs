@@ -206,16 +206,13 @@ fn scan_located(
     }
 }
 
-/// Whether the segment is still where it was read: it may be leaving, but its space is not used again.
+/// Whether the segment is still where it was read, and stays there for as long as the caller's lease. A place that is
+/// being left does not count: a cursor from before the lease may stand in one whose mover has seen no lease.
 fn is_still_there(space: &Attachment, lane: LaneId, segment: &SegmentDf) -> bool {
     let granule = (segment.offset_bytes / space.superblock.granule_bytes) as usize;
-    let is_lanes = match space.control.granule_state(granule) {
-        GranuleState::Segment { lane: found, .. } | GranuleState::Leaving { lane: found, .. } => {
-            found == lane
-        }
-        _ => false,
-    };
-    is_lanes && space.control.granule_segment(granule).0 == segment.sequence
+    let state = space.control.granule_state(granule);
+    matches!(state, GranuleState::Segment { lane: found, .. } if found == lane)
+        && space.control.granule_segment(granule).0 == segment.sequence
 }
 
 fn scan_version(

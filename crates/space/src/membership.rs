@@ -6,6 +6,7 @@
 //! needs from a live one's. Leases end by release or death, never by time.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -19,8 +20,8 @@ use forebay_tier::{clock, Error, Kind, Result};
 
 use crate::attach::Attachment;
 use crate::control::{
-    group, head, member, too_many, GranuleState, ProducerState, Waiting, GROUPS_MAX, GROUP_RANKS_MAX,
-    LANES_MAX, MEMBERS_MAX,
+    group, head, member, too_many, Control, GranuleState, ProducerState, Waiting, GROUPS_MAX,
+    GROUP_RANKS_MAX, LANES_MAX, MEMBERS_MAX,
 };
 use crate::options::Retention;
 use crate::protocol;
@@ -292,13 +293,11 @@ impl Membership {
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         *leases.entry(version).or_insert(0) += 1;
         let control = &self.space.control;
-        self.publish_newest(&leases);
-        let lease = control.member(self.slot, member::LEASE);
-        let held = protocol::hold(lease, Self::lowest(&leases), control.oldest_word(), version);
+        let words = lease_words(control, self.slot);
+        let held = protocol::hold_range(words, Self::range(&leases), control.oldest_word(), version);
         if !held {
             Self::remove_lease(&mut leases, version);
-            protocol::release(lease, Self::lowest(&leases));
-            self.publish_newest(&leases);
+            protocol::release_range(words, Self::range(&leases));
         }
         held
     }
@@ -309,14 +308,11 @@ impl Membership {
             return;
         }
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
-        let ends =
-            |leases: &BTreeMap<u64, u32>| (leases.keys().next().copied(), leases.keys().next_back().copied());
-        let before = ends(&leases);
+        let before = Self::range(&leases);
         Self::remove_lease(&mut leases, version);
-        if ends(&leases) != before {
+        if Self::range(&leases) != before {
             let control = &self.space.control;
-            protocol::release(control.member(self.slot, member::LEASE), Self::lowest(&leases));
-            self.publish_newest(&leases);
+            protocol::release_range(lease_words(control, self.slot), Self::range(&leases));
             control.announce_room();
         }
     }
@@ -329,16 +325,11 @@ impl Membership {
         }
     }
 
-    /// The newest leased version, for movers: it may be too high for a moment, never too low, because it is raised
-    /// before the word of the oldest is lowered and lowered after that one is raised.
-    fn publish_newest(&self, leases: &BTreeMap<u64, u32>) {
+    /// The slot holds two words for all leases. The oldest leased version holds itself and everything newer; movers
+    /// also ask for the newest.
+    fn range(leases: &BTreeMap<u64, u32>) -> (u64, u64) {
         let newest = leases.keys().next_back().copied().unwrap_or(0);
-        self.space.control.member(self.slot, member::LEASE_NEWEST).store(newest, Release);
-    }
-
-    /// The slot holds one word for all leases: the oldest leased version holds itself and everything newer.
-    fn lowest(leases: &BTreeMap<u64, u32>) -> u64 {
-        leases.keys().next().copied().unwrap_or(HOLDS_NOTHING)
+        (leases.keys().next().copied().unwrap_or(HOLDS_NOTHING), newest)
     }
 
     /// Says in the slot what this member waits for.
@@ -548,12 +539,21 @@ pub(crate) fn lowest_lease(space: &Attachment) -> u64 {
 
 /// Whether a member holds a version from `first` to `last`, or may be about to.
 pub(crate) fn is_leased(space: &Attachment, first: u64, last: u64) -> bool {
-    let control = &space.control;
-    (0..control.members_high()).any(|slot| {
-        let oldest = control.member(slot, member::LEASE).load(Acquire);
-        let newest = control.member(slot, member::LEASE_NEWEST).load(Acquire);
-        oldest <= last && newest >= first && space.is_alive(slot)
-    })
+    protocol::is_held(leases(space), (first, last), |slot| space.is_alive(slot as u32))
+}
+
+/// Whether a place that holds versions from `first` to `last`, and was left before this call, is read by nobody.
+pub(crate) fn is_deserted(space: &Attachment, first: u64, last: u64) -> bool {
+    protocol::is_deserted(leases(space), (first, last), |slot| space.is_alive(slot as u32))
+}
+
+fn leases(space: &Attachment) -> impl Iterator<Item = (&AtomicU64, &AtomicU64)> {
+    (0..space.control.members_high()).map(|slot| lease_words(&space.control, slot))
+}
+
+/// The oldest and the newest version that a member holds.
+fn lease_words(control: &Control, slot: u32) -> (&AtomicU64, &AtomicU64) {
+    (control.member(slot, member::LEASE), control.member(slot, member::LEASE_NEWEST))
 }
 
 /// The version that each reader will ask for next; where ranks or groups are still to come, the oldest there is.

@@ -26,7 +26,7 @@ use serde::Serialize;
 
 use crate::attach::{Attachment, Missing, LOCK_ADOPT};
 use crate::control::{head, member, Control, GranuleState};
-use crate::membership::{free_run, is_leased, reading_positions, Membership};
+use crate::membership::{free_run, is_deserted, is_leased, reading_positions, Membership};
 use crate::segments::{allocate, Place, WAIT_SLICE};
 
 /// Who a run of granules belongs to.
@@ -312,8 +312,7 @@ fn relocate(
         control.set_granule_segment(first, df.sequence, length);
         control.set_granule_last(first, last_version);
         let Owner { lane, slot } = owner;
-        control.set_granule_state(first, GranuleState::Segment { lane, slot });
-        control.set_granule_state((from / granule) as usize, GranuleState::Leaving { lane, slot });
+        control.publish_move((from / granule) as usize, first, lane, slot);
         return Ok(Some(to));
     }
     Ok(None)
@@ -323,8 +322,7 @@ fn relocate(
 fn free_old_place(space: &Attachment, at: u64, first_version: u64, last_version: u64) -> Result<bool> {
     // Whoever took a lease before the old place was left stands in its slot now; whoever comes later looks the
     // segment up and finds the new place.
-    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-    if is_leased(space, first_version, last_version) {
+    if !is_deserted(space, first_version, last_version) {
         return Ok(false);
     }
     retire(&*space.device, at, space.superblock.horizon)?;
@@ -451,4 +449,52 @@ fn orphan_bytes(space: &Attachment) -> (u64, u64) {
         }
     }
     (orphans, leased)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{OpenOptions, Reader, Retention, SpillTier, Writer};
+
+    /// A reader that knows from the version before where the next one lies begins it between the mover's look at the
+    /// leases and the moment in which the old place is written anew.
+    #[test]
+    fn a_reader_does_not_go_on_in_a_place_that_is_being_left() {
+        let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        let name = format!("{}/s", root.path().display());
+        let options = OpenOptions {
+            quota_bytes: Some(8 << 20),
+            retention: Some(Retention::Forever),
+            spill: vec![SpillTier { path: disk.path().into(), quota: Some(8 << 20), tier: None }],
+            component: Some("test".into()),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        for version in 0..2u64 {
+            writer.begin_step().unwrap();
+            writer.put_array("x", &[5000], &[0], &[5000], &[version; 5000]).unwrap();
+            writer.end_step().unwrap();
+        }
+        writer.close().unwrap();
+        let mut reader = Reader::open(&name, &options).unwrap();
+        assert_eq!(reader.begin_step(None).unwrap(), Some(0));
+        reader.end_step().unwrap();
+
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let space = Attachment::open(&name, Access::Write, Missing::Fail, deadline).unwrap();
+        let owner = Owner { lane: LaneId { incarnation: 1, rank: 0 }, slot: None };
+        let granule = space.control.find_segment(owner.lane, |_, _| true).unwrap();
+        let from = granule as u64 * space.superblock.granule_bytes;
+        let to = relocate(&space, owner, from, 1, 1..2).unwrap().expect("there is room below");
+        assert!(!is_leased(&space, 0, 1));
+        assert_eq!(reader.begin_step(None).unwrap(), Some(1));
+        // The mover goes on, and somebody else takes the place.
+        retire(&*space.device, from, space.superblock.horizon).unwrap();
+        free_run(&space, granule);
+        space.device.write(from + HEADER_BYTES, &vec![0xAA; 90_000]).unwrap();
+        assert_eq!(reader.get_array::<u64>("x", None).unwrap(), [1; 5000], "it lies at {to:?} now");
+        reader.end_step().unwrap();
+        drop((reader, space));
+        crate::destroy(&name).unwrap();
+    }
 }

@@ -1,4 +1,5 @@
-//! The lock-free protocols of a space: commit, waiting, holding a version, dropping versions, taking a lane over.
+//! The lock-free protocols of a space: commit, waiting, holding a version, dropping versions, moving a segment, taking
+//! a lane over.
 //!
 //! Each is a function over the traits [`Word64`] and [`Word32`], so that the model checker runs exactly these lines
 //! (tests/protocol, which includes this file) and the control segment calls them on its shared words. They use no
@@ -260,4 +261,77 @@ pub(crate) fn drop_below<W: Word64>(oldest: &W, mut floor: impl FnMut() -> u64) 
     let dropped = oldest.fetch_max(wanted, Relaxed).max(wanted);
     W::barrier();
     floor().min(dropped)
+}
+
+// ---- moving ---------------------------------------------------------------------------------------------------
+
+/// Holds versions from `lowest` to `newest`, in two words of the member's own. False when `version`, one of them, was
+/// dropped before. Movers may see more held than is, never less: the newest is raised before the lowest is lowered.
+#[inline]
+pub(crate) fn hold_range<W: Word64>(
+    (held, held_newest): (&W, &W),
+    (lowest, newest): (u64, u64),
+    oldest: &W,
+    version: u64,
+) -> bool {
+    // A mover that sees this store must also see, as before it, what was read under a lease that ended earlier.
+    held_newest.store(newest, Release);
+    hold(held, lowest, oldest, version)
+}
+
+/// Holds only versions from `lowest` to `newest` any more; what was read of the others is read.
+#[inline]
+pub(crate) fn release_range<W: Word64>((held, held_newest): (&W, &W), (lowest, newest): (u64, u64)) {
+    release(held, lowest);
+    held_newest.store(newest, Release);
+}
+
+/// Whether a version from `first` to `last` is held by one of the pairs of words, or may be about to be; `alive` says
+/// whose words count, by their place.
+#[inline]
+pub(crate) fn is_held<'a, W: Word64 + 'a>(
+    mut held: impl Iterator<Item = (&'a W, &'a W)>,
+    (first, last): (u64, u64),
+    alive: impl Fn(usize) -> bool,
+) -> bool {
+    let mut place = 0;
+    held.any(|(lowest, newest)| {
+        place += 1;
+        lowest.load(Acquire) <= last && newest.load(Acquire) >= first && alive(place - 1)
+    })
+}
+
+/// Whose a place in the pools is. All that was written about it, and there, before it got this owner is seen.
+///
+/// Who holds a version and *then* finds a place to be a segment's of that version may read it there for as long as
+/// it holds the version. One that is being left does not count, although it can still be read: whoever leaves it may
+/// have looked at what is held before.
+#[inline]
+pub(crate) fn look_at<W: Word64>(owner: &W) -> u64 {
+    owner.load(Acquire)
+}
+
+/// Gives a place to another owner.
+#[inline]
+pub(crate) fn hand_over<W: Word64>(owner: &W, to: u64) {
+    owner.store(to, Release);
+}
+
+/// Publishes the copy of a segment and leaves the old place. In this order: who sees that the old place is left finds
+/// the new one.
+pub(crate) fn publish_move<W: Word64>((new, segment): (&W, u64), (old, leaving): (&W, u64)) {
+    hand_over(new, segment);
+    hand_over(old, leaving);
+}
+
+/// Whether a place that was left before may be used for something else: nobody reads it by a hold on a version from
+/// `first` to `last`, and nobody will.
+pub(crate) fn is_deserted<'a, W: Word64 + 'a>(
+    held: impl Iterator<Item = (&'a W, &'a W)>,
+    versions: (u64, u64),
+    alive: impl Fn(usize) -> bool,
+) -> bool {
+    // Whoever holds a version stores that first and looks at the place after; here it is the other way round.
+    W::barrier();
+    !is_held(held, versions, alive)
 }

@@ -9,6 +9,7 @@
 mod protocol;
 
 mod models;
+mod moving;
 mod words;
 
 use std::collections::BTreeSet;
@@ -18,6 +19,8 @@ use words::Site;
 
 /// Names the site that a child weakens, `line:column`.
 const MUTANT: &str = "PROTOCOL_TEST_MUTANT";
+/// Names the wrong model that a child runs.
+const WRONG: &str = "PROTOCOL_TEST_WRONG";
 
 /// Explores one model.
 fn explore(model: fn()) {
@@ -34,9 +37,20 @@ fn every_model_holds() {
     }
 }
 
-/// In a child: weakens one site, and fails as soon as a model does.
+#[test]
+fn every_wrong_model_fails() {
+    for (name, _) in models::WRONG {
+        assert!(fails(WRONG, name), "nothing fails although {name}");
+    }
+}
+
+/// In a child: runs a wrong model, or weakens one site, and fails as soon as a model does.
 #[test]
 fn child() {
+    if let Ok(wrong) = std::env::var(WRONG) {
+        let (_, model) = models::WRONG.iter().find(|(name, _)| *name == wrong).expect("a model");
+        return explore(*model);
+    }
     let Ok(site) = std::env::var(MUTANT) else { return };
     words::weaken(&site);
     for (name, model) in models::MODELS {
@@ -63,15 +77,17 @@ fn every_weakened_ordering_is_caught() {
     }
     let sites: BTreeSet<Site> = words::sites();
     assert_eq!(sites.len(), sites_in_source(), "a model must reach every ordering: {sites:?}");
-    let survived: Vec<String> = sites.iter().map(Site::to_string).filter(|site| !is_caught(site)).collect();
+    let survived: Vec<String> =
+        sites.iter().map(Site::to_string).filter(|site| !fails(MUTANT, site)).collect();
     println!("{}/{} weakened orderings caught", sites.len() - survived.len(), sites.len());
     assert!(survived.is_empty(), "no model fails without {survived:?} of protocol.rs");
 }
 
-fn is_caught(site: &str) -> bool {
+/// Whether a child fails that gets this value of this variable.
+fn fails(variable: &str, value: &str) -> bool {
     let child = Command::new(std::env::current_exe().expect("this binary"))
         .args(["--exact", "child", "--nocapture", "--test-threads=1"])
-        .env(MUTANT, site)
+        .env(variable, value)
         .env("RUST_BACKTRACE", "0")
         .stdout(Stdio::null())
         .stderr(Stdio::null())

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 use loom::thread::spawn;
 
+use crate::moving;
 use crate::protocol::{self, HOLDS_NOTHING};
 use crate::words::{Futex, Payload, Word};
 
@@ -20,6 +21,18 @@ pub const MODELS: &[(&str, fn())] = &[
     ("a lane that is taken over loses no commit", take_over_loses_no_commit),
     ("what is complete while lanes are taken over is whole", taken_over_is_whole),
     ("complete versions stay complete while lanes are taken over", take_over_hides_nothing),
+    ("a segment that moves is found, and what was found stays", moving::found_and_kept),
+    ("whichever place one looks at first", moving::found_the_other_way_round),
+    ("a segment whose lease was let go may be overwritten", moving::let_go_of_the_newest),
+    ("also that of the oldest version", moving::let_go_of_the_oldest),
+    ("the newest lease is never seen too low", moving::newest_is_never_too_low),
+    ("a segment whose move has begun is not given back", moving::begun_stays),
+];
+
+/// What was production code once, or could be taken for right: each must fail.
+pub const WRONG: &[(&str, fn())] = &[
+    ("a place that is being left counts as the segment's", moving::leaving_counts),
+    ("a move is chosen and begun in two steps", moving::chosen_and_begun_in_two_steps),
 ];
 
 /// The producers' words of a space: group, base, a progress word for each of two ranks.
