@@ -31,9 +31,10 @@ impl Stream {
     ///
     /// # Safety
     /// Both are valid for `lines` lines and do not overlap.
-    pub(super) unsafe fn copy_lines(self, dst: *mut u8, src: *const u8, lines: usize) {
+    pub(super) unsafe fn copy_lines(self, dst: *mut u8, src: *const u8, lines: usize, ahead: usize) {
         for line in 0..lines {
             let at = line * LINE_BYTES;
+            prefetch(src.wrapping_add(at + ahead));
             // SAFETY: at + 64 <= lines * 64, inside the caller's ranges.
             unsafe {
                 asm!(

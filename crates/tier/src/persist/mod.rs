@@ -49,6 +49,10 @@ pub const DRAM_TEMPORAL_BYTES_MAX: usize = 255;
 /// enough that the start-up of the vectorised CRC does not show.
 pub const CHECKSUM_BLOCK_BYTES: usize = 8 << 10;
 
+/// How far behind the line being copied past the cache the source is asked for. One block of a checksummed copy: the
+/// next block is then read from memory while this one is on its way there, instead of after it.
+const AHEAD_BYTES: usize = CHECKSUM_BLOCK_BYTES;
+
 /// How to copy into one kind of pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CopyPolicy {
@@ -139,7 +143,7 @@ pub(crate) unsafe fn copy_unfenced(dst: *mut u8, src: *const u8, len: usize, pol
         return false;
     }
     // SAFETY: the caller's promise.
-    unsafe { copy_streaming(dst, src, len, policy.write_back, instructions().stream) };
+    unsafe { copy_streaming(dst, src, len, 0, policy.write_back, instructions().stream) };
     true
 }
 
@@ -177,21 +181,33 @@ unsafe fn copy_cached(dst: *mut u8, src: *const u8, len: usize, write_back: bool
     }
 }
 
-/// Whole lines of `dst` by stores that bypass the cache; the partial lines at both ends by ordinary ones.
+/// Whole lines of `dst` by stores that bypass the cache; the partial lines at both ends by ordinary ones. The caller
+/// is about to read `follows` more bytes of the source.
 ///
 /// # Safety
 /// As [`copy_unfenced`]; the machine has `stream`.
-unsafe fn copy_streaming(dst: *mut u8, src: *const u8, len: usize, write_back: bool, stream: arch::Stream) {
+unsafe fn copy_streaming(
+    dst: *mut u8,
+    src: *const u8,
+    len: usize,
+    follows: usize,
+    write_back: bool,
+    stream: arch::Stream,
+) {
     let head = dst.align_offset(LINE_BYTES).min(len);
     let lines = (len - head) / LINE_BYTES;
     let tail = len - head - lines * LINE_BYTES;
+    // Nothing is asked for that is not wanted: small objects lie anywhere.
+    let asking = ((len - head + follows).saturating_sub(AHEAD_BYTES) / LINE_BYTES).min(lines);
     // SAFETY: head + lines * LINE_BYTES + tail == len, so all three parts lie inside the caller's ranges; dst
     // + head is aligned to LINE_BYTES whenever lines > 0.
     unsafe {
         if head > 0 {
             copy_cached(dst, src, head, write_back);
         }
-        stream.copy_lines(dst.add(head), src.add(head), lines);
+        stream.copy_lines(dst.add(head), src.add(head), asking, AHEAD_BYTES);
+        let asked = head + asking * LINE_BYTES;
+        stream.copy_lines(dst.add(asked), src.add(asked), lines - asking, 0);
         if write_back && !arch::STREAM_BYPASSES_CACHE {
             write_back_raw(dst.add(head), lines * LINE_BYTES);
         }
@@ -241,7 +257,10 @@ pub(crate) unsafe fn copy_checksummed_unfenced(
             unsafe {
                 let (to, from) = (dst.add(copied), src.as_ptr().add(copied));
                 match streaming {
-                    true => copy_streaming(to, from, until - copied, policy.write_back, stream),
+                    true => {
+                        let follows = src.len() - until;
+                        copy_streaming(to, from, until - copied, follows, policy.write_back, stream)
+                    }
                     false => copy_cached(to, from, until - copied, policy.write_back),
                 }
             }

@@ -25,7 +25,7 @@ impl Stream {
 
     /// # Safety
     /// Both are valid for `lines` lines and do not overlap.
-    pub(super) unsafe fn copy_lines(self, dst: *mut u8, src: *const u8, lines: usize) {
+    pub(super) unsafe fn copy_lines(self, dst: *mut u8, src: *const u8, lines: usize, _ahead: usize) {
         // SAFETY: the caller's promise.
         unsafe { std::ptr::copy_nonoverlapping(src, dst, lines * LINE_BYTES) }
     }
