@@ -390,10 +390,11 @@ impl Device for Pools {
 
     fn after_hole(&self, offset: u64) -> u64 {
         let from = self.parts.iter().rposition(|(base, _)| *base <= offset).expect("starts at 0");
-        for (base, device) in &self.parts[from..] {
-            let data = device.after_hole(offset.saturating_sub(*base));
-            if data < device.capacity() {
-                return base + data;
+        for (i, (base, device)) in self.parts.iter().enumerate().skip(from) {
+            let end = self.parts.get(i + 1).map_or(self.capacity, |(next, _)| *next);
+            let data = base + device.after_hole(offset.saturating_sub(*base));
+            if data < end {
+                return data;
             }
         }
         self.capacity

@@ -74,6 +74,7 @@ fn each_method(device: &dyn Device, seen: &mut dyn FnMut(&'static str, &mut dyn 
     seen("bytes", &mut || assert_eq!(device.bytes(0..8), [3; 8]));
     seen("will_read", &mut || device.will_read(0..8).expect(DONE));
     seen("read", &mut || device.read(0, &mut [0; 8]).expect(DONE));
+    seen("after_hole", &mut || assert_eq!(device.after_hole(0), 0));
     let mut staged = None;
     seen("stage", &mut || staged = Some(device.stage(0..64).expect(DONE)));
     seen("unstage", &mut || {
@@ -113,6 +114,10 @@ impl Device for Recorder {
 
     fn durability(&self, horizon: Horizon) -> Durability {
         self.inner("durability").durability(horizon)
+    }
+
+    fn after_hole(&self, offset: u64) -> u64 {
+        self.inner("after_hole").after_hole(offset)
     }
 
     fn prepare(&self, range: Range<u64>) -> Result<()> {
