@@ -814,10 +814,10 @@ int fb_attribute_get_double(fb_reader *reader, const char *key, double *value);
 
 /**
  * Maps the file `path`, of exactly `bytes` bytes (0: the size of the file that is there), and stores the handle in
- * `*region`. `tier` is "dram", "numa:N" (memory of node N, where dram is), "pmem" or "file", and the directory must be
- * on it ("file" is possible everywhere); NULL finds out. `mode` is "a+" (open it, or make it when it is not there; NULL is the same), "r+" (it must be
- * there), "r" (it must be there; for reading only), "x+" (it must not be there) or "w+" (what is there is removed
- * first). A new file holds zeros, is 0600, and appears when it is complete.
+ * `*region`. `tier` is "dram", "numa:N" (memory of node N, where dram is), "pmem" or "file", and the directory must
+ * be on it ("file" is possible everywhere); NULL finds out. `mode` is "a+" (open it, or make it when it is not there;
+ * NULL is the same), "r+" (it must be there), "r" (it must be there; for reading only), "x+" (it must not be there)
+ * or "w+" (what is there is removed first). A new file holds zeros, is 0600, and appears when it is complete.
  *
  * Room is checked before a page is touched, and pages are faulted in except on file (some 0.2 ms per MiB). Waits
  * a few seconds at most for others that allocate in the same directory. Symbolic links are not followed in the last
@@ -844,8 +844,8 @@ int fb_region_data(const fb_region *region,
                    size_t *bytes);
 
 /**
- * Stores the tier ("dram", "numa:0", "pmem", "file") in `*tier` and what a persisted range survives ("process crash", "power
- * failure") in `*durability`; either may be NULL. The texts live as long as the region. Does not block.
+ * Stores the tier ("dram", "numa:0", "pmem", "file") in `*tier` and what a persisted range survives ("process crash",
+ * "power failure") in `*durability`; either may be NULL. The texts live as long as the region. Does not block.
  */
 int fb_region_info(const fb_region *region,
                    const char **tier,

@@ -18,9 +18,9 @@ pub struct Recorder {
     seen: Mutex<Vec<&'static str>>,
 }
 
-/// Calls each method of [`Device`] once, with a range at the start of the pool, on what `around` makes of a recorder
-/// around the fresh, byte-addressable pool `inner`. Panics with a method that did not arrive as that method, once. What the device
-/// in front answers by itself is in `own`.
+/// Calls each method of [`Device`] once, with a range at the start of the pool, on what `around` makes of a
+/// recorder around the fresh, byte-addressable pool `inner`. Panics with a method that did not arrive as that
+/// method, once. What the device in front answers by itself is in `own`.
 pub fn check_handed_down(
     inner: Arc<dyn Device>,
     around: &dyn Fn(Arc<dyn Device>) -> Arc<dyn Device>,
@@ -211,8 +211,10 @@ mod tests {
 
     #[test]
     fn the_methods_of_the_trait_are_read_from_its_text() {
-        let text = "fn no() {}\npub trait Device: Send {\n    /// a\n    fn kind(&self);\n    fn write(\n        &self,\n    ) {\n        fn inside() {}\n    }\n}\n    fn later();\n";
-        assert_eq!(methods(text), BTreeSet::from(["kind", "write"]));
+        let before = "fn no() {}\npub trait Device: Send {\n    /// a\n    fn kind(&self);\n    fn write(\n";
+        let after = "        &self,\n    ) {\n        fn inside() {}\n    }\n}\n    fn later();\n";
+        let text = [before, after].concat();
+        assert_eq!(methods(&text), BTreeSet::from(["kind", "write"]));
     }
 
     #[test]
