@@ -75,11 +75,18 @@ impl SpaceReader {
                 other => break other?,
             }
         };
+        Ok(Self::of_member(member, name, options))
+    }
+
+    /// For a reader that has joined the space, which its caller calls `name`.
+    pub(crate) fn of_member(member: Arc<Membership>, name: &str, options: OpenOptions) -> SpaceReader {
+        let (rank, size) = (member.rank, member.size);
+        let component = options.component.clone().expect("resolved");
         let head = TraceHead { component: &component, rank, size, channel: name, side: Side::Reader };
         let trace =
             if options.observer { None } else { Trace::from_environment(&head, &environment::process) };
         let next = if options.observer { member.space.control.oldest() } else { member.cursor() };
-        Ok(SpaceReader {
+        SpaceReader {
             spin_ns: spin_budget(&member.space),
             prefetch: Prefetch::start(&member.space),
             member,
@@ -94,7 +101,7 @@ impl SpaceReader {
             times: TraceStep::default(),
             timed_out: false,
             closed: false,
-        })
+        }
     }
 
     fn space(&self) -> &Arc<Attachment> {

@@ -44,6 +44,8 @@ mod membership;
 mod mover;
 mod name;
 mod nd_box;
+#[cfg(test)]
+mod one_mapping;
 pub mod options;
 mod prefetch;
 mod produce;

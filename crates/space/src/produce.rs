@@ -113,6 +113,18 @@ impl SpaceWriter {
                 other => break other?,
             }
         };
+        Self::of_member(member, name, options, deadline)
+    }
+
+    /// For a producer that has joined the space, which its caller calls `name`.
+    pub(crate) fn of_member(
+        member: Arc<Membership>,
+        name: &str,
+        options: OpenOptions,
+        deadline: Instant,
+    ) -> Result<SpaceWriter> {
+        let rank = member.rank;
+        let component = options.component.clone().expect("resolved");
         let space = member.space.clone();
         space.with_setup_lock(deadline, || {
             options
