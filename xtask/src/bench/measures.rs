@@ -160,7 +160,7 @@ fn small_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), Str
         let of_rust = setup.rust_stream(&shape)?;
         files.add(ours, setup.forebay_stream(&shape, &["--channel", "files"])?);
         if setup.adios.is_some() {
-            let theirs = setup.sst_stream(&shape)?;
+            let theirs = setup.sst_stream(&shape, &[])?;
             python.add(ours, theirs);
             many.add(of_many, theirs);
             rust.add(of_rust, theirs);
@@ -177,7 +177,7 @@ fn small_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), Str
 fn large_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
     let shape = match quick {
         true => StreamShape { bytes: MIB, objects: 4, steps: 2, warm: 2, source_bytes: 8 * MIB },
-        false => StreamShape { bytes: 64 * MIB, objects: 4, steps: 8, warm: 6, source_bytes: GIB },
+        false => StreamShape { bytes: 64 * MIB, objects: 4, steps: 8, warm: 10, source_bytes: GIB },
     };
     let copies = PutShape {
         bytes: shape.bytes,
@@ -191,7 +191,10 @@ fn large_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), Str
     let row = |measure: &str, against: &str| Row::new(measure, shape.bytes, true, against);
     let mut sst = row("stream", "SST").with_bar(8.0);
     let mut memcpy = row("stream", "memcpy").with_bar(0.75);
-    let mut in_place = row("stream, reserve and view", "SST").with_bar(10.0);
+    // There the producer fills the memory of the pool, here an array of its own, as where it computes what it puts.
+    let mut in_place = row("stream, reserve and view", "SST, filled first").with_bar(10.0);
+    let unsummed = Row::new("stream, reserve and view", shape.bytes, false, "SST, filled first");
+    let mut unsummed = unsummed.with_bar(10.0);
     let mut into = row("stream, copied out", "SST");
     let mut files = row("stream", "a file per object");
     for _ in 0..table.repetitions {
@@ -201,12 +204,15 @@ fn large_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), Str
         memcpy.add(ours, setup.put(&copies)?.ns_per_memcpy);
         files.add(ours, setup.forebay_stream(&shape, &["--channel", "files"])?);
         if setup.adios.is_some() {
-            let theirs = setup.sst_stream(&shape)?;
+            let theirs = setup.sst_stream(&shape, &[])?;
             sst.add(ours, theirs);
-            in_place.add(reserved, theirs);
+            let filled = setup.sst_stream(&shape, &["--fill"])?;
+            in_place.add(reserved, filled);
+            let words = ["--channel", "space", "--reserve", "--checksum", "no"];
+            unsummed.add(setup.forebay_stream(&shape, &words)?, filled);
             into.add(copied, theirs);
         }
     }
-    [sst, memcpy, in_place, into, files].into_iter().for_each(|row| table.push(row));
+    [sst, memcpy, in_place, unsummed, into, files].into_iter().for_each(|row| table.push(row));
     Ok(())
 }

@@ -304,10 +304,14 @@ impl Setup {
     }
 
     /// SST's stream; nanoseconds an object.
-    pub fn sst_stream(&self, shape: &StreamShape) -> Result<f64, String> {
+    pub fn sst_stream(&self, shape: &StreamShape, arguments: &[&str]) -> Result<f64, String> {
         let python = self.adios.as_ref().ok_or("adios2 is not installed")?;
         let contact = self.folder.join("contact");
-        let side = |role| self.side(python, "sst_stream.py", role, &contact.to_string_lossy(), shape);
+        let side = |role| {
+            let mut command = self.side(python, "sst_stream.py", role, &contact.to_string_lossy(), shape);
+            command.args(arguments);
+            command
+        };
         self.stream(shape, side("read"), side("write"))
     }
 
