@@ -25,6 +25,10 @@ use crate::reclaim::retire;
 /// call; above it the copy would cost more than the call.
 const JOIN_BYTES_MAX: usize = 64 * 1024;
 
+/// The payloads at the beginning of each version that stay in the cache on memory tiers: a waiting reader has 4 KiB in
+/// half the time then. A stream of many objects goes past the cache, where it takes half the time to put.
+const SOON_BYTES_MAX: u64 = 16 * 1024;
+
 /// Largest payload: its checksums still fit the meta part, whose length is a 32-bit number.
 const PAYLOAD_BYTES_MAX: u64 = 1 << 45;
 
@@ -302,7 +306,8 @@ impl Lane {
             }
         } else {
             let chunk = self.checksum.then_some(CHUNK_BYTES);
-            self.device.write_unordered(payload_at, data, chunk, &mut self.crcs)?;
+            let soon = self.is_wanted_soon(payload_bytes);
+            self.device.write_unordered(payload_at, data, chunk, &mut self.crcs, soon)?;
         }
         let place = self.next_place();
         encode_piece(&mut self.header, place, RecordKind::Piece, &piece.header(), payload_bytes, &self.crcs);
@@ -387,10 +392,17 @@ impl Lane {
         self.persist_at_write(reserved.at..end)
     }
 
+    /// Whether the version is so small, with this piece, that its reader finds it in the cache when it is complete.
+    #[inline]
+    fn is_wanted_soon(&self, payload_bytes: u64) -> bool {
+        let before = self.open.as_ref().map_or(0, |open| open.payload_bytes);
+        before.saturating_add(payload_bytes) <= SOON_BYTES_MAX
+    }
+
     /// Writes what `self.header` holds. Like the payload it is ordered by the fence before the commit word.
     #[inline]
     fn write_header(&mut self, at: u64) -> Result<()> {
-        self.device.write_unordered(at, &self.header, None, &mut self.crcs)
+        self.device.write_unordered(at, &self.header, None, &mut self.crcs, false)
     }
 
     /// Ends the version's records. Errors: [`Kind::StepState`] without an open version or with reservations

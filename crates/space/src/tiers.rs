@@ -326,9 +326,10 @@ impl Device for Pools {
         src: &[u8],
         chunk_bytes: Option<usize>,
         crcs: &mut Vec<u32>,
+        soon: bool,
     ) -> Result<()> {
         match offset < self.parts[1].0 {
-            true => self.first().write_unordered(offset, src, chunk_bytes, crcs),
+            true => self.first().write_unordered(offset, src, chunk_bytes, crcs, soon),
             // The fence that is to follow is the first pool's, so lower ones order their writes themselves.
             false => {
                 let (device, offset) = self.at(offset);

@@ -54,7 +54,7 @@ fn dram_costs(dram: &dyn Device) {
         dram.write_checksummed(64, &data[..2048], CHUNK, &mut crcs).unwrap()
     });
     costs("1 MiB in no order", [1 << 20, 0, 0, 0], || {
-        dram.write_unordered(64, &data, Some(CHUNK), &mut crcs).unwrap()
+        dram.write_unordered(64, &data, Some(CHUNK), &mut crcs, false).unwrap()
     });
     costs("1 MiB write", [1 << 20, 0, 1, 0], || dram.write(64, &data).unwrap());
     costs("1 MiB write with sums", [1 << 20, 0, 1, 0], || {
@@ -120,10 +120,10 @@ fn pmem_costs(pmem: &dyn Device) {
         pmem.write_checksummed(96, &data, CHUNK, &mut crcs).unwrap()
     });
     costs("2 KiB between lines in no order", [2048, 2, 0, 0], || {
-        pmem.write_unordered(96, &data[..2048], None, &mut crcs).unwrap()
+        pmem.write_unordered(96, &data[..2048], None, &mut crcs, true).unwrap()
     });
     costs("1 MiB with sums in no order", [1 << 20, 0, 0, 0], || {
-        pmem.write_unordered(64, &data, Some(CHUNK), &mut crcs).unwrap()
+        pmem.write_unordered(64, &data, Some(CHUNK), &mut crcs, false).unwrap()
     });
     costs("word", [0, 0, 0, 0], || pmem.store_word(8, 1).unwrap());
     costs("persist of a word", [0, 1, 1, 0], || pmem.persist(8..16).unwrap());

@@ -147,12 +147,13 @@ impl<T: Around> Device for T {
         src: &[u8],
         chunk_bytes: Option<usize>,
         crcs: &mut Vec<u32>,
+        soon: bool,
     ) -> Result<()> {
         let unit = chunk_bytes.unwrap_or(1) as u64;
         let op = Op { kind: OpKind::Write, bytes: src.len() as u64, unit };
         self.around(op, &mut |part| {
             let bytes = &src[part.start as usize..part.end as usize];
-            self.inner().write_unordered(offset.wrapping_add(part.start), bytes, chunk_bytes, crcs)
+            self.inner().write_unordered(offset.wrapping_add(part.start), bytes, chunk_bytes, crcs, soon)
         })
     }
 

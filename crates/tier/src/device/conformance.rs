@@ -141,9 +141,9 @@ fn checksums_are_those_of_the_chunks(make: Make) {
         assert_eq!(crcs, expected, "{len} bytes at {offset} in chunks of {chunk}");
         assert!(pool.bytes(offset..offset + len as u64) == data, "the bytes differ");
         let data = pattern(len, len as u8);
-        for chunk in [None, Some(chunk)] {
+        for (chunk, soon) in [(None, false), (None, true), (Some(chunk), false), (Some(chunk), true)] {
             crcs.clear();
-            pool.write_unordered(offset, &data, chunk, &mut crcs).expect("write");
+            pool.write_unordered(offset, &data, chunk, &mut crcs, soon).expect("write");
             pool.fence();
             let expected = chunk.map_or(Vec::new(), |chunk| data.chunks(chunk).map(crc32c).collect());
             assert_eq!(crcs, expected, "{len} bytes at {offset} in no order");
@@ -291,7 +291,7 @@ fn flushes_that_fail_poison(make: Make) {
         assert_eq!((again.kind(), again.message()), (Kind::Poisoned, first.message()));
         expect_kind(pool.write(0, b"after"), Kind::Poisoned);
         expect_kind(pool.write_checksummed(0, b"after", 8, &mut Vec::new()), Kind::Poisoned);
-        expect_kind(pool.write_unordered(0, b"after", None, &mut Vec::new()), Kind::Poisoned);
+        expect_kind(pool.write_unordered(0, b"after", None, &mut Vec::new(), false), Kind::Poisoned);
         expect_kind(pool.store_word(0, 1), Kind::Poisoned);
         expect_kind(pool.stage(0..8), Kind::Poisoned);
         expect_kind(pool.prepare(0..8), Kind::Poisoned);
@@ -328,7 +328,7 @@ fn a_reader_cannot_write(make: Make, open: Open) {
     expect_kind(reader.prepare(0..MIB), Kind::PermissionDenied);
     expect_kind(reader.write(0, b"x"), Kind::PermissionDenied);
     expect_kind(reader.write_checksummed(0, b"x", 8, &mut Vec::new()), Kind::PermissionDenied);
-    expect_kind(reader.write_unordered(0, b"x", None, &mut Vec::new()), Kind::PermissionDenied);
+    expect_kind(reader.write_unordered(0, b"x", None, &mut Vec::new(), true), Kind::PermissionDenied);
     expect_kind(reader.store_word(0, 1), Kind::PermissionDenied);
     expect_kind(reader.stage(0..8), Kind::PermissionDenied);
     expect_kind(reader.persist(0..8), Kind::PermissionDenied);

@@ -230,9 +230,11 @@ impl Device for Mapped {
         src: &[u8],
         chunk_bytes: Option<usize>,
         crcs: &mut Vec<u32>,
+        soon: bool,
     ) -> Result<()> {
         self.check_write(offset, src.len())?;
-        let (mapping, policy) = (&self.mapping, self.policy);
+        let mapping = &self.mapping;
+        let policy = if soon { self.policy.staying_near() } else { self.policy };
         // Whether it needs a fence is left to the caller, who has to fence in any case.
         let _ = match chunk_bytes {
             Some(chunk) => mapping.copy_in_checksummed_unfenced(offset, src, policy, chunk, crcs),

@@ -84,7 +84,8 @@ pub trait Device: Send + Sync {
 
     /// As [`Device::write`], with checksums as in [`Device::write_checksummed`] where `chunk_bytes` is given, but
     /// ordered before later stores, and on the way to the medium, only after the next [`Device::fence`]. Many
-    /// small writes of one version share that fence: waiting for each would cost as much as its copy.
+    /// small writes of one version share that fence: waiting for each would cost as much as its copy. `soon`: another
+    /// process will want these bytes at once; where nothing is lost by it they stay in the cache.
     ///
     /// # Errors
     /// As [`Device::write`].
@@ -94,7 +95,9 @@ pub trait Device: Send + Sync {
         src: &[u8],
         chunk_bytes: Option<usize>,
         crcs: &mut Vec<u32>,
+        soon: bool,
     ) -> Result<()> {
+        let _ = soon;
         match chunk_bytes {
             Some(chunk_bytes) => self.write_checksummed(offset, src, chunk_bytes, crcs),
             None => self.write(offset, src),

@@ -64,7 +64,9 @@ fn each_method(device: &dyn Device, seen: &mut dyn FnMut(&'static str, &mut dyn 
     seen("populate_read", &mut || device.populate_read(0..4096));
     seen("write", &mut || device.write(0, &[1; 64]).expect(DONE));
     seen("write_checksummed", &mut || device.write_checksummed(0, &[2; 64], 64, &mut crcs).expect(DONE));
-    seen("write_unordered", &mut || device.write_unordered(0, &[3; 64], Some(64), &mut crcs).expect(DONE));
+    seen("write_unordered", &mut || {
+        device.write_unordered(0, &[3; 64], Some(64), &mut crcs, true).expect(DONE)
+    });
     seen("persist", &mut || device.persist(0..64).expect(DONE));
     seen("persist_written", &mut || device.persist_written(0..64).expect(DONE));
     seen("persisted_with", &mut || assert_eq!(device.persisted_with(0..64), 0..64));
@@ -148,8 +150,9 @@ impl Device for Recorder {
         src: &[u8],
         chunk_bytes: Option<usize>,
         crcs: &mut Vec<u32>,
+        soon: bool,
     ) -> Result<()> {
-        self.inner("write_unordered").write_unordered(offset, src, chunk_bytes, crcs)
+        self.inner("write_unordered").write_unordered(offset, src, chunk_bytes, crcs, soon)
     }
 
     fn persist(&self, range: Range<u64>) -> Result<()> {

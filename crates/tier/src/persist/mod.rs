@@ -74,6 +74,14 @@ impl CopyPolicy {
     /// Persistent after a fence, where caches are inside the persistence domain.
     pub(crate) const PMEM_EADR: CopyPolicy =
         CopyPolicy { non_temporal_from: NON_TEMPORAL_BYTES_MIN, write_back: false };
+
+    /// The same through the cache, for what is read at once, where nothing has to be written back.
+    pub(crate) fn staying_near(self) -> CopyPolicy {
+        match self.write_back {
+            true => self,
+            false => CopyPolicy { non_temporal_from: usize::MAX, ..self },
+        }
+    }
 }
 
 /// The instructions chosen for this machine.
