@@ -8,7 +8,9 @@
 use crate::packages::cargo;
 use crate::stages::{run, title};
 use crate::summary::Summary;
-use crate::{arch, bench, crash, formats, privilege, python, readme, tidy, Outcome, Stop};
+use crate::{
+    arch, bench, crash, formats, fuzz, miri, privilege, python, readme, sanitize, tidy, Outcome, Stop,
+};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -106,6 +108,12 @@ impl Run<'_> {
         self.check("crash simulation", |root| crash::check(root, long));
         privilege::stage(self);
         self.torture();
+        if self.long {
+            self.check("address sanitizer", sanitize::address);
+            self.check("thread sanitizer", sanitize::thread);
+            self.check("miri", miri::run_chore);
+            self.check("libFuzzer", |root| fuzz::run_chore(root, &[]));
+        }
         python::tests(self, wheel);
         self.check("programs of the README", readme::programs);
         self.check("programs on mapped memory", readme::mapped_memory);
@@ -160,6 +168,10 @@ impl Run<'_> {
             Err(Stop::Findings(findings)) => {
                 println!("{}", findings.join("\n"));
                 Some(format!("{} finding(s)", findings.len()))
+            }
+            Err(Stop::Skipped(why)) => {
+                println!("   skipped: {why}");
+                return self.summary.skip(name, &why);
             }
             Err(Stop::Failed(why) | Stop::Usage(why)) => {
                 println!("{why}");

@@ -13,6 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::packages::cargo;
+use crate::sanitize::target_folder;
 use crate::stages::run;
 use crate::{Outcome, Stop};
 
@@ -116,8 +117,7 @@ fn harness_command(harness: &Path, arguments: &[&str], mutant: Option<usize>) ->
 
 /// Builds the harness in a workspace; returns the program.
 fn build(root: &Path, workspace: &Path, target: Option<&Path>) -> Result<PathBuf, Stop> {
-    let default = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let target = target.map_or(default, Path::to_path_buf);
+    let target = target.map_or_else(|| target_folder(root), Path::to_path_buf);
     let mut command = Command::new(cargo());
     command.args(["build", "--release", "--quiet", "--package", "forebay-log", "--example", "crash"]);
     command.current_dir(workspace).env("CARGO_TARGET_DIR", &target);
@@ -179,10 +179,6 @@ fn first_failure(command: &mut Command) -> Result<Option<String>, Stop> {
             String::from_utf8_lossy(&output.stderr)
         ))),
     }
-}
-
-fn target_folder(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 /// Copies the log, with its calls rewritten, into a workspace of its own. What did not change is not touched, so

@@ -12,10 +12,13 @@ mod blank;
 mod ci;
 mod crash;
 mod formats;
+mod fuzz;
+mod miri;
 mod packages;
 mod privilege;
 mod python;
 mod readme;
+mod sanitize;
 mod stages;
 mod summary;
 mod tidy;
@@ -26,7 +29,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask CHORE
 
-  ci [--long]                 everything CI runs; --long with many more cases of each property, and the whole demo
+  ci [--long]                 everything CI runs; --long with many more cases of each property, the whole demo,
+                              sanitizers, Miri and libFuzzer
   tidy [--bless]              rules on the source tree; --bless lowers xtask/long-functions.txt
   arch                        the crates and their arrows against the table in ARCHITECTURE.md
   formats                     the durable layouts of the code against docs/src/formats
@@ -34,6 +38,10 @@ usage: cargo xtask CHORE
   wheel                       the Python package, built into target/wheels and installed into .venv
   crash [--long | --replay PATH]
                               recovery on every image that a crash of the log may leave; each flush and fence left out
+  sanitize [address | thread] the tests of tier, log and space under the compiler's sanitizers
+  miri                        the parts of the crates that compute only, under Miri
+  fuzz [--seconds N] [TARGET ...]
+                              libFuzzer on the formats that are read, N seconds each (60)
   bench put [--json] [--quick] [--install]
                               put against libpmem, the coupled stream against ADIOS2 SST and a file per object";
 
@@ -51,6 +59,9 @@ fn main() -> ExitCode {
             .and_then(|()| readme::five_minutes(&root)),
         ["wheel"] => python::chore(&root),
         ["crash", rest @ ..] => crash::run_chore(&root, rest),
+        ["sanitize", rest @ ..] => sanitize::run_chore(&root, rest),
+        ["miri"] => miri::run_chore(&root),
+        ["fuzz", rest @ ..] => fuzz::run_chore(&root, rest),
         ["bench", "put", rest @ ..] => bench::run(&root, rest),
         _ => Err(Stop::Usage(USAGE.to_string())),
     };
@@ -74,6 +85,10 @@ fn main() -> ExitCode {
             eprintln!("{text}");
             ExitCode::from(1)
         }
+        Err(Stop::Skipped(why)) => {
+            println!("skipped: {why}");
+            ExitCode::SUCCESS
+        }
     }
 }
 
@@ -86,6 +101,8 @@ pub enum Stop {
     Findings(Vec<String>),
     /// It could not do its work, or a part of it failed; the text says why.
     Failed(String),
+    /// It cannot be done here, for this reason.
+    Skipped(String),
 }
 
 /// What every chore returns.

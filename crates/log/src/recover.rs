@@ -201,10 +201,14 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
     // segments were given back.
     let begun = chain.iter().map(|s| s.last_version).max().unwrap_or(base);
     let end = committed.keys().next_back().map_or(begun, |v| begun.max(v + 1));
+    // Of a chain with a gap behind its newest commit, where a version after the gap tells of another commit in it, the
+    // part before the gap was given back: it is the old place of a segment that had been moved.
+    let is_left_over = newest.is_some_and(|newest| run_start(chain, chain.len() - 1) > newest)
+        && committed.keys().next_back().is_some_and(|v| begun > v + 1);
     LaneState {
         first_whole: committed
             .iter()
-            .find(|(_, commit)| commit.first_record >= first_record)
+            .find(|(_, commit)| commit.first_record >= first_record && !is_left_over)
             .map(|(v, _)| *v),
         committed: Some(end).filter(|end| *end > base),
         newest_commit: committed.values().next_back().map(|commit| commit.offset),
@@ -230,7 +234,10 @@ fn drop_unflushed_end(
     let mut newest = committed.iter().rev();
     let Some((&version, &newest_commit)) = newest.next() else { return };
     let Committed { first_record, pieces: count, segment, behind_hole, .. } = newest_commit;
-    let joins = newest.next().is_none_or(|(_, before)| run_start(chain, segment) <= before.segment);
+    // Only the version before counts: an older one stands in the old place of a segment that had been moved and, with
+    // all behind it, given back.
+    let before = newest.next().filter(|(before, _)| **before + 1 == version);
+    let joins = before.is_none_or(|(_, before)| run_start(chain, segment) <= before.segment);
     let empty = Vec::new();
     let own: Vec<u64> = pieces
         .get(&version)

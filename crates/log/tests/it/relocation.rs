@@ -49,16 +49,47 @@ fn payloads(device: &dyn Device, segment: &SegmentDf) -> Vec<(u64, Vec<u8>)> {
 }
 
 fn versions(pool: &Pool, count: u64) -> Kept {
+    versions_and_lane(pool, count).0
+}
+
+fn begin(lane: &mut Lane, source: &mut Kept, version: u64) {
+    lane.begin(version);
+    let data = vec![version as u8 + 1; 11_000];
+    let piece = Piece { name: "T", dtype: Dtype::U8, shape: &[11_000], start: &[0], count: &[11_000] };
+    lane.append(source, &piece, &data).unwrap();
+}
+
+fn versions_and_lane(pool: &Pool, count: u64) -> (Kept, Lane) {
     let mut lane = Lane::new(pool.device.clone(), owner(0, 1, 1, 0), pool.superblock.horizon, true);
     let mut source = Kept { next: GRANULE, ledger: Ledger::default() };
     for version in 0..count {
-        lane.begin(version);
-        let data = vec![version as u8 + 1; 11_000];
-        let piece = Piece { name: "T", dtype: Dtype::U8, shape: &[11_000], start: &[0], count: &[11_000] };
-        lane.append(&mut source, &piece, &data).unwrap();
+        begin(&mut lane, &mut source, version);
         lane.seal(&mut source).unwrap().flush().unwrap().commit().unwrap();
     }
-    source
+    (source, lane)
+}
+
+/// A segment was moved and given back at its new place, before its old place was wiped; so were those behind it.
+#[test]
+fn an_old_place_does_not_bring_back_what_was_given_back() {
+    for (tier, horizon) in KINDS {
+        let pool = pool(tier, horizon, 128);
+        let device = &*pool.device;
+        let (mut source, mut lane) = versions_and_lane(&pool, 12);
+        let first = source.ledger.begin_move(12, |s| Some(s.first_version)).expect("a closed segment");
+        let to = 110 * GRANULE..118 * GRANULE;
+        copy_segment(device, &pool.superblock.uuid, first.range.start, to.clone(), horizon).unwrap();
+        source.ledger.end_move(first.range.start, Some(to));
+        begin(&mut lane, &mut source, 12);
+        source.ledger.reclaim(device, horizon, 12, |_| Ok(())).unwrap();
+        let found = recover(device, &pool.superblock).unwrap();
+        let places: Vec<u64> = found.segments.iter().map(|s| s.df.offset_bytes).collect();
+        assert_eq!(places.len(), 2, "the old place, and what is being written: {places:x?}");
+        assert_eq!((found.oldest, found.complete), (12, 12), "nothing that is not all there is claimed");
+        lane.seal(&mut source).unwrap().flush().unwrap().commit().unwrap();
+        let found = recover(device, &pool.superblock).unwrap();
+        assert_eq!((found.oldest, found.complete), (12, 13), "what was acknowledged is there on {tier}");
+    }
 }
 
 #[test]
