@@ -29,7 +29,7 @@ fn check(len: usize, src_skew: usize, dst_skew: usize, copy: &dyn Fn(&mut [u8], 
 fn stream_with(stream: arch::Stream) -> impl Fn(&mut [u8], &[u8]) {
     move |dst: &mut [u8], src: &[u8]| {
         // Where more follows, lines behind the end are asked for, which changes nothing.
-        let follows = src.len() % 2 << 20;
+        let follows = (src.len() % 2) << 20;
         // SAFETY: disjoint live slices of one length; `stream` is available.
         unsafe { copy_streaming(dst.as_mut_ptr(), src.as_ptr(), src.len(), follows, true, stream) };
         fence();

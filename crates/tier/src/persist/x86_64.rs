@@ -106,8 +106,8 @@ unsafe fn copy_lines_avx2(dst: *mut u8, src: *const u8, lines: usize, ahead: usi
 unsafe fn copy_lines_avx512(dst: *mut u8, src: *const u8, lines: usize, ahead: usize) {
     let (quads, singles) = (lines / 4, lines % 4);
     // SAFETY: the first loop moves quads * 256 bytes, the second singles * 64: together `lines` lines, inside
-    // the caller's ranges; dst is line-aligned as vmovntdq needs; the caller found AVX-512F; a prefetch never faults. The registers
-    // named as xmm cover their zmm forms; vzeroupper avoids the penalty for SSE code that follows.
+    // the caller's ranges; dst is line-aligned as vmovntdq needs; the caller found AVX-512F; a prefetch never faults.
+    // The registers named as xmm cover their zmm forms; vzeroupper avoids the penalty for SSE code that follows.
     unsafe {
         asm!(
             "test {quads}, {quads}",
