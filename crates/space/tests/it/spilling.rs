@@ -273,6 +273,26 @@ fn drain_frees_the_memory_of_producers_that_have_gone() {
     assert_eq!(drain(&plain, Duration::ZERO).unwrap_err().kind(), Kind::Usage);
 }
 
+#[test]
+fn drain_says_when_the_lower_tier_is_full_and_keeps_what_it_moved() {
+    let (root, disk) = (Root::new(), tempfile::tempdir().unwrap());
+    let name = root.name("drained-full");
+    let mut w = Writer::open(&name, &spilling(disk.path(), 16 * MIB, 4 * MIB)).unwrap();
+    for _ in 0..20 {
+        step(&mut w, ELEMENTS).unwrap();
+    }
+    w.close().unwrap();
+    let used = inspect(&name).unwrap().tiers[0].used_bytes;
+    let full = drain(&name, Duration::from_secs(20)).unwrap_err();
+    assert_eq!(full.kind(), Kind::TierFull, "{full}");
+    assert!(full.to_string().contains("what was moved stays moved"), "{full}");
+    let left = inspect(&name).unwrap().tiers[0].used_bytes;
+    assert!(0 < left && left < used, "{used} bytes before, {left} after");
+    assert_eq!(drain(&name, Duration::from_secs(20)).unwrap_err().kind(), Kind::TierFull);
+    assert_eq!(inspect(&name).unwrap().tiers[0].used_bytes, left, "nothing more can go");
+    read_all(&mut reader(&name, 0, 1).unwrap(), 20);
+}
+
 /// Four ranks, one of them ten times slower, in a quota of one and a half versions, a thousand versions.
 #[test]
 fn fast_ranks_in_a_small_quota_do_not_lock_each_other_out() {
