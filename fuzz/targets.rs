@@ -47,6 +47,33 @@ pub fn fixture() -> &'static [u8] {
     include_bytes!("../fixtures/log/1/mapped.pool")
 }
 
+const WORKFLOW: &str = include_str!("../examples/gray-scott/workflow.toml");
+const ATTRIBUTES: &str = r#"{"schema":"forebay.attributes/1","attributes":{"a":"text","b":1,"c":[1.5,2],
+ "d":{"float":"NaN"},"e":true,"f":{"floats":["inf",1]}}}"#;
+
+/// Undamaged inputs of a target, or, for those that change a file, changes that touch what matters.
+pub fn samples(target: &str) -> Vec<Vec<u8>> {
+    let pool = fixture();
+    let change = |at: usize| [&(at as u32 / 8).to_le_bytes()[..], &1u64.to_le_bytes()].concat();
+    match target {
+        "superblock" => vec![pool[..4096].to_vec()],
+        "record" => {
+            // Any record of the first segment.
+            let starts = (8192..pool.len() - 4096).step_by(64);
+            let starts = starts.filter(|at| pool[*at..*at + 4] == RECORD_MAGIC.to_le_bytes());
+            starts.map(|at| pool[at..at + 4096].to_vec()).collect()
+        }
+        "pool" => {
+            let filled = (4096..pool.len()).step_by(8).filter(|at| pool[*at..*at + 8] != [0; 8]);
+            filled.step_by(16).map(change).collect()
+        }
+        // The head of the control segment, its first lane, members and granules.
+        "control" => [0, 64, 192, 200, 208, 224, 4096, 266_240, 823_296].map(change).to_vec(),
+        "workflow" => vec![WORKFLOW.into()],
+        _ => vec![ATTRIBUTES.into()],
+    }
+}
+
 /// The first page of a pool: as it is, and with its checksum made right.
 pub fn superblock(data: &[u8]) {
     let _ = Superblock::decode(data);

@@ -1,4 +1,5 @@
-//! The fuzz targets of fuzz/ over seeded inputs: changed fixtures, thousands for each target.
+//! The fuzz targets of fuzz/ over seeded inputs: changed fixtures, thousands for each target; and over every input that
+//! once made one of them fail.
 //!
 //! The same on every machine and in every run.
 //! SPACE_TEST_SEED gives other inputs.
@@ -29,10 +30,6 @@ impl Random {
         [0, 1, value, value - 1, u64::MAX, u64::MAX - value, self.next() % 5000, self.next()][self.below(8)]
     }
 }
-
-const WORKFLOW: &str = include_str!("../../../examples/gray-scott/workflow.toml");
-const ATTRIBUTES: &str = r#"{"schema":"forebay.attributes/1","attributes":{"a":"text","b":1,"c":[1.5,2],
- "d":{"float":"NaN"},"e":true,"f":{"floats":["inf",1]}}}"#;
 
 /// A sample with a few bytes or words changed, removed or doubled.
 fn changed(random: &mut Random, sample: &[u8]) -> Vec<u8> {
@@ -76,21 +73,19 @@ fn places(random: &mut Random, interesting: &[usize]) -> Vec<u8> {
     out
 }
 
-fn input(random: &mut Random, target: &str, words: &[usize]) -> Vec<u8> {
-    let pool = targets::fixture();
+fn input(random: &mut Random, target: &str, samples: &[Vec<u8>], words: &[usize]) -> Vec<u8> {
     match target {
-        "superblock" => changed(random, &pool[..4096]),
-        "record" => {
-            // Any record of the first segment.
-            let starts: Vec<usize> =
-                (8192..pool.len() - 4096).step_by(64).filter(|at| &pool[*at..*at + 4] == b"FBRC").collect();
-            let at = starts[random.below(starts.len())];
-            changed(random, &pool[at..at + 4096])
-        }
         "pool" | "control" => places(random, words),
-        "workflow" => changed(random, WORKFLOW.as_bytes()),
-        _ => changed(random, ATTRIBUTES.as_bytes()),
+        _ => changed(random, &samples[random.below(samples.len())]),
     }
+}
+
+/// Inputs that once made a target fail.
+fn regressions(target: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/regressions").join(target);
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let read = |path: std::path::PathBuf| (path.display().to_string(), std::fs::read(&path).expect("read"));
+    entries.map(|entry| read(entry.path())).collect()
 }
 
 #[test]
@@ -109,10 +104,16 @@ fn no_input_makes_a_target_panic() {
     for (name, target) in targets::TARGETS {
         let mut random = Random(seed);
         let words = if *name == "pool" { &pool_words } else { &control_words };
+        let samples = targets::samples(name);
+        for (known, data) in regressions(name) {
+            if catch_unwind(AssertUnwindSafe(|| target(&data))).is_err() {
+                failed.push(known);
+            }
+        }
         // Those that work on files are slower.
         let count = if ["pool", "control", "attributes"].contains(name) { 3000 } else { 20_000 };
         for number in 0..count {
-            let data = input(&mut random, name, words);
+            let data = input(&mut random, name, &samples, words);
             if catch_unwind(AssertUnwindSafe(|| target(&data))).is_err() {
                 failed.push(format!("{name}, input {number} of seed {seed}"));
                 break;
