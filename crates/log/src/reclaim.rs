@@ -161,3 +161,39 @@ pub fn retire(device: &dyn Device, offset: u64, horizon: Horizon) -> Result<()> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Three segments, of versions 0..=1, 1..=2, and 3.
+    fn ledger() -> Ledger {
+        let mut ledger = Ledger::default();
+        for (place, first, last) in [(0, 0, 1), (10, 1, 2), (20, 3, 3)] {
+            ledger.push(place..place + 10, first);
+            ledger.note_version(last);
+        }
+        ledger
+    }
+
+    fn starts(ledger: &Ledger) -> Vec<u64> {
+        ledger.segments().map(|s| s.range.start).collect()
+    }
+
+    #[test]
+    fn only_what_is_closed_and_committed_moves_and_nothing_twice_at_once() {
+        let mut ledger = ledger();
+        let newest = |s: &Segment| Some(std::cmp::Reverse(s.last_version));
+        assert_eq!(ledger.begin_move(1, newest), None, "version 1 is not committed");
+        assert_eq!(ledger.begin_move(4, newest).map(|s| s.range), Some(10..20), "the last is being written");
+        assert_eq!(ledger.begin_move(4, |s| (s.range.start == 10).then_some(0)), None, "it moves already");
+        assert_eq!(ledger.begin_move(4, newest).map(|s| s.range), Some(0..10));
+        assert!(!ledger.has_reclaimable(u64::MAX), "what is being copied stays");
+        ledger.end_move(0, Some(70..75));
+        ledger.end_move(10, None);
+        assert_eq!(starts(&ledger), [70, 10, 20], "in the order of versions, wherever they lie");
+        assert!(ledger.has_reclaimable(2) && !ledger.has_reclaimable(1));
+        assert_eq!((ledger.bytes_below(70), ledger.bytes_below(u64::MAX)), (20, 25));
+        assert_eq!(ledger.pop_last().map(|s| s.first_version), Some(3));
+    }
+}
