@@ -24,6 +24,16 @@ pub struct Segment {
     pub last_version: u64,
     /// Somebody copies it to another place: it stays until that has ended.
     moving: bool,
+    /// While it is the last one: a record of a later version than the segments before it hold.
+    told: Option<Telling>,
+}
+
+/// A whole record that tells how far its lane has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Telling {
+    version: u64,
+    /// Offset in the pool behind its header.
+    end: u64,
 }
 
 /// The segments of one lane, oldest first; the last one is being written.
@@ -40,6 +50,7 @@ impl Ledger {
             first_version: version,
             last_version: version,
             moving: false,
+            told: None,
         });
     }
 
@@ -89,6 +100,29 @@ impl Ledger {
         last.last_version = version;
     }
 
+    /// Whether [`Ledger::note_begun`] could tell more once another record is written.
+    pub fn is_untold(&self) -> bool {
+        let Some((before, last)) = self.last_two() else { return false };
+        last.told.is_none_or(|told| told.version <= before.last_version)
+    }
+
+    /// Finds a record in the last segment that tells how far the lane has got, for [`Ledger::reclaim_aside`]. Called
+    /// by the lane's writer, between two records.
+    pub fn note_begun(&mut self, device: &dyn Device) {
+        let found = match self.last_two() {
+            Some((before, last)) if self.is_untold() => {
+                telling(device, last.range.start, before.last_version)
+            }
+            _ => return,
+        };
+        self.segments.back_mut().expect("there are two").told = found;
+    }
+
+    fn last_two(&self) -> Option<(&Segment, &Segment)> {
+        let before = self.segments.len().checked_sub(2)?;
+        Some((&self.segments[before], &self.segments[before + 1]))
+    }
+
     /// Bytes of the segments that lie below `end`.
     pub fn bytes_below(&self, end: u64) -> u64 {
         let below = self.segments.iter().filter(|s| s.range.start < end);
@@ -109,9 +143,32 @@ impl Ledger {
         device: &dyn Device,
         horizon: Horizon,
         floor: u64,
+        free: impl FnMut(Range<u64>) -> Result<()>,
+    ) -> Result<()> {
+        self.reclaim_looking(true, device, horizon, floor, free)
+    }
+
+    /// As [`Ledger::reclaim`], for another thread than the lane's writer, which may be writing: looks at nothing of the
+    /// last segment but what [`Ledger::note_begun`] found. Errors: as there.
+    pub fn reclaim_aside(
+        &mut self,
+        device: &dyn Device,
+        horizon: Horizon,
+        floor: u64,
+        free: impl FnMut(Range<u64>) -> Result<()>,
+    ) -> Result<()> {
+        self.reclaim_looking(false, device, horizon, floor, free)
+    }
+
+    fn reclaim_looking(
+        &mut self,
+        at_last: bool,
+        device: &dyn Device,
+        horizon: Horizon,
+        floor: u64,
         mut free: impl FnMut(Range<u64>) -> Result<()>,
     ) -> Result<()> {
-        while self.has_reclaimable(floor) && self.progress_is_kept(device, horizon, floor)? {
+        while self.has_reclaimable(floor) && self.progress_is_kept(at_last, device, horizon, floor)? {
             retire(device, self.segments[0].range.start, horizon)?;
             free(self.segments.pop_front().expect("longer than one").range)?;
         }
@@ -121,33 +178,44 @@ impl Ledger {
     /// Whether recovery learns from the segments behind the first one what the lane has committed, although the
     /// newest commit may lie in the first, or belong to pieces there, without which a block device's recovery leaves
     /// it out. A record of a later version tells as much, once it is persistent.
-    fn progress_is_kept(&self, device: &dyn Device, horizon: Horizon, floor: u64) -> Result<bool> {
+    fn progress_is_kept(
+        &self,
+        look_at_last: bool,
+        device: &dyn Device,
+        horizon: Horizon,
+        floor: u64,
+    ) -> Result<bool> {
         let gone = &self.segments[0];
         if device.byte_addressable() && self.segments[1].first_version < floor {
             // That version's commit lies behind the first segment.
             return Ok(true);
         }
-        let Some(next) = self.segments.iter().skip(1).find(|s| s.last_version > gone.last_version) else {
-            return Ok(false);
+        let mut later =
+            (1..self.segments.len()).filter(|i| self.segments[*i].last_version > gone.last_version);
+        let Some(index) = later.next() else { return Ok(false) };
+        let (next, is_last) = (&self.segments[index], index + 1 == self.segments.len());
+        let told = match is_last && !look_at_last {
+            true => next.told.filter(|told| told.version > gone.last_version),
+            false => telling(device, next.range.start, gone.last_version),
         };
-        let start = next.range.start;
-        let head: SegmentDf =
-            bytemuck::pod_read_unaligned(device.bytes(start..start + size_of::<SegmentDf>() as u64));
-        let Some(df) = SegmentDf::decode(bytemuck::bytes_of(&head), &head.uuid, start) else {
-            return Ok(false);
-        };
-        // A void may become a piece at any time, and is neither while its header is being written.
-        let tells = |header: &RecordHeader<'_>| {
-            header.kind() != RecordKind::Void && header.place().version > gone.last_version
-        };
-        let Some((record, header)) = SegmentScan::new(device, &df).find(|(_, header)| tells(header)) else {
-            return Ok(false);
-        };
-        if horizon != Horizon::None && header.place().version >= floor {
-            device.persist(start..record.offset + header.payload_offset())?;
+        let Some(told) = told else { return Ok(false) };
+        if horizon != Horizon::None && told.version >= floor {
+            device.persist(next.range.start..told.end)?;
         }
         Ok(true)
     }
+}
+
+/// The first record of a version above `version` in the segment at `start`.
+fn telling(device: &dyn Device, start: u64, version: u64) -> Option<Telling> {
+    let head: SegmentDf =
+        bytemuck::pod_read_unaligned(device.bytes(start..start + size_of::<SegmentDf>() as u64));
+    let df = SegmentDf::decode(bytemuck::bytes_of(&head), &head.uuid, start)?;
+    // A void may become a piece at any time, and is neither while its header is being written.
+    let tells =
+        |header: &RecordHeader<'_>| header.kind() != RecordKind::Void && header.place().version > version;
+    let (record, header) = SegmentScan::new(device, &df).find(|(_, header)| tells(header))?;
+    Some(Telling { version: header.place().version, end: record.offset + header.payload_offset() })
 }
 
 /// Wipes the header of the segment at `offset`; afterwards its space may be used again.

@@ -117,7 +117,8 @@ pub(crate) mod member {
         START_TICKS "start_ticks" = 112;
         LEASE_NEWEST "lease_newest" = 120;
         NAME "name" = 128;
-        RESERVED "reserved" = 192;
+        CALLS "calls" = 192;
+        RESERVED "reserved" = 200;
     }
 }
 pub(crate) mod group {
@@ -214,6 +215,9 @@ pub enum GranuleState {
 }
 
 const SLOT_NONE: u64 = 0xffff;
+
+/// In the word `calls` of a producer: another one asks it to give room back. The rest counts its own calls.
+pub(crate) const ROOM_ASKED: u32 = 1;
 
 /// Why a member waits, in its `waiting` word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -514,6 +518,23 @@ impl Control {
     /// A word of a member slot.
     pub(crate) fn member(&self, slot: u32, field: usize) -> &AtomicU64 {
         self.word(MEMBERS_AT + slot as usize * member::BYTES + field)
+    }
+
+    /// The word on which the helper thread of a producer sleeps.
+    pub(crate) fn calls(&self, slot: u32) -> &AtomicU32 {
+        self.half(MEMBERS_AT + slot as usize * member::BYTES + member::CALLS)
+    }
+
+    /// Wakes the helper of a member of this process.
+    pub(crate) fn call_helper(&self, slot: u32) {
+        self.calls(slot).fetch_add(2 * ROOM_ASKED, Release);
+        wait::wake_all(self.calls(slot));
+    }
+
+    /// Asks a producer, which may be waiting for something else, to give back what was released of its lane.
+    pub(crate) fn ask_for_room(&self, slot: u32) {
+        self.calls(slot).fetch_or(ROOM_ASKED, Release);
+        wait::wake_all(self.calls(slot));
     }
 
     pub(crate) fn member_name(&self, slot: u32) -> String {

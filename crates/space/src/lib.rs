@@ -37,6 +37,7 @@ mod element;
 pub mod environment;
 mod files;
 mod gather;
+mod helper;
 mod identity;
 mod index;
 mod inspect;

@@ -134,6 +134,7 @@ fn claim_slot(
             (member::BYTES_MOVED, 0),
             (member::OP_NS, 0),
             (member::WAIT_NS, 0),
+            (member::CALLS, 0),
         ];
         for (field, value) in fields {
             control.member(slot, field).store(value, Relaxed);

@@ -393,6 +393,7 @@ impl SpaceWriter {
         let timer = CallTimer::start(usize::MAX, self.calls);
         let bytes = reserved.as_mut_slice().len() as u64;
         self.lane.fill(reserved)?;
+        self.segments.reclaim_if_grown();
         self.stats.reserves += 1;
         self.stats.bytes_put += bytes;
         if !self.space().first.byte_addressable() {
@@ -433,6 +434,7 @@ impl SpaceWriter {
         }
         // The step is acknowledged, whatever comes of giving room back: what fails there fails again, and is
         // reported, when a put needs the room.
+        self.segments.reclaim_if_grown();
         let _ = self.segments.reclaim();
         Ok(())
     }

@@ -1,15 +1,15 @@
-//! Segments for a producer's lane: quota, room, waiting, and the next one faulted in ahead.
+//! Segments for a producer's lane: quota, room, waiting.
 //!
 //! The quota is shared by the ranks: a rank may always use its equal part, and more than that only for the
 //! lowest version that is not complete, so that a fast rank cannot fill the pool with versions that a slow one
-//! has not begun. Room comes back when readers release versions: each producer gives back its own segments, and,
-//! when it finds no room, also those of producers that are gone. What else a full pool leads to is the space's
+//! has not begun. Room comes back when readers release versions: each producer gives back its own segments in its
+//! calls, or in its helper thread when another rank asks for room meanwhile ([`crate::helper`]). When a producer finds
+//! no room, it also gives back those of producers that are gone. What else a full pool leads to is the space's
 //! policy ([`WhenFull`]); moving segments to lower pools is the mover's work ([`crate::mover`]).
 
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebay_log::reclaim::retire;
@@ -18,6 +18,7 @@ use forebay_tier::{clock, Error, Kind, Result};
 
 use crate::attach::{Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
 use crate::control::{head, GranuleState, ProducerState, Waiting};
+use crate::helper::Helper;
 use crate::membership::{
     drop_released, free_run, holders, lowest_lease, producer_died, release_floor, settle_producers,
     wipe_unpublished, Membership,
@@ -37,11 +38,10 @@ pub(crate) struct LaneSpace {
     lane: LaneId,
     /// Shared with the mover; held for a look, never while something is copied.
     ledger: Arc<Mutex<Ledger>>,
-    spare: Arc<Spare>,
-    helper: Option<JoinHandle<()>>,
+    helper: Option<Helper>,
     /// Where the space has lower tiers.
     mover: Option<Mover>,
-    /// A segment was begun since room was last given back.
+    /// A segment was begun since room was last given back, or a version that tells how far the lane has got.
     grown: bool,
     /// How long a call may wait for room.
     pub deadline_in: Duration,
@@ -49,60 +49,15 @@ pub(crate) struct LaneSpace {
     pub wait_ns: u64,
 }
 
-/// The next segment, prepared by a helper thread while this one is filled.
-#[derive(Default)]
-struct Spare {
-    state: Mutex<SpareState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-enum SpareState {
-    #[default]
-    Empty,
-    /// Of so many bytes.
-    Wanted(u64),
-    Working,
-    Ready(Range<u64>),
-    Stopped,
-}
-
-impl Spare {
-    fn lock(&self) -> std::sync::MutexGuard<'_, SpareState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, state: SpareState) {
-        *self.lock() = state;
-        self.changed.notify_all();
-    }
-
-    /// Takes the spare, waiting for one that is being prepared.
-    fn take(&self) -> Option<Range<u64>> {
-        let mut state = self.lock();
-        while matches!(*state, SpareState::Wanted(_) | SpareState::Working) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        if let SpareState::Ready(range) = &*state {
-            let range = range.clone();
-            *state = SpareState::Empty;
-            return Some(range);
-        }
-        None
-    }
-}
-
 impl LaneSpace {
     /// For a producer that has just joined. Prepares the first two segments before it returns, so that the first
     /// step meets no page that was never touched. Errors: [`Kind::TierFull`].
     pub(crate) fn new(member: Arc<Membership>, deadline_in: Duration) -> Result<LaneSpace> {
         let lane = LaneId { incarnation: member.incarnation, rank: member.rank };
-        let spare = Arc::new(Spare::default());
         let mut this = LaneSpace {
             member: member.clone(),
             lane,
             ledger: Arc::default(),
-            spare: spare.clone(),
             helper: None,
             mover: None,
             grown: false,
@@ -110,15 +65,11 @@ impl LaneSpace {
             wait_ns: 0,
         };
         let segment = member.space.superblock.segment_bytes;
-        if let Some(first) = this.allocate(segment, Place::Aligned)? {
+        let first = this.allocate(segment, Place::Aligned)?;
+        if let Some(first) = &first {
             prepare_or_free(&member.space, first.clone())?;
-            spare.set(SpareState::Ready(first));
         }
-        let helper = std::thread::Builder::new()
-            .name("forebay-ahead".into())
-            .spawn(move || run_helper(&member, lane, &spare))
-            .map_err(|e| Error::io("starting the helper thread", e))?;
-        this.helper = Some(helper);
+        this.helper = Some(Helper::start(member, lane, this.ledger.clone(), first)?);
         if this.space().pools.len() > 1 {
             this.mover = Some(Mover::start(this.member.clone(), lane, this.ledger.clone())?);
         }
@@ -135,24 +86,7 @@ impl LaneSpace {
 
     /// Gives back what was released, if this lane has something to give back.
     pub(crate) fn reclaim(&mut self) -> Result<()> {
-        let space = self.member.space.clone();
-        if !self.ledger().has_reclaimable(u64::MAX) {
-            return Ok(());
-        }
-        let floor = release_floor(&space);
-        if !self.ledger().has_reclaimable(floor) {
-            return Ok(());
-        }
-        let floor = drop_released(&space);
-        let granule = space.superblock.granule_bytes;
-        let mut freed = false;
-        self.ledger().reclaim(&*space.device, space.superblock.horizon, floor, |range| {
-            free_run(&space, (range.start / granule) as usize);
-            freed = true;
-            Ok(())
-        })?;
-        if freed {
-            space.control.announce_room();
+        if give_back_released(self.space(), &self.ledger, By::Writer)? {
             if let Some(mover) = &self.mover {
                 mover.kick();
             }
@@ -162,10 +96,16 @@ impl LaneSpace {
 
     /// Gives back what was released, if the lane has begun a segment since: the one before may go now, and another
     /// rank may be waiting for it while this one waits for that rank. What fails here fails again, and is reported,
-    /// when a put needs the room.
+    /// when a put needs the room. Called when a record is written.
     #[inline]
     pub(crate) fn reclaim_if_grown(&mut self) {
         if std::mem::take(&mut self.grown) {
+            let space = self.space();
+            if space.is_durable() {
+                // The helper may have to make the record that it is told of persistent.
+                space.device.fence();
+            }
+            self.ledger().note_begun(&*space.device);
             let _ = self.reclaim();
         }
     }
@@ -220,7 +160,7 @@ impl LaneSpace {
     /// One attempt at a segment.
     fn try_take(&mut self, bytes: u64, version: u64) -> Result<Option<Range<u64>>> {
         let granule = self.space().superblock.granule_bytes;
-        if let Some(spare) = self.spare.take() {
+        if let Some(spare) = self.helper.as_ref().and_then(Helper::take) {
             if spare.end - spare.start >= bytes {
                 return Ok(Some(spare));
             }
@@ -257,6 +197,7 @@ impl LaneSpace {
                 Ok(Some(range)) => break Ok(range),
                 Err(e) => break Err(e),
             }
+            ask_for_room(&self.member);
             if began.is_none() {
                 began = Some(clock::now_ns());
                 self.member.set_waiting(Waiting::Room(version));
@@ -307,21 +248,15 @@ impl LaneSpace {
     fn want_spare(&self, version: u64, bytes: u64) {
         let granules = bytes / self.space().superblock.granule_bytes;
         let ahead = version.max(self.space().control.complete() + 1);
-        if self.is_admitted(granules, ahead) && matches!(*self.spare.lock(), SpareState::Empty) {
-            self.spare.set(SpareState::Wanted(bytes));
+        if let Some(helper) = self.helper.as_ref().filter(|_| self.is_admitted(granules, ahead)) {
+            helper.prepare(bytes);
         }
     }
 
     /// Ends mover and helper and gives the spare back. Errors: a move that failed and that no put has told of.
     pub(crate) fn stop(&mut self) -> Result<()> {
         let moved = self.mover.as_mut().map_or(Ok(()), Mover::stop);
-        let left = self.spare.take();
-        self.spare.set(SpareState::Stopped);
-        if let Some(helper) = self.helper.take() {
-            // A panic of the helper has been printed; there is nothing to add here.
-            let _ = helper.join();
-        }
-        if let Some(range) = left {
+        if let Some(range) = self.helper.as_mut().and_then(Helper::stop) {
             let space = self.space();
             free_run(space, (range.start / space.superblock.granule_bytes) as usize);
             space.control.announce_room();
@@ -357,7 +292,11 @@ impl SegmentSource for LaneSpace {
         let space = &self.member.space;
         let index = (offset / space.superblock.granule_bytes) as usize;
         space.control.set_granule_last(index, version);
-        self.ledger().note_version(version);
+        let mut ledger = self.ledger();
+        ledger.note_version(version);
+        let is_untold = ledger.is_untold();
+        drop(ledger);
+        self.grown |= is_untold;
     }
 
     fn give_back(&mut self, range: Range<u64>) {
@@ -369,33 +308,58 @@ impl SegmentSource for LaneSpace {
     }
 }
 
-fn run_helper(member: &Arc<Membership>, lane: LaneId, spare: &Spare) {
-    loop {
-        let bytes = {
-            let mut state = spare.lock();
-            let bytes = loop {
-                match *state {
-                    SpareState::Wanted(bytes) => break bytes,
-                    SpareState::Stopped => return,
-                    _ => state = spare.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-                }
-            };
-            *state = SpareState::Working;
-            bytes
+/// Who gives segments of a lane back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The thread that writes the lane.
+    Writer,
+    /// Its helper, while that thread may be writing.
+    Helper,
+}
+
+/// Gives back what was released of a lane. True if there was something.
+pub(crate) fn give_back_released(space: &Attachment, ledger: &Mutex<Ledger>, by: By) -> Result<bool> {
+    let lock = || ledger.lock().unwrap_or_else(PoisonError::into_inner);
+    if !lock().has_reclaimable(u64::MAX) || !lock().has_reclaimable(release_floor(space)) {
+        return Ok(false);
+    }
+    let floor = drop_released(space);
+    let (granule, horizon) = (space.superblock.granule_bytes, space.superblock.horizon);
+    let mut freed = false;
+    let free = |range: Range<u64>| {
+        free_run(space, (range.start / granule) as usize);
+        freed = true;
+        Ok(())
+    };
+    match by {
+        By::Writer => lock().reclaim(&*space.device, horizon, floor, free)?,
+        By::Helper => lock().reclaim_aside(&*space.device, horizon, floor, free)?,
+    }
+    if freed {
+        space.control.announce_room();
+    }
+    Ok(freed)
+}
+
+/// Asks the ranks that hold what every reader has released, or a segment that they do not need yet, to give it back:
+/// they may be waiting for this rank.
+fn ask_for_room(member: &Membership) {
+    let space = &member.space;
+    let (control, floor) = (&space.control, release_floor(space));
+    for index in space.pools[0].clone() {
+        let holder = match control.granule_state(index) {
+            GranuleState::Segment { slot, .. } if control.granule_last(index) < floor => slot,
+            GranuleState::Spare { slot, .. } => slot,
+            _ => None,
         };
-        let space = &member.space;
-        // Whatever fails here fails again, and is reported, when the segment is really needed.
-        let owner = Owner { lane, slot: Some(member.slot) };
-        let ready = allocate(space, owner, 0, bytes, Place::Spare)
-            .ok()
-            .flatten()
-            .filter(|range| prepare_or_free(space, range.clone()).is_ok());
-        spare.set(ready.map_or(SpareState::Empty, SpareState::Ready));
+        if let Some(slot) = holder.filter(|slot| *slot != member.slot) {
+            control.ask_for_room(slot);
+        }
     }
 }
 
 /// Faults a range in; if that is refused the range is free again.
-fn prepare_or_free(space: &Attachment, range: Range<u64>) -> Result<()> {
+pub(crate) fn prepare_or_free(space: &Attachment, range: Range<u64>) -> Result<()> {
     space.device.prepare(range.clone()).inspect_err(|_| {
         free_run(space, (range.start / space.superblock.granule_bytes) as usize);
     })

@@ -70,33 +70,35 @@ fn every_committed_version_comes_back_on_every_tier_and_horizon() {
     }
 }
 
+/// A source that keeps its lane's ledger.
+struct Kept {
+    bump: Bump,
+    ledger: Ledger,
+}
+impl forebay_log::SegmentSource for Kept {
+    fn segment(
+        &mut self,
+        bytes: u64,
+        version: u64,
+        sequence: u64,
+    ) -> forebay_log::Result<std::ops::Range<u64>> {
+        let range = self.bump.segment(bytes, version, sequence)?;
+        self.ledger.push(range.clone(), version);
+        Ok(range)
+    }
+    fn note_version(&mut self, _: u64, version: u64) {
+        self.ledger.note_version(version);
+    }
+    fn give_back(&mut self, range: std::ops::Range<u64>) {
+        self.ledger.pop_last();
+        self.bump.give_back(range);
+    }
+}
+
 #[test]
 fn reclaimed_versions_do_not_come_back_and_the_rest_does() {
     let p = pool(TierKind::Dram, Horizon::Epoch, 256);
     let mut lane = Lane::new(p.device.clone(), owner(0, 1, 1, 0), Horizon::Epoch, true);
-    struct Kept {
-        bump: Bump,
-        ledger: Ledger,
-    }
-    impl forebay_log::SegmentSource for Kept {
-        fn segment(
-            &mut self,
-            bytes: u64,
-            version: u64,
-            sequence: u64,
-        ) -> forebay_log::Result<std::ops::Range<u64>> {
-            let range = self.bump.segment(bytes, version, sequence)?;
-            self.ledger.push(range.clone(), version);
-            Ok(range)
-        }
-        fn note_version(&mut self, _: u64, version: u64) {
-            self.ledger.note_version(version);
-        }
-        fn give_back(&mut self, range: std::ops::Range<u64>) {
-            self.ledger.pop_last();
-            self.bump.give_back(range);
-        }
-    }
     let mut source = Kept { bump: Bump { next: GRANULE, bytes: 4 * GRANULE }, ledger: Ledger::default() };
     for version in 0..12u64 {
         lane.begin(version);
@@ -115,6 +117,46 @@ fn reclaimed_versions_do_not_come_back_and_the_rest_does() {
     let found = recover(&*p.device, &p.superblock).unwrap();
     assert_eq!(found.complete, 12);
     assert!(found.oldest > 0 && found.oldest <= 7, "{}", found.oldest);
+}
+
+/// The last segment is being written; what another thread may rely on in it is what the writer has told.
+#[test]
+fn another_thread_gives_back_what_the_writer_has_told() {
+    let p = pool(TierKind::Dram, Horizon::Epoch, 256);
+    let mut lane = Lane::new(p.device.clone(), owner(0, 1, 1, 0), Horizon::Epoch, true);
+    let mut source = Kept { bump: Bump { next: GRANULE, bytes: 4 * GRANULE }, ledger: Ledger::default() };
+    let bytes = 3 * GRANULE;
+    let data = vec![7; bytes as usize];
+    let given_back = |ledger: &mut Ledger, aside: bool| {
+        let mut freed = 0;
+        let free = |range: std::ops::Range<u64>| {
+            freed += range.end - range.start;
+            Ok(())
+        };
+        match aside {
+            true => ledger.reclaim_aside(&*p.device, Horizon::Epoch, 1, free).unwrap(),
+            false => ledger.reclaim(&*p.device, Horizon::Epoch, 1, free).unwrap(),
+        }
+        freed
+    };
+    lane.begin(0);
+    lane.append(&mut source, &piece("a", &[bytes]), &data).unwrap();
+    lane.seal(&mut source).unwrap().flush().unwrap().commit().unwrap();
+    source.ledger.note_begun(&*p.device);
+    assert!(!source.ledger.is_untold(), "one segment alone stays");
+    lane.begin(1);
+    let reserved = lane.reserve(&mut source, &piece("a", &[bytes])).unwrap();
+    source.ledger.note_begun(&*p.device);
+    assert!(source.ledger.is_untold(), "a place that is being filled tells nothing");
+    assert_eq!([true, false].map(|aside| given_back(&mut source.ledger, aside)), [0, 0]);
+    lane.fill(reserved).unwrap();
+    assert_eq!(given_back(&mut source.ledger, true), 0, "nobody has told of the record");
+    source.ledger.note_begun(&*p.device);
+    assert!(!source.ledger.is_untold());
+    let first = source.ledger.segments().next().map(|s| s.range.end - s.range.start);
+    assert_eq!(Some(given_back(&mut source.ledger, true)), first);
+    let found = recover(&*p.device, &p.superblock).unwrap();
+    assert_eq!((found.oldest, found.complete), (1, 1), "the lane has committed version 0");
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Full spaces: spilling to a lower tier and back, dropping, refusing, and many ranks in a small quota.
 
 use crate::support::{options, ranked, reader, writer, Root};
-use forebay_space::{drain, inspect, Horizon, Kind, OpenOptions, Reader, SpillTier, WhenFull, Writer};
+use forebay_space::{
+    drain, inspect, Dtype, Horizon, Kind, OpenOptions, Reader, SpillTier, TierKind, WhenFull, Writer,
+};
 use std::path::Path;
 use std::time::Duration;
 
@@ -329,6 +331,53 @@ fn fast_ranks_in_a_small_quota_do_not_lock_each_other_out() {
         rank.join().unwrap();
     }
     assert_eq!(r.begin_step(None).unwrap(), None);
+}
+
+/// A rank that has put and waits for the others makes no call that could give room back, and what it holds of a version
+/// that everybody has read is all that the last rank lacks.
+#[test]
+fn room_comes_back_from_a_rank_that_waits_for_the_others() {
+    const PIECE: u64 = 50_000;
+    let root = Root::new();
+    let disk = tempfile::tempdir().unwrap();
+    let on_disk = OpenOptions { tier: Some(TierKind::File), horizon: Some(Horizon::Epoch), ..options() };
+    let on_disk_name = disk.path().join("space").display().to_string();
+    for (name, options) in [(root.name("memory"), options()), (on_disk_name, on_disk)] {
+        // Two granules per rank and version; the quota holds seven.
+        let open = |rank| OpenOptions {
+            quota_bytes: Some(7 * (256 << 10)),
+            rank: Some(rank),
+            size: Some(2),
+            ..options.clone()
+        };
+        let mut ranks = [0, 1].map(|rank| Writer::open(&name, &open(rank)).unwrap());
+        let put = |w: &mut Writer, in_place: bool| {
+            let (shape, start) = ([2 * PIECE], [u64::from(w.rank()) * PIECE]);
+            w.begin_step().unwrap();
+            if in_place {
+                let mut memory = w.reserve("a", Dtype::U64, &shape, &start, &[PIECE]).unwrap();
+                memory.as_mut_slice().fill(1);
+                w.commit(memory).unwrap();
+            } else {
+                w.put_array("a", &shape, &start, &[PIECE], &vec![1u64; PIECE as usize]).unwrap();
+            }
+        };
+        let mut r = reader(&name, 0, 1).unwrap();
+        for version in 0..6 {
+            for w in &mut ranks {
+                put(w, version % 2 == 1);
+                if version == 0 || w.rank() == 1 {
+                    continue;
+                }
+                assert_eq!(r.begin_step(None).unwrap(), Some(version - 1));
+                r.end_step().unwrap();
+            }
+            ranks.iter_mut().for_each(|w| w.end_step().unwrap());
+        }
+        for w in ranks {
+            w.close().unwrap();
+        }
+    }
 }
 
 /// Ranks that come one after the other, each with time to prepare its next segment: what they prepare must not lie
