@@ -25,10 +25,12 @@ pub const TARGETS: &[Target] = &[
     ("attributes", attributes),
 ];
 
-/// A folder of this process in shared memory.
+/// A folder of this process in shared memory. libFuzzer ends a process without a farewell; who starts it names a folder
+/// that it removes itself.
 fn folder() -> &'static Path {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let make = || tempfile::Builder::new().prefix("forebay-test-fuzz-").tempdir_in("/dev/shm");
+    let place = std::env::var_os("FUZZ_FOLDER").unwrap_or_else(|| "/dev/shm".into());
+    let make = || tempfile::Builder::new().prefix("forebay-test-fuzz-").tempdir_in(&place);
     FOLDER.get_or_init(|| make().expect("a directory")).path()
 }
 

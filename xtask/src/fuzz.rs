@@ -99,8 +99,15 @@ fn fuzz(root: &Path, folder: &Path, programs: &Path, name: &str, seconds: u64) -
     command.arg(format!("-artifact_prefix={}/", failed.display())).arg(&corpus);
     let more = [of("samples"), root.join("fuzz/regressions").join(name)];
     command.args(more.iter().filter(|folder| folder.is_dir())).current_dir(root);
+    // What it makes in shared memory goes with it, however it ends.
+    let memory = PathBuf::from(format!("/dev/shm/forebay-fuzz-{}", std::process::id()));
+    if let Err(e) = std::fs::create_dir(&memory) {
+        return Some(format!("{}: {e}", memory.display()));
+    }
     let limit = Duration::from_secs(seconds) + BUILD_LIMIT;
-    let why = run(&mut command, limit).failure?;
+    let ran = run(command.env("FUZZ_FOLDER", &memory), limit);
+    let _ = std::fs::remove_dir_all(&memory);
+    let why = ran.failure?;
     Some(format!("fuzz target {name}: {why}; the input is in {}", failed.display()))
 }
 

@@ -308,9 +308,9 @@ fn padded<const N: usize>(text: &str) -> [u8; N] {
     out
 }
 
-fn unpadded(bytes: &[u8]) -> String {
+fn unpadded(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+    std::str::from_utf8(&bytes[..end]).ok().map(str::to_string)
 }
 
 fn damaged(what: &str) -> Error {
@@ -423,6 +423,9 @@ impl Superblock {
         let (Some(tier), Some(horizon), true, true) = (tier, horizon, granules_ok, df.retention <= 2) else {
             return Err(damaged("the pool's superblock holds values out of range"));
         };
+        let (Some(host), Some(run)) = (unpadded(&df.host), unpadded(&df.run)) else {
+            return Err(damaged("the pool's superblock holds names that are no text"));
+        };
         Ok(Superblock {
             part,
             tier,
@@ -435,8 +438,8 @@ impl Superblock {
             granule_bytes: df.granule_bytes,
             segment_bytes: df.segment_bytes,
             created_unix_ns: df.created_unix_ns,
-            host: unpadded(&df.host),
-            run: unpadded(&df.run),
+            host,
+            run,
         })
     }
 }

@@ -114,9 +114,10 @@ pub(crate) fn build(
     index.version = version;
     for rank in 0..size {
         let lane = LaneId { incarnation, rank };
-        let cursor = cursors.get(&lane).filter(|cursor| cursor.version == version).copied();
+        // No lease held the segment in which the cursor stands: it may have been moved, or given back.
+        let holds = |cursor: &&LaneCursor| cursor.version == version && is_held(space, lane, cursor);
+        let cursor = cursors.get(&lane).filter(holds).copied();
         let next = match cursor.map(|cursor| scan_version(space, lane, version, cursor, &mut index)) {
-            // No lease held the segment that the cursor stands in: it may have been moved, or given back.
             None => scan_located(space, lane, version, &mut index)?,
             Some(Err(e)) if e.kind() == Kind::Damaged => scan_located(space, lane, version, &mut index)?,
             Some(done) => done?,
@@ -213,6 +214,13 @@ fn is_still_there(space: &Attachment, lane: LaneId, segment: &SegmentDf) -> bool
     let state = space.control.granule_state(granule);
     matches!(state, GranuleState::Segment { lane: found, .. } if found == lane)
         && space.control.granule_segment(granule).0 == segment.sequence
+}
+
+/// Whether the version at which the cursor stands has records in its segment, so that the caller's lease on that
+/// version holds the segment where it is.
+fn is_held(space: &Attachment, lane: LaneId, cursor: &LaneCursor) -> bool {
+    let granule = (cursor.segment.offset_bytes / space.superblock.granule_bytes) as usize;
+    is_still_there(space, lane, &cursor.segment) && space.control.granule_last(granule) >= cursor.version
 }
 
 fn scan_version(
