@@ -21,7 +21,7 @@ pub fn all(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> 
     let mut back = row("read back", "fio, read", 0.9);
     let mut through = row("passing through", "fio, write", 0.9);
     let mut direct = row("put, direct, epoch", "fio, write", 0.95);
-    for _ in 0..table.repetitions {
+    for _ in table.turns("lower tiers") {
         let written = setup.fio_ns(fio, "write", &shape)?;
         let read = setup.fio_ns(fio, "read", &shape)?;
         let ours = setup.spill(&shape)?;

@@ -83,7 +83,7 @@ impl Row {
 /// The whole comparison.
 pub struct Table {
     /// How often each pair is measured.
-    pub repetitions: usize,
+    repetitions: usize,
     /// The comparisons that took place.
     pub rows: Vec<Row>,
     /// What could not be measured, and why.
@@ -94,6 +94,12 @@ impl Table {
     /// An empty table.
     pub fn new(repetitions: usize, skipped: Vec<String>) -> Table {
         Table { repetitions, rows: Vec::new(), skipped }
+    }
+
+    /// Counts the repetitions of what is measured, and says on standard error how far it has come.
+    pub fn turns(&self, what: &str) -> impl Iterator<Item = usize> {
+        let (what, of) = (what.to_string(), self.repetitions);
+        (1..=of).inspect(move |turn| eprintln!("{what}: {turn} of {of}"))
     }
 
     /// Adds a row, unless nothing was measured for it.
