@@ -76,7 +76,10 @@ fn places(random: &mut Random, interesting: &[usize]) -> Vec<u8> {
 fn input(random: &mut Random, target: &str, samples: &[Vec<u8>], words: &[usize]) -> Vec<u8> {
     match target {
         "pool" | "control" => places(random, words),
-        _ => changed(random, &samples[random.below(samples.len())]),
+        _ => {
+            let sample = random.below(samples.len());
+            changed(random, &samples[sample])
+        }
     }
 }
 
