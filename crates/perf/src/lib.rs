@@ -1,0 +1,7 @@
+//! What the tiers of a node deliver: the load that measures them.
+//!
+//! Guarantees: whatever is measured says how, and what the kernel really moved for it. Does not: know of lanes,
+//! records or versions; everything below is a file, a mapping or memory.
+#![forbid(unsafe_code)]
+
+pub mod load;
