@@ -3,7 +3,10 @@
 //! Pid, host name and boot id are for messages and for refusing foreign pools; whether somebody lives is
 //! never decided by them (they lie across PID namespaces and reboots) but by [`crate::liveness`].
 
+use std::ops::{AddAssign, Sub};
 use std::sync::OnceLock;
+
+use serde::Serialize;
 
 use crate::sys;
 
@@ -74,6 +77,55 @@ pub fn start_time_ticks(pid: u32) -> Option<u64> {
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// What a thread used of the processor, and how often it was interrupted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Time in the program itself.
+    pub user_ns: u64,
+    /// Time in the kernel for it.
+    pub system_ns: u64,
+    /// How often it gave the processor away to wait.
+    pub waits: u64,
+    /// How often the processor was taken away.
+    pub preemptions: u64,
+    /// Pages that were mapped without reading them from anywhere.
+    pub minor_faults: u64,
+    /// Pages that had to be read first.
+    pub major_faults: u64,
+}
+
+impl Usage {
+    /// Of the calling thread, since it began. One system call.
+    pub fn of_thread() -> Usage {
+        sys::thread_usage()
+    }
+}
+
+impl Sub for Usage {
+    type Output = Usage;
+    fn sub(self, earlier: Usage) -> Usage {
+        Usage {
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+            waits: self.waits - earlier.waits,
+            preemptions: self.preemptions - earlier.preemptions,
+            minor_faults: self.minor_faults - earlier.minor_faults,
+            major_faults: self.major_faults - earlier.major_faults,
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.user_ns += other.user_ns;
+        self.system_ns += other.system_ns;
+        self.waits += other.waits;
+        self.preemptions += other.preemptions;
+        self.minor_faults += other.minor_faults;
+        self.major_faults += other.major_faults;
+    }
+}
+
 fn read_word(path: &str) -> String {
     match std::fs::read_to_string(path) {
         Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
@@ -84,6 +136,17 @@ fn read_word(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_that_are_touched_are_counted_as_faults() {
+        let before = Usage::of_thread();
+        let memory = vec![1u8; 64 << 20];
+        let used = Usage::of_thread() - before;
+        assert!(memory[memory.len() / 2] == 1 && used.minor_faults + used.major_faults > 0, "{used:?}");
+        let mut twice = used;
+        twice += used;
+        assert_eq!(twice - used, used);
+    }
 
     #[test]
     fn knows_itself() {

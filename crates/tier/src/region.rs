@@ -334,6 +334,38 @@ impl SharedRegion {
         inner.flush(offset as u64..(offset + src.len()) as u64)
     }
 
+    /// Copies bytes out to `out`, from `offset` on. Pages that are not in memory are read first, which blocks. What
+    /// another thread stores there meanwhile may show in any mixture.
+    ///
+    /// # Errors
+    /// `Usage` for a range outside.
+    #[inline]
+    pub fn copy_out(&self, offset: usize, out: &mut [u8]) -> Result<()> {
+        let mapped = &self.inner.mapped;
+        let end = offset.checked_add(out.len()).filter(|end| *end as u64 <= mapped.pool.capacity);
+        let Some(end) = end else { return Err(self.inner.outside(offset, out.len())) };
+        out.copy_from_slice(mapped.mapping().bytes(offset as u64..end as u64));
+        Ok(())
+    }
+
+    /// Copies `src` to `offset`, without making it persistent. Each range belongs to the thread that writes it.
+    ///
+    /// # Errors
+    /// As [`SharedRegion::persist`]; `Usage` also when `src` is itself a part of the range.
+    #[inline]
+    pub fn copy_in(&self, offset: usize, src: &[u8]) -> Result<()> {
+        self.inner.check(offset, src.len())?;
+        self.check_apart(offset, src)?;
+        self.inner.mapped.mapping().copy_in(offset as u64, src, CopyPolicy::DRAM);
+        Ok(())
+    }
+
+    /// Tells the kernel that pages will be asked for in no order: it then reads no more than each one that is. Best
+    /// effort.
+    pub fn expect_random(&self) {
+        self.inner.mapped.mapping().expect_random();
+    }
+
     fn check_apart(&self, offset: usize, src: &[u8]) -> Result<()> {
         // As numbers: the two may belong to different objects.
         let (to, from) = (self.as_ptr() as usize + offset, src.as_ptr() as usize);

@@ -281,6 +281,11 @@ impl Mapping {
         Ok(())
     }
 
+    /// Turns off reading ahead at page faults. Best effort.
+    pub(crate) fn expect_random(&self) {
+        let _ = self.advise(&(0..self.mapped_end()), libc::MADV_RANDOM);
+    }
+
     fn mapped_end(&self) -> u64 {
         (self.len as u64).next_multiple_of(page_bytes() as u64)
     }
@@ -292,7 +297,7 @@ impl Mapping {
         let start = range.start / page * page;
         counters::add_syscall();
         // SAFETY: the range is inside the mapping (asserted); the advices used here (HUGEPAGE, POPULATE_*,
-        // WILLNEED) change no content.
+        // RANDOM, WILLNEED) change no content.
         let rc = unsafe {
             libc::madvise(self.base.as_ptr().add(start as usize).cast(), (range.end - start) as usize, advice)
         };

@@ -14,6 +14,7 @@ mod nameless;
 pub(crate) mod numa;
 pub(crate) mod ring;
 mod staged;
+mod usage;
 
 pub(crate) use clock::monotonic_ns;
 pub(crate) use fcntl::{flock_exclusive, record_lock, record_lock_holder, record_unlock, Locked};
@@ -26,6 +27,7 @@ pub(crate) use futex::{futex_wait, futex_wake};
 pub(crate) use mapping::{page_bytes, MapOptions, Mapping};
 pub(crate) use nameless::{link_nameless, open_nameless};
 pub use staged::StagedWrite;
+pub(crate) use usage::thread_usage;
 
 #[cfg(test)]
 pub(crate) use fork::in_child;
