@@ -20,6 +20,7 @@ pub mod engine;
 pub mod error;
 mod kind;
 pub mod liveness;
+pub mod nameless;
 #[allow(unsafe_code)]
 pub mod persist;
 pub mod process;

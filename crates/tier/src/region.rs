@@ -124,6 +124,11 @@ impl Region {
         create(path, bytes, TierKind::Pmem, |pool| pmem::on(pool, false)).map(Region::own)
     }
 
+    /// Mapped memory that is writable already.
+    pub(crate) fn over(mapped: Mapped) -> Region {
+        Region::own(SharedRegion::over(mapped))
+    }
+
     fn own(shared: SharedRegion) -> Region {
         let mapped = &shared.inner.mapped;
         let whole = 0..mapped.pool.capacity;
@@ -210,6 +215,11 @@ impl Region {
     /// As there.
     pub fn sync_name(&self) -> Result<()> {
         self.shared.sync_name()
+    }
+
+    /// A handle of the same region for [`SharedRegion::persist`], while slices of this one are out.
+    pub fn shared(&self) -> SharedRegion {
+        self.shared.clone()
     }
 
     /// Gives up the slices, for a border (C, Python) that hands out addresses to several threads.
@@ -493,7 +503,7 @@ impl Inner {
 }
 
 /// Turns a file into memory of a tier. New kinds of tiers are added here.
-fn backing(pool: PoolFile, tier: TierKind) -> Result<Mapped> {
+pub(crate) fn backing(pool: PoolFile, tier: TierKind) -> Result<Mapped> {
     match tier {
         TierKind::Dram => dram::on(pool, tier),
         TierKind::Numa(node) => numa::on(pool, node),
@@ -631,13 +641,13 @@ impl SharedRegion {
 }
 
 /// A file that has no name yet, or where that is not to be had, a name of its own that goes away.
-struct Unnamed {
-    file: File,
+pub(crate) struct Unnamed {
+    pub(crate) file: File,
     stand_in: Option<PathBuf>,
 }
 
 impl Unnamed {
-    fn make(path: &Path) -> Result<Unnamed> {
+    pub(crate) fn make(path: &Path) -> Result<Unnamed> {
         match sys::open_nameless(capacity::parent(path)) {
             Ok(file) => return Ok(Unnamed { file, stand_in: None }),
             // What file systems say that cannot do it.
@@ -697,7 +707,7 @@ fn is_errno(error: &Error, errno: i32) -> bool {
 }
 
 #[cold]
-fn making(path: &Path, e: io::Error) -> Error {
+pub(crate) fn making(path: &Path, e: io::Error) -> Error {
     Error::io(format!("cannot make {}", path.display()), e)
 }
 

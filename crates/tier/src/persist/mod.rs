@@ -138,6 +138,17 @@ pub fn copy_persist(dst: &mut [u8], src: &[u8]) {
     unsafe { copy_fenced(dst.as_mut_ptr(), src.as_ptr(), src.len(), CopyPolicy::PMEM) };
 }
 
+/// Copies `src` to `dst`, past the cache from [`NON_TEMPORAL_BYTES_MIN`] on, and orders it before later stores. Nothing
+/// is written back: this is a copy to main memory.
+///
+/// # Panics
+/// When the lengths differ.
+pub fn copy_streaming_to(dst: &mut [u8], src: &[u8]) {
+    assert_eq!(dst.len(), src.len(), "lengths differ");
+    // SAFETY: both are live slices of the same length; the exclusive borrow of dst excludes overlap.
+    unsafe { copy_fenced(dst.as_mut_ptr(), src.as_ptr(), src.len(), CopyPolicy::DRAM) };
+}
+
 /// Copies `len` bytes without a fence. True if it used stores that bypass the cache: they are unordered with
 /// everything, even with a release store, until a fence.
 ///
