@@ -5,4 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod load;
+pub mod memory;
+pub mod probe;
 pub mod profile;

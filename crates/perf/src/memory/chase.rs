@@ -1,0 +1,123 @@
+//! The time of one load: a chain through memory in which each place says where the next one is.
+//!
+//! Guarantees: every line of the memory is on the chain exactly once, in an order that no prefetcher knows, so that
+//! each hop waits for the memory (and, on small pages, for the walk to its translation, as any random access does).
+//! Does not: tell what the caches did; the memory has to be larger than they are.
+
+use forebay_tier::clock::now_ns;
+use hdrhistogram::Histogram;
+
+/// Bytes of a hop: the line that a processor loads.
+pub const LINE_BYTES: usize = 64;
+const WORDS: usize = LINE_BYTES / 8;
+
+/// Hops between two looks at the clock: a look costs as much as a third of a hop.
+pub const HOPS_PER_SAMPLE: usize = 16;
+
+/// A number sequence that is the same in every run (xorshift*, from a fixed seed).
+#[derive(Clone, Debug)]
+pub struct Numbers(u64);
+
+impl Numbers {
+    /// The sequence of a seed.
+    pub fn new(seed: u64) -> Numbers {
+        // Nearby seeds are spread, and none is 0, from which nothing follows.
+        Numbers(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// A number below `end`, every one as likely (to one in 2^32 here).
+    #[inline]
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let number = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D);
+        ((u128::from(number) * u128::from(end)) >> 64) as u64
+    }
+}
+
+/// Turns memory into a chain. Its length is a whole number of lines (what is left over stays as it is).
+pub fn link(memory: &mut [u64]) {
+    let lines = memory.len() / WORDS;
+    for line in 0..lines {
+        memory[line * WORDS] = line as u64;
+    }
+    // Sattolo's shuffle: one cycle through all.
+    let mut numbers = Numbers::new(1);
+    for line in (1..lines).rev() {
+        let other = numbers.below(line as u64) as usize;
+        memory.swap(line * WORDS, other * WORDS);
+    }
+}
+
+/// Follows the chain from `at` for a number of hops; where it ended. The compiler cannot leave it out.
+#[inline]
+pub fn follow(chain: &[u64], at: u64, hops: usize) -> u64 {
+    let mut at = at;
+    for _ in 0..hops {
+        at = chain[at as usize * WORDS];
+    }
+    std::hint::black_box(at)
+}
+
+/// Nanoseconds of a hop: means over [`HOPS_PER_SAMPLE`] hops each.
+#[derive(Clone, Debug)]
+pub struct Hops {
+    /// Tenths of a nanosecond.
+    pub tenths: Histogram<u64>,
+    /// Hops that were made.
+    pub hops: u64,
+}
+
+/// Follows the chain until the clock says `until_ns`, or until `hops_max` hops were made.
+pub fn time(chain: &[u64], until_ns: u64, hops_max: u64) -> Hops {
+    let mut hops = Hops { tenths: Histogram::new(3).expect("three digits"), hops: 0 };
+    let (mut at, mut before) = (0, now_ns());
+    while before < until_ns && hops.hops < hops_max {
+        at = follow(chain, at, HOPS_PER_SAMPLE);
+        let now = now_ns();
+        // A histogram that grows by itself takes any value.
+        let _ = hops.tenths.record((now - before) * 10 / HOPS_PER_SAMPLE as u64);
+        hops.hops += HOPS_PER_SAMPLE as u64;
+        before = now;
+    }
+    hops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chain_visits_every_line_once() {
+        for lines in [1usize, 2, 3, 1000] {
+            let mut memory = vec![77u64; lines * WORDS + 3];
+            link(&mut memory);
+            let (mut at, mut seen) = (0, vec![false; lines]);
+            for _ in 0..lines {
+                at = follow(&memory, at, 1);
+                assert!(!std::mem::replace(&mut seen[at as usize], true), "{lines} lines: {at} twice");
+            }
+            assert_eq!(at, 0, "it is a cycle");
+            assert_eq!(memory[lines * WORDS..], [77; 3]);
+        }
+    }
+
+    #[test]
+    fn hops_are_counted_and_bounded() {
+        let mut memory = vec![0u64; 64 * WORDS];
+        link(&mut memory);
+        let hops = time(&memory, u64::MAX, 1600);
+        assert_eq!((hops.hops, hops.tenths.len()), (1600, 100));
+        assert_eq!(time(&memory, 0, 1600).hops, 0);
+    }
+
+    #[test]
+    fn numbers_fill_their_range() {
+        let mut numbers = Numbers::new(7);
+        let mut seen = [0u32; 10];
+        (0..10_000).for_each(|_| seen[numbers.below(10) as usize] += 1);
+        assert!(seen.iter().all(|n| (800..1200).contains(n)), "{seen:?}");
+        assert_eq!((numbers.below(1), Numbers::new(0).below(1)), (0, 0));
+    }
+}

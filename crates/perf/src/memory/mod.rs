@@ -1,0 +1,19 @@
+//! What memory delivers: streams, accesses of a size and pattern, and the time of one load.
+//!
+//! Guarantees: each thread runs on a processor of its own where there are enough, all start together, and every thread
+//! owns the bytes that it writes; what is counted is what was touched. Memory of any tier will do: whatever gives a
+//! slice of bytes. Does not: find tiers or decide what to measure (`probe`).
+
+pub mod chase;
+pub mod stream;
+pub mod together;
+
+use crate::probe::machine::Machine;
+
+/// Times the last-level cache that memory must have, so that the cache hardly matters.
+pub const CACHES: u64 = 4;
+
+/// Bytes of last-level cache that the processors of this machine have together; 0 where the kernel does not say.
+pub fn cache_bytes() -> u64 {
+    crate::probe::nodes::last_level_cache(&Machine::here())
+}
