@@ -5,7 +5,8 @@
 //! Does not: tell what the caches did; the memory has to be larger than they are.
 
 use forebay_tier::clock::now_ns;
-use hdrhistogram::Histogram;
+
+use crate::load::Latency;
 
 /// Bytes of a hop: the line that a processor loads.
 pub const LINE_BYTES: usize = 64;
@@ -60,25 +61,16 @@ pub fn follow(chain: &[u64], at: u64, hops: usize) -> u64 {
     std::hint::black_box(at)
 }
 
-/// Nanoseconds of a hop: means over [`HOPS_PER_SAMPLE`] hops each.
-#[derive(Clone, Debug)]
-pub struct Hops {
-    /// Tenths of a nanosecond.
-    pub tenths: Histogram<u64>,
-    /// Hops that were made.
-    pub hops: u64,
-}
-
-/// Follows the chain until the clock says `until_ns`, or until `hops_max` hops were made.
-pub fn time(chain: &[u64], until_ns: u64, hops_max: u64) -> Hops {
-    let mut hops = Hops { tenths: Histogram::new(3).expect("three digits"), hops: 0 };
-    let (mut at, mut before) = (0, now_ns());
-    while before < until_ns && hops.hops < hops_max {
+/// Follows the chain until the clock says `until_ns`, or until `hops_max` hops were made: nanoseconds of a hop, means
+/// over [`HOPS_PER_SAMPLE`] hops each.
+pub fn time(chain: &[u64], until_ns: u64, hops_max: u64) -> Latency {
+    let mut hops = Latency::new();
+    let (mut at, mut before, mut made) = (0, now_ns(), 0);
+    while before < until_ns && made < hops_max {
         at = follow(chain, at, HOPS_PER_SAMPLE);
         let now = now_ns();
-        // A histogram that grows by itself takes any value.
-        let _ = hops.tenths.record((now - before) * 10 / HOPS_PER_SAMPLE as u64);
-        hops.hops += HOPS_PER_SAMPLE as u64;
+        hops.record((now - before) / HOPS_PER_SAMPLE as u64);
+        made += HOPS_PER_SAMPLE as u64;
         before = now;
     }
     hops
@@ -108,8 +100,8 @@ mod tests {
         let mut memory = vec![0u64; 64 * WORDS];
         link(&mut memory);
         let hops = time(&memory, u64::MAX, 1600);
-        assert_eq!((hops.hops, hops.tenths.len()), (1600, 100));
-        assert_eq!(time(&memory, 0, 1600).hops, 0);
+        assert_eq!(hops.count(), 100);
+        assert_eq!(time(&memory, 0, 1600).count(), 0);
     }
 
     #[test]

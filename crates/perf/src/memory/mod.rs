@@ -4,6 +4,7 @@
 //! owns the bytes that it writes; what is counted is what was touched. Memory of any tier will do: whatever gives a
 //! slice of bytes. Does not: find tiers or decide what to measure (`probe`).
 
+pub mod access;
 pub mod chase;
 pub mod stream;
 pub mod together;

@@ -358,46 +358,8 @@ fn name_apart(found: &mut [Found]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::sample::two_sockets_and_cxl;
+    use crate::probe::sample::{two_sockets_and_cxl, Told, TOLD};
     use crate::profile::Locality;
-
-    /// Answers as the sample machine would.
-    struct Told {
-        home: &'static str,
-        shm_room: u64,
-    }
-
-    impl Asks for Told {
-        fn writable(&self, dir: &Path) -> bool {
-            dir != Path::new("/root-only") && dir != Path::new("/dev/dax1.0")
-        }
-        fn kind(&self, dir: &Path) -> Result<TierKind> {
-            Ok(match dir.to_str() {
-                Some("/dev/shm" | "/run/user/1000") => TierKind::Dram,
-                Some("/pmem0") => TierKind::Pmem,
-                _ => TierKind::File,
-            })
-        }
-        fn direct(&self, dir: &Path) -> bool {
-            dir.starts_with("/scratch")
-        }
-        fn room(&self, _: &Path, kind: TierKind) -> Result<capacity::Headroom> {
-            let bytes = if kind.is_memory() { self.shm_room } else { 1 << 40 };
-            Ok(capacity::Headroom { bytes, limited_by: "a limit".into() })
-        }
-        fn variable(&self, name: &str) -> Option<String> {
-            match name {
-                "SCRATCH" => Some("/scratch/me".into()),
-                "HOME" => Some(self.home.into()),
-                _ => None,
-            }
-        }
-        fn here(&self) -> Option<PathBuf> {
-            Some("/scratch/me/run".into())
-        }
-    }
-
-    const TOLD: Told = Told { home: "/home/me", shm_room: 8 << 30 };
 
     fn names(tiers: &Tiers) -> Vec<&str> {
         tiers.found.iter().map(|f| f.name.as_str()).collect()

@@ -1,7 +1,11 @@
 //! The probe: finds the tiers of this node and measures what they deliver.
 
+pub mod ask;
 pub mod find;
 pub mod machine;
+pub mod memory;
 pub mod nodes;
 #[cfg(test)]
 mod sample;
+pub mod schedule;
+pub mod subject;

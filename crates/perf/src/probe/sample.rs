@@ -1,9 +1,53 @@
 //! A machine made by hand for tests: two sockets of four processors, a memory node each, a third node that is CXL
 //! memory, persistent memory mounted with DAX, an NVMe drive under /scratch and a network file system at /home.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use forebay_tier::{capacity, Result, TierKind};
+
+use super::find::Asks;
 use super::machine::Machine;
+
+/// Answers as the sample machine would.
+pub struct Told {
+    /// The home directory.
+    pub home: &'static str,
+    /// Room in main memory.
+    pub shm_room: u64,
+}
+
+impl Asks for Told {
+    fn writable(&self, dir: &Path) -> bool {
+        dir != Path::new("/root-only") && dir != Path::new("/dev/dax1.0")
+    }
+    fn kind(&self, dir: &Path) -> Result<TierKind> {
+        Ok(match dir.to_str() {
+            Some("/dev/shm" | "/run/user/1000") => TierKind::Dram,
+            Some("/pmem0") => TierKind::Pmem,
+            _ => TierKind::File,
+        })
+    }
+    fn direct(&self, dir: &Path) -> bool {
+        dir.starts_with("/scratch")
+    }
+    fn room(&self, _: &Path, kind: TierKind) -> Result<capacity::Headroom> {
+        let bytes = if kind.is_memory() { self.shm_room } else { 1 << 40 };
+        Ok(capacity::Headroom { bytes, limited_by: "a limit".into() })
+    }
+    fn variable(&self, name: &str) -> Option<String> {
+        match name {
+            "SCRATCH" => Some("/scratch/me".into()),
+            "HOME" => Some(self.home.into()),
+            _ => None,
+        }
+    }
+    fn here(&self) -> Option<PathBuf> {
+        Some("/scratch/me/run".into())
+    }
+}
+
+/// A user with a home across the network and 8 GiB of memory.
+pub const TOLD: Told = Told { home: "/home/me", shm_room: 8 << 30 };
 
 const MOUNTS: &str = "\
 24 1 259:2 / / rw,relatime - ext4 /dev/nvme0n1p2 rw

@@ -1,0 +1,154 @@
+//! How long each measurement may take, so that all of them fit a time budget.
+//!
+//! Pure: from questions and a budget to a list. Every point is measured [`REPETITIONS`] times, and a round visits all
+//! points before the next round begins, so that whatever drifts on a machine shows in the error bars. Where the budget
+//! is too small for all, the last questions go first, and are named.
+
+use super::ask::Ask;
+
+/// How often each number is taken: the fewest that have a middle.
+pub const REPETITIONS: u32 = 3;
+
+/// What a kind of subject needs for a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Least time of one measurement that means something.
+    pub span_ns_min: u64,
+    /// More is not needed for a first profile.
+    pub span_ns_max: u64,
+    /// What a measurement costs besides: threads, caches to drop, a file to open.
+    pub overhead_ns: u64,
+}
+
+/// Memory settles within milliseconds; a span has to hold many turns of the scheduler.
+pub const MEMORY_PACE: Pace =
+    Pace { span_ns_min: 20_000_000, span_ns_max: 100_000_000, overhead_ns: 3_000_000 };
+/// Drives have caches and queues of their own: some tenths of a second are the least that sees past them.
+pub const BLOCK_PACE: Pace =
+    Pace { span_ns_min: 120_000_000, span_ns_max: 400_000_000, overhead_ns: 40_000_000 };
+/// `--full` gives every point longer.
+pub const FULL_TIMES: u64 = 4;
+
+/// A measurement: which question, which of its points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Index of the question.
+    pub ask: usize,
+    /// Index of the point on its curve; 0 for a latency.
+    pub point: usize,
+}
+
+/// What is measured, and for how long each time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// The questions that fit.
+    pub asks: Vec<Ask>,
+    /// Those that did not.
+    pub left_out: Vec<Ask>,
+    /// Nanoseconds of each measurement.
+    pub span_ns: u64,
+}
+
+impl Schedule {
+    /// Fits questions into `budget_ns`. The first question stays, whatever the budget.
+    pub fn fit(mut asks: Vec<Ask>, pace: Pace, budget_ns: u64) -> Schedule {
+        let mut left_out = Vec::new();
+        let least = pace.span_ns_min + pace.overhead_ns;
+        while asks.len() > 1 && measurements(&asks) * least > budget_ns {
+            left_out.extend(asks.pop());
+        }
+        left_out.reverse();
+        let each = budget_ns / measurements(&asks).max(1);
+        let span_ns = each.saturating_sub(pace.overhead_ns).clamp(pace.span_ns_min, pace.span_ns_max);
+        Schedule { asks, left_out, span_ns }
+    }
+
+    /// Every measurement, round by round.
+    pub fn turns(&self) -> impl Iterator<Item = Turn> + '_ {
+        let points =
+            |(ask, question): (usize, &Ask)| (0..question.points()).map(move |point| Turn { ask, point });
+        (0..REPETITIONS).flat_map(move |_| self.asks.iter().enumerate().flat_map(points))
+    }
+
+    /// How many measurements there are.
+    pub fn len(&self) -> u64 {
+        measurements(&self.asks)
+    }
+
+    /// Whether nothing is measured.
+    pub fn is_empty(&self) -> bool {
+        self.asks.is_empty()
+    }
+
+    /// What all of it takes, about.
+    pub fn expected_ns(&self, pace: Pace) -> u64 {
+        self.len() * (self.span_ns + pace.overhead_ns)
+    }
+}
+
+fn measurements(asks: &[Ask]) -> u64 {
+    asks.iter().map(Ask::points).sum::<usize>() as u64 * u64::from(REPETITIONS)
+}
+
+/// Shares a budget among tiers by what their questions take at most: (questions, pace) each.
+pub fn shares(tiers: &[(usize, Pace)], budget_ns: u64) -> Vec<u64> {
+    let most = |(points, pace): &(usize, Pace)| {
+        *points as u64 * u64::from(REPETITIONS) * (pace.span_ns_max + pace.overhead_ns)
+    };
+    let all: u64 = tiers.iter().map(most).sum();
+    let share = |tier: &(usize, Pace)| match all {
+        0 => 0,
+        // Nobody needs more than the most.
+        all => ((u128::from(most(tier)) * u128::from(budget_ns) / u128::from(all)) as u64).min(most(tier)),
+    };
+    tiers.iter().map(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Axis, Conditions};
+
+    fn curve(points: usize) -> Ask {
+        Ask::Curve {
+            when: Conditions::default(),
+            over: Axis::Threads,
+            xs: (1..=points).map(|x| x as f64).collect(),
+        }
+    }
+
+    const PACE: Pace = Pace { span_ns_min: 10, span_ns_max: 100, overhead_ns: 5 };
+
+    #[test]
+    fn all_that_fits_is_measured_as_long_as_the_budget_allows() {
+        let asks = vec![curve(4), curve(6)];
+        let roomy = Schedule::fit(asks.clone(), PACE, 1_000_000);
+        assert_eq!((roomy.span_ns, roomy.len(), roomy.left_out.len()), (100, 30, 0));
+        let tight = Schedule::fit(asks.clone(), PACE, 30 * 45);
+        assert_eq!((tight.span_ns, tight.expected_ns(PACE)), (40, 30 * 45));
+        let small = Schedule::fit(asks.clone(), PACE, 30 * 14);
+        assert_eq!((&small.asks, &small.left_out), (&vec![curve(4)], &vec![curve(6)]), "the last goes first");
+        assert!(small.expected_ns(PACE) <= 30 * 14);
+        let nothing = Schedule::fit(asks, PACE, 0);
+        assert_eq!((nothing.asks.len(), nothing.span_ns), (1, 10), "the first question stays");
+    }
+
+    #[test]
+    fn rounds_visit_every_point_before_they_repeat() {
+        let schedule = Schedule::fit(vec![curve(2), curve(1)], PACE, 1_000_000);
+        let turns: Vec<(usize, usize)> = schedule.turns().map(|t| (t.ask, t.point)).collect();
+        let round = [(0, 0), (0, 1), (1, 0)];
+        assert_eq!(turns, round.repeat(3));
+        assert_eq!(turns.len() as u64, schedule.len());
+    }
+
+    #[test]
+    fn a_budget_is_shared_by_need_and_never_exceeded() {
+        let slow = Pace { span_ns_max: 300, ..PACE };
+        let shares = shares(&[(10, PACE), (10, slow)], 6000);
+        assert!(shares.iter().sum::<u64>() <= 6000);
+        assert_eq!(shares, [6000 * 105 / 410, 6000 * 305 / 410]);
+        assert_eq!(super::shares(&[(1, PACE)], u64::MAX), [3 * 105], "no more than it needs");
+        assert_eq!(super::shares(&[(0, PACE)], 100), [0]);
+    }
+}
