@@ -1,11 +1,15 @@
 //! The probe: finds the tiers of this node and measures what they deliver.
 
 pub mod ask;
+pub mod collect;
+pub mod files;
 pub mod find;
+pub mod judge;
 pub mod machine;
 pub mod memory;
 pub mod nodes;
 #[cfg(test)]
 mod sample;
 pub mod schedule;
+pub mod scratch;
 pub mod subject;

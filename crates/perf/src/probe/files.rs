@@ -1,0 +1,264 @@
+//! A file system as a subject: through its page cache (`file`) or past it (`direct`).
+//!
+//! Guarantees: one file without a name, filled with random bytes, at most half of what is free; before every
+//! measurement that reads, what was written is on the device and cached pages are dropped, and the device's own
+//! counters say afterwards whether the bytes really came from it.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+
+use forebay_tier::{Error, Horizon, Kind, Result, TierKind};
+
+use super::find::Found;
+use super::scratch::Scratch;
+use super::subject::{Reading, Subject};
+use crate::load::{self, Blocks, Bytes, Content, Engine, Job, Latency, Report, Uring};
+use crate::profile::{Access, Conditions, Load, Operation, Pattern};
+
+/// The file of a first profile: larger than the caches that drives have.
+const FILE_BYTES: u64 = 1 << 30;
+/// The file of a full one.
+const FILE_BYTES_FULL: u64 = 4 << 30;
+/// Filling the file is cut short after this time; what there is by then is used.
+const FILL_NS_MAX: u64 = 4_000_000_000;
+/// Blocks are written so while filling.
+const FILL_BLOCK: u32 = 1 << 20;
+/// Writes into the page cache that are never flushed: more only measures how much of them is held back.
+const CACHED_WRITE_BYTES: u64 = 256 << 20;
+/// Bytes of each trial that looks for compression.
+const TRIAL_BYTES: u64 = 64 << 20;
+
+/// A file that is being measured.
+pub struct Files {
+    scratch: Scratch,
+    tier: Found,
+    bytes: u64,
+    stop: Arc<AtomicBool>,
+    seed: u64,
+    dirty: bool,
+}
+
+impl Files {
+    /// Makes the file and fills it.
+    ///
+    /// # Errors
+    /// Those of the file system; `TierFull` when it has no room; those of the load.
+    pub fn new(tier: &Found, full: bool, stop: Arc<AtomicBool>) -> Result<Files> {
+        let wanted = if full { FILE_BYTES_FULL } else { FILE_BYTES };
+        let bytes = wanted.min(tier.room.bytes / 2) / u64::from(FILL_BLOCK) * u64::from(FILL_BLOCK);
+        if bytes == 0 {
+            return Err(Error::new(Kind::TierFull, format!("no room to measure tier {}", tier.name))
+                .with("free_bytes", tier.room.bytes)
+                .with("limited_by", &tier.room.limited_by));
+        }
+        let mut files = Files {
+            scratch: Scratch::make(&tier.place)?,
+            tier: tier.clone(),
+            bytes,
+            stop,
+            seed: 1,
+            dirty: false,
+        };
+        files.fill()?;
+        Ok(files)
+    }
+
+    /// Bytes of the file.
+    pub fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let job = Job {
+            reads: false,
+            writes: true,
+            blocks: [Blocks::One(FILL_BLOCK), Blocks::One(FILL_BLOCK)],
+            size: self.bytes,
+            limit_ns: FILL_NS_MAX,
+            fsync_at_end: true,
+            ..self.job("fill")
+        };
+        self.run(&[job])?;
+        // On a slow disk only a part was written in time.
+        self.bytes = self.bytes.min(self.scratch.len()) / u64::from(FILL_BLOCK) * u64::from(FILL_BLOCK);
+        self.scratch.settle()
+    }
+
+    fn job(&self, name: &str) -> Job {
+        Job {
+            direct: self.tier.kind == TierKind::Direct,
+            size: self.bytes,
+            seed: self.seed,
+            create: false,
+            ..Job::new(name, vec![self.scratch.path()])
+        }
+    }
+
+    fn run(&mut self, jobs: &[Job]) -> Result<(Report, Option<[u64; 2]>)> {
+        self.seed += 1;
+        let outcome = load::run(jobs, &self.stop, &mut |_| ())?;
+        let sum = Report::merge(&outcome.reports);
+        if let Some(failure) = &sum.failure {
+            return Err(Error::io(
+                format!("measuring tier {}: {}", self.tier.name, failure.what),
+                std::io::Error::from_raw_os_error(failure.errno),
+            ));
+        }
+        let mut moved = [0, 0];
+        outcome.devices.iter().for_each(|d| (0..2).for_each(|way| moved[way] += d.bytes[way]));
+        Ok((sum, (!outcome.devices.is_empty()).then_some(moved)))
+    }
+
+    /// The jobs that make a load of these conditions.
+    fn jobs(&mut self, when: &Conditions, span_ns: u64) -> Result<Vec<Job>> {
+        let reads = when.reads_percent.unwrap_or(100.0);
+        if reads > 0.0 && self.dirty {
+            self.scratch.settle()?;
+            self.dirty = false;
+        }
+        self.dirty |= reads < 100.0;
+        let threads = when.threads.unwrap_or(1).max(1);
+        let job = job_of(self.job("probe"), when, span_ns);
+        if job.is_random() || threads == 1 {
+            return Ok(job.clones(threads));
+        }
+        // In order: each thread has a part of the file for itself.
+        let part =
+            self.bytes / u64::from(threads) / job.block_max().max(1) as u64 * job.block_max().max(1) as u64;
+        let place = |(i, job): (usize, Job)| Job {
+            offset: i as u64 * part,
+            size: part.max(u64::from(job.block_max())),
+            ..job
+        };
+        Ok(job.clones(threads).into_iter().enumerate().map(place).collect())
+    }
+
+    /// How many times as fast zeros are written as random bytes: above 1 the device (or the file system) squeezes what
+    /// it can.
+    ///
+    /// # Errors
+    /// Those of the load.
+    pub fn zeros_against_random(&mut self) -> Result<f64> {
+        let trial = |files: &mut Files, bytes: Bytes| -> Result<f64> {
+            let content = Content { bytes, scramble: false, refill: true, ..Content::default() };
+            let job = Job {
+                reads: false,
+                writes: true,
+                content,
+                blocks: [Blocks::One(FILL_BLOCK), Blocks::One(FILL_BLOCK)],
+                size: TRIAL_BYTES.min(files.bytes),
+                limit_ns: FILL_NS_MAX / 4,
+                fsync_at_end: true,
+                ..files.job("trial")
+            };
+            let (report, _) = files.run(&[job])?;
+            let ns = report.runtime_ns.max(1);
+            Ok(report.write.bytes as f64 / ns as f64)
+        };
+        let random = trial(self, Bytes::Random)?;
+        let zeros = trial(self, Bytes::Zero)?;
+        // What a reader finds is random again.
+        trial(self, Bytes::Random)?;
+        Ok(if random > 0.0 { zeros / random } else { 1.0 })
+    }
+}
+
+/// A job as the conditions say.
+fn job_of(job: Job, when: &Conditions, span_ns: u64) -> Job {
+    let reads = when.reads_percent.unwrap_or(100.0);
+    let bytes = when.bytes.unwrap_or(4096).min(u64::from(u32::MAX)) as u32;
+    let depth = when.depth.unwrap_or(1).max(1);
+    let cached_only = !job.direct && reads == 0.0 && when.horizon == Horizon::None;
+    Job {
+        engine: match when.access {
+            Some(Access::IoUring) => Engine::IoUring(Uring::default()),
+            Some(Access::Mmap) => Engine::Mmap,
+            _ => Engine::Sync,
+        },
+        reads: reads > 0.0,
+        writes: reads < 100.0,
+        read_percent: reads as u32,
+        random_percent: if when.pattern == Some(Pattern::Random) { 100 } else { 0 },
+        blocks: [Blocks::One(bytes), Blocks::One(bytes)],
+        depth,
+        fdatasync_every: u32::from(when.horizon == Horizon::Write && reads < 100.0),
+        fsync_at_end: when.horizon == Horizon::Epoch,
+        limit_ns: span_ns,
+        time_based: !cached_only,
+        io_bytes: if cached_only { CACHED_WRITE_BYTES } else { 0 },
+        invalidate: true,
+        ..job
+    }
+}
+
+impl Subject for Files {
+    fn bandwidth(&mut self, when: &Conditions, span_ns: u64) -> Result<Reading> {
+        let jobs = self.jobs(when, span_ns)?;
+        let (report, device_bytes) = self.run(&jobs)?;
+        Ok(Reading {
+            operations: [report.read.ios, report.write.ios],
+            bytes: [report.read.bytes, report.write.bytes],
+            ns: report.runtime_ns,
+            device_bytes,
+        })
+    }
+
+    fn latency(&mut self, of: Operation, _load: Load, when: &Conditions, span_ns: u64) -> Result<Latency> {
+        let jobs = self.jobs(when, span_ns)?;
+        let (report, _) = self.run(&jobs)?;
+        Ok(match of {
+            Operation::Read => report.read.total,
+            Operation::Write => report.write.total,
+            Operation::Persist => report.flushes.latency,
+        })
+    }
+
+    fn method(&self) -> String {
+        let way = match self.tier.kind {
+            TierKind::Direct => "O_DIRECT, io_uring or one system call at a time as each curve says",
+            _ => "system calls through the page cache, cached pages dropped before each reading",
+        };
+        format!(
+            "a nameless file of {} MiB of random bytes; {way}; bytes checked against /proc/diskstats",
+            self.bytes >> 20
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn when(reads: f64, horizon: Horizon) -> Conditions {
+        Conditions {
+            reads_percent: Some(reads),
+            bytes: Some(8192),
+            pattern: Some(Pattern::Random),
+            access: Some(Access::IoUring),
+            depth: Some(16),
+            horizon,
+            ..Conditions::default()
+        }
+    }
+
+    #[test]
+    fn conditions_become_the_job_that_they_say() {
+        let base = Job { direct: true, ..Job::new("x", vec!["f".into()]) };
+        let job = job_of(base.clone(), &when(75.0, Horizon::None), 7);
+        assert_eq!((job.reads, job.writes, job.read_percent, job.random_percent), (true, true, 75, 100));
+        assert_eq!((job.depth, job.blocks[0].max(), job.limit_ns, job.time_based), (16, 8192, 7, true));
+        assert!(matches!(job.engine, Engine::IoUring(_)));
+        assert_eq!((job.fdatasync_every, job.fsync_at_end), (0, false));
+        let durable = job_of(base.clone(), &when(0.0, Horizon::Write), 7);
+        assert_eq!((durable.reads, durable.fdatasync_every), (false, 1));
+        assert!(job_of(base.clone(), &when(0.0, Horizon::Epoch), 7).fsync_at_end);
+        let cached = Job { direct: false, ..base };
+        let cached = job_of(cached, &when(0.0, Horizon::None), 7);
+        assert_eq!((cached.time_based, cached.io_bytes), (false, CACHED_WRITE_BYTES));
+    }
+}
