@@ -10,6 +10,7 @@ use std::sync::Arc;
 use forebay_tier::{Error, Horizon, Kind, Result, TierKind};
 
 use super::find::Found;
+use super::judge;
 use super::scratch::Scratch;
 use super::subject::{Reading, Subject};
 use crate::load::{self, Blocks, Bytes, Content, Engine, Job, Latency, Report, Uring};
@@ -36,6 +37,7 @@ pub struct Files {
     stop: Arc<AtomicBool>,
     seed: u64,
     dirty: bool,
+    notes: Vec<String>,
 }
 
 impl Files {
@@ -58,8 +60,16 @@ impl Files {
             stop,
             seed: 1,
             dirty: false,
+            notes: Vec::new(),
         };
         files.fill()?;
+        if tier.kind == TierKind::Direct {
+            let times = files.zeros_against_random()?;
+            files.notes.extend(judge::squeezing(times));
+        }
+        if tier.device.is_none() {
+            files.notes.push("no block device below: nobody counts which bytes a cache delivered".into());
+        }
         Ok(files)
     }
 
@@ -216,6 +226,10 @@ impl Subject for Files {
             Operation::Write => report.write.total,
             Operation::Persist => report.flushes.latency,
         })
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
     }
 
     fn method(&self) -> String {

@@ -4,10 +4,12 @@ pub mod ask;
 pub mod collect;
 pub mod files;
 pub mod find;
+pub mod host;
 pub mod judge;
 pub mod machine;
 pub mod memory;
 pub mod nodes;
+pub mod run;
 #[cfg(test)]
 mod sample;
 pub mod schedule;

@@ -90,16 +90,17 @@ fn measurements(asks: &[Ask]) -> u64 {
     asks.iter().map(Ask::points).sum::<usize>() as u64 * u64::from(REPETITIONS)
 }
 
-/// Shares a budget among tiers by what their questions take at most: (questions, pace) each.
+/// Shares a budget among tiers by what their questions take at least, so that none is starved; nobody gets more than
+/// they can take: (points, pace) each.
 pub fn shares(tiers: &[(usize, Pace)], budget_ns: u64) -> Vec<u64> {
-    let most = |(points, pace): &(usize, Pace)| {
-        *points as u64 * u64::from(REPETITIONS) * (pace.span_ns_max + pace.overhead_ns)
+    let need = |points: usize, span_ns: u64, pace: &Pace| {
+        points as u64 * u64::from(REPETITIONS) * (span_ns + pace.overhead_ns)
     };
-    let all: u64 = tiers.iter().map(most).sum();
-    let share = |tier: &(usize, Pace)| match all {
-        0 => 0,
-        // Nobody needs more than the most.
-        all => ((u128::from(most(tier)) * u128::from(budget_ns) / u128::from(all)) as u64).min(most(tier)),
+    let all: u64 = tiers.iter().map(|(points, pace)| need(*points, pace.span_ns_min, pace)).sum();
+    let share = |(points, pace): &(usize, Pace)| {
+        let (least, most) = (need(*points, pace.span_ns_min, pace), need(*points, pace.span_ns_max, pace));
+        let part = u128::from(least) * u128::from(budget_ns) / u128::from(all.max(1));
+        (part.min(u128::from(most))) as u64
     };
     tiers.iter().map(share).collect()
 }
@@ -144,11 +145,10 @@ mod tests {
 
     #[test]
     fn a_budget_is_shared_by_need_and_never_exceeded() {
-        let slow = Pace { span_ns_max: 300, ..PACE };
-        let shares = shares(&[(10, PACE), (10, slow)], 6000);
-        assert!(shares.iter().sum::<u64>() <= 6000);
-        assert_eq!(shares, [6000 * 105 / 410, 6000 * 305 / 410]);
-        assert_eq!(super::shares(&[(1, PACE)], u64::MAX), [3 * 105], "no more than it needs");
-        assert_eq!(super::shares(&[(0, PACE)], 100), [0]);
+        let slow = Pace { span_ns_min: 30, ..PACE };
+        // At least 10 points of 3 times 15 and 35.
+        assert_eq!(shares(&[(10, PACE), (10, slow)], 1500), [450, 1050]);
+        assert_eq!(shares(&[(1, PACE)], u64::MAX), [3 * 105], "no more than it can take");
+        assert_eq!(shares(&[(0, PACE)], 100), [0]);
     }
 }

@@ -56,6 +56,11 @@ pub trait Subject {
     /// How it measures, in words, for the profile.
     fn method(&self) -> String;
 
+    /// What a reader of its numbers must know.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Why nothing that it says is to be believed, if so.
     fn doubt(&self) -> Option<String> {
         None
