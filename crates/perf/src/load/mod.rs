@@ -24,10 +24,19 @@
 //! # Ok::<(), forebay_tier::Error>(())
 //! ```
 
+mod content;
+mod files;
 mod histogram;
 mod job;
+mod kernel;
+mod order;
+mod queued;
+mod random;
 mod report;
 mod run;
+mod tally;
+mod transfer;
+mod worker;
 
 pub use histogram::Latency;
 pub use job::{

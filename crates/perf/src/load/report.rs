@@ -299,6 +299,8 @@ pub struct Outcome {
     pub reports: Vec<Report>,
     /// What the devices below the files did, all processes together.
     pub devices: Vec<DeviceUse>,
+    /// What the kernel moved for this process meanwhile, all jobs and its own threads for them together.
+    pub moved: Option<Moved>,
     /// Whether it was stopped before its end.
     pub stopped: bool,
 }

@@ -4,14 +4,15 @@ use crate::sys;
 
 /// Bytes aligned to a page, zero at first.
 #[derive(Debug)]
-pub(crate) struct Aligned {
+pub struct Aligned {
     bytes: Vec<u8>,
     skew: usize,
     len: usize,
 }
 
 impl Aligned {
-    pub(crate) fn new(len: usize) -> Aligned {
+    /// `len` zero bytes.
+    pub fn new(len: usize) -> Aligned {
         let page = sys::page_bytes();
         let bytes = vec![0; len + page];
         let skew = bytes.as_ptr().align_offset(page);
@@ -19,21 +20,29 @@ impl Aligned {
         Aligned { bytes, skew, len }
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// How many.
+    pub fn len(&self) -> usize {
         self.len
     }
 
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// The first `len` bytes.
-    pub(crate) fn part(&mut self, len: usize) -> &mut [u8] {
+    pub fn part(&mut self, len: usize) -> &mut [u8] {
         assert!(len <= self.len, "more than there is");
         &mut self.bytes[self.skew..self.skew + len]
     }
 
-    pub(crate) fn as_slice(&self) -> &[u8] {
+    /// All of them.
+    pub fn as_slice(&self) -> &[u8] {
         &self.bytes[self.skew..self.skew + self.len]
     }
 
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+    /// All of them, to be changed.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
         self.part(self.len)
     }
 }

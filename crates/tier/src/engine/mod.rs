@@ -21,12 +21,15 @@ use std::sync::OnceLock;
 use crate::{counters, sys, Error, Kind, Result};
 
 pub(crate) mod aligned;
+pub use aligned::Aligned;
 mod io_uring;
 #[cfg(test)]
 pub(crate) use io_uring::registered_bytes;
 #[cfg(test)]
 mod tests;
 mod threads;
+
+pub use crate::sys::{Queue, QueueOptions, Request};
 
 /// Bytes of one request.
 ///

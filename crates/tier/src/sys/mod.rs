@@ -12,6 +12,7 @@ mod futex;
 mod mapping;
 mod nameless;
 pub(crate) mod numa;
+mod queue;
 pub(crate) mod ring;
 mod staged;
 mod usage;
@@ -26,6 +27,7 @@ pub(crate) use fork::{fork_generation, process_local, FIRST_GENERATION};
 pub(crate) use futex::{futex_wait, futex_wake};
 pub(crate) use mapping::{page_bytes, MapOptions, Mapping};
 pub(crate) use nameless::{link_nameless, open_nameless};
+pub use queue::{Queue, QueueOptions, Request};
 pub use staged::StagedWrite;
 pub(crate) use usage::thread_usage;
 
