@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod app;
+mod bench;
 mod cat;
 mod clean;
 mod completions;
@@ -97,6 +98,7 @@ enum Verb {
     Metrics(metrics::Args),
     Doctor(doctor::Args),
     Init(init::Args),
+    Bench(bench::Args),
     App(app::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -193,6 +195,7 @@ fn dispatch(verb: &Verb, out: &Output) -> Result<i32> {
         Verb::Metrics(args) => metrics::run(args, out),
         Verb::Doctor(args) => doctor::run(args, out),
         Verb::Init(args) => init::run(args, out),
+        Verb::Bench(args) => bench::run(args, out),
         Verb::App(args) => app::run(args, out),
         Verb::Completions(args) => completions::run(args, out),
         Verb::Man(args) => man::run(args, out),

@@ -48,6 +48,8 @@ pub mod schema {
     pub const MAN: &str = "forebay.man/1";
     /// How a mini-application ended.
     pub const APP: &str = "forebay.app/1";
+    /// The STREAM kernels.
+    pub const BENCH_STREAM: &str = "forebay.bench-stream/1";
     /// Help or version text that was asked for together with `--json`.
     pub const HELP: &str = "forebay.help/1";
 
@@ -71,6 +73,7 @@ pub mod schema {
         COMPLETIONS,
         MAN,
         APP,
+        BENCH_STREAM,
         HELP,
     ];
 }

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod chase;
+pub mod placed;
 pub mod stream;
 pub mod together;
 
@@ -14,7 +15,7 @@ use crate::probe::machine::Machine;
 /// Times the last-level cache that memory must have, so that the cache hardly matters.
 pub const CACHES: u64 = 4;
 
-/// Bytes of last-level cache that the processors of this machine have together; 0 where the kernel does not say.
+/// Bytes of last-level cache to be reckoned with on this machine (see [`crate::probe::nodes::cache_to_exceed`]).
 pub fn cache_bytes() -> u64 {
-    crate::probe::nodes::last_level_cache(&Machine::here())
+    crate::probe::nodes::cache_to_exceed(&Machine::here())
 }

@@ -149,7 +149,22 @@ pub fn seats(nodes: &[Node], of: &Node) -> Vec<Seat> {
         .collect()
 }
 
-/// Bytes of last-level cache of all processors together; 0 where the kernel does not say.
+/// What a guest's last-level cache is taken for at least: a hypervisor tells it a part, or anything, and the cache of
+/// the host (some hundred MiB in all on large processors) works for whoever is alone on it.
+const GUEST_CACHE_BYTES_MIN: u64 = 256 << 20;
+
+/// Bytes of last-level cache to be reckoned with: of all processors together, more in a guest. 0 where the kernel does
+/// not say.
+pub fn cache_to_exceed(machine: &Machine) -> u64 {
+    let flags = machine.value("/proc/cpuinfo", "flags").unwrap_or_default();
+    let told = last_level_cache(machine);
+    match flags.split_whitespace().any(|flag| flag == "hypervisor") {
+        true => told.max(GUEST_CACHE_BYTES_MIN),
+        false => told,
+    }
+}
+
+/// Bytes of last-level cache of all processors together, as the kernel says; 0 where it does not.
 pub fn last_level_cache(machine: &Machine) -> u64 {
     let online = machine.read(&format!("{CPUS}/online")).map_or_else(Vec::new, |list| numbers(&list));
     let mut seen: Vec<String> = Vec::new();

@@ -16,7 +16,7 @@ use super::find::{find, Asks, Found, Tiers};
 use super::judge::{self, Bounds};
 use super::machine::Machine;
 use super::memory::Memory;
-use super::nodes::last_level_cache;
+use super::nodes::cache_to_exceed;
 use super::schedule::{shares, Pace, Schedule, Turn, BLOCK_PACE, FULL_TIMES, MEMORY_PACE, REPETITIONS};
 use super::subject::Subject;
 use super::{find as found, host};
@@ -42,6 +42,8 @@ pub struct Options {
     pub budget_ns: Option<u64>,
     /// Name of the profile.
     pub name: String,
+    /// Bytes of cache that memory has to exceed; None is [`cache_to_exceed`].
+    pub cache_bytes: Option<u64>,
 }
 
 /// How far it is.
@@ -217,7 +219,10 @@ impl Session<'_> {
             TierKind::File | TierKind::Direct => {
                 Box::new(Files::new(tier, self.options.full, self.stop.clone())?)
             }
-            _ => Box::new(Memory::new(tier, last_level_cache(self.machine))?),
+            _ => {
+                let cache = self.options.cache_bytes.unwrap_or_else(|| cache_to_exceed(self.machine));
+                Box::new(Memory::new(tier, cache)?)
+            }
         };
         let pace = pace(tier.kind, self.options.full);
         let schedule = Schedule::fit(questions(tier, self.options.full), pace, budget_ns);
@@ -430,6 +435,7 @@ mod tests {
             name: "here".into(),
             // Two questions, for as short as they can be.
             budget_ns: Some(1),
+            cache_bytes: Some(1 << 20),
             ..Options::default()
         };
         let stop = Arc::new(AtomicBool::new(false));

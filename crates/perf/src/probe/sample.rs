@@ -127,7 +127,7 @@ fn machine(root: &Path) -> Machine {
 
 #[test]
 fn nodes_are_named_as_hwloc_names_them() {
-    use super::nodes::{last_level_cache, nodes, seats};
+    use super::nodes::{cache_to_exceed, last_level_cache, nodes, seats};
     use crate::profile::Locality::{Local, Remote};
     let dir = tempfile::tempdir().unwrap();
     let machine = two_sockets_and_cxl(dir.path());
@@ -143,6 +143,9 @@ fn nodes_are_named_as_hwloc_names_them() {
     let of_second: Vec<_> = seats(&found, &found[1]).into_iter().map(|s| (s.node, s.locality)).collect();
     assert_eq!(of_second, [("NUMANode P#1".into(), Local), ("NUMANode P#0".into(), Remote)]);
     assert_eq!(last_level_cache(&machine), 48 << 20, "one cache per socket");
+    assert_eq!(cache_to_exceed(&machine), 48 << 20);
+    put(dir.path(), "proc/cpuinfo", "flags\t\t: fpu hypervisor sse2\n");
+    assert_eq!(cache_to_exceed(&machine), 256 << 20, "a guest does not know");
 }
 
 #[test]

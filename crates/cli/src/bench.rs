@@ -1,0 +1,28 @@
+//! `forebay bench`: the measuring programs of the studies, one file per verb below it.
+
+mod stream;
+
+use clap::Subcommand;
+use forebay_tier::Result;
+
+use crate::output::Output;
+
+/// Measure as the studies did: STREAM, IOR, LRIOT.
+#[derive(clap::Args, Debug)]
+#[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand, Debug)]
+enum Verb {
+    Stream(stream::Args),
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    match &args.verb {
+        Verb::Stream(args) => stream::run(args, out),
+    }
+}
