@@ -279,7 +279,10 @@ impl SharedRegion {
         }
         let tier = match tier {
             Some(tier) => tier,
-            None => device::detect(capacity::parent(path))?,
+            None => match pool::own_descriptor(path) {
+                Some(dir) => device::detect(&dir)?,
+                None => device::detect(capacity::parent(path))?,
+            },
         };
         let on = |pool| backing(pool, tier);
         match mode {
@@ -750,6 +753,28 @@ mod tests {
             assert_eq!(region.as_slice()[..200], [7; 200]);
             assert_eq!(region.as_slice()[4899..], [&[0][..], &[7; 100]].concat());
         }
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_mapped_through_its_descriptor() {
+        use std::os::fd::AsRawFd;
+        use std::os::unix::fs::FileExt;
+        let (shm, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        for (dir, tier) in [(shm.path(), TierKind::Dram), (disk.path(), device::detect(disk.path()).unwrap())]
+        {
+            let file = tempfile::tempfile_in(dir).unwrap();
+            file.write_all_at(&[5; 8192], 0).unwrap();
+            let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            let mut region = Region::map(&path, None, None, MapMode::Write).unwrap();
+            assert_eq!((region.tier(), region.as_slice()), (tier, &[5; 8192][..]));
+            region.copy_persist(0, b"new").unwrap();
+            let mut seen = [0; 3];
+            file.read_exact_at(&mut seen, 0).unwrap();
+            assert_eq!(&seen, b"new");
+        }
+        // A link of one's own is none of those.
+        std::os::unix::fs::symlink("/proc/self/fd/0", shm.path().join("0")).unwrap();
+        assert!(Region::map(&shm.path().join("0"), None, None, MapMode::Write).is_err());
     }
 
     #[test]
