@@ -1,5 +1,7 @@
 //! `forebay bench`: the measuring programs of the studies, one file per verb below it.
 
+mod ior;
+mod lriot;
 mod stream;
 
 use clap::Subcommand;
@@ -18,11 +20,15 @@ pub struct Args {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Stream(stream::Args),
+    Ior(ior::Args),
+    Lriot(lriot::Args),
 }
 
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     match &args.verb {
         Verb::Stream(args) => stream::run(args, out),
+        Verb::Ior(args) => ior::run(args, out),
+        Verb::Lriot(args) => lriot::run(args, out),
     }
 }

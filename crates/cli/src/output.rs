@@ -50,6 +50,10 @@ pub mod schema {
     pub const APP: &str = "forebay.app/1";
     /// The STREAM kernels.
     pub const BENCH_STREAM: &str = "forebay.bench-stream/1";
+    /// A file per thread, through system calls and through memory.
+    pub const BENCH_IOR: &str = "forebay.bench-ior/1";
+    /// Random accesses over threads.
+    pub const BENCH_LRIOT: &str = "forebay.bench-lriot/1";
     /// Help or version text that was asked for together with `--json`.
     pub const HELP: &str = "forebay.help/1";
 
@@ -74,6 +78,8 @@ pub mod schema {
         MAN,
         APP,
         BENCH_STREAM,
+        BENCH_IOR,
+        BENCH_LRIOT,
         HELP,
     ];
 }

@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod collect;
+pub mod emulate;
 pub mod files;
 pub mod find;
 pub mod host;
