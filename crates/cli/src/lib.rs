@@ -19,6 +19,7 @@ mod ls;
 mod man;
 mod metrics;
 pub mod output;
+mod probe;
 mod report;
 mod run;
 mod spaces;
@@ -98,6 +99,7 @@ enum Verb {
     Metrics(metrics::Args),
     Doctor(doctor::Args),
     Init(init::Args),
+    Probe(probe::Args),
     Bench(bench::Args),
     App(app::Args),
     Completions(completions::Args),
@@ -195,6 +197,7 @@ fn dispatch(verb: &Verb, out: &Output) -> Result<i32> {
         Verb::Metrics(args) => metrics::run(args, out),
         Verb::Doctor(args) => doctor::run(args, out),
         Verb::Init(args) => init::run(args, out),
+        Verb::Probe(args) => probe::run(args, out),
         Verb::Bench(args) => bench::run(args, out),
         Verb::App(args) => app::run(args, out),
         Verb::Completions(args) => completions::run(args, out),

@@ -48,6 +48,8 @@ pub mod schema {
     pub const MAN: &str = "forebay.man/1";
     /// How a mini-application ended.
     pub const APP: &str = "forebay.app/1";
+    /// The profile that was measured.
+    pub const PROBE: &str = "forebay.probe/1";
     /// The STREAM kernels.
     pub const BENCH_STREAM: &str = "forebay.bench-stream/1";
     /// A file per thread, through system calls and through memory.
@@ -77,6 +79,7 @@ pub mod schema {
         COMPLETIONS,
         MAN,
         APP,
+        PROBE,
         BENCH_STREAM,
         BENCH_IOR,
         BENCH_LRIOT,

@@ -16,3 +16,4 @@ mod sample;
 pub mod schedule;
 pub mod scratch;
 pub mod subject;
+pub mod table;

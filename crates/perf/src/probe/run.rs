@@ -155,6 +155,14 @@ pub fn probe(
     Ok(Some(profile))
 }
 
+/// The profile as its file holds it (TOML).
+///
+/// # Errors
+/// `Internal` when it cannot be written so.
+pub fn text(profile: &Profile) -> Result<String> {
+    toml::to_string(profile).map_err(|e| Error::new(Kind::Internal, format!("a profile is no TOML: {e}")))
+}
+
 fn from_the_kernel() -> Source {
     Source {
         kind: Provenance::Measured,
@@ -448,6 +456,8 @@ mod tests {
         assert!(tier.curves[0].points.iter().all(|p| p.y.value > 0.0 && p.y.error.is_some()));
         assert!(tier.notes.iter().any(|n| n.contains("left out")), "{:?}", tier.notes);
         assert_eq!(profile.source_of(&tier.curves[0].source).unwrap().repetitions, Some(3));
+        let read: Profile = toml::from_str(&text(&profile).unwrap()).unwrap();
+        assert_eq!(read, profile);
         assert_eq!(seen[0], ("dram".to_string(), None));
         stop.store(true, Ordering::Relaxed);
         assert_eq!(probe(&Machine::here(), &Running, &options, &stop, &mut |_| ()).unwrap(), None);

@@ -1,0 +1,222 @@
+//! `forebay probe`: measures the tiers of this node and prints one table; the profile goes to a file.
+//!
+//! Nothing is left behind however it ends: files to measure with have no name, memory goes with the process. So no
+//! signal is handled here; Ctrl-C ends the process and that is all.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+
+use comfy_table::Cell;
+use forebay_perf::probe::find::Running;
+use forebay_perf::probe::machine::Machine;
+use forebay_perf::probe::run::{probe, Options, Progress};
+use forebay_perf::probe::table::{row, Best, Row};
+use forebay_perf::profile::{Axis, Estimate, Profile, Tier, Unit};
+use forebay_tier::{Error, Kind, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::output::{schema, table_text, wrapped, Output};
+
+/// Columns of notes.
+const WIDTH: usize = 110;
+
+/// Options of the measurement.
+#[derive(clap::Args, Debug, Default)]
+pub struct Args {
+    /// Measure the whole grid, each point longer: tens of minutes instead of one.
+    #[arg(long)]
+    full: bool,
+    /// Measure only tiers of this name or kind (dram, numa:1, pmem, file, direct, file:/scratch, devdax:/dev/dax0.0).
+    #[arg(long = "tier", value_name = "TIER")]
+    tiers: Vec<String>,
+    /// Measure the file system of this directory too, also across a network.
+    #[arg(long = "dir", value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// Write the profile to FILE.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Name of the profile; by default that of the node.
+    #[arg(long)]
+    name: Option<String>,
+    /// Seconds for all measurements, instead of what a first profile takes; preparing comes on top.
+    #[arg(long, value_name = "S")]
+    seconds: Option<u64>,
+}
+
+/// Runs the measurement.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    let machine = Machine::here();
+    let options = Options {
+        full: args.full,
+        tiers: args.tiers.clone(),
+        dirs: args.dirs.iter().map(|dir| dir.canonicalize().unwrap_or_else(|_| dir.clone())).collect(),
+        budget_ns: args.seconds.map(|s| s.saturating_mul(1_000_000_000)),
+        name: args.name.clone().unwrap_or_else(|| node_name(&machine)),
+        cache_bytes: None,
+    };
+    if let Some(file) = args.output.as_ref().filter(|file| file.exists()) {
+        return Err(Error::new(Kind::Usage, format!("{} is there already", file.display()))
+            .hint("name another file, or remove it: a profile that was measured is not overwritten"));
+    }
+    let bar = bar(out);
+    let stop = Arc::new(AtomicBool::new(false));
+    let profile = probe(&machine, &Running, &options, &stop, &mut |progress| show(&bar, progress));
+    bar.finish_and_clear();
+    // Nobody sets `stop` here, so there is one.
+    let profile = profile?.ok_or_else(|| Error::new(Kind::Internal, "the probe ended without a profile"))?;
+    if let Some(file) = &args.output {
+        let text = forebay_perf::probe::run::text(&profile)?;
+        std::fs::write(file, text).map_err(|e| Error::io(format!("cannot write {}", file.display()), e))?;
+    }
+    out.result(schema::PROBE, &Body { profile: &profile }, || text(&profile, out))?;
+    match &args.output {
+        Some(file) => out.next(&format!("forebay probe show {}", file.display())),
+        None => out.next("forebay probe -o FILE keeps the profile"),
+    }
+    Ok(0)
+}
+
+#[derive(serde::Serialize)]
+struct Body<'a> {
+    profile: &'a Profile,
+}
+
+/// The node's name, as far as it can name a profile.
+fn node_name(machine: &Machine) -> String {
+    let host = machine.read("/proc/sys/kernel/hostname").unwrap_or_default();
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let name: String = host.chars().map(|c| if fits(c) { c } else { '-' }).take(48).collect();
+    let name = name.trim_start_matches(['.', '_', '-']).to_string();
+    if name.is_empty() {
+        "node".into()
+    } else {
+        name
+    }
+}
+
+fn bar(out: &Output) -> ProgressBar {
+    if !out.stderr_is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{prefix} {bar:30} {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+fn show(bar: &ProgressBar, progress: &Progress) {
+    bar.set_prefix(format!("tier {}/{} {}", progress.number, progress.tiers, progress.tier));
+    match progress.done {
+        None => bar.set_message("preparing"),
+        Some(done) => {
+            bar.set_length(progress.all);
+            bar.set_position(done);
+            bar.set_message(format!("{} s left", progress.left_ns.div_ceil(1_000_000_000)));
+        }
+    }
+}
+
+fn text(profile: &Profile, out: &Output) -> String {
+    let host = &profile.host;
+    let mut text = format!(
+        "{}, {}; measured {}\n\n",
+        profile.name,
+        host.processor.as_deref().unwrap_or("?"),
+        profile.date
+    );
+    let heading =
+        ["TIER", "READ", "WRITE", "RANDOM READ", "RANDOM WRITE", "1:1", "IDLE", "LOADED", "PERSIST", ""];
+    let mut table = out.table(&heading);
+    let mut marks: Vec<String> = Vec::new();
+    for tier in &profile.tiers {
+        table.add_row(cells(tier, &row(tier), &mut marks));
+    }
+    text += &table_text(&table);
+    text += "\nbandwidths in GB/s or thousand operations/s (k), @ the fewest threads (t) or requests under way (q) that reach\n\
+             95 % of them; ± what three repetitions differ by; idle, loaded, persist: median / 99 % of a time\n";
+    let notes =
+        profile.tiers.iter().flat_map(|t| t.notes.iter().map(move |note| format!("{}: {note}", t.name)));
+    let all = marks.into_iter().chain(notes).chain(profile.notes.iter().cloned());
+    all.for_each(|line| text += &format!("  {}\n", wrapped(&line, WIDTH, 4)));
+    text
+}
+
+fn cells(tier: &Tier, row: &Row, marks: &mut Vec<String>) -> Vec<Cell> {
+    let bests = [&row.read, &row.write, &row.random_read, &row.random_write];
+    let mut cells = vec![Cell::new(&tier.name)];
+    let doubt = |b: &&Option<Best>| b.as_ref().and_then(|b| b.doubt.clone());
+    let first = bests.iter().find_map(doubt);
+    let any = first.or_else(|| tier.curves.iter().find_map(|c| c.doubt.clone()));
+    cells.extend(bests.map(|best| Cell::new(best.as_ref().map_or("-".into(), knee))));
+    cells.push(Cell::new(row.mixed.map_or("-".into(), |(value, unit)| speed(value, unit))));
+    cells.extend([row.idle, row.loaded, row.persist].map(|t| Cell::new(t.map_or("-".into(), times))));
+    cells.push(Cell::new(if any.is_some() { "!" } else { "" }));
+    marks.extend(any.map(|why| format!("! {}: {why}", tier.name)));
+    cells
+}
+
+/// `21.3 ±4% @8t`.
+fn knee(best: &Best) -> String {
+    let letter = if best.over == Axis::Depth { "q" } else { "t" };
+    let mark = if best.doubt.is_some() { "!" } else { "" };
+    format!("{}{mark} @{}{letter}", speed(best.value, best.unit), best.reached_at)
+}
+
+fn speed(value: Estimate, unit: Unit) -> String {
+    let (number, suffix) = match unit.bytes() {
+        Some(bytes) => (value.value * bytes / 1e9, ""),
+        None => (value.value / 1e3, "k"),
+    };
+    let percent = match (value.error, value.value > 0.0) {
+        (Some(error), true) => format!(" ±{:.0}%", (error / value.value * 100.0).min(999.0)),
+        _ => String::new(),
+    };
+    format!("{}{suffix}{percent}", digits(number))
+}
+
+fn times((median, late): (Estimate, Estimate)) -> String {
+    let time = |ns: f64| match ns {
+        ns if ns >= 1e6 => format!("{} ms", digits(ns / 1e6)),
+        ns if ns >= 1e3 => format!("{} us", digits(ns / 1e3)),
+        ns => format!("{ns:.0} ns"),
+    };
+    format!("{} / {}", time(median.value), time(late.value))
+}
+
+/// Three digits.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_say_how_sure_they_are() {
+        let best = Best {
+            value: Estimate::new(21.34, 0.8),
+            unit: Unit::Gigabytes,
+            reached_at: 8,
+            over: Axis::Threads,
+            doubt: None,
+        };
+        assert_eq!(knee(&best), "21.3 ±4% @8t");
+        let counted = Best {
+            value: Estimate::new(61_870.0, 0.0),
+            unit: Unit::Operations,
+            over: Axis::Depth,
+            doubt: Some("a cache answered".into()),
+            ..best
+        };
+        assert_eq!(knee(&counted), "61.9k ±0%! @8q");
+        let pair = (Estimate::new(80.4, 1.0), Estimate::new(12_345.0, 1.0));
+        assert_eq!(times(pair), "80 ns / 12.3 us");
+        assert_eq!(speed(Estimate::bare(0.0), Unit::Bytes), "0.00");
+    }
+}
