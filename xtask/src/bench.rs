@@ -10,6 +10,7 @@ mod disk;
 mod measures;
 mod peers;
 mod rows;
+pub mod stream;
 
 use crate::{Outcome, Stop};
 use peers::Setup;

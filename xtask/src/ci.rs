@@ -121,6 +121,7 @@ impl Run<'_> {
         self.demo();
         // At toy size, so that it cannot rot; its figures mean nothing there.
         self.check("bench put --quick", |root| bench::run(root, &["--quick"]));
+        self.check("bench stream --quick", |root| bench::stream::run(root, &["--quick"]));
     }
 
     /// Installs what some tests can use, when that is allowed; otherwise those tests skip themselves.

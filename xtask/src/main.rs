@@ -43,7 +43,9 @@ usage: cargo xtask CHORE
   fuzz [--seconds N] [TARGET ...]
                               libFuzzer on the formats that are read, N seconds each (60)
   bench put [--json] [--quick] [--install]
-                              put against libpmem, the coupled stream against ADIOS2 SST and a file per object";
+                              put against libpmem, the coupled stream against ADIOS2 SST and a file per object
+  bench stream [--json] [--quick]
+                              the STREAM kernels against a plain C STREAM";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         ["miri"] => miri::run_chore(&root),
         ["fuzz", rest @ ..] => fuzz::run_chore(&root, rest),
         ["bench", "put", rest @ ..] => bench::run(&root, rest),
+        ["bench", "stream", rest @ ..] => bench::stream::run(&root, rest),
         _ => Err(Stop::Usage(USAGE.to_string())),
     };
     match outcome {

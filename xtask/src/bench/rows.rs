@@ -136,7 +136,7 @@ fn sorted(values: &[f64]) -> Vec<f64> {
 }
 
 /// Middle of ascending values; the mean of the two middle ones of an even number.
-fn median(sorted: &[f64]) -> f64 {
+pub fn median(sorted: &[f64]) -> f64 {
     match sorted.len() {
         0 => f64::NAN,
         n if n % 2 == 1 => sorted[n / 2],

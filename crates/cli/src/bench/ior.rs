@@ -13,7 +13,8 @@ use forebay_perf::probe::subject::Reading;
 use forebay_tier::{capacity, device, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
-use super::lriot::{one, size};
+use super::lriot::one;
+use super::size;
 use crate::output::{number, schema, table_text, Output};
 
 /// A pattern repeats after this, and differs from thread to thread.

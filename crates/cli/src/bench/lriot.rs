@@ -14,6 +14,7 @@ use forebay_perf::probe::subject::Reading;
 use forebay_tier::{capacity, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
+use super::size;
 use crate::output::{number, schema, table_text, toned, Output, Tone};
 
 /// A knee reaches this part of the most.
@@ -73,11 +74,6 @@ impl Way {
             Way::IoUring => "io_uring",
         }
     }
-}
-
-/// A size as people type it.
-pub(super) fn size(text: &str) -> std::result::Result<u64, String> {
-    forebay_space::parse_bytes(text).map_err(|e| e.message().to_string())
 }
 
 #[derive(Serialize)]

@@ -36,6 +36,9 @@ pub struct Args {
     /// Write the profile to FILE.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Take at most this much memory or file of any tier (never more than half of what is free).
+    #[arg(long, value_name = "SIZE", value_parser = crate::bench::size)]
+    take: Option<u64>,
     /// Name of the profile; by default that of the node.
     #[arg(long)]
     name: Option<String>,
@@ -53,6 +56,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         dirs: args.dirs.iter().map(|dir| dir.canonicalize().unwrap_or_else(|_| dir.clone())).collect(),
         budget_ns: args.seconds.map(|s| s.saturating_mul(1_000_000_000)),
         name: args.name.clone().unwrap_or_else(|| node_name(&machine)),
+        take_bytes_max: args.take,
         cache_bytes: None,
     };
     if let Some(file) = args.output.as_ref().filter(|file| file.exists()) {

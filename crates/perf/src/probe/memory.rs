@@ -47,7 +47,7 @@ impl Memory {
     pub fn new(tier: &Found, cache_bytes: u64) -> Result<Memory> {
         let room = match tier.kind {
             TierKind::DevDax => tier.room.bytes,
-            kind => capacity::headroom(&tier.place, kind)?.bytes,
+            kind => capacity::headroom(&tier.place, kind)?.bytes.min(tier.room.bytes),
         };
         let (chain, work) = sizes(cache_bytes, room);
         if chain == 0 || work == 0 {

@@ -42,6 +42,8 @@ pub struct Options {
     pub budget_ns: Option<u64>,
     /// Name of the profile.
     pub name: String,
+    /// No tier takes more memory or file than this, however much is free.
+    pub take_bytes_max: Option<u64>,
     /// Bytes of cache that memory has to exceed; None is [`cache_to_exceed`].
     pub cache_bytes: Option<u64>,
 }
@@ -223,6 +225,11 @@ impl Session<'_> {
         let mut progress =
             Progress { tier: tier.name.clone(), number: place.0, tiers: place.1, ..Progress::default() };
         (self.watch)(&progress);
+        let mut tier = tier.clone();
+        // Half of the room is what is taken.
+        let most = self.options.take_bytes_max.map_or(u64::MAX, |bytes| bytes.saturating_mul(2));
+        tier.room.bytes = tier.room.bytes.min(most);
+        let tier = &tier;
         let mut subject: Box<dyn Subject> = match tier.kind {
             TierKind::File | TierKind::Direct => {
                 Box::new(Files::new(tier, self.options.full, self.stop.clone())?)
