@@ -5,7 +5,8 @@
 //!
 //! The curves are the sequential bandwidths over threads that were published of six interleaved modules of the first
 //! generation of persistent memory ("An Empirical Guide to the Behavior and Use of Scalable Persistent Memory", Yang et
-//! al., FAST 2020, its figure 4). Figures are emulated and of this machine; a span is two seconds by default, and there are 36.
+//! al., FAST 2020, its figure 4). What is printed is emulated, and of this machine; a span is two seconds by default,
+//! and there are 36 of them.
 
 use std::sync::atomic::AtomicBool;
 

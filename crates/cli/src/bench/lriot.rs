@@ -241,7 +241,8 @@ fn measure(args: &Args, scratch: &Scratch, bytes: u64, way: Way, threads: u32) -
 
 fn text(args: &Args, body: &Body, out: &Output) -> String {
     let mut text = format!(
-        "random accesses of {} B, {} % reads, file of {} MiB in {}, {} s each, io_uring with {} under way; measured\n\n",
+        "random accesses of {} B, {} % reads, file of {} MiB in {}, {} s each, io_uring with {} under way; \
+         measured\n\n",
         body.block_bytes,
         body.reads_percent,
         body.file_bytes >> 20,

@@ -137,8 +137,9 @@ fn text(profile: &Profile, out: &Output) -> String {
         table.add_row(cells(tier, &row(tier), &mut marks));
     }
     text += &table_text(&table);
-    text += "\nbandwidths in GB/s or thousand operations/s (k), @ the fewest threads (t) or requests under way (q) that reach\n\
-             95 % of them; ± what three repetitions differ by; idle, loaded, persist: median / 99 % of a time\n";
+    text += "\nbandwidths in GB/s or thousand operations/s (k), @ the fewest threads (t) or requests under way (q)\n\
+             that reach 95 % of them; ± what three repetitions differ by; idle, loaded, persist: median / 99 % of a\n\
+             time\n";
     let notes =
         profile.tiers.iter().flat_map(|t| t.notes.iter().map(move |note| format!("{}: {note}", t.name)));
     let all = marks.into_iter().chain(notes).chain(profile.notes.iter().cloned());

@@ -19,8 +19,8 @@ use crate::profile::{self, Axis, Conditions, Load, Operation, Pattern, Tier, Uni
 const OPERATION_BYTES_MAX: u64 = 16 << 20;
 const GB: f64 = 1e9;
 
-/// What a platform's tier says of concurrency, divided by `k` so that this machine can carry it: the curves over threads
-/// of sequential reads and writes. None where it has neither.
+/// What a platform's tier says of concurrency, divided by `k` so that this machine can carry it: the curves over
+/// threads of sequential reads and writes. None where it has neither.
 pub fn curves_of(tier: &Tier, k: f64) -> Option<Curves> {
     let of = |reads: f64| {
         let fits = |c: &&profile::Curve| {

@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(tiers.found[7].device.as_ref().unwrap().title(), "Block nvme0n1 (SMALL SYSTEM DRIVE)");
         let passed: Vec<(&str, bool)> =
             tiers.passed.iter().map(|p| (p.place.to_str().unwrap(), p.reason.contains("network"))).collect();
-        assert_eq!(passed, [("/home/me", true), ("/dev/dax1.0", false)]);
+        assert_eq!(passed, [("/users/me", true), ("/dev/dax1.0", false)]);
         assert!(tiers.passed[1].reason.contains("kernel uses it as memory"));
     }
 
@@ -391,11 +391,11 @@ mod tests {
     fn what_is_asked_for_stands_for_its_file_system() {
         let dir = tempfile::tempdir().unwrap();
         let machine = two_sockets_and_cxl(dir.path());
-        let asked = ["/home/me/data", "/scratch/other", "/root-only", "/dev/shm"].map(PathBuf::from);
+        let asked = ["/users/me/data", "/scratch/other", "/root-only", "/dev/shm"].map(PathBuf::from);
         let tiers = find(&machine, &TOLD, &asked);
         let places: Vec<&Path> =
             tiers.found.iter().filter(|f| f.kind == TierKind::File).map(|f| f.place.as_path()).collect();
-        assert_eq!(places, ["/home/me/data", "/scratch/other", "/tmp"].map(Path::new));
+        assert_eq!(places, ["/users/me/data", "/scratch/other", "/tmp"].map(Path::new));
         let reasons: Vec<&str> = tiers.passed.iter().map(|p| p.reason.as_str()).collect();
         assert!(reasons.contains(&"not writable") && reasons.contains(&"main memory, which tier dram is"));
     }

@@ -1,5 +1,5 @@
 //! A machine made by hand for tests: two sockets of four processors, a memory node each, a third node that is CXL
-//! memory, persistent memory mounted with DAX, an NVMe drive under /scratch and a network file system at /home.
+//! memory, persistent memory mounted with DAX, an NVMe drive under /scratch and a network file system at /users.
 
 use std::path::{Path, PathBuf};
 
@@ -47,12 +47,12 @@ impl Asks for Told {
 }
 
 /// A user with a home across the network and 8 GiB of memory.
-pub const TOLD: Told = Told { home: "/home/me", shm_room: 8 << 30 };
+pub const TOLD: Told = Told { home: "/users/me", shm_room: 8 << 30 };
 
 const MOUNTS: &str = "\
 24 1 259:2 / / rw,relatime - ext4 /dev/nvme0n1p2 rw
 25 24 0:23 / /dev/shm rw,nosuid - tmpfs tmpfs rw,size=131072k
-26 24 0:41 / /home rw,relatime - nfs4 server:/home rw,vers=4.2
+26 24 0:41 / /users rw,relatime - nfs4 server:/users rw,vers=4.2
 27 24 259:4 / /scratch rw,noatime - xfs /dev/nvme1n1 rw
 28 24 259:0 / /pmem0 rw,relatime - ext4 /dev/pmem0 rw,dax=always
 29 24 0:50 / /run/user/1000 rw,nosuid - tmpfs tmpfs rw,size=1024k
