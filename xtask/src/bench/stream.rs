@@ -60,7 +60,7 @@ fn table(elements: usize, ratios: &[Vec<f64>; 4], best: &[[f64; 2]; 4]) -> Strin
         "measured here, each pair {} times in turn, arrays of {} MiB; ratio = ours / plain C, median and spread\n\n\
          {:<8} {:>7} {:^16} {:>12} {:>12}\n",
         ratios[0].len(),
-        elements * 8 >> 20,
+        (elements * 8) >> 20,
         "kernel",
         "ratio",
         "spread",
