@@ -7,6 +7,7 @@
 
 use crate::byte_size::parse_bytes;
 use crate::options::{self, ChannelOptions, Mechanism, Retention, Scope, WhenFull};
+pub use forebay_tier::spelling::did_you_mean;
 use forebay_tier::{Error, Kind, Result};
 use std::str::FromStr;
 
@@ -222,45 +223,6 @@ pub fn check_one(name: &str, text: &str) -> Result<()> {
     })
 }
 
-/// The candidate that `word` was most likely meant to be, if one is near enough: at most a third of the
-/// letters wrong, missing, added or swapped with their neighbour. Upper and lower case, `-` and `_` are the
-/// same.
-pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let word = folded(word);
-    candidates
-        .into_iter()
-        .map(|candidate| (distance(&word, &folded(candidate)), candidate))
-        .filter(|(far, candidate)| *far <= candidate.chars().count().max(word.len()).div_ceil(3).min(4))
-        .filter(|(far, candidate)| *far < candidate.chars().count())
-        .min_by_key(|(far, _)| *far)
-        .map(|(_, candidate)| candidate)
-}
-
-/// Letters for comparison: the common prefix of all variables would make each near to each.
-fn folded(word: &str) -> Vec<char> {
-    let lower = word.to_lowercase().replace('-', "_");
-    lower.strip_prefix("forebay_").unwrap_or(&lower).chars().collect()
-}
-
-/// Number of single-letter edits and neighbour swaps from `a` to `b` (optimal string alignment).
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>(); a.len() + 1];
-    for (i, row) in rows.iter_mut().enumerate() {
-        row[0] = i;
-    }
-    for i in 1..=a.len() {
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = best;
-        }
-    }
-    rows[a.len()][b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -332,17 +294,6 @@ mod tests {
     fn channels_have_a_variable_each() {
         assert_eq!(channel_variable("heat-2d.v"), "FOREBAY_CHANNEL_HEAT_2D_V");
         assert_eq!(channel_variable("/scratch/run/heat/"), "FOREBAY_CHANNEL_HEAT");
-    }
-
-    #[test]
-    fn near_words_only() {
-        let verbs = ["run", "report", "ls", "cat", "verify", "clean"];
-        assert_eq!(did_you_mean("reprot", verbs), Some("report"));
-        assert_eq!(did_you_mean("Verify", verbs), Some("verify"));
-        assert_eq!(did_you_mean("celan", verbs), Some("clean"));
-        assert_eq!(did_you_mean("analyse", verbs), None);
-        assert_eq!(did_you_mean("xx", verbs), None);
-        assert_eq!(did_you_mean("on-existing", ["on_existing"]), Some("on_existing"));
     }
 
     #[test]

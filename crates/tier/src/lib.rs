@@ -29,6 +29,7 @@ mod shared_words;
 #[cfg(test)]
 #[path = "../tests/skips/mod.rs"]
 mod skips;
+pub mod spelling;
 #[allow(unsafe_code)]
 mod sys;
 pub mod wait;
