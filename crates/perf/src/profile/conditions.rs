@@ -6,7 +6,7 @@ use forebay_tier::Horizon;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Locality;
+use super::{estimate, Locality};
 
 /// Under which conditions numbers were taken. What a source does not say is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub struct Conditions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<Pattern>,
     /// Share of reads in percent: 100 reads only, 0 writes only. Absent when that is what the curve runs over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "estimate::whole_or_not")]
     pub reads_percent: Option<f64>,
     /// By which instructions or calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -215,6 +215,11 @@ impl Serialize for Number {
     }
 }
 
+/// Writes a number that may be missing.
+pub(super) fn whole_or_not<S: Serializer>(number: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    number.map(Number).serialize(serializer)
+}
+
 fn sequence<S: Serializer>(serializer: S, numbers: &[f64]) -> Result<S::Ok, S::Error> {
     let mut seq = serializer.serialize_seq(Some(numbers.len()))?;
     numbers.iter().try_for_each(|n| seq.serialize_element(&Number(*n)))?;

@@ -31,10 +31,22 @@
 //! points = [[1, 11.5, 0.2], [2, 19, 0.4]]
 //! ```
 
+pub mod check;
+pub mod compare;
 mod conditions;
+pub mod date;
 mod estimate;
+pub mod from_fio;
+pub mod histogram;
 mod host;
+pub mod knee;
+mod layout;
+pub mod platforms;
+mod read;
+pub mod saved;
+pub mod schema;
 mod tier;
+pub mod words;
 
 use std::collections::BTreeMap;
 
@@ -46,6 +58,7 @@ pub use conditions::{Access, Axis, Conditions, Load, Operation, Pattern, Unit};
 pub use estimate::{Citation, Estimate, Point, Provenance, Quantity, Source, Spread};
 pub use forebay_tier::adapter::throttle::Locality;
 pub use host::{Host, MemoryNode};
+pub use knee::{Knee, TierKnee};
 pub use tier::{Curve, Figure, Latency, PersistenceDomain, Sample, StatedKnee, Tier};
 
 /// Version of the profile that this build writes and reads.
