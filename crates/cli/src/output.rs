@@ -36,6 +36,16 @@ pub mod schema {
     pub const METRICS: &str = "forebay.metrics/1";
     /// What this machine allows.
     pub const DOCTOR: &str = "forebay.doctor/1";
+    /// What the tiers of a node deliver: the profile itself.
+    pub const PROFILE: &str = "forebay.profile/1";
+    /// The table of profiles.
+    pub const PROFILES: &str = "forebay.profiles/1";
+    /// A profile file that was written.
+    pub const PROFILE_FILE: &str = "forebay.profile-file/1";
+    /// Two profiles side by side.
+    pub const PROFILE_COMPARISON: &str = "forebay.profile-comparison/1";
+    /// Where a report of profiles was written.
+    pub const PROFILE_REPORT: &str = "forebay.profile-report/1";
     /// The workflow file that was written.
     pub const INIT: &str = "forebay.init/1";
     /// The record of a workflow run, as `run.json` in the run directory holds it too.
@@ -73,6 +83,11 @@ pub mod schema {
         TOP,
         METRICS,
         DOCTOR,
+        PROFILE,
+        PROFILES,
+        PROFILE_FILE,
+        PROFILE_COMPARISON,
+        PROFILE_REPORT,
         INIT,
         RUN,
         REPORT,

@@ -49,6 +49,8 @@ impl Bench {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         clean_environment(&mut command);
         command.args(words).env("FOREBAY_DIR", self.root()).current_dir(self.work()).stdin(Stdio::null());
+        // Where profiles are saved.
+        command.env("XDG_DATA_HOME", self.work().join("data"));
         command
     }
 

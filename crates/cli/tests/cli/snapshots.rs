@@ -11,7 +11,11 @@ fn help_and_errors_read_as_recorded() {
         // trycmd can set variables but not remove them; an empty one counts as none.
         cases.env(name, "");
     }
-    cases.env("FOREBAY_DIR", bench.root().display().to_string()).env("NO_COLOR", "1").env("SHELL", "");
+    cases
+        .env("FOREBAY_DIR", bench.root().display().to_string())
+        .env("NO_COLOR", "1")
+        .env("XDG_DATA_HOME", bench.root().join("data").display().to_string())
+        .env("SHELL", "");
     cases.case("tests/cmd/*.trycmd");
     // Runs when it goes out of scope, while the root of spaces is still there.
     drop(cases);
