@@ -1,4 +1,4 @@
-//! `forebay probe`: measures the tiers of this node and prints one table; the profile goes to a file.
+//! `forebay probe`: measures the tiers of this node, prints one table and saves the profile.
 //!
 //! Nothing is left behind however it ends: files to measure with have no name, memory goes with the process. So no
 //! signal is handled here; Ctrl-C ends the process and that is all.
@@ -12,6 +12,7 @@ use forebay_perf::probe::find::Running;
 use forebay_perf::probe::machine::Machine;
 use forebay_perf::probe::run::{probe, Options, Progress};
 use forebay_perf::probe::table::{row, Best, Row};
+use forebay_perf::profile::saved::{write_whole, Saved};
 use forebay_perf::profile::{Axis, Estimate, Profile, Tier, Unit};
 use forebay_tier::{Error, Kind, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -33,13 +34,13 @@ pub struct Args {
     /// Measure the file system of this directory too, also across a network.
     #[arg(long = "dir", value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Write the profile to FILE.
+    /// Write the profile to FILE instead of saving it under its name.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Take at most this much memory or file of any tier (never more than half of what is free).
     #[arg(long, value_name = "SIZE", value_parser = crate::bench::size)]
     take: Option<u64>,
-    /// Name of the profile; by default that of the node.
+    /// Name of the profile; by default that of the node, with a number where that is taken.
     #[arg(long)]
     name: Option<String>,
     /// Seconds for all measurements, instead of what a first profile takes; preparing comes on top.
@@ -55,7 +56,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         tiers: args.tiers.clone(),
         dirs: args.dirs.iter().map(|dir| dir.canonicalize().unwrap_or_else(|_| dir.clone())).collect(),
         budget_ns: args.seconds.map(|s| s.saturating_mul(1_000_000_000)),
-        name: args.name.clone().unwrap_or_else(|| node_name(&machine)),
+        name: profile_name(args, &machine)?,
         take_bytes_max: args.take,
         cache_bytes: None,
     };
@@ -69,21 +70,43 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     bar.finish_and_clear();
     // Nobody sets `stop` here, so there is one.
     let profile = profile?.ok_or_else(|| Error::new(Kind::Internal, "the probe ended without a profile"))?;
-    if let Some(file) = &args.output {
-        let text = forebay_perf::probe::run::text(&profile)?;
-        std::fs::write(file, text).map_err(|e| Error::io(format!("cannot write {}", file.display()), e))?;
-    }
-    out.result(schema::PROBE, &Body { profile: &profile }, || text(&profile, out))?;
-    match &args.output {
-        Some(file) => out.next(&format!("forebay probe show {}", file.display())),
-        None => out.next("forebay probe -o FILE keeps the profile"),
-    }
+    let (file, word) = match &args.output {
+        Some(file) => {
+            write_whole(file, profile.text()?.as_bytes())?;
+            (file.clone(), file.display().to_string())
+        }
+        None => (Saved::of_user()?.save(&profile, false)?, profile.name.clone()),
+    };
+    out.result(schema::PROBE, &Body { profile: &profile, file }, || text(&profile, out))?;
+    out.next(&format!("forebay probe show {word}; forebay probe report {word}"));
     Ok(0)
+}
+
+/// The name that the profile gets; one that is taken is refused before anything is measured.
+fn profile_name(args: &Args, machine: &Machine) -> Result<String> {
+    if args.output.is_some() {
+        return Ok(args.name.clone().unwrap_or_else(|| node_name(machine)));
+    }
+    let saved = Saved::of_user()?;
+    let is_free = |name: &str| !saved.file(name).exists();
+    match &args.name {
+        Some(name) if is_free(name) => Ok(name.clone()),
+        Some(name) => Err(Error::new(Kind::Usage, format!("a profile is already saved as {name}"))
+            .with("file", saved.file(name).display())
+            .hint("give another name: a profile that was measured is not overwritten")),
+        None => {
+            let node = node_name(machine);
+            let numbered = (2..).map(|n| format!("{node}-{n}"));
+            Ok(std::iter::once(node.clone()).chain(numbered).find(|name| is_free(name)).expect("endless"))
+        }
+    }
 }
 
 #[derive(serde::Serialize)]
 struct Body<'a> {
     profile: &'a Profile,
+    /// Where it was written.
+    file: PathBuf,
 }
 
 /// The node's name, as far as it can name a profile.
