@@ -2,7 +2,6 @@
 
 mod skips;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -225,6 +224,75 @@ fn rates_and_limits_hold() {
 }
 
 #[test]
+fn a_file_that_is_too_short_is_made_longer_and_keeps_its_bytes() {
+    let dir = directory();
+    let file = dir.path().join("file");
+    std::fs::write(&file, vec![0xaa; 300_000]).unwrap();
+    let read = one(&job(dir.path()));
+    assert_eq!((read.read.bytes, read.failure, read.made.len()), (SIZE, None, 0));
+    let bytes = std::fs::read(&file).unwrap();
+    assert_eq!(bytes.len() as u64, SIZE);
+    assert!(bytes[..300_000].iter().all(|byte| *byte == 0xaa));
+    assert!(bytes[300_000..].chunks_exact(512).all(|sector| sector.iter().any(|byte| *byte != 0)), "no hole");
+}
+
+#[test]
+fn direct_requests_of_odd_size_are_refused_with_the_reason() {
+    let dir = directory();
+    let odd = Job { direct: true, blocks: [Blocks::One(1000), Blocks::One(1000)], ..job(dir.path()) };
+    let failure = match one(&odd).failure {
+        Some(failure) if failure.kind != Kind::NotPossibleHere => failure,
+        Some(failure) => return skips::skipped("direct load of odd size", &failure.what),
+        None => return skips::skipped("direct load of odd size", "the file system takes any"),
+    };
+    assert!(failure.what.contains("multiples of the device's block"), "{failure:?}");
+    assert_eq!(failure.errno, 22);
+}
+
+#[test]
+fn jobs_on_several_files_and_sizes_move_what_they_say() {
+    for engine in engines() {
+        let dir = directory();
+        let files: Vec<PathBuf> = ["a", "b", "c"].iter().map(|name| dir.path().join(name)).collect();
+        let mixed = Job {
+            engine,
+            files,
+            writes: true,
+            read_percent: 30,
+            random_percent: 100,
+            depth: 4,
+            blocks: [Blocks::Range(4096, 65_536), Blocks::Split(vec![(4096, 50), (16_384, 50)])],
+            ..job(dir.path())
+        };
+        let report = one(&mixed);
+        assert_eq!(report.failure, None, "{engine:?}");
+        assert_eq!(report.read.bytes + report.write.bytes, 3 * SIZE, "{engine:?}");
+        assert!(report.read.ios > 0 && report.write.ios > 0 && report.read.short_ios == 0);
+    }
+}
+
+#[test]
+fn nothing_is_measured_that_was_not_asked_for() {
+    let dir = directory();
+    let off = forebay_perf::load::Measure { submission: false, completion: false, total: false };
+    let report = one(&Job { measure: off, ..job(dir.path()) });
+    assert_eq!((report.read.ios, report.read.completion.count(), report.read.total.count()), (256, 0, 0));
+    let prepared = one(&Job { create_only: true, files: vec![dir.path().join("new")], ..job(dir.path()) });
+    assert_eq!((prepared.read.ios, dir.path().join("new").metadata().unwrap().len()), (0, SIZE));
+}
+
+#[test]
+fn a_job_that_ends_all_ends_the_others() {
+    let dir = directory();
+    let forever = Job { time_based: true, limit_ns: u64::MAX / 4, ..job(dir.path()) };
+    let short = Job { ends_all: true, ios_max: 3, name: "short".into(), ..job(dir.path()) };
+    let outcome = go(&[forever, short]);
+    assert!(!outcome.stopped);
+    assert_eq!(outcome.reports[1].read.ios, 3);
+    assert!(outcome.reports.iter().all(|report| report.failure.is_none()));
+}
+
+#[test]
 fn what_cannot_be_is_said_before_anything_runs() {
     let dir = directory();
     let refused = |job: Job| run(&[job], &AtomicBool::new(false), &mut |_| ()).unwrap_err();
@@ -236,8 +304,9 @@ fn what_cannot_be_is_said_before_anything_runs() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was made");
     let nowhere = refused(Job { files: vec![dir.path().join("no/file")], ..job(dir.path()) });
     assert_eq!(nowhere.kind(), Kind::Io);
-    let root = dir.path().join("file");
-    std::fs::write(&root, [0; 8192]).unwrap();
-    assert_eq!(root.metadata().unwrap().size(), 8192);
+    let far_too_large = refused(Job { size: 1 << 60, ..job(dir.path()) });
+    assert_eq!(far_too_large.kind(), Kind::TierFull);
+    assert!(!dir.path().join("file").exists(), "room is checked first");
+    std::fs::write(dir.path().join("file"), [0; 8192]).unwrap();
     assert_eq!(refused(Job { size: 0, offset: 8192, ..job(dir.path()) }).kind(), Kind::Usage);
 }

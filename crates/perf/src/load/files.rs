@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_tier::engine::Aligned;
-use forebay_tier::{Error, Kind, Result};
+use forebay_tier::{capacity, Error, Kind, Result};
 use rustix::fs::{Advice, FallocateFlags, OFlags};
 
 use super::content::Filler;
@@ -61,7 +61,7 @@ fn one(job: &Job, path: &Path, stop: &AtomicBool, prepared: &mut Prepared) -> Re
                 .with("job", &job.name)
                 .with("bytes", present.unwrap_or(0)));
         }
-        make(job, path, wanted, stop, present.is_none(), prepared)?;
+        make(job, path, present, wanted, stop, prepared)?;
     }
     prepared.parts.push((job.offset, end));
     Ok(())
@@ -84,9 +84,9 @@ fn present_bytes(path: &Path) -> io::Result<Option<u64>> {
 fn make(
     job: &Job,
     path: &Path,
+    present: Option<u64>,
     bytes: u64,
     stop: &AtomicBool,
-    is_new: bool,
     prepared: &mut Prepared,
 ) -> Result<()> {
     let failed = |doing: &str, e: io::Error| Error::io(format!("cannot {doing} {}", path.display()), e);
@@ -96,6 +96,10 @@ fn make(
             .with("bytes", bytes)
             .hint("the job may not make files"));
     }
+    let laid_out = job.reads || job.overwrite;
+    if laid_out || matches!(job.allocate, Allocate::Native | Allocate::KeepSize) {
+        require_room(job, path, bytes - present.unwrap_or(0))?;
+    }
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -104,14 +108,14 @@ fn make(
         .mode(0o644)
         .open(path)
         .map_err(|e| failed("make", e))?;
-    if is_new {
+    if present.is_none() {
         prepared.made.push(path.to_path_buf());
     }
     allocate(job.allocate, &file, bytes).map_err(|e| failed("allocate", e))?;
     // A mapping ends where the file does, so that it cannot grow by being written.
     let mapped = matches!(job.engine, super::Engine::Mmap | super::Engine::Dax);
-    if job.reads || job.overwrite {
-        lay_out(job, &file, bytes, stop).map_err(|e| failed("lay out", e))?;
+    if laid_out {
+        lay_out(job, &file, present.unwrap_or(0), bytes, stop).map_err(|e| failed("lay out", e))?;
         file.sync_all().map_err(|e| failed("flush", e))?;
     } else if mapped {
         file.set_len(bytes).map_err(|e| failed("extend", e))?;
@@ -133,10 +137,27 @@ fn allocate(how: Allocate, file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-fn lay_out(job: &Job, file: &File, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
+/// Room is checked before a page is touched: on tmpfs the kernel would kill instead of refusing.
+fn require_room(job: &Job, path: &Path, missing: u64) -> Result<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // A directory that cannot be asked says itself what is wrong when the file is made.
+    let room = forebay_tier::detect(dir).and_then(|kind| capacity::headroom(dir, kind)).ok();
+    match room.filter(|room| room.bytes < missing) {
+        None => Ok(()),
+        Some(room) => Err(Error::new(Kind::TierFull, format!("no room for {}", path.display()))
+            .with("job", &job.name)
+            .with("wanted_bytes", missing)
+            .with("free_bytes", room.bytes)
+            .with("limited_by", room.limited_by)
+            .hint("a smaller size, or another directory")),
+    }
+}
+
+/// Writes what is behind the bytes that are there.
+fn lay_out(job: &Job, file: &File, present: u64, bytes: u64, stop: &AtomicBool) -> io::Result<()> {
     let mut filler = Filler::new(job);
     let mut buffer = vec![0; LAYOUT_BYTES];
-    let mut at = 0;
+    let mut at = present;
     while at < bytes {
         if stop.load(Ordering::Relaxed) {
             return Ok(());
@@ -190,15 +211,16 @@ fn open_one(job: &Job, path: &Path) -> Result<File> {
 }
 
 /// What the kernel is told before a pass: forget, and how reads will come.
-pub(crate) fn advise(job: &Job, files: &[File]) {
-    for file in files {
+pub(crate) fn advise(job: &Job, files: &[File], parts: &[(u64, u64)]) {
+    for (file, (begin, end)) in files.iter().zip(parts) {
+        let len = std::num::NonZeroU64::new(end - begin);
         // All of it is advice; where it is not taken nothing is wrong but the cache.
         if job.invalidate {
-            let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
+            let _ = rustix::fs::fadvise(file, *begin, len, Advice::DontNeed);
         }
         if job.advise {
             let order = if job.is_random() { Advice::Random } else { Advice::Sequential };
-            let _ = rustix::fs::fadvise(file, 0, None, order);
+            let _ = rustix::fs::fadvise(file, *begin, len, order);
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn queue(job: &Job, files: Vec<File>, uring: Uring) -> Result<Queue> 
     };
     Queue::new(files, job.depth as usize, job.block_max() as usize, options).map_err(|e| {
         let kind = match e.raw_os_error() {
-            Some(libc_nomem) if libc_nomem == rustix::io::Errno::NOMEM.raw_os_error() => Kind::TierFull,
+            Some(errno) if errno == rustix::io::Errno::NOMEM.raw_os_error() => Kind::TierFull,
             _ => Kind::NotPossibleHere,
         };
         Error::new(kind, format!("no io_uring of depth {}: {e}", job.depth))
@@ -106,7 +106,7 @@ impl Loop<'_, '_> {
                     Supply::Ended => return Ok(()),
                     Supply::PassEnd => {
                         read_back(self.worker, &self.queue);
-                        files::advise(self.worker.job, self.queue.files());
+                        files::advise(self.worker.job, self.queue.files(), self.worker.parts);
                         self.supply = Supply::More;
                     }
                     Supply::More => {

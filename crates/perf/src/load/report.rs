@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use super::histogram::Latency;
 use forebay_tier::process::Usage;
+use forebay_tier::{Error, Kind};
 
 /// Upper bounds of the classes of queue depth that are counted (the last one has none).
 pub const DEPTHS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -207,10 +208,26 @@ pub struct DeviceUse {
 /// What went wrong with a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
+    /// What it is in Forebay's words; it decides the exit status.
+    pub kind: Kind,
     /// The number of the operating system's error; EILSEQ (84) for bytes that did not verify.
     pub errno: i32,
     /// The sentence.
     pub what: String,
+}
+
+impl Failure {
+    /// As the error says; the number is that of the operating system's error below it, else EIO (5).
+    pub(crate) fn of(e: &Error) -> Failure {
+        let below = std::error::Error::source(e).and_then(|e| e.downcast_ref::<std::io::Error>());
+        let errno = below.and_then(std::io::Error::raw_os_error);
+        let mut what = e.message().to_string();
+        e.context().iter().for_each(|(key, value)| what += &format!(" ({key}={value})"));
+        if let Some(hint) = e.hint_text() {
+            what += &format!("; {hint}");
+        }
+        Failure { kind: e.kind(), errno: errno.unwrap_or(rustix::io::Errno::IO.raw_os_error()), what }
+    }
 }
 
 /// See the file's head.

@@ -265,7 +265,7 @@ impl Run<'_> {
             Engine::Sync => simple(worker, Plain(files), ready),
             Engine::Mmap | Engine::Dax => simple(worker, Mapped::new(job, files), ready),
             Engine::IoUring(uring) => {
-                files::advise(job, &files);
+                files::advise(job, &files, parts);
                 let queue = match queued::queue(job, files, uring) {
                     Ok(queue) => queue,
                     Err(e) => return refused(worker, &e, ready),
@@ -283,7 +283,7 @@ impl Run<'_> {
 }
 
 fn simple(mut worker: Worker<'_>, mut engine: impl Transfer, ready: &dyn Fn()) -> Report {
-    if let Err(e) = engine.begin_pass(worker.job) {
+    if let Err(e) = engine.begin_pass(worker.job, worker.parts) {
         return refused(worker, &e, ready);
     }
     ready();
@@ -329,9 +329,7 @@ fn close(worker: &mut Worker<'_>, mut flush: impl FnMut(usize) -> std::io::Resul
 fn refused(worker: Worker<'_>, e: &Error, ready: &dyn Fn()) -> Report {
     ready();
     let mut report = worker.finish(false);
-    let below = std::error::Error::source(e).and_then(|e| e.downcast_ref::<std::io::Error>());
-    let errno = below.and_then(std::io::Error::raw_os_error).unwrap_or(rustix::io::Errno::IO.raw_os_error());
-    report.failure = Some(Failure { errno, what: e.to_string() });
+    report.failure = Some(Failure::of(e));
     report
 }
 

@@ -12,7 +12,7 @@ use super::job::{Engine, Job};
 /// One request at a time.
 pub(crate) trait Transfer {
     /// Before each pass: forgets what the kernel has cached, if the job wants that.
-    fn begin_pass(&mut self, job: &Job) -> Result<()>;
+    fn begin_pass(&mut self, job: &Job, parts: &[(u64, u64)]) -> Result<()>;
     /// Fills the buffer from `offset`; says how many bytes came.
     fn read(&mut self, file: usize, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
     /// Writes the buffer to `offset`; says how many bytes were taken.
@@ -25,8 +25,8 @@ pub(crate) trait Transfer {
 pub(crate) struct Plain(pub(crate) Vec<File>);
 
 impl Transfer for Plain {
-    fn begin_pass(&mut self, job: &Job) -> Result<()> {
-        files::advise(job, &self.0);
+    fn begin_pass(&mut self, job: &Job, parts: &[(u64, u64)]) -> Result<()> {
+        files::advise(job, &self.0, parts);
         Ok(())
     }
 
@@ -77,10 +77,10 @@ impl Mapped {
 }
 
 impl Transfer for Mapped {
-    fn begin_pass(&mut self, job: &Job) -> Result<()> {
+    fn begin_pass(&mut self, job: &Job, parts: &[(u64, u64)]) -> Result<()> {
         // Pages that somebody has mapped are not forgotten.
         self.regions.clear();
-        files::advise(job, &self.files);
+        files::advise(job, &self.files, parts);
         let mode = if job.writes { MapMode::Write } else { MapMode::Read };
         // The page cache is mapped as a file on any file system; for persistent memory its own tier is found.
         let tier = if self.persist { None } else { Some(TierKind::File) };

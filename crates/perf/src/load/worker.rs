@@ -10,6 +10,7 @@ use std::time::Duration;
 use forebay_tier::clock::now_ns;
 use forebay_tier::engine::Aligned;
 use forebay_tier::process::Usage;
+use forebay_tier::{Error, Kind};
 
 use super::content::{self, Filler};
 use super::job::{Job, READ, WRITE};
@@ -28,10 +29,14 @@ const NOT_VERIFIED: i32 = 84;
 /// See the file's head.
 pub(crate) struct Worker<'a> {
     pub(crate) job: &'a Job,
+    /// Begin and end of the job's part of each file.
+    pub(crate) parts: &'a [(u64, u64)],
     pub(crate) order: Order,
     pub(crate) filler: Filler,
     pub(crate) tally: Tally<'a>,
     pub(crate) failure: Option<Failure>,
+    /// The first block that did not verify, when that ends nothing.
+    wrong: Option<Failure>,
     shared: &'a Shared,
     /// Somebody wants it to end.
     stops: [&'a AtomicBool; 2],
@@ -55,16 +60,18 @@ pub(crate) struct Worker<'a> {
 impl<'a> Worker<'a> {
     pub(crate) fn new(
         job: &'a Job,
-        parts: &[(u64, u64)],
+        parts: &'a [(u64, u64)],
         shared: &'a Shared,
         stops: [&'a AtomicBool; 2],
     ) -> Worker<'a> {
         Worker {
             job,
+            parts,
             order: Order::new(job, parts),
             filler: Filler::new(job),
             tally: Tally::new(shared, job.measure),
             failure: None,
+            wrong: None,
             shared,
             stops,
             begin: (0, Usage::default(), None),
@@ -217,9 +224,11 @@ impl<'a> Worker<'a> {
         if let Err(what) = content::check(&verify.method, bytes, offset) {
             self.verify_errors += 1;
             let what = format!("verify of {}: {what}", self.job.files[file as usize].display());
-            if verify.fatal || self.failure.is_none() {
-                self.failure.get_or_insert(Failure { errno: NOT_VERIFIED, what });
-            }
+            let failure = Failure { kind: Kind::Damaged, errno: NOT_VERIFIED, what };
+            match verify.fatal {
+                true => self.failure.get_or_insert(failure),
+                false => self.wrong.get_or_insert(failure),
+            };
         }
     }
 
@@ -231,9 +240,14 @@ impl<'a> Worker<'a> {
             What::Write => "write",
             What::Flush { .. } => "flush",
         };
-        let what = format!("cannot {verb} {} bytes at {} of {path}: {e}", next.len, next.offset);
-        let errno = e.raw_os_error().unwrap_or(rustix::io::Errno::IO.raw_os_error());
-        self.failure.get_or_insert(Failure { errno, what });
+        let again = e.raw_os_error().map_or_else(|| io::Error::from(e.kind()), io::Error::from_raw_os_error);
+        let what = format!("cannot {verb} {} bytes at {} of {path}", next.len, next.offset);
+        let mut error = Error::io(what, again);
+        if self.job.direct && e.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) {
+            error = error
+                .hint("direct requests begin at and have multiples of the device's block, often 512 or 4096");
+        }
+        self.failure.get_or_insert(Failure::of(&error));
     }
 
     /// Pauses after a request, if the job does.
@@ -288,7 +302,7 @@ impl<'a> Worker<'a> {
         let [read, write] = std::mem::take(&mut self.tally.flows);
         Report {
             name: self.job.name.clone(),
-            failure: self.failure,
+            failure: self.failure.or(self.wrong),
             read,
             write,
             flushes: std::mem::take(&mut self.tally.flushes),
@@ -311,9 +325,7 @@ impl<'a> Worker<'a> {
     /// Records an error that is none of a request.
     #[cold]
     pub(crate) fn failed(&mut self, e: &forebay_tier::Error) {
-        let below = std::error::Error::source(e).and_then(|e| e.downcast_ref::<io::Error>());
-        let errno = below.and_then(io::Error::raw_os_error).unwrap_or(rustix::io::Errno::IO.raw_os_error());
-        self.failure.get_or_insert(Failure { errno, what: e.to_string() });
+        self.failure.get_or_insert(Failure::of(e));
     }
 }
 
@@ -327,7 +339,7 @@ pub(crate) fn one_at_a_time(worker: &mut Worker<'_>, engine: &mut impl Transfer)
             Step::Finished => break,
             Step::PassEnd => {
                 read_back(worker, engine);
-                if let Err(e) = engine.begin_pass(worker.job) {
+                if let Err(e) = engine.begin_pass(worker.job, worker.parts) {
                     worker.failed(&e);
                 }
                 continue;
