@@ -1,5 +1,6 @@
 //! `forebay bench`: the measuring programs of the studies, one file per verb below it.
 
+mod fio;
 mod ior;
 mod lriot;
 mod stream;
@@ -9,7 +10,7 @@ use forebay_tier::Result;
 
 use crate::output::Output;
 
-/// Measure as the studies did: STREAM, IOR, LRIOT.
+/// Measure as the studies did: fio's jobs, STREAM, IOR, LRIOT.
 #[derive(clap::Args, Debug)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Args {
@@ -19,6 +20,7 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
+    Fio(fio::Args),
     Stream(stream::Args),
     Ior(ior::Args),
     Lriot(lriot::Args),
@@ -27,6 +29,7 @@ enum Verb {
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     match &args.verb {
+        Verb::Fio(args) => fio::run(args, out),
         Verb::Stream(args) => stream::run(args, out),
         Verb::Ior(args) => ior::run(args, out),
         Verb::Lriot(args) => lriot::run(args, out),

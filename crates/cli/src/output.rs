@@ -56,6 +56,8 @@ pub mod schema {
     pub const COMPLETIONS: &str = "forebay.completions/1";
     /// The manual pages that were written.
     pub const MAN: &str = "forebay.man/1";
+    /// What came of fio's jobs, in fio's structure.
+    pub const BENCH_FIO: &str = "forebay.bench.fio/1";
     /// How a mini-application ended.
     pub const APP: &str = "forebay.app/1";
     /// The profile that was measured.
@@ -93,6 +95,7 @@ pub mod schema {
         REPORT,
         COMPLETIONS,
         MAN,
+        BENCH_FIO,
         APP,
         PROBE,
         BENCH_STREAM,

@@ -7,6 +7,7 @@ mod bench;
 mod demo;
 mod doctor;
 mod documents;
+mod fio;
 mod metrics;
 mod mistakes;
 mod running;
