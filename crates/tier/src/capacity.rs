@@ -88,6 +88,12 @@ pub(crate) fn full(path: &Path, kind: TierKind, wanted: u64, room: &Headroom) ->
         .hint(hint)
 }
 
+/// The directory in which a file lies, also for the path of a file without a name that this process has open
+/// (`/proc/self/fd/N`).
+pub fn folder_of(path: &Path) -> PathBuf {
+    crate::device::pool::own_descriptor(path).unwrap_or_else(|| parent(path).to_path_buf())
+}
+
 /// The directory of a file.
 pub(crate) fn parent(path: &Path) -> &Path {
     match path.parent() {

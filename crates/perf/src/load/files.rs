@@ -139,7 +139,7 @@ fn allocate(how: Allocate, file: &File, bytes: u64) -> io::Result<()> {
 
 /// Room is checked before a page is touched: on tmpfs the kernel would kill instead of refusing.
 fn require_room(job: &Job, path: &Path, missing: u64) -> Result<()> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir = &capacity::folder_of(path);
     // A directory that cannot be asked says itself what is wrong when the file is made.
     let room = forebay_tier::detect(dir).and_then(|kind| capacity::headroom(dir, kind)).ok();
     match room.filter(|room| room.bytes < missing) {

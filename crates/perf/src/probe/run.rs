@@ -157,21 +157,13 @@ pub fn probe(
     Ok(Some(profile))
 }
 
-/// The profile as its file holds it (TOML).
-///
-/// # Errors
-/// `Internal` when it cannot be written so.
-pub fn text(profile: &Profile) -> Result<String> {
-    toml::to_string(profile).map_err(|e| Error::new(Kind::Internal, format!("a profile is no TOML: {e}")))
-}
-
 fn from_the_kernel() -> Source {
     Source {
         kind: Provenance::Measured,
         citation: None,
         method: Some("as the kernel and the firmware of the node describe it".into()),
         repetitions: Some(1),
-        spread: Spread::Unknown,
+        spread: Spread::Rounding,
         note: None,
     }
 }
