@@ -455,7 +455,7 @@ mod tests {
         assert!(tier.curves[0].points.iter().all(|p| p.y.value > 0.0 && p.y.error.is_some()));
         assert!(tier.notes.iter().any(|n| n.contains("left out")), "{:?}", tier.notes);
         assert_eq!(profile.source_of(&tier.curves[0].source).unwrap().repetitions, Some(3));
-        let read: Profile = toml::from_str(&text(&profile).unwrap()).unwrap();
+        let read: Profile = toml::from_str(&profile.text().unwrap()).unwrap();
         assert_eq!(read, profile);
         assert_eq!(seen[0], ("dram".to_string(), None));
         stop.store(true, Ordering::Relaxed);
