@@ -447,7 +447,7 @@ fn drop_oldest(space: &Attachment, version: u64) -> bool {
     true
 }
 
-/// Gives back released segments of producers that are gone. True if there were some.
+/// Gives back released segments of producers that are gone, or have ended. True if there were some.
 fn reclaim_orphans(member: &Membership) -> Result<bool> {
     let space = &member.space;
     let floor = drop_released(space);
@@ -474,12 +474,22 @@ fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
             GranuleState::Spare { lane, slot } => (lane, slot, false),
             _ => continue,
         };
-        if lane.incarnation >= member.incarnation || !is_orphan(space, lane, slot) {
+        let has_ended = lane.incarnation == member.incarnation && control.lane_owner(lane.rank).1;
+        if !(has_ended || lane.incarnation < member.incarnation) || !is_orphan(space, lane, slot) {
             continue;
         }
-        // What an earlier incarnation wrote from the current one's first version on never became complete.
-        let last = control.granule_last(index).min(control.base().saturating_sub(1));
-        let is_released = last < floor || control.base() == 0;
+        let last = control.granule_last(index);
+        let is_released = match has_ended {
+            // A later segment of the lane tells recovery that it has ended, and with which version.
+            true => {
+                last < floor
+                    && control
+                        .find_segment(lane, |later, _| later > control.granule_segment(index).0)
+                        .is_some()
+            }
+            // What an earlier incarnation wrote from the current one's first version on never became complete.
+            false => last.min(control.base().saturating_sub(1)) < floor || control.base() == 0,
+        };
         if is_segment && !is_released {
             continue;
         }

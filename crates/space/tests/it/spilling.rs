@@ -295,6 +295,40 @@ fn drain_says_when_the_lower_tier_is_full_and_keeps_what_it_moved() {
     read_all(&mut reader(&name, 0, 1).unwrap(), 20);
 }
 
+/// A rank that has ended gives nothing back itself any more; what was read of its lane goes to who needs the room.
+#[test]
+fn what_a_rank_that_has_ended_held_is_given_back() {
+    // Two granules per rank and version, in a quota of six.
+    const PIECE: u64 = 50_000;
+    let root = Root::new();
+    let name = root.name("ended");
+    let open = |rank| {
+        let options = OpenOptions { quota_bytes: Some(6 * (256 << 10)), ..ranked(rank, 2) };
+        Writer::open(&name, &options).unwrap()
+    };
+    let put = |w: &mut Writer| {
+        w.begin_step().unwrap();
+        let at = u64::from(w.rank()) * PIECE;
+        w.put_array("a", &[2 * PIECE], &[at], &[PIECE], &vec![1u64; PIECE as usize]).unwrap();
+        w.end_step().unwrap();
+    };
+    let (mut early, mut late) = (open(0), open(1));
+    let mut r = reader(&name, 0, 1).unwrap();
+    put(&mut early);
+    put(&mut late);
+    put(&mut early);
+    early.close().unwrap();
+    for version in 0..2 {
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        r.end_step().unwrap();
+        if version == 0 {
+            put(&mut late);
+        }
+    }
+    late.close().unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), None);
+}
+
 /// Four ranks, one of them ten times slower, in a quota of one and a half versions, a thousand versions.
 #[test]
 fn fast_ranks_in_a_small_quota_do_not_lock_each_other_out() {
