@@ -4,8 +4,8 @@
 //! Thread: the tests inside the crates, where threads share memory under one address; above all `one_mapping` of the
 //! space, whose writers and readers share one attachment. Both run in target folders of their own, so that ordinary
 //! builds stay warm, with the compiler's unstable flags switched on (`RUSTC_BOOTSTRAP`), and with plain copies instead
-//! of non-temporal stores under the second, which would not see those. Where the sources of the standard library or
-//! the sanitizer's runtime are missing, that is said and counted as skipped.
+//! of non-temporal stores under the second, which would not see those. Where the sources of the standard library or the
+//! sanitizer's runtime are missing, that is said and counted as skipped.
 //!
 //! ThreadSanitizer knows no fences. The protocols that rest on one (`protocol.rs`) exclude an access altogether, so
 //! nothing false is reported for them; whether they do exclude it is shown by the model checker, not here.

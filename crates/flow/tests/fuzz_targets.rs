@@ -77,8 +77,8 @@ fn input(random: &mut Random, target: &str, samples: &[Vec<u8>], words: &[usize]
     match target {
         "pool" | "control" => places(random, words),
         _ => {
-            let sample = random.below(samples.len());
-            changed(random, &samples[sample])
+            let sample = &samples[random.below(samples.len())];
+            changed(random, sample)
         }
     }
 }

@@ -640,9 +640,15 @@ impl<'a> RecordHeader<'a> {
         total <= room
             && expected == df.meta_bytes as usize
             && usize::from(df.dims) <= DIMS_MAX
-            && (self.is_end_of_version() || self.is_box_of_payload(dtype))
+            && if self.is_end_of_version() { self.is_bare() } else { self.is_box_of_payload(dtype) }
             && (df.crc_count == 0 || df.crc_count as usize == crc_count(df.payload_bytes))
             && std::str::from_utf8(self.name_bytes()).is_ok()
+    }
+
+    /// Whether it has nothing of what only pieces have.
+    fn is_bare(&self) -> bool {
+        let df = &self.df;
+        (df.payload_bytes, df.crc_count, df.name_bytes, df.dims) == (0, 0, 0, 0)
     }
 
     /// Whether the box lies inside the shape and its elements are just the payload: readers count on both.
