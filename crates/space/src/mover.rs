@@ -369,6 +369,12 @@ fn adopt_one(space: &Attachment) -> Result<Option<u64>> {
             }
             let owner = Owner { lane, slot: None };
             let from = index as u64 * space.superblock.granule_bytes;
+            if is_never_begun(space, lane, from, last)? {
+                retire(&*space.device, from, space.superblock.horizon)?;
+                free_run(space, index);
+                control.announce_room();
+                continue;
+            }
             let Some(to) = relocate(space, owner, from, last, 1..space.pools.len())? else {
                 return Ok(None);
             };
@@ -378,6 +384,17 @@ fn adopt_one(space: &Attachment) -> Result<Option<u64>> {
         }
         Ok(None)
     })
+}
+
+/// Whether the producer of an orphaned segment died before its header was whole, so that nothing lies in it. A segment
+/// without a valid header that may hold a complete version is damaged instead.
+fn is_never_begun(space: &Attachment, lane: LaneId, from: u64, last_version: u64) -> Result<bool> {
+    let control = &space.control;
+    let is_earlier = lane.incarnation < control.producers().0;
+    let complete = if is_earlier { control.base() } else { control.complete() };
+    let mut head = [0; std::mem::size_of::<SegmentDf>()];
+    space.device.read(from, &mut head)?;
+    Ok(last_version >= complete && SegmentDf::decode(&head, &space.superblock.uuid, from).is_none())
 }
 
 /// What [`drain`] did.
@@ -456,11 +473,8 @@ mod tests {
     use super::*;
     use crate::{OpenOptions, Reader, Retention, SpillTier, Writer};
 
-    /// A reader that knows from the version before where the next one lies begins it between the mover's look at the
-    /// leases and the moment in which the old place is written anew.
-    #[test]
-    fn a_reader_does_not_go_on_in_a_place_that_is_being_left() {
-        let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+    /// A space with a lower tier in which two versions were written and the writer has ended.
+    fn written(root: &tempfile::TempDir, disk: &tempfile::TempDir) -> (String, OpenOptions) {
         let name = format!("{}/s", root.path().display());
         let options = OpenOptions {
             quota_bytes: Some(8 << 20),
@@ -476,13 +490,55 @@ mod tests {
             writer.end_step().unwrap();
         }
         writer.close().unwrap();
+        (name, options)
+    }
+
+    fn attached(name: &str) -> Arc<Attachment> {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        Attachment::open(name, Access::Write, Missing::Fail, deadline).unwrap()
+    }
+
+    const LANE: LaneId = LaneId { incarnation: 1, rank: 0 };
+
+    /// A producer that is killed between taking room and writing the header leaves a segment without one.
+    #[test]
+    fn a_segment_that_was_never_begun_is_freed_and_a_damaged_one_is_told() {
+        let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        let (name, _) = written(&root, &disk);
+        let space = attached(&name);
+        let (control, granule) = (&space.control, space.superblock.granule_bytes);
+        let owner = Owner { lane: LANE, slot: None };
+        let taken = allocate(&space, owner, 0, granule, Place::Anywhere).unwrap().expect("room");
+        let index = (taken.start / granule) as usize;
+        control.set_granule_segment(index, 7, 1);
+        control.set_granule_last(index, 2);
+        control.set_granule_state(index, GranuleState::Segment { lane: LANE, slot: None });
+        // Half a header, as a kill in the middle of it leaves.
+        space.device.write(taken.start, &forebay_log::format::SEGMENT_MAGIC.to_le_bytes()).unwrap();
+        let report = drain(&name, Duration::from_secs(20)).unwrap();
+        assert_eq!((report.remaining_bytes, report.segments), (0, 1), "only the one with versions moved");
+        assert_eq!(control.granule_state(index), GranuleState::Free);
+        // One of a complete version is not given away.
+        control.set_granule_segment(index, 7, 1);
+        control.set_granule_last(index, 1);
+        control.set_granule_state(index, GranuleState::Segment { lane: LANE, slot: None });
+        assert_eq!(drain(&name, Duration::from_secs(20)).unwrap_err().kind(), Kind::Damaged);
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// A reader that knows from the version before where the next one lies begins it between the mover's look at the
+    /// leases and the moment in which the old place is written anew.
+    #[test]
+    fn a_reader_does_not_go_on_in_a_place_that_is_being_left() {
+        let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        let (name, options) = written(&root, &disk);
         let mut reader = Reader::open(&name, &options).unwrap();
         assert_eq!(reader.begin_step(None).unwrap(), Some(0));
         reader.end_step().unwrap();
 
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let space = Attachment::open(&name, Access::Write, Missing::Fail, deadline).unwrap();
-        let owner = Owner { lane: LaneId { incarnation: 1, rank: 0 }, slot: None };
+        let space = attached(&name);
+        let owner = Owner { lane: LANE, slot: None };
         let granule = space.control.find_segment(owner.lane, |_, _| true).unwrap();
         let from = granule as u64 * space.superblock.granule_bytes;
         let to = relocate(&space, owner, from, 1, 1..2).unwrap().expect("there is room below");
