@@ -7,6 +7,8 @@
 //! `--quick` runs everything once at toy size, so that the benchmark cannot rot; its figures mean nothing.
 
 mod disk;
+pub mod fio;
+mod fio_jobs;
 mod measures;
 mod peers;
 mod rows;

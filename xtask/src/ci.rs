@@ -40,6 +40,7 @@ const LONG_ROUNDS_LIMIT: Duration = Duration::from_secs(2 * 3600);
 /// Debian packages that some tests use where they are there: the package and a file or program it brings.
 const OPTIONAL: &[(&str, &str)] = &[
     ("chromium", "/usr/bin/chromium"),
+    ("fio", "/usr/bin/fio"),
     ("gfortran", "/usr/bin/gfortran"),
     ("libpmem-dev", "/usr/include/libpmem.h"),
 ];
@@ -122,6 +123,10 @@ impl Run<'_> {
         // At toy size, so that it cannot rot; its figures mean nothing there.
         self.check("bench put --quick", |root| bench::run(root, &["--quick"]));
         self.check("bench stream --quick", |root| bench::stream::run(root, &["--quick"]));
+        match bench::fio::version() {
+            Some(_) => self.check("bench fio --quick", |root| bench::fio::run(root, &["--quick"])),
+            None => self.summary.skip("bench fio --quick", "fio is not installed"),
+        }
     }
 
     /// Installs what some tests can use, when that is allowed; otherwise those tests skip themselves.

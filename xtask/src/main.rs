@@ -45,7 +45,9 @@ usage: cargo xtask CHORE
   bench put [--json] [--quick] [--install]
                               put against libpmem, the coupled stream against ADIOS2 SST and a file per object
   bench stream [--json] [--quick]
-                              the STREAM kernels against a plain C STREAM";
+                              the STREAM kernels against a plain C STREAM
+  bench fio [--json] [--quick] [--install] [--seconds=S] [--rounds=N] [--only=JOB]
+                              the same jobs through fio and through `forebay bench fio`";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         ["sanitize", rest @ ..] => sanitize::run_chore(&root, rest),
         ["miri"] => miri::run_chore(&root),
         ["fuzz", rest @ ..] => fuzz::run_chore(&root, rest),
+        ["bench", "fio", rest @ ..] => bench::fio::run(&root, rest),
         ["bench", "put", rest @ ..] => bench::run(&root, rest),
         ["bench", "stream", rest @ ..] => bench::stream::run(&root, rest),
         _ => Err(Stop::Usage(USAGE.to_string())),
