@@ -411,6 +411,11 @@ fn room_comes_back_from_a_rank_that_waits_for_the_others() {
         for w in ranks {
             w.close().unwrap();
         }
+        assert_eq!(r.begin_step(None).unwrap(), Some(5));
+        r.end_step().unwrap();
+        assert_eq!(r.begin_step(None).unwrap(), None);
+        r.close().unwrap();
+        assert!(!Path::new(&name).exists(), "a space that was read to its end goes");
     }
 }
 

@@ -126,7 +126,10 @@ pub fn writer(cast: &Cast, board: &Board, rank: u64, death: Death) {
         let fills = version == last || version == last + 2;
         if fills && version > last || version == last + 4 {
             // By then every reader has let the large version go.
-            wait(|| board.least(Slot::Read, cast.readers()) >= version, &mut w);
+            wait(
+                || board.least(Slot::Read, cast.readers()) >= version && !is_unread(cast, version - 2),
+                &mut w,
+            );
         }
         let count = if version < last { cast.elements(version) } else { 1 };
         let put = Put { version, count, fills };
@@ -136,7 +139,7 @@ pub fn writer(cast: &Cast, board: &Board, rank: u64, death: Death) {
     if rank == 0 {
         let all = Board::acknowledged(incarnation, end);
         wait(|| board.least(Slot::Acknowledged, cast.writers) >= all, &mut w);
-        check_given_back(cast);
+        check_given_back(cast, last + 2);
     }
     death.at(Place::Close, 0);
     w.close().unwrap_or_else(|e| refused("close", &e));
@@ -201,12 +204,19 @@ fn one_step(cast: &Cast, w: &mut Writer, put: Put, death: Death, step: u64) -> R
     w.end_step()
 }
 
+/// Whether a reader still has to read a version, or has to read it again.
+fn is_unread(cast: &Cast, version: u64) -> bool {
+    let info = forebay_space::glance(&cast.name()).unwrap_or_else(|e| refused("glance", &e));
+    info.oldest_unread.is_some_and(|oldest| oldest <= version)
+}
+
 /// After the large versions were let go, each rank has a segment it writes to and one prepared. Everything else that
 /// anybody ever took was given back when the second one needed the room; where it found room without, as much as the
 /// division by ranks leaves may still be there.
-fn check_given_back(cast: &Cast) {
-    if cast.spills {
-        // Room came from the lower tier as well: how much is still held says nothing.
+fn check_given_back(cast: &Cast, large: u64) {
+    if cast.spills || is_unread(cast, large) {
+        // Room came from the lower tier as well, or a reader that was started again reads the large version once
+        // more: how much is still held says nothing.
         return;
     }
     let info = forebay_space::inspect(&cast.name()).unwrap_or_else(|e| refused("inspect", &e));
