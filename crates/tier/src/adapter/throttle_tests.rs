@@ -335,11 +335,13 @@ fn threads_make_the_file_together_and_own_their_debts() {
     crate::create(TierKind::Dram, &dir.path().join("pool"), 16 * MIB).unwrap();
     let shared = Process::new(dir.path(), &curves);
     std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                let own = Process::new(dir.path(), &curves);
+        for thread in 0..4u64 {
+            let (dir, curves, shared) = (&dir, &curves, &shared);
+            scope.spawn(move || {
+                let own = Process::new(dir.path(), curves);
                 (0..100).for_each(|_| own.write(1000));
-                shared.write(1000);
+                // A place of its own: who writes is the only one there.
+                shared.throttle.write(thread * 4096, &[1; 1000]).unwrap();
                 assert!(shared.throttle.owed_ns() > 0);
             });
         }
