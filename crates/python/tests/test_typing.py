@@ -56,7 +56,7 @@ fb.open("x", "w").get("T")
 fb.open("x").put("T", 1)
 fb.open("x", horizon="far", mode="w")
 fb.open("x", qouta=1)
-fb.map("x", 1, tier="direct")
+fb.map("x", 1, tier=3)
 fb.map("x", mode="w").persist("all")
 '''
 

@@ -205,7 +205,8 @@ fn pages_that_cannot_be_read_are_an_error() {
     let whole = file.metadata().unwrap().len();
     file.set_len(last / 4096 * 4096).unwrap();
     match r.begin_step(None) {
-        Err(e) => assert_eq!(e.kind(), Kind::Io, "{e}"),
+        // Damaged where the writer prepared another segment meanwhile, which makes the file long again: with a hole.
+        Err(e) => assert!([Kind::Io, Kind::Damaged].contains(&e.kind()), "{e}"),
         Ok(_) => panic!("the end of the version is not there"),
     }
     assert_eq!(look(&name).unwrap_err().kind(), Kind::Damaged, "who opens it now sees that it is cut off");
