@@ -12,6 +12,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
+use forebay_perf::report::drawing::escape;
 use forebay_space::{format_bytes, Result};
 use hdrhistogram::Histogram;
 use serde::Deserialize;
@@ -19,7 +20,7 @@ use serde::Deserialize;
 use crate::progress::{in_ms, in_rate, read_fill, Fill};
 use crate::record::{replace_file, timestamp, ChannelRecord, ComponentRecord, RunRecord, State};
 use crate::report_plots::{
-    escape, latencies, row, share_bar, timeline, Chart, Doing, Quantiles, Row, Series, COLOURS,
+    latencies, row, share_bar, timeline, Chart, Doing, Quantiles, Row, Series, COLOURS,
 };
 use crate::trace::{bandwidths, median, Side, Trace, Traces};
 

@@ -6,6 +6,8 @@
 
 use std::fmt::Write;
 
+use forebay_perf::report::drawing::{escape, open_svg, text, tick_step, tick_text};
+
 use crate::record::RankRecord;
 use crate::trace::{Side, Trace};
 
@@ -75,24 +77,6 @@ pub struct Row {
     pub mark: Option<String>,
 }
 
-/// Escapes text for HTML and SVG.
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            // Control characters of a log are not allowed in a page.
-            c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
 /// The stretches of one step. A trace says how long a rank waited and worked within a step, not when: waiting is
 /// drawn up to the return of `begin_step`, puts up to the end of the step, gets from the step's begin on.
 pub fn stretches(trace: &Trace) -> Vec<Stretch> {
@@ -142,29 +126,6 @@ pub fn row(component: &str, rank: &RankRecord, traces: &[&Trace], first: bool, r
     Row { label, first, lived_ns: (rank.start_ns, end_ns), overlays, mark }
 }
 
-/// Step of an axis with about `count` ticks: 1, 2 or 5 times a power of ten.
-fn tick_step(span: f64, count: f64) -> f64 {
-    let rough = (span / count).max(f64::MIN_POSITIVE);
-    let magnitude = 10f64.powf(rough.log10().floor());
-    let factor = [1.0, 2.0, 5.0].into_iter().find(|f| f * magnitude >= rough * 0.999).unwrap_or(10.0);
-    factor * magnitude
-}
-
-/// A number with as many digits as the tick step needs.
-fn tick_text(value: f64, step: f64) -> String {
-    let digits = (-step.log10().floor()).clamp(0.0, 6.0) as usize;
-    format!("{value:.digits$}")
-}
-
-fn open_svg(height: f64, label: &str) -> String {
-    let label = escape(label);
-    format!("<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{label}\">")
-}
-
-fn text(out: &mut String, x: f64, y: f64, class: &str, content: &str) {
-    let _ = write!(out, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{}</text>", escape(content));
-}
-
 /// Vertical grid lines with seconds below.
 fn time_axis(out: &mut String, left: f64, right: f64, top: f64, bottom: f64, span_s: f64) {
     let step = tick_step(span_s, 10.0);
@@ -191,7 +152,7 @@ pub fn timeline(rows: &[Row], begin_ns: u64, end_ns: u64) -> String {
     let gaps = rows.iter().filter(|r| r.first).count() as f64 * 8.0;
     let bottom = 4.0 + rows.len() as f64 * pitch + gaps;
     let span_ns = end_ns.saturating_sub(begin_ns).max(1) as f64;
-    let mut out = open_svg(bottom + 22.0, "Timeline of every rank");
+    let mut out = open_svg(WIDTH, bottom + 22.0, "Timeline of every rank");
     time_axis(&mut out, left, right, 2.0, bottom, span_ns / 1e9);
     let x_of = |ns: u64| left + (right - left) * ns.saturating_sub(begin_ns) as f64 / span_ns;
     let mut y = 4.0;
@@ -331,7 +292,7 @@ impl Chart<'_> {
         let span_s = self.span_s.max(1e-9);
         let x_of = |s: f64| left + (right - left) * (s / span_s).clamp(0.0, 1.0);
         let y_of = |v: f64| bottom - (bottom - top) * (v / y_max).clamp(0.0, 1.0);
-        let mut out = open_svg(bottom + 22.0, self.label);
+        let mut out = open_svg(WIDTH, bottom + 22.0, self.label);
         time_axis(&mut out, left, right, top, bottom, span_s);
         for i in 0..=(y_max / step).round() as usize {
             let value = i as f64 * step;
@@ -444,7 +405,7 @@ pub fn latencies(rows: &[Quantiles]) -> String {
     let highest = shown.iter().map(|r| r.ns[3]).max().unwrap_or(1_000_000).max(lowest * 10);
     let (low, high) = ((lowest as f64).log10().floor(), (highest as f64).log10().ceil());
     let x_of = |ns: u64| left + (right - left) * ((ns.max(1) as f64).log10().max(low) - low) / (high - low);
-    let mut out = open_svg(bottom + 22.0, "Latency quantiles");
+    let mut out = open_svg(WIDTH, bottom + 22.0, "Latency quantiles");
     for power in low as i32..=high as i32 {
         let ns = 10u64.pow(power.clamp(0, 18) as u32);
         let x = x_of(ns);
@@ -553,25 +514,11 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round() {
-        for (span, step) in [(10.0, 1.0), (0.35, 0.05), (1234.0, 200.0), (7.0, 1.0)] {
-            assert!((tick_step(span, 10.0) - step).abs() < step * 1e-9, "{span}: {}", tick_step(span, 10.0));
-        }
-        assert_eq!(tick_text(0.15, 0.05), "0.15");
-        assert_eq!(tick_text(400.0, 200.0), "400");
-    }
-
-    #[test]
     fn long_series_keep_their_extremes() {
         let points: Vec<(f64, f64)> =
             (0..10_000).map(|i| (i as f64 / 1000.0, f64::from(i == 5000))).collect();
         let reduced = reduce(&points, 10.0);
         assert!(reduced.len() <= BINS);
         assert_eq!(reduced.iter().map(|p| p.3).fold(0.0, f64::max), 1.0);
-    }
-
-    #[test]
-    fn text_cannot_break_the_page() {
-        assert_eq!(escape("<a href='x'>&\"\u{1b}"), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;\u{fffd}");
     }
 }

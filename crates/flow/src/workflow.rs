@@ -16,6 +16,7 @@ use std::time::Duration;
 use forebay_space::environment::{self, channel_variable, did_you_mean};
 use forebay_space::options::spill_tiers;
 use forebay_space::{parse_bytes, Error, Horizon, Kind, Result, SpillTier, TierKind, WhenFull};
+use forebay_tier::spelling::{self, Unknown};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -321,18 +322,8 @@ impl Source<'_> {
     fn unreadable(&self, error: &toml::de::Error) -> Error {
         let offset = error.span().map_or(0, |span| span.start);
         let message = error.message().trim();
-        for (start, kind, what) in
-            [("unknown field `", Kind::UnknownKey, "key"), ("unknown variant `", Kind::Usage, "value")]
-        {
-            let Some(rest) = message.strip_prefix(start) else { continue };
-            let mut quoted = rest.split('`');
-            let word = quoted.next().unwrap_or_default();
-            // After the word the text alternates between filler and known words.
-            let known: Vec<&str> = quoted.skip(1).step_by(2).collect();
-            let hint = match did_you_mean(word, known.iter().copied()) {
-                Some(close) => format!("did you mean {close}?"),
-                None => format!("known here: {}", known.join(", ")),
-            };
+        if let Some(Unknown { is_key, word, hint }) = spelling::unknown(message) {
+            let (kind, what) = if is_key { (Kind::UnknownKey, "key") } else { (Kind::Usage, "value") };
             return self.error(kind, offset, format!("unknown {what} {word}")).hint(hint);
         }
         if message.starts_with("missing field `forebay`") {

@@ -16,6 +16,34 @@ pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str
         .map(|(_, candidate)| candidate)
 }
 
+/// What a reader of structured text does not know: a key, or one of the words that a value may be.
+pub struct Unknown {
+    /// A key, else a word.
+    pub is_key: bool,
+    /// It.
+    pub word: String,
+    /// What it was most likely meant to be, or what there is.
+    pub hint: String,
+}
+
+/// Takes serde's complaint about an unknown field or variant apart; `None` for any other complaint.
+pub fn unknown(message: &str) -> Option<Unknown> {
+    let message = message.trim();
+    let (is_key, rest) = match message.strip_prefix("unknown field `") {
+        Some(rest) => (true, rest),
+        None => (false, message.strip_prefix("unknown variant `")?),
+    };
+    let mut quoted = rest.split('`');
+    let word = quoted.next().unwrap_or_default();
+    // After the word the text alternates between filler and known words.
+    let known: Vec<&str> = quoted.skip(1).step_by(2).collect();
+    let hint = match did_you_mean(word, known.iter().copied()) {
+        Some(close) => format!("did you mean {close}?"),
+        None => format!("known here: {}", known.join(", ")),
+    };
+    Some(Unknown { is_key, word: word.to_string(), hint })
+}
+
 /// Letters for comparison: the common prefix of all variables would make each near to each.
 fn folded(word: &str) -> Vec<char> {
     let lower = word.to_lowercase().replace('-', "_");

@@ -11,14 +11,12 @@ use forebay_perf::load::{self, Blocks, Engine, Job, Report, Uring};
 use forebay_perf::probe::judge::{self, Bounds};
 use forebay_perf::probe::scratch::Scratch;
 use forebay_perf::probe::subject::Reading;
+use forebay_perf::profile::{self, Estimate};
 use forebay_tier::{capacity, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
 use super::size;
 use crate::output::{number, schema, table_text, toned, Output, Tone};
-
-/// A knee reaches this part of the most.
-const REACHED: f64 = 0.95;
 
 /// Sweep threads of random accesses: mapping against direct against io_uring, and the knee of each.
 #[derive(clap::Args, Debug)]
@@ -111,10 +109,13 @@ struct Knee {
 /// The most requests a second of each way, and the fewest threads that reach 95 % of it. Marked points do not count.
 fn knees(points: &[Point], ways: &[Way]) -> Vec<Knee> {
     let of = |way: &Way| {
-        let own = || points.iter().filter(|p| p.way == *way && p.doubt.is_none());
-        let most = own().map(|p| p.iops).fold(0.0, f64::max);
-        let first = own().filter(|p| p.iops >= REACHED * most).min_by_key(|p| p.threads)?;
-        Some(Knee { way: *way, iops: most, threads: first.threads, iops_there: first.iops })
+        let own = points.iter().filter(|p| p.way == *way && p.doubt.is_none());
+        let point = |p: &Point| profile::Point::new(f64::from(p.threads), Estimate::bare(p.iops));
+        let mut curve: Vec<profile::Point> = own.map(point).collect();
+        curve.sort_by(|a, b| a.x.total_cmp(&b.x));
+        let found = profile::knee::knee(&curve)?;
+        let (threads, iops_there) = (found.reached_at as u32, found.reached.value);
+        Some(Knee { way: *way, iops: found.highest.value, threads, iops_there })
     };
     ways.iter().filter_map(of).collect()
 }

@@ -4,9 +4,6 @@
 
 use crate::profile::{Access, Axis, Curve, Estimate, Load, Locality, Operation, Pattern, Tier, Unit};
 
-/// A knee reaches this part of the highest value.
-const REACHED: f64 = 0.95;
-
 /// The highest value of a curve, and the fewest that nearly reach it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best {
@@ -81,13 +78,12 @@ fn in_bytes(best: &Best) -> f64 {
 }
 
 /// Highest value and knee of a curve.
-pub fn best(curve: &Curve) -> Option<Best> {
-    let top = curve.points.iter().reduce(|a, b| if b.y.value > a.y.value { b } else { a })?;
-    let first = curve.points.iter().find(|p| p.y.value >= REACHED * top.y.value)?;
+fn best(curve: &Curve) -> Option<Best> {
+    let knee = curve.knee()?;
     Some(Best {
-        value: top.y,
+        value: knee.highest,
         unit: curve.unit,
-        reached_at: first.x as u32,
+        reached_at: knee.reached_at as u32,
         over: curve.over,
         doubt: curve.doubt.clone(),
     })

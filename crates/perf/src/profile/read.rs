@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use forebay_tier::spelling::did_you_mean;
+use forebay_tier::spelling::{self, Unknown};
 use forebay_tier::{Error, Kind, Result};
 
 use super::{layout, Profile, FORMAT};
@@ -126,18 +126,8 @@ impl Text<'_> {
     /// Turns the reader's complaint into a kind with a hint.
     fn unreadable(&self, line: usize, message: &str) -> Error {
         let message = message.trim();
-        for (start, kind, what) in
-            [("unknown field `", Kind::UnknownKey, "key"), ("unknown variant `", Kind::Damaged, "word")]
-        {
-            let Some(rest) = message.strip_prefix(start) else { continue };
-            let mut quoted = rest.split('`');
-            let word = quoted.next().unwrap_or_default();
-            // After the word the text alternates between filler and known words.
-            let known: Vec<&str> = quoted.skip(1).step_by(2).collect();
-            let hint = match did_you_mean(word, known.iter().copied()) {
-                Some(close) => format!("did you mean {close}?"),
-                None => format!("known here: {}", known.join(", ")),
-            };
+        if let Some(Unknown { is_key, word, hint }) = spelling::unknown(message) {
+            let (kind, what) = if is_key { (Kind::UnknownKey, "key") } else { (Kind::Damaged, "word") };
             return self.error(kind, line, format!("unknown {what} {word}")).hint(hint);
         }
         self.broken(line, message)

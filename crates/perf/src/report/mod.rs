@@ -6,7 +6,7 @@
 //! Not here: reading profiles, choosing a file.
 
 mod curve_chart;
-mod drawing;
+pub mod drawing;
 mod heat_map;
 mod latency_chart;
 mod page;

@@ -12,6 +12,7 @@ mod futex;
 mod mapping;
 mod nameless;
 pub(crate) mod numa;
+mod private;
 mod queue;
 pub(crate) mod ring;
 mod staged;

@@ -10,11 +10,12 @@ use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, RawFd};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use io_uring::{opcode, squeue, types, EnterFlags, IoUring};
 
 use super::page_bytes;
+use super::private::Private;
 use crate::counters;
 use crate::process::ForkMark;
 
@@ -364,11 +365,10 @@ fn ring(depth: u32, options: QueueOptions) -> io::Result<IoUring> {
     }
 }
 
-/// The buffers: one private mapping.
+/// The buffers, each on pages of its own.
 struct Memory {
-    base: NonNull<u8>,
+    private: Private,
     stride: usize,
-    slots: usize,
     buffer_bytes: usize,
 }
 
@@ -376,36 +376,12 @@ impl Memory {
     fn new(slots: usize, buffer_bytes: usize) -> io::Result<Memory> {
         let stride = buffer_bytes.max(1).next_multiple_of(page_bytes());
         let len = stride.checked_mul(slots).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        // SAFETY: a fresh private mapping at an address the kernel chooses; nothing else is affected.
-        let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 unasked");
-        Ok(Memory { base, stride, slots, buffer_bytes })
+        Ok(Memory { private: Private::new(len)?, stride, buffer_bytes })
     }
 
     #[inline]
     fn slot(&self, slot: usize) -> NonNull<u8> {
-        assert!(slot < self.slots);
-        // SAFETY: inside the mapping, asserted.
-        unsafe { self.base.add(slot * self.stride) }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; slices of it borrow from the queue, whose `drop` has waited for the kernel.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.stride * self.slots) };
+        self.private.at(slot * self.stride)
     }
 }
 

@@ -11,10 +11,11 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::AsRawFd;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 
 use io_uring::{opcode, squeue, types, EnterFlags, IoUring, Probe};
 
+use super::private::Private;
 use crate::counters;
 use crate::process::ForkMark;
 
@@ -298,48 +299,28 @@ fn entry(file: &File, transfer: &mut Transfer<'_, '_>, registered: usize) -> squ
     }
 }
 
-/// Memory of all frames of a ring: one private mapping.
+/// Memory of all frames of a ring.
 struct Frames {
-    base: NonNull<u8>,
+    memory: Private,
     registered: usize,
 }
 
 const FRAMES_BYTES: usize = RING_DEPTH * FRAME_BYTES;
 
-// SAFETY: the memory belongs to this value alone; nothing is tied to the thread that mapped it.
-unsafe impl Send for Frames {}
-
 impl Frames {
     fn new() -> io::Result<Frames> {
-        // SAFETY: a fresh private mapping at an address the kernel chooses; nothing else is affected.
-        let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                FRAMES_BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address 0 unasked");
-        Ok(Frames { base, registered: 0 })
+        Ok(Frames { memory: Private::new(FRAMES_BYTES)?, registered: 0 })
     }
 
     fn frame(&self, index: usize) -> NonNull<u8> {
-        assert!(index < RING_DEPTH);
-        // SAFETY: inside the mapping, asserted.
-        unsafe { self.base.add(index * FRAME_BYTES) }
+        self.memory.at(index * FRAME_BYTES)
     }
 
     /// Registers as many frames as the limit on locked memory allows: all, half of them, … none.
     fn register(&mut self, uring: &IoUring) {
         let mut frames = RING_DEPTH;
         while frames > 0 {
-            let all = libc::iovec { iov_base: self.base.as_ptr().cast(), iov_len: frames * FRAME_BYTES };
+            let all = libc::iovec { iov_base: self.frame(0).as_ptr().cast(), iov_len: frames * FRAME_BYTES };
             // SAFETY: the memory is mapped for at least that long; it is unmapped only in `drop`, where the kernel
             // keeps its own references to the pinned pages until the ring goes.
             if unsafe { uring.submitter().register_buffers(&[all]) }.is_ok() {
@@ -348,12 +329,5 @@ impl Frames {
             }
             frames /= 2;
         }
-    }
-}
-
-impl Drop for Frames {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; `Frame`s of it borrow from the ring that holds `self`.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), FRAMES_BYTES) };
     }
 }
