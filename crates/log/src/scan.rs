@@ -13,6 +13,9 @@ use crate::format::{
 /// How many records ahead of a scan headers are fetched: some 100 ns from memory, some 20 ns to check one.
 const PREFETCH_RECORDS: u64 = 8;
 
+/// How much of a record its header is guessed to take.
+const PREFETCH_BYTES: usize = 128;
+
 /// A lane's identity in the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LaneId {
@@ -112,7 +115,7 @@ impl<'a> Iterator for SegmentScan<'a> {
         self.at += stride;
         // Headers of small objects lie too far apart for the processor to guess; equal objects let us guess for it.
         if let Some(ahead) = self.bytes.get((self.at + PREFETCH_RECORDS * stride) as usize..) {
-            forebay_tier::persist::prefetch(ahead);
+            forebay_tier::persist::prefetch(&ahead[..ahead.len().min(PREFETCH_BYTES)]);
         }
         if self.blocks && matches!(header.kind(), RecordKind::Commit | RecordKind::End) {
             self.at = round_up(self.at, BLOCK_BYTES);

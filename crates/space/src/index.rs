@@ -55,6 +55,12 @@ const NONE: u32 = u32::MAX;
 /// How many entries ahead of a get the header is fetched.
 const PREFETCH_ENTRIES: usize = 4;
 
+/// How much of a record its header is guessed to take.
+const PREFETCH_HEADER_BYTES: u64 = 128;
+
+/// Payloads up to this size are fetched one entry ahead; of longer ones the processor itself guesses what comes next.
+const PREFETCH_PAYLOAD_BYTES_MAX: usize = 16 << 10;
+
 /// A piece in the index.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry {
@@ -320,16 +326,21 @@ impl VersionIndex {
         let i = *self.by_name.get(&hash_name(name.as_bytes()))?;
         let (header, _) = self.header(device, i)?;
         // Those who get many objects mostly take them in the order they were put in.
-        if let Some(soon) = self.entries.get(i as usize + PREFETCH_ENTRIES) {
-            forebay_tier::persist::prefetch(
-                device.bytes(soon.record.offset..soon.record.offset + soon.record.room),
-            );
-        }
+        self.fetch_soon(device, i as usize + PREFETCH_ENTRIES, 0..PREFETCH_HEADER_BYTES);
         let alone = self.entries[i as usize].next == NONE
             && header.name_bytes() == name.as_bytes()
             && header.start().all(|at| at == 0)
             && header.count().eq(header.shape());
         alone.then_some((i, header))
+    }
+
+    /// Has the processor fetch these bytes of the record of entry `i`, if there is one, while others are worked on.
+    #[inline]
+    fn fetch_soon(&self, device: &dyn Device, i: usize, within: Range<u64>) {
+        if let Some(Entry { record, .. }) = self.entries.get(i) {
+            let [begin, end] = [within.start, within.end].map(|at| record.offset + at.min(record.room));
+            forebay_tier::persist::prefetch(device.bytes(begin..end));
+        }
     }
 
     /// The header of entry `i`.
@@ -404,6 +415,10 @@ impl VersionIndex {
         if !header.is_checked() || done {
             each(from, &payload[from..to]);
             return Ok(());
+        }
+        if payload.len() <= PREFETCH_PAYLOAD_BYTES_MAX {
+            // The next object probably is as long. Its payload comes from memory while this one is summed.
+            self.fetch_soon(device, i as usize + 1, PREFETCH_HEADER_BYTES..header.total_bytes());
         }
         let last = payload.len().div_ceil(CHUNK_BYTES);
         let whole = from < CHUNK_BYTES && to.div_ceil(CHUNK_BYTES) == last;

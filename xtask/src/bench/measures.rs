@@ -15,18 +15,6 @@ const GIB: u64 = 1 << 30;
 const DATASPACES: [(u64, f64, f64); 2] =
     [(64 * MIB, 64.0 * MIB as f64 / 2.3, 64.0 * MIB as f64 / 0.74), (2048, 168e3, 419e3)];
 
-/// Every row.
-pub fn all(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
-    for shape in put_shapes(quick) {
-        puts(setup, &shape, table)?;
-    }
-    batch(setup, quick, table)?;
-    between(setup, quick, table)?;
-    published(setup, quick, table)?;
-    small_stream(setup, quick, table)?;
-    large_stream(setup, quick, table)
-}
-
 fn put_shapes(quick: bool) -> Vec<PutShape> {
     let shape = |bytes, objects, steps, pool_bytes, source_bytes| {
         let with =
@@ -49,7 +37,12 @@ fn put_bar(shape: &PutShape) -> f64 {
     }
 }
 
-fn puts(setup: &Setup, shape: &PutShape, table: &mut Table) -> Result<(), String> {
+/// One process puts.
+pub fn puts(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
+    put_shapes(quick).iter().try_for_each(|shape| puts_of(setup, shape, table))
+}
+
+fn puts_of(setup: &Setup, shape: &PutShape, table: &mut Table) -> Result<(), String> {
     let mut beside_copy = Row::new("put", shape.bytes, shape.checksum, "memcpy");
     let mut beside_libpmem = Row::new("put", shape.bytes, shape.checksum, "libpmem").with_bar(put_bar(shape));
     for _ in table.turns(&format!("put of {} bytes", shape.bytes)) {
@@ -65,7 +58,7 @@ fn puts(setup: &Setup, shape: &PutShape, table: &mut Table) -> Result<(), String
 }
 
 /// One version of half a million small objects against the same bytes in large ones.
-fn batch(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
+pub fn batch(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
     let (objects, large) = if quick { (1000, MIB) } else { (528_000, 64 * MIB) };
     let bytes = objects * 4672;
     let pool_bytes = 3 * bytes + GIB / 2;
@@ -90,7 +83,7 @@ fn batch(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
 }
 
 /// From one process to another: a view, and a reader that waits.
-fn between(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
+pub fn between(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
     let (objects, rounds) = if quick { (64, 20) } else { (10_000, 2000) };
     let mut view = Row::new("view", 2048, true, "0.5 us (aim)").with_bar(1.0);
     let mut spinning = Row::new("seen, spinning", 4096, true, "1.5 us (aim)").with_bar(1.0);
@@ -113,7 +106,7 @@ fn between(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> 
 }
 
 /// Against figures of DataSpaces that are not measured in this run.
-fn published(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
+pub fn published(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
     for (bytes, put_ns, get_ns) in DATASPACES {
         let (objects, bars) = if bytes < MIB { (10_000, [100.0, 100.0]) } else { (16, [5.0, 15.0]) };
         let objects = if quick { 16 } else { objects };
@@ -142,7 +135,8 @@ fn published(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String
     Ok(())
 }
 
-fn small_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
+/// Two processes, many small objects a step.
+pub fn small_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
     let shape = match quick {
         true => StreamShape { bytes: 2048, objects: 100, steps: 2, warm: 2, source_bytes: MIB },
         false => StreamShape { bytes: 2048, objects: 10_000, steps: 40, warm: 40, source_bytes: GIB },
@@ -176,7 +170,8 @@ fn small_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), Str
     Ok(())
 }
 
-fn large_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
+/// Two processes, a few large objects a step.
+pub fn large_stream(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
     let shape = match quick {
         true => StreamShape { bytes: MIB, objects: 4, steps: 2, warm: 2, source_bytes: 8 * MIB },
         false => StreamShape { bytes: 64 * MIB, objects: 4, steps: 8, warm: 10, source_bytes: GIB },

@@ -203,6 +203,11 @@ impl Setup {
         Ok(shape.bytes as f64 * 1e9 / speed.ok_or(format!("fio says no speed: {said}"))?)
     }
 
+    /// The next fio job begins with a new file.
+    pub fn remove_fio_file(&self) {
+        let _ = std::fs::remove_file(self.disk.join("peer.0.0"));
+    }
+
     /// Ours, spilling to `direct` on the same disk.
     pub fn spill(&self, shape: &SpillShape) -> Result<Spill, String> {
         let mut command = self.program(&self.spill);

@@ -179,11 +179,11 @@ pub(crate) unsafe fn copy_fenced(dst: *mut u8, src: *const u8, len: usize, polic
     fence();
 }
 
-/// Asks the processor to fetch the first two cache lines of `bytes`, for a reader that will want them soon. Never
-/// faults, and changes nothing but time.
+/// Asks the processor to fetch the cache lines of `bytes`, for a reader that will want them soon: at most some KiB,
+/// since more would push out what is wanted now. Never faults, and changes nothing but time.
 #[inline]
 pub fn prefetch(bytes: &[u8]) {
-    for line in bytes.chunks(LINE_BYTES).take(2) {
+    for line in bytes.chunks(LINE_BYTES) {
         arch::prefetch(line.as_ptr());
     }
 }
