@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_tier::checksum::crc32c;
+use forebay_tier::persist::checksum_ahead;
 use forebay_tier::{Device, Result};
 
 use crate::format::{RecordHeader, RecordKind, Superblock, CHUNK_BYTES};
@@ -45,8 +45,11 @@ pub fn payload_damage(header: &RecordHeader<'_>, record: &[u8]) -> Option<u64> {
     }
     let from = header.payload_offset() as usize;
     let payload = &record[from..from + header.payload_bytes() as usize];
-    let bad = payload.chunks(CHUNK_BYTES).enumerate().find(|(i, chunk)| crc32c(chunk) != header.crc(*i))?;
-    Some((bad.0 * CHUNK_BYTES) as u64)
+    let mut begins = (0..payload.len()).step_by(CHUNK_BYTES).enumerate();
+    let bad = begins.find(|(i, begin)| {
+        checksum_ahead(payload, *begin..(begin + CHUNK_BYTES).min(payload.len())) != header.crc(*i)
+    })?;
+    Some(bad.1 as u64)
 }
 
 /// What a walk through one lane collects.

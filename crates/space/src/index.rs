@@ -10,7 +10,7 @@ use forebay_log::format::{
     RecordHeader, RecordKind, SegmentDf, CHUNK_BYTES, COMMIT_RECORD_BYTES, HEADER_BYTES,
 };
 use forebay_log::{Dims, Dtype, LaneId, RecordRef, SegmentScan};
-use forebay_tier::checksum::crc32c;
+use forebay_tier::persist::checksum_ahead;
 use forebay_tier::{Device, Error, Kind, Result};
 use rustc_hash::{FxHashMap, FxHasher};
 use serde::Serialize;
@@ -425,8 +425,8 @@ impl VersionIndex {
         for chunk in from / CHUNK_BYTES..to.div_ceil(CHUNK_BYTES) {
             let begin = chunk * CHUNK_BYTES;
             let end = (begin + CHUNK_BYTES).min(payload.len());
-            if (always || !self.is_chunk_seen(i, chunk)) && crc32c(&payload[begin..end]) != header.crc(chunk)
-            {
+            let check = always || !self.is_chunk_seen(i, chunk);
+            if check && checksum_ahead(payload, begin..end) != header.crc(chunk) {
                 return Err(self
                     .damaged(i, "the payload does not match its checksum", begin)
                     .with("variable", header.name()));
