@@ -8,7 +8,7 @@ use crate::memory::{dimensions, extents, give, handle, lock, out, out_or_null, o
 use crate::options::{fb_options, options_or_default, timeout_of};
 use crate::status::{c_text, guard};
 use crate::{FB_ANY, FB_END_OF_STREAM, FB_NOT_YET, FB_OK};
-use forebay_space::{Error, Kind, NdBox, Reader, Result};
+use forebay_space::{Dtype, Error, Kind, NdBox, Reader, Result};
 use std::ffi::{c_char, c_int, c_void, CString};
 use std::sync::{Mutex, MutexGuard};
 
@@ -293,27 +293,42 @@ pub unsafe extern "C" fn fb_get_many(
             .with("objects", objects)
             .with("buffer_bytes", bytes));
         }
-        for (i, name) in names.into_iter().enumerate() {
-            let part = &mut buffer[i * object..(i + 1) * object];
-            get_one(&mut state.reader, name, dtype, part).map_err(|e| e.with("object", i))?;
+        let mut done = 0;
+        while done < objects {
+            get_pieces(&mut state.reader, &names, dtype, buffer, object, &mut done)?;
+            // The next one, if there is one, lies in several pieces, or is not what was asked for.
+            let Some(name) = names.get(done) else { break };
+            let part = &mut buffer[done * object..(done + 1) * object];
+            get_one(&mut state.reader, name, dtype, part).map_err(|e| e.with("object", done))?;
+            done += 1;
         }
         Ok(FB_OK)
     })
 }
 
-/// A whole variable of this type; one look-up where it is one piece of this size.
-fn get_one(reader: &mut Reader, name: &str, dtype: c_int, part: &mut [u8]) -> Result<()> {
-    let looked = reader.with_object(name, part.len(), |stored, _, bytes| {
-        same(name, dtype, stored)?;
-        let fits = bytes.len() == part.len();
-        if fits {
-            part.copy_from_slice(bytes);
+/// Copies variables of this type and size from `done` on, which rises with each, up to the first that is not one
+/// piece, or another type or size.
+fn get_pieces(
+    reader: &mut Reader,
+    names: &[&str],
+    dtype: c_int,
+    buffer: &mut [u8],
+    object: usize,
+    done: &mut usize,
+) -> Result<()> {
+    let behind = names[*done..].iter().copied();
+    let take = |i: usize, stored: Dtype, _: &[u64], bytes: &[u8]| {
+        let takes = bytes.len() == object && same(names[i], dtype, stored).is_ok();
+        if takes {
+            buffer[i * object..(i + 1) * object].copy_from_slice(bytes);
         }
-        Ok(fits)
-    })?;
-    if looked.transpose()? == Some(true) {
-        return Ok(());
-    }
+        takes
+    };
+    reader.with_each(behind, object, take, done)
+}
+
+/// A whole variable of this type.
+fn get_one(reader: &mut Reader, name: &str, dtype: c_int, part: &mut [u8]) -> Result<()> {
     same(name, dtype, reader.array(name)?.0)?;
     reader.get(name, None, part)
 }

@@ -121,26 +121,33 @@ pub fn put(writer: &mut Writer, pieces: &Pieces<'_>, done: &mut usize) -> Result
 /// Copies each named variable, which must be of this type and shape, to its part of `out`.
 pub fn get(reader: &mut Reader, names: &[&str], dtype: Dtype, shape: &[u64], out: &mut [u8]) -> Result<()> {
     let object = shape.iter().product::<u64>() as usize * dtype.size();
-    for (i, name) in names.iter().enumerate() {
-        let part = &mut out[i * object..(i + 1) * object];
-        get_one(reader, name, dtype, shape, part).map_err(|e| e.with("object", i))?;
+    let fits = |d: Dtype, s: &[u64]| convert::same_type(dtype, d) && s == shape;
+    let mut done = 0;
+    while done < names.len() {
+        let take = |i: usize, d: Dtype, s: &[u64], bytes: &[u8]| {
+            let takes = fits(d, s);
+            if takes {
+                out[i * object..(i + 1) * object].copy_from_slice(bytes);
+            }
+            takes
+        };
+        reader.with_each(names[done..].iter().copied(), object, take, &mut done)?;
+        // The next one, if there is one, lies in several pieces, or is not what was asked for.
+        let Some(name) = names.get(done) else { break };
+        let part = &mut out[done * object..(done + 1) * object];
+        get_one(reader, name, (dtype, shape), fits, part).map_err(|e| e.with("object", done))?;
+        done += 1;
     }
     Ok(())
 }
 
-#[inline]
-fn get_one(reader: &mut Reader, name: &str, dtype: Dtype, shape: &[u64], part: &mut [u8]) -> Result<()> {
-    let fits = |d: Dtype, s: &[u64]| convert::same_type(dtype, d) && s == shape;
-    let looked = reader.with_object(name, part.len(), |d, s, bytes| {
-        let same = fits(d, s);
-        if same {
-            part.copy_from_slice(bytes);
-        }
-        same
-    })?;
-    if looked == Some(true) {
-        return Ok(());
-    }
+fn get_one(
+    reader: &mut Reader,
+    name: &str,
+    (dtype, shape): (Dtype, &[u64]),
+    fits: impl Fn(Dtype, &[u64]) -> bool,
+    part: &mut [u8],
+) -> Result<()> {
     let (has, is) = reader.array(name)?;
     if fits(has, &is) {
         return reader.get(name, None, part);

@@ -422,25 +422,42 @@ impl SpaceReader {
         self.member.check_fork()?;
         self.calls += 1;
         let timer = CallTimer::start(0, self.calls);
-        let Gather { index, device, always, never } = self.gather()?;
-        let Some((i, header)) = index.single(device, name) else { return Ok(None) };
-        let bytes = header.payload_bytes() as usize;
-        if bytes > bytes_max {
-            return Ok(None);
-        }
-        let payload = index.offset(i) + header.payload_offset();
-        let range = payload..payload + bytes as u64;
-        if never {
-            device.will_read(range.clone())?;
-        } else {
-            index.verify_chunks(device, i, 0, bytes, always, |_, _| {})?;
-        }
-        let shape: Dims = header.shape().collect();
-        let looked = look(header.dtype(), &shape, device.bytes(range));
+        let Some((bytes, looked)) = self.gather()?.look(name, bytes_max, look)? else { return Ok(None) };
         self.stats.gets += 1;
-        self.note_copied(bytes as u64);
-        self.note_call(timer.stop(), bytes as u64);
+        self.note_copied(bytes);
+        self.note_call(timer.stop(), bytes);
         Ok(Some(looked))
+    }
+
+    /// See [`crate::Reader::with_each`].
+    pub(crate) fn with_each<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a str>,
+        bytes_max: usize,
+        mut look: impl FnMut(usize, Dtype, &[u64], &[u8]) -> bool,
+        done: &mut usize,
+    ) -> Result<()> {
+        self.member.check_fork()?;
+        let timer = CallTimer::start(usize::MAX, 0);
+        let (before, mut bytes) = (*done, 0);
+        let mut gather = self.gather()?;
+        let mut result = Ok(());
+        for name in names {
+            let looked = gather.look(name, bytes_max, |dtype, shape, part| look(*done, dtype, shape, part));
+            match looked.map_err(|e| at_object(e, *done, name)) {
+                Ok(Some((of_this, true))) => bytes += of_this,
+                Ok(_) => break,
+                Err(e) => {
+                    result = Err(e);
+                    break;
+                }
+            }
+            *done += 1;
+        }
+        self.stats.gets += (*done - before) as u64;
+        self.note_copied(bytes);
+        self.note_call(timer.stop(), bytes);
+        result
     }
 
     /// A view of a variable of one piece; None for any other, whatever the reason.
@@ -579,6 +596,31 @@ struct Gather<'a> {
 }
 
 impl Gather<'_> {
+    /// Shows a whole variable of one piece where it lies, checked; its bytes and what `look` said of it. None for any
+    /// other, and for one longer than `bytes_max`.
+    #[inline]
+    fn look<R>(
+        &mut self,
+        name: &str,
+        bytes_max: usize,
+        look: impl FnOnce(Dtype, &[u64], &[u8]) -> R,
+    ) -> Result<Option<(u64, R)>> {
+        let Some((i, header)) = self.index.single(self.device, name) else { return Ok(None) };
+        let bytes = header.payload_bytes();
+        if bytes > bytes_max as u64 {
+            return Ok(None);
+        }
+        let payload = self.index.offset(i) + header.payload_offset();
+        let range = payload..payload + bytes;
+        if self.never {
+            self.device.will_read(range.clone())?;
+        } else {
+            self.index.verify_chunks(self.device, i, 0, bytes as usize, self.always, |_, _| {})?;
+        }
+        let shape: Dims = header.shape().collect();
+        Ok(Some((bytes, look(header.dtype(), &shape, self.device.bytes(range)))))
+    }
+
     #[inline]
     fn run(&mut self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
         if wanted.is_none() {

@@ -193,6 +193,26 @@ impl Reader {
         }
     }
 
+    /// [`Reader::with_object`] for one variable after the other, what a call costs being paid once: `look` gets the
+    /// number of the object as well, and says whether it took it; `done` rises by one with each that it took. Ends
+    /// at the first that `with_object` would not show or `look` did not take: go on behind it when it was got
+    /// otherwise.
+    ///
+    /// # Errors
+    /// Those of `with_object`; they name `object` (the value of `done`) and `variable`.
+    pub fn with_each<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a str>,
+        bytes_max: usize,
+        look: impl FnMut(usize, Dtype, &[u64], &[u8]) -> bool,
+        done: &mut usize,
+    ) -> Result<()> {
+        match &mut self.0 {
+            Inner::Space(r) => r.with_each(names, bytes_max, look, done),
+            Inner::Files(_) => Ok(()),
+        }
+    }
+
     /// [`Reader::get`] as plain numbers. Errors also: `BufferMismatch` when the dtype differs.
     pub fn get_array<T: Element>(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<Vec<T>> {
         let (dtype, shape) = self.array(name)?;
