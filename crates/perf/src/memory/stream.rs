@@ -2,15 +2,17 @@
 //!
 //! Guarantees: kernels, accounting and rounds are those of STREAM (ten rounds, the first not counted, best time; bytes
 //! of the arrays that a kernel names, none for lines that a store reads first); every element is compared with what the
-//! arithmetic must give. Loops are plain: where the compiler of a C STREAM would use ordinary stores, so do these.
+//! arithmetic must give. Stores are ordinary ones, through the cache, where those of a compiled C STREAM are.
 //!
 //! Two ways to lay them out. [`Layout::Arrays`]: a, b and c as in STREAM. [`Layout::Roles`]: each kernel reads two
 //! arrays of one place and writes a third of another, as the published tables by location do.
 
 use forebay_tier::clock::now_ns;
+use forebay_tier::persist::vector;
 use forebay_tier::{Error, Horizon, Kind, Result, SharedRegion};
 
 use super::together;
+use crate::profile::{self, Estimate};
 
 /// The factor of `scale` and `triad`.
 pub const SCALAR: f64 = 3.0;
@@ -48,6 +50,16 @@ impl Kernel {
     pub fn bytes(self, elements: u64) -> u64 {
         let arrays = if matches!(self, Kernel::Copy | Kernel::Scale) { 2 } else { 3 };
         arrays * 8 * elements
+    }
+
+    /// Its number in a row of a profile's STREAM table.
+    pub fn of(self, row: &profile::Stream) -> Estimate {
+        match self {
+            Kernel::Copy => row.copy,
+            Kernel::Scale => row.scale,
+            Kernel::Add => row.add,
+            Kernel::Triad => row.triad,
+        }
     }
 }
 
@@ -138,6 +150,16 @@ const FIRST: [f64; 3] = [1.0, 2.0, 0.0];
 /// `Usage` when the arrays differ in length; `Damaged` when an element is not what the arithmetic gives; those of
 /// persisting.
 pub fn run(plan: &Plan, arrays: [Array<'_>; 3], processors: &[usize]) -> Result<Vec<Timing>> {
+    run_with(whole, plan, arrays, processors)
+}
+
+/// [`run`] with these loops for whole arrays.
+fn run_with(
+    whole: impl Fn(Kernel, &[f64], &[f64], &mut [f64]) + Sync,
+    plan: &Plan,
+    arrays: [Array<'_>; 3],
+    processors: &[usize],
+) -> Result<Vec<Timing>> {
     let elements = arrays[0].elements.len();
     if arrays.iter().any(|a| a.elements.len() != elements) || elements == 0 || plan.rounds == 0 {
         return Err(Error::new(Kind::Usage, "STREAM wants three arrays of one length, and a round"));
@@ -152,7 +174,7 @@ pub fn run(plan: &Plan, arrays: [Array<'_>; 3], processors: &[usize]) -> Result<
             for kernel in Kernel::ALL {
                 meeting.wait()?;
                 let begun = now_ns();
-                once(plan, kernel, &mut part)?;
+                once(&whole, plan, kernel, &mut part)?;
                 // The slowest thread ends the kernel.
                 meeting.wait()?;
                 times.push(now_ns() - begun);
@@ -196,6 +218,15 @@ fn shares(arrays: [Array<'_>; 3], threads: usize) -> Vec<[Share<'_>; 3]> {
     a.zip(b).zip(c).map(|((a, b), c)| [a, b, c]).collect()
 }
 
+/// The arrays that a kernel reads, and the one that it writes.
+pub fn reads_and_writes(layout: Layout, kernel: Kernel) -> (Vec<usize>, usize) {
+    let ([first, second], written) = operands(layout, kernel);
+    match kernel {
+        Kernel::Copy | Kernel::Scale => (vec![first], written),
+        Kernel::Add | Kernel::Triad => (vec![first, second], written),
+    }
+}
+
 /// Which arrays a kernel reads (the second one counts for `add` and `triad` only) and which it writes.
 fn operands(layout: Layout, kernel: Kernel) -> ([usize; 2], usize) {
     match (layout, kernel) {
@@ -207,7 +238,12 @@ fn operands(layout: Layout, kernel: Kernel) -> ([usize; 2], usize) {
     }
 }
 
-fn once(plan: &Plan, kernel: Kernel, part: &mut [Share<'_>; 3]) -> Result<()> {
+fn once(
+    whole: &impl Fn(Kernel, &[f64], &[f64], &mut [f64]),
+    plan: &Plan,
+    kernel: Kernel,
+    part: &mut [Share<'_>; 3],
+) -> Result<()> {
     let ([first, second], written) = operands(plan.layout, kernel);
     let [a, b, c] = part;
     let (x, y, z) = match (first, second, written) {
@@ -225,30 +261,15 @@ fn once(plan: &Plan, kernel: Kernel, part: &mut [Share<'_>; 3]) -> Result<()> {
     }
 }
 
-/// A kernel over all elements: plain loops, which the compiler vectorises.
+/// A kernel over all elements. A C compiler makes a call of the library's copy of the loop that copies, and the widest
+/// vectors of the others: so do these.
 fn whole(kernel: Kernel, x: &[f64], y: &[f64], z: &mut [f64]) {
     match kernel {
         Kernel::Copy => z.copy_from_slice(x),
-        Kernel::Scale => scale(z, x),
-        Kernel::Add => add(z, x, y),
-        Kernel::Triad => triad(z, x, y),
+        Kernel::Scale => vector::scale(z, SCALAR, x),
+        Kernel::Add => vector::add(z, x, y),
+        Kernel::Triad => vector::triad(z, x, SCALAR, y),
     }
-}
-
-// Each a function of its own, so that its machine code can be looked at.
-#[inline(never)]
-fn scale(z: &mut [f64], x: &[f64]) {
-    z.iter_mut().zip(x).for_each(|(z, x)| *z = SCALAR * x);
-}
-
-#[inline(never)]
-fn add(z: &mut [f64], x: &[f64], y: &[f64]) {
-    z.iter_mut().zip(x).zip(y).for_each(|((z, x), y)| *z = x + y);
-}
-
-#[inline(never)]
-fn triad(z: &mut [f64], x: &[f64], y: &[f64]) {
-    z.iter_mut().zip(x).zip(y).for_each(|((z, x), y)| *z = x + SCALAR * y);
 }
 
 fn of(kernel: Kernel, x: f64, y: f64) -> f64 {
@@ -351,5 +372,33 @@ mod tests {
         let mut uneven = [vec![0.0; 8], vec![0.0; 8], vec![0.0; 7]];
         let given = uneven.each_mut().map(|a| Array { elements: a, region: None, offset: 0 });
         assert_eq!(run(&plan, given, &[0]).unwrap_err().kind(), Kind::Usage);
+    }
+
+    #[test]
+    fn a_kernel_that_computes_wrongly_fails_the_run() {
+        // Each kernel in turn leaves out or spoils one element, of the first thread's part or of the second's.
+        // (One round: later ones could undo what an earlier one spoiled.)
+        let plan = plan(Layout::Arrays, Horizon::None, 1);
+        let faults: [fn(&mut [f64], usize); 3] = [
+            |z, at| z[at] += 1.0,
+            |z, at| z[at] = f64::NAN,
+            |z, at| z[at] = f64::from_bits(z[at].to_bits() ^ 1),
+        ];
+        for wrong in Kernel::ALL {
+            for fault in faults {
+                for at in [0, 499] {
+                    let mut arrays = [(); 3].map(|()| vec![0.0; 1000]);
+                    let given = arrays.each_mut().map(|a| Array { elements: a, region: None, offset: 0 });
+                    let failing = |kernel: Kernel, x: &[f64], y: &[f64], z: &mut [f64]| {
+                        whole(kernel, x, y, z);
+                        if kernel == wrong {
+                            fault(z, at.min(z.len() - 1));
+                        }
+                    };
+                    let error = run_with(failing, &plan, given, &[0, 0]).unwrap_err();
+                    assert_eq!(error.kind(), Kind::Damaged, "{wrong:?} at {at}: {error}");
+                }
+            }
+        }
     }
 }

@@ -27,6 +27,8 @@ use portable as arch;
 #[cfg(all(target_arch = "x86_64", not(forebay_portable)))]
 use x86_64 as arch;
 
+pub mod vector;
+
 #[cfg(test)]
 mod tests;
 
