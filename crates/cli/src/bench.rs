@@ -1,5 +1,6 @@
 //! `forebay bench`: the measuring programs of the studies, one file per verb below it.
 
+mod beside;
 mod fio;
 mod ior;
 mod lriot;

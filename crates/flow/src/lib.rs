@@ -27,6 +27,6 @@ pub use launch::exec_rank;
 pub use record::{latest_run, RunRecord};
 pub use report::report;
 pub use run::{run, RunOptions};
-pub use signals::Signals;
+pub use signals::{ignored_signals, Signals};
 pub use watch::bridge;
 pub use workflow::Workflow;

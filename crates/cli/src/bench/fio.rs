@@ -228,7 +228,8 @@ fn help(name: Option<&str>, out: &Output) -> Result<i32> {
     Ok(0)
 }
 
-/// SIGINT, SIGTERM and SIGHUP end the jobs; a second one ends the command at once.
+/// SIGINT, SIGTERM and SIGHUP end the jobs; a second one ends the command at once. Those that were ignored at the start
+/// (nohup, background jobs of a script) stay ignored.
 struct Signals {
     stop: Arc<AtomicBool>,
     last: Arc<AtomicUsize>,
@@ -240,7 +241,8 @@ impl Signals {
         let failed = |e| Error::io("installing signal handlers", e);
         let (stop, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let mut ids = Vec::new();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let ignored = forebay_flow::ignored_signals();
+        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|s| ignored & (1 << (s - 1)) == 0) {
             let again = signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, stop.clone());
             ids.push(again.map_err(failed)?);
             ids.push(

@@ -78,6 +78,9 @@ struct Row {
     write_bytes_per_s: f64,
     read_bytes_per_s: f64,
     verified_bytes: u64,
+    /// Moved by the device below while reading and while writing, for everybody; None where nobody counts.
+    read_device_bytes: Option<u64>,
+    write_device_bytes: Option<u64>,
     doubt: Option<String>,
 }
 
@@ -165,7 +168,7 @@ fn measure(args: &Args, interface: Interface, transfer: u64, each: bool) -> Resu
         ..job
     };
     let writes: Vec<Job> = base.iter().cloned().map(writing).collect();
-    let (written, _) = one(&writes)?;
+    let (written, device_written) = one(&writes)?;
     files.iter().try_for_each(Scratch::settle)?;
     let (read, device_bytes) = one(&base)?;
     let checking = |(thread, job): (usize, Job)| Job {
@@ -192,6 +195,8 @@ fn measure(args: &Args, interface: Interface, transfer: u64, each: bool) -> Resu
         write_bytes_per_s: of([0, written.write.bytes], written.runtime_ns, None).bytes_per_s(),
         read_bytes_per_s: reading.bytes_per_s(),
         verified_bytes: verified.read.bytes,
+        read_device_bytes: device_bytes.map(|[read, _]| read),
+        write_device_bytes: device_written.map(|[_, written]| written),
         doubt: judge::doubt(&reading, true, &Bounds::default()),
     })
 }

@@ -95,6 +95,10 @@ struct Point {
     bytes_per_s: f64,
     p50_ns: u64,
     p99_ns: u64,
+    /// Moved by the requests that count: read, written.
+    bytes: [u64; 2],
+    /// Moved by the device below meanwhile, for everybody; None where nobody counts.
+    device_bytes: Option<[u64; 2]>,
     doubt: Option<String>,
 }
 
@@ -236,6 +240,8 @@ fn measure(args: &Args, scratch: &Scratch, bytes: u64, way: Way, threads: u32) -
         bytes_per_s: reading.bytes_per_s(),
         p50_ns: times.percentile_ns(50.0),
         p99_ns: times.percentile_ns(99.0),
+        bytes: reading.bytes,
+        device_bytes,
         doubt: judge::doubt(&reading, true, &Bounds::default()),
     })
 }
@@ -285,7 +291,17 @@ mod tests {
     use super::*;
 
     fn point(way: Way, threads: u32, iops: f64) -> Point {
-        Point { way, threads, iops, bytes_per_s: 0.0, p50_ns: 0, p99_ns: 0, doubt: None }
+        Point {
+            way,
+            threads,
+            iops,
+            bytes_per_s: 0.0,
+            p50_ns: 0,
+            p99_ns: 0,
+            bytes: [0, 0],
+            device_bytes: None,
+            doubt: None,
+        }
     }
 
     #[test]

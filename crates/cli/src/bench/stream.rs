@@ -1,14 +1,17 @@
 //! `forebay bench stream`: the STREAM kernels, with each array on a tier of choice.
 //!
 //! Prints the table that STREAM prints, says that it was measured and under which conditions, and puts the published
-//! table of a platform beside it when asked, or when an array lies on persistent memory.
+//! table of a platform beside it (`beside.rs`) when asked, or when an array lies on persistent memory.
 
 use forebay_perf::memory::placed::{self, Outcome, Place, Request};
 use forebay_perf::memory::stream::{Layout, Timing, ROUNDS};
-use forebay_perf::memory::{cache_bytes, CACHES};
+use forebay_perf::memory::CACHES;
+use forebay_perf::probe::machine::Machine;
+use forebay_perf::probe::nodes::cache_to_exceed;
 use forebay_tier::{Error, Horizon, Kind, Result};
 use serde::Serialize;
 
+use super::beside::{self, Beside};
 use crate::output::{schema, Output};
 
 /// Run STREAM with each array on a tier of choice.
@@ -34,6 +37,10 @@ pub struct Args {
     /// How often every kernel runs; the first time is not counted.
     #[arg(long, value_name = "N", default_value_t = ROUNDS)]
     rounds: usize,
+    /// Print the figures of a platform, a saved profile or a file beside the measured ones; where an array lies on
+    /// persistent memory, those of every platform that has some for it.
+    #[arg(long = "platform", value_name = "NAME")]
+    platforms: Vec<String>,
 }
 
 /// The places of the three arrays, and which layout they mean.
@@ -78,6 +85,7 @@ struct Body {
     cache: bool,
     verified: bool,
     kernels: Vec<Row>,
+    beside: Vec<Beside>,
 }
 
 #[derive(Serialize)]
@@ -105,14 +113,18 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     if args.rounds == 0 || args.elements == Some(0) {
         return Err(Error::new(Kind::Usage, "STREAM wants at least one element and one round"));
     }
-    let cache = cache_bytes();
+    let profiles = beside::profiles(&args.platforms, &places)?;
+    let cache = cache_to_exceed(&Machine::here());
     let elements = args.elements.unwrap_or_else(|| placed::usual_elements(cache));
     let processors = placed::processors(args.threads)?;
     let request =
         Request { places, layout, horizon: args.horizon, elements, rounds: args.rounds, processors };
     let outcome = placed::run(&request)?;
-    let body = body(&request, &outcome, cache);
-    out.result(schema::BENCH_STREAM, &body, || text(&request, &outcome, &body))?;
+    let beside = beside::all(&profiles, &request);
+    let body = Body { beside, ..body(&request, &outcome, cache) };
+    out.result(schema::BENCH_STREAM, &body, || {
+        text(&request, &outcome, &body) + &beside::text(&body.beside, &outcome.timings, out)
+    })?;
     Ok(0)
 }
 
@@ -144,6 +156,7 @@ fn body(request: &Request, outcome: &Outcome, cache_bytes: u64) -> Body {
         cache: (outcome.elements as u64) * 8 < CACHES * cache_bytes,
         verified: true,
         kernels: outcome.timings.iter().map(row).collect(),
+        beside: Vec::new(),
     }
 }
 

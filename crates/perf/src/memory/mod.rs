@@ -2,7 +2,7 @@
 //!
 //! Guarantees: each thread runs on a processor of its own where there are enough, all start together, and every thread
 //! owns the bytes that it writes; what is counted is what was touched. Memory of any tier will do: whatever gives a
-//! slice of bytes. Does not: find tiers or decide what to measure (`probe`).
+//! slice of bytes. Does not: find tiers, caches or what to measure (`probe`).
 
 pub mod access;
 pub mod chase;
@@ -10,12 +10,5 @@ pub mod placed;
 pub mod stream;
 pub mod together;
 
-use crate::probe::machine::Machine;
-
 /// Times the last-level cache that memory must have, so that the cache hardly matters.
 pub const CACHES: u64 = 4;
-
-/// Bytes of last-level cache to be reckoned with on this machine (see [`crate::probe::nodes::cache_to_exceed`]).
-pub fn cache_bytes() -> u64 {
-    crate::probe::nodes::cache_to_exceed(&Machine::here())
-}

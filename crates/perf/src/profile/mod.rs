@@ -50,7 +50,7 @@ pub mod words;
 
 use std::collections::BTreeMap;
 
-use forebay_tier::Horizon;
+use forebay_tier::{Horizon, TierKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -150,6 +150,14 @@ impl Profile {
     /// The tier of this name.
     pub fn tier(&self, name: &str) -> Option<&Tier> {
         self.tiers.iter().find(|t| t.name == name)
+    }
+
+    /// The STREAM row with the arrays that are read and the one that is written on tiers of these kinds. Persistent
+    /// memory is the same through a file system and as a device.
+    pub fn stream(&self, read: TierKind, write: TierKind, horizon: Horizon) -> Option<&Stream> {
+        let same = |kind: TierKind| if kind == TierKind::DevDax { TierKind::Pmem } else { kind };
+        let on = |name: &str, kind| self.tier(name).is_some_and(|tier| same(tier.kind) == same(kind));
+        self.streams.iter().find(|row| row.horizon == horizon && on(&row.read, read) && on(&row.write, write))
     }
 
     /// Where a number comes from; `None` only for a citation of another profile.
