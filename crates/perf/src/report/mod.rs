@@ -11,6 +11,7 @@ mod heat_map;
 mod latency_chart;
 mod page;
 mod panels;
+mod stream_chart;
 mod words;
 
 use crate::profile::Profile;

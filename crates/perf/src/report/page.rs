@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::drawing::escape;
 use super::latency_chart::{distributions, quantiles, LatencyRow};
 use super::panels::{heat_maps, panels, Panel};
+use super::stream_chart;
 use super::words::{mark, speed, time};
 use crate::profile::compare::partners;
 use crate::profile::words::{self, capacity, concurrency, details, direction_alone, size};
@@ -342,6 +343,8 @@ impl Page<'_> {
             "<section>\n<h2>STREAM</h2>\n<p class=\"what\">Bandwidth of the four kernels by where the arrays lie that \
              are read, and the array that is written.</p>\n",
         );
+        let shown: Vec<(bool, &Profile)> = self.profiles().collect();
+        out.push_str(&stream_chart::figure(&shown));
         let titles = [
             "profile", "reads", "writes", "horizon", "#threads", "#copy", "#scale", "#add", "#triad",
             "numbers",
