@@ -139,8 +139,21 @@ fn show(bar: &ProgressBar, progress: &Progress) {
         Some(done) => {
             bar.set_length(progress.all);
             bar.set_position(done);
-            bar.set_message(format!("{} s left", progress.left_ns.div_ceil(1_000_000_000)));
+            bar.set_message(left(progress));
         }
+    }
+}
+
+/// `12 s left, 3 min in all`; nothing where it is not known.
+fn left(progress: &Progress) -> String {
+    let time = |ns: u64| match ns.div_ceil(1_000_000_000) {
+        s if s >= 120 => format!("{} min", s.div_ceil(60)),
+        s => format!("{s} s"),
+    };
+    match (progress.left_ns, progress.later_ns) {
+        (0, _) => String::new(),
+        (own, 0) => format!("{} left", time(own)),
+        (own, later) => format!("{} left, {} in all", time(own), time(own + later)),
     }
 }
 
@@ -224,6 +237,14 @@ fn digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_is_of_this_tier_and_of_all() {
+        let said = |left_ns, later_ns| left(&Progress { left_ns, later_ns, ..Progress::default() });
+        assert_eq!(said(11_500_000_000, 0), "12 s left");
+        assert_eq!(said(11_500_000_000, 200_000_000_000), "12 s left, 4 min in all");
+        assert_eq!(said(0, 0), "");
+    }
 
     #[test]
     fn numbers_are_short_and_say_how_sure_they_are() {

@@ -16,6 +16,8 @@ pub const CONCURRENCY_MAX: u32 = 64;
 const MEMORY_BYTES: &[u64] = &[64, 256, 4096, 64 << 10, 1 << 20, 16 << 20];
 /// Sizes that mean something to a block device.
 const BLOCK_BYTES: &[u64] = &[4096, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 16 << 20];
+/// Below a page: what programs without buffers of their own ask of the page cache.
+const CACHED_BYTES: &[u64] = &[512, 1024, 2048];
 /// Shares of reads.
 const MIXES: &[f64] = &[0.0, 25.0, 50.0, 75.0, 100.0];
 /// Requests under way where the question is another one: enough for most drives, few enough for their latency.
@@ -237,7 +239,7 @@ fn file(tier: &Found, full: bool) -> Vec<Ask> {
                 let horizon = if reads == 100.0 { Horizon::None } else { Horizon::Epoch };
                 let when =
                     Conditions { bytes: None, threads: Some(1), ..durable(sync(pattern, reads, 0), horizon) };
-                asks.push(curve(&when, Axis::Bytes, sizes(BLOCK_BYTES)));
+                asks.push(curve(&when, Axis::Bytes, sizes(&[CACHED_BYTES, BLOCK_BYTES].concat())));
             }
         }
         for threads in [16.0, 32.0, 64.0] {

@@ -251,6 +251,9 @@ impl Subject for Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::probe::ask::{questions, Ask};
+    use crate::probe::find::{find, Running};
+    use crate::probe::machine::Machine;
 
     fn when(reads: f64, horizon: Horizon) -> Conditions {
         Conditions {
@@ -262,6 +265,72 @@ mod tests {
             horizon,
             ..Conditions::default()
         }
+    }
+
+    /// Longer requests take too long for a test.
+    const REQUESTED_BYTES_MAX: f64 = 8e6;
+    const SPAN_NS: u64 = 2_000_000;
+
+    /// One point of a curve: the last that is not too much to have under way at once.
+    fn point(ask: &Ask) -> Conditions {
+        let Ask::Curve { when, over, xs } = ask else {
+            let Ask::Latency { when, .. } = ask else { unreachable!() };
+            return when.clone();
+        };
+        let at = |x: &f64| when.at(*over, *x);
+        let size = |w: &Conditions| {
+            f64::from(w.threads.unwrap_or(1) * w.depth.unwrap_or(1)) * w.bytes.unwrap_or(4096) as f64
+        };
+        xs.iter().rev().map(at).find(|w| size(w) <= REQUESTED_BYTES_MAX).unwrap_or_else(|| at(&xs[0]))
+    }
+
+    /// Whether a device below says that it moved what was asked for; the device counts everybody's bytes, so it may
+    /// have moved more.
+    fn agrees(kind: TierKind, when: &Conditions, reading: &Reading, device: [u64; 2]) -> bool {
+        let direct = kind == TierKind::Direct;
+        // What only went into the page cache goes to the device when the kernel likes.
+        let flushed = direct || when.horizon != Horizon::None;
+        let writes = !flushed || device[1] >= reading.bytes[1];
+        match direct {
+            true => writes && device[0] >= reading.bytes[0],
+            false => writes && judge::doubt(reading, true, &judge::Bounds::default()).is_none(),
+        }
+    }
+
+    #[test]
+    fn every_question_to_a_file_system_is_answered_by_its_device() {
+        let dir = tempfile::tempdir().unwrap();
+        let tiers = find(&Machine::here(), &Running, &[dir.path().into()]);
+        let mut compared = 0;
+        for mut tier in tiers.found.into_iter().filter(|t| t.place == dir.path() && t.device.is_some()) {
+            tier.room.bytes = tier.room.bytes.min(128 << 20);
+            let mut files = Files::new(&tier, true, Arc::default()).unwrap();
+            for ask in questions(&tier, true) {
+                let when = point(&ask);
+                let reading = files.bandwidth(&when, SPAN_NS).unwrap();
+                let device = reading.device_bytes.expect("a device was found");
+                assert!(reading.bytes[0] + reading.bytes[1] > 0, "{when:?}");
+                assert!(agrees(tier.kind, &when, &reading, device), "{}: {when:?}: {reading:?}", tier.name);
+                compared += 1;
+            }
+        }
+        if compared == 0 {
+            let line = "SKIPPED the bytes of a probe: no block device lies below the temporary files\n";
+            std::io::Write::write_all(&mut std::io::stdout(), line.as_bytes()).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_no_device_moved_does_not_agree() {
+        let reading =
+            |bytes| Reading { operations: [1, 1], bytes, ns: 1_000_000, device_bytes: Some([4096, 4096]) };
+        let (cold, durable) = (when(100.0, Horizon::None), when(0.0, Horizon::Write));
+        assert!(agrees(TierKind::Direct, &cold, &reading([4096, 0]), [4096, 0]));
+        assert!(!agrees(TierKind::Direct, &cold, &reading([8192, 0]), [4096, 9999]));
+        assert!(!agrees(TierKind::Direct, &when(50.0, Horizon::None), &reading([0, 8192]), [9999, 4096]));
+        assert!(!agrees(TierKind::File, &cold, &reading([8192, 0]), [4096, 4096]));
+        assert!(!agrees(TierKind::File, &durable, &reading([0, 8192]), [9999, 4096]));
+        assert!(agrees(TierKind::File, &when(0.0, Horizon::None), &reading([0, 8192]), [0, 0]));
     }
 
     #[test]

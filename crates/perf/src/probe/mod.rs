@@ -15,5 +15,6 @@ pub mod run;
 mod sample;
 pub mod schedule;
 pub mod scratch;
+pub mod streams;
 pub mod subject;
 pub mod table;

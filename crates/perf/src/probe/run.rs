@@ -18,6 +18,7 @@ use super::machine::Machine;
 use super::memory::Memory;
 use super::nodes::cache_to_exceed;
 use super::schedule::{shares, Pace, Schedule, Turn, BLOCK_PACE, FULL_TIMES, MEMORY_PACE, REPETITIONS};
+use super::streams::{self, Limits};
 use super::subject::Subject;
 use super::{find as found, host};
 use crate::profile::{
@@ -26,6 +27,8 @@ use crate::profile::{
 
 /// What a first profile may take. Preparing and finding come on top: some seconds, so that a minute holds all of it.
 pub const BUDGET_NS: u64 = 48_000_000_000;
+/// Measurements after which their own pace is believed.
+const MADE_MIN: u64 = 20;
 /// Longer than any `--full` needs.
 const BUDGET_NS_FULL: u64 = u64::MAX / 4;
 
@@ -63,6 +66,8 @@ pub struct Progress {
     pub all: u64,
     /// Nanoseconds that the rest of this tier will take.
     pub left_ns: u64,
+    /// Nanoseconds that the tiers after it will take; preparing them comes on top.
+    pub later_ns: u64,
 }
 
 /// Finds the tiers of this machine that the options name.
@@ -143,9 +148,9 @@ pub fn probe(
     let budget = options.budget_ns.unwrap_or(if options.full { BUDGET_NS_FULL } else { BUDGET_NS });
     for (number, tier) in tiers.found.iter().enumerate() {
         let left = budget.saturating_sub(clock::now_ns() - begun);
-        let budget_ns = share(&tiers.found[number..], options.full, left);
+        let budgets = budgets(&tiers.found[number..], options.full, left);
         let place = (number + 1, tiers.found.len());
-        match session.measure(tier, place, budget_ns) {
+        match session.measure(tier, place, &budgets) {
             Ok(measured) => measured.add_to(&mut profile),
             Err(e) if tiers.found.len() == 1 => return Err(e),
             Err(e) => profile.notes.push(format!("not measured: tier {}: {e}", tier.name)),
@@ -154,7 +159,10 @@ pub fn probe(
             return Ok(None);
         }
     }
-    Ok(Some(profile))
+    if options.full {
+        session.streams(&tiers.found, &mut profile);
+    }
+    Ok((!stop.load(Ordering::Relaxed)).then_some(profile))
 }
 
 fn from_the_kernel() -> Source {
@@ -168,14 +176,14 @@ fn from_the_kernel() -> Source {
     }
 }
 
-/// What the first of the tiers gets of the time that is left.
-fn share(tiers: &[Found], full: bool, left_ns: u64) -> u64 {
+/// What each of the tiers gets of the time that is left.
+fn budgets(tiers: &[Found], full: bool, left_ns: u64) -> Vec<u64> {
     let need = |tier: &Found| {
         let points: usize = questions(tier, full).iter().map(Ask::points).sum();
         (points, pace(tier.kind, full))
     };
     let needs: Vec<(usize, Pace)> = tiers.iter().map(need).collect();
-    shares(&needs, left_ns).first().copied().unwrap_or(0)
+    shares(&needs, left_ns)
 }
 
 fn pace(kind: TierKind, full: bool) -> Pace {
@@ -213,9 +221,15 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn measure(&mut self, tier: &Found, place: (usize, usize), budget_ns: u64) -> Result<Measured> {
-        let mut progress =
-            Progress { tier: tier.name.clone(), number: place.0, tiers: place.1, ..Progress::default() };
+    /// Measures a tier in the first of the budgets; the others are those of the tiers after it.
+    fn measure(&mut self, tier: &Found, place: (usize, usize), budgets: &[u64]) -> Result<Measured> {
+        let mut progress = Progress {
+            tier: tier.name.clone(),
+            number: place.0,
+            tiers: place.1,
+            later_ns: budgets.iter().skip(1).sum(),
+            ..Progress::default()
+        };
         (self.watch)(&progress);
         let mut tier = tier.clone();
         // Half of the room is what is taken.
@@ -226,18 +240,33 @@ impl Session<'_> {
             TierKind::File | TierKind::Direct => {
                 Box::new(Files::new(tier, self.options.full, self.stop.clone())?)
             }
-            _ => {
-                let cache = self.options.cache_bytes.unwrap_or_else(|| cache_to_exceed(self.machine));
-                Box::new(Memory::new(tier, cache)?)
-            }
+            _ => Box::new(Memory::new(tier, self.cache_bytes())?),
         };
         let pace = pace(tier.kind, self.options.full);
+        let budget_ns = budgets.first().copied().unwrap_or(0);
         let schedule = Schedule::fit(questions(tier, self.options.full), pace, budget_ns);
         let answers = ask(&mut *subject, &schedule, pace, self.stop, &mut |done, left_ns| {
             (progress.done, progress.all, progress.left_ns) = (Some(done), schedule.len(), left_ns);
             (self.watch)(&progress);
         })?;
         Ok(self.written(tier, &*subject, &schedule, &answers))
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        self.options.cache_bytes.unwrap_or_else(|| cache_to_exceed(self.machine))
+    }
+
+    /// STREAM on every pair of memories, into the profile.
+    fn streams(&mut self, tiers: &[Found], profile: &mut Profile) {
+        let limits = Limits {
+            cache_bytes: self.cache_bytes(),
+            take_bytes_max: self.options.take_bytes_max.unwrap_or(u64::MAX),
+        };
+        let (watch, number) = (&mut *self.watch, tiers.len());
+        streams::measure(profile, tiers, limits, self.stop, &mut |done, all| {
+            let tier = "STREAM".to_string();
+            watch(&Progress { tier, number, tiers: number, done: Some(done), all, ..Progress::default() });
+        });
     }
 
     fn written(
@@ -312,12 +341,17 @@ pub fn ask(
     watch: &mut dyn FnMut(u64, u64),
 ) -> Result<Answers> {
     let mut answers = Answers::new(schedule);
-    for (done, turn) in schedule.turns().enumerate() {
+    let begun = clock::now_ns();
+    for (done, turn) in (0u64..).zip(schedule.turns()) {
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let left = (schedule.len() - done as u64) * (schedule.span_ns + pace.overhead_ns);
-        watch(done as u64, left);
+        // What a measurement costs besides its span is a guess until some have been made.
+        let each = match done {
+            0..MADE_MIN => schedule.span_ns + pace.overhead_ns,
+            _ => (clock::now_ns() - begun) / done,
+        };
+        watch(done, (schedule.len() - done) * each);
         let answer = answer(subject, &schedule.asks[turn.ask], turn, schedule.span_ns)?;
         answers.add(turn, answer);
     }
@@ -409,7 +443,7 @@ mod tests {
         let mut left = BUDGET_NS;
         for number in 0..tiers.found.len() {
             let kind = tiers.found[number].kind;
-            let budget = share(&tiers.found[number..], false, left);
+            let budget = budgets(&tiers.found[number..], false, left)[0];
             let schedule = Schedule::fit(questions(&tiers.found[number], false), pace(kind, false), budget);
             let takes = schedule.expected_ns(pace(kind, false));
             assert!(takes <= budget, "{}: {takes} of {budget}", tiers.found[number].name);
