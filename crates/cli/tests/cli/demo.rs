@@ -8,7 +8,7 @@ use forebay_miniapps::analysis::statistics::Recipe;
 use forebay_miniapps::gray_scott::deck::Deck;
 use forebay_miniapps::reference;
 
-use crate::bench::Bench;
+use crate::bench::{skipped, Bench};
 
 fn example(file: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gray-scott").join(file)
@@ -44,14 +44,7 @@ fn browser() -> Option<&'static str> {
     let found = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
     let found = found.into_iter().find(|path| Path::new(path).exists());
     if found.is_none() {
-        let line = "SKIPPED the report in a browser: no Chromium is installed\n";
-        print!("{line}");
-        if let Some(list) = std::env::var_os("FOREBAY_SKIPS") {
-            use std::io::Write;
-            let mut file =
-                std::fs::OpenOptions::new().append(true).create(true).open(list).expect("the list");
-            file.write_all(line.as_bytes()).expect("noted");
-        }
+        skipped("the report in a browser", "no Chromium is installed");
     }
     found
 }

@@ -5,6 +5,7 @@
 
 mod bench;
 mod demo;
+mod devices;
 mod doctor;
 mod documents;
 mod fio;
@@ -13,4 +14,5 @@ mod mistakes;
 mod running;
 mod snapshots;
 mod spaces;
+mod stopping;
 mod writing;
