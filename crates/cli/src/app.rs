@@ -1,7 +1,9 @@
 //! `forebay app`: the programs of the studies, one rank of one program per process.
 
 use clap::Subcommand;
-use forebay_miniapps::{analysis, gray_scott, AnalysisArgs, GrayScottArgs};
+use forebay_miniapps::objects::{read, write};
+use forebay_miniapps::{analysis, gray_scott};
+use forebay_miniapps::{AnalysisArgs, GrayScottArgs, ReaderArgs, WriterArgs};
 use forebay_tier::Result;
 use serde::Serialize;
 
@@ -10,7 +12,7 @@ use crate::output::{schema, Output};
 /// Run one rank of a program of the studies.
 #[derive(clap::Args, Debug)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
-#[command(after_help = "A workflow starts all ranks of both: see examples/gray-scott in the source.")]
+#[command(after_help = "A workflow starts all ranks of every component: see examples/ in the source.")]
 pub struct Args {
     #[command(subcommand)]
     program: Program,
@@ -20,6 +22,8 @@ pub struct Args {
 enum Program {
     GrayScott(GrayScottArgs),
     Analysis(AnalysisArgs),
+    Writer(WriterArgs),
+    Reader(ReaderArgs),
 }
 
 /// Runs the verb. The program itself says on stderr what it did; results are in files and spaces.
@@ -31,6 +35,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     let program = match &args.program {
         Program::GrayScott(args) => gray_scott::run(args.clone()).map(|()| "gray-scott")?,
         Program::Analysis(args) => analysis::run(args.clone()).map(|()| "analysis")?,
+        Program::Writer(args) => write::run(args.clone()).map(|()| "writer")?,
+        Program::Reader(args) => read::run(args.clone()).map(|()| "reader")?,
     };
     if out.json() {
         out.document(schema::APP, &Body { program })?;

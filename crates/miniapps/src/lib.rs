@@ -1,6 +1,6 @@
 //! The programs of the studies, written on Forebay's public API only: examples, load and benchmarks in one.
 //!
-//! Two programs so far, which together are the project's main job:
+//! Two programs which together are the project's main job:
 //!
 //! * [`gray_scott`]: a 3-D Gray–Scott reaction–diffusion simulation on R ranks, each a process of its own,
 //!   that exchange ghost planes through a space (no MPI) and put U and V into a channel;
@@ -11,18 +11,27 @@
 //! every Q. [`mod@reference`] computes the same numbers in one process without any space, for tests to
 //! compare with.
 //!
-//! The crate starts no processes and parses no command line: the `forebay` command mounts [`GrayScottArgs`]
-//! and [`AnalysisArgs`] as `forebay app gray-scott` and `forebay app analysis`.
+//! And the workflow suite, whose components can be combined:
+//!
+//! * [`objects`]: a writer and a reader of objects of any size, which checks every byte.
+//!
+//! The crate starts no processes and parses no command line: the `forebay` command mounts the `…Args` of each
+//! program as `forebay app NAME`.
 #![forbid(unsafe_code)]
 
+mod account;
 pub mod analysis;
 mod exchange;
 pub mod gray_scott;
 mod in_place;
+pub mod objects;
+pub mod pace;
 pub mod reference;
 
+pub use account::Account;
 pub use analysis::AnalysisArgs;
 pub use gray_scott::GrayScottArgs;
+pub use objects::{ReaderArgs, WriterArgs};
 
 /// "1 rank", "4 ranks".
 fn ranks(n: usize) -> String {
