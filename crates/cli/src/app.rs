@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 use forebay_miniapps::objects::{read, write};
-use forebay_miniapps::{analysis, gray_scott};
-use forebay_miniapps::{AnalysisArgs, GrayScottArgs, ReaderArgs, WriterArgs};
+use forebay_miniapps::{analysis, gray_scott, particles};
+use forebay_miniapps::{AnalysisArgs, GrayScottArgs, ParticlesArgs, ReaderArgs, WriterArgs};
 use forebay_tier::Result;
 use serde::Serialize;
 
@@ -24,6 +24,7 @@ enum Program {
     Analysis(AnalysisArgs),
     Writer(WriterArgs),
     Reader(ReaderArgs),
+    Particles(ParticlesArgs),
 }
 
 /// Runs the verb. The program itself says on stderr what it did; results are in files and spaces.
@@ -37,6 +38,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Program::Analysis(args) => analysis::run(args.clone()).map(|()| "analysis")?,
         Program::Writer(args) => write::run(args.clone()).map(|()| "writer")?,
         Program::Reader(args) => read::run(args.clone()).map(|()| "reader")?,
+        Program::Particles(args) => particles::run(args.clone()).map(|()| "particles")?,
     };
     if out.json() {
         out.document(schema::APP, &Body { program })?;

@@ -13,7 +13,8 @@
 //!
 //! And the workflow suite, whose components can be combined:
 //!
-//! * [`objects`]: a writer and a reader of objects of any size, which checks every byte.
+//! * [`objects`]: a writer and a reader of objects of any size, which checks every byte;
+//! * [`particles`]: a particle-in-cell simulation, few large arrays.
 //!
 //! The crate starts no processes and parses no command line: the `forebay` command mounts the `…Args` of each
 //! program as `forebay app NAME`.
@@ -26,12 +27,14 @@ pub mod gray_scott;
 mod in_place;
 pub mod objects;
 pub mod pace;
+pub mod particles;
 pub mod reference;
 
 pub use account::Account;
 pub use analysis::AnalysisArgs;
 pub use gray_scott::GrayScottArgs;
 pub use objects::{ReaderArgs, WriterArgs};
+pub use particles::ParticlesArgs;
 
 /// "1 rank", "4 ranks".
 fn ranks(n: usize) -> String {
