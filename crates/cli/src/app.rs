@@ -2,8 +2,8 @@
 
 use clap::Subcommand;
 use forebay_miniapps::objects::{read, write};
-use forebay_miniapps::{analysis, gray_scott, particles};
-use forebay_miniapps::{AnalysisArgs, GrayScottArgs, ParticlesArgs, ReaderArgs, WriterArgs};
+use forebay_miniapps::{amr, analysis, gray_scott, particles};
+use forebay_miniapps::{AmrArgs, AnalysisArgs, GrayScottArgs, ParticlesArgs, ReaderArgs, WriterArgs};
 use forebay_tier::Result;
 use serde::Serialize;
 
@@ -25,6 +25,7 @@ enum Program {
     Writer(WriterArgs),
     Reader(ReaderArgs),
     Particles(ParticlesArgs),
+    Amr(AmrArgs),
 }
 
 /// Runs the verb. The program itself says on stderr what it did; results are in files and spaces.
@@ -39,6 +40,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Program::Writer(args) => write::run(args.clone()).map(|()| "writer")?,
         Program::Reader(args) => read::run(args.clone()).map(|()| "reader")?,
         Program::Particles(args) => particles::run(args.clone()).map(|()| "particles")?,
+        Program::Amr(args) => amr::run(args.clone()).map(|()| "amr")?,
     };
     if out.json() {
         out.document(schema::APP, &Body { program })?;

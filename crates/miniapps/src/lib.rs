@@ -14,13 +14,15 @@
 //! And the workflow suite, whose components can be combined:
 //!
 //! * [`objects`]: a writer and a reader of objects of any size, which checks every byte;
-//! * [`particles`]: a particle-in-cell simulation, few large arrays.
+//! * [`particles`]: a particle-in-cell simulation, few large arrays;
+//! * [`amr`]: an adaptive stencil simulation, many small objects.
 //!
 //! The crate starts no processes and parses no command line: the `forebay` command mounts the `…Args` of each
 //! program as `forebay app NAME`.
 #![forbid(unsafe_code)]
 
 mod account;
+pub mod amr;
 pub mod analysis;
 mod exchange;
 pub mod gray_scott;
@@ -31,6 +33,7 @@ pub mod particles;
 pub mod reference;
 
 pub use account::Account;
+pub use amr::AmrArgs;
 pub use analysis::AnalysisArgs;
 pub use gray_scott::GrayScottArgs;
 pub use objects::{ReaderArgs, WriterArgs};
