@@ -2,8 +2,10 @@
 
 use clap::Subcommand;
 use forebay_miniapps::objects::{read, write};
-use forebay_miniapps::{amr, analysis, gray_scott, particles};
-use forebay_miniapps::{AmrArgs, AnalysisArgs, GrayScottArgs, ParticlesArgs, ReaderArgs, WriterArgs};
+use forebay_miniapps::{amr, analysis, analytics, gray_scott, particles};
+use forebay_miniapps::{
+    AmrArgs, AnalysisArgs, GrayScottArgs, MultiplyArgs, ParticlesArgs, ReadOnlyArgs, ReaderArgs, WriterArgs,
+};
 use forebay_tier::Result;
 use serde::Serialize;
 
@@ -26,6 +28,8 @@ enum Program {
     Reader(ReaderArgs),
     Particles(ParticlesArgs),
     Amr(AmrArgs),
+    ReadOnly(ReadOnlyArgs),
+    MatrixMultiply(MultiplyArgs),
 }
 
 /// Runs the verb. The program itself says on stderr what it did; results are in files and spaces.
@@ -41,6 +45,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Program::Reader(args) => read::run(args.clone()).map(|()| "reader")?,
         Program::Particles(args) => particles::run(args.clone()).map(|()| "particles")?,
         Program::Amr(args) => amr::run(args.clone()).map(|()| "amr")?,
+        Program::ReadOnly(args) => analytics::run_read_only(args.clone()).map(|()| "read-only")?,
+        Program::MatrixMultiply(args) => analytics::run_multiply(args.clone()).map(|()| "matrix-multiply")?,
     };
     if out.json() {
         out.document(schema::APP, &Body { program })?;

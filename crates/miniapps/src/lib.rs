@@ -15,7 +15,8 @@
 //!
 //! * [`objects`]: a writer and a reader of objects of any size, which checks every byte;
 //! * [`particles`]: a particle-in-cell simulation, few large arrays;
-//! * [`amr`]: an adaptive stencil simulation, many small objects.
+//! * [`amr`]: an adaptive stencil simulation, many small objects;
+//! * [`analytics`]: reading all of what they write, or multiplying the matrices in it.
 //!
 //! The crate starts no processes and parses no command line: the `forebay` command mounts the `…Args` of each
 //! program as `forebay app NAME`.
@@ -24,6 +25,7 @@
 mod account;
 pub mod amr;
 pub mod analysis;
+pub mod analytics;
 mod exchange;
 pub mod gray_scott;
 mod in_place;
@@ -35,6 +37,7 @@ pub mod reference;
 pub use account::Account;
 pub use amr::AmrArgs;
 pub use analysis::AnalysisArgs;
+pub use analytics::{MultiplyArgs, ReadOnlyArgs};
 pub use gray_scott::GrayScottArgs;
 pub use objects::{ReaderArgs, WriterArgs};
 pub use particles::ParticlesArgs;

@@ -5,7 +5,7 @@
 //! space, which combines them in the order of the planes and writes the files. Every version that the channel
 //! retains is seen once and released as soon as it has been read.
 
-use super::output::{Existing, StatisticsFile};
+use super::output::{Existing, ResultFile, FILE_NAME};
 use super::slices::{Album, Plane};
 use super::statistics::{combine, reduce_slab, PlanePartial, Recipe, When};
 use crate::exchange::{Exchange, Member, Readers};
@@ -188,7 +188,7 @@ impl Follower<'_> {
 /// What rank 0 keeps and writes.
 struct Results<'a> {
     settings: &'a Settings,
-    file: StatisticsFile,
+    file: ResultFile,
     album: Option<Album>,
     /// Version that is being worked on.
     when: When,
@@ -196,7 +196,7 @@ struct Results<'a> {
 
 impl<'a> Results<'a> {
     fn new(settings: &'a Settings) -> Result<Results<'a>> {
-        let file = StatisticsFile::prepare(&settings.out, settings.existing)?;
+        let file = ResultFile::prepare(&settings.out, FILE_NAME, settings.existing)?;
         Ok(Results { settings, file, album: None, when: When { version: 0, step: 0, time: 0.0 } })
     }
 
@@ -272,7 +272,7 @@ impl<'a> Results<'a> {
             .map(|n| PlanePartial::from_array([n[0], n[1], n[2], n[3]]))
             .collect();
         let statistics = combine(self.when, &planes, slab.shape[1] * slab.shape[2], total);
-        self.file.append(&statistics)
+        self.file.append(version, &statistics)
     }
 
     fn finish(self) -> Result<()> {

@@ -1,15 +1,15 @@
-//! `statistics.jsonl`: one line of JSON for each version.
+//! Files of results, such as `statistics.jsonl`: one line of JSON for each version.
 //!
 //! A line is written whole and at once, so that a program that follows the file sees whole lines. Results of
 //! an earlier run are never overwritten unless that was asked for.
 
-use super::statistics::Statistics;
 use forebay_space::{Error, Kind, Result};
+use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Name of the file in the output directory.
+/// Name of the file of the statistics in the output directory.
 pub const FILE_NAME: &str = "statistics.jsonl";
 
 /// What to do when the output directory holds results already.
@@ -25,33 +25,33 @@ pub enum Existing {
 }
 
 /// The file, open for appending.
-pub struct StatisticsFile {
+pub struct ResultFile {
     path: PathBuf,
     existing: Existing,
     file: Option<File>,
 }
 
-impl StatisticsFile {
+impl ResultFile {
     /// Makes the directory and checks what is in it; touches no file yet.
-    pub fn prepare(directory: &Path, existing: Existing) -> Result<StatisticsFile> {
+    pub fn prepare(directory: &Path, name: &str, existing: Existing) -> Result<ResultFile> {
         std::fs::create_dir_all(directory)
             .map_err(|e| Error::io(format!("cannot make the directory {}", directory.display()), e))?;
-        let path = directory.join(FILE_NAME);
+        let path = directory.join(name);
         if existing == Existing::Error && path.exists() {
             return Err(Error::new(Kind::Usage, "the output directory holds results already")
                 .with("file", path.display())
                 .hint("another --out, or --existing replace or continue"));
         }
-        Ok(StatisticsFile { path, existing, file: None })
+        Ok(ResultFile { path, existing, file: None })
     }
 
-    /// Writes one line.
-    pub fn append(&mut self, statistics: &Statistics) -> Result<()> {
+    /// Writes the line of one version.
+    pub fn append(&mut self, version: u64, results: &impl Serialize) -> Result<()> {
         if self.file.is_none() {
-            self.file = Some(self.open(statistics.version)?);
+            self.file = Some(self.open(version)?);
         }
-        let mut line = serde_json::to_vec(statistics)
-            .map_err(|e| Error::new(Kind::Internal, "cannot write statistics as JSON").caused_by(e))?;
+        let mut line = serde_json::to_vec(results)
+            .map_err(|e| Error::new(Kind::Internal, "cannot write results as JSON").caused_by(e))?;
         line.push(b'\n');
         let file = self.file.as_mut().expect("opened above");
         file.write_all(&line).map_err(|e| Error::io(format!("cannot write {}", self.path.display()), e))
@@ -81,7 +81,7 @@ impl StatisticsFile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::statistics::{of_field, Recipe, When};
+    use super::super::statistics::{of_field, Recipe, Statistics, When};
     use super::*;
 
     fn line(version: u64) -> Statistics {
@@ -97,8 +97,8 @@ mod tests {
     }
 
     fn write(directory: &Path, existing: Existing, range: std::ops::Range<u64>) -> Result<()> {
-        let mut file = StatisticsFile::prepare(directory, existing)?;
-        range.into_iter().try_for_each(|v| file.append(&line(v)))
+        let mut file = ResultFile::prepare(directory, FILE_NAME, existing)?;
+        range.into_iter().try_for_each(|v| file.append(v, &line(v)))
     }
 
     #[test]
