@@ -1,4 +1,5 @@
-//! What the measuring verbs say against what the kernel says: bytes that were to come from the device, or go to it, did.
+//! What the measuring verbs say against what the kernel says: bytes that were to come from the device, or go to it,
+//! did.
 //!
 //! The counters of a device (/proc/diskstats) count everybody's bytes, so that they may show more than was asked for,
 //! never less. Without a device that can be named there is nothing to compare with; that is skipped and said.

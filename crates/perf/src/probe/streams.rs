@@ -143,8 +143,8 @@ fn row(
         triad: of(Kernel::Triad)?,
         source: Citation::of(KEY),
         doubt: short.then(|| {
-            format!("cache: there was room for arrays of {} MiB only, less than {CACHES} x the last-level cache of {} MiB",
-                bytes >> 20, limits.cache_bytes >> 20)
+            let (room, cache) = (bytes >> 20, limits.cache_bytes >> 20);
+            format!("cache: room for arrays of {room} MiB only, less than {CACHES} x the last-level cache of {cache} MiB")
         }),
     }))
 }
