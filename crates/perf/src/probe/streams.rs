@@ -144,7 +144,7 @@ fn row(
         source: Citation::of(KEY),
         doubt: short.then(|| {
             let (room, cache) = (bytes >> 20, limits.cache_bytes >> 20);
-            format!("cache: room for arrays of {room} MiB only, less than {CACHES} x the last-level cache of {cache} MiB")
+            format!("cache: room for arrays of {room} MiB only, less than {CACHES} x the last cache of {cache} MiB")
         }),
     }))
 }
