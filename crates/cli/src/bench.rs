@@ -4,6 +4,7 @@ mod beside;
 mod fio;
 mod ior;
 mod lriot;
+mod staging;
 mod stream;
 
 use clap::Subcommand;
@@ -11,7 +12,7 @@ use forebay_tier::Result;
 
 use crate::output::Output;
 
-/// Measure as the studies did: fio's jobs, STREAM, IOR, LRIOT.
+/// Measure as the studies did: fio's jobs, STREAM, IOR, LRIOT, staging.
 #[derive(clap::Args, Debug)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Args {
@@ -25,6 +26,7 @@ enum Verb {
     Stream(stream::Args),
     Ior(ior::Args),
     Lriot(lriot::Args),
+    Staging(staging::Args),
 }
 
 /// Runs the verb.
@@ -34,6 +36,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Verb::Stream(args) => stream::run(args, out),
         Verb::Ior(args) => ior::run(args, out),
         Verb::Lriot(args) => lriot::run(args, out),
+        Verb::Staging(args) => staging::run(args, out),
     }
 }
 

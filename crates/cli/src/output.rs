@@ -68,6 +68,8 @@ pub mod schema {
     pub const BENCH_IOR: &str = "forebay.bench-ior/1";
     /// Random accesses over threads.
     pub const BENCH_LRIOT: &str = "forebay.bench-lriot/1";
+    /// Response times of writers and readers over ranks, sizes and tiers.
+    pub const BENCH_STAGING: &str = "forebay.bench-staging/1";
     /// Help or version text that was asked for together with `--json`.
     pub const HELP: &str = "forebay.help/1";
 
@@ -101,6 +103,7 @@ pub mod schema {
         BENCH_STREAM,
         BENCH_IOR,
         BENCH_LRIOT,
+        BENCH_STAGING,
         HELP,
     ];
 }

@@ -55,6 +55,11 @@ pub fn set_self_command(words: Vec<OsString>) {
     let _ = SELF_COMMAND.set(words);
 }
 
+/// How this command can be started again, if its caller has said so.
+pub fn self_command() -> Option<&'static [OsString]> {
+    SELF_COMMAND.get().map(Vec::as_slice)
+}
+
 #[derive(Serialize)]
 struct Body<'a> {
     #[serde(flatten)]

@@ -1,14 +1,23 @@
 //! What one rank of a program spent, step after step, and on how many objects.
 //!
-//! The counters are those of the channel's own end (calls without waiting, waiting, bytes); the compute time is
-//! the program's. From them comes the software time of an object, the number by which mechanisms and batches are
-//! compared. Rank 0 says it on standard error; every rank leaves it as JSON where the run keeps its results.
+//! Bytes and waiting are what the channel's own end counts. The time of calls is taken around all calls of a step,
+//! less waiting and computing: single calls are too short for a clock, and a part of them says little, because new
+//! pages are met at regular distances. From it comes the software time of an object, the number by which mechanisms
+//! and batches are compared. Rank 0 says it on standard error; every rank leaves it as JSON where the run keeps its
+//! results.
 
 use crate::exchange::Member;
 use forebay_space::{environment, Error, Result, Stats};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
+
+/// The calls of a step, while they are being timed.
+pub(crate) struct Calls {
+    began: Instant,
+    wait_ns: u64,
+    compute_ns: u64,
+}
 
 /// The account of one rank.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -71,14 +80,20 @@ impl Account {
         result
     }
 
-    /// Takes over what a writer counted.
-    pub(crate) fn wrote(&mut self, stats: &Stats) {
-        (self.bytes, self.op_ns, self.wait_ns) = (stats.bytes_put, stats.put_ns, stats.wait_ns);
+    /// Begins to time the calls of a step.
+    pub(crate) fn begin_calls(&self, stats: &Stats) -> Calls {
+        Calls { began: Instant::now(), wait_ns: stats.wait_ns, compute_ns: self.compute_ns }
     }
 
-    /// Takes over what a reader counted.
-    pub(crate) fn read(&mut self, stats: &Stats) {
-        (self.bytes, self.op_ns, self.wait_ns) = (stats.bytes_got, stats.get_ns, stats.wait_ns);
+    /// Counts them, once all are done.
+    pub(crate) fn end_calls(&mut self, calls: &Calls, stats: &Stats) {
+        let other = (stats.wait_ns - calls.wait_ns) + (self.compute_ns - calls.compute_ns);
+        self.op_ns += (calls.began.elapsed().as_nanos() as u64).saturating_sub(other);
+    }
+
+    /// Takes over what a writer or a reader counted.
+    pub(crate) fn counted(&mut self, stats: &Stats) {
+        (self.bytes, self.wait_ns) = (stats.bytes_put + stats.bytes_got, stats.wait_ns);
     }
 
     /// Time inside calls for each object, its copy included.

@@ -48,7 +48,7 @@ pub fn simulate(args: &AmrArgs, options: &OpenOptions) -> Result<(Account, Adapt
     let link = run.map(|run| run.link);
     match computed {
         Ok(adapted) => {
-            account.wrote(&writer.stats());
+            account.counted(&writer.stats());
             writer.close()?;
             link.map_or(Ok(()), Link::finish)?;
             Ok((account, adapted))
@@ -134,6 +134,7 @@ impl Run {
                 self.stage(account)?;
             }
             self.check_sums()?;
+            let calls = account.begin_calls(&writer.stats());
             if step < first || !writer.begin_version(step)? {
                 account.skipped += 1;
                 if step >= first {
@@ -142,9 +143,10 @@ impl Run {
                 continue;
             }
             let objects = self.blocks.keys().len() * args.variables;
-            self.put(writer, names.first(objects), args.batch, step)?;
+            self.put(writer, names.first(objects), args.batch, step, account)?;
             put_count(writer, objects)?;
             writer.end_step()?;
+            account.end_calls(&calls, &writer.stats());
             account.versions += 1;
             account.objects += objects as u64;
         }
@@ -207,8 +209,7 @@ impl Run {
         let now = self.total()?;
         for (variable, (now, then)) in now.iter().zip(&self.sums).enumerate() {
             let drift = ((now - then) / then).abs();
-            // Negated, so that what is not a number is refused too.
-            if !(drift <= SUM_TOLERANCE) {
+            if drift.is_nan() || drift > SUM_TOLERANCE {
                 return Err(Error::new(Kind::Internal, "the sum of a variable was not kept")
                     .with("variable", variable)
                     .with("relative_change", drift));
@@ -218,15 +219,24 @@ impl Run {
         Ok(())
     }
 
-    fn put(&self, writer: &mut Writer, names: &[String], batch: usize, step: u64) -> Result<()> {
+    fn put(
+        &self,
+        writer: &mut Writer,
+        names: &[String],
+        batch: usize,
+        step: u64,
+        account: &mut Account,
+    ) -> Result<()> {
         let words = self.blocks.shape.object_words();
         let count = [words as u64];
         let mut buffer = vec![0.0; words * batch];
         for (chunk, names) in names.chunks(batch).enumerate() {
             let objects = &mut buffer[..words * names.len()];
-            for (i, object) in objects.chunks_exact_mut(words).enumerate() {
-                self.blocks.encode(chunk * batch + i, step, object);
-            }
+            account.computing(|| {
+                for (i, object) in objects.chunks_exact_mut(words).enumerate() {
+                    self.blocks.encode(chunk * batch + i, step, object);
+                }
+            });
             match names {
                 [name] => writer.put_array(name, &count, &[0], &count, objects)?,
                 names => writer.put_many(names, Dtype::F64, &count, bytemuck::cast_slice(objects))?,

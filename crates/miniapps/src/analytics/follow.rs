@@ -74,7 +74,7 @@ pub fn follow(args: &ReadOnlyArgs, work: Work, options: &OpenOptions) -> Result<
         Follower { args, work, member: &member, reader, source, file, link: None, numbers: Vec::new() };
     match follower.run(&mut account) {
         Ok(()) => {
-            account.read(&follower.reader.stats());
+            account.counted(&follower.reader.stats());
             follower.reader.close()?;
             follower.link.map_or(Ok(()), Exchange::finish)?;
             Ok(account)
@@ -106,11 +106,13 @@ impl Follower<'_> {
                 layout = Some(Layout::of(&self.reader)?);
                 self.link = open_link(&self.args.channel, self.member)?;
             }
+            let calls = account.begin_calls(&self.reader.stats());
             let findings = match layout.as_ref().expect("found above") {
                 Layout::Objects(bytes) => self.objects(*bytes, version, account)?,
                 Layout::Arrays(names) => self.arrays(names, account)?,
             };
             self.reader.end_step()?;
+            account.end_calls(&calls, &self.reader.stats());
             self.hand_over(version, account.versions, findings)?;
             account.versions += 1;
             account.objects += findings.objects;

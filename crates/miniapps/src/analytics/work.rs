@@ -98,7 +98,7 @@ impl Findings {
 fn edge_of(object: &[f64]) -> Option<usize> {
     let edge = *object.get(6)? as usize;
     let padded = edge.checked_add(2)?;
-    (edge >= 6 && edge < 1 << 16 && object.len() == padded + padded.pow(2) + padded.pow(3)).then_some(edge)
+    ((6..1 << 16).contains(&edge) && object.len() == padded + padded.pow(2) + padded.pow(3)).then_some(edge)
 }
 
 /// The rows of cells of a stencil object without ghost cells, plane by plane.

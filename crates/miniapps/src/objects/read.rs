@@ -59,6 +59,7 @@ pub fn read(args: &ReaderArgs, options: &OpenOptions) -> Result<Account> {
             pattern = Some((bytes, (!args.unchecked).then(|| seed(&reader).map(pattern_of)).transpose()?));
         }
         let (bytes, pattern) = pattern.as_ref().expect("found above");
+        let calls = account.begin_calls(&reader.stats());
         let counts = counts(&mut reader)?;
         for share in shares(&counts, member.size, member.rank) {
             let mut checking = std::time::Duration::ZERO;
@@ -72,10 +73,11 @@ pub fn read(args: &ReaderArgs, options: &OpenOptions) -> Result<Account> {
             account.objects += share.objects.len() as u64;
         }
         reader.end_step()?;
+        account.end_calls(&calls, &reader.stats());
         account.computing(|| pace.step());
         account.versions += 1;
     }
-    account.read(&reader.stats());
+    account.counted(&reader.stats());
     reader.close()?;
     Ok(account)
 }

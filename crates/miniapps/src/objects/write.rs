@@ -60,7 +60,7 @@ pub fn write(args: &WriterArgs, options: &OpenOptions) -> Result<Account> {
     let mut writer = Writer::open(&args.channel, &member.options)?;
     match put_all(args, &mut writer, &mut account) {
         Ok(()) => {
-            account.wrote(&writer.stats());
+            account.counted(&writer.stats());
             writer.close().map(|()| account)
         }
         Err(e) => {
@@ -84,10 +84,12 @@ fn put_all(args: &WriterArgs, writer: &mut Writer, account: &mut Account) -> Res
     let names = names.first(args.count);
     for step in first..args.steps {
         account.computing(|| pace.step());
+        let calls = account.begin_calls(&writer.stats());
         writer.begin_version(step)?;
         put_slices(writer, names, args.batch, |index| pattern.object(rank, step, index))?;
         put_count(writer, args.count)?;
         writer.end_step()?;
+        account.end_calls(&calls, &writer.stats());
         account.versions += 1;
         account.objects += args.count as u64;
     }

@@ -168,8 +168,8 @@ impl Plasma {
         let grid = self.setup.grid;
         let (density, sums) = total.split_at(grid.cells());
         let (charge, on_grid) = (sums[0], density.iter().sum::<f64>());
-        // Negated, so that what is not a number is refused too.
-        if !((on_grid - charge).abs() <= CHARGE_TOLERANCE * charge) {
+        let apart = (on_grid - charge).abs();
+        if apart.is_nan() || apart > CHARGE_TOLERANCE * charge {
             return Err(Error::new(Kind::Internal, "the charge on the grid is not that of the particles")
                 .with("grid", on_grid)
                 .with("particles", charge));
@@ -232,7 +232,7 @@ impl Plasma {
                 .with("at_first", first.charge));
         }
         let drift = (now.energy() - first.energy()) / first.energy();
-        if !(drift.abs() <= ENERGY_TOLERANCE) {
+        if drift.is_nan() || drift.abs() > ENERGY_TOLERANCE {
             return Err(Error::new(Kind::Usage, "the energy drifts more than the time step explains")
                 .with("relative_drift", drift)
                 .with("dt", self.setup.dt)

@@ -69,7 +69,7 @@ pub fn simulate(args: &ParticlesArgs, options: &OpenOptions) -> Result<(Account,
     let link = sum.and_then(|sum| sum.link);
     match computed {
         Ok(totals) => {
-            account.wrote(&writer.stats());
+            account.counted(&writer.stats());
             writer.close()?;
             link.map_or(Ok(()), Exchange::finish)?;
             Ok((account, totals))
@@ -106,6 +106,7 @@ fn compute(
             let now = field(&mut plasma, &mut total, sum, account)?;
             account.computing(|| plasma.check(now))?;
         }
+        let calls = account.begin_calls(&writer.stats());
         if version < first || !writer.begin_version(version)? {
             account.skipped += 1;
             if version >= first {
@@ -115,6 +116,7 @@ fn compute(
         }
         account.objects += put(args, &plasma, setup, writer)?;
         writer.end_step()?;
+        account.end_calls(&calls, &writer.stats());
         account.versions += 1;
     }
     Ok(plasma.totals())
