@@ -15,4 +15,5 @@ mod running;
 mod snapshots;
 mod spaces;
 mod stopping;
+mod suite;
 mod writing;

@@ -1,0 +1,116 @@
+//! The workflow suite and its measurements through the command: real processes, both mechanisms.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::bench::Bench;
+
+const NAMES: [&str; 6] = ["64mb", "2k", "gtc-read", "gtc-multiply", "amr-read", "amr-multiply"];
+
+fn suite() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workflow-suite")
+}
+
+/// What the script prints for these words.
+fn workflow(words: &[&str]) -> String {
+    let output = Command::new("sh").arg(suite().join("workflow.sh")).args(words).output().expect("a shell");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn the_files_of_the_suite_are_those_that_the_script_makes() {
+    for name in NAMES {
+        for ranks in ["8", "16", "24"] {
+            let file = suite().join(format!("{name}-{ranks}.toml"));
+            let text = std::fs::read_to_string(&file).expect("a file of the suite");
+            assert_eq!(text, workflow(&[name, ranks]), "{}: make it again", file.display());
+            let read = forebay_flow::Workflow::parse(&file, &suite(), &text).expect("a workflow");
+            assert!(read.components.iter().all(|c| c.ranks.to_string() == ranks));
+        }
+    }
+}
+
+/// Runs a workflow on 2 + 2 ranks; the accounts of all ranks, and the results of the analytics if they have some.
+fn run(bench: &Bench, name: &str, kind: &str) -> (Vec<Value>, Option<String>) {
+    std::fs::write(bench.file("workflow.toml"), workflow(&[name, "2", "0.0004", kind, "8"])).unwrap();
+    let out = bench.file(&format!("{name}-{kind}"));
+    let run = bench.json(&["run", "--out", out.to_str().expect("text")], 0);
+    assert_eq!(run["state"], "finished");
+    let accounts = ["simulation", "analytics"]
+        .into_iter()
+        .flat_map(|component| (0..2).map(move |rank| format!("{component}/account-{rank}.json")));
+    let account = |file: String| {
+        let text =
+            std::fs::read_to_string(out.join(&file)).unwrap_or_else(|e| panic!("{name} {kind} {file}: {e}"));
+        serde_json::from_str(&text).expect("JSON")
+    };
+    (accounts.map(account).collect(), std::fs::read_to_string(out.join("analytics/results.jsonl")).ok())
+}
+
+#[test]
+fn every_workflow_runs_through_both_mechanisms_with_the_same_results() {
+    let bench = Bench::new();
+    for name in NAMES {
+        let both = ["space", "files"].map(|kind| {
+            let (accounts, results) = run(&bench, name, kind);
+            for account in &accounts {
+                assert_eq!(
+                    (&account["versions"], &account["mechanism"]),
+                    (&10.into(), &kind.into()),
+                    "{name}"
+                );
+                assert_eq!(
+                    (&account["schema"], &account["provenance"]),
+                    (&"forebay.app-account/1".into(), &"measured".into())
+                );
+                assert!(account["op_ns_per_object"].as_f64().is_some_and(|ns| ns > 0.0), "{name} {account}");
+            }
+            let sum =
+                |accounts: &[Value], key: &str| accounts.iter().filter_map(|a| a[key].as_u64()).sum::<u64>();
+            let (written, read) = (sum(&accounts[..2], "objects"), sum(&accounts[2..], "objects"));
+            // Of the particles the potential is not read.
+            let unread = if name.starts_with("gtc") { 10 } else { 0 };
+            assert_eq!(written, read + unread, "{name} through {kind}: every object is read once");
+            (written, sum(&accounts[..2], "bytes"), results)
+        });
+        assert_eq!(both[0], both[1], "{name}");
+        assert_eq!(both[0].2.is_some(), name.contains('-'), "{name} has results");
+    }
+    assert_eq!(bench.json(&["ls"], 0)["spaces"], serde_json::json!([]), "a space of a run is left");
+}
+
+#[test]
+fn staging_measures_every_cell_on_every_place_and_leaves_nothing() {
+    let bench = Bench::new();
+    let words = "bench staging --places dram,file:.,files:. --ranks 1,2 --movers 1,2 --total 2MiB --per-rank 256KiB --steps 6";
+    let document = bench.json(&words.split(' ').collect::<Vec<_>>(), 0);
+    let rows = document["rows"].as_array().expect("rows");
+    let of = |part: &str| rows.iter().filter(|r| r["part"] == part).collect::<Vec<_>>();
+    assert_eq!((of("strong").len(), of("weak").len(), of("movers").len()), (9, 6, 2));
+    for row in rows {
+        let (writers, readers) = (row["writers"].as_u64().unwrap(), row["readers"].as_u64().unwrap());
+        assert_eq!(row["write"]["samples"].as_u64(), Some(writers * 6), "{row}");
+        assert_eq!(row["read"]["samples"].as_u64(), (readers > 0).then_some(readers * 6), "{row}");
+        let [low, median, high] =
+            ["low_s", "median_s", "high_s"].map(|key| row["write"][key].as_f64().unwrap());
+        assert!(0.0 < low && low <= median && median <= high, "{row}");
+        assert!(row["write_share"].as_f64().unwrap() > 0.0);
+        assert_eq!(row["moved_bytes_min"].as_u64().unwrap() > 0, row["part"] == "movers", "{row}");
+    }
+    assert_eq!(document["scaled_down"], false);
+    assert_eq!(std::fs::read_dir(bench.work()).unwrap().count(), 0, "nothing is left");
+    assert_eq!(bench.json(&["ls"], 0)["spaces"], serde_json::json!([]));
+}
+
+#[test]
+fn staging_says_what_does_not_fit_and_that_it_scaled() {
+    let bench = Bench::new();
+    bench.call(&["bench", "staging", "--total", "900TB"]).wants(6).complains("do not fit");
+    bench.call(&["bench", "staging", "--steps", "3"]).wants(2).complains("movers");
+    let words = "bench staging --parts weak --places dram --ranks 1 --per-rank 64KiB --steps 2";
+    let text = bench.call(&words.split(' ').collect::<Vec<_>>());
+    text.wants(0).says("measured").says("weak").says("limit of dram").says("every byte");
+}
