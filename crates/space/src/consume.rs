@@ -14,11 +14,13 @@ use crate::attach::{Attachment, Missing};
 use crate::attributes::{self, Attribute};
 use crate::control::{member, ProducerState, Waiting};
 use crate::environment;
+use crate::gate::Gate;
 use crate::gather::{contiguous_range, copy_overlap, coverage_gap};
 use crate::index::{self, box_of, LaneCursor, VariableInfo, VersionIndex};
 use crate::membership::{missing_producers, producer_died, settle_producers, Membership};
 use crate::nd_box::NdBox;
 use crate::options::{OpenOptions, Verify};
+use crate::pace::Pace;
 use crate::prefetch::Prefetch;
 use crate::segments::WAIT_SLICE;
 use crate::stats::{CallTimer, Stats};
@@ -41,6 +43,7 @@ pub(crate) struct SpaceReader {
     trace: Option<Trace>,
     times: TraceStep,
     prefetch: Option<Prefetch>,
+    gate: Gate,
     timed_out: bool,
     closed: bool,
 }
@@ -89,6 +92,7 @@ impl SpaceReader {
         SpaceReader {
             spin_ns: spin_budget(&member.space),
             prefetch: Prefetch::start(&member.space),
+            gate: Gate::new(member.clone()),
             member,
             options,
             next,
@@ -176,6 +180,7 @@ impl SpaceReader {
     }
 
     fn enter(&mut self, version: u64, lease: Lease, in_stream: bool) -> Result<()> {
+        self.gate.begin_step(self.member.space.control.pace());
         let timer = CallTimer::start(usize::MAX, 0);
         let old = std::mem::take(&mut self.last_index);
         let index = index::build(&self.member.space, version, &mut self.cursors, old)?;
@@ -196,9 +201,30 @@ impl SpaceReader {
         self.times.calls += 1;
     }
 
-    /// Waits until `version` is complete or can no longer become so.
+    /// Whether the pace keeps readers from what is complete.
+    fn is_held_back(&self, state: ProducerState) -> bool {
+        self.space().control.pace() == Pace::Serial
+            && !self.options.observer
+            && matches!(state, ProducerState::None | ProducerState::Open)
+    }
+
+    /// Goes inside the gate, for a call that moves data.
+    #[inline]
+    fn go_in(&mut self) -> Result<()> {
+        let before = self.gate.wait_ns;
+        let result = self.gate.enter(self.options.timeout, |_| Ok(()));
+        let waited = self.gate.wait_ns - before;
+        if waited > 0 {
+            self.stats.wait_ns += waited;
+            self.times.wait_ns += waited;
+        }
+        result
+    }
+
+    /// Waits until `version` is complete, and may be read, or can no longer become so.
     fn wait_complete(&mut self, version: u64, deadline: Instant) -> Result<Waited> {
-        if self.space().control.complete() > version {
+        let control = &self.space().control;
+        if control.complete() > version && !self.is_held_back(control.producer_state()) {
             return Ok(Waited::Complete);
         }
         let began = clock::now_ns();
@@ -211,19 +237,27 @@ impl SpaceReader {
         result
     }
 
-    fn wait_slowly(&mut self, version: u64, deadline: Instant) -> Result<Waited> {
+    fn wait_slowly(&mut self, version: u64, mut deadline: Instant) -> Result<Waited> {
         let space = self.space().clone();
         let control = &space.control;
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let mut known = control.complete();
         let mut spin_ns = self.spin_ns;
         loop {
             let seen = control.events().load(Acquire);
-            if control.complete() > version {
+            let is_held_back = self.is_held_back(control.producer_state());
+            if is_held_back && control.complete() > known {
+                // The deadline is for one version: writers that go on are not late.
+                known = control.complete();
+                deadline = Instant::now() + patience;
+            }
+            if control.complete() > version && !is_held_back {
                 // Nobody's liveness matters any more, and asking for it takes a system call a rank.
                 return Ok(Waited::Complete);
             }
             // The state is read before the count: what was committed before the end is then seen.
             let state = settle_producers(&space);
-            if control.complete() > version {
+            if control.complete() > version && !self.is_held_back(state) {
                 return Ok(Waited::Complete);
             }
             match state {
@@ -246,6 +280,17 @@ impl SpaceReader {
 
     #[cold]
     fn not_in_time(&self, version: u64) -> Error {
+        if self.space().control.complete() > version {
+            return Error::new(
+                Kind::TimedOut,
+                format!("the writers of space {} did not end in time", self.name()),
+            )
+            .with("pace", self.space().control.pace())
+            .with("complete_versions", self.space().control.complete())
+            .hint(
+                "at this pace readers begin when all writers have ended; start them then, or give more time",
+            );
+        }
         let missing = missing_producers(self.space(), version);
         let shown: Vec<&str> = missing.iter().take(8).map(String::as_str).collect();
         let more =
@@ -358,9 +403,13 @@ impl SpaceReader {
     pub(crate) fn get(&mut self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
         self.member.check_fork()?;
         self.calls += 1;
+        self.go_in()?;
         let timer = CallTimer::start(out.len(), self.calls);
-        self.gather()?.run(name, wanted, out)?;
+        let got = self.gather().and_then(|mut gather| gather.run(name, wanted, out));
+        self.gate.leave();
+        got?;
         self.stats.gets += 1;
+        self.times.objects += 1;
         self.note_copied(out.len() as u64);
         self.note_call(timer.stop(), out.len() as u64);
         Ok(())
@@ -393,6 +442,8 @@ impl SpaceReader {
         done: &mut usize,
     ) -> Result<()> {
         self.member.check_fork()?;
+        self.current()?;
+        self.go_in()?;
         let timer = CallTimer::start(usize::MAX, 0);
         let (before, mut bytes) = (*done, 0);
         let mut gather = self.gather()?;
@@ -405,7 +456,9 @@ impl SpaceReader {
             *done += 1;
             bytes += out.len() as u64;
         }
+        self.gate.leave();
         self.stats.gets += (*done - before) as u64;
+        self.times.objects += (*done - before) as u64;
         self.note_copied(bytes);
         self.note_call(timer.stop(), bytes);
         result
@@ -420,10 +473,24 @@ impl SpaceReader {
         look: impl FnOnce(Dtype, &[u64], &[u8]) -> R,
     ) -> Result<Option<R>> {
         self.member.check_fork()?;
+        self.go_in()?;
+        let looked = self.look_inside(name, bytes_max, look);
+        self.gate.leave();
+        looked
+    }
+
+    #[inline]
+    fn look_inside<R>(
+        &mut self,
+        name: &str,
+        bytes_max: usize,
+        look: impl FnOnce(Dtype, &[u64], &[u8]) -> R,
+    ) -> Result<Option<R>> {
         self.calls += 1;
         let timer = CallTimer::start(0, self.calls);
         let Some((bytes, looked)) = self.gather()?.look(name, bytes_max, look)? else { return Ok(None) };
         self.stats.gets += 1;
+        self.times.objects += 1;
         self.note_copied(bytes);
         self.note_call(timer.stop(), bytes);
         Ok(Some(looked))
@@ -438,6 +505,8 @@ impl SpaceReader {
         done: &mut usize,
     ) -> Result<()> {
         self.member.check_fork()?;
+        self.current()?;
+        self.go_in()?;
         let timer = CallTimer::start(usize::MAX, 0);
         let (before, mut bytes) = (*done, 0);
         let mut gather = self.gather()?;
@@ -454,7 +523,9 @@ impl SpaceReader {
             }
             *done += 1;
         }
+        self.gate.leave();
         self.stats.gets += (*done - before) as u64;
+        self.times.objects += (*done - before) as u64;
         self.note_copied(bytes);
         self.note_call(timer.stop(), bytes);
         result
@@ -479,12 +550,21 @@ impl SpaceReader {
             index.verify_chunks(device, i, 0, bytes as usize, always, |_, _| {})?;
         }
         self.stats.views += 1;
+        self.times.objects += 1;
         self.note_call(timer.stop(), bytes);
         Ok(Some(View::of_pool(lease, range, dtype, shape)))
     }
 
+    /// Inside the gate while the checksums are compared, which reads everything once; not while the program looks.
     pub(crate) fn view(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
         self.member.check_fork()?;
+        self.go_in()?;
+        let view = self.view_inside(name, wanted);
+        self.gate.leave();
+        view
+    }
+
+    fn view_inside(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
         if wanted.is_none() {
             if let Some(view) = self.view_whole(name)? {
                 return Ok(view);
@@ -512,6 +592,7 @@ impl SpaceReader {
             }
             let bytes = range.end - range.start;
             self.stats.views += 1;
+            self.times.objects += 1;
             self.note_call(timer.stop(), bytes);
             return Ok(View::of_pool(lease, range, dtype, target.count));
         }

@@ -17,6 +17,7 @@ use forebay_log::format::Layout;
 use forebay_log::{LaneId, Superblock};
 use forebay_tier::{wait, Error, Kind, Result, SharedWords};
 
+use crate::pace::{Pace, GATE_PLACES_MAX};
 use crate::protocol;
 
 /// "REMOVED!", in the word `removed`. No other value there means anything: data must not go for a damaged word.
@@ -24,7 +25,7 @@ pub(crate) const REMOVED_MARK: u64 = u64::from_le_bytes(*b"REMOVED!");
 /// "FOREBAYC", the first word.
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"FOREBAYC");
 /// Version of this layout. Control segments do not outlive a boot, so an unknown one is rebuilt, not refused.
-pub const CONTROL_VERSION: u64 = 2;
+pub const CONTROL_VERSION: u64 = 3;
 /// Most producer ranks of one space; a node has fewer cores.
 pub const LANES_MAX: usize = protocol::RANKS_MAX as usize;
 /// Most processes that have a space open at once, ranks and observers.
@@ -85,8 +86,11 @@ pub(crate) mod head {
         PROMOTED "promoted_bytes" = 392;
         MOVES_FAILED "moves_failed" = 400;
         DROPPED "dropped_versions" = 408;
+        PACE "pace" = 416;
+        GATE "gate" = 448;
+        GATE_WAITERS "gate_waiters" = 452;
         HISTORY "history" = 1024;
-        RESERVED "reserved" = 3072;
+        PLACES "gate_places" = 3072;
     }
 }
 pub(crate) mod lane {
@@ -148,7 +152,8 @@ mod variable {
     }
 }
 
-const _: () = assert!(head::HISTORY + HISTORY_MAX * 16 <= head::RESERVED);
+const _: () = assert!(head::HISTORY + HISTORY_MAX * 16 <= head::PLACES);
+const _: () = assert!(head::PLACES + 2 * GATE_PLACES_MAX as usize * WORD <= head::BYTES);
 const _: () = assert!(group::JOINED + GROUP_RANKS_MAX as usize / 8 <= group::ENDED);
 const _: () = assert!(group::ENDED + GROUP_RANKS_MAX as usize / 8 <= group::RESERVED);
 const _: () = assert!(member::NAME + NAME_BYTES <= member::RESERVED);
@@ -216,6 +221,10 @@ pub enum GranuleState {
 
 const SLOT_NONE: u64 = 0xffff;
 
+/// Bits of the word `pace` that hold it; above stands the incarnation of the producers that said it.
+const PACE_BITS: u32 = 40;
+const PACE_MASK: u64 = (1 << PACE_BITS) - 1;
+
 /// In the word `calls` of a producer: another one asks it to give room back. The rest counts its own calls.
 pub(crate) const ROOM_ASKED: u32 = 1;
 
@@ -228,6 +237,10 @@ pub enum Waiting {
     Version(u64),
     /// A producer: for room for this version.
     Room(u64),
+    /// A producer: until the readers have released every version before this one.
+    Turn(u64),
+    /// Either: for a place inside the gate.
+    Gate,
 }
 
 impl Waiting {
@@ -236,6 +249,8 @@ impl Waiting {
             Waiting::No => 0,
             Waiting::Version(v) => 1 << 56 | v,
             Waiting::Room(v) => 2 << 56 | v,
+            Waiting::Turn(v) => 3 << 56 | v,
+            Waiting::Gate => 4 << 56,
         }
     }
 
@@ -244,6 +259,8 @@ impl Waiting {
         match word >> 56 {
             1 => Waiting::Version(version),
             2 => Waiting::Room(version),
+            3 => Waiting::Turn(version),
+            4 => Waiting::Gate,
             _ => Waiting::No,
         }
     }
@@ -374,6 +391,45 @@ impl Control {
     /// Sleeps while [`Control::room`] is `seen`; at most `timeout`.
     pub(crate) fn wait_room(&self, seen: u32, timeout: Duration) {
         protocol::sleep(self.half(head::ROOM_WAITERS), || wait::wait(self.room(), seen, timeout));
+    }
+
+    /// Counts up whenever a place inside the gate may have become free.
+    pub(crate) fn gate(&self) -> &AtomicU32 {
+        self.half(head::GATE)
+    }
+
+    /// Tells whoever waits for a place inside the gate.
+    pub(crate) fn announce_gate(&self) {
+        let gate = self.gate();
+        protocol::announce(gate, self.half(head::GATE_WAITERS), || wait::wake_all(gate));
+    }
+
+    /// Sleeps while [`Control::gate`] is `seen`; at most `timeout`.
+    pub(crate) fn wait_gate(&self, seen: u32, timeout: Duration) {
+        protocol::sleep(self.half(head::GATE_WAITERS), || wait::wait(self.gate(), seen, timeout));
+    }
+
+    /// A place inside the gate: 0, or the token of who is there. Those of the writers come first.
+    pub(crate) fn gate_place(&self, place: usize) -> &AtomicU64 {
+        assert!(place < 2 * GATE_PLACES_MAX as usize);
+        self.word(head::PLACES + place * WORD)
+    }
+
+    /// Who may be at work when.
+    pub fn pace(&self) -> Pace {
+        Pace::of_word(self.word(head::PACE).load(Acquire) & PACE_MASK)
+    }
+
+    /// Under the setup lock: says the pace for an incarnation of the producers. Returns the one that holds, which is
+    /// what the first of its ranks said.
+    pub(crate) fn settle_pace(&self, incarnation: u32, pace: Pace) -> Pace {
+        let word = self.word(head::PACE);
+        let tag = u64::from(incarnation & 0xff_ffff) << PACE_BITS;
+        if word.load(Acquire) & !PACE_MASK != tag {
+            word.store(tag | pace.word(), Release);
+            self.announce_gate();
+        }
+        self.pace()
     }
 
     // ---- producers ----------------------------------------------------------------------------------------
@@ -721,7 +777,7 @@ mod tests {
 
     #[test]
     fn waiting_words_round_trip() {
-        for w in [Waiting::No, Waiting::Version(7), Waiting::Room(1 << 40)] {
+        for w in [Waiting::No, Waiting::Version(7), Waiting::Room(1 << 40), Waiting::Turn(3), Waiting::Gate] {
             assert_eq!(Waiting::of_word(w.word()), w);
         }
     }

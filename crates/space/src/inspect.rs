@@ -37,6 +37,8 @@ pub struct SpaceInfo {
     pub durability: String,
     /// When versions go.
     pub retention: String,
+    /// Who may be at work when.
+    pub pace: String,
     /// Whether payloads carry checksums.
     pub checksum: bool,
     /// Most bytes it may hold, in all its pools.
@@ -266,6 +268,7 @@ fn unreadable(name: &str, error: &Error) -> Result<SpaceInfo> {
         horizon: "?".into(),
         durability: "?".into(),
         retention: "?".into(),
+        pace: "?".into(),
         checksum: false,
         quota_bytes: 0,
         used_bytes: 0,
@@ -351,6 +354,7 @@ fn describe(space: &Attachment, name: &str) -> SpaceInfo {
         horizon: sb.horizon.to_string(),
         durability: space.device.durability(sb.horizon).to_string(),
         retention: space.retention().to_string(),
+        pace: control.pace().to_string(),
         checksum: sb.checksum,
         quota_bytes: tiers.iter().map(|tier| tier.quota_bytes).sum(),
         used_bytes: tiers.iter().map(|tier| tier.used_bytes).sum(),
@@ -464,6 +468,8 @@ fn waiting_for(space: &Attachment, waiting: Waiting) -> Option<String> {
         Waiting::No => return None,
         Waiting::Version(v) => (format!("version {v}"), missing_producers(space, v)),
         Waiting::Room(v) => (format!("room for version {v}"), holders(space, space.control.oldest())),
+        Waiting::Turn(v) => (format!("its turn for version {v}"), holders(space, v.saturating_sub(1))),
+        Waiting::Gate => return Some(format!("a place inside the gate, {}", space.control.pace())),
     };
     // Between the two looks it may have come; whoever waits for it is just waking up.
     Some(match who.is_empty() {

@@ -36,6 +36,7 @@ mod control;
 mod element;
 pub mod environment;
 mod files;
+mod gate;
 mod gather;
 mod helper;
 mod identity;
@@ -48,6 +49,7 @@ mod nd_box;
 #[cfg(test)]
 mod one_mapping;
 pub mod options;
+mod pace;
 mod prefetch;
 mod produce;
 mod protocol;
@@ -81,6 +83,7 @@ pub use nd_box::NdBox;
 pub use options::{
     ChannelOptions, Mechanism, OnExisting, OpenOptions, Retention, Scope, SpillTier, Verify, WhenFull,
 };
+pub use pace::{Pace, GATE_PLACES_MAX};
 pub use reader::{Reader, Subscription};
 pub use stats::Stats;
 pub use view::View;

@@ -582,7 +582,7 @@ pub(crate) fn reading_positions(space: &Attachment) -> Vec<u64> {
     out
 }
 
-fn released_by_groups(space: &Attachment) -> u64 {
+pub(crate) fn released_by_groups(space: &Attachment) -> u64 {
     let control = &space.control;
     let mut floor = HOLDS_NOTHING;
     let mut groups = 0;

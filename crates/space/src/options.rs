@@ -10,6 +10,7 @@
 use crate::byte_size::parse_bytes;
 use crate::environment::{self, did_you_mean, Lookup};
 use crate::identity;
+use crate::pace::Pace;
 use forebay_tier::{Error, Horizon, Kind, Result, TierKind};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -267,6 +268,8 @@ pub struct OpenOptions {
     pub retention: Option<Retention>,
     /// Payload checksums. Creation only; can be turned off only at horizon `none`.
     pub checksum: Option<bool>,
+    /// Writers: who may be at work when. Their first rank says it for all; None: `parallel`.
+    pub pace: Option<Pace>,
     /// What putting a complete version does.
     pub on_existing: OnExisting,
     /// When checksums are compared.
@@ -299,6 +302,7 @@ impl Default for OpenOptions {
             horizon: None,
             retention: None,
             checksum: None,
+            pace: None,
             on_existing: OnExisting::default(),
             verify: Verify::default(),
             timeout: TIMEOUT_DEFAULT,
@@ -399,6 +403,9 @@ pub struct ChannelOptions {
     /// See [`OpenOptions::checksum`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checksum: Option<bool>,
+    /// See [`OpenOptions::pace`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
     /// See [`OpenOptions::on_existing`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_existing: Option<OnExisting>,
@@ -440,6 +447,7 @@ impl ChannelOptions {
         "horizon",
         "retention",
         "checksum",
+        "pace",
         "on_existing",
         "verify",
         "timeout",
@@ -506,6 +514,8 @@ impl ChannelOptions {
             timeout: environment::parsed("FOREBAY_TIMEOUT", lookup, parse_seconds)?,
             scope: environment::parsed("FOREBAY_SCOPE", lookup, Scope::from_str)?,
             readers: environment::parsed("FOREBAY_READERS", lookup, parse_readers)?,
+            // A pace is one channel's: programs also open spaces that no plan knows of.
+            pace: None,
             on_existing: None,
             verify: None,
             latest: None,
@@ -522,6 +532,7 @@ impl ChannelOptions {
         options.horizon = options.horizon.or(self.horizon);
         options.retention = options.retention.or(self.retention);
         options.checksum = options.checksum.or(self.checksum);
+        options.pace = options.pace.or(self.pace);
         let defaults = OpenOptions::default();
         fill_default(&mut options.channel, self.kind, &defaults.channel);
         fill_default(&mut options.on_existing, self.on_existing, &defaults.on_existing);
@@ -822,6 +833,7 @@ mod tests {
             kind: Some(Mechanism::Files),
             quota: Some(3 << 30),
             retention: Some(Retention::Last(4)),
+            pace: Some(Pace::Gated { writers: 4, readers: 8 }),
             timeout: Some(Duration::from_millis(1500)),
             readers: Some(vec![("analysis".into(), 3), ("viz".into(), 1)]),
             latest: Some(true),
@@ -831,7 +843,7 @@ mod tests {
         assert_eq!(ChannelOptions::from_json("test", &text).unwrap(), options, "{text}");
         // The list of keys is the list of fields.
         let all = r#"{"kind":null,"tier":null,"quota":null,"segment":null,"horizon":null,"retention":null,
-            "checksum":null,"on_existing":null,"verify":null,"timeout":null,"latest":null,"scope":null,
+            "checksum":null,"pace":null,"on_existing":null,"verify":null,"timeout":null,"latest":null,"scope":null,
             "readers":null}"#;
         assert_eq!(ChannelOptions::from_json("test", all).unwrap(), ChannelOptions::default());
     }

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,11 +17,14 @@ use rustc_hash::FxHasher;
 use crate::attach::{retention_of, Attachment, Missing, LOCK_ATTRIBUTES};
 use crate::attributes::{self, Attribute};
 use crate::consume::at_object;
-use crate::control::ProducerState;
+use crate::control::{ProducerState, Waiting};
 use crate::environment;
-use crate::membership::{find_or_add_group, producer_died, settle_producers, Membership};
+use crate::membership::{
+    find_or_add_group, holders, producer_died, released_by_groups, settle_producers, Membership,
+};
 use crate::options::{OnExisting, OpenOptions};
-use crate::segments::{check_group, LaneSpace};
+use crate::pace::Pace;
+use crate::segments::{check_group, LaneSpace, WAIT_SLICE};
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
 
@@ -37,6 +41,7 @@ pub(crate) struct SpaceWriter {
     stats: Stats,
     trace: Option<Trace>,
     times: TraceStep,
+    timed_out: bool,
     closed: bool,
 }
 
@@ -92,6 +97,21 @@ fn check_options(space: &Attachment, options: &OpenOptions) -> Result<()> {
     }
 }
 
+/// Under the setup lock: the pace that the first rank of a group says holds for all of it.
+fn settle_pace(member: &Membership, wanted: Option<Pace>) -> Result<()> {
+    let space = &member.space;
+    let settled = space.control.settle_pace(member.incarnation, wanted.unwrap_or_default());
+    match wanted {
+        Some(pace) if pace != settled => {
+            Err(Error::new(Kind::OptionMismatch, format!("space {} is written at another pace", space.name))
+                .with("asked_for", pace)
+                .with("is", settled)
+                .hint("all ranks must open it with the same options"))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl SpaceWriter {
     /// Makes or joins the space. `options` are resolved.
     pub(crate) fn open(name: &str, options: OpenOptions) -> Result<SpaceWriter> {
@@ -127,6 +147,7 @@ impl SpaceWriter {
         let component = options.component.clone().expect("resolved");
         let space = member.space.clone();
         space.with_setup_lock(deadline, || {
+            settle_pace(&member, options.pace)?;
             options
                 .readers
                 .iter()
@@ -155,6 +176,7 @@ impl SpaceWriter {
             stats: Stats::default(),
             trace,
             times: TraceStep::default(),
+            timed_out: false,
             closed: false,
         })
     }
@@ -230,7 +252,11 @@ impl SpaceWriter {
         if self.step != Step::None {
             return Err(step_open());
         }
-        self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
+        // A turn that did not come in time and is waited for again is one wait, as somebody who looks at the trace
+        // sees it.
+        if !std::mem::take(&mut self.timed_out) {
+            self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
+        }
         check_group(&self.member)?;
         let due = self.first_open_version()?;
         if version < due {
@@ -258,10 +284,61 @@ impl SpaceWriter {
             .with("due", due)
             .hint("versions follow each other without gaps"));
         }
+        let pace = self.space().control.pace();
+        if pace == Pace::SerialPerStep {
+            self.wait_turn(version).inspect_err(|e| self.timed_out = e.kind() == Kind::TimedOut)?;
+        }
+        self.segments.gate.begin_step(pace);
         self.lane.begin(version);
         self.step = Step::Open(version);
         self.times.ready_ns = clock::now_ns();
         Ok(true)
+    }
+
+    /// Waits until the readers have released every version before this one.
+    fn wait_turn(&mut self, version: u64) -> Result<()> {
+        let space = self.space().clone();
+        if released_by_groups(&space) >= version {
+            return Ok(());
+        }
+        let deadline = Instant::now() + self.options.timeout;
+        let began = clock::now_ns();
+        self.member.set_waiting(Waiting::Turn(version));
+        let result = loop {
+            let seen = space.control.room().load(Acquire);
+            if released_by_groups(&space) >= version {
+                break Ok(());
+            }
+            if let Err(e) = check_group(&self.member) {
+                break Err(e);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break Err(not_its_turn(&space, version));
+            }
+            space.control.wait_room(seen, left.min(WAIT_SLICE));
+        };
+        self.member.set_waiting(Waiting::No);
+        self.note_wait(clock::now_ns() - began);
+        result
+    }
+
+    fn note_wait(&mut self, ns: u64) {
+        self.stats.wait_ns += ns;
+        self.times.wait_ns += ns;
+    }
+
+    /// Goes inside the gate, for a call that moves data.
+    #[inline]
+    fn go_in(&mut self) -> Result<()> {
+        let gate = &mut self.segments.gate;
+        let before = gate.wait_ns;
+        let result = gate.enter(self.options.timeout, check_group);
+        let waited = gate.wait_ns - before;
+        if waited > 0 {
+            self.note_wait(waited);
+        }
+        result
     }
 
     /// Ranks that put different dtypes or shapes are found out by whoever comes second.
@@ -290,11 +367,13 @@ impl SpaceWriter {
     #[inline]
     pub(crate) fn put(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
         self.calls += 1;
-        let timer = CallTimer::start(data.len(), self.calls);
         self.member.check_fork()?;
+        self.go_in()?;
+        let timer = CallTimer::start(data.len(), self.calls);
         let waited = self.begin_call();
         let before = self.stats.bytes_put;
         let put = self.append(piece, data);
+        self.segments.gate.leave();
         if put.is_err() {
             self.note_failed(waited);
             return put;
@@ -316,6 +395,7 @@ impl SpaceWriter {
         self.lane.append(&mut self.segments, piece, data)?;
         self.segments.reclaim_if_grown();
         self.stats.puts += 1;
+        self.times.objects += 1;
         self.stats.bytes_put += data.len() as u64;
         self.stats.bytes_copied += data.len() as u64;
         Ok(())
@@ -327,8 +407,9 @@ impl SpaceWriter {
         objects: impl Iterator<Item = (Piece<'a>, &'a [u8])>,
         done: &mut usize,
     ) -> Result<()> {
-        let timer = CallTimer::start(usize::MAX, 0);
         self.member.check_fork()?;
+        self.go_in()?;
+        let timer = CallTimer::start(usize::MAX, 0);
         let waited = self.begin_call();
         let before = self.stats.bytes_put;
         let mut result = Ok(());
@@ -339,6 +420,7 @@ impl SpaceWriter {
             }
             *done += 1;
         }
+        self.segments.gate.leave();
         let waited = self.segments.wait_ns - waited;
         self.note_call(timer.stop().saturating_sub(waited), waited, self.stats.bytes_put - before);
         result
@@ -379,10 +461,14 @@ impl SpaceWriter {
             Step::None => return Err(no_step(piece.name)),
         };
         self.check_agreement(version, piece.name, piece.dtype, piece.shape)?;
+        // Until the commit: in between the program writes where the data lie.
+        self.go_in()?;
         let timer = CallTimer::start(usize::MAX, self.calls);
         let waited = self.begin_call();
-        let reserved =
-            self.lane.reserve(&mut self.segments, piece).inspect_err(|_| self.note_failed(waited))?;
+        let reserved = self.lane.reserve(&mut self.segments, piece).inspect_err(|_| {
+            self.segments.gate.leave();
+            self.note_failed(waited);
+        })?;
         let waited = self.segments.wait_ns - waited;
         self.note_call(timer.stop().saturating_sub(waited), waited, 0);
         Ok(Some(reserved))
@@ -392,9 +478,12 @@ impl SpaceWriter {
         self.member.check_fork()?;
         let timer = CallTimer::start(usize::MAX, self.calls);
         let bytes = reserved.as_mut_slice().len() as u64;
-        self.lane.fill(reserved)?;
+        let filled = self.lane.fill(reserved);
+        self.segments.gate.leave();
+        filled?;
         self.segments.reclaim_if_grown();
         self.stats.reserves += 1;
+        self.times.objects += 1;
         self.stats.bytes_put += bytes;
         if !self.space().first.byte_addressable() {
             self.stats.bytes_copied += bytes;
@@ -405,7 +494,6 @@ impl SpaceWriter {
 
     pub(crate) fn end_step(&mut self) -> Result<()> {
         self.member.check_fork()?;
-        let timer = CallTimer::start(usize::MAX, 0);
         match self.step {
             Step::None => return Err(no_step("end_step")),
             Step::Skipping(version) => {
@@ -413,8 +501,14 @@ impl SpaceWriter {
                 self.stats.skipped += 1;
             }
             Step::Open(version) => {
+                self.go_in()?;
+                let timer = CallTimer::start(usize::MAX, 0);
                 let waited = self.begin_call();
-                self.lane.seal(&mut self.segments)?.flush()?.commit()?;
+                let sealed = self.lane.seal(&mut self.segments);
+                let committed = sealed.and_then(|sealed| sealed.flush()).and_then(|flushed| flushed.commit());
+                // Inside stays only who has a reservation to commit, for which the step was refused.
+                self.segments.gate.leave();
+                committed?;
                 if !self.space().control.advance(self.member.rank, self.member.incarnation, version) {
                     self.step = Step::None;
                     return Err(self.taken_over());
@@ -428,6 +522,11 @@ impl SpaceWriter {
         }
         self.step = Step::None;
         self.member.publish_stats(self.next, self.stats.bytes_put, self.stats.put_ns, self.stats.wait_ns);
+        if self.space().control.pace() == Pace::SerialPerStep {
+            // What the program does before it begins the next step belongs to the writers' turn. The step is
+            // acknowledged; a turn that does not come is an error of the next one.
+            let _ = self.wait_turn(self.next);
+        }
         self.times.end_ns = clock::now_ns();
         if let Some(trace) = &mut self.trace {
             trace.step(&TraceStep { version: self.next - 1, ..self.times });
@@ -443,6 +542,7 @@ impl SpaceWriter {
         self.member.check_fork()?;
         if matches!(self.step, Step::Open(_)) {
             self.lane.abort();
+            self.segments.gate.leave_all();
         }
         self.step = Step::None;
         Ok(())
@@ -546,6 +646,15 @@ impl Drop for SpaceWriter {
             }
         }
     }
+}
+
+#[cold]
+fn not_its_turn(space: &Attachment, version: u64) -> Error {
+    Error::new(Kind::TimedOut, format!("the readers of space {} did not keep pace", space.name))
+        .with("pace", space.control.pace())
+        .with("version", version)
+        .with("held_by", holders(space, version.saturating_sub(1)).join("; "))
+        .hint("at this pace a writer goes on when every reader has released the version before")
 }
 
 /// Spreads a weak hash over all bits (the finaliser of MurmurHash3, public domain).

@@ -18,6 +18,7 @@ use forebay_tier::{clock, Error, Kind, Result};
 
 use crate::attach::{Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
 use crate::control::{head, GranuleState, ProducerState, Waiting};
+use crate::gate::Gate;
 use crate::helper::Helper;
 use crate::membership::{
     drop_released, free_run, holders, lowest_lease, producer_died, release_floor, settle_producers,
@@ -47,6 +48,8 @@ pub(crate) struct LaneSpace {
     pub deadline_in: Duration,
     /// Time spent waiting for room, in all.
     pub wait_ns: u64,
+    /// How many producers may be at work. This one steps aside while it waits for room.
+    pub gate: Gate,
 }
 
 impl LaneSpace {
@@ -63,6 +66,7 @@ impl LaneSpace {
             grown: false,
             deadline_in,
             wait_ns: 0,
+            gate: Gate::new(member.clone()),
         };
         let segment = member.space.superblock.segment_bytes;
         let first = this.allocate(segment, Place::Aligned)?;
@@ -190,7 +194,8 @@ impl LaneSpace {
         self.check_possible(granules, version)?;
         let deadline = Instant::now() + self.deadline_in;
         let mut began = None;
-        let result = loop {
+        let mut aside = 0;
+        let mut result = loop {
             let seen = control.room().load(Acquire);
             match self.try_take(bytes, version) {
                 Ok(None) => {}
@@ -200,6 +205,8 @@ impl LaneSpace {
             ask_for_room(&self.member);
             if began.is_none() {
                 began = Some(clock::now_ns());
+                // The rank whose commit brings the room may be waiting for this place.
+                aside = self.gate.step_aside();
                 self.member.set_waiting(Waiting::Room(version));
             }
             let possible = self.check_possible(granules, version).and_then(|()| check_group(&self.member));
@@ -215,6 +222,13 @@ impl LaneSpace {
             control.wait_room(seen, left.min(WAIT_SLICE));
         };
         if let Some(began) = began {
+            if let Err(e) = self.gate.come_back(aside, self.deadline_in, check_group) {
+                if let Ok(range) = result {
+                    free_run(&space, (range.start / space.superblock.granule_bytes) as usize);
+                    control.announce_room();
+                }
+                result = Err(e);
+            }
             self.wait_ns += clock::now_ns() - began;
             self.member.set_waiting(Waiting::No);
             if let Some(mover) = &self.mover {

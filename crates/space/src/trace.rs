@@ -76,6 +76,8 @@ pub struct TraceStep {
     pub bytes: u64,
     /// Number of puts, commits, gets and views.
     pub calls: u64,
+    /// Objects put, got or viewed: one call may move many.
+    pub objects: u64,
 }
 
 /// The trace of one writer or reader. Dropping it writes what is left.
@@ -230,7 +232,9 @@ mod tests {
         assert_eq!(got[0]["component"], "sim a");
         assert_eq!((&got[0]["rank"], &got[0]["size"], &got[0]["side"]), (&2.into(), &4.into(), &"w".into()));
         assert_eq!(got.len(), 5);
-        for key in ["version", "begin_ns", "ready_ns", "end_ns", "wait_ns", "op_ns", "bytes", "calls"] {
+        for key in
+            ["version", "begin_ns", "ready_ns", "end_ns", "wait_ns", "op_ns", "bytes", "calls", "objects"]
+        {
             assert!(got[4][key].is_u64(), "{key}");
         }
     }

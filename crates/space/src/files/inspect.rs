@@ -52,6 +52,8 @@ pub(crate) fn info(name: &str, dir: &Path, with_versions: bool) -> Result<SpaceI
         horizon: df.horizon.to_string(),
         durability: stream.durability().to_string(),
         retention: df.retention.to_string(),
+        // Each rank knows its own; nothing here says it.
+        pace: "?".into(),
         checksum: df.checksum,
         quota_bytes: df.quota_bytes.unwrap_or(0),
         used_bytes: stream.bytes_below(u64::MAX)?,

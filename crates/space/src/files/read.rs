@@ -18,6 +18,7 @@ use crate::inspect::VerifyReport;
 use crate::name;
 use crate::nd_box::NdBox;
 use crate::options::{OpenOptions, Retention, Verify};
+use crate::pace::Pace;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
 use crate::view::View;
@@ -235,6 +236,11 @@ impl FilesReader {
     /// Whether `from` (in the stream: or what stands for it) is complete, will come, or will never come.
     fn look(&mut self, from: u64, in_stream: bool) -> Result<Look> {
         self.stream.refresh()?;
+        let serial = self.options.pace == Some(Pace::Serial) && !self.options.observer;
+        if serial && self.stream.producers()? == Producers::Open {
+            // At this pace readers begin when all writers have ended.
+            return Ok(Look::NotYet);
+        }
         if let Some(version) = self.available(from, in_stream)? {
             return Ok(Look::Ready(version));
         }
@@ -471,6 +477,7 @@ impl FilesReader {
         let bytes = out.len() as u64;
         self.with_files(|files| files.gather(name, wanted, verify, out))?;
         self.stats.gets += 1;
+        self.times.objects += 1;
         self.stats.bytes_copied += bytes;
         self.note_call(timer.stop(), bytes);
         Ok(())
@@ -482,6 +489,7 @@ impl FilesReader {
         let view = self.with_files(|files| files.view(name, wanted, verify))?;
         let bytes = view.bytes().len() as u64;
         self.stats.views += 1;
+        self.times.objects += 1;
         self.stats.bytes_copied += bytes;
         self.note_call(timer.stop(), bytes);
         Ok(view)

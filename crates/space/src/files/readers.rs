@@ -267,6 +267,11 @@ impl Stream {
         groups
     }
 
+    /// Whether every reader that counts has released all versions below this one.
+    pub(crate) fn is_released_below(&self, version: u64) -> Result<bool> {
+        Ok(self.released(&self.readers()?) >= version)
+    }
+
     /// All versions below this one were released by every reader that counts.
     fn released(&self, readers: &[ReaderDf]) -> u64 {
         let groups = self.groups(readers);

@@ -13,6 +13,7 @@ use crate::environment;
 use crate::name;
 use crate::nd_box::NdBox;
 use crate::options::{OnExisting, OpenOptions, Retention};
+use crate::pace::Pace;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
 use crate::whole_file;
@@ -91,6 +92,7 @@ fn run_token() -> String {
 impl FilesWriter {
     /// Makes or joins the channel. `options` are resolved.
     pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<FilesWriter> {
+        refuse_gate(options)?;
         let dir = name::directory(name)?;
         let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
         let mut patience = Patience::new(options.timeout);
@@ -248,6 +250,7 @@ impl FilesWriter {
             .with("due", self.due)
             .hint("versions follow each other without gaps"));
         }
+        self.wait_for_turn(version)?;
         self.wait_for_room(version)?;
         let dir = self.stream.version_dir(version);
         match DirBuilder::new().mode(0o700).create(&dir) {
@@ -258,6 +261,31 @@ impl FilesWriter {
         self.step = Step::Open(OpenStep { version, dir, files: Vec::new(), bytes: 0 });
         self.times.ready_ns = clock::now_ns();
         Ok(true)
+    }
+
+    /// Where the sides take turns: waits until the readers have released every version before this one.
+    fn wait_for_turn(&mut self, version: u64) -> Result<()> {
+        if self.options.pace != Some(Pace::SerialPerStep) {
+            return Ok(());
+        }
+        let mut patience = Patience::new(self.options.timeout);
+        while !self.stream.is_released_below(version)? {
+            self.check_peers()?;
+            if !patience.wait() {
+                return Err(Error::new(
+                    Kind::TimedOut,
+                    format!("the readers of {} did not keep pace", self.name()),
+                )
+                .with("pace", Pace::SerialPerStep)
+                .with("version", version)
+                .with("held_by", self.stream.holders(version.saturating_sub(1)).join("; "))
+                .hint("at this pace a writer goes on when every reader has released the version before"));
+            }
+        }
+        let waited = patience.waited().as_nanos() as u64;
+        self.stats.wait_ns += waited;
+        self.times.wait_ns += waited;
+        Ok(())
     }
 
     /// Waits until the versions before this one leave room.
@@ -309,6 +337,7 @@ impl FilesWriter {
         self.check_piece(piece, Some(data.len()))?;
         self.write_object(piece, data)?;
         self.stats.puts += 1;
+        self.times.objects += 1;
         self.note_call(timer.stop(), data.len() as u64);
         Ok(())
     }
@@ -403,6 +432,7 @@ impl FilesWriter {
         self.check_piece(&piece, Some(data.len()))?;
         self.write_object(&piece, data)?;
         self.stats.reserves += 1;
+        self.times.objects += 1;
         self.note_call(timer.stop(), data.len() as u64);
         Ok(())
     }
@@ -558,6 +588,18 @@ pub(super) fn unless_removed(error: Error) -> Result<()> {
         Ok(())
     } else {
         Err(error)
+    }
+}
+
+/// Processes that share no memory cannot count who is inside.
+fn refuse_gate(options: &OpenOptions) -> Result<()> {
+    match options.pace {
+        Some(pace @ Pace::Gated { .. }) => {
+            Err(Error::new(Kind::NotPossibleHere, "a channel with a file per object has no gate")
+                .with("pace", pace)
+                .hint("choose another pace, or kind = \"space\""))
+        }
+        _ => Ok(()),
     }
 }
 

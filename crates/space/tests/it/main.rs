@@ -4,6 +4,7 @@ mod damage;
 mod faults;
 mod large;
 mod many;
+mod paces;
 mod processes;
 mod reading;
 #[path = "../../../tier/tests/skips/mod.rs"]

@@ -1,0 +1,133 @@
+//! Who may be at work on a channel when: both sides at once, in turns, or a few at a time.
+//!
+//! The writers say the pace when they open a space; it stands in the control segment, and every rank of either side
+//! obeys it from its next step on. What it is good for is decided elsewhere: on some tiers readers and writers that
+//! come at once, or too many of them, slow each other down by more than waiting costs.
+//!
+//! Not here: the gates that count who is inside ([`crate::gate`]).
+
+use std::fmt;
+use std::str::FromStr;
+
+use forebay_tier::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::options::refuse;
+
+/// Most ranks of one side that a gate can count; the places stand in one page of the control segment.
+pub const GATE_PLACES_MAX: u32 = 64;
+
+/// Who may be at work on a channel when. Text: `parallel`, `serial-per-step`, `serial`, `gated:4w8r`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Pace {
+    /// Both sides at once: a version is read as soon as it is complete.
+    #[default]
+    Parallel,
+    /// In turns: a writer goes on behind a version when every reader has released it.
+    SerialPerStep,
+    /// One after the other: readers begin when all writers have ended.
+    Serial,
+    /// Both sides at once, but only so many ranks inside a call that moves data.
+    Gated {
+        /// Most writing ranks, 1 to [`GATE_PLACES_MAX`].
+        writers: u32,
+        /// Most reading ranks, 1 to [`GATE_PLACES_MAX`].
+        readers: u32,
+    },
+}
+
+impl Pace {
+    /// As the control segment holds it.
+    pub(crate) fn word(self) -> u64 {
+        match self {
+            Pace::Parallel => 0,
+            Pace::SerialPerStep => 1,
+            Pace::Serial => 2,
+            Pace::Gated { writers, readers } => 3 | u64::from(writers) << 8 | u64::from(readers) << 24,
+        }
+    }
+
+    /// What a word of the control segment says; no word is wrong, because the segment is soft state.
+    pub(crate) fn of_word(word: u64) -> Pace {
+        let places = |shift: u32| ((word >> shift & 0xffff) as u32).clamp(1, GATE_PLACES_MAX);
+        match word & 0xff {
+            1 => Pace::SerialPerStep,
+            2 => Pace::Serial,
+            3 => Pace::Gated { writers: places(8), readers: places(24) },
+            _ => Pace::Parallel,
+        }
+    }
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pace::Parallel => f.pad("parallel"),
+            Pace::SerialPerStep => f.pad("serial-per-step"),
+            Pace::Serial => f.pad("serial"),
+            Pace::Gated { writers, readers } => f.pad(&format!("gated:{writers}w{readers}r")),
+        }
+    }
+}
+
+/// Writers and readers of `gated:4w8r`.
+fn places(text: &str) -> Option<(u32, u32)> {
+    let (writers, readers) = text.strip_prefix("gated:")?.strip_suffix('r')?.split_once('w')?;
+    let count = |t: &str| t.parse().ok().filter(|n| (1..=GATE_PLACES_MAX).contains(n));
+    Some((count(writers)?, count(readers)?))
+}
+
+impl FromStr for Pace {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Pace> {
+        match text {
+            "parallel" => Ok(Pace::Parallel),
+            "serial-per-step" => Ok(Pace::SerialPerStep),
+            "serial" => Ok(Pace::Serial),
+            _ => places(text).map(|(writers, readers)| Pace::Gated { writers, readers }).ok_or_else(|| {
+                let gated = format!("gated:4w8r with 1 to {GATE_PLACES_MAX} of each");
+                refuse("pace", text, &format!("parallel | serial-per-step | serial | {gated}"))
+            }),
+        }
+    }
+}
+
+impl TryFrom<String> for Pace {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Pace> {
+        text.parse()
+    }
+}
+
+impl From<Pace> for String {
+    fn from(value: Pace) -> String {
+        value.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_tier::Kind;
+
+    #[test]
+    fn paces_are_read_as_written() {
+        let gated = Pace::Gated { writers: 4, readers: 64 };
+        for pace in [Pace::Parallel, Pace::SerialPerStep, Pace::Serial, gated] {
+            assert_eq!(pace.to_string().parse::<Pace>().unwrap(), pace);
+            assert_eq!(Pace::of_word(pace.word()), pace);
+        }
+        for wrong in ["gated", "gated:0w1r", "gated:1w65r", "gated:1r1w", "Serial", ""] {
+            assert_eq!(wrong.parse::<Pace>().unwrap_err().kind(), Kind::Usage, "{wrong}");
+        }
+        assert_eq!(
+            Pace::of_word(3),
+            Pace::Gated { writers: 1, readers: 1 },
+            "a damaged word is no gate of none"
+        );
+        assert_eq!(Pace::of_word(77), Pace::Parallel);
+    }
+}
