@@ -6,6 +6,7 @@
 
 pub mod load;
 pub mod memory;
+pub mod model;
 pub mod probe;
 pub mod profile;
 pub mod report;
