@@ -85,7 +85,9 @@ impl SpaceReader {
     pub(crate) fn of_member(member: Arc<Membership>, name: &str, options: OpenOptions) -> SpaceReader {
         let (rank, size) = (member.rank, member.size);
         let component = options.component.clone().expect("resolved");
-        let head = TraceHead { component: &component, rank, size, channel: name, side: Side::Reader };
+        let side = Side::Reader;
+        let head =
+            TraceHead { component: &component, rank, size, channel: name, side, placement: None, pace: None };
         let trace =
             if options.observer { None } else { Trace::from_environment(&head, &environment::process) };
         let next = if options.observer { member.space.control.oldest() } else { member.cursor() };

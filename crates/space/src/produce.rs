@@ -163,7 +163,10 @@ impl SpaceWriter {
         };
         let lane = Lane::new(space.first.clone(), owner, space.superblock.horizon, space.superblock.checksum);
         let segments = LaneSpace::new(member.clone(), options.timeout)?;
-        let head = TraceHead { component: &component, rank, size, channel: name, side: Side::Writer };
+        // The first segment was faulted in just now, and a sample of its pages asked for its node.
+        let placement = space.first.placement().map(|placement| placement.to_string());
+        let (side, pace) = (Side::Writer, Some(space.control.pace()));
+        let head = TraceHead { component: &component, rank, size, channel: name, side, placement, pace };
         let trace = Trace::from_environment(&head, &environment::process);
         Ok(SpaceWriter {
             member,

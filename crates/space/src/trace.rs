@@ -11,6 +11,7 @@
 
 use crate::environment::{self, Lookup};
 use crate::name::sanitised;
+use crate::pace::Pace;
 use forebay_tier::process::{self, ForkMark};
 use serde::Serialize;
 use std::fs::{DirBuilder, File};
@@ -55,6 +56,12 @@ pub struct TraceHead<'a> {
     pub channel: &'a str,
     /// Side.
     pub side: Side,
+    /// How the pages of a writer's first segment came to their memory node, as the kernel says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub placement: Option<String>,
+    /// Who may be at work when, as the space, or whoever told this rank, says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pace: Option<Pace>,
 }
 
 /// One step.
@@ -201,8 +208,14 @@ fn say_once(path: &Path, error: &std::io::Error) {
 mod tests {
     use super::*;
 
-    const HEAD: TraceHead<'static> =
-        TraceHead { component: "sim a", rank: 2, size: 4, channel: "/x/heat", side: Side::Writer };
+    const HEAD: TraceHead<'static> = TraceHead {
+        component: "sim a",
+        rank: 2,
+        size: 4,
+        channel: "/x/heat",
+        side: Side::Writer,
+        placement: None,
+    };
 
     fn lines(path: &Path) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(path).unwrap();

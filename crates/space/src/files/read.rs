@@ -116,7 +116,15 @@ impl FilesReader {
         };
         let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
         let component = options.component.as_deref().unwrap_or_default();
-        let head = TraceHead { component, rank, size, channel: name, side: Side::Reader };
+        let head = TraceHead {
+            component,
+            rank,
+            size,
+            channel: name,
+            side: Side::Reader,
+            placement: None,
+            pace: None,
+        };
         let trace =
             if options.observer { None } else { Trace::from_environment(&head, &environment::process) };
         Ok(FilesReader {

@@ -107,7 +107,15 @@ impl FilesWriter {
             }
         };
         let component = options.component.as_deref().unwrap_or_default();
-        let head = TraceHead { component, rank, size, channel: name, side: Side::Writer };
+        let head = TraceHead {
+            component,
+            rank,
+            size,
+            channel: name,
+            side: Side::Writer,
+            placement: None,
+            pace: options.pace,
+        };
         Ok(FilesWriter {
             trace: Trace::from_environment(&head, &environment::process),
             stream,
