@@ -138,7 +138,9 @@ pub fn spaces_of(workflow: &Workflow, run: &RunDir) -> Result<Vec<SpaceInfo>> {
     let mut spaces = forebay_space::list()?;
     for channel in workflow.channels.iter().filter(|c| c.options.path.is_some()) {
         // A channel outside the root that is being made, or gone, is simply not there.
-        if let Ok(Some(space)) = inspect_if_there(&channel.location(&workflow.dir)) {
+        if let Ok(Some(mut space)) = inspect_if_there(&channel.location(&workflow.dir)) {
+            // It was looked for by its path, and is known to the run by its name.
+            space.name.clone_from(&channel.name);
             spaces.push(space);
         }
     }

@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::characterise::characterise;
 use crate::launch::{Rank, Ranks, Role};
+use crate::pin::Placement;
 use crate::progress::Seen;
 use crate::record::{monotonic_ns, unix_ns, ChannelRecord, ComponentRecord, RankRecord, RunRecord};
 use crate::trace::{Side, Traces};
@@ -43,7 +45,41 @@ pub(crate) fn complete_record(
         }
     }
     complete_channels(record, &traces, seen);
+    complete_placement(record, &traces);
     traces
+}
+
+/// Where ranks and pages were, as the kernel said, and why that is not where the plan wanted them.
+fn complete_placement(record: &mut RunRecord, traces: &Traces) {
+    for placement in Placement::read_all(&record.run_dir) {
+        let component = record.components.iter_mut().find(|c| c.name == placement.component);
+        let rank = component.and_then(|c| c.ranks.iter_mut().find(|r| r.rank == Some(placement.local_rank)));
+        if let Some(said) = &placement.said {
+            record.notes.push(format!("{} rank {}: {said}", placement.component, placement.local_rank));
+        }
+        if let Some(rank) = rank {
+            rank.cpus = Some(placement.cpus);
+        }
+    }
+    for channel in &mut record.channels {
+        let own = traces.all.iter().filter(|t| t.header.channel == channel.name);
+        let mut found: Vec<&str> = own.filter_map(|t| t.header.placement.as_deref()).collect();
+        found.sort_unstable();
+        found.dedup();
+        channel.placement = found.join(", ");
+        // A space of a short run may be gone before anybody looks.
+        let own = traces.all.iter().filter(|t| t.header.channel == channel.name);
+        if let Some(pace) = own.filter_map(|t| t.header.pace.clone()).last() {
+            channel.pace = pace;
+        }
+        if found.contains(&"first touch") {
+            record.notes.push(format!(
+                "{}: the kernel refuses to bind memory here, so that a thread on the node touched the pages first; \
+                 a sample of them lies there",
+                channel.name
+            ));
+        }
+    }
 }
 
 fn complete_component(
@@ -66,6 +102,7 @@ fn complete_component(
             signal: exit.and_then(|e| e.signal),
             ended_by_runner: exit.is_some_and(|e| e.asked),
             unopened: unopened(component, rank.started_as.role, traces, seen),
+            cpus: None,
             out: relative(&rank.started_as.out),
             err: relative(&rank.started_as.err),
         });
@@ -90,6 +127,7 @@ fn complete_component(
     let only_ranks = ranks.iter().filter(|r| matches!(r.started_as.role, Role::Rank(_)));
     let lived = only_ranks.filter_map(|r| r.exit.map(|e| e.at_ns.saturating_sub(r.start_ns)));
     let lived_ns: u64 = lived.sum();
+    record.per_step = characterise(component, traces);
     record.io_s = op_ns as f64 / 1e9;
     record.wait_s = wait_ns as f64 / 1e9;
     // Times of a helper that carries files overlap with the program's own: nothing to take off then.
@@ -153,6 +191,7 @@ fn complete_channels(record: &mut RunRecord, traces: &Traces, seen: &Seen) {
         channel.used_bytes_max = seen.used_bytes_max.get(path).copied().unwrap_or(space.used_bytes);
         channel.versions_complete = space.versions_complete;
         channel.state = space.state.to_string();
+        channel.pace = space.pace.clone();
         if found.is_none() {
             channel.writer = space.producer.as_ref().map(|p| p.component.clone()).unwrap_or_default();
             channel.readers = space.readers.iter().map(|r| r.name.clone()).collect();

@@ -1,4 +1,4 @@
-//! Workflows: the file that describes one, the runner that carries it out, its record and its report.
+//! Workflows: the file that describes one, plans, the runner that carries them out, its record and its report.
 //!
 //! Guarantees: [`run()`] starts all ranks of all components or none; when one fails, or the runner is told to
 //! end, everything ends and the spaces of the run go with it. What happened is in one directory
@@ -7,26 +7,39 @@
 
 #![forbid(unsafe_code)]
 
+pub mod alone;
+pub mod characterise;
+pub mod choices;
 pub mod clean_up;
+mod commands;
 mod conclude;
+mod course;
+pub mod emit;
 pub mod init;
 pub mod launch;
 pub mod npy;
+pub mod pin;
+pub mod plan;
 pub mod progress;
 pub mod record;
 pub mod report;
 pub mod report_plots;
 pub mod run;
+pub mod seats;
 mod signals;
+pub mod topology;
 pub mod trace;
 pub mod watch;
 pub mod workflow;
 
 pub use init::init;
 pub use launch::exec_rank;
+pub use pin::exec_planned;
+pub use plan::PlanFile;
 pub use record::{latest_run, RunRecord};
 pub use report::report;
 pub use run::{run, RunOptions};
 pub use signals::{ignored_signals, Signals};
+pub use topology::Topology;
 pub use watch::bridge;
 pub use workflow::Workflow;

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 use forebay_space::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::characterise::PerStep;
+use crate::plan::PlanFile;
 use crate::workflow::Workflow;
 
 /// Schema name of `run.json`.
@@ -71,6 +73,9 @@ pub struct RunRecord {
     pub components: Vec<ComponentRecord>,
     /// Channels by name, then helper spaces that programs opened by themselves.
     pub channels: Vec<ChannelRecord>,
+    /// The plan that it was run by, when there was one.
+    #[serde(default)]
+    pub plan: Option<PlanFile>,
     /// What is worth knowing but no failure: ranks that opened no channel, files that were not counted.
     pub notes: Vec<String>,
 }
@@ -136,6 +141,9 @@ pub struct ComponentRecord {
     pub bytes_put: u64,
     /// Payload bytes got or viewed.
     pub bytes_got: u64,
+    /// One step of one of its ranks; absent where too few steps were ended to tell.
+    #[serde(default)]
+    pub per_step: Option<PerStep>,
 }
 
 /// One process.
@@ -157,6 +165,9 @@ pub struct RankRecord {
     pub ended_by_runner: bool,
     /// Channels it was declared for and never opened.
     pub unopened: Vec<String>,
+    /// Processors that it was pinned to, as the kernel said afterwards: `0-3,8`. Absent without a plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
     /// Standard output, relative to the run directory.
     pub out: PathBuf,
     /// Standard error, relative to the run directory.
@@ -196,6 +207,13 @@ pub struct ChannelRecord {
     pub writer: String,
     /// Reading components.
     pub readers: Vec<String>,
+    /// Who was to be at work when, as the space said.
+    #[serde(default)]
+    pub pace: String,
+    /// How its pages came to their memory node, as its writers found out from the kernel: `bound`, `first touch`,
+    /// `unverified`. Empty for a channel on no node of its own.
+    #[serde(default)]
+    pub placement: String,
 }
 
 impl RunRecord {

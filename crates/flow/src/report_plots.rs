@@ -479,12 +479,14 @@ mod tests {
             channel: "u".into(),
             side,
             pid: 1,
+            placement: None,
+            pace: None,
         };
         Trace { header, steps, truncated: false }
     }
 
     fn step(begin_ns: u64, ready_ns: u64, end_ns: u64, wait_ns: u64, op_ns: u64) -> Step {
-        Step { version: 0, begin_ns, ready_ns, end_ns, wait_ns, op_ns, bytes: 1, calls: 1 }
+        Step { version: 0, begin_ns, ready_ns, end_ns, wait_ns, op_ns, bytes: 1, calls: 1, objects: 1 }
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! the workflow keeps. The *first* failure is the one reported: a rank that fails because its peer died does not
 //! mask it. SIGINT, SIGTERM and SIGHUP end the run in the same orderly way (a second one without grace); signals
 //! that were ignored at the start (nohup) stay ignored.
-//! Not here: restarting what failed; choosing a plan (this runs all components at once, unpinned).
+//! By a plan it pins ranks through `forebay exec`, and where the plan is serial it starts readers when their writers
+//! have ended; without one it starts all components at once, unpinned.
+//! Not here: restarting what failed; choosing a plan.
 
 use std::ffi::OsString;
 use std::io::{Read, Seek, SeekFrom};
@@ -12,17 +14,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_space::{Error, Kind, OpenOptions, Reader, Result, SpillTier};
+use forebay_space::{Error, Kind, OpenOptions, Reader, Result};
 
+use crate::alone::alone;
 use crate::clean_up::{remove_spaces, take_names, taken};
 use crate::conclude::complete_record;
-use crate::launch::{Exit, Rank, RankCommand, Ranks, Role};
+use crate::course::Course;
+use crate::launch::{Exit, Rank, Ranks, Role};
+use crate::plan::PlanFile;
 use crate::progress::{closing_lines, Sampler, Show};
 use crate::record::{self, monotonic_ns, unix_ns, ChannelRecord, ComponentRecord, Failure, Machine};
 use crate::record::{RunDir, RunRecord, State};
 use crate::signals::Signals;
-use crate::watch::{self, BRIDGE_VERB};
-use crate::workflow::{Channel, ChannelKind, Component, Workflow};
+use crate::workflow::{ChannelKind, Component, Workflow};
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -39,6 +43,10 @@ pub struct RunOptions {
     pub self_command: Vec<OsString>,
     /// Time between SIGTERM and SIGKILL when the run must end.
     pub grace: Duration,
+    /// How to run it. Needs `self_command`.
+    pub plan: Option<PlanFile>,
+    /// Run only this component and those that it reads from; a plan must be one of that workflow.
+    pub only: Option<String>,
 }
 
 impl Default for RunOptions {
@@ -50,9 +58,14 @@ impl Default for RunOptions {
             json: false,
             self_command: me.into_iter().collect(),
             grace: Duration::from_secs(5),
+            plan: None,
+            only: None,
         }
     }
 }
+
+/// The plan, in the run directory.
+pub(crate) const PLAN_FILE: &str = "plan.json";
 
 /// A failure that looks like a peer's (exit status 7, or an error that names a dead peer) waits this long for
 /// the cause to show up.
@@ -79,22 +92,35 @@ enum End {
 /// ([`RunRecord::exit_code`] is then 128+n).
 ///
 /// # Errors
-/// All of [`Workflow::read`]; [`Kind::NameInUse`] when a channel's name is taken (nothing was started then);
+/// All of [`Workflow::read`] and [`PlanFile::check`]; [`Kind::NameInUse`] when a channel's name is taken (nothing was started then);
 /// [`Kind::ComponentFailed`] naming component, rank, status and the log; [`Kind::NotPossibleHere`] when the
 /// workflow needs `self_command` and there is none.
 pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
-    let workflow = Workflow::read(file)?;
+    let mut workflow = Workflow::read(file)?;
+    if let Some(component) = &options.only {
+        workflow = alone(&workflow, component)?;
+    }
     needs_self_command(&workflow, options)?;
+    if let Some(plan) = &options.plan {
+        plan.check(&workflow)?;
+        plan.place_channels(&mut workflow);
+    }
     take_names(&workflow)?;
     let signals = Signals::catch()?;
     let dir = Arc::new(RunDir::create(&workflow, options.out.as_deref())?);
     let mut record = new_record(&workflow, &dir)?;
+    if let Some(plan) = &options.plan {
+        plan.write(&dir.path().join(PLAN_FILE))?;
+        record.plan = Some(plan.clone());
+    }
     record.write()?;
     let show = Show::choose(options.quiet);
     let sampler = Sampler::start(&workflow, dir.clone(), &dir.path().join("fill.jsonl"), show)?;
     let mut ranks = Ranks::default();
-    let ended = start_all(&workflow, &dir, options, &mut ranks)
-        .and_then(|()| supervise(&workflow, &dir, &mut ranks, &sampler, &signals));
+    let mut course = Course::new(&workflow, options);
+    let ended = course
+        .start_ready(&workflow, &dir, options, &mut ranks)
+        .and_then(|()| supervise(&workflow, &dir, options, &mut course, &mut ranks, &sampler, &signals));
     let hurry_at = signals.count() + 1;
     ranks.stop_all(options.grace, &|| signals.count() >= hurry_at, &|time| signals.pause(time));
     let seen = sampler.finish();
@@ -107,7 +133,9 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
 }
 
 fn needs_self_command(workflow: &Workflow, options: &RunOptions) -> Result<()> {
-    let needs = |c: &&Component| c.program.is_none() || c.files.out.is_some() || c.files.input.is_some();
+    let by_plan = options.plan.is_some();
+    let needs =
+        |c: &&Component| by_plan || c.program.is_none() || c.files.out.is_some() || c.files.input.is_some();
     match workflow.components.iter().find(needs) {
         Some(component) if options.self_command.is_empty() => {
             Err(Error::new(Kind::NotPossibleHere, "this workflow needs the forebay command")
@@ -207,166 +235,23 @@ fn new_record(workflow: &Workflow, dir: &RunDir) -> Result<RunRecord> {
         failure: None,
         components: components.collect(),
         channels: channels.collect(),
+        plan: None,
         notes: Vec::new(),
     })
-}
-
-/// Starts the helpers that carry files, then every rank.
-fn start_all(workflow: &Workflow, dir: &RunDir, options: &RunOptions, ranks: &mut Ranks) -> Result<()> {
-    for (index, component) in workflow.components.iter().enumerate() {
-        let sides = [(Role::FilesOut, &component.files.out), (Role::FilesIn, &component.files.input)];
-        for (role, files) in sides {
-            let Some(files) = files else { continue };
-            std::fs::create_dir_all(files)
-                .map_err(|e| Error::io(format!("making {}", files.display()), e))?;
-            let command = helper_command(workflow, dir, index, role, files, &options.self_command);
-            ranks.start(command, &options.self_command)?;
-        }
-    }
-    // A file that is written before its directory is watched would be lost.
-    let helpers: Vec<PathBuf> = ranks.all.iter().map(|r| r.started_as.out.clone()).collect();
-    watch::wait_until_ready(&helpers, || {
-        ranks.sweep();
-        ranks.all.iter().any(|r| r.exit.is_some())
-    })?;
-    for (index, component) in workflow.components.iter().enumerate() {
-        for rank in 0..component.ranks {
-            let command = rank_command(workflow, dir, index, rank, &options.self_command);
-            ranks.start(command, &options.self_command)?;
-        }
-    }
-    Ok(())
-}
-
-fn log_name(component: &str, role: Role) -> String {
-    match role {
-        Role::Rank(rank) => format!("logs/{component}.{rank}"),
-        Role::FilesOut => format!("logs/{component}.files-out"),
-        Role::FilesIn => format!("logs/{component}.files-in"),
-    }
-}
-
-fn rank_command(
-    workflow: &Workflow,
-    dir: &RunDir,
-    index: usize,
-    rank: u32,
-    self_command: &[OsString],
-) -> RankCommand {
-    let component = &workflow.components[index];
-    let arguments = component.command[1..].iter().map(OsString::from);
-    let command = match &component.program {
-        Some(program) => [program.clone().into_os_string()].into_iter().chain(arguments).collect(),
-        None => self_command.iter().cloned().chain(arguments).collect(),
-    };
-    process(workflow, dir, index, Role::Rank(rank), command, component.ranks)
-}
-
-fn helper_command(
-    workflow: &Workflow,
-    dir: &RunDir,
-    index: usize,
-    role: Role,
-    files: &Path,
-    self_command: &[OsString],
-) -> RankCommand {
-    let component = &workflow.components[index];
-    let (side, channels) = match role {
-        Role::FilesIn => ("in", &component.reads),
-        _ => ("out", &component.writes),
-    };
-    let mut command = self_command.to_vec();
-    command.extend([BRIDGE_VERB.into(), side.into()]);
-    // The workflow was refused unless there is exactly one.
-    command.extend(channels.first().map(OsString::from));
-    command.push(files.into());
-    process(workflow, dir, index, role, command, 1)
-}
-
-fn process(
-    workflow: &Workflow,
-    dir: &RunDir,
-    index: usize,
-    role: Role,
-    command: Vec<OsString>,
-    size: u32,
-) -> RankCommand {
-    let component = &workflow.components[index];
-    let rank = if let Role::Rank(rank) = role { rank } else { 0 };
-    let mut env: Vec<(OsString, OsString)> = Vec::new();
-    for (key, value) in workflow.env.iter().chain(&component.env) {
-        env.push((key.into(), value.into()));
-    }
-    let mut set = |key: &str, value: OsString| env.push((key.into(), value));
-    set("FOREBAY_RANK", rank.to_string().into());
-    set("FOREBAY_SIZE", size.to_string().into());
-    set("FOREBAY_COMPONENT", component.name.clone().into());
-    set("FOREBAY_RUN", dir.path().into());
-    set("FOREBAY_TRACE", dir.path().join("trace").into());
-    for channel in &workflow.channels {
-        set(&channel.variable(), channel_json(workflow, channel).into());
-    }
-    let log = dir.path().join(log_name(&component.name, role));
-    let with_suffix = |suffix: &str| {
-        let mut name = log.clone().into_os_string();
-        name.push(suffix);
-        PathBuf::from(name)
-    };
-    RankCommand {
-        component: index,
-        role,
-        command,
-        env,
-        cwd: component.cwd.clone(),
-        out: with_suffix(".out"),
-        err: with_suffix(".err"),
-    }
-}
-
-/// The channel's table as programs get it: what the file says, and all reader groups ahead of time, so that no
-/// version goes before each of them has seen it.
-fn channel_json(workflow: &Workflow, channel: &Channel) -> String {
-    let mut table = serde_json::Map::new();
-    let options = &channel.options;
-    let mut set = |key: &str, value: Option<serde_json::Value>| {
-        if let Some(value) = value {
-            table.insert(key.to_owned(), value);
-        }
-    };
-    set("tier", options.tier.map(|tier| tier.to_string().into()));
-    set("path", options.path.as_ref().map(|_| channel.location(&workflow.dir).into()));
-    set("quota", options.quota.map(|size| size.0.into()));
-    let spill = options.spill.iter().flatten().map(|tier| {
-        let path = workflow.dir.join(&tier.path);
-        serde_json::to_value(SpillTier { path, ..tier.clone() }).expect("plain data")
-    });
-    set("spill", options.spill.as_ref().map(|_| spill.collect()));
-    set("when_full", options.when_full.map(|policy| policy.to_string().into()));
-    set("segment", options.segment.map(|size| size.0.into()));
-    set("horizon", options.horizon.map(|horizon| horizon.to_string().into()));
-    let kept = options.keep.then(|| "forever".to_owned());
-    set("retention", options.retention.clone().or(kept).map(Into::into));
-    set("checksum", options.checksum.map(Into::into));
-    set("kind", options.kind.map(|kind| if kind == ChannelKind::Files { "files" } else { "space" }.into()));
-    let groups = channel.readers.iter().filter_map(|name| workflow.component(name));
-    // The helper that carries files is one reader, whatever the component's ranks.
-    let size = |c: &Component| if c.files.input.is_some() { 1 } else { c.ranks };
-    let readers: Vec<String> = groups.map(|c| format!("{}:{}", c.name, size(c))).collect();
-    set("readers", (!readers.is_empty()).then(|| readers.join(",").into()));
-    serde_json::Value::Object(table).to_string()
 }
 
 /// Watches until all ranks have ended, or there is a reason to end them.
 fn supervise(
     workflow: &Workflow,
     dir: &RunDir,
+    options: &RunOptions,
+    course: &mut Course,
     ranks: &mut Ranks,
     sampler: &Sampler,
     signals: &Signals,
 ) -> Result<End> {
-    let begin = Instant::now();
     let mut told: Vec<bool> = vec![false; workflow.components.len()];
-    let mut counted: Vec<bool> = vec![false; ranks.all.len()];
+    let mut counted: Vec<bool> = Vec::new();
     let mut silent: Vec<SilentReader> = Vec::new();
     loop {
         ranks.sweep();
@@ -376,6 +261,7 @@ fn supervise(
         if ranks.all.iter().any(has_failed) {
             return Ok(first_failure(workflow, dir, ranks, signals));
         }
+        counted.resize(ranks.all.len(), false);
         for (index, rank) in ranks.all.iter().enumerate() {
             if rank.exit.is_some() && !std::mem::replace(&mut counted[index], true) {
                 if let Role::Rank(number) = rank.started_as.role {
@@ -389,15 +275,16 @@ fn supervise(
         }
         silent.retain(|reader| !reader.leave(workflow, sampler));
         for (component, told) in told.iter_mut().enumerate() {
-            if !*told && component_ended(ranks, component) {
+            if !*told && course.started[component] && component_ended(ranks, component) {
                 ranks.release_helpers(component);
                 *told = true;
             }
         }
-        if ranks.all_ended() {
+        course.start_ready(workflow, dir, options, ranks)?;
+        if course.all_started() && ranks.all_ended() {
             return Ok(End::Finished);
         }
-        if let Some(failure) = overdue(workflow, dir, ranks, begin.elapsed()) {
+        if let Some(failure) = overdue(workflow, dir, ranks) {
             return Ok(End::Failed(failure));
         }
         signals.pause(Duration::from_millis(250));
@@ -477,9 +364,11 @@ fn component_ended(ranks: &Ranks, component: usize) -> bool {
     own.filter(|r| matches!(r.started_as.role, Role::Rank(_))).all(|r| r.exit.is_some())
 }
 
-fn overdue(workflow: &Workflow, dir: &RunDir, ranks: &Ranks, elapsed: Duration) -> Option<Failure> {
+fn overdue(workflow: &Workflow, dir: &RunDir, ranks: &Ranks) -> Option<Failure> {
+    let now = monotonic_ns();
     let late = |rank: &&Rank| {
         let timeout = workflow.components[rank.started_as.component].timeout;
+        let elapsed = Duration::from_nanos(now.saturating_sub(rank.start_ns));
         rank.exit.is_none() && timeout.is_some_and(|limit| elapsed > limit)
     };
     let rank = ranks.all.iter().find(late)?;

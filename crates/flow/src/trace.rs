@@ -33,6 +33,12 @@ pub struct Header {
     /// Process.
     #[serde(default)]
     pub pid: u32,
+    /// How the pages of a writer's first segment came to their memory node, as the kernel said.
+    #[serde(default)]
+    pub placement: Option<String>,
+    /// Who was to be at work when, as a writer found it in the space.
+    #[serde(default)]
+    pub pace: Option<String>,
 }
 
 /// Side of a channel.
@@ -66,6 +72,9 @@ pub struct Step {
     /// Calls of put, get, view, commit.
     #[serde(default)]
     pub calls: u64,
+    /// Objects put, got or viewed.
+    #[serde(default)]
+    pub objects: u64,
 }
 
 /// One trace file.
@@ -248,6 +257,8 @@ mod tests {
             channel: "u".into(),
             side,
             pid: rank,
+            placement: None,
+            pace: None,
         };
         // (version, end, time in calls) of 1000 bytes each.
         let step = |(version, end_ns, op_ns): &(u64, u64, u64)| Step {
@@ -259,6 +270,7 @@ mod tests {
             op_ns: *op_ns,
             bytes: 1000,
             calls: 1,
+            objects: 1,
         };
         Trace { header, steps: steps.iter().map(step).collect(), truncated: false }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use forebay_space::environment::{self, channel_variable, did_you_mean};
 use forebay_space::options::spill_tiers;
-use forebay_space::{parse_bytes, Error, Horizon, Kind, Result, SpillTier, TierKind, WhenFull};
+use forebay_space::{parse_bytes, Error, Horizon, Kind, Pace, Result, SpillTier, TierKind, WhenFull};
 use forebay_tier::spelling::{self, Unknown};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -92,6 +92,9 @@ pub struct ChannelTable {
     pub retention: Option<String>,
     /// Payload checksums on or off.
     pub checksum: Option<bool>,
+    /// Who may be at work when; a plan says it.
+    #[serde(skip)]
+    pub pace: Option<Pace>,
     /// Mechanism: `space` (default) or `files`.
     pub kind: Option<ChannelKind>,
     /// Stays after the run; its retention is then `forever` unless said otherwise.

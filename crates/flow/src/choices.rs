@@ -1,0 +1,423 @@
+//! Which plans there are for a workflow on a node: all that can be told apart, and for the others why not.
+//!
+//! Pure. At most [`CHOICES_MAX`] plans, so that each can be scored and explained. What is not possible (room, a missing
+//! place, processors), what would be the same as another plan, and tiers than which another one is better at everything
+//! are dropped with the reason.
+
+use forebay_perf::model::plan::{Locality, Mode, Plan};
+use forebay_perf::profile::{Locality as Side, Profile, Tier};
+use forebay_space::{format_bytes, Error, Kind, Result, TierKind, GATE_PLACES_MAX};
+use serde::Serialize;
+
+use crate::plan::{Home, AS_THE_FILE_SAYS};
+use crate::seats::depths;
+use crate::topology::Topology;
+use crate::workflow::Workflow;
+
+/// Most plans.
+pub const CHOICES_MAX: usize = 64;
+
+/// A plan that is possible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The plan.
+    pub plan: Plan,
+    /// Where its channels lie; None for a tier of a platform that is not here.
+    pub home: Option<Home>,
+}
+
+/// What was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Dropped {
+    /// A plan, or a part that plans can have.
+    pub what: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// All plans, and what was dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Choices {
+    /// Possible plans.
+    pub choices: Vec<Choice>,
+    /// What was left out.
+    pub dropped: Vec<Dropped>,
+}
+
+/// How much a workflow writes to its largest channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Payload bytes of a version.
+    pub version_bytes: u64,
+    /// Versions.
+    pub versions: u64,
+}
+
+impl Home {
+    /// Where a channel on a tier of this node's profile lies.
+    ///
+    /// # Errors
+    /// [`Kind::NotPossibleHere`] for a tier without a directory.
+    pub fn of_tier(tier: &Tier) -> Result<Home> {
+        let node = tier.memory_node.as_deref().and_then(|name| name.rsplit('#').next()?.parse().ok());
+        match (tier.kind, &tier.place) {
+            (TierKind::Dram, _) => Ok(Home::Memory),
+            (TierKind::Numa(node), _) => Ok(Home::Node(node)),
+            (TierKind::DevDax, _) => Err(no_place(tier, "a channel needs a directory, not a device")),
+            (kind, Some(place)) if std::path::Path::new(place).is_dir() => {
+                Ok(Home::Directory(kind, place.into(), node))
+            }
+            (_, Some(_)) => Err(no_place(tier, "its directory is not here")),
+            (_, None) => Err(no_place(tier, "the profile names no directory on it")),
+        }
+    }
+}
+
+fn no_place(tier: &Tier, why: &str) -> Error {
+    Error::new(Kind::NotPossibleHere, format!("no channel can lie on {}: {why}", tier.name))
+}
+
+/// A tier in the running.
+struct Candidate<'a> {
+    name: String,
+    home: Option<Home>,
+    /// None where the workflow file says the tier.
+    tier: Option<&'a Tier>,
+}
+
+/// The plans of a workflow on a node. `profile` is of this node, or of a platform that is only asked about; without
+/// one the channels lie where the workflow file says. `load` is what is known of the amounts.
+pub fn choices(
+    workflow: &Workflow,
+    topology: &Topology,
+    profile: Option<&Profile>,
+    load: Option<Load>,
+) -> Choices {
+    let is_here = profile.is_none_or(|p| !forebay_perf::profile::platforms::is_platform(&p.name));
+    let mut dropped = Vec::new();
+    let candidates = match profile {
+        None => vec![Candidate { name: AS_THE_FILE_SAYS.to_owned(), home: Some(Home::AsSaid), tier: None }],
+        Some(profile) => candidates(profile, is_here, load, &mut dropped),
+    };
+    let mut drop = |what: String, reason: String| dropped.push(Dropped { what, reason });
+    drop(
+        "batches".to_owned(),
+        "a space does not gather objects by itself; put many with one call".to_owned(),
+    );
+    drop("LocI".to_owned(), "a channel lies on one memory node".to_owned());
+    let mut choices = Vec::new();
+    for candidate in &candidates {
+        let localities = localities(candidate, topology, &mut drop);
+        for mode in modes(workflow, candidate, load, &mut drop) {
+            for locality in &localities {
+                let plan = Plan::new(mode, *locality, &candidate.name);
+                choices.push(Choice { plan, home: candidate.home.clone() });
+            }
+        }
+    }
+    for extra in choices.drain(CHOICES_MAX.min(choices.len())..) {
+        drop(extra.plan.to_string(), format!("more than {CHOICES_MAX} plans"));
+    }
+    Choices { choices, dropped }
+}
+
+/// The tiers that a channel can lie on.
+fn candidates<'a>(
+    profile: &'a Profile,
+    is_here: bool,
+    load: Option<Load>,
+    dropped: &mut Vec<Dropped>,
+) -> Vec<Candidate<'a>> {
+    let mut kept: Vec<Candidate<'_>> = Vec::new();
+    for tier in &profile.tiers {
+        let mut drop = |reason: String| dropped.push(Dropped { what: tier.name.clone(), reason });
+        let home = match Home::of_tier(tier) {
+            Ok(home) => Some(home),
+            Err(_) if !is_here => None,
+            Err(e) => {
+                drop(e.message().to_owned());
+                continue;
+            }
+        };
+        let capacity = tier.capacity.as_ref().map(|c| c.bytes);
+        if let (Some(load), Some(capacity)) = (load, capacity) {
+            if load.version_bytes > capacity {
+                let (needed, room) = (format_bytes(load.version_bytes), format_bytes(capacity));
+                drop(format!("a version of {needed} does not fit into {room}"));
+                continue;
+            }
+        }
+        kept.push(Candidate { name: tier.name.clone(), home, tier: Some(tier) });
+    }
+    let beaten: Vec<Option<String>> = kept
+        .iter()
+        .enumerate()
+        .map(|(i, one)| {
+            let others = kept.iter().enumerate().filter(|(j, _)| *j != i);
+            // Of two equals the first stays.
+            others.filter_map(|(j, other)| beats(other.tier?, one.tier?, j < i)).next()
+        })
+        .collect();
+    let mut beaten = beaten.into_iter();
+    kept.retain(|candidate| match beaten.next().flatten() {
+        None => true,
+        Some(reason) => {
+            dropped.push(Dropped { what: candidate.name.clone(), reason });
+            false
+        }
+    });
+    kept
+}
+
+/// Why a tier is better than another at everything that matters to a channel, if it is.
+fn beats(better: &Tier, other: &Tier, also_equal: bool) -> Option<String> {
+    let (ours, theirs) = (peaks(better), peaks(other));
+    let (read, write) = (ours.read?.speed, ours.write?.speed);
+    let (their_read, their_write) = (theirs.read?.speed, theirs.write?.speed);
+    let room = |tier: &Tier| tier.capacity.as_ref().map(|c| c.bytes);
+    let no_worse = read >= their_read && write >= their_write && room(better)? >= room(other)?;
+    let is_better = read > their_read || write > their_write || room(better)? > room(other)?;
+    (no_worse && (is_better || also_equal)).then(|| {
+        format!(
+            "{} has as much room, and reads {:.1} GB/s against {:.1}, writes {:.1} against {:.1}",
+            better.name,
+            read / 1e9,
+            their_read / 1e9,
+            write / 1e9,
+            their_write / 1e9
+        )
+    })
+}
+
+/// The highest bandwidth of one direction and the threads that reach it.
+#[derive(Clone, Copy)]
+struct Peak {
+    speed: f64,
+    threads: Option<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Peaks {
+    read: Option<Peak>,
+    write: Option<Peak>,
+}
+
+/// What a tier delivers at best to processors beside it, by numbers that nobody doubts.
+fn peaks(tier: &Tier) -> Peaks {
+    let best = |reads_percent: f64| {
+        let knees = tier.all_knees().into_iter();
+        let fits = knees.filter(|k| {
+            k.when.reads_percent == Some(reads_percent) && k.when.locality == Side::Local && k.doubt.is_none()
+        });
+        let peaks = fits.filter_map(|k| {
+            let factor = k.unit.bytes().or_else(|| k.when.bytes.map(|b| b as f64))?;
+            Some(Peak { speed: k.highest.value * factor, threads: k.when.threads })
+        });
+        peaks.max_by(|a, b| a.speed.total_cmp(&b.speed))
+    };
+    Peaks { read: best(100.0), write: best(0.0) }
+}
+
+/// The places of a channel that can be told apart.
+fn localities(
+    candidate: &Candidate<'_>,
+    topology: &Topology,
+    drop: &mut impl FnMut(String, String),
+) -> Vec<Locality> {
+    let several = topology.with_cpus().count() > 1;
+    let reason = match &candidate.home {
+        _ if !several => Some("one memory node has all granted processors: the same as LocW"),
+        Some(Home::Node(node)) if !topology.with_cpus().any(|n| n.number == *node) => {
+            Some("it lies on a node without granted processors: the same as LocW")
+        }
+        Some(Home::Directory(_, _, None)) => Some("it is not known beside which memory node it lies"),
+        _ => None,
+    };
+    match reason {
+        None => vec![Locality::Writer, Locality::Reader],
+        Some(reason) => {
+            drop(format!("LocR on {}", candidate.name), reason.to_owned());
+            vec![Locality::Writer]
+        }
+    }
+}
+
+/// The modes that are possible and that can be told apart.
+fn modes(
+    workflow: &Workflow,
+    candidate: &Candidate<'_>,
+    load: Option<Load>,
+    drop: &mut impl FnMut(String, String),
+) -> Vec<Mode> {
+    let name = &candidate.name;
+    let mut modes = Vec::new();
+    match (depths(workflow).is_none(), serial_room(workflow, candidate, load)) {
+        (true, _) => {
+            drop(format!("S and SS on {name}"), "channels lead in a circle: nobody could begin".to_owned());
+        }
+        (false, Some(reason)) => {
+            drop(format!("S on {name}"), reason);
+            modes.push(Mode::SerialPerStep);
+        }
+        (false, None) => modes.extend([Mode::Serial, Mode::SerialPerStep]),
+    }
+    modes.push(Mode::Parallel);
+    match gate(workflow, candidate) {
+        Ok(mode) => modes.push(mode),
+        Err(reason) => drop(format!("gates on {name}"), reason),
+    }
+    modes
+}
+
+/// Why the whole output has no room, if so: in serial mode nothing is read before everything was written.
+fn serial_room(workflow: &Workflow, candidate: &Candidate<'_>, load: Option<Load>) -> Option<String> {
+    let load = load?;
+    let all = load.version_bytes.saturating_mul(load.versions);
+    let capacity = candidate.tier.and_then(|t| t.capacity.as_ref()).map(|c| c.bytes);
+    let quotas =
+        workflow.channels.iter().filter(|c| c.options.spill.is_none()).filter_map(|c| c.options.quota);
+    let (room, whose) = match (capacity, quotas.map(|q| q.0).min()) {
+        (Some(capacity), Some(quota)) if quota < capacity => (quota, "the quota of the channel"),
+        (Some(capacity), _) => (capacity, "the tier"),
+        (None, Some(quota)) => (quota, "the quota of the channel"),
+        (None, None) => return None,
+    };
+    (all > room).then(|| {
+        format!(
+            "{} versions take {}, and {whose} has {}",
+            load.versions,
+            format_bytes(all),
+            format_bytes(room)
+        )
+    })
+}
+
+/// A gate at the knees of the tier: as many ranks as it takes to keep it busy.
+fn gate(workflow: &Workflow, candidate: &Candidate<'_>) -> std::result::Result<Mode, String> {
+    let files = |c: &crate::workflow::Channel| c.options.kind == Some(crate::workflow::ChannelKind::Files);
+    if workflow.channels.iter().any(files) {
+        return Err("a channel with a file per object has no gate".to_owned());
+    }
+    let tier = candidate.tier.ok_or("without a profile nothing is known of its knees")?;
+    let peaks = peaks(tier);
+    let threads = |peak: Option<Peak>| peak.and_then(|p| p.threads);
+    let (Some(writers), Some(readers)) = (threads(peaks.write), threads(peaks.read)) else {
+        return Err("its profile says no knee over threads for both reads and writes".to_owned());
+    };
+    let most = |names: &mut dyn Iterator<Item = &String>| {
+        names.filter_map(|name| workflow.component(name)).map(|c| c.ranks).max().unwrap_or(1)
+    };
+    let writing = most(&mut workflow.channels.iter().map(|c| &c.writer));
+    let reading = most(&mut workflow.channels.iter().flat_map(|c| &c.readers));
+    if writers >= writing && readers >= reading {
+        return Err(format!(
+            "{writing} writers and {reading} readers are no more than its knees ({writers} and {readers}): \
+             nobody would ever wait"
+        ));
+    }
+    let places = |knee: u32, ranks: u32| knee.min(ranks).clamp(1, GATE_PLACES_MAX);
+    Ok(Mode::Gated { writers: places(writers, writing), readers: places(readers, reading) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Node;
+    use forebay_perf::profile::platforms;
+    use std::path::Path;
+
+    fn workflow(ranks: u32, channel: &str) -> Workflow {
+        let text = format!(
+            "forebay = 1\n[workflow]\nname = \"w\"\n[channel.u]\n{channel}\n\
+             [[component]]\nname = \"sim\"\ncommand = [\"true\"]\nranks = {ranks}\nwrites = [\"u\"]\n\
+             [[component]]\nname = \"ana\"\ncommand = [\"true\"]\nranks = {ranks}\nreads = [\"u\"]\n"
+        );
+        Workflow::parse(Path::new("w.toml"), Path::new("/"), &text).unwrap()
+    }
+
+    fn nodes(count: u16) -> Topology {
+        let node = |number: u16| Node { number, cpus: vec![number.into()], bytes: 1 << 30 };
+        Topology { nodes: (0..count).map(node).collect() }
+    }
+
+    fn shorts(found: &Choices) -> Vec<String> {
+        found.choices.iter().map(|c| c.plan.short()).collect()
+    }
+
+    fn reason<'a>(found: &'a Choices, what: &str) -> &'a str {
+        let dropped = found.dropped.iter().find(|d| d.what == what);
+        dropped.map(|d| d.reason.as_str()).unwrap_or_else(|| panic!("{what} in {:?}", found.dropped))
+    }
+
+    #[test]
+    fn without_a_profile_modes_and_sides_remain() {
+        let two = choices(&workflow(2, ""), &nodes(2), None, None);
+        assert_eq!(shorts(&two), ["S-LocW", "S-LocR", "SS-LocW", "SS-LocR", "P-LocW", "P-LocR"]);
+        let one = choices(&workflow(2, ""), &nodes(1), None, None);
+        assert_eq!(shorts(&one), ["S-LocW", "SS-LocW", "P-LocW"]);
+        assert!(reason(&one, "LocR on as-the-file-says").contains("the same as LocW"));
+        assert!(reason(&one, "gates on as-the-file-says").contains("without a profile"));
+    }
+
+    #[test]
+    fn what_has_no_room_is_dropped_with_its_reason() {
+        let load = Some(Load { version_bytes: 1 << 20, versions: 100 });
+        let small = choices(&workflow(2, "quota = \"64MiB\""), &nodes(1), None, load);
+        assert_eq!(shorts(&small), ["SS-LocW", "P-LocW"]);
+        assert!(reason(&small, "S on as-the-file-says").contains("64.0 MiB"), "{:?}", small.dropped);
+        let spilling = workflow(2, "quota = \"64MiB\"\nspill = \"/tmp\"");
+        assert_eq!(shorts(&choices(&spilling, &nodes(1), None, load)), ["S-LocW", "SS-LocW", "P-LocW"]);
+    }
+
+    #[test]
+    fn the_platform_of_the_study_has_its_four_plans_and_gates_at_its_knees() {
+        let profile = platforms::platform("optane-gen1").unwrap();
+        let topology = Topology::of_profile(&profile);
+        let found = choices(&workflow(24, ""), &topology, Some(&profile), None);
+        let names = shorts(&found);
+        for plan in ["S-LocW", "S-LocR", "P-LocW", "P-LocR"] {
+            assert!(names.iter().any(|n| n == plan), "{names:?} {:?}", found.dropped);
+        }
+        assert!(found.choices.len() <= CHOICES_MAX && !found.choices.is_empty());
+        let gated = found.choices.iter().filter(|c| matches!(c.plan.mode, Mode::Gated { .. }));
+        for choice in gated {
+            let Mode::Gated { writers, readers } = choice.plan.mode else { unreachable!() };
+            assert!(writers <= 24 && readers <= 24);
+        }
+    }
+
+    #[test]
+    fn a_tier_that_is_worse_at_everything_is_dropped() {
+        let text = |fast: f64| {
+            let tier = |name: &str, kind: &str, speed: f64, room: u64| {
+                let curve = |percent: u32| {
+                    format!(
+                        "[[tier.curve]]\nwhen = {{ pattern = \"sequential\", reads_percent = {percent} }}\n\
+                         over = \"threads\"\nunit = \"GB/s\"\nsource = \"s\"\n\
+                         points = [[1, {}, 0], [4, {speed}, 0], [8, {speed}, 0]]\n",
+                        speed / 4.0
+                    )
+                };
+                format!(
+                    "[[tier]]\nname = \"{name}\"\nkind = \"{kind}\"\n\
+                     capacity = {{ bytes = {room}, source = \"s\" }}\n{}{}",
+                    curve(0),
+                    curve(100)
+                )
+            };
+            format!(
+                "forebay_profile = 1\nname = \"made-up\"\ndate = \"2026-01-01\"\n\
+                 [source.s]\nkind = \"measured\"\nmethod = \"none\"\nrepetitions = 3\nspread = \"range\"\n{}{}",
+                tier("dram", "dram", fast, 1 << 30),
+                tier("numa:1", "numa:1", 4.0, 1 << 20)
+            )
+        };
+        let read = |fast: f64| Profile::parse("made-up", &text(fast)).unwrap_or_else(|e| panic!("{e}"));
+        let found = choices(&workflow(8, ""), &nodes(1), Some(&read(8.0)), None);
+        assert!(reason(&found, "numa:1").contains("dram has as much room"), "{:?}", found.dropped);
+        assert!(shorts(&found).contains(&"G4w4r-LocW".to_owned()), "{:?}", shorts(&found));
+        let both = choices(&workflow(4, ""), &nodes(1), Some(&read(2.0)), None);
+        assert!(both.choices.iter().any(|c| c.plan.tier == "numa:1"));
+        assert!(reason(&both, "gates on dram").contains("nobody would ever wait"), "{:?}", both.dropped);
+    }
+}

@@ -1,0 +1,139 @@
+//! What the processes of a run are started with: words, environment, the channels' tables.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use forebay_space::SpillTier;
+
+use crate::launch::{RankCommand, Role};
+use crate::pin::EXEC_VERB;
+use crate::record::RunDir;
+use crate::run::{RunOptions, PLAN_FILE};
+use crate::watch::BRIDGE_VERB;
+use crate::workflow::{Channel, ChannelKind, Component, Workflow};
+
+fn log_name(component: &str, role: Role) -> String {
+    match role {
+        Role::Rank(rank) => format!("logs/{component}.{rank}"),
+        Role::FilesOut => format!("logs/{component}.files-out"),
+        Role::FilesIn => format!("logs/{component}.files-in"),
+    }
+}
+
+pub(crate) fn rank_command(
+    workflow: &Workflow,
+    dir: &RunDir,
+    index: usize,
+    rank: u32,
+    options: &RunOptions,
+) -> RankCommand {
+    let component = &workflow.components[index];
+    let arguments = component.command[1..].iter().map(OsString::from);
+    let mut command: Vec<OsString> = Vec::new();
+    if options.plan.is_some() {
+        command.extend(options.self_command.iter().cloned());
+        command.extend([EXEC_VERB.into(), "--plan".into(), dir.path().join(PLAN_FILE).into()]);
+        command.extend(["--role".into(), component.name.clone().into(), "--".into()]);
+    }
+    match &component.program {
+        Some(program) => command.push(program.clone().into_os_string()),
+        None => command.extend(options.self_command.iter().cloned()),
+    }
+    command.extend(arguments);
+    process(workflow, dir, index, Role::Rank(rank), command, component.ranks)
+}
+
+pub(crate) fn helper_command(
+    workflow: &Workflow,
+    dir: &RunDir,
+    index: usize,
+    role: Role,
+    files: &Path,
+    options: &RunOptions,
+) -> RankCommand {
+    let component = &workflow.components[index];
+    let (side, channels) = match role {
+        Role::FilesIn => ("in", &component.reads),
+        _ => ("out", &component.writes),
+    };
+    let mut command = options.self_command.clone();
+    command.extend([BRIDGE_VERB.into(), side.into()]);
+    // The workflow was refused unless there is exactly one.
+    command.extend(channels.first().map(OsString::from));
+    command.push(files.into());
+    process(workflow, dir, index, role, command, 1)
+}
+
+fn process(
+    workflow: &Workflow,
+    dir: &RunDir,
+    index: usize,
+    role: Role,
+    command: Vec<OsString>,
+    size: u32,
+) -> RankCommand {
+    let component = &workflow.components[index];
+    let rank = if let Role::Rank(rank) = role { rank } else { 0 };
+    let mut env: Vec<(OsString, OsString)> = Vec::new();
+    for (key, value) in workflow.env.iter().chain(&component.env) {
+        env.push((key.into(), value.into()));
+    }
+    let mut set = |key: &str, value: OsString| env.push((key.into(), value));
+    set("FOREBAY_RANK", rank.to_string().into());
+    set("FOREBAY_SIZE", size.to_string().into());
+    set("FOREBAY_COMPONENT", component.name.clone().into());
+    set("FOREBAY_RUN", dir.path().into());
+    set("FOREBAY_TRACE", dir.path().join("trace").into());
+    for channel in &workflow.channels {
+        set(&channel.variable(), channel_json(workflow, channel).into());
+    }
+    let log = dir.path().join(log_name(&component.name, role));
+    let with_suffix = |suffix: &str| {
+        let mut name = log.clone().into_os_string();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    RankCommand {
+        component: index,
+        role,
+        command,
+        env,
+        cwd: component.cwd.clone(),
+        out: with_suffix(".out"),
+        err: with_suffix(".err"),
+    }
+}
+
+/// The channel's table as programs get it: what the file says (or the plan, where there is one), and all reader groups ahead of time, so that no
+/// version goes before each of them has seen it.
+pub(crate) fn channel_json(workflow: &Workflow, channel: &Channel) -> String {
+    let mut table = serde_json::Map::new();
+    let options = &channel.options;
+    let mut set = |key: &str, value: Option<serde_json::Value>| {
+        if let Some(value) = value {
+            table.insert(key.to_owned(), value);
+        }
+    };
+    set("tier", options.tier.map(|tier| tier.to_string().into()));
+    set("path", options.path.as_ref().map(|_| channel.location(&workflow.dir).into()));
+    set("quota", options.quota.map(|size| size.0.into()));
+    let spill = options.spill.iter().flatten().map(|tier| {
+        let path = workflow.dir.join(&tier.path);
+        serde_json::to_value(SpillTier { path, ..tier.clone() }).expect("plain data")
+    });
+    set("spill", options.spill.as_ref().map(|_| spill.collect()));
+    set("when_full", options.when_full.map(|policy| policy.to_string().into()));
+    set("segment", options.segment.map(|size| size.0.into()));
+    set("horizon", options.horizon.map(|horizon| horizon.to_string().into()));
+    let kept = options.keep.then(|| "forever".to_owned());
+    set("retention", options.retention.clone().or(kept).map(Into::into));
+    set("checksum", options.checksum.map(Into::into));
+    set("pace", options.pace.map(|pace| pace.to_string().into()));
+    set("kind", options.kind.map(|kind| if kind == ChannelKind::Files { "files" } else { "space" }.into()));
+    let groups = channel.readers.iter().filter_map(|name| workflow.component(name));
+    // The helper that carries files is one reader, whatever the component's ranks.
+    let size = |c: &Component| if c.files.input.is_some() { 1 } else { c.ranks };
+    let readers: Vec<String> = groups.map(|c| format!("{}:{}", c.name, size(c))).collect();
+    set("readers", (!readers.is_empty()).then(|| readers.join(",").into()));
+    serde_json::Value::Object(table).to_string()
+}

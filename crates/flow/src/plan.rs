@@ -1,0 +1,404 @@
+//! The plan file: one way to run a workflow on this node, written down so that anybody can carry it out.
+//!
+//! Guarantees: a [`PlanFile`] that was read is of this format, and its words make sense by themselves; that it fits a
+//! workflow and a node is checked by [`PlanFile::check`] before anything is started. What the runner does by a plan
+//! and what an emitted job does is the same: both start `forebay exec` with it (`pin`), and programs get the channel
+//! tables that stand in it.
+//! Not here: which plans there are (`choices`), how long one takes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use forebay_perf::model::plan::{Locality, Mode, Plan};
+use forebay_space::{ChannelOptions, Error, Kind, Mechanism, Pace, Result, TierKind};
+use serde::{Deserialize, Serialize};
+
+use crate::commands::channel_json;
+use crate::record::replace_file;
+use crate::seats::{depths, seats, Seat};
+use crate::topology::Topology;
+use crate::workflow::Workflow;
+
+/// Schema of the file.
+pub const SCHEMA: &str = "forebay.plan/1";
+
+/// Name of the tier of a plan that leaves the channels where the workflow file says.
+pub const AS_THE_FILE_SAYS: &str = "as-the-file-says";
+
+/// A plan with everything that carrying it out takes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanFile {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Name of the workflow.
+    pub workflow: String,
+    /// Host that it was made on; processors have other numbers elsewhere.
+    pub host: String,
+    /// Mode, locality, tier, batching.
+    pub plan: Plan,
+    /// Where the components run, in the order of the workflow file.
+    pub components: Vec<Seat>,
+    /// What programs are told of each channel: its table, with the plan's tier, place and pace.
+    pub channels: BTreeMap<String, ChannelOptions>,
+    /// Why this plan.
+    pub decision: Decision,
+}
+
+/// How a plan was chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decision {
+    /// Who chose: `request`.
+    pub by: String,
+    /// Why, and what follows from the node, one sentence each.
+    pub reasons: Vec<String>,
+}
+
+/// Where the channels of a plan lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Where the workflow file says.
+    AsSaid,
+    /// In main memory, on the node of one side.
+    Memory,
+    /// On a memory node of its own.
+    Node(u16),
+    /// In a directory, which lies beside that node where it is known.
+    Directory(TierKind, PathBuf, Option<u16>),
+}
+
+impl PlanFile {
+    /// Works a plan out for a workflow on a node.
+    ///
+    /// # Errors
+    /// [`Kind::NotPossibleHere`] for what no build or this node cannot carry out.
+    pub fn new(workflow: &Workflow, topology: &Topology, plan: &Plan, home: &Home) -> Result<PlanFile> {
+        refuse(workflow, topology, plan)?;
+        let several = topology.with_cpus().count() > 1;
+        let swapped = several && is_swapped(home, topology, plan.locality);
+        let components = seats(workflow, topology, plan.mode, swapped);
+        let mut reasons = Vec::new();
+        if !several {
+            reasons
+                .push("one memory node has all granted processors: writers and readers share it".to_owned());
+        }
+        for seat in components.iter().filter(|s| seat_is_crowded(s)) {
+            reasons.push(format!(
+                "{} has more ranks ({}) than processors ({})",
+                seat.name, seat.ranks, seat.cpus
+            ));
+        }
+        let mut channels = BTreeMap::new();
+        for channel in &workflow.channels {
+            let text = channel_json(workflow, channel);
+            let mut table = ChannelOptions::from_json(&channel.name, &text)?;
+            let node_of = |name: &str| components.iter().find(|s| s.name == name).and_then(|s| s.memory_node);
+            let beside = match plan.locality {
+                Locality::Reader => channel.readers.first().and_then(|name| node_of(name)),
+                _ => node_of(&channel.writer),
+            };
+            place(&mut table, home, beside, workflow, &channel.name);
+            // A channel that nobody reads has nobody to wait for.
+            let pace = pace_of(plan.mode)?;
+            table.pace = (!channel.readers.is_empty() && pace != Pace::Parallel).then_some(pace);
+            channels.insert(channel.name.clone(), table);
+        }
+        Ok(PlanFile {
+            schema: SCHEMA.to_owned(),
+            workflow: workflow.name.clone(),
+            host: forebay_tier::process::host_name().to_owned(),
+            plan: plan.clone(),
+            components,
+            channels,
+            decision: Decision { by: "request".to_owned(), reasons },
+        })
+    }
+
+    /// Reads a plan file.
+    ///
+    /// # Errors
+    /// [`Kind::UnknownComponent`] when there is none, [`Kind::UnknownFormat`] for another schema, [`Kind::Usage`]
+    /// for what makes no sense in one.
+    pub fn read(file: &Path) -> Result<PlanFile> {
+        let text = std::fs::read_to_string(file).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::new(Kind::UnknownComponent, format!("no plan file {}", file.display()))
+                    .hint("forebay plan WORKFLOW -o plan.json writes one")
+            }
+            _ => Error::io(format!("reading {}", file.display()), e),
+        })?;
+        PlanFile::parse(&text).map_err(|e| e.with("file", file.display()))
+    }
+
+    /// As [`PlanFile::read`], from text.
+    pub fn parse(text: &str) -> Result<PlanFile> {
+        let no_json = |e: serde_json::Error| Error::new(Kind::Usage, format!("no plan: {e}"));
+        let value: serde_json::Value = serde_json::from_str(text).map_err(no_json)?;
+        let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or("none").to_owned();
+        if schema != SCHEMA {
+            return Err(Error::new(Kind::UnknownFormat, "a plan file of an unknown version")
+                .with("schema", schema)
+                .hint(format!("this build reads {SCHEMA}")));
+        }
+        serde_json::from_value(value).map_err(no_json)
+    }
+
+    /// Writes it, whole or not at all.
+    pub fn write(&self, file: &Path) -> Result<()> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|e| Error::new(Kind::Internal, format!("writing a plan: {e}")))?;
+        replace_file(file, (text + "\n").as_bytes())
+    }
+
+    /// Whether the plan is one of this workflow, on this host.
+    ///
+    /// # Errors
+    /// [`Kind::OptionMismatch`] naming what differs, [`Kind::NotPossibleHere`] for another host.
+    pub fn check(&self, workflow: &Workflow) -> Result<()> {
+        let differs = |what: &str, plan: String, file: String| {
+            Err(Error::new(Kind::OptionMismatch, format!("the plan has other {what} than the workflow"))
+                .with("plan", plan)
+                .with("workflow", file)
+                .hint("make the plan again: forebay plan WORKFLOW -o plan.json"))
+        };
+        let said = |name: &str, ranks: u32| format!("{name}:{ranks}");
+        let plan: Vec<String> = self.components.iter().map(|s| said(&s.name, s.ranks)).collect();
+        let file: Vec<String> = workflow.components.iter().map(|c| said(&c.name, c.ranks)).collect();
+        if plan != file {
+            return differs("components", plan.join(" "), file.join(" "));
+        }
+        let plan: Vec<&str> = self.channels.keys().map(String::as_str).collect();
+        let file: Vec<&str> = workflow.channels.iter().map(|c| c.name.as_str()).collect();
+        if plan != file {
+            return differs("channels", plan.join(" "), file.join(" "));
+        }
+        let here = forebay_tier::process::host_name();
+        if self.host != here {
+            return Err(Error::new(Kind::NotPossibleHere, "the plan is for another host")
+                .with("plan", &self.host)
+                .with("here", here)
+                .hint("processors and memory nodes have other numbers there; make a plan here"));
+        }
+        refuse_plan(&self.plan)
+    }
+
+    /// Puts tier, place and pace of the plan into a workflow that passed [`PlanFile::check`].
+    pub fn place_channels(&self, workflow: &mut Workflow) {
+        for channel in &mut workflow.channels {
+            let Some(table) = self.channels.get(&channel.name) else { continue };
+            channel.options.tier = table.tier;
+            channel.options.path = table.path.clone();
+            channel.options.pace = table.pace;
+        }
+    }
+
+    /// The seat of a component.
+    ///
+    /// # Errors
+    /// [`Kind::UnknownComponent`] with "did you mean".
+    pub fn seat(&self, component: &str) -> Result<&Seat> {
+        self.components.iter().find(|seat| seat.name == component).ok_or_else(|| {
+            let names = self.components.iter().map(|seat| seat.name.as_str());
+            let error = Error::new(Kind::UnknownComponent, format!("the plan has no component {component}"));
+            match forebay_space::did_you_mean(component, names.clone()) {
+                Some(close) => error.hint(format!("did you mean {close}?")),
+                None => error.hint(format!("it has {}", names.collect::<Vec<_>>().join(", "))),
+            }
+        })
+    }
+
+    /// A channel's table as programs get it, in `FOREBAY_CHANNEL_<NAME>`.
+    pub fn table(&self, channel: &str) -> Option<String> {
+        let table = self.channels.get(channel)?;
+        Some(serde_json::to_string(table).expect("plain data"))
+    }
+}
+
+/// A mode as a space carries it out.
+///
+/// # Errors
+/// [`Kind::NotPossibleHere`] for a gate with more places than a space can count.
+pub fn pace_of(mode: Mode) -> Result<Pace> {
+    mode.to_string().parse().map_err(|e: Error| {
+        Error::new(Kind::NotPossibleHere, format!("no space can keep the pace {mode}"))
+            .hint(e.hint_text().unwrap_or_default().to_owned())
+    })
+}
+
+/// Where the channels cannot be moved, the components are: whether the readers get the first node.
+fn is_swapped(home: &Home, topology: &Topology, locality: Locality) -> bool {
+    let (Home::Directory(_, _, Some(node)) | Home::Node(node)) = home else { return false };
+    match topology.with_cpus().position(|n| n.number == *node) {
+        Some(0) => locality == Locality::Reader,
+        Some(1) => locality == Locality::Writer,
+        _ => false,
+    }
+}
+
+fn seat_is_crowded(seat: &Seat) -> bool {
+    forebay_perf::probe::machine::numbers(&seat.cpus).len() < seat.ranks as usize
+}
+
+/// Says in a channel's table where it lies.
+fn place(table: &mut ChannelOptions, home: &Home, beside: Option<u16>, workflow: &Workflow, channel: &str) {
+    match home {
+        Home::AsSaid => {
+            // What the file leaves open, or says is main memory, can be near to one side.
+            let in_memory = matches!(table.tier, None | Some(TierKind::Dram)) && table.path.is_none();
+            if let (true, Some(node), false) = (in_memory, beside, table.kind == Some(Mechanism::Files)) {
+                table.tier = Some(TierKind::Numa(node));
+            }
+        }
+        Home::Memory => {
+            table.tier = Some(beside.map_or(TierKind::Dram, TierKind::Numa));
+            table.path = None;
+        }
+        Home::Node(node) => {
+            table.tier = Some(TierKind::Numa(*node));
+            table.path = None;
+        }
+        Home::Directory(kind, dir, _) => {
+            table.tier = Some(*kind);
+            table.path = Some(dir.join(format!("forebay-{}-{channel}", workflow.name)));
+        }
+    }
+}
+
+/// What no build can carry out, in any workflow.
+fn refuse_plan(plan: &Plan) -> Result<()> {
+    let refuse = |what: &str, hint: &str| Err(Error::new(Kind::NotPossibleHere, what).hint(hint.to_owned()));
+    if plan.batching.is_some() {
+        return refuse(
+            "a space does not gather objects by itself",
+            "put many objects with one call: put_many in Python, put_each in Rust, fb_put_many in C",
+        );
+    }
+    if plan.locality == Locality::Interleaved {
+        return refuse("a channel lies on one memory node", "locality writer or reader");
+    }
+    pace_of(plan.mode).map(drop)
+}
+
+fn refuse(workflow: &Workflow, topology: &Topology, plan: &Plan) -> Result<()> {
+    refuse_plan(plan)?;
+    if topology.cpus().is_empty() {
+        return Err(Error::new(Kind::NotPossibleHere, "no processor was granted"));
+    }
+    if plan.mode.is_serial() && depths(workflow).is_none() {
+        return Err(Error::new(Kind::NotPossibleHere, "channels lead in a circle: nobody could begin")
+            .with("mode", plan.mode)
+            .hint("mode parallel, or gated"));
+    }
+    let files = |c: &&crate::workflow::Channel| c.options.kind == Some(crate::workflow::ChannelKind::Files);
+    match (plan.mode, workflow.channels.iter().find(files)) {
+        (Mode::Gated { .. }, Some(channel)) => {
+            Err(Error::new(Kind::NotPossibleHere, "a channel with a file per object has no gate")
+                .with("channel", &channel.name)
+                .hint("another mode, or kind = \"space\""))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::Node;
+
+    fn workflow(channel: &str) -> Workflow {
+        let text = format!(
+            "forebay = 1\n[workflow]\nname = \"w\"\n[channel.u]\n{channel}\n\
+             [[component]]\nname = \"sim\"\ncommand = [\"true\"]\nranks = 2\nwrites = [\"u\"]\n\
+             [[component]]\nname = \"ana\"\ncommand = [\"true\"]\nreads = [\"u\"]\n"
+        );
+        Workflow::parse(Path::new("w.toml"), Path::new("/"), &text).unwrap()
+    }
+
+    fn nodes(count: u16) -> Topology {
+        let node = |number: u16| {
+            let first = 4 * usize::from(number);
+            Node { number, cpus: (first..first + 4).collect(), bytes: 1 << 30 }
+        };
+        Topology { nodes: (0..count).map(node).collect() }
+    }
+
+    fn plan(mode: Mode, locality: Locality) -> Plan {
+        Plan::new(mode, locality, AS_THE_FILE_SAYS)
+    }
+
+    #[test]
+    fn a_channel_lies_beside_the_side_that_the_plan_says() {
+        let tier = |home: &Home, locality| {
+            let made =
+                PlanFile::new(&workflow(""), &nodes(2), &plan(Mode::Parallel, locality), home).unwrap();
+            made.channels["u"].tier
+        };
+        assert_eq!(tier(&Home::Memory, Locality::Writer), Some(TierKind::Numa(0)));
+        assert_eq!(tier(&Home::AsSaid, Locality::Reader), Some(TierKind::Numa(1)));
+        assert_eq!(tier(&Home::Node(2), Locality::Reader), Some(TierKind::Numa(2)));
+        let one =
+            PlanFile::new(&workflow(""), &nodes(1), &plan(Mode::Parallel, Locality::Writer), &Home::Memory);
+        assert_eq!(one.unwrap().channels["u"].tier, Some(TierKind::Dram), "nothing to bind on one node");
+        let fixed = Home::Directory(TierKind::Pmem, "/pmem0".into(), Some(0));
+        let near = |locality| {
+            let made =
+                PlanFile::new(&workflow(""), &nodes(2), &plan(Mode::Serial, locality), &fixed).unwrap();
+            assert_eq!(made.channels["u"].path.as_deref(), Some(Path::new("/pmem0/forebay-w-u")));
+            made.components.iter().map(|s| s.memory_node).collect::<Vec<_>>()
+        };
+        assert_eq!(near(Locality::Writer), [Some(0), Some(1)]);
+        assert_eq!(
+            near(Locality::Reader),
+            [Some(1), Some(0)],
+            "the components move where the channel cannot"
+        );
+    }
+
+    #[test]
+    fn modes_become_the_paces_of_channels() {
+        let pace = |mode| {
+            let made = PlanFile::new(&workflow(""), &nodes(1), &plan(mode, Locality::Writer), &Home::AsSaid);
+            made.map(|made| made.channels["u"].pace)
+        };
+        assert_eq!(pace(Mode::Parallel).unwrap(), None);
+        assert_eq!(pace(Mode::Serial).unwrap(), Some(Pace::Serial));
+        let gated = Mode::Gated { writers: 2, readers: 1 };
+        assert_eq!(pace(gated).unwrap(), Some(Pace::Gated { writers: 2, readers: 1 }));
+        let wide = pace(Mode::Gated { writers: 2000, readers: 1 }).unwrap_err();
+        assert_eq!(wide.kind(), Kind::NotPossibleHere, "{wide}");
+    }
+
+    #[test]
+    fn files_are_read_as_written_and_checked_against_the_workflow() {
+        let w = workflow("quota = \"4MiB\"");
+        let made = PlanFile::new(&w, &nodes(1), &plan(Mode::SerialPerStep, Locality::Writer), &Home::AsSaid);
+        let made = made.unwrap();
+        let text = serde_json::to_string(&made).unwrap();
+        assert_eq!(PlanFile::parse(&text).unwrap(), made);
+        made.check(&w).unwrap();
+        assert!(made.table("u").unwrap().contains(r#""readers":"ana:1""#), "{:?}", made.table("u"));
+        assert_eq!(made.seat("simm").unwrap_err().hint_text(), Some("did you mean sim?"));
+        let kind = |text: &str| PlanFile::parse(text).unwrap_err().kind();
+        assert_eq!(kind(&text.replace("plan/1", "plan/9")), Kind::UnknownFormat);
+        assert_eq!(kind(&text.replace("serial-per-step\"", "serial-sometimes\"")), Kind::Usage);
+        assert_eq!(kind("{"), Kind::Usage);
+        let mut other = made.clone();
+        other.components[0].ranks = 3;
+        assert_eq!(other.check(&w).unwrap_err().kind(), Kind::OptionMismatch);
+        let elsewhere = PlanFile { host: "elsewhere".into(), ..made };
+        assert_eq!(elsewhere.check(&w).unwrap_err().kind(), Kind::NotPossibleHere);
+    }
+
+    #[test]
+    fn what_cannot_be_carried_out_is_refused() {
+        let kind = |channel: &str, plan: &Plan| {
+            PlanFile::new(&workflow(channel), &nodes(1), plan, &Home::AsSaid).unwrap_err().kind()
+        };
+        let gated = plan(Mode::Gated { writers: 1, readers: 1 }, Locality::Writer);
+        assert_eq!(kind("kind = \"files\"", &gated), Kind::NotPossibleHere);
+        assert_eq!(kind("", &plan(Mode::Serial, Locality::Interleaved)), Kind::NotPossibleHere);
+        let batched = Plan { batching: Some(1 << 20), ..plan(Mode::Serial, Locality::Writer) };
+        assert_eq!(kind("", &batched), Kind::NotPossibleHere);
+    }
+}
