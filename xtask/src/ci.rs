@@ -43,6 +43,9 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("fio", "/usr/bin/fio"),
     ("gfortran", "/usr/bin/gfortran"),
     ("libpmem-dev", "/usr/include/libpmem.h"),
+    ("slurm-client", "/usr/bin/sbatch"),
+    ("slurmctld", "/usr/sbin/slurmctld"),
+    ("slurmd", "/usr/sbin/slurmd"),
 ];
 
 /// One run of all stages.

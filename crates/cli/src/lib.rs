@@ -14,11 +14,13 @@ mod clean;
 mod completions;
 mod doctor;
 mod drain;
+mod exec;
 mod init;
 mod ls;
 mod man;
 mod metrics;
 pub mod output;
+mod plan;
 mod probe;
 mod report;
 mod run;
@@ -89,6 +91,8 @@ struct Global {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Run(run::Args),
+    Plan(plan::Args),
+    Exec(exec::Args),
     Report(report::Args),
     Ls(ls::Args),
     Cat(cat::Args),
@@ -187,6 +191,8 @@ fn parse_and_run(args: Vec<OsString>, json: bool) -> i32 {
 fn dispatch(verb: &Verb, out: &Output) -> Result<i32> {
     match verb {
         Verb::Run(args) => run::run(args, out),
+        Verb::Plan(args) => plan::run(args, out),
+        Verb::Exec(args) => exec::run(args),
         Verb::Report(args) => report::run(args, out),
         Verb::Ls(args) => ls::run(args, out),
         Verb::Cat(args) => cat::run(args, out),

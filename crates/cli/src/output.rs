@@ -50,6 +50,12 @@ pub mod schema {
     pub const INIT: &str = "forebay.init/1";
     /// The record of a workflow run, as `run.json` in the run directory holds it too.
     pub const RUN: &str = "forebay.run/1";
+    /// One way to run a workflow, as a plan file holds it.
+    pub const PLAN: &str = forebay_flow::plan::SCHEMA;
+    /// The ways to run a workflow.
+    pub const PLANS: &str = "forebay.plans/1";
+    /// A job that carries a plan out.
+    pub const JOB: &str = "forebay.job/1";
     /// Where a report was written.
     pub const REPORT: &str = "forebay.report/1";
     /// A completion script.
@@ -94,6 +100,9 @@ pub mod schema {
         PROFILE_REPORT,
         INIT,
         RUN,
+        PLAN,
+        PLANS,
+        JOB,
         REPORT,
         COMPLETIONS,
         MAN,

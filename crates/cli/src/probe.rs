@@ -9,6 +9,8 @@ mod report;
 mod schema_text;
 mod show;
 
+pub(crate) use show::chosen;
+
 use clap::Subcommand;
 use forebay_tier::Result;
 

@@ -10,7 +10,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_flow::record::{latest_run, State};
+use forebay_flow::{PlanFile, Workflow};
 use forebay_flow::{RunOptions, RunRecord};
+use forebay_perf::model::plan::{Locality, Mode};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
@@ -42,6 +44,18 @@ pub struct Args {
     /// Lines of progress on stderr, also where it is no terminal.
     #[arg(long)]
     progress: bool,
+    /// Run it by this plan (forebay plan -o writes one).
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "locality"])]
+    plan: Option<PathBuf>,
+    /// When writers and readers run: serial, serial-per-step, parallel, gated:NwMr; ranks are pinned then.
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
+    /// Beside whom the channels lie: writer or reader.
+    #[arg(long, value_name = "SIDE", requires = "mode")]
+    locality: Option<Locality>,
+    /// Run only this component, after those that it reads from: alone, to see what its steps are made of.
+    #[arg(long, value_name = "COMPONENT", conflicts_with_all = ["plan", "mode"])]
+    only: Option<String>,
     /// Seconds between asking a component to end and killing it.
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     grace: u64,
@@ -73,6 +87,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         out: args.out.clone(),
         quiet: args.quiet || (!args.progress && !out.stderr_is_terminal()),
         grace: Duration::from_secs(args.grace),
+        plan: plan(args)?,
+        only: args.only.clone(),
         ..RunOptions::default()
     };
     if let Some(words) = SELF_COMMAND.get() {
@@ -106,6 +122,23 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         out.next(&format!("forebay report {}", relative(&record.run_dir)));
     }
     Ok(record.exit_code())
+}
+
+/// The plan that was asked for.
+fn plan(args: &Args) -> Result<Option<PlanFile>> {
+    if let Some(component) = &args.only {
+        let workflow = forebay_flow::alone::alone(&Workflow::read(&args.workflow)?, component)?;
+        return crate::plan::requested(&workflow, Mode::Serial, Locality::Writer, None, None).map(Some);
+    }
+    match (&args.plan, args.mode) {
+        (Some(file), _) => PlanFile::read(file).map(Some),
+        (None, Some(mode)) => {
+            let workflow = Workflow::read(&args.workflow)?;
+            let locality = args.locality.unwrap_or(Locality::Writer);
+            crate::plan::requested(&workflow, mode, locality, None, None).map(Some)
+        }
+        (None, None) => Ok(None),
+    }
 }
 
 /// The record of the run that just failed; `None` when it failed before there was one.

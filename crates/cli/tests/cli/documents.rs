@@ -37,6 +37,10 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
     let bench = Bench::new();
     WriterProcess::start(&bench, "heat").finish();
     let man = bench.file("man").display().to_string();
+    let pair = "forebay = 1\n[workflow]\nname = \"pair\"\n[channel.u]\n\
+                [[component]]\nname = \"a\"\ncommand = [\"true\"]\nwrites = [\"u\"]\n\
+                [[component]]\nname = \"b\"\ncommand = [\"true\"]\nreads = [\"u\"]\n";
+    std::fs::write(bench.file("pair.toml"), pair).unwrap();
     let calls: &[(&[&str], i32, &str)] = &[
         (&["ls"], 0, schema::LS),
         (&["ls", "heat"], 0, schema::SPACE),
@@ -80,6 +84,9 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
         (&["init"], 0, schema::INIT),
         (&["bench", "fio", "--size=64k", "--name=a"], 0, schema::BENCH_FIO),
         (&["run"], 0, schema::RUN),
+        (&["plan"], 0, schema::PLANS),
+        (&["plan", "pair.toml", "--mode", "parallel", "-o", "plan.json"], 0, schema::PLAN),
+        (&["plan", "pair.toml", "--plan", "plan.json", "--emit", "shell"], 0, schema::JOB),
         (&["report"], 0, schema::REPORT),
         (&["completions", "zsh"], 0, schema::COMPLETIONS),
         (&["man", &man], 0, schema::MAN),
@@ -133,6 +140,8 @@ fn manual_pages_and_completions_cover_every_verb() {
     let bench = Bench::new();
     let verbs = [
         "run",
+        "plan",
+        "exec",
         "report",
         "ls",
         "cat",

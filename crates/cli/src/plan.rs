@@ -1,0 +1,218 @@
+//! `forebay plan`: the ways to run a workflow on this node, one of them as a plan file, and job scripts that carry it out.
+//!
+//! Guarantees: nothing is started; a plan that this node cannot carry out is listed with its reason, never dropped in
+//! silence. Which plan is best is not said here.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use forebay_flow::choices::{choices, Choice, Dropped};
+use forebay_flow::emit::{emit, For, Job};
+use forebay_flow::plan::{Home, AS_THE_FILE_SAYS};
+use forebay_flow::{PlanFile, Topology, Workflow};
+use forebay_perf::model::plan::{Locality, Mode, Plan};
+use forebay_perf::profile::{platforms, saved::Saved};
+use forebay_tier::{Error, Kind, Result};
+use serde::Serialize;
+
+use crate::output::{schema, Output};
+use crate::report::relative;
+
+/// Show the ways to run a workflow here, write one down, or turn it into a job.
+///
+/// Without --mode it lists every plan, and the impossible ones with their reason. With --mode it writes that plan to
+/// a file that forebay run --plan and forebay exec carry out.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  forebay plan workflow.toml\n  forebay plan workflow.toml --mode gated:4w8r -o \
+                        plan.json\n  forebay plan workflow.toml --plan plan.json --emit sbatch > job.sh"
+)]
+pub struct Args {
+    /// Workflow file.
+    #[arg(default_value = "workflow.toml")]
+    workflow: PathBuf,
+    /// When writers and readers run: serial, serial-per-step, parallel, gated:NwMr.
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
+    /// Beside whom the channels lie: writer or reader.
+    #[arg(long, value_name = "SIDE", default_value = "writer", hide_default_value = true, requires = "mode")]
+    locality: Locality,
+    /// Tier of the profile that holds the channels [default: where the workflow file says].
+    #[arg(long, value_name = "TIER")]
+    tier: Option<String>,
+    /// Saved profile whose tiers to use [default: the newest]; or a platform, for a list only.
+    #[arg(long, value_name = "PROFILE")]
+    profile: Option<String>,
+    /// A plan that was written before.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "tier", "profile"])]
+    plan: Option<PathBuf>,
+    /// Write the plan to this file.
+    #[arg(long, short, value_name = "FILE", requires = "mode")]
+    out: Option<PathBuf>,
+    /// Print a job that carries the plan out; needs --plan.
+    #[arg(long, value_enum, value_name = "FOR", requires = "plan")]
+    emit: Option<Emit>,
+}
+
+/// Who is to run the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Emit {
+    Sbatch,
+    Flux,
+    Pbs,
+    Shell,
+}
+
+#[derive(Serialize)]
+struct Plans<'a> {
+    workflow: &'a str,
+    plans: Vec<Listed<'a>>,
+    dropped: &'a [Dropped],
+}
+
+#[derive(Serialize)]
+struct Listed<'a> {
+    short: String,
+    plan: &'a Plan,
+}
+
+#[derive(Serialize)]
+struct Script {
+    r#for: &'static str,
+    script: String,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    let workflow = Workflow::read(&args.workflow)?;
+    match (&args.plan, args.mode) {
+        (Some(file), _) => existing(args, &workflow, file, out)?,
+        (None, Some(mode)) => one(args, &workflow, mode, out)?,
+        (None, None) => all(args, &workflow, out)?,
+    }
+    Ok(0)
+}
+
+/// A plan for what the command line says.
+pub fn requested(
+    workflow: &Workflow,
+    mode: Mode,
+    locality: Locality,
+    tier: Option<&str>,
+    profile: Option<&str>,
+) -> Result<PlanFile> {
+    let topology = Topology::here()?;
+    let Some(tier) = tier else {
+        return PlanFile::new(
+            workflow,
+            &topology,
+            &Plan::new(mode, locality, AS_THE_FILE_SAYS),
+            &Home::AsSaid,
+        );
+    };
+    let profile = crate::probe::chosen(&Saved::of_user()?, profile)?;
+    let tier = profile.tier(tier).ok_or_else(|| {
+        let names: Vec<&str> = profile.tiers.iter().map(|t| t.name.as_str()).collect();
+        Error::new(Kind::UnknownComponent, format!("the profile {} has no tier {tier}", profile.name))
+            .hint(format!("it has {}", names.join(", ")))
+    })?;
+    let home = Home::of_tier(tier)?;
+    PlanFile::new(workflow, &topology, &Plan::new(mode, locality, &tier.name), &home)
+}
+
+fn one(args: &Args, workflow: &Workflow, mode: Mode, out: &Output) -> Result<()> {
+    let made = requested(workflow, mode, args.locality, args.tier.as_deref(), args.profile.as_deref())?;
+    if let Some(file) = &args.out {
+        made.write(file)?;
+    }
+    match (&args.out, out.json()) {
+        (_, true) => out.record(&made)?,
+        (Some(file), false) => out.text(&format!("{}\n", relative(file)))?,
+        (None, false) => out.text(&text_of(&made))?,
+    }
+    if let Some(file) = &args.out {
+        out.next(&format!("forebay run {} --plan {}", args.workflow.display(), relative(file)));
+    }
+    Ok(())
+}
+
+fn existing(args: &Args, workflow: &Workflow, file: &Path, out: &Output) -> Result<()> {
+    let plan = PlanFile::read(file)?;
+    plan.check(workflow)?;
+    let Some(format) = args.emit else {
+        return if out.json() { out.record(&plan) } else { out.text(&text_of(&plan)) };
+    };
+    let (r#for, name) = match format {
+        Emit::Sbatch => (For::Sbatch, "sbatch"),
+        Emit::Flux => (For::Flux, "flux"),
+        Emit::Pbs => (For::Pbs, "pbs"),
+        Emit::Shell => (For::Shell, "shell"),
+    };
+    let absolute = std::path::absolute(file).map_err(|e| Error::io("finding the current directory", e))?;
+    let script = emit(r#for, &Job { workflow, plan: &plan, plan_file: &absolute, forebay: "forebay" })?;
+    let body = Script { r#for: name, script };
+    out.result(schema::JOB, &body, || body.script.clone())
+}
+
+fn all(args: &Args, workflow: &Workflow, out: &Output) -> Result<()> {
+    let saved = Saved::of_user()?;
+    let profile = match &args.profile {
+        Some(word) => Some(saved.find(word)?),
+        None => saved.newest()?,
+    };
+    let platform = profile.as_ref().filter(|p| platforms::is_platform(&p.name));
+    let topology = match platform {
+        Some(platform) => Topology::of_profile(platform),
+        None => Topology::here()?,
+    };
+    let found = choices(workflow, &topology, profile.as_ref(), None);
+    let only = |choice: &&Choice| args.tier.as_ref().is_none_or(|tier| choice.plan.tier == *tier);
+    let chosen: Vec<&Choice> = found.choices.iter().filter(only).collect();
+    let listed = chosen.iter().map(|c| Listed { short: c.plan.short(), plan: &c.plan });
+    let body = Plans { workflow: &workflow.name, plans: listed.collect(), dropped: &found.dropped };
+    out.result(schema::PLANS, &body, || {
+        let mut table = out.table(&["plan", "mode", "channel beside", "tier"]);
+        for choice in &chosen {
+            let plan = &choice.plan;
+            table.add_row([
+                plan.short(),
+                plan.mode.to_string(),
+                plan.locality.to_string(),
+                plan.tier.clone(),
+            ]);
+        }
+        let mut text = crate::output::table_text(&table);
+        for dropped in &found.dropped {
+            text += &format!("without {}: {}\n", dropped.what, dropped.reason);
+        }
+        if let Some(platform) = platform {
+            text += &format!(
+                "{} is a platform: these plans are for a node like it, not for this one\n",
+                platform.name
+            );
+        }
+        text
+    })?;
+    if let (Some(choice), None) = (chosen.first(), platform) {
+        let mode = choice.plan.mode;
+        out.next(&format!("forebay plan {} --mode {mode} -o plan.json", args.workflow.display()));
+    }
+    Ok(())
+}
+
+/// A plan in words.
+fn text_of(plan: &PlanFile) -> String {
+    let mut text = format!("{} on {}\n", plan.plan.short(), plan.plan.tier);
+    for seat in &plan.components {
+        let node = seat.memory_node.map(|n| format!(" on node {n}")).unwrap_or_default();
+        text += &format!("{}: {} ranks on processors {}{node}\n", seat.name, seat.ranks, seat.cpus);
+    }
+    for (name, table) in &plan.channels {
+        let tier = table.tier.map_or("default".to_owned(), |tier| tier.to_string());
+        let pace = table.pace.map_or("parallel".to_owned(), |pace| pace.to_string());
+        let place = table.path.as_ref().map(|p| format!(" at {}", p.display())).unwrap_or_default();
+        text += &format!("{name}: tier {tier}{place}, pace {pace}\n");
+    }
+    plan.decision.reasons.iter().for_each(|reason| text += &format!("note: {reason}\n"));
+    text
+}

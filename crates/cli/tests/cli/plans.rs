@@ -1,0 +1,194 @@
+//! Plans carried out: by the runner in every mode, and as a job of a plain shell. What comes out is compared with a
+//! single process that knows no space, bit for bit; where ranks ran and when, with what the kernel and the traces say.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use forebay_miniapps::analysis::statistics::Recipe;
+use forebay_miniapps::gray_scott::deck::Deck;
+use forebay_miniapps::reference;
+use serde_json::Value;
+
+use crate::bench::{clean_environment, outcome, Bench};
+
+/// The small demo in a working directory.
+pub fn demo() -> Bench {
+    let bench = Bench::new();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gray-scott");
+    for file in ["workflow-small.toml", "deck-small.toml"] {
+        std::fs::copy(examples.join(file), bench.file(file)).expect("the example");
+    }
+    bench
+}
+
+/// What one process without a space computes.
+pub fn expected(bench: &Bench) -> String {
+    let deck = Deck::read(&bench.file("deck-small.toml")).unwrap();
+    let lines = reference::statistics(&deck, &Recipe::default()).unwrap();
+    lines.iter().map(|s| serde_json::to_string(s).unwrap() + "\n").collect()
+}
+
+fn statistics(dir: &Path) -> String {
+    let file = dir.join("analysis/statistics.jsonl");
+    std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+}
+
+/// The steps of a rank on the channel, from its trace.
+fn steps(run: &Path, start: &str) -> Vec<Value> {
+    let mut files = std::fs::read_dir(run.join("trace")).unwrap().flatten().map(|e| e.path());
+    let own = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(start);
+    let file = files.find(own).unwrap_or_else(|| panic!("no trace {start}"));
+    let text = std::fs::read_to_string(file).unwrap();
+    text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn component<'a>(record: &'a Value, name: &str) -> &'a Value {
+    record["components"].as_array().unwrap().iter().find(|c| c["name"] == name).expect("the component")
+}
+
+fn run(bench: &Bench, words: &[&str]) -> (Value, PathBuf) {
+    let record = bench.json(&[&["run", "workflow-small.toml", "--out", "run"], words].concat(), 0);
+    assert_eq!(bench.json(&["ls"], 0)["spaces"], serde_json::json!([]), "a space of the run is left");
+    (record, bench.file("run"))
+}
+
+#[test]
+fn a_serial_run_reads_when_everything_is_written() {
+    let bench = demo();
+    let (record, dir) = run(&bench, &["--mode", "serial"]);
+    assert_eq!(statistics(&dir), expected(&bench));
+    let ends = component(&record, "gray-scott")["ranks"].as_array().unwrap().clone();
+    let last = ends.iter().map(|r| r["end_ns"].as_u64().unwrap()).max().unwrap();
+    for rank in component(&record, "analysis")["ranks"].as_array().unwrap() {
+        assert!(rank["start_ns"].as_u64().unwrap() >= last, "a reader was started before the writers ended");
+    }
+    assert_eq!(record["plan"]["plan"]["mode"], "serial");
+    // What the model takes as its input.
+    let sim = &component(&record, "gray-scott")["per_step"];
+    assert!(sim["compute_s"].as_f64().unwrap() > 0.0, "{sim}");
+    assert_eq!(sim["writes"]["objects"], 2.0, "U and V: {sim}");
+    let bytes = sim["writes"]["bytes"].as_f64().unwrap() * sim["ranks"].as_f64().unwrap();
+    let put = component(&record, "gray-scott")["bytes_put"].as_f64().unwrap();
+    assert!(bytes > 0.0 && bytes <= put, "{sim}");
+}
+
+#[test]
+fn a_component_can_be_run_alone() {
+    let bench = demo();
+    let (record, _) = run(&bench, &["--only", "gray-scott"]);
+    let names: Vec<&Value> = record["components"].as_array().unwrap().iter().map(|c| &c["name"]).collect();
+    assert_eq!(names, ["gray-scott"]);
+    let alone = &component(&record, "gray-scott")["per_step"];
+    assert!(alone["io_index"].as_f64().unwrap() > 0.0, "{alone}");
+    bench.call(&["run", "workflow-small.toml", "--only", "gray-scot"]).wants(2).complains("gray-scott");
+}
+
+#[test]
+fn in_turns_no_step_is_begun_before_its_predecessor_was_read() {
+    let bench = demo();
+    let (record, dir) = run(&bench, &["--mode", "serial-per-step"]);
+    assert_eq!(statistics(&dir), expected(&bench));
+    let channel = &record["channels"].as_array().unwrap().iter().find(|c| c["declared"] == true).unwrap();
+    assert_eq!(channel["pace"], "serial-per-step", "as the space says");
+    let name = channel["name"].as_str().unwrap();
+    let written = steps(&dir, &format!("gray-scott.0.{name}.w."));
+    let read = steps(&dir, &format!("analysis.0.{name}.r."));
+    assert!(written.len() > 2 && written.len() == read.len());
+    for (next, before) in written[1..].iter().zip(&read) {
+        // A release is seen a moment before the trace has the time of its end.
+        assert!(next["ready_ns"].as_u64() > before["ready_ns"].as_u64(), "{next} after {before}");
+    }
+}
+
+#[test]
+fn a_gated_run_pins_its_ranks_and_says_where_they_were() {
+    let bench = demo();
+    let (record, dir) = run(&bench, &["--mode", "gated:1w1r"]);
+    assert_eq!(statistics(&dir), expected(&bench));
+    let seats = record["plan"]["components"].as_array().unwrap();
+    for (seat, component) in seats.iter().zip(record["components"].as_array().unwrap()) {
+        assert_eq!(seat["name"], component["name"]);
+        for rank in component["ranks"].as_array().unwrap() {
+            let cpus = rank["cpus"].as_str().expect("the kernel's answer");
+            let wanted = forebay_perf::probe::machine::numbers(seat["cpus"].as_str().unwrap());
+            let real = forebay_perf::probe::machine::numbers(cpus);
+            assert!(!real.is_empty() && real.iter().all(|cpu| wanted.contains(cpu)), "{cpus} of {seat}");
+        }
+    }
+}
+
+#[test]
+fn a_plan_file_is_written_shown_and_carried_out() {
+    let bench = demo();
+    let plan = ["plan", "workflow-small.toml", "--mode", "parallel", "-o", "plan.json"];
+    bench.call(&plan).wants(0).says("plan.json");
+    bench.call(&["plan", "workflow-small.toml", "--plan", "plan.json"]).wants(0).says("P-LocW");
+    let (record, dir) = run(&bench, &["--plan", "plan.json"]);
+    assert_eq!(statistics(&dir), expected(&bench));
+    let written: Value = serde_json::from_slice(&std::fs::read(bench.file("plan.json")).unwrap()).unwrap();
+    assert_eq!(record["plan"], written);
+    // Of another workflow, it is refused before anything starts.
+    let text = std::fs::read_to_string(bench.file("plan.json")).unwrap();
+    std::fs::write(bench.file("plan.json"), text.replace("\"ranks\": ", "\"ranks\": 1")).unwrap();
+    bench.call(&["run", "workflow-small.toml", "--plan", "plan.json"]).wants(2).complains("OptionMismatch");
+    bench.call(&["run", "workflow-small.toml", "--mode", "paralel"]).wants(2).complains("parallel");
+    bench.call(&["run", "workflow-small.toml", "--plan", "none.json"]).wants(2).complains("no plan file");
+}
+
+#[test]
+fn every_plan_is_listed_and_what_is_not_possible_says_why() {
+    let bench = demo();
+    let found = bench.json(&["plan", "workflow-small.toml"], 0);
+    let plans = found["plans"].as_array().unwrap();
+    assert!(!plans.is_empty() && plans.len() <= 64);
+    assert!(plans.iter().any(|p| p["short"] == "SS-LocW"), "{found}");
+    for dropped in found["dropped"].as_array().unwrap() {
+        assert!(!dropped["reason"].as_str().unwrap().is_empty(), "{dropped}");
+    }
+    // With the tiers of a profile, gates have knees to stand at.
+    bench.call(&["plan", "workflow-small.toml", "--profile", "optane-gen1"]).wants(0).says("S-LocR");
+}
+
+/// Runs a script with the command in its path.
+fn script(bench: &Bench, text: &str) -> crate::bench::Outcome {
+    std::fs::write(bench.file("job.sh"), text).unwrap();
+    let mut command = Command::new("bash");
+    clean_environment(&mut command);
+    let bin = Path::new(env!("CARGO_BIN_EXE_forebay")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    command.arg("job.sh").current_dir(bench.work()).env("FOREBAY_DIR", bench.root()).env("PATH", path);
+    outcome(&mut command)
+}
+
+#[test]
+fn the_job_of_a_shell_does_what_the_runner_does() {
+    for mode in ["parallel", "serial"] {
+        let bench = demo();
+        bench.call(&["plan", "workflow-small.toml", "--mode", mode, "-o", "plan.json"]).wants(0);
+        let job = bench.call(&["plan", "workflow-small.toml", "--plan", "plan.json", "--emit", "shell"]);
+        job.wants(0);
+        script(&bench, &job.text()).wants(0);
+        assert_eq!(statistics(bench.work()), expected(&bench), "{mode}");
+        assert_eq!(bench.json(&["ls"], 0)["spaces"], serde_json::json!([]), "{mode}: a space is left");
+    }
+}
+
+#[test]
+fn a_job_ends_with_its_first_failure_and_leaves_nothing() {
+    let bench = Bench::new();
+    let workflow = "forebay = 1\n[workflow]\nname = \"broken\"\n[channel.u]\n\
+                    [[component]]\nname = \"sim\"\ncommand = [\"sh\", \"-c\", \"exec sleep 1000\"]\nwrites = [\"u\"]\n\
+                    [[component]]\nname = \"bad\"\ncommand = [\"sh\", \"-c\", \"exit 3\"]\nreads = [\"u\"]\n";
+    std::fs::write(bench.file("w.toml"), workflow).unwrap();
+    bench.call(&["plan", "w.toml", "--mode", "parallel", "-o", "plan.json"]).wants(0);
+    for format in ["sbatch", "flux", "pbs"] {
+        let job = bench.call(&["plan", "w.toml", "--plan", "plan.json", "--emit", format]);
+        if job.status == Some(0) {
+            job.says("exec --plan \"$plan\" --role sim --");
+        }
+    }
+    let job = bench.call(&["plan", "w.toml", "--plan", "plan.json", "--emit", "shell"]);
+    job.wants(0);
+    // The sleeper would keep the script for a quarter of an hour.
+    script(&bench, &job.text()).wants(3);
+}
