@@ -1,6 +1,7 @@
 //! `forebay probe`: what the tiers of a node deliver. Without a verb it measures; one file per verb.
 
 mod compare;
+mod emulated;
 mod export;
 mod import;
 mod list;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_space::SpillTier;
 
+use crate::emulate;
 use crate::launch::{RankCommand, Role};
 use crate::pin::EXEC_VERB;
 use crate::record::RunDir;
@@ -85,7 +86,7 @@ fn process(
     set("FOREBAY_RUN", dir.path().into());
     set("FOREBAY_TRACE", dir.path().join("trace").into());
     for channel in &workflow.channels {
-        set(&channel.variable(), channel_json(workflow, channel).into());
+        set(&channel.variable(), channel_json(workflow, channel, Some(&component.name)).into());
     }
     let log = dir.path().join(log_name(&component.name, role));
     let with_suffix = |suffix: &str| {
@@ -104,9 +105,10 @@ fn process(
     }
 }
 
-/// The channel's table as programs get it: what the file says (or the plan, where there is one), and all reader groups ahead of time, so that no
-/// version goes before each of them has seen it.
-pub(crate) fn channel_json(workflow: &Workflow, channel: &Channel) -> String {
+/// The channel's table as programs get it: what the file says (or the plan, where there is one), and all reader groups
+/// ahead of time, so that no version goes before each of them has seen it. For a component it also says on which side
+/// of an emulated medium it stands.
+pub(crate) fn channel_json(workflow: &Workflow, channel: &Channel, component: Option<&str>) -> String {
     let mut table = serde_json::Map::new();
     let options = &channel.options;
     let mut set = |key: &str, value: Option<serde_json::Value>| {
@@ -128,6 +130,11 @@ pub(crate) fn channel_json(workflow: &Workflow, channel: &Channel) -> String {
     let kept = options.keep.then(|| "forever".to_owned());
     set("retention", options.retention.clone().or(kept).map(Into::into));
     set("checksum", options.checksum.map(Into::into));
+    if let Some(emulation) = &channel.emulation {
+        set("emulate", Some(serde_json::to_value(emulation).expect("plain data")));
+        let side = component.map(|name| emulate::locality(channel, name));
+        set("locality", side.map(|side| serde_json::to_value(side).expect("plain data")));
+    }
     set("pace", options.pace.map(|pace| pace.to_string().into()));
     set("kind", options.kind.map(|kind| if kind == ChannelKind::Files { "files" } else { "space" }.into()));
     let groups = channel.readers.iter().filter_map(|name| workflow.component(name));

@@ -15,6 +15,7 @@ mod commands;
 mod conclude;
 mod course;
 pub mod emit;
+pub mod emulate;
 pub mod init;
 pub mod launch;
 pub mod npy;

@@ -91,7 +91,7 @@ impl PlanFile {
         }
         let mut channels = BTreeMap::new();
         for channel in &workflow.channels {
-            let text = channel_json(workflow, channel);
+            let text = channel_json(workflow, channel, None);
             let mut table = ChannelOptions::from_json(&channel.name, &text)?;
             let node_of = |name: &str| components.iter().find(|s| s.name == name).and_then(|s| s.memory_node);
             let beside = match plan.locality {
@@ -190,6 +190,9 @@ impl PlanFile {
             channel.options.tier = table.tier;
             channel.options.path = table.path.clone();
             channel.options.pace = table.pace;
+            if channel.options.emulate.is_some() {
+                channel.options.near = Some(self.plan.locality);
+            }
         }
     }
 

@@ -20,6 +20,7 @@ use crate::alone::alone;
 use crate::clean_up::{remove_spaces, take_names, taken};
 use crate::conclude::complete_record;
 use crate::course::Course;
+use crate::emulate;
 use crate::launch::{Exit, Rank, Ranks, Role};
 use crate::plan::PlanFile;
 use crate::progress::{closing_lines, Sampler, Show};
@@ -105,6 +106,7 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
         plan.check(&workflow)?;
         plan.place_channels(&mut workflow);
     }
+    let emulated = emulate::settle(&mut workflow)?;
     take_names(&workflow)?;
     let signals = Signals::catch()?;
     let dir = Arc::new(RunDir::create(&workflow, options.out.as_deref())?);
@@ -113,8 +115,12 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
         plan.write(&dir.path().join(PLAN_FILE))?;
         record.plan = Some(plan.clone());
     }
+    record.notes.extend(emulated);
     record.write()?;
     let show = Show::choose(options.quiet);
+    if show != Show::Quiet {
+        record.notes.iter().for_each(|line| eprintln!("{line}"));
+    }
     let sampler = Sampler::start(&workflow, dir.clone(), &dir.path().join("fill.jsonl"), show)?;
     let mut ranks = Ranks::default();
     let mut course = Course::new(&workflow, options);

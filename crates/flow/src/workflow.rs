@@ -13,6 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_perf::model::plan::Locality;
 use forebay_space::environment::{self, channel_variable, did_you_mean};
 use forebay_space::options::spill_tiers;
 use forebay_space::{parse_bytes, Error, Horizon, Kind, Pace, Result, SpillTier, TierKind, WhenFull};
@@ -57,6 +58,8 @@ pub struct Channel {
     pub writer: String,
     /// The components that read it, in the order of the file.
     pub readers: Vec<String>,
+    /// The medium that it is emulated as, once the run has settled it.
+    pub emulation: Option<forebay_space::Emulation>,
 }
 
 /// Which mechanism carries a channel.
@@ -97,6 +100,10 @@ pub struct ChannelTable {
     pub pace: Option<Pace>,
     /// Mechanism: `space` (default) or `files`.
     pub kind: Option<ChannelKind>,
+    /// A tier that is not there, divided by K so that this machine carries it: `PLATFORM:TIER[/K]`.
+    pub emulate: Option<String>,
+    /// Beside whom the memory of an emulated channel lies (`writer`, `reader`); everybody else is remote.
+    pub near: Option<Locality>,
     /// Stays after the run; its retention is then `forever` unless said otherwise.
     #[serde(default)]
     pub keep: bool,
@@ -398,6 +405,7 @@ impl Source<'_> {
                     .error(Kind::Usage, options.span().start, message)
                     .hint("with keep = true say retention = \"forever\" (the default then) or \"last:K\""));
             }
+            self.check_emulated(options)?;
             // `a-b` and `a_b` would share one variable, and one would get the other's options.
             if let Some(other) = variables.insert(channel_variable(name.get_ref()), name.get_ref()) {
                 let message = format!("the channels {other} and {} are too alike", name.get_ref());
@@ -407,6 +415,29 @@ impl Source<'_> {
             }
         }
         Ok(table.keys().map(|k| k.get_ref().clone()).collect())
+    }
+
+    /// What a table says of emulation makes sense.
+    fn check_emulated(&self, options: &Spanned<ChannelTable>) -> Result<()> {
+        let table = options.get_ref();
+        let at = self.error(Kind::Usage, options.span().start, "");
+        let refuse = |message: &str, hint: &str| {
+            Err(self.error(Kind::Usage, options.span().start, message).hint(hint))
+        };
+        match &table.emulate {
+            Some(_) if table.kind == Some(ChannelKind::Files) => refuse(
+                "a channel of files cannot be emulated",
+                "leave `emulate` out, or use kind = \"space\"",
+            ),
+            Some(_) if table.near == Some(Locality::Interleaved) => {
+                refuse("an emulated medium lies in one place", "near = \"writer\" or \"reader\"")
+            }
+            Some(text) => crate::emulate::wanted(text).map(drop).map_err(|e| with_place(e, &at)),
+            None if table.near.is_some() => {
+                refuse("`near` is for emulated channels", "say emulate = \"PLATFORM:TIER/K\" too")
+            }
+            None => Ok(()),
+        }
     }
 
     fn component(
@@ -590,6 +621,7 @@ impl Source<'_> {
                 options: options.get_ref().clone(),
                 writer: writer.clone(),
                 readers,
+                emulation: None,
             });
         }
         Ok(channels)

@@ -17,10 +17,12 @@ use std::time::{Duration, Instant};
 
 use forebay_log::format::{PoolPart, Superblock, HEADER_BYTES};
 use forebay_log::recover;
+use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::liveness::MembersFile;
 use forebay_tier::{clock, process, Access, Device, Error, Horizon, Kind, Result, TierKind};
 
 use crate::control::{Control, GranuleState, ProducerState, LANES_MAX};
+use crate::emulated;
 use crate::name;
 use crate::options::{OpenOptions, Retention};
 use crate::tiers::Tiers;
@@ -113,20 +115,21 @@ pub(crate) enum Missing<'a> {
 }
 
 impl Attachment {
-    /// Opens the space `name`, if need be makes it or waits for it until `deadline`.
+    /// Opens the space `name` from where the process stands, if need be makes it or waits for it until `deadline`.
     ///
     /// Errors: [`Kind::PeerMissing`] when nobody made it, [`Kind::PoolOwnedElsewhere`], [`Kind::Damaged`],
     /// [`Kind::UnknownFormat`], [`Kind::TierFull`], [`Kind::BadName`], [`Kind::PermissionDenied`].
     pub(crate) fn open(
         name: &str,
         access: Access,
+        locality: Locality,
         missing: Missing<'_>,
         deadline: Instant,
     ) -> Result<Arc<Self>> {
         let dir = name::directory(name)?;
         let mut pause = Duration::from_micros(200);
         loop {
-            match Self::try_open(name, &dir, access, deadline)? {
+            match Self::try_open(name, &dir, access, locality, deadline)? {
                 Some(attachment) => return Ok(Arc::new(attachment)),
                 None => match missing {
                     Missing::Create(options, ranks) => create(name, &dir, options, ranks)?,
@@ -142,7 +145,13 @@ impl Attachment {
     }
 
     /// The space in `dir`, or None if there is none or it is being removed.
-    fn try_open(name: &str, dir: &Path, access: Access, deadline: Instant) -> Result<Option<Self>> {
+    fn try_open(
+        name: &str,
+        dir: &Path,
+        access: Access,
+        locality: Locality,
+        deadline: Instant,
+    ) -> Result<Option<Self>> {
         let pool = dir.join(POOL_FILE);
         let Some(file) = open_pool(name, dir, &pool)? else { return Ok(None) };
         let mut superblock = read_superblock(&file, &pool)?;
@@ -159,6 +168,10 @@ impl Attachment {
             return Ok(None);
         }
         let first = trial::around(forebay_tier::open(superblock.tier, &pool, access)?)?;
+        let first = match emulated::around(first, dir, &soft_dir, locality) {
+            Err(_) if !still_there() => return Ok(None),
+            other => other?,
+        };
         let opened = Tiers::read(dir).and_then(|tiers| Ok((tiers.open(&first, &superblock, access)?, tiers)));
         let (device, tiers) = match opened {
             Err(_) if !still_there() => return Ok(None),
@@ -500,6 +513,9 @@ fn fill_new_directory(
         run: std::env::var("FOREBAY_RUN").unwrap_or_default(),
     };
     tiers.create(new, &superblock)?;
+    if let Some(emulation) = &options.emulate {
+        emulation.write(new, horizon != Horizon::None)?;
+    }
     let pool = new.join(POOL_FILE);
     let device = trial::around(forebay_tier::create(tier, &pool, capacity_bytes)?)?;
     device.prepare(0..granule_bytes)?;

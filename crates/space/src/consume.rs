@@ -71,7 +71,8 @@ impl SpaceReader {
         let component = options.component.clone().expect("resolved");
         let member = loop {
             let missing = if options.observer { Missing::Fail } else { Missing::Wait };
-            let space = Attachment::open(&options.place(name), Access::Read, missing, deadline)?;
+            let locality = options.locality.unwrap_or_default();
+            let space = Attachment::open(&options.place(name), Access::Read, locality, missing, deadline)?;
             let joined = Membership::join_readers(&space, rank, size, &component, options.observer, deadline);
             match joined {
                 Err(_) if space.control.is_removed() && Instant::now() < deadline => continue,

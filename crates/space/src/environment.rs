@@ -105,6 +105,11 @@ pub const VARIABLES: &[Variable] = &[
         read: |t| Scope::from_str(t).map(drop),
     },
     Variable {
+        name: "FOREBAY_LOCALITY",
+        meaning: "where this process stands, seen from an emulated tier: local or remote",
+        read: |t| crate::emulated::parse_locality(t).map(drop),
+    },
+    Variable {
         name: "FOREBAY_ENGINE",
         meaning:
             "how bytes move between files and memory: io_uring or threads (default: io_uring where allowed)",

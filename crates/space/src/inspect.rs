@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::{Duration, Instant};
 
 use forebay_log::LaneId;
+use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::{Access, Device, Error, Kind, Result};
 use serde::Serialize;
 
@@ -214,7 +215,7 @@ pub struct VersionInfo {
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn attach(name: &str) -> Result<std::sync::Arc<Attachment>> {
-    Attachment::open(name, Access::Read, Missing::Fail, Instant::now() + OPEN_TIMEOUT)
+    Attachment::open(name, Access::Read, Locality::Local, Missing::Fail, Instant::now() + OPEN_TIMEOUT)
 }
 
 /// Names of the spaces below the root of short names, sorted.

@@ -21,6 +21,7 @@ use forebay_log::format::{SegmentDf, HEADER_BYTES};
 use forebay_log::reclaim::{retire, Segment};
 use forebay_log::relocate::{copy_segment, used_bytes};
 use forebay_log::{LaneId, Ledger};
+use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::{Access, Error, Kind, Result};
 use serde::Serialize;
 
@@ -417,7 +418,7 @@ pub struct DrainReport {
 /// the lower tiers have no room, [`Kind::TimedOut`] when readers still hold the data, and those of the devices.
 pub fn drain(name: &str, timeout: Duration) -> Result<DrainReport> {
     let deadline = Instant::now() + timeout;
-    let space = Attachment::open(name, Access::Write, Missing::Fail, deadline)?;
+    let space = Attachment::open(name, Access::Write, Locality::Local, Missing::Fail, deadline)?;
     if space.pools.len() < 2 {
         return Err(Error::new(Kind::Usage, format!("space {name} has no lower tier to drain to"))
             .hint("a space gets one when it is made: spill = \"DIRECTORY\""));
@@ -495,7 +496,7 @@ mod tests {
 
     fn attached(name: &str) -> Arc<Attachment> {
         let deadline = Instant::now() + Duration::from_secs(20);
-        Attachment::open(name, Access::Write, Missing::Fail, deadline).unwrap()
+        Attachment::open(name, Access::Write, Locality::Local, Missing::Fail, deadline).unwrap()
     }
 
     const LANE: LaneId = LaneId { incarnation: 1, rank: 0 };

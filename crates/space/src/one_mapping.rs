@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_log::{Dtype, Piece};
+use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::Access;
 
 use crate::attach::{Attachment, Missing};
@@ -99,7 +100,7 @@ fn on_one_mapping(options: OpenOptions) {
     let deadline = Instant::now() + TIMEOUT;
     let makes = of(0, "writers");
     let missing = Missing::Create(&makes, RANKS);
-    let space = Attachment::open(&name, Access::Write, missing, deadline).unwrap();
+    let space = Attachment::open(&name, Access::Write, Locality::Local, missing, deadline).unwrap();
     // All have joined before the first one puts: nothing is dropped unread.
     let writers: Vec<SpaceWriter> = (0..RANKS)
         .map(|rank| {

@@ -8,9 +8,11 @@
 //! variable is read but through the given look-up.
 
 use crate::byte_size::parse_bytes;
+use crate::emulated::{parse_locality, Emulation};
 use crate::environment::{self, did_you_mean, Lookup};
 use crate::identity;
 use crate::pace::Pace;
+use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::{Error, Horizon, Kind, Result, TierKind};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -270,6 +272,11 @@ pub struct OpenOptions {
     pub checksum: Option<bool>,
     /// Writers: who may be at work when. Their first rank says it for all; None: `parallel`.
     pub pace: Option<Pace>,
+    /// A medium that the first pool takes as long as, for studies of a tier that is not there. Creation only; whoever
+    /// opens the space finds it emulated.
+    pub emulate: Option<Emulation>,
+    /// Where this process stands, seen from an emulated medium. None: beside it.
+    pub locality: Option<Locality>,
     /// What putting a complete version does.
     pub on_existing: OnExisting,
     /// When checksums are compared.
@@ -303,6 +310,8 @@ impl Default for OpenOptions {
             retention: None,
             checksum: None,
             pace: None,
+            emulate: None,
+            locality: None,
             on_existing: OnExisting::default(),
             verify: Verify::default(),
             timeout: TIMEOUT_DEFAULT,
@@ -331,6 +340,12 @@ impl OpenOptions {
         // Nearest first: what the first of them fills in, the second leaves alone.
         table.fill(&mut result);
         single.fill(&mut result);
+        if let (Some(emulation), Mechanism::Files) = (&result.emulate, result.channel) {
+            return Err(Error::new(Kind::Usage, "a channel of files cannot be emulated")
+                .with("space", name)
+                .with("emulate", &emulation.of)
+                .hint("emulated tiers carry spaces only: leave `emulate` out, or use kind = \"space\""));
+        }
         if result.component.is_none() {
             result.component =
                 Some(environment::value("FOREBAY_COMPONENT", lookup).unwrap_or_else(program_name));
@@ -406,6 +421,12 @@ pub struct ChannelOptions {
     /// See [`OpenOptions::pace`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace: Option<Pace>,
+    /// See [`OpenOptions::emulate`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub emulate: Option<Emulation>,
+    /// See [`OpenOptions::locality`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locality: Option<Locality>,
     /// See [`OpenOptions::on_existing`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_existing: Option<OnExisting>,
@@ -448,6 +469,8 @@ impl ChannelOptions {
         "retention",
         "checksum",
         "pace",
+        "emulate",
+        "locality",
         "on_existing",
         "verify",
         "timeout",
@@ -516,6 +539,8 @@ impl ChannelOptions {
             readers: environment::parsed("FOREBAY_READERS", lookup, parse_readers)?,
             // A pace is one channel's: programs also open spaces that no plan knows of.
             pace: None,
+            locality: environment::parsed("FOREBAY_LOCALITY", lookup, parse_locality)?,
+            emulate: None,
             on_existing: None,
             verify: None,
             latest: None,
@@ -533,6 +558,8 @@ impl ChannelOptions {
         options.retention = options.retention.or(self.retention);
         options.checksum = options.checksum.or(self.checksum);
         options.pace = options.pace.or(self.pace);
+        options.emulate = options.emulate.take().or(self.emulate);
+        options.locality = options.locality.or(self.locality);
         let defaults = OpenOptions::default();
         fill_default(&mut options.channel, self.kind, &defaults.channel);
         fill_default(&mut options.on_existing, self.on_existing, &defaults.on_existing);
@@ -844,7 +871,7 @@ mod tests {
         // The list of keys is the list of fields.
         let all = r#"{"kind":null,"tier":null,"quota":null,"segment":null,"horizon":null,"retention":null,
             "checksum":null,"pace":null,"on_existing":null,"verify":null,"timeout":null,"latest":null,"scope":null,
-            "readers":null}"#;
+            "readers":null,"emulate":null,"locality":null,"spill":null,"path":null,"when_full":null}"#;
         assert_eq!(ChannelOptions::from_json("test", all).unwrap(), ChannelOptions::default());
     }
 

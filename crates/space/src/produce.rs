@@ -18,6 +18,7 @@ use crate::attach::{retention_of, Attachment, Missing, LOCK_ATTRIBUTES};
 use crate::attributes::{self, Attribute};
 use crate::consume::at_object;
 use crate::control::{ProducerState, Waiting};
+use crate::emulated::Emulation;
 use crate::environment;
 use crate::membership::{
     find_or_add_group, holders, producer_died, released_by_groups, settle_producers, Membership,
@@ -77,6 +78,13 @@ fn check_options(space: &Attachment, options: &OpenOptions) -> Result<()> {
                 "all ranks must open it with the same options; `forebay clean` removes a space nobody uses",
             ))
     };
+    if let Some(wanted) = &options.emulate {
+        let is = Emulation::read(&space.dir)?;
+        if is.as_ref() != Some(wanted) {
+            let words = |e: &Emulation| format!("{} divided by k = {}", e.of, e.k);
+            return mismatch("emulated tier", words(wanted), is.as_ref().map_or("none".into(), words));
+        }
+    }
     match options.tier {
         Some(tier) if tier != sb.tier => return mismatch("tier", tier.to_string(), sb.tier.to_string()),
         _ => {}
@@ -122,6 +130,7 @@ impl SpaceWriter {
             let space = Attachment::open(
                 &options.place(name),
                 Access::Write,
+                options.locality.unwrap_or_default(),
                 Missing::Create(&options, size),
                 deadline,
             )?;

@@ -215,6 +215,7 @@ mod tests {
         channel: "/x/heat",
         side: Side::Writer,
         placement: None,
+        pace: None,
     };
 
     fn lines(path: &Path) -> Vec<serde_json::Value> {

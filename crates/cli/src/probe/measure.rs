@@ -12,6 +12,7 @@ use forebay_perf::probe::find::Running;
 use forebay_perf::probe::machine::Machine;
 use forebay_perf::probe::run::{probe, Options, Progress};
 use forebay_perf::probe::table::{row, Best, Row};
+use forebay_perf::profile::emulate::Wanted;
 use forebay_perf::profile::saved::{write_whole, Saved};
 use forebay_perf::profile::{Axis, Estimate, Profile, Tier, Unit};
 use forebay_tier::{Error, Kind, Result};
@@ -45,47 +46,64 @@ pub struct Args {
     name: Option<String>,
     /// Seconds for all measurements, instead of what a first profile takes; preparing comes on top.
     #[arg(long, value_name = "S")]
-    seconds: Option<u64>,
+    pub seconds: Option<u64>,
+    /// Emulate a platform (or one of its tiers) K times slower, and measure that: optane-gen1:pmem/64. Without K this
+    /// machine chooses.
+    #[arg(
+        long,
+        value_name = "PLATFORM[:TIER][/K]",
+        conflicts_with_all = ["full", "tiers", "dirs", "take"],
+        value_parser = |text: &str| text.parse::<Wanted>()
+    )]
+    emulate: Option<Wanted>,
 }
 
 /// Runs the measurement.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    if let Some(wanted) = &args.emulate {
+        return super::emulated::run(args, wanted, out);
+    }
     let machine = Machine::here();
     let options = Options {
         full: args.full,
         tiers: args.tiers.clone(),
         dirs: args.dirs.iter().map(|dir| dir.canonicalize().unwrap_or_else(|_| dir.clone())).collect(),
         budget_ns: args.seconds.map(|s| s.saturating_mul(1_000_000_000)),
-        name: profile_name(args, &machine)?,
+        name: profile_name(args, &node_name(&machine))?,
         take_bytes_max: args.take,
         cache_bytes: None,
     };
-    if let Some(file) = args.output.as_ref().filter(|file| file.exists()) {
-        return Err(Error::new(Kind::Usage, format!("{} is there already", file.display()))
-            .hint("name another file, or remove it: a profile that was measured is not overwritten"));
-    }
     let bar = bar(out);
     let stop = Arc::new(AtomicBool::new(false));
     let profile = probe(&machine, &Running, &options, &stop, &mut |progress| show(&bar, progress));
     bar.finish_and_clear();
     // Nobody sets `stop` here, so there is one.
     let profile = profile?.ok_or_else(|| Error::new(Kind::Internal, "the probe ended without a profile"))?;
-    let (file, word) = match &args.output {
-        Some(file) => {
-            write_whole(file, profile.text()?.as_bytes())?;
-            (file.clone(), file.display().to_string())
-        }
-        None => (Saved::of_user()?.save(&profile, false)?, profile.name.clone()),
-    };
+    let (file, word) = kept(args, &profile)?;
     out.result(schema::PROBE, &Body { profile: &profile, file }, || text(&profile, out))?;
     out.next(&format!("forebay probe show {word}; forebay probe report {word}"));
     Ok(0)
 }
 
-/// The name that the profile gets; one that is taken is refused before anything is measured.
-fn profile_name(args: &Args, machine: &Machine) -> Result<String> {
-    if args.output.is_some() {
-        return Ok(args.name.clone().unwrap_or_else(|| node_name(machine)));
+/// Saves a profile, or writes it to the file that was named; the file, and the word that finds it.
+pub fn kept(args: &Args, profile: &Profile) -> Result<(PathBuf, String)> {
+    match &args.output {
+        Some(file) => {
+            write_whole(file, profile.text()?.as_bytes())?;
+            Ok((file.clone(), file.display().to_string()))
+        }
+        None => Ok((Saved::of_user()?.save(profile, false)?, profile.name.clone())),
+    }
+}
+
+/// The name that the profile gets; one that is taken, and a file that is there, are refused before anything is measured.
+pub fn profile_name(args: &Args, node: &str) -> Result<String> {
+    if let Some(file) = &args.output {
+        if file.exists() {
+            return Err(Error::new(Kind::Usage, format!("{} is there already", file.display()))
+                .hint("name another file, or remove it: a profile that was measured is not overwritten"));
+        }
+        return Ok(args.name.clone().unwrap_or_else(|| node.to_string()));
     }
     let saved = Saved::of_user()?;
     let is_free = |name: &str| !saved.file(name).exists();
@@ -95,9 +113,8 @@ fn profile_name(args: &Args, machine: &Machine) -> Result<String> {
             .with("file", saved.file(name).display())
             .hint("give another name: a profile that was measured is not overwritten")),
         None => {
-            let node = node_name(machine);
             let numbered = (2..).map(|n| format!("{node}-{n}"));
-            Ok(std::iter::once(node.clone()).chain(numbered).find(|name| is_free(name)).expect("endless"))
+            Ok(std::iter::once(node.to_string()).chain(numbered).find(|name| is_free(name)).expect("endless"))
         }
     }
 }
@@ -122,7 +139,8 @@ fn node_name(machine: &Machine) -> String {
     }
 }
 
-fn bar(out: &Output) -> ProgressBar {
+/// Progress, on a terminal.
+pub fn bar(out: &Output) -> ProgressBar {
     if !out.stderr_is_terminal() {
         return ProgressBar::hidden();
     }
@@ -132,7 +150,8 @@ fn bar(out: &Output) -> ProgressBar {
     bar
 }
 
-fn show(bar: &ProgressBar, progress: &Progress) {
+/// Shows how far the probe is.
+pub fn show(bar: &ProgressBar, progress: &Progress) {
     bar.set_prefix(format!("tier {}/{} {}", progress.number, progress.tiers, progress.tier));
     match progress.done {
         None => bar.set_message("preparing"),

@@ -4,59 +4,35 @@
 //! calls. [`Virtual`] does so in time that only the emulation moves: its numbers are exact and the same everywhere.
 //! [`Through`] does so on this machine's clock.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use forebay_tier::adapter::throttle::{Clock, Curve, Curves, Locality, Throttle};
+use forebay_tier::adapter::throttle::{Clock, Curves, Locality, Throttle};
 use forebay_tier::{clock, Device, Error, Horizon, Kind, Result, TierKind};
 
 use super::subject::{Reading, Subject};
 use crate::load::Latency;
 use crate::memory::{chase::Numbers, together};
-use crate::profile::{self, Axis, Conditions, Load, Operation, Pattern, Tier, Unit};
+use crate::profile::{Conditions, Load, Operation, Pattern};
 
 /// The largest operation: a thread has room for one.
 const OPERATION_BYTES_MAX: u64 = 16 << 20;
-const GB: f64 = 1e9;
+/// Operations that a thread does before any counts: the first ones find fewer others inside than later ones.
+const WARM: u64 = 2;
+/// A measurement whose threads are not all under way by then counts nothing.
+const WARM_NS_MAX: u64 = 60_000_000_000;
 
-/// What a platform's tier says of concurrency, divided by `k` so that this machine can carry it: the curves over
-/// threads of sequential reads and writes. None where it has neither.
-pub fn curves_of(tier: &Tier, k: f64) -> Option<Curves> {
-    let of = |reads: f64| {
-        let fits = |c: &&profile::Curve| {
-            c.over == Axis::Threads
-                && c.when.reads_percent == Some(reads)
-                && c.when.locality == Locality::Local
-                && c.unit != Unit::Operations
-        };
-        // The one with the most points says most.
-        let curve = tier.curves.iter().filter(fits).max_by_key(|c| c.points.len())?;
-        let bytes = curve.unit.bytes()?;
-        Some(Curve(curve.points.iter().map(|p| (p.x, p.y.value * bytes / k)).collect()))
-    };
-    let (read, write) = (of(100.0), of(0.0));
-    if read.is_none() && write.is_none() {
-        return None;
-    }
-    let curves = Curves {
-        read_bandwidth: read.unwrap_or_default(),
-        write_bandwidth: write.unwrap_or_default(),
-        ..Curves::default()
-    };
-    curves.check().ok().map(|()| curves)
-}
-
-/// One operation of a load.
+/// The operations of one thread. Of several some read and the others write, as readers and writers of a channel do.
 struct Step {
     numbers: Numbers,
     place: u64,
-    /// Hundredths that reads are owed.
-    owed: u32,
+    reads: bool,
 }
 
 impl Step {
-    fn new(seed: u64) -> Step {
-        Step { numbers: Numbers::new(seed), place: 0, owed: 0 }
+    fn new(index: u64, threads: u32, when: &Conditions) -> Step {
+        let readers = when.reads_percent.unwrap_or(100.0) / 100.0 * f64::from(threads);
+        Step { numbers: Numbers::new(index), place: 0, reads: (index as f64) < readers.round() }
     }
 
     /// Does the next operation on this thread's part of the pool; true for a write.
@@ -75,9 +51,7 @@ impl Step {
         };
         self.place += 1;
         let at = part.0 + place * bytes;
-        self.owed += when.reads_percent.unwrap_or(100.0) as u32;
-        if self.owed >= 100 {
-            self.owed -= 100;
+        if self.reads {
             device.will_read(at..at + bytes)?;
             std::hint::black_box(device.bytes(at..at + bytes).iter().step_by(64).fold(0u8, |sum, b| sum ^ b));
             return Ok(false);
@@ -122,31 +96,83 @@ impl Window {
     fn holds(&self, ended: u64) -> bool {
         self.begin <= ended && ended < self.end
     }
+
+    /// The part of an operation from `begun` to `ended` that lies inside.
+    fn share(&self, begun: u64, ended: u64) -> f64 {
+        if ended <= begun {
+            return f64::from(u8::from(self.holds(ended)));
+        }
+        let inside = ended.min(self.end).saturating_sub(begun.max(self.begin));
+        inside as f64 / (ended - begun) as f64
+    }
 }
 
-fn reading(operations: [u64; 2], bytes: usize, span_ns: u64) -> Reading {
+fn reading(operations: [f64; 2], bytes: usize, span_ns: u64) -> Reading {
     let window = Window::of(0, span_ns);
     Reading {
-        operations,
-        bytes: operations.map(|n| n * bytes as u64),
+        operations: operations.map(|n| n.round() as u64),
+        bytes: operations.map(|n| (n * bytes as f64).round() as u64),
         ns: window.end - window.begin,
         device_bytes: None,
     }
 }
 
+/// When the operations of several threads begin to count: all of them are under way.
+struct Opening {
+    begun: u64,
+    span_ns: u64,
+    threads: usize,
+    warm: AtomicUsize,
+    /// 0 until it is known.
+    begin: AtomicU64,
+}
+
+impl Opening {
+    fn new(threads: usize, span_ns: u64) -> Opening {
+        let (warm, begin) = (AtomicUsize::new(0), AtomicU64::new(0));
+        Opening { begun: clock::now_ns(), span_ns, threads, warm, begin }
+    }
+
+    /// The window, once there is one; a thread says that it has done `done` operations by `now`.
+    fn window(&self, done: u64, now: u64) -> Option<Window> {
+        if done == WARM {
+            self.warm.fetch_add(1, Ordering::Relaxed);
+        }
+        let ramp_ns = self.span_ns / RAMP_DIVISOR;
+        let all = self.warm.load(Ordering::Relaxed) == self.threads && now >= self.begun + ramp_ns;
+        if all && self.begin.load(Ordering::Relaxed) == 0 {
+            // Whoever is first says when.
+            let _ = self.begin.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        match self.begin.load(Ordering::Relaxed) {
+            0 if now < self.begun + WARM_NS_MAX => None,
+            0 => Some(Window { begin: now, end: now }),
+            begin => Some(Window { begin, end: begin + self.span_ns - ramp_ns }),
+        }
+    }
+}
+
 /// A device on this machine's clock.
 pub struct Through {
-    device: Arc<dyn Device>,
+    near: Arc<dyn Device>,
+    far: Arc<dyn Device>,
 }
 
 impl Through {
-    /// Measures `device`, all of which is prepared.
+    /// Measures `near`, all of which is prepared, and for what is asked of a remote place `far`, another handle of it.
     ///
     /// # Errors
     /// Those of preparing.
-    pub fn new(device: Arc<dyn Device>) -> Result<Through> {
-        device.prepare(0..device.capacity())?;
-        Ok(Through { device })
+    pub fn new(near: Arc<dyn Device>, far: Arc<dyn Device>) -> Result<Through> {
+        near.prepare(0..near.capacity())?;
+        Ok(Through { near, far })
+    }
+
+    fn device(&self, when: &Conditions) -> &dyn Device {
+        match when.locality {
+            Locality::Local => &*self.near,
+            Locality::Remote => &*self.far,
+        }
     }
 }
 
@@ -154,33 +180,42 @@ impl Subject for Through {
     fn bandwidth(&mut self, when: &Conditions, span_ns: u64) -> Result<Reading> {
         let (threads, bytes) = (when.threads.unwrap_or(1).max(1), operation_bytes(when)?);
         let from = vec![1u8; bytes];
-        let (each, len) = parts(&*self.device, u64::from(threads));
+        let device = self.device(when);
+        let (each, len) = parts(device, u64::from(threads));
+        let opening = Opening::new(threads as usize, span_ns);
         let work = |index: usize, (): (), meeting: &together::Meeting| {
-            let mut step = Step::new(index as u64);
-            let mut operations = [0u64; 2];
+            let mut step = Step::new(index as u64, threads, when);
+            // An operation that the window cuts counts for its part inside: few large ones fit into a span.
+            let (mut shares, mut done) = ([0.0f64; 2], 0);
             meeting.wait()?;
-            let window = Window::of(clock::now_ns(), span_ns);
-            let mut now = 0;
-            while now < window.end {
-                let write = step.take(&*self.device, (index as u64 * each, len), when, &from)?;
-                now = clock::now_ns();
-                operations[usize::from(write)] += u64::from(window.holds(now));
+            let mut before = clock::now_ns();
+            loop {
+                let write = step.take(device, (index as u64 * each, len), when, &from)?;
+                let now = clock::now_ns();
+                done += 1;
+                if let Some(window) = opening.window(done, now) {
+                    shares[usize::from(write)] += window.share(before, now);
+                    if now >= window.end {
+                        return Ok(shares);
+                    }
+                }
+                before = now;
             }
-            Ok(operations)
         };
         let done = together::run(&together::processors(), vec![(); threads as usize], work)?;
-        let operations = [0, 1].map(|way: usize| done.iter().map(|d| d[way]).sum::<u64>());
+        let operations = [0, 1].map(|way: usize| done.iter().map(|d| d[way]).sum::<f64>());
         Ok(reading(operations, bytes, span_ns))
     }
 
     fn latency(&mut self, _: Operation, _: Load, when: &Conditions, span_ns: u64) -> Result<Latency> {
         let from = vec![1u8; operation_bytes(when)?];
-        let (mut step, mut times) = (Step::new(0), Latency::new());
-        let (_, len) = parts(&*self.device, 1);
+        let (mut step, mut times) = (Step::new(0, 1, when), Latency::new());
+        let device = self.device(when);
+        let (_, len) = parts(device, 1);
         let begun = clock::now_ns();
         let mut before = begun;
         while before < begun + span_ns {
-            step.take(&*self.device, (0, len), when, &from)?;
+            step.take(device, (0, len), when, &from)?;
             let now = clock::now_ns();
             times.record(now - before);
             before = now;
@@ -189,7 +224,7 @@ impl Subject for Through {
     }
 
     fn method(&self) -> String {
-        format!("through a device of tier {}, its own calls", self.device.kind())
+        format!("through a device of tier {}, its own calls", self.near.kind())
     }
 }
 
@@ -258,18 +293,18 @@ impl Subject for Virtual {
                 &state,
                 clock.clone(),
             )?;
-            Ok(Handle { throttle, clock, step: Step::new(index) })
+            Ok(Handle { throttle, clock, step: Step::new(index, threads as u32, when) })
         };
         let mut handles: Vec<Handle> = (0..threads).map(handle).collect::<Result<_>>()?;
         let from = vec![1u8; bytes];
         let (each, len) = parts(&*device, threads);
         let window = Window::of(1, span_ns);
-        let mut operations = [0u64; 2];
+        let mut operations = [0.0; 2];
         loop {
             let behind = handles.iter_mut().enumerate().min_by_key(|(_, h)| h.time());
             let Some((index, handle)) = behind.filter(|(_, h)| h.time() < window.end) else { break };
             let write = handle.step.take(&handle.throttle, (index as u64 * each, len), when, &from)?;
-            operations[usize::from(write)] += u64::from(window.holds(handle.time()));
+            operations[usize::from(write)] += f64::from(u8::from(window.holds(handle.time())));
         }
         for path in [&pool, &state] {
             let _ = std::fs::remove_file(path);
@@ -293,16 +328,6 @@ impl Subject for Virtual {
     }
 }
 
-/// How far what came back is from what was set: for each point (threads, asked, got, ratio).
-pub fn compared(asked: &Curve, got: &profile::Curve) -> Vec<(f64, f64, f64, f64)> {
-    let point = |p: &profile::Point| {
-        let set = asked.at(p.x)?;
-        let value = p.y.value * got.unit.bytes().unwrap_or(GB);
-        Some((p.x, set, value, value / set))
-    };
-    got.points.iter().filter_map(point).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,7 +335,9 @@ mod tests {
     use crate::probe::collect::Reads;
     use crate::probe::run::ask;
     use crate::probe::schedule::{Pace, Schedule};
-    use crate::profile::Citation;
+    use crate::profile::emulate::Medium;
+    use crate::profile::{Axis, Citation, Tier};
+    use forebay_tier::adapter::throttle::Curve;
     use std::sync::atomic::AtomicBool;
 
     /// As the first generation of persistent memory: reads rise to a plateau, writes rise, then fall.
@@ -347,16 +374,16 @@ mod tests {
         let curves = medium();
         let tier = probed(&curves, vec![over_threads(100.0), over_threads(0.0)]);
         for (asked, got) in [&curves.read_bandwidth, &curves.write_bandwidth].into_iter().zip(&tier.curves) {
-            let compared = compared(asked, got);
-            assert_eq!(compared.len(), 5);
-            for (threads, asked, got, ratio) in compared {
-                assert!((0.95..=1.05).contains(&ratio), "{threads} threads: {asked} set, {got} measured");
+            assert_eq!(got.points.len(), 5);
+            for point in &got.points {
+                let (set, back) = (asked.at(point.x).unwrap(), point.y.value * 1e9);
+                assert!((0.95..=1.05).contains(&(back / set)), "{} threads: {set} set, {back} back", point.x);
             }
             // The same every time: no error bar.
             assert!(got.points.iter().all(|p| p.y.error == Some(0.0)));
         }
         // The curve that was probed is a medium again.
-        let again = curves_of(&tier, 2.0).unwrap();
+        let again = Medium::of(&tier).unwrap().slowed(2.0);
         let half = again.read_bandwidth.at(8.0).unwrap() / curves.read_bandwidth.at(8.0).unwrap();
         assert!((0.475..=0.525).contains(&half), "{half}");
     }
@@ -382,7 +409,7 @@ mod tests {
     fn a_device_is_measured_by_its_own_calls() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let device = forebay_tier::create(TierKind::Dram, &dir.path().join("pool"), 1 << 20).unwrap();
-        let mut subject = Through::new(device).unwrap();
+        let mut subject = Through::new(device.clone(), device).unwrap();
         let when = Conditions {
             reads_percent: Some(50.0),
             threads: Some(3),

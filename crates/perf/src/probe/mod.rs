@@ -3,6 +3,7 @@
 pub mod ask;
 pub mod collect;
 pub mod emulate;
+pub mod emulated;
 pub mod files;
 pub mod find;
 pub mod host;

@@ -35,6 +35,7 @@ pub mod check;
 pub mod compare;
 mod conditions;
 pub mod date;
+pub mod emulate;
 mod estimate;
 pub mod from_fio;
 pub mod histogram;

@@ -1,6 +1,7 @@
 //! Tests of the promises of a space, through the public API only: threads here, processes in `processes`.
 
 mod damage;
+mod emulated;
 mod faults;
 mod large;
 mod many;

@@ -19,7 +19,9 @@
 //! The operation is done by the device below at once; what it took too little is owed. Short sleeps overshoot, so
 //! a thread pays when it owes a millisecond and carries the rest, also a sleep that was too long, on to its next
 //! operation. A thread's own time is then at most a millisecond from what it would be; single operations of a few
-//! microseconds are only right on average, unless [`Throttle::spinning`] is asked for.
+//! microseconds are only right on average, unless [`Throttle::spinning`] is asked for. Threads that do such ones run a
+//! millisecond each in turn, and who sleeps in between would be missing: an operation shorter than that counts as
+//! inside for a millisecond.
 //!
 //! # Limits
 //! Bytes read through `bytes` count when [`Device::will_read`] announces them (payloads; not record headers).
@@ -64,7 +66,7 @@ impl Curve {
     }
 
     /// As [`Curve::at`], straight over the logarithm of `x`: for sizes.
-    fn at_size(&self, bytes: u64) -> Option<f64> {
+    pub fn at_size(&self, bytes: u64) -> Option<f64> {
         let after = self.0.partition_point(|(px, _)| *px < bytes as f64);
         let (Some(left), Some(right)) = (self.0.get(after.wrapping_sub(1)), self.0.get(after)) else {
             return self.at(bytes as f64);
@@ -99,8 +101,10 @@ pub struct Curves {
     pub write_granularity: Curve,
     /// Factor of the read bandwidth over the bytes of one operation.
     pub read_granularity: Curve,
-    /// Factor of the bandwidth of a remote handle, over the number of operations inside.
-    pub remote: Curve,
+    /// Factor of the write bandwidth of a remote handle, over the number of operations inside.
+    pub write_remote: Curve,
+    /// Factor of the read bandwidth of a remote handle, over the number of operations inside.
+    pub read_remote: Curve,
     /// Nanoseconds of each write on top.
     pub write_latency_ns: u64,
     /// Nanoseconds of each read on top.
@@ -137,14 +141,15 @@ impl Curves {
         self.named().into_iter().try_for_each(|(name, curve)| curve.check(name))
     }
 
-    fn named(&self) -> [(&'static str, &Curve); 6] {
+    fn named(&self) -> [(&'static str, &Curve); 7] {
         [
             ("write_bandwidth", &self.write_bandwidth),
             ("read_bandwidth", &self.read_bandwidth),
             ("mix", &self.mix),
             ("write_granularity", &self.write_granularity),
             ("read_granularity", &self.read_granularity),
-            ("remote", &self.remote),
+            ("write_remote", &self.write_remote),
+            ("read_remote", &self.read_remote),
         ]
     }
 
@@ -162,15 +167,15 @@ impl Curves {
     /// Nanoseconds for which `bytes`, of an operation of `whole` bytes, keep the medium busy while `inside`
     /// operations (this one included) are there, `opposed` of which go the other way.
     fn cost_ns(&self, turn: &Turn, bytes: u64, inside: u64, opposed: u64) -> u64 {
-        let (bandwidth, granularity) = match turn.direction {
-            Direction::Write => (&self.write_bandwidth, &self.write_granularity),
-            Direction::Read => (&self.read_bandwidth, &self.read_granularity),
+        let (bandwidth, granularity, remote) = match turn.direction {
+            Direction::Write => (&self.write_bandwidth, &self.write_granularity, &self.write_remote),
+            Direction::Read => (&self.read_bandwidth, &self.read_granularity, &self.read_remote),
         };
         let Some(mut rate) = bandwidth.at(inside as f64) else { return 0 };
         rate *= granularity.at_size(turn.bytes).unwrap_or(1.0);
         rate *= self.mix.at(opposed as f64 / inside as f64).unwrap_or(1.0);
         if turn.locality == Locality::Remote {
-            rate *= self.remote.at(inside as f64).unwrap_or(1.0);
+            rate *= remote.at(inside as f64).unwrap_or(1.0);
         }
         (bytes as f64 * 1e9 / rate).ceil() as u64
     }
@@ -300,6 +305,14 @@ impl Throttle {
         PathBuf::from(name)
     }
 
+    /// Until when the medium of a shared file is busy, ns of the clock that all processes share.
+    ///
+    /// # Errors
+    /// As [`SharedWords::open`].
+    pub fn busy_until_ns(state: &Path) -> Result<u64> {
+        Ok(SharedWords::open(state, STATE_BYTES)?.u64(DEVICE_TIME).load(Ordering::Relaxed))
+    }
+
     /// Also pays what is less than a millisecond, by spinning: each operation takes its time, and a processor.
     pub fn spinning(mut self, yes: bool) -> Throttle {
         self.spinning = yes;
@@ -360,6 +373,15 @@ impl Throttle {
         }
     }
 
+    /// How long others see an operation inside: who pays a millisecond at a time is seen for as long.
+    fn seen_until(&self, at: u64, end: u64) -> u64 {
+        if self.spinning {
+            end
+        } else {
+            end.max(at + PAY_NS)
+        }
+    }
+
     /// Tells the others that an operation is inside until `end`: in the thread's own slot, or in one that is stale
     /// at `at`. Not at all when all are taken.
     fn enter(&self, debt: &mut Debt, direction: Direction, at: u64, end: u64) {
@@ -392,7 +414,7 @@ impl Throttle {
                 end += turn.latency_ns;
             }
             if end > at {
-                self.enter(&mut debt, turn.direction, at, end);
+                self.enter(&mut debt, turn.direction, at, self.seen_until(at, end));
             }
             at = end;
             self.pay(&mut debt, at);

@@ -271,8 +271,12 @@ fn small_operations_are_slower_and_each_has_its_latency() {
 #[test]
 fn a_remote_handle_is_slower_the_more_there_is_to_do() {
     let dir = dir();
-    let curves =
-        Curves { remote: points(&[(1.0, 0.5), (3.0, 0.25)]), remote_latency_ns: 1000, ..flat(GB, GB) };
+    let curves = Curves {
+        write_remote: points(&[(1.0, 0.5), (3.0, 0.25)]),
+        read_remote: points(&[(1.0, 0.8)]),
+        remote_latency_ns: 1000,
+        ..flat(GB, GB)
+    };
     let near = Process::new(dir.path(), &curves);
     let far: Vec<Process> = (0..2).map(|_| Process::on(dir.path(), &curves, Locality::Remote, 0)).collect();
     far[0].write(100_000);
@@ -281,6 +285,9 @@ fn a_remote_handle_is_slower_the_more_there_is_to_do() {
     assert_eq!(near.elapsed(), 200_000 + 100_000, "nearby nothing changes but the queue");
     far[1].write(60_000);
     assert_eq!(far[1].elapsed(), 300_000 + 240_000 + 1000, "the third inside");
+    let before = far[1].elapsed();
+    far[1].read(80_000);
+    assert_eq!(far[1].elapsed(), before + 100_000 + 1000, "reads have a factor of their own");
 }
 
 #[test]

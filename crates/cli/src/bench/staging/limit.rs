@@ -5,7 +5,9 @@ use std::path::Path;
 use forebay_perf::load::{Blocks, Engine, Job};
 use forebay_perf::memory::placed::{self, Request};
 use forebay_perf::memory::stream::{Kernel, Layout};
-use forebay_perf::memory::{cache_bytes, together};
+use forebay_perf::memory::together;
+use forebay_perf::probe::machine::Machine;
+use forebay_perf::probe::nodes::cache_to_exceed;
 use forebay_perf::probe::scratch::Scratch;
 use forebay_tier::{Horizon, Result, TierKind};
 use serde::Serialize;
@@ -49,7 +51,7 @@ fn copy(place: &str) -> Result<Limits> {
         places: [place.clone(), place.clone(), place],
         layout: Layout::Arrays,
         horizon: Horizon::None,
-        elements: placed::usual_elements(cache_bytes()),
+        elements: placed::usual_elements(cache_to_exceed(&Machine::here())),
         rounds: ROUNDS,
         processors: together::processors(),
     };
