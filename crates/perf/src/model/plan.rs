@@ -197,7 +197,10 @@ mod tests {
         let json = serde_json::to_string(&plan).unwrap();
         assert_eq!(
             json,
-            r#"{"mode":{"gated":{"writers":4,"readers":8}},"locality":"interleaved","tier":"numa:1","batching":1048576}"#
+            concat!(
+                r#"{"mode":{"gated":{"writers":4,"readers":8}},"#,
+                r#""locality":"interleaved","tier":"numa:1","batching":1048576}"#
+            )
         );
         assert_eq!(serde_json::from_str::<Plan>(&json).unwrap(), plan);
     }

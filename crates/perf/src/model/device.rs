@@ -1,0 +1,444 @@
+//! A device of the model: the [`Station`] that a tier of a profile makes, and how well it is known.
+//!
+//! What is taken from where:
+//!
+//! - *rate of one thread* and *capacity over ranks inside*: the curve over threads of its direction, beside the tier.
+//!   The
+//!   capacity is the measured rate B(n) with the smoothing of the station undone,
+//!   `C(n) = B / (1 - (B / (n b1))^s)^(1/s)`, so that n ranks without thinking get B(n) again; below the highest point
+//!   the
+//!   capacity is that of the highest point, since there the threads are what limits;
+//! - *sharpness s*: the whole number from 2 to 12 with which the station comes nearest to both curves;
+//! - *size of objects*: the curve over bytes, relative to the size at which the curve over threads was taken;
+//! - *remote penalty*: remote numbers that have a local one under otherwise equal conditions, over threads;
+//! - *disturbance by mixing*: the curve over the share of reads, read as use of the station; its strength and evenness
+//!   are the least squares of its inner points, its middle is half of the threads that it was taken with;
+//! - *latency*: the idle one, for loads and stores; system calls have it in the rate of one thread already.
+//!
+//! Where curves of several ways of access exist, that of [`Wanted`] wins, then sequential ones, then the nearest size.
+//! Whatever a profile lacks is named in [`Device::gaps`].
+
+use forebay_tier::{Error, Kind, Result};
+
+use super::station::{Class, Mix, Penalty, Polling, Station, Way};
+use super::table::{Row, Table};
+use crate::profile::{Access, Axis, Conditions, Curve, Load, Locality, Operation, Pattern, Profile, Tier};
+
+/// Half of the error bar of a number whose source gives none, as a share of it. The repetitions of the published curves
+/// that do give one lie within 2 to 8 %; other nodes of the same kind differ by more.
+pub const UNKNOWN_ERROR: f64 = 0.1;
+/// Half of the error bar of a penalty that was not measured: it was taken as none.
+pub const MISSING_ERROR: f64 = 0.3;
+/// A thread that gets more of its own rate than this is not limited by the capacity at all.
+const LIMITED: f64 = 0.98;
+
+/// Which ways of access to model, the best first.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// For reads.
+    pub read: &'a [Access],
+    /// For writes.
+    pub write: &'a [Access],
+    /// Bytes of an operation that matter.
+    pub bytes: f64,
+}
+
+/// As Forebay moves bytes: non-temporal stores and loads on memory, many requests in flight on drives.
+pub const OURS: Wanted<'static> = Wanted {
+    read: &[Access::Load, Access::Copy, Access::IoUring, Access::Threads, Access::Sync, Access::Libaio],
+    write: &[Access::NtStore, Access::Copy, Access::IoUring, Access::Threads, Access::Sync, Access::Libaio],
+    bytes: 1048576.0,
+};
+
+/// A tier as a station.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    /// Name of the tier.
+    pub tier: String,
+    /// The station.
+    pub station: Station,
+    /// What is known how well.
+    pub doubts: Doubts,
+    /// What the profile does not say, and what was taken instead.
+    pub gaps: Vec<String>,
+}
+
+/// Half of the error bars, as shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Doubts {
+    /// Of the remote penalties.
+    pub remote: f64,
+    /// Of the disturbance by mixing.
+    pub mix: f64,
+    /// By how much the station misses the curves that it was made of.
+    pub shape: f64,
+}
+
+struct Picked<'a> {
+    curve: &'a Curve,
+    rows: Vec<Row>,
+}
+
+impl Device {
+    /// The station of a tier.
+    ///
+    /// # Errors
+    /// [`Kind::UnknownComponent`]: the profile has no such tier; [`Kind::NotPossibleHere`]: it lacks the curve over
+    /// threads of one direction.
+    pub fn of(profile: &Profile, tier: &str, wanted: &Wanted) -> Result<Device> {
+        let Some(tier) = profile.tier(tier) else {
+            let names: Vec<&str> = profile.tiers.iter().map(|t| t.name.as_str()).collect();
+            return Err(Error::new(
+                Kind::UnknownComponent,
+                format!("profile {} has no tier {tier}", profile.name),
+            )
+            .hint(format!("its tiers: {}", names.join(", "))));
+        };
+        let read = pick(tier, 100.0, wanted.read, wanted.bytes);
+        let write = pick(tier, 0.0, wanted.write, wanted.bytes);
+        let (Some(read), Some(write)) = (read, write) else {
+            let error = Error::new(
+                Kind::NotPossibleHere,
+                format!("profile {} does not say how tier {} scales", profile.name, tier.name),
+            );
+            return Err(
+                error.hint("a curve of reads and one of writes over threads is needed: forebay probe")
+            );
+        };
+        let mut gaps = Vec::new();
+        let sharpness = sharpness(&read.rows, &write.rows);
+        let (read_remote, read_doubt) = remote(tier, 100.0, wanted, &mut gaps);
+        let (write_remote, write_doubt) = remote(tier, 0.0, wanted, &mut gaps);
+        let mut station = Station {
+            read: way(tier, &read, sharpness, 100.0, read_remote),
+            write: way(tier, &write, sharpness, 0.0, write_remote),
+            mix: Mix::NONE,
+            sharpness,
+        };
+        let shape = misfit(&station, &read.rows, &write.rows);
+        let mix_doubt = match mix(tier, &station) {
+            Some((mix, doubt)) => {
+                station.mix = mix;
+                doubt
+            }
+            None => {
+                gaps.push("no curve over the share of reads: reading and writing only share the time".into());
+                MISSING_ERROR
+            }
+        };
+        let doubts = Doubts { remote: read_doubt.max(write_doubt), mix: mix_doubt, shape };
+        Ok(Device { tier: tier.name.clone(), station, doubts, gaps })
+    }
+}
+
+fn is_reads(when: &Conditions, reads: f64) -> bool {
+    when.reads_percent.is_some_and(|share| (share - reads).abs() < 0.5)
+}
+
+/// How far down a list an access stands; one that is not in it comes last, one that nobody named before that.
+fn rank(access: Option<Access>, wanted: &[Access]) -> usize {
+    match access {
+        Some(access) => wanted.iter().position(|a| *a == access).unwrap_or(wanted.len() + 1),
+        None => wanted.len(),
+    }
+}
+
+/// Bytes per second over x, with relative errors.
+fn rows(curve: &Curve) -> Vec<Row> {
+    let samples = curve.points.iter().zip(curve.samples());
+    let row = |(point, sample): (&crate::profile::Point, crate::profile::Sample)| {
+        let bandwidth = sample.bandwidth().filter(|b| b.value > 0.0)?;
+        let error = bandwidth.error.map_or(UNKNOWN_ERROR, |e| e / bandwidth.value);
+        Some(Row { x: point.x, y: bandwidth.value, error })
+    };
+    samples.filter_map(row).collect()
+}
+
+/// The local curve over threads (over depth where there is none) of one direction.
+fn pick<'a>(tier: &'a Tier, reads: f64, wanted: &[Access], bytes: f64) -> Option<Picked<'a>> {
+    let fits = |c: &&Curve| {
+        matches!(c.over, Axis::Threads | Axis::Depth)
+            && c.when.locality == Locality::Local
+            && is_reads(&c.when, reads)
+            && c.points.first().is_some_and(|p| p.x <= 1.0)
+    };
+    let order = |c: &&Curve| {
+        let distance = c.when.bytes.map_or(0.0, |b| (b as f64 / bytes).log2().abs());
+        (
+            c.doubt.is_some(),
+            c.over != Axis::Threads,
+            c.when.horizon != forebay_tier::Horizon::None,
+            rank(c.when.access, wanted),
+            c.when.pattern == Some(Pattern::Random),
+            (distance * 16.0) as u64,
+        )
+    };
+    let curve = tier.curves.iter().filter(fits).min_by_key(order)?;
+    let rows = rows(curve);
+    (!rows.is_empty()).then_some(Picked { curve, rows })
+}
+
+/// The capacity whose smoothed meeting with the rate of the threads is what was measured.
+fn capacity(rows: &[Row], sharpness: i32) -> Table {
+    let single = rows[0].y / rows[0].x;
+    let mut peak = 0;
+    for (i, row) in rows.iter().enumerate() {
+        if row.y > rows[peak].y {
+            peak = i;
+        }
+    }
+    let root = 1.0 / f64::from(sharpness);
+    let undone = |row: &Row| {
+        let part = (row.y / (row.x * single)).min(LIMITED);
+        row.y / (1.0 - part.powi(sharpness)).powf(root)
+    };
+    Table::new(rows[peak..].to_vec()).map(undone)
+}
+
+/// What the smoothed meeting of threads and capacity gives to n of them.
+fn met(rows: &[Row], capacity: &Table, sharpness: i32, n: f64) -> f64 {
+    let open = n * rows[0].y / rows[0].x;
+    let ratio = open / capacity.at(n);
+    open / (1.0 + ratio.powi(sharpness)).powf(1.0 / f64::from(sharpness))
+}
+
+fn worst(rows: &[Row], sharpness: i32) -> f64 {
+    let capacity = capacity(rows, sharpness);
+    rows.iter().map(|row| (met(rows, &capacity, sharpness, row.x) / row.y - 1.0).abs()).fold(0.0, f64::max)
+}
+
+fn sharpness(read: &[Row], write: &[Row]) -> i32 {
+    let miss = |s: i32| worst(read, s).max(worst(write, s));
+    (2..=12).min_by(|a, b| miss(*a).total_cmp(&miss(*b))).unwrap_or(3)
+}
+
+/// By how much the station misses the curves, at worst.
+fn misfit(station: &Station, read: &[Row], write: &[Row]) -> f64 {
+    let miss = |way: &Way, rows: &[Row]| {
+        let of = |row: &Row| (met(rows, &way.capacity, station.sharpness, row.x) / row.y - 1.0).abs();
+        rows.iter().map(of).fold(0.0, f64::max)
+    };
+    miss(&station.read, read).max(miss(&station.write, write))
+}
+
+fn way(tier: &Tier, picked: &Picked, sharpness: i32, reads: f64, remote: Penalty) -> Way {
+    let when = &picked.curve.when;
+    let beside = matches!(
+        when.access,
+        Some(Access::Load | Access::Store | Access::StoreFlush | Access::NtStore | Access::LoadNtStore)
+    );
+    let latency_s = if beside { latency_s(tier, reads, when.access) } else { 0.0 };
+    Way {
+        single: picked.rows[0].y / picked.rows[0].x,
+        latency_s,
+        capacity: capacity(&picked.rows, sharpness),
+        size: sizes(tier, reads, when),
+        remote,
+    }
+}
+
+/// The idle latency of an access, 0 where it is not known.
+fn latency_s(tier: &Tier, reads: f64, access: Option<Access>) -> f64 {
+    let operation = if reads > 50.0 { Operation::Read } else { Operation::Write };
+    let known = tier.latencies.iter().filter(|l| l.operation == operation && l.load == Load::Idle);
+    let same = known.filter(|l| l.when.access == access && l.when.locality == Locality::Local);
+    let mean = same.filter_map(|l| l.mean_ns.or(l.p50_ns)).next();
+    mean.map_or(0.0, |ns| ns.value * 1e-9)
+}
+
+/// Factors of the capacity over sizes, relative to the size of a curve over threads.
+fn sizes(tier: &Tier, reads: f64, base: &Conditions) -> Table {
+    let fits = |c: &&Curve| {
+        c.over == Axis::Bytes
+            && c.when.locality == Locality::Local
+            && is_reads(&c.when, reads)
+            && c.when.access == base.access
+            && c.doubt.is_none()
+    };
+    let order = |c: &&Curve| (c.when.pattern != base.pattern, c.when.threads == Some(1));
+    let Some(curve) = tier.curves.iter().filter(fits).min_by_key(order) else { return Table::flat(1.0) };
+    let table = Table::of_sizes(rows(curve));
+    let reference = match base.bytes {
+        Some(bytes) => table.at(bytes as f64),
+        None => table.rows().last().map_or(1.0, |row| row.y),
+    };
+    table.map(|row| row.y / reference)
+}
+
+/// Local over remote, over threads, of the access that stands first in the list.
+fn remote(tier: &Tier, reads: f64, wanted: &Wanted, gaps: &mut Vec<String>) -> (Penalty, f64) {
+    let list = if reads > 50.0 { wanted.read } else { wanted.write };
+    // What mixes loads with non-temporal stores says as much of either at its ends.
+    let of = |access: Option<Access>| match access {
+        Some(Access::LoadNtStore) => rank(list.first().copied(), list),
+        access => rank(access, list),
+    };
+    // Kind of access, then sequential before random, then the nearest size: the best of these alone.
+    let mut found: Vec<((usize, bool, u64), Row)> = Vec::new();
+    for far in tier.samples().filter(|s| s.when.locality == Locality::Remote && is_reads(&s.when, reads)) {
+        let same = Conditions { locality: Locality::Local, from: None, ..far.when.clone() };
+        let near = tier.samples().find(|s| Conditions { from: None, ..s.when.clone() } == same);
+        let (Some(near), Some(threads)) = (near, far.when.concurrency()) else { continue };
+        let (Some(near), Some(there)) = (near.bandwidth(), far.bandwidth()) else { continue };
+        if near.value <= 0.0 || there.value <= 0.0 {
+            continue;
+        }
+        let error = |e: crate::profile::Estimate| e.error.map_or(UNKNOWN_ERROR, |x| x / e.value);
+        let ratio = (near.value / there.value).max(1.0);
+        let row = Row { x: f64::from(threads), y: ratio, error: error(near).hypot(error(there)) };
+        let distance = far.when.bytes.map_or(0.0, |b| (b as f64 / wanted.bytes).log2().abs());
+        let random = far.when.pattern == Some(Pattern::Random);
+        found.push(((of(far.when.access), random, (distance * 16.0) as u64), row));
+    }
+    let Some(best) = found.iter().map(|(order, _)| *order).min() else {
+        let what = if reads > 50.0 { "reads" } else { "writes" };
+        gaps.push(format!("no remote {what}: taken as local ones"));
+        return (Penalty::none(), MISSING_ERROR);
+    };
+    let mut merged: Vec<Row> =
+        found.into_iter().filter(|(order, _)| *order == best).map(|(_, row)| row).collect();
+    merged.sort_by(|a, b| a.x.total_cmp(&b.x));
+    merged.dedup_by(|a, b| a.x == b.x);
+    let doubt = merged.iter().map(|row| row.error).fold(0.0, f64::max);
+    (Penalty::Table(Table::new(merged)), doubt)
+}
+
+/// κ that makes the station give what was measured with `threads` of which each reads a share of its bytes.
+fn disturbance(station: &Station, threads: f64, reads: f64, measured: f64, pure: (f64, f64)) -> f64 {
+    // The pure ends of the same curve stand for what the station gives without mixing: other numbers of the profile may
+    // come from another run.
+    let alone = |reads: bool| {
+        let class =
+            Class { reads, ranks: threads, think_s: 0.0, bytes: 4096.0, remote: 0.0, gate: f64::INFINITY };
+        let solution = match reads {
+            true => station.solve(None, Some(&class), Polling::default()).read,
+            false => station.solve(Some(&class), None, Polling::default()).write,
+        };
+        solution.objects_per_s * class.bytes
+    };
+    let (scale_read, scale_write) = (pure.0 / alone(true), pure.1 / alone(false));
+    let per_byte = |way: &Way, scale: f64| 1.0 / (way.single * scale);
+    let open =
+        reads * per_byte(&station.read, scale_read) + (1.0 - reads) * per_byte(&station.write, scale_write);
+    let stretch = (threads / (measured * open)).max(1.0 + 1e-9);
+    let used = (1.0 - stretch.powi(-station.sharpness)).powf(1.0 / f64::from(station.sharpness));
+    let plain = measured
+        * (reads / (station.read.capacity.at(threads) * scale_read)
+            + (1.0 - reads) / (station.write.capacity.at(threads) * scale_write));
+    (used / plain).max(1.0)
+}
+
+/// Strength and evenness from the inner points of the curves over the share of reads, local and remote.
+fn mix(tier: &Tier, station: &Station) -> Option<(Mix, f64)> {
+    let local = mixed(tier, station, Locality::Local)?;
+    let strengths = mixed(tier, station, Locality::Remote);
+    let mix = Mix {
+        strength: local.strength,
+        strength_remote: strengths.as_ref().map_or(local.strength, |r| r.strength),
+        middle: local.threads / 2.0,
+        steepness: 4,
+        evenness: local.evenness,
+        remote_weight: 1.0,
+    };
+    Some((mix, local.error))
+}
+
+struct Mixed {
+    strength: f64,
+    evenness: f64,
+    threads: f64,
+    error: f64,
+}
+
+fn mixed(tier: &Tier, station: &Station, locality: Locality) -> Option<Mixed> {
+    let curve = tier.curves.iter().find(|c| {
+        c.over == Axis::ReadsPercent && c.when.locality == locality && c.doubt.is_none() && c.points.len() > 2
+    })?;
+    let rows = rows(curve);
+    let (first, last) = (rows.first()?, rows.last()?);
+    if first.x > 0.5 || last.x < 99.5 {
+        return None;
+    }
+    let threads = curve.when.concurrency().map_or(1.0, f64::from);
+    let inner: Vec<(f64, f64)> = rows[1..rows.len() - 1]
+        .iter()
+        .map(|row| {
+            let reads = row.x / 100.0;
+            (1.0 - reads, disturbance(station, threads, reads, row.y, (last.y, first.y)) - 1.0)
+        })
+        .collect();
+    // H at the threads of the curve with the middle at half of them and steepness 4.
+    let reached = 16.0 / 17.0;
+    let even = |w: f64, p: f64| (4.0 * w * (1.0 - w)).powf(p);
+    let mut best = (f64::INFINITY, 0.0, 1.0);
+    for step in 0..100 {
+        let p = 0.1 + 0.1 * f64::from(step);
+        let (xy, xx) = inner
+            .iter()
+            .fold((0.0, 0.0), |(xy, xx), (w, k)| (xy + even(*w, p) * k, xx + even(*w, p) * even(*w, p)));
+        let strength = (xy / xx).max(0.0);
+        let miss: f64 = inner.iter().map(|(w, k)| (strength * even(*w, p) - k).powi(2)).sum();
+        if miss < best.0 {
+            best = (miss, strength / reached, p);
+        }
+    }
+    let error = rows.iter().map(|row| row.error).fold(0.0, f64::max);
+    Some(Mixed { strength: best.1, evenness: best.2, threads, error })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::platforms::platform;
+
+    fn class(reads: bool, ranks: f64) -> Class {
+        Class { reads, ranks, think_s: 0.0, bytes: 262144.0, remote: 0.0, gate: f64::INFINITY }
+    }
+
+    #[test]
+    fn ranks_that_only_move_bytes_get_what_the_curves_say() {
+        let profile = platform("optane-gen1").unwrap();
+        for (tier, most) in [("pmem", 0.06), ("dram", 0.12)] {
+            let device = Device::of(&profile, tier, &OURS).unwrap();
+            assert!(device.doubts.shape < most, "{tier}: {}", device.doubts.shape);
+            let curves = profile.tier(tier).unwrap();
+            for (reads, percent) in [(true, 100.0), (false, 0.0)] {
+                let wanted = if reads { OURS.read } else { OURS.write };
+                let picked = pick(curves, percent, wanted, OURS.bytes).unwrap();
+                for row in &picked.rows {
+                    let mut station = device.station.clone();
+                    (station.read.size, station.write.size) = (Table::flat(1.0), Table::flat(1.0));
+                    (station.read.latency_s, station.write.latency_s) = (0.0, 0.0);
+                    let class = class(reads, row.x);
+                    let share = match reads {
+                        true => station.solve(None, Some(&class), Polling::default()).read,
+                        false => station.solve(Some(&class), None, Polling::default()).write,
+                    };
+                    let ratio = share.objects_per_s * class.bytes / row.y;
+                    assert!((ratio - 1.0).abs() < most, "{tier} {percent} {}: {ratio}", row.x);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_store_decides_how_far_remote_writes_fall() {
+        let profile = platform("optane-gen1").unwrap();
+        let ours = Device::of(&profile, "pmem", &OURS).unwrap().station;
+        assert!((2.2..2.5).contains(&ours.write.remote.at(24.0)), "non-temporal stores");
+        let flushed = Wanted { write: &[Access::StoreFlush], bytes: 4096.0, ..OURS };
+        let flushed = Device::of(&profile, "pmem", &flushed).unwrap().station;
+        assert!((1.2..1.4).contains(&flushed.write.remote.at(4.0)));
+        assert!(flushed.write.remote.at(28.0) > 9.0, "cached stores with write-back");
+    }
+
+    #[test]
+    fn what_a_profile_lacks_is_said() {
+        let drive = platform("sata-ssd-c").unwrap();
+        let device = Device::of(&drive, &drive.tiers[0].name, &OURS).unwrap();
+        assert!(device.gaps.iter().any(|g| g.contains("remote reads")), "{:?}", device.gaps);
+        let gen3 = platform("optane-gen3").unwrap();
+        assert_eq!(Device::of(&gen3, "pmem", &OURS).unwrap_err().kind(), Kind::NotPossibleHere);
+        assert_eq!(Device::of(&gen3, "floppy", &OURS).unwrap_err().kind(), Kind::UnknownComponent);
+    }
+}

@@ -1,0 +1,243 @@
+//! The forecast: what the model says of a workflow by a plan, with an error bar.
+//!
+//! The error bar is propagated: each thing that is known only so well is moved to the upper end of its own bar, alone,
+//! and the changes of the time are added in squares. Things are the rates of reading and of writing (bar of the curve
+//! at the ranks there are), remote penalties, the disturbance by mixing, by how much the station misses its curves,
+//! and the inputs: computing and software. What the model leaves out is in none of them.
+//!
+//! Batching gathers objects of o bytes into batches of B: a rank then has `N o / B` of them, each with the software
+//! time of one, and pays for gathering `B / o` objects and copying B bytes once more. Readers take batches apart
+//! without copying.
+
+use serde::Serialize;
+
+use super::device::{Device, MISSING_ERROR};
+use super::plan::Plan;
+use super::station::{Penalty, Station};
+use super::table::{Row, Table};
+use super::workflow::{predict, Binding, Component, Parts, Prediction, Workflow};
+
+/// What a workflow is known by: its inputs and how well they are known.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Inputs {
+    /// The workflow.
+    pub flow: Workflow,
+    /// Half of the error bar of computing, as a share.
+    pub compute_error: f64,
+    /// Half of the error bar of software times, as a share.
+    pub software_error: f64,
+    /// Seconds of gathering one object into a batch.
+    pub gather_object_s: f64,
+    /// Seconds of copying one byte into a batch.
+    pub gather_byte_s: f64,
+}
+
+/// What the model says of a plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct Forecast {
+    /// The plan.
+    pub plan: Plan,
+    /// Seconds.
+    pub time_s: f64,
+    /// Half of the error bar.
+    pub error_s: f64,
+    /// Where the writers' time goes.
+    pub writer: Parts,
+    /// Where the readers' time goes.
+    pub reader: Parts,
+    /// What bound longest.
+    pub binding: Binding,
+    /// Mean seconds from a version's completion to the end of its reading.
+    pub freshness_s: f64,
+    /// Most bytes that lie in the channel at once.
+    pub channel_bytes: f64,
+    /// DRAM that the plan takes: batches being filled, and the channel where its tier is main memory.
+    pub dram_bytes: f64,
+    /// Bytes written to the tier.
+    pub written_bytes: f64,
+    /// Whether more ranks are inside than were ever measured.
+    pub extrapolated: bool,
+}
+
+impl Inputs {
+    /// A workflow whose inputs are known to a share of 5 %, and without batching.
+    pub fn new(flow: Workflow) -> Inputs {
+        Inputs { flow, compute_error: 0.05, software_error: 0.05, gather_object_s: 0.0, gather_byte_s: 0.0 }
+    }
+
+    /// The workflow with objects gathered to batches of so many bytes.
+    pub fn batched(&self, bytes: u64) -> Workflow {
+        let gather = |of: &Component, copies: bool| {
+            let all = of.objects * of.object_bytes;
+            let batch = (bytes as f64).min(all);
+            if batch <= of.object_bytes {
+                return *of;
+            }
+            let held = batch / of.object_bytes;
+            let copying = if copies { batch * self.gather_byte_s } else { 0.0 };
+            Component {
+                objects: all / batch,
+                object_bytes: batch,
+                software_s: of.software_s + held * self.gather_object_s + copying,
+                ..*of
+            }
+        };
+        Workflow {
+            writer: gather(&self.flow.writer, true),
+            reader: gather(&self.flow.reader, false),
+            ..self.flow
+        }
+    }
+
+    /// What the model says of a plan; `device` is that of the plan's tier, `is_dram` whether that is main memory.
+    pub fn forecast(&self, plan: &Plan, device: &Device, is_dram: bool) -> Forecast {
+        let flow = plan.batching.map_or(self.flow, |bytes| self.batched(bytes));
+        let said = predict(&flow, &device.station, plan.mode, plan.locality);
+        let error_s = self.error_s(plan, device, &flow, &said);
+        let version = flow.writer.ranks * flow.writer.objects * flow.writer.object_bytes;
+        let channel_bytes = f64::from(said.held) * version;
+        let gathered = plan.batching.map_or(0.0, |bytes| flow.writer.ranks * bytes as f64);
+        let within = |ranks: f64, table: &Table| table.rows().last().is_none_or(|row| ranks <= row.x);
+        let station = &device.station;
+        Forecast {
+            plan: plan.clone(),
+            time_s: said.time_s,
+            error_s,
+            writer: said.writer,
+            reader: said.reader,
+            binding: said.binding(),
+            freshness_s: said.freshness_s,
+            channel_bytes,
+            dram_bytes: gathered + if is_dram { channel_bytes } else { 0.0 },
+            written_bytes: said.written_bytes,
+            extrapolated: !within(flow.writer.ranks, &station.write.capacity)
+                || !within(flow.reader.ranks, &station.read.capacity),
+        }
+    }
+
+    fn error_s(&self, plan: &Plan, device: &Device, flow: &Workflow, said: &Prediction) -> f64 {
+        let time =
+            |flow: &Workflow, station: &Station| predict(flow, station, plan.mode, plan.locality).time_s;
+        let station = &device.station;
+        let write = station.write.capacity.error_at(flow.writer.ranks);
+        let read = station.read.capacity.error_at(flow.reader.ranks);
+        let moved = [
+            time(flow, &slower(station, false, write)),
+            time(flow, &slower(station, true, read)),
+            time(flow, &slower(&slower(station, true, device.doubts.shape), false, device.doubts.shape)),
+            time(flow, &further(station, device.doubts.remote)),
+            time(flow, &more_disturbed(station, device.doubts.mix)),
+            time(&longer(flow, self.compute_error, 0.0), station),
+            time(&longer(flow, 0.0, self.software_error), station),
+        ];
+        moved.iter().map(|t| (t - said.time_s).powi(2)).sum::<f64>().sqrt()
+    }
+}
+
+/// The station with one direction slower by a share.
+fn slower(station: &Station, reads: bool, by: f64) -> Station {
+    let mut moved = station.clone();
+    let way = if reads { &mut moved.read } else { &mut moved.write };
+    way.single *= 1.0 - by.min(0.9);
+    way.capacity = way.capacity.clone().map(|row| row.y * (1.0 - by.min(0.9)));
+    moved
+}
+
+/// The station with remote accesses that are worse by a share.
+fn further(station: &Station, by: f64) -> Station {
+    let mut moved = station.clone();
+    for way in [&mut moved.read, &mut moved.write] {
+        way.remote = match way.remote.clone() {
+            Penalty::Table(table) => Penalty::Table(table.map(|row: &Row| row.y * (1.0 + by))),
+            Penalty::Rising { low, high, middle, steepness } => {
+                Penalty::Rising { low: low * (1.0 + by), high: high * (1.0 + by), middle, steepness }
+            }
+        };
+    }
+    moved
+}
+
+/// The station that suffers more from mixing by a share. Where nothing is known of it, some is taken.
+fn more_disturbed(station: &Station, by: f64) -> Station {
+    let mut moved = station.clone();
+    if moved.mix.strength <= 0.0 {
+        moved.mix.strength = MISSING_ERROR;
+        moved.mix.strength_remote = MISSING_ERROR;
+        return moved;
+    }
+    // κ = 1 + k: a share of κ is more than that of k.
+    moved.mix.strength += by * (1.0 + moved.mix.strength);
+    moved.mix.strength_remote += by * (1.0 + moved.mix.strength_remote);
+    moved
+}
+
+fn longer(flow: &Workflow, compute: f64, software: f64) -> Workflow {
+    let of = |c: &Component| Component {
+        compute_s: c.compute_s * (1.0 + compute),
+        software_s: c.software_s * (1.0 + software),
+        software_remote_s: c.software_remote_s * (1.0 + software),
+        ..*c
+    };
+    Workflow { writer: of(&flow.writer), reader: of(&flow.reader), ..*flow }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::OURS;
+    use super::super::plan::{Locality, Mode};
+    use super::*;
+    use crate::profile::platforms::platform;
+
+    fn inputs(objects: f64, object_bytes: f64) -> Inputs {
+        let side = Component {
+            ranks: 8.0,
+            compute_s: 0.2,
+            interleaved: false,
+            spread_s: 0.0,
+            objects,
+            object_bytes,
+            software_s: 5e-6,
+            software_remote_s: 0.0,
+            shared: 0.0,
+            polling: 0.0,
+        };
+        let flow = Workflow { versions: 5, writer: side, reader: side, ahead: None };
+        Inputs { gather_object_s: 1e-7, gather_byte_s: 1e-10, ..Inputs::new(flow) }
+    }
+
+    #[test]
+    fn the_bar_grows_with_what_is_not_known() {
+        let profile = platform("optane-gen1").unwrap();
+        let device = Device::of(&profile, "pmem", &OURS).unwrap();
+        let plan = Plan::new(Mode::Parallel, Locality::Writer, "pmem");
+        let inputs = inputs(16.0, 64e6);
+        let forecast = inputs.forecast(&plan, &device, false);
+        assert!(forecast.error_s > 0.0 && forecast.error_s < forecast.time_s, "{forecast:?}");
+        let doubtful = Inputs { compute_error: 0.5, ..inputs };
+        assert!(doubtful.forecast(&plan, &device, false).error_s > forecast.error_s);
+        assert!(!forecast.extrapolated && forecast.dram_bytes == 0.0);
+        let many = Inputs {
+            flow: Workflow { writer: Component { ranks: 64.0, ..inputs.flow.writer }, ..inputs.flow },
+            ..inputs
+        };
+        assert!(many.forecast(&plan, &device, false).extrapolated);
+        assert_eq!(forecast.written_bytes, 5.0 * 8.0 * 16.0 * 64e6);
+    }
+
+    #[test]
+    fn batching_pays_for_small_objects_and_takes_memory() {
+        let profile = platform("optane-gen1").unwrap();
+        let device = Device::of(&profile, "pmem", &OURS).unwrap();
+        let each = Plan::new(Mode::Serial, Locality::Writer, "pmem");
+        let batched = Plan { batching: Some(1 << 20), ..each.clone() };
+        let small = inputs(100_000.0, 2048.0);
+        let (one, many) = (small.forecast(&each, &device, false), small.forecast(&batched, &device, false));
+        assert!(many.time_s < one.time_s, "{} {}", many.time_s, one.time_s);
+        assert_eq!(many.dram_bytes, 8.0 * 1048576.0);
+        assert!((many.written_bytes / one.written_bytes - 1.0).abs() < 1e-9);
+        let large = inputs(16.0, 64e6);
+        let same = (large.forecast(&each, &device, true), large.forecast(&batched, &device, true));
+        assert_eq!(same.0.time_s, same.1.time_s);
+        assert!(same.0.dram_bytes > 0.0);
+    }
+}

@@ -1,0 +1,409 @@
+//! The station: a tier that is shared by closed groups of ranks, as one fluid.
+//!
+//! Each rank of a group (class c of n_c ranks) thinks for z_c seconds per object (software, compute in between, being
+//! out of step with the others) and then moves o_c bytes. Being inside takes L_c alone, and φ times as long together:
+//!
+//! ```text
+//! L_c = (latency + o_c / b1) λ                 b1: rate of one thread; λ: penalty of a remote access at low load
+//! X_c = min(n_c / (z_c + φ L_c), g_c / (φ L_c))    objects per second; g_c: most ranks that the gate lets in
+//! m_c = X_c φ L_c                              ranks inside (Little's law)
+//! C_c = C(m_c) f(o_c) / ρ(m_c)                 capacity over ranks inside, size of objects, penalty of remote accesses
+//! M   = Σ m_c (ω if remote)                    what disturbs; readers that poll count too
+//! H   = (M/μ)^q / (1 + (M/μ)^q)
+//! κ   = 1 + k H (4 w (1 - w))^p                w: share of the writers among those inside
+//! U   = κ Σ X_c o_c / C_c                      use
+//! φ   = (1 - U^s)^(-1/s)                       one unknown, bracketed by 1 and infinity
+//! ```
+//!
+//! An access that is remote for a share r of its bytes has the mean penalty `1 + r (penalty - 1)`.
+//!
+//! Limits that hold (as far as the smoothing s allows, which takes at most a factor 2^(1/s)): one rank gets b1; without
+//! thinking n ranks get the smaller of n b1 and C(n); with long thinking n / z.
+//! Guarantees: pure, no allocation, and the number of steps is bounded.
+
+use super::table::Table;
+
+/// Most steps towards φ; some six are the rule.
+const STEPS: usize = 60;
+/// How exactly φ is found.
+const EXACT: f64 = 1e-10;
+
+/// How far remote accesses fall behind local ones.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Penalty {
+    /// As measured, over ranks inside.
+    Table(Table),
+    /// From `low` to `high`, half of it at `middle` ranks inside: `low + (high - low) H(m; middle, steepness)`.
+    Rising {
+        /// At low load.
+        low: f64,
+        /// At high load.
+        high: f64,
+        /// Ranks inside at which half of the rise is done.
+        middle: f64,
+        /// Exponent.
+        steepness: i32,
+    },
+}
+
+/// What a tier does in one direction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Way {
+    /// Bytes per second of one thread.
+    pub single: f64,
+    /// Seconds that an access takes beside its bytes.
+    pub latency_s: f64,
+    /// Bytes per second that it gives at most, over ranks inside.
+    pub capacity: Table,
+    /// Factor of the capacity over bytes of an object.
+    pub size: Table,
+    /// Remote against local.
+    pub remote: Penalty,
+}
+
+/// How readers and writers disturb each other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mix {
+    /// k: the capacity falls to 1 / (1 + k) of itself at worst.
+    pub strength: f64,
+    /// The same where all accesses are remote.
+    pub strength_remote: f64,
+    /// μ: ranks inside at which half of it is reached.
+    pub middle: f64,
+    /// q: how steeply.
+    pub steepness: i32,
+    /// p: how much worst the even mixture is against others.
+    pub evenness: f64,
+    /// ω: what a remote rank counts.
+    pub remote_weight: f64,
+}
+
+impl Mix {
+    /// Nobody disturbs anybody beyond sharing the time.
+    pub const NONE: Mix = Mix {
+        strength: 0.0,
+        strength_remote: 0.0,
+        middle: 1.0,
+        steepness: 1,
+        evenness: 1.0,
+        remote_weight: 1.0,
+    };
+}
+
+/// A tier as its ranks see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Station {
+    /// Reading.
+    pub read: Way,
+    /// Writing.
+    pub write: Way,
+    /// Both at once.
+    pub mix: Mix,
+    /// s: how sharply the rate of threads bends into the capacity.
+    pub sharpness: i32,
+}
+
+/// A group of ranks that do the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Class {
+    /// Whether they read.
+    pub reads: bool,
+    /// n: how many.
+    pub ranks: f64,
+    /// z: seconds per object outside.
+    pub think_s: f64,
+    /// o: bytes of an object.
+    pub bytes: f64,
+    /// Share of the accesses that are remote, 0 to 1.
+    pub remote: f64,
+    /// g: most ranks inside at a time; infinite without a gate.
+    pub gate: f64,
+}
+
+/// Readers that wait and look again and again whether there is something.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Polling {
+    /// Ranks inside because of it.
+    pub inside: f64,
+    /// Share that is remote.
+    pub remote: f64,
+}
+
+/// What one group gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Share {
+    /// Objects per second of all its ranks.
+    pub objects_per_s: f64,
+    /// Ranks inside.
+    pub inside: f64,
+    /// Seconds that one object takes inside.
+    pub inside_s: f64,
+    /// Its part of the use of the tier, before the disturbance.
+    pub used: f64,
+}
+
+/// How a station is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Solution {
+    /// Writers.
+    pub write: Share,
+    /// Readers.
+    pub read: Share,
+    /// φ: how much longer everything takes inside.
+    pub stretch: f64,
+    /// κ: by how much the mixture lowers the capacity.
+    pub disturbance: f64,
+}
+
+fn hill(x: f64, middle: f64, steepness: i32) -> f64 {
+    let r = (x / middle).powi(steepness);
+    if r.is_finite() {
+        r / (1.0 + r)
+    } else {
+        1.0
+    }
+}
+
+impl Penalty {
+    /// Remote and local are the same.
+    pub fn none() -> Penalty {
+        Penalty::Table(Table::flat(1.0))
+    }
+
+    /// With so many ranks inside.
+    pub fn at(&self, inside: f64) -> f64 {
+        match self {
+            Penalty::Table(table) => table.at(inside),
+            Penalty::Rising { low, high, middle, steepness } => {
+                low + (high - low) * hill(inside, *middle, *steepness)
+            }
+        }
+    }
+
+    /// With one rank inside or fewer.
+    pub fn low(&self) -> f64 {
+        match self {
+            Penalty::Table(table) => table.at(0.0),
+            Penalty::Rising { low, .. } => *low,
+        }
+    }
+}
+
+impl Way {
+    /// Seconds that an object takes with nobody else inside.
+    pub fn alone_s(&self, bytes: f64, remote: f64) -> f64 {
+        (self.latency_s + bytes / self.single) * (1.0 + remote * (self.remote.low() - 1.0))
+    }
+
+    fn capacity_at(&self, inside: f64, size_factor: f64, remote: f64) -> f64 {
+        let penalty = match remote > 0.0 {
+            true => 1.0 + remote * (self.remote.at(inside) - 1.0),
+            false => 1.0,
+        };
+        self.capacity.at(inside) * size_factor / penalty
+    }
+}
+
+/// What of a group does not change with φ.
+struct Group<'a> {
+    class: Class,
+    way: &'a Way,
+    alone_s: f64,
+    size_factor: f64,
+}
+
+impl<'a> Group<'a> {
+    fn new(station: &'a Station, class: &Class) -> Group<'a> {
+        let way = if class.reads { &station.read } else { &station.write };
+        let alone_s = way.alone_s(class.bytes, class.remote);
+        Group { class: *class, way, alone_s, size_factor: way.size.at(class.bytes) }
+    }
+
+    fn share(&self, stretch: f64) -> Share {
+        let inside_s = stretch * self.alone_s;
+        let open = self.class.ranks / (self.class.think_s + inside_s);
+        let objects_per_s = open.min(self.class.gate / inside_s);
+        let inside = objects_per_s * inside_s;
+        let capacity = self.way.capacity_at(inside, self.size_factor, self.class.remote);
+        Share { objects_per_s, inside, inside_s, used: objects_per_s * self.class.bytes / capacity }
+    }
+}
+
+impl Station {
+    /// How the ranks of up to one group each of writers and readers use it, while others poll.
+    pub fn solve(&self, write: Option<&Class>, read: Option<&Class>, polling: Polling) -> Solution {
+        let write = write.filter(|c| c.ranks > 0.0).map(|c| Group::new(self, c));
+        let read = read.filter(|c| c.ranks > 0.0).map(|c| Group::new(self, c));
+        let at = |stretch: f64| {
+            let of = |group: &Option<Group>| group.as_ref().map_or(Share::default(), |g| g.share(stretch));
+            let (w, r) = (of(&write), of(&read));
+            let remote = |group: &Option<Group>| group.as_ref().map_or(0.0, |g| g.class.remote);
+            let disturbance = self.disturbance(
+                (w.inside, remote(&write)),
+                (r.inside, remote(&read)),
+                (polling.inside, polling.remote),
+            );
+            Solution { write: w, read: r, stretch, disturbance }
+        };
+        // y = 1 / φ lies in 0..1; use and φ meet where U^s + y^s = 1. The s-th root of that is nearly straight in y, so
+        // that the false position, with its stale end halved (Illinois), needs few steps.
+        let root = 1.0 / f64::from(self.sharpness);
+        let over = |now: &Solution, y: f64| {
+            (now.used().powi(self.sharpness) + y.powi(self.sharpness)).powf(root) - 1.0
+        };
+        let mut now = at(1.0);
+        let (mut low, mut high) = ((0.0, -1.0), (1.0, over(&now, 1.0)));
+        let mut side = 0;
+        for _ in 0..STEPS {
+            let y = (low.0 * high.1 - high.0 * low.1) / (high.1 - low.1);
+            now = at(1.0 / y);
+            let excess = over(&now, y);
+            if excess.abs() < EXACT {
+                break;
+            }
+            if excess > 0.0 {
+                high = (y, excess);
+                low.1 *= if side == 1 { 0.5 } else { 1.0 };
+                side = 1;
+            } else {
+                low = (y, excess);
+                high.1 *= if side == -1 { 0.5 } else { 1.0 };
+                side = -1;
+            }
+        }
+        now
+    }
+
+    /// κ, from the ranks inside and the remote share of writers, readers and those that poll.
+    fn disturbance(&self, write: (f64, f64), read: (f64, f64), polling: (f64, f64)) -> f64 {
+        let mix = &self.mix;
+        let reading = read.0 + polling.0;
+        let all = write.0 + reading;
+        if write.0 <= 0.0 || reading <= 0.0 || mix.strength + mix.strength_remote <= 0.0 {
+            return 1.0;
+        }
+        let remote = write.0 * write.1 + read.0 * read.1 + polling.0 * polling.1;
+        let strength = mix.strength + (mix.strength_remote - mix.strength) * remote / all;
+        let disturbing = all + (mix.remote_weight - 1.0) * remote;
+        let writers = write.0 / all;
+        let even = (4.0 * writers * (1.0 - writers)).powf(mix.evenness);
+        1.0 + strength * hill(disturbing, mix.middle, mix.steepness) * even
+    }
+}
+
+impl Solution {
+    /// U: how much of the tier is used, the disturbance counted.
+    pub fn used(&self) -> f64 {
+        self.disturbance * (self.write.used + self.read.used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::search::Random;
+    use super::super::table::Row;
+    use super::*;
+
+    const SHARPNESS: i32 = 4;
+
+    fn way(single: f64, most: f64, random: &mut Random) -> Way {
+        // Capacity that falls beyond some ranks, as that of writes does.
+        let row = |x: f64, y: f64| Row { x, y, error: 0.0 };
+        let fall = 0.4 + 0.6 * random.unit();
+        Way {
+            single,
+            latency_s: 0.0,
+            capacity: Table::new(vec![row(4.0, most), row(32.0, most * fall)]),
+            size: Table::flat(1.0),
+            remote: Penalty::Rising {
+                low: 1.0 + random.unit(),
+                high: 2.0 + 3.0 * random.unit(),
+                middle: 8.0,
+                steepness: 4,
+            },
+        }
+    }
+
+    fn stations() -> impl Iterator<Item = (Station, Random)> {
+        (0..200).map(|seed| {
+            let mut random = Random::new(seed);
+            let (read, write) = (1e9 * (1.0 + random.unit()), 1e9 * (1.0 + random.unit()));
+            let most = |random: &mut Random| 1e9 * (6.0 + 30.0 * random.unit());
+            let (read_most, write_most) = (most(&mut random), most(&mut random));
+            let station = Station {
+                read: way(read, read_most, &mut random),
+                write: way(write, write_most, &mut random),
+                mix: Mix { strength: 2.0 * random.unit(), strength_remote: 2.0, middle: 6.0, ..Mix::NONE },
+                sharpness: SHARPNESS,
+            };
+            (station, random)
+        })
+    }
+
+    fn class(reads: bool, ranks: f64, think_s: f64) -> Class {
+        Class { reads, ranks, think_s, bytes: 1e6, remote: 0.0, gate: f64::INFINITY }
+    }
+
+    fn alone(station: &Station, class: &Class) -> Share {
+        match class.reads {
+            true => station.solve(None, Some(class), Polling::default()).read,
+            false => station.solve(Some(class), None, Polling::default()).write,
+        }
+    }
+
+    /// What the smoothing may take at most.
+    fn smooth() -> f64 {
+        2f64.powf(-1.0 / f64::from(SHARPNESS))
+    }
+
+    #[test]
+    fn one_rank_gets_its_own_rate_and_many_the_capacity() {
+        for (station, mut random) in stations() {
+            for reads in [true, false] {
+                let way = if reads { &station.read } else { &station.write };
+                let rate = |ranks: f64, think: f64| {
+                    let class = class(reads, ranks, think);
+                    alone(&station, &class).objects_per_s * class.bytes
+                };
+                assert!((rate(1.0, 0.0) / way.single - 1.0).abs() < 0.01);
+                let ranks = 1.0 + 31.0 * random.unit();
+                let bound = (ranks * way.single).min(way.capacity.at(ranks));
+                let got = rate(ranks, 0.0) / bound;
+                assert!((smooth() - 1e-6..=1.0 + 1e-6).contains(&got), "{ranks}: {got}");
+                // Thinking a thousand times as long as moving: the ranks never meet.
+                let think = 1e3 * 1e6 / way.single;
+                assert!((rate(ranks, think) / (ranks * 1e6 / think) - 1.0).abs() < 2e-3);
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_joins_takes_nothing_from_nobody_for_free() {
+        for (station, mut random) in stations() {
+            let (writers, readers) = (1.0 + 23.0 * random.unit(), 1.0 + 23.0 * random.unit());
+            let (write, read) = (class(false, writers, 1e-3 * random.unit()), class(true, readers, 0.0));
+            let both = station.solve(Some(&write), Some(&read), Polling::default());
+            let near = |a: f64, b: f64| a <= b * (1.0 + 1e-6);
+            assert!(near(both.write.objects_per_s, alone(&station, &write).objects_per_s));
+            assert!(near(both.read.objects_per_s, alone(&station, &read).objects_per_s));
+            assert!(both.used() <= 1.0 + 1e-6 && both.stretch >= 1.0 && both.disturbance >= 1.0);
+            let far = Class { remote: 1.0, ..write };
+            assert!(near(alone(&station, &far).objects_per_s, alone(&station, &write).objects_per_s));
+            let half = Class { remote: 0.5, ..write };
+            assert!(near(alone(&station, &far).objects_per_s, alone(&station, &half).objects_per_s));
+        }
+    }
+
+    #[test]
+    fn a_gate_keeps_the_others_out() {
+        for (station, mut random) in stations() {
+            let ranks = 8.0 + 16.0 * random.unit();
+            let gated = Class { gate: 4.0, ..class(false, ranks, 0.0) };
+            let share = alone(&station, &gated);
+            assert!(share.inside <= 4.0 + 1e-9);
+            // No more than four ranks by themselves would do.
+            let four = alone(&station, &class(false, 4.0, 0.0));
+            assert!((share.objects_per_s / four.objects_per_s - 1.0).abs() < 1e-6);
+        }
+    }
+}

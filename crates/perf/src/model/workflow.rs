@@ -1,0 +1,566 @@
+//! The workflow: a component that writes versions and one that reads them, over a [`Station`].
+//!
+//! Writers compute, then write all objects of a version; readers may start a version when it is complete, and read its
+//! objects one after the other, computing between them or after them:
+//!
+//! ```text
+//! serial            T = K (Cw + Dw) + K (Dr + Cr),   D = N max(z + φ L, n φ L / g)   alone in the tier
+//! serial per step   the same time; a version is read before the next is computed
+//! parallel, gated   events: what each component does next ends; between two events the station's φ is that of who is
+//!                   inside, and each goes on at the rate n / (N X)
+//! ```
+//!
+//! K versions, C seconds of computing per version, N objects per rank and version. Ranks that are out of step
+//! (`spread_s`) lower how many are inside together, as thinking does, but do not lengthen a version: D leaves them
+//! out. While both components are in the tier, software takes `1 + shared` times as long. Readers that wait may poll.
+//!
+//! Guarantees: pure; every state of the two components is solved once.
+
+use super::plan::{Locality, Mode};
+use super::station::{Class, Polling, Solution, Station};
+
+/// One side of a workflow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Component {
+    /// Ranks.
+    pub ranks: f64,
+    /// Seconds of computing of each rank per version.
+    pub compute_s: f64,
+    /// Whether computing lies between the objects and not before (writers) or after (readers) them.
+    pub interleaved: bool,
+    /// Seconds by which ranks are out of step.
+    pub spread_s: f64,
+    /// Objects of each rank and version.
+    pub objects: f64,
+    /// Bytes of one.
+    pub object_bytes: f64,
+    /// Seconds of software per object.
+    pub software_s: f64,
+    /// What is added to them when the channel is remote, as far as no computing in between hides it.
+    pub software_remote_s: f64,
+    /// Share by which they grow while the other component is in the tier too.
+    pub shared: f64,
+    /// How much of a rank is inside while it waits for a version.
+    pub polling: f64,
+}
+
+/// A workflow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Workflow {
+    /// K.
+    pub versions: u32,
+    /// Who writes.
+    pub writer: Component,
+    /// Who reads.
+    pub reader: Component,
+    /// Most versions that may be complete and unread; the writers wait then. At least 1.
+    pub ahead: Option<u32>,
+}
+
+/// Where the time of a component goes, seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Parts {
+    /// Computing.
+    pub compute_s: f64,
+    /// Writing or reading, software and waiting at gates counted.
+    pub io_s: f64,
+    /// Of that, software.
+    pub software_s: f64,
+    /// Waiting for the other component.
+    pub wait_s: f64,
+}
+
+/// What a workflow waits for most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Binding {
+    /// Computing of the writers.
+    WriterCompute,
+    /// Computing of the readers.
+    ReaderCompute,
+    /// Software per object.
+    Software,
+    /// What single ranks get from the tier, which could give more to more of them.
+    RankRate,
+    /// What the tier takes.
+    WriteBandwidth,
+    /// What the tier gives.
+    ReadBandwidth,
+    /// What reading and writing at once takes from it.
+    Interference,
+}
+
+/// All of [`Binding`], for tables over them.
+pub const BINDINGS: [Binding; 7] = [
+    Binding::WriterCompute,
+    Binding::ReaderCompute,
+    Binding::Software,
+    Binding::RankRate,
+    Binding::WriteBandwidth,
+    Binding::ReadBandwidth,
+    Binding::Interference,
+];
+
+/// What the model says of a workflow by a plan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prediction {
+    /// Seconds from begin to end.
+    pub time_s: f64,
+    /// The writers' part.
+    pub writer: Parts,
+    /// The readers' part.
+    pub reader: Parts,
+    /// Seconds in which each of [`BINDINGS`] was what bound.
+    pub bound_s: [f64; 7],
+    /// Mean seconds from a version's completion to the end of its reading.
+    pub freshness_s: f64,
+    /// Most versions that lay in the channel at once.
+    pub held: u32,
+    /// Bytes written to the tier.
+    pub written_bytes: f64,
+}
+
+impl Prediction {
+    /// What bound longest.
+    pub fn binding(&self) -> Binding {
+        let mut longest = 0;
+        for (i, seconds) in self.bound_s.iter().enumerate() {
+            if *seconds > self.bound_s[longest] {
+                longest = i;
+            }
+        }
+        BINDINGS[longest]
+    }
+}
+
+/// From here on a station counts as saturated: everything takes a tenth longer than alone.
+const SATURATED: f64 = 1.1;
+/// From here on the mixture counts as what binds.
+const DISTURBED: f64 = 1.25;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Doing {
+    Wait,
+    Compute,
+    Transfer,
+    Done,
+}
+
+/// One component with the placement of a plan.
+#[derive(Clone, Copy)]
+struct Side {
+    of: Component,
+    remote: f64,
+    gate: f64,
+    reads: bool,
+}
+
+/// How long a version takes to be moved while nothing changes.
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    whole_s: f64,
+    software_s: f64,
+    compute_s: f64,
+}
+
+/// The paces of one state of the two components.
+#[derive(Clone, Copy)]
+struct State {
+    writer: Pace,
+    reader: Pace,
+    solution: Solution,
+}
+
+impl Side {
+    fn software_s(&self, together: bool) -> f64 {
+        let factor = if together { 1.0 + self.of.shared } else { 1.0 };
+        // Reading ahead hides what is remote behind what is computed in between.
+        let remote_s = (self.of.software_remote_s - self.between_s()).max(0.0);
+        (self.of.software_s + self.remote * remote_s) * factor
+    }
+
+    fn between_s(&self) -> f64 {
+        if self.of.interleaved {
+            self.of.compute_s / self.of.objects
+        } else {
+            0.0
+        }
+    }
+
+    /// The group inside the station; `parts` is over how many equal stations the channel is spread.
+    fn class(&self, together: bool, parts: f64) -> Class {
+        Class {
+            reads: self.reads,
+            ranks: self.of.ranks / parts,
+            think_s: self.software_s(together) + self.between_s() + self.of.spread_s / self.of.objects,
+            bytes: self.of.object_bytes,
+            remote: self.remote,
+            gate: self.gate / parts,
+        }
+    }
+
+    fn pace(&self, inside_s: f64, together: bool) -> Pace {
+        let software_s = self.software_s(together);
+        let open_s = software_s + self.between_s() + inside_s;
+        let gated_s = self.of.ranks * inside_s / self.gate;
+        Pace {
+            whole_s: self.of.objects * open_s.max(gated_s),
+            software_s: self.of.objects * software_s,
+            compute_s: self.of.objects * self.between_s(),
+        }
+    }
+
+    /// Computing of its own, beside the transfer.
+    fn apart_s(&self) -> f64 {
+        if self.of.interleaved {
+            0.0
+        } else {
+            self.of.compute_s
+        }
+    }
+}
+
+/// A workflow placed by a plan, ready to be run through.
+struct Run<'a> {
+    station: &'a Station,
+    flow: &'a Workflow,
+    writer: Side,
+    reader: Side,
+    parts: f64,
+    /// By (writers inside, readers inside, readers polling).
+    states: [Option<State>; 8],
+    out: Prediction,
+}
+
+/// What the model says of a workflow by mode and locality.
+pub fn predict(flow: &Workflow, station: &Station, mode: Mode, locality: Locality) -> Prediction {
+    let (remote_writes, remote_reads, parts) = match locality {
+        Locality::Writer => (0.0, 1.0, 1.0),
+        Locality::Reader => (1.0, 0.0, 1.0),
+        Locality::Interleaved => (0.5, 0.5, 2.0),
+    };
+    let (write_gate, read_gate) = match mode {
+        Mode::Gated { writers, readers } => (f64::from(writers), f64::from(readers)),
+        _ => (f64::INFINITY, f64::INFINITY),
+    };
+    let mut run = Run {
+        station,
+        flow,
+        writer: Side { of: flow.writer, remote: remote_writes, gate: write_gate, reads: false },
+        reader: Side { of: flow.reader, remote: remote_reads, gate: read_gate, reads: true },
+        parts,
+        states: [None; 8],
+        out: Prediction {
+            time_s: 0.0,
+            writer: Parts::default(),
+            reader: Parts::default(),
+            bound_s: [0.0; 7],
+            freshness_s: 0.0,
+            held: 0,
+            written_bytes: f64::from(flow.versions)
+                * flow.writer.ranks
+                * flow.writer.objects
+                * flow.writer.object_bytes,
+        },
+    };
+    match mode {
+        Mode::Serial | Mode::SerialPerStep => run.in_turn(mode == Mode::Serial),
+        Mode::Parallel | Mode::Gated { .. } => run.together(),
+    }
+    run.out
+}
+
+impl Run<'_> {
+    fn state(&mut self, writes: bool, reads: bool, polls: bool) -> State {
+        let index = usize::from(writes) | usize::from(reads) << 1 | usize::from(polls) << 2;
+        if let Some(state) = self.states[index] {
+            return state;
+        }
+        let together = writes && reads;
+        let write = writes.then(|| self.writer.class(together, self.parts));
+        let read = reads.then(|| self.reader.class(together, self.parts));
+        let inside = if polls { self.reader.of.ranks * self.reader.of.polling / self.parts } else { 0.0 };
+        let polling = Polling { inside, remote: self.reader.remote };
+        let solution = self.station.solve(write.as_ref(), read.as_ref(), polling);
+        let state = State {
+            writer: self.writer.pace(solution.write.inside_s, together),
+            reader: self.reader.pace(solution.read.inside_s, together),
+            solution,
+        };
+        self.states[index] = Some(state);
+        state
+    }
+
+    fn in_turn(&mut self, whole: bool) {
+        let (write, read) = (self.state(true, false, false), self.state(false, true, false));
+        let versions = f64::from(self.flow.versions);
+        let writing_s = self.writer.apart_s() + write.writer.whole_s;
+        let reading_s = self.reader.apart_s() + read.reader.whole_s;
+        self.out.time_s = versions * (writing_s + reading_s);
+        self.spend(versions * self.writer.apart_s(), Doing::Compute, Doing::Wait, &write);
+        self.spend(versions * write.writer.whole_s, Doing::Transfer, Doing::Wait, &write);
+        self.spend(versions * read.reader.whole_s, Doing::Wait, Doing::Transfer, &read);
+        self.spend(versions * self.reader.apart_s(), Doing::Wait, Doing::Compute, &read);
+        // In a serial run version v is complete at v writing_s and read at K writing_s + v reading_s, v from 1 to K.
+        self.out.freshness_s = match whole {
+            true => versions * writing_s - (versions + 1.0) / 2.0 * (writing_s - reading_s),
+            false => reading_s,
+        };
+        self.out.held = if whole { self.flow.versions } else { 1 };
+        if whole {
+            // The readers are started when the writers have ended: they do not wait for them, nor these for them.
+            self.out.writer.wait_s = 0.0;
+            self.out.reader.wait_s = 0.0;
+        }
+    }
+
+    /// Books a stretch of time.
+    fn spend(&mut self, seconds: f64, writer: Doing, reader: Doing, state: &State) {
+        if seconds <= 0.0 {
+            return;
+        }
+        let sides =
+            [(writer, &mut self.out.writer, &state.writer), (reader, &mut self.out.reader, &state.reader)];
+        for (doing, parts, pace) in sides {
+            match doing {
+                Doing::Wait => parts.wait_s += seconds,
+                Doing::Compute => parts.compute_s += seconds,
+                Doing::Transfer => {
+                    let (compute, software) = (pace.compute_s / pace.whole_s, pace.software_s / pace.whole_s);
+                    parts.compute_s += seconds * compute;
+                    parts.software_s += seconds * software;
+                    parts.io_s += seconds * (1.0 - compute);
+                }
+                Doing::Done => {}
+            }
+        }
+        let binding = self.binding(writer, reader, state);
+        self.out.bound_s[binding as usize] += seconds;
+    }
+
+    /// What bound: the tier where it is saturated, else what the later of the two does (the readers end last).
+    fn binding(&self, writer: Doing, reader: Doing, state: &State) -> Binding {
+        let (write, read) = (writer == Doing::Transfer, reader == Doing::Transfer);
+        let solution = &state.solution;
+        if (write || read) && solution.stretch > SATURATED {
+            return match (solution.disturbance > DISTURBED, solution.write.used >= solution.read.used) {
+                (true, _) => Binding::Interference,
+                (_, true) => Binding::WriteBandwidth,
+                (_, false) => Binding::ReadBandwidth,
+            };
+        }
+        let pace = match (writer, reader) {
+            (Doing::Transfer, _) => &state.writer,
+            (Doing::Compute, _) => return Binding::WriterCompute,
+            (_, Doing::Transfer) => &state.reader,
+            _ => return Binding::ReaderCompute,
+        };
+        let inside_s = pace.whole_s - pace.software_s - pace.compute_s;
+        if pace.compute_s >= pace.software_s.max(inside_s) {
+            return if write { Binding::WriterCompute } else { Binding::ReaderCompute };
+        }
+        if pace.software_s >= inside_s {
+            Binding::Software
+        } else {
+            Binding::RankRate
+        }
+    }
+
+    fn together(&mut self) {
+        let versions = self.flow.versions;
+        let ahead = self.flow.ahead.map_or(u32::MAX, |a| a.max(1));
+        let (mut now, mut written, mut read) = (0.0f64, 0u32, 0u32);
+        // What is left: seconds of computing, or the share of a version that is not moved yet.
+        let (mut writer, mut writer_left) = (Doing::Compute, self.writer.apart_s());
+        let (mut reader, mut reader_left) = (Doing::Wait, 0.0f64);
+        // Sum over versions of (read - complete).
+        let mut ages = 0.0;
+        loop {
+            // Whoever has ended what it did goes on, as far as the other allows.
+            if writer == Doing::Compute && writer_left <= 0.0 {
+                (writer, writer_left) = (Doing::Transfer, 1.0);
+            }
+            if writer == Doing::Transfer && writer_left <= 0.0 {
+                written += 1;
+                ages -= now;
+                writer = Doing::Wait;
+            }
+            if writer == Doing::Wait && written == versions {
+                writer = Doing::Done;
+            }
+            if reader == Doing::Transfer && reader_left <= 0.0 {
+                (reader, reader_left) = (Doing::Compute, self.reader.apart_s());
+                read += 1;
+                ages += now;
+            }
+            if reader == Doing::Compute && reader_left <= 0.0 {
+                reader = Doing::Wait;
+            }
+            if reader == Doing::Wait && read == versions {
+                break;
+            }
+            if reader == Doing::Wait && written > read {
+                (reader, reader_left) = (Doing::Transfer, 1.0);
+            }
+            if writer == Doing::Wait && written - read < ahead {
+                (writer, writer_left) = (Doing::Compute, self.writer.apart_s());
+                if writer_left <= 0.0 {
+                    (writer, writer_left) = (Doing::Transfer, 1.0);
+                }
+            }
+            let in_channel = written - read + u32::from(writer == Doing::Transfer);
+            self.out.held = self.out.held.max(in_channel);
+            let state = self.state(
+                writer == Doing::Transfer,
+                reader == Doing::Transfer,
+                reader == Doing::Wait && writer != Doing::Done,
+            );
+            let left_s = |doing: Doing, left: f64, pace: &Pace| match doing {
+                Doing::Compute => left,
+                Doing::Transfer => left * pace.whole_s,
+                _ => f64::INFINITY,
+            };
+            let writer_s = left_s(writer, writer_left, &state.writer);
+            let reader_s = left_s(reader, reader_left, &state.reader);
+            let step_s = writer_s.min(reader_s);
+            self.spend(step_s, writer, reader, &state);
+            now += step_s;
+            // Exactly nothing is left of what ends now.
+            writer_left = if writer_s <= step_s { 0.0 } else { writer_left * (1.0 - step_s / writer_s) };
+            reader_left = if reader_s <= step_s { 0.0 } else { reader_left * (1.0 - step_s / reader_s) };
+        }
+        self.out.time_s = now;
+        self.out.freshness_s = ages / f64::from(versions.max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::{Device, OURS};
+    use super::super::search::Random;
+    use super::*;
+    use crate::profile::platforms::platform;
+
+    fn pmem() -> Station {
+        Device::of(&platform("optane-gen1").unwrap(), "pmem", &OURS).unwrap().station
+    }
+
+    fn side(ranks: f64, random: &mut Random) -> Component {
+        let objects = (1.0 + 100.0 * random.unit()).round();
+        Component {
+            ranks,
+            compute_s: 2.0 * random.unit() * random.unit(),
+            interleaved: random.unit() > 0.5,
+            spread_s: 0.0,
+            objects,
+            object_bytes: 1e9 * random.unit() / objects,
+            software_s: 1e-3 * random.unit(),
+            software_remote_s: 1e-4 * random.unit(),
+            shared: 0.0,
+            polling: 0.0,
+        }
+    }
+
+    fn workflows() -> impl Iterator<Item = Workflow> {
+        (0..150).map(|seed| {
+            let mut random = Random::new(seed);
+            let ranks = (1.0 + 27.0 * random.unit()).round();
+            let writer = side(ranks, &mut random);
+            let reader = Component {
+                objects: writer.objects,
+                object_bytes: writer.object_bytes,
+                ..side(ranks, &mut random)
+            };
+            Workflow { versions: 1 + (9.0 * random.unit()) as u32, writer, reader, ahead: None }
+        })
+    }
+
+    const MODES: [Mode; 4] =
+        [Mode::Serial, Mode::SerialPerStep, Mode::Parallel, Mode::Gated { writers: 4, readers: 8 }];
+
+    #[test]
+    fn the_parts_add_up() {
+        let station = pmem();
+        for flow in workflows() {
+            for mode in MODES {
+                for locality in [Locality::Writer, Locality::Reader, Locality::Interleaved] {
+                    let said = predict(&flow, &station, mode, locality);
+                    let versions = f64::from(flow.versions);
+                    let computed = versions * flow.writer.compute_s;
+                    assert!((said.writer.compute_s - computed).abs() <= 1e-6 * (1.0 + computed));
+                    let computed = versions * flow.reader.compute_s;
+                    assert!((said.reader.compute_s - computed).abs() <= 1e-6 * (1.0 + computed));
+                    let bound: f64 = said.bound_s.iter().sum();
+                    assert!((bound / said.time_s - 1.0).abs() < 1e-9);
+                    for parts in [said.writer, said.reader] {
+                        let all = parts.compute_s + parts.io_s + parts.wait_s;
+                        assert!(
+                            all <= said.time_s * (1.0 + 1e-9)
+                                && parts.software_s <= parts.io_s * (1.0 + 1e-9)
+                        );
+                    }
+                    assert!(said.held >= 1 && said.held <= flow.versions);
+                    assert!(said.freshness_s > 0.0 && said.freshness_s <= said.time_s);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn without_disturbance_running_together_never_loses() {
+        let mut station = pmem();
+        station.mix = super::super::station::Mix::NONE;
+        // Nor may more ranks inside lower the capacity.
+        for way in [&mut station.read, &mut station.write] {
+            way.capacity = super::super::table::Table::flat(way.capacity.at(8.0));
+            way.remote = super::super::station::Penalty::none();
+        }
+        for flow in workflows() {
+            let serial = predict(&flow, &station, Mode::Serial, Locality::Writer).time_s;
+            let parallel = predict(&flow, &station, Mode::Parallel, Locality::Writer).time_s;
+            assert!(parallel <= serial * (1.0 + 1e-6), "{parallel} {serial} {flow:?}");
+        }
+    }
+
+    #[test]
+    fn more_work_is_never_faster_and_one_version_cannot_overlap() {
+        let station = pmem();
+        for flow in workflows() {
+            for mode in MODES {
+                let time = |flow: &Workflow| predict(flow, &station, mode, Locality::Writer).time_s;
+                let more = Workflow { versions: flow.versions + 1, ..flow };
+                assert!(time(&more) > time(&flow));
+            }
+            let one = Workflow { versions: 1, ..flow };
+            let of = |mode| predict(&one, &station, mode, Locality::Reader).time_s;
+            assert!((of(Mode::Parallel) / of(Mode::Serial) - 1.0).abs() < 1e-9);
+            assert_eq!(of(Mode::SerialPerStep), of(Mode::Serial));
+        }
+    }
+
+    #[test]
+    fn who_may_not_run_ahead_keeps_fewer_versions() {
+        let station = pmem();
+        for flow in workflows() {
+            let tight = Workflow { ahead: Some(1), ..flow };
+            let said = predict(&tight, &station, Mode::Parallel, Locality::Writer);
+            assert!(said.held <= 2);
+            let free = predict(&flow, &station, Mode::Parallel, Locality::Writer);
+            assert!(said.held <= free.held.max(1));
+        }
+    }
+
+    #[test]
+    fn interleaved_computing_lowers_the_gap_between_near_and_far_reads() {
+        let station = pmem();
+        for flow in workflows().filter(|f| f.reader.compute_s > 0.1) {
+            let gap = |interleaved: bool| {
+                let reader = Component { interleaved, ..flow.reader };
+                let flow = Workflow { reader, ..flow };
+                let of = |locality| predict(&flow, &station, Mode::Serial, locality).reader.io_s;
+                of(Locality::Writer) - of(Locality::Reader)
+            };
+            assert!(gap(true) <= gap(false) + 1e-9);
+        }
+    }
+}
