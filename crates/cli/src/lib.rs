@@ -7,6 +7,7 @@
 //! file format.
 #![forbid(unsafe_code)]
 
+mod advise;
 mod app;
 mod bench;
 mod cat;
@@ -91,6 +92,7 @@ struct Global {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Run(run::Args),
+    Advise(advise::Args),
     Plan(plan::Args),
     Exec(exec::Args),
     Report(report::Args),
@@ -191,6 +193,7 @@ fn parse_and_run(args: Vec<OsString>, json: bool) -> i32 {
 fn dispatch(verb: &Verb, out: &Output) -> Result<i32> {
     match verb {
         Verb::Run(args) => run::run(args, out),
+        Verb::Advise(args) => advise::run(args, out),
         Verb::Plan(args) => plan::run(args, out),
         Verb::Exec(args) => exec::run(args),
         Verb::Report(args) => report::run(args, out),

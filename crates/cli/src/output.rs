@@ -52,6 +52,8 @@ pub mod schema {
     pub const RUN: &str = "forebay.run/1";
     /// One way to run a workflow, as a plan file holds it.
     pub const PLAN: &str = forebay_flow::plan::SCHEMA;
+    /// Which way to run a workflow is best, as far as the model knows.
+    pub const ADVICE: &str = "forebay.advice/1";
     /// The ways to run a workflow.
     pub const PLANS: &str = "forebay.plans/1";
     /// A job that carries a plan out.

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod alone;
 pub mod characterise;
 pub mod choices;
@@ -17,6 +18,7 @@ mod course;
 pub mod emit;
 pub mod emulate;
 pub mod init;
+pub mod inputs;
 pub mod launch;
 pub mod npy;
 pub mod pin;

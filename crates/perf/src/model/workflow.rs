@@ -90,6 +90,21 @@ pub enum Binding {
     Interference,
 }
 
+impl Binding {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Binding::WriterCompute => "computing of the writers",
+            Binding::ReaderCompute => "computing of the readers",
+            Binding::Software => "software per object",
+            Binding::RankRate => "what one rank gets from the tier",
+            Binding::WriteBandwidth => "what the tier takes",
+            Binding::ReadBandwidth => "what the tier gives",
+            Binding::Interference => "reading and writing at once",
+        }
+    }
+}
+
 /// All of [`Binding`], for tables over them.
 pub const BINDINGS: [Binding; 7] = [
     Binding::WriterCompute,

@@ -1,0 +1,239 @@
+//! `forebay advise`: which way to run a workflow is best on a node, why, how sure that is, and what would flip it.
+//!
+//! Guarantees: nothing is started. The inputs come from runs that were recorded, the tiers from a profile; every time
+//! on the screen is *predicted*, with its error bar. Not here: the scoring (`flow::advise`), the model (`perf::model`).
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use forebay_flow::advise::{advise, Advice, Objective, Score, Sure, Wish};
+use forebay_flow::choices::choices;
+use forebay_flow::inputs::{known, runs_of};
+use forebay_flow::{PlanFile, RunRecord, Topology, Workflow};
+use forebay_perf::profile::platforms;
+use forebay_perf::profile::saved::Saved;
+use forebay_perf::profile::Profile;
+use forebay_space::{format_bytes, Error, Kind, Result};
+use serde::Serialize;
+
+use crate::output::{schema, Output};
+use crate::report::relative;
+
+/// Plans that the table shows without --all.
+const SHOWN: usize = 8;
+/// Flips that are shown.
+const FLIPS: usize = 3;
+
+/// Say how a workflow is best run: which plan, why, how sure, and what would flip it.
+///
+/// What the components do is taken from earlier runs of the workflow, what the tiers deliver from the newest saved
+/// profile, or a shipped platform for a node one does not have. Everything shown is predicted.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Examples:\n  forebay advise workflow.toml\n  forebay advise workflow.toml --platform optane-gen1\n  \
+                        forebay advise workflow.toml --slowdown-max 1.1 -o plan.json"
+)]
+pub struct Args {
+    /// Workflow file.
+    #[arg(default_value = "workflow.toml")]
+    workflow: PathBuf,
+    /// Run directory to learn from [default: all runs beside the workflow file, the newest first].
+    #[arg(long, value_name = "RUN")]
+    from: Option<PathBuf>,
+    /// Profile whose tiers to use: a saved one, a file, or a platform [default: the newest saved].
+    #[arg(long, alias = "platform", value_name = "PROFILE")]
+    profile: Option<String>,
+    /// What plans are ranked by.
+    #[arg(long, value_enum, default_value_t = For::Makespan)]
+    objective: For,
+    /// By how much the writers may be slowed down against the plan that is best for them, as a factor.
+    #[arg(long, value_name = "FACTOR")]
+    slowdown_max: Option<f64>,
+    /// Write the best plan to this file.
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Show all plans, and those that were left out.
+    #[arg(long)]
+    all: bool,
+}
+
+/// What plans are ranked by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum For {
+    /// Time from begin to end.
+    Makespan,
+    /// Time from a version's completion to the end of its reading.
+    Freshness,
+    /// Main memory, then time.
+    Dram,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    workflow: &'a str,
+    profile: &'a str,
+    channel: &'a str,
+    versions: u64,
+    version_bytes: u64,
+    numbers: &'static str,
+    #[serde(flatten)]
+    advice: &'a Advice,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    if args.slowdown_max.is_some_and(|most| !most.is_finite() || most < 1.0) {
+        return Err(Error::new(Kind::Usage, "--slowdown-max is a factor of 1 or more")
+            .hint("1.1 allows the writers to take a tenth longer"));
+    }
+    let workflow = Workflow::read(&args.workflow)?;
+    let runs = match &args.from {
+        Some(dir) => vec![RunRecord::read(dir)?],
+        None => runs_of(&workflow),
+    };
+    let saved = Saved::of_user()?;
+    let profile = crate::probe::chosen(&saved, args.profile.as_deref())?;
+    let is_platform = platforms::is_platform(&profile.name);
+    let measured = if is_platform { saved.newest()? } else { Some(profile.clone()) };
+    let known = known(&workflow, &runs, measured.as_ref())?;
+    let topology = if is_platform { Topology::of_profile(&profile) } else { Topology::here()? };
+    let found = choices(&workflow, &topology, Some(&profile), Some(known.load));
+    let objective = match args.objective {
+        For::Makespan => Objective::Makespan,
+        For::Freshness => Objective::Freshness,
+        For::Dram => Objective::Dram,
+    };
+    let advice = advise(&known, &found, &profile, Wish { objective, slowdown_max: args.slowdown_max })?;
+    if let Some(file) = &args.out {
+        write_plan(&workflow, &topology, &advice, &profile)?.write(file)?;
+    }
+    let body = Body {
+        workflow: &workflow.name,
+        profile: &profile.name,
+        channel: &known.channel,
+        versions: known.load.versions,
+        version_bytes: known.load.version_bytes,
+        numbers: "predicted",
+        advice: &advice,
+    };
+    out.result(schema::ADVICE, &body, || text(&body, args.all, is_platform, out))?;
+    next(args, &advice, is_platform, out);
+    Ok(0)
+}
+
+/// The best plan as a file, with what was decided on.
+fn write_plan(
+    workflow: &Workflow,
+    topology: &Topology,
+    advice: &Advice,
+    profile: &Profile,
+) -> Result<PlanFile> {
+    let best = &advice.scores[0];
+    let Some(home) = &best.choice.home else {
+        return Err(Error::new(
+            Kind::NotPossibleHere,
+            format!("{} is a platform, not this node", profile.name),
+        )
+        .hint("a plan file is for the node that carries it out: probe that node and ask there"));
+    };
+    let mut file = PlanFile::new(workflow, topology, &best.choice.plan, home)?;
+    file.decision.by = "advice".to_owned();
+    let mut reasons = vec![format!(
+        "predicted {:.2} s ± {:.2} s on profile {}; {}",
+        best.forecast.time_s,
+        best.forecast.error_s,
+        profile.name,
+        sure(advice)
+    )];
+    reasons.extend(advice.why.iter().cloned());
+    reasons.append(&mut file.decision.reasons);
+    file.decision.reasons = reasons;
+    Ok(file)
+}
+
+fn next(args: &Args, advice: &Advice, is_platform: bool, out: &Output) {
+    let file = args.workflow.display();
+    let best = &advice.scores[0].choice.plan;
+    match (&args.out, is_platform) {
+        (Some(plan), _) => out.next(&format!("forebay run {file} --plan {}", relative(plan))),
+        (None, true) => {}
+        (None, false) => {
+            out.next(&format!("forebay run {file} --mode {} --locality {}", best.mode, best.locality));
+        }
+    }
+}
+
+fn text(body: &Body<'_>, all: bool, is_platform: bool, out: &Output) -> String {
+    let advice = body.advice;
+    let mut text = format!(
+        "{}: {} versions of {} through {}, on {}; predicted\n\n",
+        body.workflow,
+        body.versions,
+        format_bytes(body.version_bytes),
+        body.channel,
+        body.profile
+    );
+    let heading = ["plan", "tier", "time", "±", "against best", "freshness", "DRAM", "worn", "what binds"];
+    let mut table = out.table(&heading);
+    let shown = if all { advice.scores.len() } else { SHOWN };
+    for score in advice.scores.iter().take(shown) {
+        table.add_row(row(score));
+    }
+    text += &crate::output::table_text(&table);
+    if advice.scores.len() > shown {
+        text += &format!("and {} more (--all)\n", advice.scores.len() - shown);
+    }
+    text += "\n";
+    advice.why.iter().for_each(|line| text += &format!("why   {line}\n"));
+    text += &format!("sure  {}\n", sure(advice));
+    if advice.flips.is_empty() {
+        text += "flip  nothing up to a factor of 16 in one input would\n";
+    }
+    for flip in advice.flips.iter().take(FLIPS) {
+        text += &format!("flip  {} x {} makes {} best\n", rounded(flip.factor), flip.what, flip.plan);
+    }
+    advice.remarks.iter().for_each(|line| text += &format!("note  {line}\n"));
+    if all {
+        advice.dropped.iter().for_each(|d| text += &format!("without {}: {}\n", d.what, d.reason));
+    }
+    if is_platform {
+        text +=
+            &format!("note  {} is a platform: this is for a node like it, not for this one\n", body.profile);
+    }
+    text
+}
+
+fn row(score: &Score) -> [String; 9] {
+    let f = &score.forecast;
+    [
+        f.plan.short(),
+        f.plan.tier.clone(),
+        format!("{:.2} s", f.time_s),
+        format!("{:.2}", f.error_s),
+        format!("{:.2}", score.against_best),
+        format!("{:.2} s", f.freshness_s),
+        format_bytes(f.dram_bytes as u64),
+        format_bytes(score.worn_bytes as u64),
+        f.binding.text().to_owned(),
+    ]
+}
+
+fn sure(advice: &Advice) -> String {
+    let percent = advice.margin.unwrap_or(0.0) * 100.0;
+    match advice.sure {
+        Sure::Only => "there is no other plan".to_owned(),
+        Sure::Yes => format!("yes: the next is {percent:.0} % worse, more than the error bar"),
+        Sure::No => {
+            format!("no: the next is {percent:.0} % worse, less than the error bar; trials would tell")
+        }
+        Sure::Tie => format!("a tie: the next is {percent:.1} % worse"),
+    }
+}
+
+fn rounded(factor: f64) -> String {
+    if factor >= 10.0 {
+        format!("{factor:.0}")
+    } else {
+        format!("{factor:.2}")
+    }
+}

@@ -1,0 +1,313 @@
+//! The advisor: scores every plan by the model, ranks them by what is wanted, and says why, how sure it is and what
+//! would flip the choice.
+//!
+//! Pure. Nothing is guessed: a plan that the model cannot score is listed with the reason, and a margin that lies inside
+//! the error bars is shown as such, a tie as a tie.
+
+use std::collections::BTreeMap;
+
+use forebay_perf::model::device::{Device, OURS};
+use forebay_perf::model::forecast::{Forecast, Inputs};
+use forebay_perf::model::workflow::{Component, Workflow as Flow};
+use forebay_perf::profile::Profile;
+use forebay_space::{Error, Kind, Result, TierKind};
+use serde::Serialize;
+
+use crate::choices::{Choice, Choices, Dropped};
+use crate::inputs::Known;
+
+/// Margins below this share are a tie, whatever the error bars say: no two runs of one plan agree better.
+pub const TIE: f64 = 0.02;
+/// How far one input is changed at most in the search for what would flip the choice.
+const FACTOR_MAX: f64 = 16.0;
+/// Steps towards that, in each direction.
+const FACTOR_STEPS: i32 = 16;
+/// Halvings of the last step.
+const HALVINGS: usize = 6;
+/// Most versions that a search looks at; beyond that time grows in proportion.
+const VERSIONS_SEARCHED: u32 = 60;
+
+/// What plans are ranked by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Objective {
+    /// Time from begin to end.
+    #[default]
+    Makespan,
+    /// Time from a version's completion to the end of its reading.
+    Freshness,
+    /// Main memory, then time.
+    Dram,
+}
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Wish {
+    /// What plans are ranked by.
+    pub objective: Objective,
+    /// By how much the writers may take longer than in the plan that is best for them, as a factor.
+    pub slowdown_max: Option<f64>,
+}
+
+/// How sure the choice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sure {
+    /// There is one plan only.
+    Only,
+    /// The margin is larger than the error bars of both.
+    Yes,
+    /// The margin lies inside the error bars: trials would tell.
+    No,
+    /// The margin is below [`TIE`].
+    Tie,
+}
+
+/// A plan with what the model says of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Score {
+    /// The plan and where its channels lie.
+    #[serde(skip)]
+    pub choice: Choice,
+    /// What the model says.
+    #[serde(flatten)]
+    pub forecast: Forecast,
+    /// What it is ranked by, relative to the best.
+    pub against_best: f64,
+    /// How much longer the writers take than in the plan that is best for them.
+    pub slowdown: f64,
+    /// Bytes written to media that wear.
+    pub worn_bytes: f64,
+}
+
+/// A change of one input after which another plan is best.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Flip {
+    /// The input.
+    pub what: String,
+    /// By how much it has to be multiplied.
+    pub factor: f64,
+    /// The plan that is best then.
+    pub plan: String,
+}
+
+/// The advice.
+#[derive(Clone, Debug, Serialize)]
+pub struct Advice {
+    /// What was wanted.
+    pub wish: Wish,
+    /// Plans, the best first.
+    pub scores: Vec<Score>,
+    /// Plans that were left out, and why.
+    pub dropped: Vec<Dropped>,
+    /// By how much the second is worse than the best, as a share; absent when there is one only.
+    pub margin: Option<f64>,
+    /// How sure that is.
+    pub sure: Sure,
+    /// Why the best is best, in sentences.
+    pub why: Vec<String>,
+    /// What would flip the choice, the smallest change first.
+    pub flips: Vec<Flip>,
+    /// What the profile does not say, and what of the workflow was left out.
+    pub remarks: Vec<String>,
+}
+
+/// The devices of a profile, made once.
+type Devices = BTreeMap<String, (Device, TierKind)>;
+
+/// Scores the plans of a workflow on a profile.
+///
+/// # Errors
+/// [`Kind::NotPossibleHere`] when no plan can be scored, or none keeps within the wish.
+pub fn advise(known: &Known, found: &Choices, profile: &Profile, wish: Wish) -> Result<Advice> {
+    let mut dropped = found.dropped.clone();
+    let (devices, mut remarks) = devices(found, profile, &mut dropped);
+    let scored = |choice: &&Choice| devices.contains_key(&choice.plan.tier);
+    let choices: Vec<&Choice> = found.choices.iter().filter(scored).collect();
+    let mut scores = scores(&known.inputs, &choices, &devices, wish);
+    if let Some(most) = wish.slowdown_max {
+        let (kept, left): (Vec<Score>, Vec<Score>) = scores.into_iter().partition(|s| s.slowdown <= most);
+        scores = kept;
+        dropped.extend(left.into_iter().map(|s| Dropped {
+            what: s.forecast.plan.to_string(),
+            reason: format!("the writers take {:.2} x as long, more than {most:.2}", s.slowdown),
+        }));
+    }
+    let Some(best) = scores.first() else {
+        return Err(Error::new(Kind::NotPossibleHere, "no plan can be recommended")
+            .with(
+                "dropped",
+                dropped.iter().map(|d| format!("{} ({})", d.what, d.reason)).collect::<Vec<_>>().join("; "),
+            )
+            .hint("allow a larger slow-down, or probe this node: forebay probe"));
+    };
+    if best.forecast.extrapolated {
+        remarks.push("more ranks are inside the tier than it was ever measured with".to_owned());
+    }
+    let (margin, sure) = sureness(&scores);
+    let why = why(known, &scores);
+    let flips = flips(known, &choices, &devices, wish, &best.forecast.plan.to_string());
+    remarks.extend(known.remarks.iter().cloned());
+    Ok(Advice { wish, margin, sure, why, flips, dropped, remarks, scores })
+}
+
+fn devices(found: &Choices, profile: &Profile, dropped: &mut Vec<Dropped>) -> (Devices, Vec<String>) {
+    let (mut devices, mut remarks) = (Devices::new(), Vec::new());
+    let mut seen: Vec<&str> = Vec::new();
+    for choice in &found.choices {
+        let name = choice.plan.tier.as_str();
+        if seen.contains(&name) {
+            continue;
+        }
+        seen.push(name);
+        match (Device::of(profile, name, &OURS), profile.tier(name)) {
+            (Ok(device), Some(tier)) => {
+                remarks.extend(device.gaps.iter().map(|gap| format!("{name}: {gap}")));
+                devices.insert(name.to_owned(), (device, tier.kind));
+            }
+            (Err(e), _) => dropped.push(Dropped { what: name.to_owned(), reason: e.message().to_owned() }),
+            (Ok(_), None) => {}
+        }
+    }
+    (devices, remarks)
+}
+
+fn is_worn(kind: TierKind) -> bool {
+    !matches!(kind, TierKind::Dram | TierKind::Numa(_))
+}
+
+/// All plans, the best first; of equals the one that was listed first.
+fn scores(inputs: &Inputs, choices: &[&Choice], devices: &Devices, wish: Wish) -> Vec<Score> {
+    let mut scores: Vec<Score> = choices
+        .iter()
+        .map(|choice| {
+            let (device, kind) = &devices[&choice.plan.tier];
+            let forecast = inputs.forecast(&choice.plan, device, *kind == TierKind::Dram);
+            let worn_bytes = if is_worn(*kind) { forecast.written_bytes } else { 0.0 };
+            Score { choice: (*choice).clone(), forecast, against_best: 1.0, slowdown: 1.0, worn_bytes }
+        })
+        .collect();
+    let writers_s =
+        |s: &Score| s.forecast.writer.compute_s + s.forecast.writer.io_s + s.forecast.writer.wait_s;
+    let quickest = scores.iter().map(writers_s).fold(f64::INFINITY, f64::min);
+    scores.iter_mut().for_each(|s| s.slowdown = writers_s(s) / quickest);
+    scores.sort_by(|a, b| {
+        value(a, wish).total_cmp(&value(b, wish)).then(a.forecast.time_s.total_cmp(&b.forecast.time_s))
+    });
+    let best = scores.first().map_or(1.0, |s| value(s, wish));
+    scores.iter_mut().for_each(|s| s.against_best = if best > 0.0 { value(s, wish) / best } else { 1.0 });
+    scores
+}
+
+fn value(score: &Score, wish: Wish) -> f64 {
+    match wish.objective {
+        Objective::Makespan => score.forecast.time_s,
+        Objective::Freshness => score.forecast.freshness_s,
+        Objective::Dram => score.forecast.dram_bytes,
+    }
+}
+
+fn sureness(scores: &[Score]) -> (Option<f64>, Sure) {
+    let [best, second, ..] = scores else { return (None, Sure::Only) };
+    let margin = second.against_best - 1.0;
+    // Both lie on the same node and come from the same inputs: their errors mostly go the same way.
+    let error =
+        (best.forecast.error_s / best.forecast.time_s).max(second.forecast.error_s / second.forecast.time_s);
+    let sure = match () {
+        () if margin < TIE => Sure::Tie,
+        () if margin < error => Sure::No,
+        () => Sure::Yes,
+    };
+    (Some(margin), sure)
+}
+
+/// What the best plan spends its time on, and what the next one would spend more on.
+fn why(known: &Known, scores: &[Score]) -> Vec<String> {
+    let best = &scores[0].forecast;
+    let sides = [(&known.writer, "writes", &best.writer), (&known.reader, "reads", &best.reader)];
+    let mut why: Vec<String> = sides
+        .iter()
+        .map(|(name, verb, parts)| {
+            format!(
+                "{name} computes {:.2} s, {verb} {:.2} s, waits {:.2} s",
+                parts.compute_s, parts.io_s, parts.wait_s
+            )
+        })
+        .collect();
+    why.push(format!("what binds is {}", best.binding.text()));
+    if let Some(second) = scores.get(1).map(|s| &s.forecast) {
+        let parts = [
+            (format!("{} writing", known.writer), second.writer.io_s - best.writer.io_s),
+            (format!("{} waiting", known.writer), second.writer.wait_s - best.writer.wait_s),
+            (format!("{} reading", known.reader), second.reader.io_s - best.reader.io_s),
+            (format!("{} waiting", known.reader), second.reader.wait_s - best.reader.wait_s),
+        ];
+        if let Some((what, more)) =
+            parts.iter().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, more)| *more > 0.0)
+        {
+            why.push(format!("{} would spend {more:.2} s more in {what}", second.plan.short()));
+        }
+    }
+    why
+}
+
+/// An input that may change, and how.
+type Knob = (&'static str, fn(&mut Flow, f64));
+
+fn both(flow: &mut Flow, change: impl Fn(&mut Component)) {
+    change(&mut flow.writer);
+    change(&mut flow.reader);
+}
+
+const KNOBS: [Knob; 5] = [
+    ("computing of the writers", |flow, by| flow.writer.compute_s *= by),
+    ("computing of the readers", |flow, by| flow.reader.compute_s *= by),
+    ("ranks of both", |flow, by| both(flow, |c| c.ranks = (c.ranks * by).max(1.0))),
+    ("size of objects", |flow, by| {
+        both(flow, |c| {
+            let all = c.objects * c.object_bytes;
+            c.object_bytes = (c.object_bytes * by).min(all);
+            c.objects = all / c.object_bytes;
+        });
+    }),
+    ("software time of an object", |flow, by| both(flow, |c| c.software_s *= by)),
+];
+
+/// For each input the smallest change after which another plan is best by more than a tie.
+fn flips(known: &Known, choices: &[&Choice], devices: &Devices, wish: Wish, best: &str) -> Vec<Flip> {
+    let winner = |knob: &Knob, factor: f64| -> Option<String> {
+        let mut inputs = known.inputs;
+        inputs.flow.versions = inputs.flow.versions.min(VERSIONS_SEARCHED);
+        knob.1(&mut inputs.flow, factor);
+        let mut scores = scores(&inputs, choices, devices, wish);
+        if let Some(most) = wish.slowdown_max {
+            scores.retain(|s| s.slowdown <= most);
+        }
+        let first = scores.first()?;
+        let was = scores.iter().find(|s| s.forecast.plan.to_string() == best)?;
+        (was.against_best / first.against_best >= 1.0 + TIE).then(|| first.forecast.plan.to_string())
+    };
+    let mut flips = Vec::new();
+    for knob in &KNOBS {
+        for direction in [1.0, -1.0] {
+            let at = |step: i32| FACTOR_MAX.powf(direction * f64::from(step) / f64::from(FACTOR_STEPS));
+            let Some((step, _)) = (1..=FACTOR_STEPS).find_map(|s| winner(knob, at(s)).map(|plan| (s, plan)))
+            else {
+                continue;
+            };
+            let (mut inside, mut outside) = (at(step - 1), at(step));
+            for _ in 0..HALVINGS {
+                let middle = (inside * outside).sqrt();
+                match winner(knob, middle) {
+                    Some(_) => outside = middle,
+                    None => inside = middle,
+                }
+            }
+            if let Some(plan) = winner(knob, outside) {
+                flips.push(Flip { what: knob.0.to_owned(), factor: outside, plan });
+            }
+        }
+    }
+    flips.sort_by(|a, b| a.factor.ln().abs().total_cmp(&b.factor.ln().abs()));
+    flips
+}

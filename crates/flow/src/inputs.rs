@@ -1,0 +1,180 @@
+//! What is known of a workflow: the inputs of the model, from what earlier runs of it recorded.
+//!
+//! The model knows one component that writes and one that reads. Of several channels the one that carries most bytes is
+//! taken, of several readers the one that reads most; what is left out is said. The software time of an object is what
+//! its calls took, less what the tier of that run takes to move its bytes by one rank; where no profile of the node is
+//! there, all of it counts as software, and that is said too.
+//!
+//! Pure, but for [`runs_of`], which reads the records of the runs beside a workflow file.
+
+use forebay_perf::model::device::{Device, OURS};
+use forebay_perf::model::forecast::Inputs;
+use forebay_perf::model::workflow as model;
+use forebay_perf::profile::Profile;
+use forebay_space::{Error, Kind, Result};
+
+use crate::characterise::{Moved, PerStep};
+use crate::choices::Load;
+use crate::record::{ComponentRecord, RunRecord};
+use crate::workflow::{Channel, Workflow};
+
+/// Most records of earlier runs that are read.
+const RUNS_MAX: usize = 64;
+/// Least half of an error bar of computing, as a share: two runs differ by that at least.
+const COMPUTE_ERROR_MIN: f64 = 0.02;
+/// Most of it: beyond that the mean says nothing.
+const COMPUTE_ERROR_MAX: f64 = 0.5;
+
+/// What is known of a workflow.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// As the model wants it.
+    pub inputs: Inputs,
+    /// How much goes through the channel.
+    pub load: Load,
+    /// The channel.
+    pub channel: String,
+    /// The component that writes it.
+    pub writer: String,
+    /// The component that reads most of it.
+    pub reader: String,
+    /// What was left out or taken for something else, in sentences.
+    pub remarks: Vec<String>,
+}
+
+/// The runs of a workflow whose records lie beside its file (`runs/`), the newest first.
+pub fn runs_of(workflow: &Workflow) -> Vec<RunRecord> {
+    let entries = workflow.dir.join("runs").read_dir().into_iter().flatten().flatten();
+    let mut runs: Vec<RunRecord> = entries.filter_map(|entry| RunRecord::read(&entry.path()).ok()).collect();
+    runs.retain(|run| run.name == workflow.name);
+    runs.sort_by_key(|run| std::cmp::Reverse(run.start_unix_ns));
+    runs.truncate(RUNS_MAX);
+    runs
+}
+
+/// A component as the newest run saw it that could tell, with that run.
+#[derive(Clone, Copy)]
+struct Seen<'a> {
+    run: &'a RunRecord,
+    record: &'a ComponentRecord,
+    step: &'a PerStep,
+}
+
+fn seen<'a>(runs: &'a [RunRecord], component: &str) -> Option<Seen<'a>> {
+    runs.iter().find_map(|run| {
+        let record = run.components.iter().find(|c| c.name == component)?;
+        Some(Seen { run, record, step: record.per_step.as_ref()? })
+    })
+}
+
+/// The inputs of the model. `runs` are records of the workflow, the newest first; `measured` is the profile of the node
+/// that they ran on.
+///
+/// # Errors
+/// [`Kind::NotPossibleHere`] when the workflow has no channel with a reader, or no run knows its components.
+pub fn known(workflow: &Workflow, runs: &[RunRecord], measured: Option<&Profile>) -> Result<Known> {
+    let read: Vec<&Channel> = workflow.channels.iter().filter(|c| !c.readers.is_empty()).collect();
+    if read.is_empty() {
+        return Err(Error::new(Kind::NotPossibleHere, "no channel of the workflow has a reader").hint(
+            "a plan says how writers and readers share a channel; without one there is nothing to choose",
+        ));
+    }
+    let unknown = |component: &str| {
+        Error::new(Kind::NotPossibleHere, format!("nothing is known of component {component}"))
+            .with("runs", runs.len())
+            .hint("run the workflow once, with three steps or more: forebay run WORKFLOW")
+    };
+    let bytes =
+        |c: &&Channel| seen(runs, &c.writer).map_or(0.0, |s| s.step.writes.bytes * f64::from(s.step.ranks));
+    let channel = read.iter().copied().max_by(|a, b| bytes(a).total_cmp(&bytes(b))).expect("not empty");
+    let writer = seen(runs, &channel.writer).ok_or_else(|| unknown(&channel.writer))?;
+    let most =
+        |name: &&String| seen(runs, name).map_or(0.0, |s| s.step.reads.bytes * f64::from(s.step.ranks));
+    let reader_name = channel.readers.iter().max_by(|a, b| most(a).total_cmp(&most(b))).expect("not empty");
+    let reader = seen(runs, reader_name).ok_or_else(|| unknown(reader_name))?;
+    let mut remarks = Vec::new();
+    if read.len() > 1 {
+        remarks.push(format!(
+            "of {} channels only {} is modelled, which carries most",
+            read.len(),
+            channel.name
+        ));
+    }
+    if channel.readers.len() > 1 {
+        let count = channel.readers.len();
+        remarks.push(format!("of {count} readers only {reader_name} is modelled, which reads most"));
+    }
+    let version_bytes = writer.step.writes.bytes * f64::from(writer.step.ranks);
+    let quota = channel.options.quota.map(|q| q.0 as f64);
+    let ahead = quota.filter(|_| version_bytes > 0.0).map(|quota| (quota / version_bytes).max(1.0) as u32);
+    let flow = model::Workflow {
+        versions: u32::try_from(writer.step.steps.max(1)).unwrap_or(u32::MAX),
+        writer: component(&writer, &writer.step.writes, false, channel, measured, &mut remarks),
+        reader: component(&reader, &reader.step.reads, true, channel, measured, &mut remarks),
+        ahead,
+    };
+    let mut inputs = Inputs::new(flow);
+    inputs.compute_error = compute_error(writer.step).max(compute_error(reader.step));
+    Ok(Known {
+        inputs,
+        load: Load { version_bytes: version_bytes as u64, versions: u64::from(flow.versions) },
+        channel: channel.name.clone(),
+        writer: writer.record.name.clone(),
+        reader: reader.record.name.clone(),
+        remarks,
+    })
+}
+
+/// The standard error of the mean computing time of a step, as a share of it.
+fn compute_error(step: &PerStep) -> f64 {
+    let samples = (step.steps.max(1) * u64::from(step.ranks.max(1))) as f64;
+    let share =
+        if step.compute_s > 0.0 { step.compute_deviation_s / step.compute_s / samples.sqrt() } else { 0.0 };
+    share.clamp(COMPUTE_ERROR_MIN, COMPUTE_ERROR_MAX)
+}
+
+fn component(
+    of: &Seen<'_>,
+    moved: &Moved,
+    reads: bool,
+    channel: &Channel,
+    measured: Option<&Profile>,
+    remarks: &mut Vec<String>,
+) -> model::Component {
+    let object_bytes = if moved.objects > 0.0 { moved.bytes / moved.objects } else { 0.0 };
+    let transfer_s = transfer_s(of.run, channel, object_bytes, reads, measured);
+    if transfer_s.is_none() {
+        let name = &of.record.name;
+        remarks.push(format!(
+            "{name}: moving bytes counts as software, for no profile of that run's tier is there"
+        ));
+    }
+    model::Component {
+        ranks: f64::from(of.step.ranks.max(1)),
+        compute_s: of.step.compute_s,
+        interleaved: false,
+        spread_s: of.step.compute_deviation_s,
+        objects: moved.objects.max(1.0),
+        object_bytes: object_bytes.max(1.0),
+        software_s: (moved.call_s_per_object - transfer_s.unwrap_or(0.0)).max(0.0),
+        software_remote_s: 0.0,
+        shared: 0.0,
+        polling: 0.0,
+    }
+}
+
+/// What one rank alone takes to move an object on the tier that the run had its channel on.
+fn transfer_s(
+    run: &RunRecord,
+    channel: &Channel,
+    bytes: f64,
+    reads: bool,
+    measured: Option<&Profile>,
+) -> Option<f64> {
+    let kind = &run.channels.iter().find(|c| c.name == channel.name)?.tier;
+    let profile = measured?;
+    let tier = profile.tiers.iter().find(|t| t.kind.to_string() == *kind)?;
+    let station = Device::of(profile, &tier.name, &OURS).ok()?.station;
+    let way = if reads { &station.read } else { &station.write };
+    Some(way.alone_s(bytes, 0.0))
+}
