@@ -72,11 +72,33 @@ pub fn doubling(max: u32) -> Vec<f64> {
 
 /// The questions for a tier, the most important first.
 pub fn questions(tier: &Found, full: bool) -> Vec<Ask> {
-    match tier.kind {
+    one_of_each(match tier.kind {
         TierKind::File => file(tier, full),
         TierKind::Direct => direct(tier, full),
         _ => memory(tier, full),
+    })
+}
+
+/// A grid meets curves that were asked for before it: they stay where they stand, with the points of both.
+fn one_of_each(asks: Vec<Ask>) -> Vec<Ask> {
+    let mut kept: Vec<Ask> = Vec::new();
+    for ask in asks {
+        let Ask::Curve { when, over, xs } = &ask else {
+            kept.push(ask);
+            continue;
+        };
+        let same =
+            |other: &&mut Ask| matches!(other, Ask::Curve { when: w, over: o, .. } if w == when && o == over);
+        match kept.iter_mut().find(same) {
+            Some(Ask::Curve { xs: points, .. }) => {
+                points.extend(xs);
+                points.sort_by(f64::total_cmp);
+                points.dedup();
+            }
+            _ => kept.push(ask),
+        }
     }
+    kept
 }
 
 fn curve(when: &Conditions, over: Axis, xs: impl IntoIterator<Item = f64>) -> Ask {
@@ -335,6 +357,17 @@ mod tests {
                 Ask::Latency { .. } => a.points() == 1,
             });
             assert!(whole, "{}", tier.name);
+            let curves = |asks: &[Ask]| -> Vec<(Conditions, Axis)> {
+                let curve = |ask: &Ask| match ask {
+                    Ask::Curve { when, over, .. } => Some((when.clone(), *over)),
+                    Ask::Latency { .. } => None,
+                };
+                asks.iter().filter_map(curve).collect()
+            };
+            let all = curves(&all);
+            let twice = all.iter().enumerate().find(|(i, one)| all[..*i].contains(one));
+            assert_eq!(twice, None, "{}: what is measured twice is in the profile twice", tier.name);
+            assert!(curves(&first).iter().all(|one| all.contains(one)), "{}", tier.name);
         }
         let remote = questions(tiers.found.iter().find(|t| t.name == "numa:1").unwrap(), false);
         let far = |a: &Ask| matches!(a, Ask::Curve { when, .. } if when.locality == crate::profile::Locality::Remote);

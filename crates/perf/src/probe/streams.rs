@@ -88,7 +88,8 @@ fn source() -> Source {
         kind: Provenance::Measured,
         citation: None,
         method: Some(format!(
-            "forebay probe: STREAM, the best of {ROUNDS} rounds without the first, every element verified"
+            "forebay probe: STREAM, arrays of {CACHES} x the last-level cache each where there is room, the best of \
+             {ROUNDS} rounds without the first, every element verified"
         )),
         repetitions: Some(REPETITIONS),
         spread: Spread::Range,
