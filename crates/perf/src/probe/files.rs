@@ -277,7 +277,7 @@ mod tests {
     }
 
     /// Longer requests take too long for a test.
-    const REQUESTED_BYTES_MAX: f64 = 8e6;
+    const REQUESTED_BYTES_MAX: f64 = 4e6;
     const SPAN_NS: u64 = 2_000_000;
 
     /// One point of a curve: the last that is not too much to have under way at once.
@@ -317,7 +317,7 @@ mod tests {
         let tiers = find(&Machine::here(), &Running, &[dir.path().into()]);
         let mut compared = 0;
         for mut tier in tiers.found.into_iter().filter(|t| t.place == dir.path() && t.device.is_some()) {
-            tier.room.bytes = tier.room.bytes.min(128 << 20);
+            tier.room.bytes = tier.room.bytes.min(64 << 20);
             let mut files = Files::new(&tier, true, Arc::default()).unwrap();
             for ask in questions(&tier, true) {
                 let when = point(&ask);
