@@ -63,7 +63,7 @@ impl Files {
             notes: Vec::new(),
         };
         files.fill()?;
-        if tier.kind == TierKind::Direct {
+        if tier.kind == TierKind::Direct || tier.file_system.as_deref().is_some_and(judge::may_squeeze) {
             let times = files.zeros_against_random()?;
             files.notes.extend(judge::squeezing(times));
         }
