@@ -146,21 +146,36 @@ impl Bench {
         let size = if options.quick { "16m" } else { "1g" };
         let text = job.file(&self.folder, size, options.seconds);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for _ in 0..options.rounds {
-            theirs.push(Measured::read(&self.call(Program::Fio, &text)?)?);
-            ours.push(Measured::read(&self.call(Program::Forebay, &text)?)?);
-        }
-        // Files that a job made for itself.
-        for entry in std::fs::read_dir(&self.folder).map_err(|e| e.to_string())?.flatten() {
-            if entry.file_name().to_string_lossy().starts_with("own") {
-                let _ = std::fs::remove_file(entry.path());
+        for round in 0..options.rounds {
+            // Each is first as often as second: what the other left on the device is nobody's advantage.
+            let turns = [Program::Fio, Program::Forebay];
+            for turn in 0..turns.len() {
+                let program = turns[(round + turn) % turns.len()];
+                self.remove_own()?;
+                let measured = Measured::read(&self.call(program, &text)?)?;
+                match program {
+                    Program::Fio => theirs.push(measured),
+                    Program::Forebay => ours.push(measured),
+                }
             }
         }
+        self.remove_own()?;
         Ok(Row { job: job.name, bound: job.bound, ours, theirs })
+    }
+
+    /// Removes the files that a job made for itself: writing over what the other program has written already, instead
+    /// of room that was only set aside, makes a flush cheaper.
+    fn remove_own(&self) -> Result<(), String> {
+        for entry in std::fs::read_dir(&self.folder).map_err(|e| e.to_string())?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with("own") {
+                std::fs::remove_file(entry.path()).map_err(|e| e.to_string())?;
+            }
+        }
+        Ok(())
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
     Fio,
     Forebay,
