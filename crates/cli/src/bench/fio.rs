@@ -2,9 +2,12 @@
 //!
 //! Guarantees: an option that is not known is an error before anything is touched; files are kept unless a job says
 //! `unlink`; Ctrl-C ends the jobs, and what they did until then is printed. Does not: trims, other operating systems'
-//! engines, logs of single requests. The load itself is made by `forebay_perf::load`.
+//! engines, replay. The load itself is made by `forebay_perf::load`.
 
 mod arguments;
+#[cfg(test)]
+mod effect_tests;
+mod iolog;
 mod job_file;
 mod jobs;
 mod json;
@@ -12,6 +15,7 @@ mod json;
 mod option_tests;
 mod options;
 mod settings;
+mod terse;
 mod text;
 mod values;
 
@@ -95,6 +99,11 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     }
     let failure = outcome.reports.iter().find_map(|report| report.failure.clone());
     note_cached(&jobs, &outcome, out);
+    for (planned, report) in planned.iter().zip(&outcome.reports) {
+        if let Some(path) = &planned.settings.iolog {
+            iolog::write(path, &planned.job, &report.requests)?;
+        }
+    }
     let results = Results {
         entries: entries(&planned, outcome.reports),
         global_words: &global_words,
@@ -154,6 +163,9 @@ fn print(asked: &Asked, results: &Results<'_>, out: &Output) -> Result<()> {
         text += &serde_json::to_string_pretty(&document)
             .map_err(|e| Error::new(Kind::Internal, format!("a result is no JSON: {e}")))?;
         text += "\n";
+    }
+    if asked.formats.terse {
+        text += &terse::text(results);
     }
     if asked.formats.normal {
         text += &text::text(results);

@@ -203,3 +203,20 @@ fn a_signal_ends_the_jobs_and_the_results_are_printed() {
     assert_eq!(all["jobs"][0]["error"], 0);
     assert!(file.exists(), "files are kept, as fio keeps them");
 }
+
+#[test]
+fn a_terse_line_has_fios_fields() {
+    let bench = Bench::new();
+    let words = ["bench", "fio", "--name=a", "--size=64k", "--rw=write", "--minimal", "--disk_util=0"];
+    let outcome = bench.call(&[&words[..], &["--write_iolog=log", "--description=why"]].concat());
+    outcome.wants(0);
+    let line = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    let fields: Vec<&str> = line.trim_end().split(';').collect();
+    // Five of the job, 41 of each direction, five of the processor, seven depths, 22 classes; then the description.
+    assert_eq!((fields.len(), fields[0], fields[2], fields[121]), (122, "3", "a", "why"), "{line}");
+    assert_eq!((fields[5], fields[46]), ("0", "64"), "KiB read and written");
+    let percent = |field: &&str| field.trim_end_matches('%').parse::<f64>().unwrap();
+    let classes: f64 = fields[99..121].iter().map(percent).sum();
+    assert!((classes - 100.0).abs() < 0.5, "{classes}");
+    assert_eq!(std::fs::read_to_string(bench.file("log")).unwrap().lines().count(), 1 + 2 + 16 + 1);
+}

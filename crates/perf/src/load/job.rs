@@ -327,6 +327,8 @@ pub struct Job {
     pub ends_all: bool,
     /// See [`Measure`].
     pub measure: Measure,
+    /// Every request is remembered in the report. Takes memory for each.
+    pub record: bool,
 }
 
 impl Job {
@@ -384,6 +386,7 @@ impl Job {
             after_previous: false,
             ends_all: false,
             measure: Measure { submission: true, completion: true, total: true },
+            record: false,
         }
     }
 

@@ -43,5 +43,7 @@ pub use job::{
     Allocate, Blocks, Bytes, Content, Distribution, Engine, FileOrder, Job, Measure, Method, Rate, Remove,
     Think, Uring, Verify, WriteThrough, READ, WRITE,
 };
-pub use report::{Depths, DeviceUse, Failure, Flow, Flushes, Moved, Outcome, Report, Samples, DEPTHS};
+pub use report::{
+    Depths, DeviceUse, Failure, Flow, Flushes, Made, Moved, Outcome, Report, Request, Samples, DEPTHS,
+};
 pub use run::{run, Progress};

@@ -263,6 +263,34 @@ pub struct Report {
     pub made: Vec<PathBuf>,
     /// How many jobs are in this report.
     pub jobs: u32,
+    /// Its requests in the order in which they were made, where the job says `record`. Of one job only.
+    pub requests: Vec<Request>,
+}
+
+/// A request of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// What it was.
+    pub made: Made,
+    /// Which of the job's files.
+    pub file: u32,
+    /// Where in it; 0 for a flush.
+    pub offset: u64,
+    /// How many bytes; 0 for a flush.
+    pub len: u32,
+}
+
+/// See [`Request`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// A read.
+    Read,
+    /// A write.
+    Write,
+    /// An fsync.
+    Sync,
+    /// An fdatasync.
+    DataSync,
 }
 
 impl Report {

@@ -16,7 +16,7 @@ use super::content::{self, Filler};
 use super::job::{Job, READ, WRITE};
 use super::kernel;
 use super::order::{Next, Order, Step, What};
-use super::report::{Failure, Moved, Report};
+use super::report::{Failure, Made, Moved, Report, Request};
 use super::tally::{Shared, Tally, Times, COUNTING, RAMPING};
 use super::transfer::Transfer;
 
@@ -55,6 +55,7 @@ pub(crate) struct Worker<'a> {
     written: Vec<(u32, u64, u32)>,
     verified_bytes: u64,
     verify_errors: u64,
+    requests: Vec<Request>,
 }
 
 impl<'a> Worker<'a> {
@@ -87,6 +88,7 @@ impl<'a> Worker<'a> {
             written: Vec::new(),
             verified_bytes: 0,
             verify_errors: 0,
+            requests: Vec::new(),
         }
     }
 
@@ -174,6 +176,22 @@ impl<'a> Worker<'a> {
             self.asked_bytes[direction] += u64::from(next.len);
             self.asked_ios[direction] += u64::from(next.len > 0);
         }
+        if self.job.record {
+            self.remember(next);
+        }
+    }
+
+    #[cold]
+    fn remember(&mut self, next: &Next) {
+        let made = match next.what {
+            What::Read => Made::Read,
+            What::Write => Made::Write,
+            What::Flush { data_only: false } => Made::Sync,
+            What::Flush { data_only: true } => Made::DataSync,
+        };
+        let is_flush = matches!(next.what, What::Flush { .. });
+        let offset = if is_flush { 0 } else { next.offset };
+        self.requests.push(Request { made, file: next.file, offset, len: next.len });
     }
 
     /// One request has ended.
@@ -312,6 +330,7 @@ impl<'a> Worker<'a> {
             moved: kernel::since(kernel::thread_moved(), moved),
             verified_bytes: self.verified_bytes,
             verify_errors: self.verify_errors,
+            requests: self.requests,
             jobs: 1,
             ..Report::default()
         }

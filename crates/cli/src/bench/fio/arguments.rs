@@ -12,6 +12,8 @@ use super::options::{self, Takes};
 pub struct Formats {
     /// The text.
     pub normal: bool,
+    /// A line of fields for each job.
+    pub terse: bool,
     /// The document.
     pub json: bool,
     /// The document has all classes of all latencies.
@@ -107,7 +109,7 @@ pub fn read(words: &[String]) -> Result<Asked> {
         asked.sections.append(&mut sections);
     }
     asked.sections.retain(|section| section.is_global() || only.is_empty() || only.contains(&section.name));
-    if !asked.formats.json && !asked.formats.normal {
+    if !asked.formats.json && !asked.formats.terse && !asked.formats.normal {
         asked.formats.normal = true;
     }
     Ok(asked)
@@ -115,7 +117,7 @@ pub fn read(words: &[String]) -> Result<Asked> {
 
 fn takes(name: &str) -> Option<Takes> {
     match name {
-        "name" | "output" | "output-format" | "eta" | "section" => Some(Takes::Value),
+        "name" | "output" | "output-format" | "eta" | "section" | "terse-version" => Some(Takes::Value),
         _ => options::find(name).map(|known| known.takes),
     }
 }
@@ -144,6 +146,15 @@ fn own(asked: &mut Asked, name: &str, value: Option<&str>) -> Result<bool> {
         }
         "json" => asked.document = true,
         "parse-only" => asked.parse_only = true,
+        "minimal" => asked.formats.terse = true,
+        "terse-version" if value == Some("3") => {}
+        "terse-version" => {
+            return Err(Error::new(
+                Kind::Usage,
+                format!("--terse-version={} is not written here", value.unwrap_or("")),
+            )
+            .hint("version 3 is"))
+        }
         "readonly" => asked.read_only = true,
         "cmdhelp" => asked.help = Some(value.filter(|value| *value != "all").map(str::to_string)),
         _ => return Ok(false),
@@ -154,11 +165,12 @@ fn own(asked: &mut Asked, name: &str, value: Option<&str>) -> Result<bool> {
 fn one_format(formats: &mut Formats, name: &str) -> Result<()> {
     match name {
         "normal" => formats.normal = true,
+        "terse" => formats.terse = true,
         "json" => formats.json = true,
         "json+" => (formats.json, formats.classes) = (true, true),
         _ => {
             return Err(Error::new(Kind::Usage, format!("--output-format={name} is not written here"))
-                .hint("normal, json, json+; several with commas"))
+                .hint("normal, terse, json, json+; several with commas"))
         }
     }
     Ok(())
@@ -229,7 +241,8 @@ mod tests {
         for (words, what) in [
             (&["--iodept=4"][..], "iodepth"),
             (&["-x"], "-x"),
-            (&["--output-format=terse"], "terse"),
+            (&["--output-format=yaml"], "yaml"),
+            (&["--terse-version=5"], "terse-version=5"),
             (&["--name"], "--name needs"),
             (&["--eta=soon"], "soon"),
             (&["--output"], "--output needs"),

@@ -48,6 +48,11 @@ pub fn plan(sections: &[Section]) -> Result<(Vec<Planned>, Vec<Word>)> {
         if (settings.after_previous || settings.new_group) && !planned.is_empty() {
             group += 1;
         }
+        if settings.iolog.is_some() && settings.jobs > 1 {
+            return Err(Error::new(Kind::Usage, "write_iolog: one file, and several jobs that write it")
+                .with("job", &section.name)
+                .hint("numjobs=1, or a section with a file of its own for each"));
+        }
         for number in 0..settings.jobs {
             let place = Place { number, index: planned.len() as u64 };
             let job = job(&section.name, &settings, &place).map_err(|e| e.with("job", &section.name))?;
@@ -146,6 +151,7 @@ fn job(name: &str, s: &Settings, place: &Place) -> Result<Job> {
         after_previous: s.after_previous && place.number == 0,
         ends_all: s.ends_all,
         measure: s.measure,
+        record: s.iolog.is_some(),
         ..Job::new(name, files)
     })
 }

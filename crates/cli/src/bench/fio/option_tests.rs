@@ -102,6 +102,7 @@ const EFFECTS: &[(&str, Check)] = &[
     ("verify=pattern verify_pattern=\"ab\"", |p| method(p) == Some(&Method::Pattern(b"ab".to_vec()))),
     ("verify=crc32c do_verify=0", |p| p[0].job.verify.as_ref().is_some_and(|v| !v.after_writes)),
     ("verify=crc32c verify_fatal=1", |p| p[0].job.verify.as_ref().is_some_and(|v| v.fatal)),
+    ("write_iolog=log", |p| p[0].job.record),
     ("percentile_list=50:99.9", |p| p[0].settings.shown.percentiles == [50.0, 99.9]),
     ("clat_percentiles=0", |p| !p[0].settings.shown.of_completion),
     ("lat_percentiles=1", |p| p[0].settings.shown.of_total),
@@ -196,6 +197,7 @@ fn jobs_that_cannot_be_are_refused() {
         "size=1m direct=1 ioengine=mmap",
         "size=1m nrfiles=2 filename_format=$jobname",
         "size=1m thread=0",
+        "size=1m write_iolog=log numjobs=2",
         "size=1m nosuchoption=1",
     ] {
         let error = plan(&[section("job", line)]).expect_err(line);

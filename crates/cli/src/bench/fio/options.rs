@@ -446,6 +446,9 @@ options! {
     "do_verify" Switch "what was written is read back and checked" on!(checks.after);
     "verify_fatal" Switch "the first wrong block ends the job" on!(checks.fatal);
 
+    "write_iolog" Value "file that gets every request of the job, as fio's iolog"
+        |s, t| { s.iolog = Some(t.into()); Ok(()) };
+
     "percentile_list" Value "percentiles of latencies, separated by colons" percentiles_of;
     "clat_percentiles" Switch "percentiles from handing over to completion" on!(shown.of_completion);
     "lat_percentiles" Switch "percentiles from making to completion" on!(shown.of_total);

@@ -109,6 +109,8 @@ pub struct Settings {
     pub cpus_split: bool,
     pub measure: forebay_perf::load::Measure,
     pub shown: Shown,
+    /// File that gets every request.
+    pub iolog: Option<std::path::PathBuf>,
 }
 
 impl Default for Settings {
@@ -178,6 +180,7 @@ impl Default for Settings {
             cpus_split: false,
             measure: job.measure,
             shown: Shown::default(),
+            iolog: None,
         }
     }
 }
