@@ -190,6 +190,39 @@ fn every_rank_knows_who_it_is() {
 }
 
 #[test]
+fn an_emulated_channel_is_one_medium_and_each_component_stands_somewhere() {
+    let bench = Bench::new(
+        r#"
+        [channel.c]
+        emulate = "optane-gen1:pmem/64"
+        near = "reader"
+        [[component]]
+        name = "sim"
+        command = ["sh", "-c", "echo $FOREBAY_CHANNEL_C"]
+        writes = ["c"]
+        [[component]]
+        name = "ana"
+        command = ["sh", "-c", "echo $FOREBAY_CHANNEL_C"]
+        reads = ["c"]
+        "#,
+    );
+    let outcome = bench.run();
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    let line = "channel c is emulated: optane-gen1:pmem divided by k = 64, near its reader";
+    assert!(outcome.record.notes.iter().any(|note| note == line), "{:?}", outcome.record.notes);
+    assert!(outcome.stderr.contains(line), "{}", outcome.stderr);
+    let table = |component: &str| -> serde_json::Value {
+        let out = bench.read(&format!("run/logs/{component}.0.out"));
+        let json = out.lines().find(|l| l.starts_with('{')).unwrap_or_else(|| panic!("no table: {out}"));
+        serde_json::from_str(json).expect("JSON")
+    };
+    let (sim, ana) = (table("sim"), table("ana"));
+    assert_eq!((&sim["locality"], &ana["locality"]), (&"remote".into(), &"local".into()));
+    assert_eq!(sim["emulate"], ana["emulate"]);
+    assert_eq!(sim["emulate"]["k"], 64.0);
+}
+
+#[test]
 fn a_failed_rank_ends_everything_and_is_named() {
     let bench = Bench::new(
         r#"

@@ -13,8 +13,8 @@
 //! - *Mix*: a factor over the share of operations inside that go the other way, such that readers and writers in the
 //!   published proportion, each with one operation after the other, get the published bandwidth. What is known of one
 //!   share of reads stands for the same share of writes too; where both are published, their geometric mean.
-//! - *Remote*: remote over local of two curves that differ in nothing else; else one published remote number beside what
-//!   the local curve has there.
+//! - *Remote*: remote over local of two curves that differ in nothing else; else one published remote number beside
+//!   what the local curve has there.
 //! - *Latency* only where the bandwidth is level: a curve over threads holds what single operations wait.
 
 use std::str::FromStr;
@@ -187,8 +187,8 @@ impl Medium {
         Some(rate.min(inside * bytes as f64 * 1e9 / alone_ns))
     }
 
-    /// Bytes per second that the throttle gives under conditions, at k = 1: threads that never pause, of which the share
-    /// of reads are readers. None where a direction is not known.
+    /// Bytes per second that the throttle gives under conditions, at k = 1: threads that never pause, of which the
+    /// share of reads are readers. None where a direction is not known.
     pub fn rate(&self, when: &Conditions) -> Option<f64> {
         let reads = when.reads_percent.unwrap_or(100.0) / 100.0;
         let inside = when.concurrency().unwrap_or(1).max(1);
