@@ -26,20 +26,23 @@ case $name in
     bytes=$((objects * 2048)) ;;
 gtc-read | gtc-multiply)
     writer="particles" analytics="${name#gtc-}" writes="\"--scale\", \"$scale\"" reads=""
-    bytes=$(product 229000000 "$scale") objects=2 ;;
+    bytes=$(product 229000000 "$scale") objects=1 ;;
 amr-read | amr-multiply)
     objects=$(count "$(product 528000 "$scale")") writer="amr" analytics="${name#amr-}"
     writes="\"--scale\", \"$scale\", \"--batch\", \"$batch\"" reads=", \"--batch\", \"$batch\""
-    # Blocks come and go with the sphere: half as many again.
-    bytes=$((objects * 4672 * 3 / 2)) ;;
+    # A mesh can be several times as large as was asked for, because it is made of whole cubes of blocks, at least
+    # 64; and blocks come and go with the sphere.
+    objects=$((objects * 4 + 2560 / ranks))
+    bytes=$((objects * 4672)) ;;
 *) echo "workflow.sh: unknown workflow $name" >&2; exit 2 ;;
 esac
 case $analytics in
 read) analytics="read-only" ;;
 multiply) analytics="matrix-multiply" ;;
 esac
-# A segment holds a rank's part of a version with its headers; four of them for each rank.
-segment=$(( (bytes + objects * 512 + 65536 + 262143) / 262144 * 262144 ))
+# Room for three versions and a segment for each rank, headers included. A segment holds any of the objects.
+room=$((bytes + objects * 512 + 65536))
+segment=$(( (room / (objects < 16 ? objects : 16) + 65536 + 1048575) / 1048576 * 1048576 ))
 
 cat <<END
 # $name on $ranks + $ranks ranks, scale $scale, made by workflow.sh. Run it:   forebay run FILE
@@ -51,7 +54,7 @@ name = "$name-$ranks"
 [channel.data]
 kind = "$kind"
 segment = $segment
-quota = $((segment * 4 * ranks))
+quota = $((((room * 3 + segment) / segment + 1) * segment * ranks))
 
 [[component]]
 name = "simulation"
