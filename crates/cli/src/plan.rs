@@ -1,4 +1,4 @@
-//! `forebay plan`: the ways to run a workflow on this node, one of them as a plan file, and job scripts that carry it out.
+//! `forebay plan`: the ways to run a workflow on this node, one of them as a plan file, and jobs that carry it out.
 //!
 //! Guarantees: nothing is started; a plan that this node cannot carry out is listed with its reason, never dropped in
 //! silence. Which plan is best is not said here.

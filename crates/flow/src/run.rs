@@ -93,9 +93,9 @@ enum End {
 /// ([`RunRecord::exit_code`] is then 128+n).
 ///
 /// # Errors
-/// All of [`Workflow::read`] and [`PlanFile::check`]; [`Kind::NameInUse`] when a channel's name is taken (nothing was started then);
-/// [`Kind::ComponentFailed`] naming component, rank, status and the log; [`Kind::NotPossibleHere`] when the
-/// workflow needs `self_command` and there is none.
+/// All of [`Workflow::read`] and [`PlanFile::check`]; [`Kind::NameInUse`] when a channel's name is taken (nothing was
+/// started then); [`Kind::ComponentFailed`] naming component, rank, status and the log; [`Kind::NotPossibleHere`] when
+/// the workflow needs `self_command` and there is none.
 pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
     let mut workflow = Workflow::read(file)?;
     if let Some(component) = &options.only {

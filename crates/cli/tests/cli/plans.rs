@@ -101,10 +101,21 @@ fn in_turns_no_step_is_begun_before_its_predecessor_was_read() {
 }
 
 #[test]
-fn a_gated_run_pins_its_ranks_and_says_where_they_were() {
+fn a_gated_run_pins_its_ranks_and_says_where_they_and_the_pages_were() {
     let bench = demo();
+    let text = std::fs::read_to_string(bench.file("workflow-small.toml")).unwrap();
+    let bound = text.replace("[channel.gs]", "[channel.gs]\ntier = \"numa:0\"");
+    std::fs::write(bench.file("workflow-small.toml"), bound).unwrap();
     let (record, dir) = run(&bench, &["--mode", "gated:1w1r"]);
     assert_eq!(statistics(&dir), expected(&bench));
+    let channel = record["channels"].as_array().unwrap().iter().find(|c| c["name"] == "gs").unwrap();
+    assert_eq!(channel["pace"], "gated:1w1r");
+    // What came of binding is the kernel's business; that it was asked, and the answer written down, is ours.
+    let placement = channel["placement"].as_str().unwrap();
+    assert!(["bound", "first touch", "unverified"].contains(&placement), "{channel}");
+    let said =
+        record["notes"].as_array().unwrap().iter().any(|n| n.as_str().unwrap().contains("touched the pages"));
+    assert_eq!(said, placement == "first touch", "{record}");
     let seats = record["plan"]["components"].as_array().unwrap();
     for (seat, component) in seats.iter().zip(record["components"].as_array().unwrap()) {
         assert_eq!(seat["name"], component["name"]);
