@@ -6,6 +6,7 @@ mod ior;
 mod lriot;
 mod staging;
 mod stream;
+mod workflows;
 
 use clap::Subcommand;
 use forebay_tier::Result;
@@ -27,6 +28,7 @@ enum Verb {
     Ior(ior::Args),
     Lriot(lriot::Args),
     Staging(staging::Args),
+    Workflows(workflows::Args),
 }
 
 /// Runs the verb.
@@ -37,6 +39,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Verb::Ior(args) => ior::run(args, out),
         Verb::Lriot(args) => lriot::run(args, out),
         Verb::Staging(args) => staging::run(args, out),
+        Verb::Workflows(args) => workflows::run(args, out),
     }
 }
 

@@ -74,6 +74,7 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
             0,
             schema::BENCH_STAGING,
         ),
+        (&["bench", "workflows", "--model", "--judge"], 0, schema::BENCH_WORKFLOWS),
         (&["probe", "--tier", "dram", "--take", "8MiB", "--seconds", "0"], 0, schema::PROBE),
         (&["probe", "show", "optane-gen1"], 0, schema::PROFILE),
         (&["probe", "ls"], 0, schema::PROFILES),
