@@ -23,6 +23,7 @@ pub mod liveness;
 pub mod nameless;
 #[allow(unsafe_code)]
 pub mod persist;
+pub mod plain;
 pub mod process;
 mod region;
 mod shared_words;

@@ -29,7 +29,7 @@ pub(crate) use io_uring::registered_bytes;
 mod tests;
 mod threads;
 
-pub use crate::sys::{Queue, QueueOptions, Request};
+pub use crate::sys::{Frame, FrameMemory, FrameRequest, FrameRing, Queue, QueueOptions, Request};
 
 /// Bytes of one request.
 ///

@@ -8,6 +8,7 @@ mod clock;
 mod fcntl;
 mod file;
 mod fork;
+mod frames;
 mod futex;
 mod mapping;
 mod nameless;
@@ -25,6 +26,8 @@ pub(crate) use file::{
     open_path_only, read_ahead, write_all_at, DirectAlignment,
 };
 pub(crate) use fork::{fork_generation, process_local, FIRST_GENERATION};
+pub(crate) use frames::open_direct;
+pub use frames::{Frame, FrameMemory, FrameRequest, FrameRing};
 pub(crate) use futex::{futex_wait, futex_wake};
 pub(crate) use mapping::{page_bytes, MapOptions, Mapping};
 pub(crate) use nameless::{link_nameless, open_nameless};

@@ -1,0 +1,102 @@
+//! Reading ahead: tiles are asked for in a known order, many before they are used.
+//!
+//! What is asked for stays pinned until it is used, so at most half of the frames that the array can hope for are taken
+//! ahead; with one frame left to it, the order goes on tile by tile.
+
+use std::collections::VecDeque;
+use std::iter::Peekable;
+
+use forebay_tier::Result;
+
+use crate::array::Array;
+use crate::engine::DEPTH;
+use crate::pin::{Asked, Tile};
+
+/// Bytes under way that keep a fast device busy with long requests.
+const AHEAD_BYTES: usize = 16 << 20;
+
+/// Requests that are handed over together.
+const BATCH: usize = 16;
+
+/// See the file's head. It is tied to its thread: completions come to the thread that asked.
+pub(crate) struct Ahead<'a, I: Iterator<Item = u64>> {
+    array: &'a Array,
+    order: Peekable<I>,
+    /// Asked for, in order; whether it is claimed.
+    asked: VecDeque<(u64, bool)>,
+    depth: usize,
+    /// Begun and not handed over.
+    begun: usize,
+    thread: std::marker::PhantomData<*const ()>,
+}
+
+impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
+    pub(crate) fn new(array: &'a Array, order: I) -> Ahead<'a, I> {
+        let tile = array.tile_bytes();
+        let frames = array.pool.0.frames_of(&array.core.shelf);
+        let depth = DEPTH.min(AHEAD_BYTES / tile).min(frames / 2).max(1);
+        Ahead {
+            array,
+            order: order.peekable(),
+            asked: VecDeque::with_capacity(depth),
+            depth,
+            begun: 0,
+            thread: std::marker::PhantomData,
+        }
+    }
+
+    /// Asks for as many as there is room for.
+    fn fill(&mut self) {
+        while self.asked.len() < self.depth {
+            let Some(tile) = self.order.peek().copied() else { break };
+            let claimed = match self.array.ask(tile) {
+                Asked::Claimed => true,
+                Asked::Locked => false,
+                Asked::NoFrame => break,
+            };
+            self.order.next();
+            self.asked.push_back((tile, claimed));
+            self.begun += usize::from(claimed);
+            if self.begun >= BATCH {
+                self.submit();
+            }
+        }
+    }
+
+    fn submit(&mut self) {
+        if std::mem::take(&mut self.begun) > 0 {
+            self.array.pool.0.submit(self.array.pool.0.own_engine());
+        }
+    }
+
+    /// The next tile of the order.
+    pub(crate) fn next(&mut self) -> Option<Result<Tile<'a>>> {
+        // Refilled in batches: one call hands over many.
+        if self.asked.len() + BATCH.min(self.depth / 2) <= self.depth {
+            self.fill();
+        }
+        match self.asked.pop_front() {
+            Some((tile, true)) => {
+                if !self.array.has_come(tile) {
+                    self.submit();
+                }
+                Some(self.array.claimed(tile))
+            }
+            // It was locked when it was asked for, or there was no frame: then nothing is held here any more.
+            Some((tile, false)) => {
+                self.submit();
+                Some(self.array.pin(tile))
+            }
+            None => self.order.next().map(|tile| self.array.pin(tile)),
+        }
+    }
+}
+
+impl<I: Iterator<Item = u64>> Drop for Ahead<'_, I> {
+    fn drop(&mut self) {
+        self.submit();
+        for (tile, _) in self.asked.drain(..).filter(|(_, claimed)| *claimed) {
+            self.array.unclaim(tile);
+        }
+    }
+}

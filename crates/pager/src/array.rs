@@ -1,0 +1,385 @@
+//! An array: a range of bytes of a backing, cut into tiles that come and go.
+//!
+//! Tiles are cut from the start of the backing, not of the data, so that each is aligned there; the data may begin
+//! anywhere ([`ArrayOptions::origin`]).
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_tier::plain::PlainFile;
+use forebay_tier::{Error, Horizon, Kind, Result};
+
+use crate::backing::{Backing, FileBacking};
+use crate::engine::Op;
+use crate::policy::Policy;
+use crate::pool::{Pool, TILE_BYTES_MAX, UNIT_BYTES};
+use crate::shelf::Shelf;
+use crate::state::OVERLAID;
+use crate::table::Table;
+
+/// What may be done with an array.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Read.
+    #[default]
+    ReadOnly,
+    /// Read and write.
+    ReadWrite,
+    /// Read and write; what is written stays with this array and goes with it. What does not fit the budget lies in a
+    /// file without a name.
+    CopyOnWrite,
+}
+
+/// How to open an array.
+#[derive(Clone, Debug)]
+pub struct ArrayOptions {
+    /// Length of a tile: a power of two from 4 KiB to the longest of the pool.
+    pub tile_bytes: usize,
+    /// What may be done.
+    pub mode: Mode,
+    /// Which tiles leave first.
+    pub policy: Policy,
+    /// When writes become durable: with each `write`, with `flush` and the end of the array, or with `flush` alone.
+    pub horizon: Horizon,
+    /// Byte of the backing where the data begins.
+    pub origin: u64,
+    /// Bytes of data; None: to the end of the backing.
+    pub bytes: Option<u64>,
+    /// Folder for the file of what was copied on write.
+    pub overlay: PathBuf,
+}
+
+impl ArrayOptions {
+    /// Tiles of this length, everything else as it is mostly wanted.
+    pub fn new(tile_bytes: usize) -> ArrayOptions {
+        ArrayOptions {
+            tile_bytes,
+            mode: Mode::default(),
+            policy: Policy::default(),
+            horizon: Horizon::Epoch,
+            origin: 0,
+            bytes: None,
+            overlay: std::env::temp_dir(),
+        }
+    }
+}
+
+/// An error that is told to several, who each need one of their own.
+pub(crate) struct Kept {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+    facts: Vec<(&'static str, String)>,
+}
+
+impl Kept {
+    pub(crate) fn new(e: &Error) -> Kept {
+        Kept {
+            kind: e.kind(),
+            message: e.message().to_string(),
+            hint: e.hint_text().map(str::to_string),
+            facts: e.context().to_vec(),
+        }
+    }
+
+    pub(crate) fn error(&self) -> Error {
+        let mut error = Error::new(self.kind, self.message.clone());
+        for (key, value) in &self.facts {
+            error = error.with(key, value);
+        }
+        match &self.hint {
+            Some(hint) => error.hint(hint.clone()),
+            None => error,
+        }
+    }
+}
+
+/// What pool and handles share of an array.
+pub(crate) struct Core {
+    pub(crate) number: u16,
+    pub(crate) table: Table,
+    pub(crate) shelf: Arc<Shelf>,
+    backing: Arc<dyn Backing>,
+    overlay: Option<FileBacking>,
+    pub(crate) mode: Mode,
+    /// What the last load of a tile failed with, where one has failed; read under a pin of a tile that says so.
+    load_errors: Mutex<HashMap<u64, Kept>>,
+    /// The first failed write since the last flush.
+    write_error: Mutex<Option<Kept>>,
+    /// What the first failed flush said: from then on nobody knows what the medium holds.
+    poison: Mutex<Option<Kept>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Core {
+    #[inline]
+    pub(crate) fn tile_bytes(&self) -> usize {
+        self.shelf.tile_bytes
+    }
+
+    pub(crate) fn tile_offset(&self, tile: u64) -> u64 {
+        tile * self.tile_bytes() as u64
+    }
+
+    /// Where reads and writes go: in the overlay, or not.
+    pub(crate) fn backing(&self, overlaid: bool) -> &dyn Backing {
+        match &self.overlay {
+            Some(overlay) if overlaid => overlay,
+            _ => &*self.backing,
+        }
+    }
+
+    /// Bytes of a tile that the backing has.
+    pub(crate) fn needed(&self, tile: u64) -> usize {
+        let left = self.backing.bytes() - self.tile_offset(tile);
+        left.min(self.tile_bytes() as u64) as usize
+    }
+
+    fn op(&self, tile: u64) -> (u64, usize) {
+        (tile, self.needed(tile))
+    }
+
+    pub(crate) fn load_op(self: &Arc<Core>, tile: u64, seen: u64) -> Op {
+        let (tile, needed) = self.op(tile);
+        let overlaid = seen & OVERLAID != 0;
+        let core = self.clone();
+        Op {
+            core,
+            tile,
+            write: false,
+            keep: false,
+            done: 0,
+            needed,
+            overlaid,
+            was_overlaid: overlaid,
+            repeats: 0,
+        }
+    }
+
+    /// To write a tile whose word was `seen`.
+    pub(crate) fn write_op(self: &Arc<Core>, tile: u64, keep: bool, seen: u64) -> Op {
+        let (tile, needed) = self.op(tile);
+        let overlaid = self.overlay.is_some();
+        let was_overlaid = seen & OVERLAID != 0;
+        let core = self.clone();
+        Op { core, tile, write: true, keep, done: 0, needed, overlaid, was_overlaid, repeats: 0 }
+    }
+
+    pub(crate) fn keep_error(&self, tile: u64, e: Error) {
+        lock(&self.load_errors).insert(tile, Kept::new(&e));
+    }
+
+    pub(crate) fn load_error(&self, tile: u64) -> Error {
+        let errors = lock(&self.load_errors);
+        let kept = errors.get(&tile).map(Kept::error);
+        kept.unwrap_or_else(|| Error::new(Kind::Internal, "a tile failed to load and left no error"))
+            .with("tile", tile)
+    }
+
+    pub(crate) fn write_failed(&self, e: &Error) {
+        lock(&self.write_error).get_or_insert_with(|| Kept::new(e));
+    }
+
+    /// Takes the first failed write since the last call.
+    pub(crate) fn take_write_error(&self) -> Option<Error> {
+        lock(&self.write_error).take().map(|kept| kept.error())
+    }
+
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        if self.mode == Mode::ReadOnly {
+            return Err(Error::new(
+                Kind::PermissionDenied,
+                format!("{} is open to read", self.backing.name()),
+            )
+            .hint("open it read-write, or copy-on-write"));
+        }
+        self.check_poison()
+    }
+
+    pub(crate) fn check_poison(&self) -> Result<()> {
+        match &*lock(&self.poison) {
+            None => Ok(()),
+            Some(kept) => Err(kept.error()),
+        }
+    }
+
+    pub(crate) fn flush_backing(&self) -> Result<()> {
+        self.backing.flush().map_err(|e| {
+            let poison = Error::new(
+                Kind::Poisoned,
+                format!("a flush of {} failed: {}", self.backing.name(), e.message()),
+            )
+            .hint("what was flushed before is intact; look at the disk, then open the array again");
+            let kept = Kept::new(&poison);
+            lock(&self.poison).get_or_insert(kept);
+            poison.caused_by(e)
+        })
+    }
+}
+
+/// An array in a pool. Threads may share it. When it goes, what was written is written back (and made durable, with
+/// horizons other than `none`); errors are then only seen by who calls [`Array::close`].
+pub struct Array {
+    pub(crate) pool: Pool,
+    pub(crate) core: Arc<Core>,
+    pub(crate) origin: u64,
+    pub(crate) bytes: u64,
+    pub(crate) horizon: Horizon,
+    table_bytes: u64,
+    pub(crate) closed: bool,
+}
+
+impl Array {
+    /// An array over `backing` in `pool`.
+    ///
+    /// # Errors
+    /// `Usage` for tiles that the pool cannot hold, `Damaged` when the backing ends before the data, `TierFull` when
+    /// its page table does not fit the budget.
+    pub fn open(pool: &Pool, backing: Arc<dyn Backing>, options: &ArrayOptions) -> Result<Array> {
+        pool.0.check()?;
+        check_tile(pool, options.tile_bytes)?;
+        let there = backing.bytes();
+        let bytes = options.bytes.unwrap_or(there.saturating_sub(options.origin));
+        if options.origin.checked_add(bytes).is_none_or(|end| end > there) {
+            return Err(Error::new(Kind::Damaged, format!("{} is too short", backing.name()))
+                .with("bytes", there)
+                .with("wanted", options.origin.saturating_add(bytes))
+                .hint("the shape or the dtype is another one, or the file was cut off"));
+        }
+        let tiles = (options.origin + bytes).div_ceil(options.tile_bytes as u64);
+        let table_bytes = Table::bytes_max(tiles);
+        let overlay = match options.mode {
+            Mode::CopyOnWrite => Some(FileBacking::new(PlainFile::nameless(&options.overlay, there)?)?),
+            _ => None,
+        };
+        let shelf = pool.0.shelf(options.tile_bytes, options.policy);
+        let make = |number| {
+            Arc::new(Core {
+                number,
+                table: Table::new(tiles),
+                shelf,
+                backing,
+                overlay,
+                mode: options.mode,
+                load_errors: Mutex::default(),
+                write_error: Mutex::default(),
+                poison: Mutex::default(),
+            })
+        };
+        let core = pool.0.register(make, table_bytes)?;
+        let (origin, horizon) = (options.origin, options.horizon);
+        Ok(Array { pool: pool.clone(), core, origin, bytes, horizon, table_bytes, closed: false })
+    }
+
+    /// Bytes of data.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Length of a tile.
+    pub fn tile_bytes(&self) -> usize {
+        self.core.tile_bytes()
+    }
+
+    /// How many tiles there are; the first and the last may hold less data than the others.
+    pub fn tiles_total(&self) -> u64 {
+        self.core.table.tiles()
+    }
+
+    /// What may be done.
+    pub fn mode(&self) -> Mode {
+        self.core.mode
+    }
+
+    /// The pool.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// `direct` or what else its backing says.
+    pub fn method(&self) -> &'static str {
+        self.core.backing.method()
+    }
+
+    /// The data of a tile: which bytes of the array.
+    pub fn tile_range(&self, tile: u64) -> Range<u64> {
+        let start = self.core.tile_offset(tile);
+        let end = (start + self.tile_bytes() as u64).min(self.origin + self.bytes);
+        start.saturating_sub(self.origin)..end.saturating_sub(self.origin)
+    }
+
+    /// The tile that holds a byte of data, and where in its frame.
+    #[inline]
+    pub(crate) fn tile_of(&self, byte: u64) -> (u64, usize) {
+        let at = self.origin + byte;
+        let tile_bytes = self.tile_bytes() as u64;
+        (at / tile_bytes, (at % tile_bytes) as usize)
+    }
+
+    /// The part of a tile's frame that holds data.
+    pub(crate) fn data_of(&self, tile: u64) -> Range<usize> {
+        let start = self.core.tile_offset(tile);
+        let from = self.origin.saturating_sub(start) as usize;
+        from..((self.origin + self.bytes - start).min(self.tile_bytes() as u64)) as usize
+    }
+
+    pub(crate) fn check_range(&self, range: &Range<u64>) -> Result<()> {
+        self.pool.0.check()?;
+        if range.start <= range.end && range.end <= self.bytes {
+            return Ok(());
+        }
+        Err(Error::new(Kind::BoxOutsideShape, "a range outside the array")
+            .with("start", range.start)
+            .with("end", range.end)
+            .with("bytes", self.bytes))
+    }
+
+    /// Ends the array: as dropping it, with the errors.
+    ///
+    /// # Errors
+    /// What could not be written or made durable; it is lost then.
+    pub fn close(mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.closed, true) || self.pool.0.check().is_err() {
+            // A forked child has copies of frames that are the parent's to write.
+            return Ok(());
+        }
+        let written = match self.core.mode {
+            Mode::ReadWrite if self.horizon == Horizon::None => self.write_back(0..self.tiles_total()),
+            Mode::ReadWrite => self.flush(),
+            _ => Ok(()),
+        };
+        for tile in self.core.table.touched(0..self.tiles_total()) {
+            self.settle(tile);
+            self.pool.0.drop_tile(&self.core, tile);
+        }
+        self.pool.0.forget(self.core.number, self.table_bytes);
+        written
+    }
+}
+
+impl Drop for Array {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `close` or `flush` before.
+        let _ = self.end();
+    }
+}
+
+fn check_tile(pool: &Pool, tile_bytes: usize) -> Result<()> {
+    if tile_bytes.is_power_of_two() && (UNIT_BYTES..=pool.tile_max()).contains(&tile_bytes) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Usage, format!("tiles of {tile_bytes} bytes do not fit the pool"))
+        .with("tile_max", pool.tile_max())
+        .hint(format!(
+            "a power of two from {UNIT_BYTES} to the longest of the pool ({TILE_BYTES_MAX} at most)"
+        )))
+}

@@ -1,0 +1,41 @@
+//! Where threads sleep until a locked tile opens.
+//!
+//! A waiter announces itself in the tile's word (state.rs) while it holds the tile's place, then sleeps; whoever opens
+//! the tile finds the announcement and wakes the place under the same lock. So the wake-up cannot fall between the look
+//! and the sleep.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Places; tiles that share one wake each other for nothing.
+const PLACES: usize = 64;
+
+/// The longest sleep, after which a waiter looks again whatever happened.
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
+
+/// See the file's head.
+pub(crate) struct Parking {
+    places: Vec<(Mutex<()>, Condvar)>,
+}
+
+impl Parking {
+    pub(crate) fn new() -> Parking {
+        Parking { places: (0..PLACES).map(|_| Default::default()).collect() }
+    }
+
+    /// Sleeps for a slice at most, unless `announce` says that there is nothing to wait for any more.
+    pub(crate) fn wait(&self, key: u64, announce: impl FnOnce() -> bool) {
+        let (lock, woken) = &self.places[key as usize % PLACES];
+        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if announce() {
+            drop(woken.wait_timeout(guard, SLICE));
+        }
+    }
+
+    /// Wakes everybody who waits for this tile.
+    pub(crate) fn wake(&self, key: u64) {
+        let (lock, woken) = &self.places[key as usize % PLACES];
+        let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        woken.notify_all();
+    }
+}

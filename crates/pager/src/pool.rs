@@ -1,0 +1,607 @@
+//! The pool: a budget of memory, cut into slabs, and everything that moves between frames and backings.
+//!
+//! Guarantees: frames, what is known of them, and the page tables of all arrays together never take more than the
+//! budget. Locks are taken in this order: an engine's, a shelf's; never two of one kind.
+
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering::*};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use forebay_tier::engine::{Frame, FrameMemory};
+use forebay_tier::process::ForkMark;
+use forebay_tier::{Error, Kind, Result};
+
+use crate::array::Core;
+use crate::engine::{ring_wanted, waited_too_long, Engine, Op};
+use crate::parking::Parking;
+use crate::policy::{Heat, Policy, HEAT_MAX};
+use crate::shelf::{cut, Shelf};
+use crate::state::{self, DIRTY, OVERLAID, RESIDENT};
+
+/// The shortest tile, and the unit in which frames are numbered.
+pub(crate) const UNIT_BYTES: usize = 4096;
+
+/// The longest tile.
+pub(crate) const TILE_BYTES_MAX: usize = 2 << 20;
+
+/// Engines of a pool: threads that share one wait for each other's calls, each costs a ring.
+const ENGINES: usize = 8;
+
+/// Evictions begun together, so that their writes are under way together.
+const BATCH: usize = 32;
+
+/// Slices that a thread waits for a frame or a lock: 60 s.
+pub(crate) const PATIENCE_SLICES: u32 = 1200;
+
+/// How long a thread sleeps that needs a frame while all are pinned, and how often: 60 s.
+const FRAME_SLICE: Duration = Duration::from_millis(1);
+const FRAME_SLICES: u32 = 60_000;
+
+/// Bits of an owner's word that name the tile; the array stands above.
+const TILE_BITS: u32 = 44;
+
+/// How to make a pool.
+#[derive(Clone, Debug)]
+pub struct PoolOptions {
+    /// Most bytes of memory for data and for what has to be known of it.
+    pub budget: u64,
+    /// The longest tile of any array in the pool.
+    pub tile_max: usize,
+    /// io_uring or threads; None: as the process chooses.
+    pub ring: Option<bool>,
+}
+
+impl PoolOptions {
+    /// This budget, and tiles as long as it allows.
+    pub fn new(budget: u64) -> PoolOptions {
+        let share = (budget / 16).max(UNIT_BYTES as u64);
+        let tile_max = 1 << share.ilog2().min(TILE_BYTES_MAX.ilog2());
+        PoolOptions { budget, tile_max, ring: None }
+    }
+}
+
+/// What a pool has done, in tiles unless said otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Tiles that were read.
+    pub loaded: u64,
+    /// Tiles that were written.
+    pub written: u64,
+    /// Tiles that left.
+    pub evicted: u64,
+    /// Touched tiles that were there.
+    pub hits: u64,
+    /// Bytes of frames.
+    pub frame_bytes: u64,
+    /// Bytes of what is known of frames, and of page tables.
+    pub table_bytes: u64,
+    /// Bytes of frames that one engine has registered with the kernel, at most.
+    pub budget: u64,
+}
+
+/// Counters behind [`Statistics`].
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) loaded: AtomicU64,
+    pub(crate) written: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+    pub(crate) hits: AtomicU64,
+}
+
+/// A frame's place: what it holds, and for whom. Frames longer than a unit use the first of their places.
+#[derive(Default)]
+pub(crate) struct Place {
+    pub(crate) frame: RwLock<Option<Frame>>,
+    /// Array and tile.
+    owner: AtomicU64,
+    heat: AtomicU8,
+}
+
+/// A budget of memory for arrays. Copies are the same pool.
+#[derive(Clone)]
+pub struct Pool(pub(crate) Arc<Inside>);
+
+/// What a pool is made of.
+pub(crate) struct Inside {
+    budget: u64,
+    slab_bytes: usize,
+    memory: FrameMemory,
+    slabs_total: AtomicU64,
+    slabs: Mutex<Vec<Frame>>,
+    places: Vec<Place>,
+    shelves: RwLock<Vec<Arc<Shelf>>>,
+    arrays: RwLock<Vec<Option<Arc<Core>>>>,
+    engines: Vec<OnceLock<Mutex<Engine>>>,
+    ring: bool,
+    pub(crate) parking: Parking,
+    pub(crate) counts: Counts,
+    table_bytes: AtomicU64,
+    mark: ForkMark,
+}
+
+impl Heat for Inside {
+    fn get(&self, frame: u32) -> u8 {
+        self.places[frame as usize].heat.load(Relaxed)
+    }
+
+    fn set(&self, frame: u32, heat: u8) {
+        self.places[frame as usize].heat.store(heat, Relaxed);
+    }
+}
+
+impl Pool {
+    /// A pool with this budget.
+    ///
+    /// # Errors
+    /// `Usage` when the budget is too small for two of its longest tiles, `UnknownEnvironment` or `NotPossibleHere` as
+    /// the choice of the engine says, `TierFull` without address space.
+    pub fn new(options: PoolOptions) -> Result<Pool> {
+        let slab = options.tile_max;
+        if !slab.is_power_of_two() || !(UNIT_BYTES..=TILE_BYTES_MAX).contains(&slab) {
+            return Err(Error::new(Kind::Usage, format!("a tile of {slab} bytes"))
+                .hint("a power of two from 4 KiB to 2 MiB"));
+        }
+        // For each slab its places and what the policies of two shelves need; and a share for page tables.
+        let known = (slab / UNIT_BYTES * (std::mem::size_of::<Place>() + 2 * Policy::frame_bytes())) as u64;
+        let tables = options.budget / 64;
+        let slabs = (options.budget - tables) / (slab as u64 + known);
+        if slabs < 2 {
+            return Err(Error::new(Kind::Usage, "the budget holds fewer than two tiles")
+                .with("budget", options.budget)
+                .with("tile", slab)
+                .hint("a larger budget, or shorter tiles"));
+        }
+        let bytes = slabs as usize * slab;
+        let whole = Frame::new(bytes).map_err(|e| Error::io(format!("cannot map {bytes} bytes"), e))?;
+        let memory = whole.memory();
+        let ring = match options.ring {
+            Some(ring) => ring,
+            None => ring_wanted()?,
+        };
+        Ok(Pool(Arc::new(Inside {
+            budget: options.budget,
+            slab_bytes: slab,
+            slabs_total: AtomicU64::new(slabs),
+            memory,
+            slabs: Mutex::new(cut(whole, slab)),
+            places: (0..bytes / UNIT_BYTES).map(|_| Place::default()).collect(),
+            shelves: RwLock::default(),
+            arrays: RwLock::default(),
+            engines: (0..ENGINES).map(|_| OnceLock::new()).collect(),
+            ring,
+            parking: Parking::new(),
+            counts: Counts::default(),
+            table_bytes: AtomicU64::new(slabs * known),
+            mark: ForkMark::here(),
+        })))
+    }
+
+    /// What it has done so far.
+    pub fn statistics(&self) -> Statistics {
+        let (inside, counts) = (&self.0, &self.0.counts);
+        Statistics {
+            loaded: counts.loaded.load(Relaxed),
+            written: counts.written.load(Relaxed),
+            evicted: counts.evicted.load(Relaxed),
+            hits: counts.hits.load(Relaxed),
+            frame_bytes: inside.slabs_total.load(Relaxed) * inside.slab_bytes as u64,
+            table_bytes: inside.table_bytes.load(Relaxed),
+            budget: inside.budget,
+        }
+    }
+
+    /// The longest tile that an array of this pool can have.
+    pub fn tile_max(&self) -> usize {
+        self.0.slab_bytes
+    }
+
+    /// `io_uring` or `threads`.
+    pub fn engine(&self) -> &'static str {
+        if self.0.ring {
+            "io_uring"
+        } else {
+            "threads"
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A number of the calling thread, by which it chooses its engine.
+fn thread_number() -> usize {
+    static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Relaxed));
+    NUMBER.with(|number| *number)
+}
+
+/// Spreads the bits of a tile's name.
+fn hash(owner: u64) -> u64 {
+    let mixed = (owner ^ owner >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    mixed ^ mixed >> 29
+}
+
+impl Inside {
+    pub(crate) fn check(&self) -> Result<()> {
+        self.mark.check("pager")
+    }
+
+    // ---- arrays and shelves
+
+    /// The number of a new array, after room for its page table was set aside.
+    pub(crate) fn register(
+        &self,
+        make: impl FnOnce(u16) -> Arc<Core>,
+        table_bytes: u64,
+    ) -> Result<Arc<Core>> {
+        self.set_aside(table_bytes)?;
+        let mut arrays = self.arrays.write().unwrap_or_else(PoisonError::into_inner);
+        let at = arrays.iter().position(Option::is_none).unwrap_or(arrays.len());
+        let number = u16::try_from(at)
+            .map_err(|_| Error::new(Kind::TooMany, "a pool holds 65536 arrays").hint("drop some"))?;
+        let core = make(number);
+        if at == arrays.len() {
+            arrays.push(None);
+        }
+        arrays[at] = Some(core.clone());
+        Ok(core)
+    }
+
+    pub(crate) fn forget(&self, array: u16, table_bytes: u64) {
+        self.arrays.write().unwrap_or_else(PoisonError::into_inner)[array as usize] = None;
+        self.table_bytes.fetch_sub(table_bytes, Relaxed);
+    }
+
+    /// Sets memory aside for a page table: from what the budget left, then from slabs that nobody has used.
+    fn set_aside(&self, bytes: u64) -> Result<()> {
+        let mut slabs = lock(&self.slabs);
+        loop {
+            let frames = self.slabs_total.load(Relaxed) * self.slab_bytes as u64;
+            if frames + self.table_bytes.load(Relaxed) + bytes <= self.budget {
+                self.table_bytes.fetch_add(bytes, Relaxed);
+                return Ok(());
+            }
+            let spare = self.slabs_total.load(Relaxed) > 2;
+            match slabs.pop().filter(|_| spare) {
+                // Dropped without ever having been touched: the last reference to its pages is the whole mapping's.
+                Some(mut slab) => {
+                    let _ = slab.discard();
+                    self.slabs_total.fetch_sub(1, Relaxed);
+                }
+                None => {
+                    return Err(Error::new(
+                        Kind::TierFull,
+                        "the budget has no room for the page table of this array",
+                    )
+                    .with("budget", self.budget)
+                    .with("table_bytes", bytes)
+                    .hint("longer tiles, a larger budget, or open the arrays before data is touched"))
+                }
+            }
+        }
+    }
+
+    /// The shelf for these tiles.
+    pub(crate) fn shelf(&self, tile_bytes: usize, policy: Policy) -> Arc<Shelf> {
+        let mut shelves = self.shelves.write().unwrap_or_else(PoisonError::into_inner);
+        let known = shelves.iter().find(|shelf| shelf.tile_bytes == tile_bytes && shelf.policy == policy);
+        if let Some(shelf) = known {
+            return shelf.clone();
+        }
+        let shelf = Arc::new(Shelf::new(tile_bytes, policy, self.places.len()));
+        shelves.push(shelf.clone());
+        shelf
+    }
+
+    /// How many frames an array of this shelf can hope for.
+    pub(crate) fn frames_of(&self, shelf: &Shelf) -> usize {
+        let slabs = self.slabs_total.load(Relaxed) as usize;
+        let shelves = self.shelves.read().unwrap_or_else(PoisonError::into_inner).len().max(1);
+        (slabs / shelves).max(1) * (self.slab_bytes / shelf.tile_bytes)
+    }
+
+    // ---- places
+
+    #[inline]
+    pub(crate) fn place(&self, frame: u32) -> &Place {
+        &self.places[frame as usize]
+    }
+
+    /// A pin of a tile that was there.
+    #[inline]
+    pub(crate) fn touched(&self, frame: u32) {
+        let heat = &self.places[frame as usize].heat;
+        let seen = heat.load(Relaxed);
+        if seen < HEAT_MAX {
+            heat.store(seen + 1, Relaxed);
+        }
+    }
+
+    pub(crate) fn count_hit(&self) {
+        self.counts.hits.fetch_add(1, Relaxed);
+    }
+
+    fn owner_of(&self, frame: u32) -> (u64, Option<Arc<Core>>) {
+        let owner = self.places[frame as usize].owner.load(Relaxed);
+        let arrays = self.arrays.read().unwrap_or_else(PoisonError::into_inner);
+        (owner, arrays.get((owner >> TILE_BITS) as usize).cloned().flatten())
+    }
+
+    /// Puts a filled frame in its place; its number.
+    pub(crate) fn install(&self, core: &Core, tile: u64, frame: Frame) -> u32 {
+        let number = (frame.start() / UNIT_BYTES) as u32;
+        let place = self.place(number);
+        place.owner.store(u64::from(core.number) << TILE_BITS | tile, Relaxed);
+        place.heat.store(0, Relaxed);
+        let before = place.frame.try_write().expect("nobody pins a tile that comes").replace(frame);
+        assert!(before.is_none(), "two frames in one place");
+        number
+    }
+
+    /// Lets the policy know of a frame that was installed and opened.
+    pub(crate) fn admit(&self, core: &Core, tile: u64, frame: u32) {
+        let owner = u64::from(core.number) << TILE_BITS | tile;
+        core.shelf.lock().evict.admit(frame, hash(owner));
+    }
+
+    /// Takes a frame from the place of a tile that the caller made busy.
+    pub(crate) fn take(&self, frame: u32) -> Frame {
+        let place = self.place(frame).frame.try_write();
+        place.expect("nobody pins a tile that goes").take().expect("a resident tile has a frame")
+    }
+
+    // ---- frames
+
+    /// A frame, waiting for one if need be.
+    pub(crate) fn frame(&self, core: &Core) -> Result<Frame> {
+        let shelf = &core.shelf;
+        let (failures, mut idle) = (shelf.failures(), 0);
+        while idle < FRAME_SLICES {
+            if let Some(frame) = self.try_frame(core) {
+                return Ok(frame);
+            }
+            let goes_on = self.drive_any();
+            let failed = shelf.failures() - failures;
+            if failed >= 2 * BATCH as u64 || failed > 0 && !goes_on {
+                return Err(shelf.failure().expect("a failed write has left its error"));
+            }
+            if !goes_on {
+                std::thread::sleep(FRAME_SLICE);
+                idle += 1;
+            }
+        }
+        Err(waited_too_long("every frame of the budget is pinned"))
+    }
+
+    /// A frame if one can be had at once. Where dirty tiles stand in the way their writes begin.
+    pub(crate) fn try_frame(&self, core: &Core) -> Option<Frame> {
+        if let Some(frame) = core.shelf.lock().free.pop() {
+            return Some(frame);
+        }
+        if let Some(slab) = lock(&self.slabs).pop().or_else(|| self.take_slab_for(&core.shelf)) {
+            let mut inner = core.shelf.lock();
+            inner.add_slab(slab, core.shelf.tile_bytes);
+            return inner.free.pop();
+        }
+        let mut writes = Vec::new();
+        let found = self.evict(&core.shelf, &mut writes);
+        self.begin_writes(writes);
+        found
+    }
+
+    /// Evicts tiles of a shelf until a clean one gave its frame, or a batch of dirty ones is to be written.
+    fn evict(&self, shelf: &Shelf, writes: &mut Vec<(Op, Frame)>) -> Option<Frame> {
+        let mut inner = shelf.lock();
+        for _ in 0..inner.evict.len() {
+            let number = inner.evict.victim(self)?;
+            match self.evict_one(number) {
+                Evicted::No(owner) => inner.evict.keep(number, hash(owner)),
+                Evicted::Clean(frame) => return Some(frame),
+                Evicted::Dirty(op, frame) => writes.push((*op, frame)),
+            }
+            if writes.len() == BATCH {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Evicts the tile in this place, if nobody pins it.
+    fn evict_one(&self, number: u32) -> Evicted {
+        let (owner, core) = self.owner_of(number);
+        let Some(core) = core else { return Evicted::No(owner) };
+        let tile = owner & ((1 << TILE_BITS) - 1);
+        let word = core.table.word(tile);
+        let Some(seen) = state::begin_move(word) else { return Evicted::No(owner) };
+        let frame = self.take(number);
+        self.counts.evicted.fetch_add(1, Relaxed);
+        if seen & DIRTY != 0 {
+            let op = core.write_op(tile, false, seen);
+            return Evicted::Dirty(Box::new(op), frame);
+        }
+        self.open(&core, tile, seen & OVERLAID, 0);
+        Evicted::Clean(frame)
+    }
+
+    /// Opens a busy tile and wakes who waits.
+    pub(crate) fn open(&self, core: &Core, tile: u64, to: u64, frame: u32) {
+        if state::finish(core.table.word(tile), to, frame) {
+            self.parking.wake(tile);
+        }
+    }
+
+    /// A slab from the shelf that has most, for one with less than its share; what stands in the way leaves, so that
+    /// it may come off only later.
+    fn take_slab_for(&self, shelf: &Arc<Shelf>) -> Option<Frame> {
+        let shelves = self.shelves.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let share = (self.slabs_total.load(Relaxed) as usize / shelves.len()).max(1);
+        if shelves.len() == 1 || shelf.slabs() >= share {
+            return None;
+        }
+        let others = shelves.iter().filter(|other| !Arc::ptr_eq(other, shelf));
+        let richest = others.max_by_key(|other| other.slabs())?;
+        let mut writes = Vec::new();
+        let slab = {
+            let mut inner = richest.lock();
+            let first = inner.first_slab()?;
+            let step = richest.tile_bytes / UNIT_BYTES;
+            for number in (first / UNIT_BYTES..(first + self.slab_bytes) / UNIT_BYTES).step_by(step) {
+                let number = number as u32;
+                if self.place(number).frame.try_read().is_ok_and(|frame| frame.is_none()) {
+                    continue;
+                }
+                match self.evict_one(number) {
+                    Evicted::No(_) => continue,
+                    Evicted::Clean(frame) => inner.free.push(frame),
+                    Evicted::Dirty(op, frame) => writes.push((*op, frame)),
+                }
+                inner.evict.remove(number);
+            }
+            inner.take_slab(self.slab_bytes)
+        };
+        self.begin_writes(writes);
+        slab
+    }
+
+    // ---- engines
+
+    fn engine(&self, at: usize) -> MutexGuard<'_, Engine> {
+        let made = self.engines[at].get_or_init(|| Mutex::new(Engine::new(self.ring, &self.memory)));
+        lock(made)
+    }
+
+    /// The engine of the calling thread.
+    pub(crate) fn own_engine(&self) -> usize {
+        thread_number() % ENGINES
+    }
+
+    /// Begins an operation on a tile that the caller made busy; it is handed over by the next `submit`.
+    pub(crate) fn begin(&self, at: usize, op: Op, frame: Frame) {
+        let mut engine = self.engine(at);
+        while !engine.has_room() {
+            engine.reap(&mut |op, frame, result| self.complete(op, frame, result));
+        }
+        state::set_ring(op.core.table.word(op.tile), at as u32 + 1);
+        engine.push(op, frame);
+    }
+
+    /// Hands over what was begun.
+    pub(crate) fn submit(&self, at: usize) {
+        self.engine(at).submit();
+    }
+
+    fn begin_writes(&self, writes: Vec<(Op, Frame)>) {
+        if writes.is_empty() {
+            return;
+        }
+        let at = self.own_engine();
+        for (op, frame) in writes {
+            self.begin(at, op, frame);
+        }
+        self.submit(at);
+    }
+
+    /// Lets an engine go on until something of it has ended; false: nothing was under way.
+    pub(crate) fn drive(&self, at: usize, still: impl FnOnce() -> bool) -> bool {
+        let mut engine = self.engine(at);
+        if engine.under_way() == 0 || !still() {
+            return false;
+        }
+        engine.reap(&mut |op, frame, result| self.complete(op, frame, result));
+        true
+    }
+
+    /// Lets any engine go on that has something under way, the thread's own first.
+    pub(crate) fn drive_any(&self) -> bool {
+        let own = self.own_engine();
+        let all = (0..ENGINES).map(|at| (own + at) % ENGINES);
+        all.into_iter().any(|at| self.engines[at].get().is_some() && self.drive(at, || true))
+    }
+
+    /// An operation has ended: its tile opens, its frame finds its place.
+    fn complete(&self, op: Op, frame: Frame, result: Result<()>) {
+        let (core, tile) = (op.core.clone(), op.tile);
+        match op.write {
+            true => self.written(&core, &op, frame, result),
+            false => self.loaded(&core, tile, &op, frame, result),
+        }
+    }
+
+    fn loaded(&self, core: &Core, tile: u64, op: &Op, mut frame: Frame, result: Result<()>) {
+        let overlaid = if op.overlaid { OVERLAID } else { 0 };
+        if let Err(e) = result {
+            core.shelf.lock().free.push(frame);
+            core.keep_error(tile, e);
+            // The pin of whoever asked for the tile.
+            self.open(core, tile, state::FAILED | overlaid | 1, 0);
+            return;
+        }
+        self.counts.loaded.fetch_add(1, Relaxed);
+        // Behind the end of the backing there may be anything, also of a tile that was here before.
+        frame.bytes_mut()[op.needed..].fill(0);
+        let number = self.install(core, tile, frame);
+        self.admit(core, tile, number);
+        self.open(core, tile, RESIDENT | overlaid | 1, number);
+    }
+
+    fn written(&self, core: &Core, op: &Op, frame: Frame, result: Result<()>) {
+        let tile = op.tile;
+        let overlaid = if op.overlaid { OVERLAID } else { 0 };
+        match result {
+            Ok(()) => {
+                self.counts.written.fetch_add(1, Relaxed);
+                if op.keep {
+                    let number = self.put_back(frame);
+                    self.open(core, tile, RESIDENT | overlaid, number);
+                } else {
+                    core.shelf.lock().free.push(frame);
+                    self.open(core, tile, overlaid, 0);
+                }
+            }
+            // Not lost: it stays, dirty as it was.
+            Err(e) => {
+                core.shelf.write_failed(&e);
+                core.write_failed(&e);
+                let number = self.put_back(frame);
+                if !op.keep {
+                    self.admit(core, tile, number);
+                }
+                let before = if op.was_overlaid { OVERLAID } else { 0 };
+                self.open(core, tile, RESIDENT | DIRTY | before, number);
+            }
+        }
+    }
+
+    /// Puts a frame back in its place.
+    fn put_back(&self, frame: Frame) -> u32 {
+        let number = (frame.start() / UNIT_BYTES) as u32;
+        let before = self.place(number).frame.try_write().expect("nobody pins a busy tile").replace(frame);
+        assert!(before.is_none(), "two frames in one place");
+        number
+    }
+
+    /// Evicts the tile, which nobody pins, and drops what it holds: the array goes.
+    pub(crate) fn drop_tile(&self, core: &Core, tile: u64) {
+        let word = core.table.word(tile);
+        if let Some(seen) = state::begin_move(word) {
+            let number = state::payload(seen);
+            let frame = self.take(number);
+            let mut inner = core.shelf.lock();
+            inner.evict.remove(number);
+            inner.free.push(frame);
+            drop(inner);
+            self.open(core, tile, 0, 0);
+        }
+    }
+}
+
+/// What became of a tile that was to leave.
+enum Evicted {
+    /// It stays; its owner.
+    No(u64),
+    Clean(Frame),
+    /// To be written first.
+    Dirty(Box<Op>, Frame),
+}

@@ -1,0 +1,202 @@
+//! A plain file of raw bytes, moved past the page cache where its file system can do that.
+//!
+//! Unlike a pool it has no format: the file belongs to the user and may be of any length. Guarantees: room for a new
+//! file is reserved when it is made, so that a full disk is an error there; `flush` means durable. Does not: keep two
+//! writers apart.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::{capacity, sys, Error, Kind, Result, TierKind};
+
+/// What direct transfers of a plain file are aligned to here: enough for every device in use.
+pub const DIRECT_ALIGNMENT: u64 = 4096;
+
+/// See the file's head.
+#[derive(Debug)]
+pub struct PlainFile {
+    path: PathBuf,
+    cached: File,
+    direct: Option<Arc<File>>,
+    writable: bool,
+}
+
+impl PlainFile {
+    /// Opens a file that exists.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn open(path: &Path, writable: bool) -> Result<PlainFile> {
+        let failed = |e| Error::io(format!("cannot open {}", path.display()), e);
+        let mut options = OpenOptions::new();
+        options.read(true).write(writable).custom_flags(libc::O_NONBLOCK);
+        let cached = options.open(path).map_err(failed)?;
+        if !cached.metadata().map_err(failed)?.is_file() {
+            return Err(Error::new(Kind::Usage, format!("{} is no file", path.display())));
+        }
+        let direct = match sys::open_direct(path, writable) {
+            Ok(file) => direct_of(file),
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => None,
+            Err(e) => return Err(failed(e)),
+        };
+        Ok(PlainFile { path: path.to_owned(), cached, direct, writable })
+    }
+
+    /// Makes a new file of `bytes` zeros, all its blocks reserved.
+    ///
+    /// # Errors
+    /// `NameInUse` when there is one already, `TierFull` when there is no room.
+    pub fn create(path: &Path, bytes: u64) -> Result<PlainFile> {
+        let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o666).open(path);
+        let made = made.map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => Error::new(Kind::NameInUse, format!("{} exists", path.display()))
+                .hint("open it read-write, or remove it first"),
+            _ => Error::io(format!("cannot make {}", path.display()), e),
+        })?;
+        let reserved = reserve(&made, path, bytes);
+        let opened = reserved.and_then(|()| PlainFile::open(path, true));
+        if opened.is_err() {
+            // Nothing half-made stays; it was made here a moment ago.
+            let _ = std::fs::remove_file(path);
+        }
+        opened
+    }
+
+    /// A file without a name in the folder `dir` that goes with this handle; its blocks are taken as it is written.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn nameless(dir: &Path, bytes: u64) -> Result<PlainFile> {
+        let failed = |e| Error::io(format!("cannot make a file without a name in {}", dir.display()), e);
+        let with = |flags: i32| {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | flags).open(dir)
+        };
+        let cached = with(0).map_err(failed)?;
+        cached.set_len(bytes).map_err(failed)?;
+        // The same file once more: by its descriptor, as it has no name.
+        let again = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&cached)));
+        let direct = sys::open_direct(&again, true).ok().and_then(direct_of);
+        Ok(PlainFile { path: dir.to_owned(), cached, direct, writable: true })
+    }
+
+    /// The file for direct transfers, at multiples of [`DIRECT_ALIGNMENT`]; None where its file system has none.
+    pub fn direct(&self) -> Option<&Arc<File>> {
+        self.direct.as_ref()
+    }
+
+    /// Where it lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it may be written.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Its length.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn bytes(&self) -> Result<u64> {
+        let meta = self.cached.metadata();
+        meta.map(|meta| meta.len())
+            .map_err(|e| Error::io(format!("cannot look at {}", self.path.display()), e))
+    }
+
+    /// Reads up to `out.len()` bytes; fewer only at the file's end.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < out.len() {
+            match self.cached.read_at(&mut out[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(more) => done += more,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all of `bytes` at `offset`, through the page cache.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        sys::write_all_at(&self.cached, bytes, offset)
+    }
+
+    /// Makes everything that was written durable.
+    ///
+    /// # Errors
+    /// What the system says; what was written since the last flush may then be lost.
+    pub fn flush(&self) -> io::Result<()> {
+        sys::flush_data(&self.cached)
+    }
+}
+
+/// The file where it takes transfers aligned to [`DIRECT_ALIGNMENT`].
+fn direct_of(file: File) -> Option<Arc<File>> {
+    let asks = sys::direct_alignment(&file)?;
+    (asks.offset as u64 <= DIRECT_ALIGNMENT && asks.memory as u64 <= DIRECT_ALIGNMENT).then(|| Arc::new(file))
+}
+
+fn reserve(file: &File, path: &Path, bytes: u64) -> Result<()> {
+    let failed = |e| Error::io(format!("cannot reserve {bytes} bytes for {}", path.display()), e);
+    let kind =
+        if sys::file_system(file).map_err(failed)?.is_tmpfs { TierKind::Dram } else { TierKind::Direct };
+    capacity::require(path, kind, bytes)?;
+    file.set_len(bytes).map_err(failed)?;
+    match sys::allocate(file, &(0..bytes)) {
+        _ if bytes == 0 => Ok(()),
+        Err(e) if !matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => Err(failed(e)),
+        // A file system without it: the blocks are taken as the file is written.
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_made_once_read_and_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        let made = PlainFile::create(&path, 10_000).unwrap();
+        assert_eq!(made.bytes().unwrap(), 10_000);
+        made.write(9_990, &[5; 10]).unwrap();
+        made.flush().unwrap();
+        assert_eq!(PlainFile::create(&path, 1).unwrap_err().kind(), Kind::NameInUse);
+        let read = PlainFile::open(&path, false).unwrap();
+        let mut tail = [0; 20];
+        assert_eq!(read.read(9_985, &mut tail).unwrap(), 15);
+        assert_eq!(tail[..6], [0, 0, 0, 0, 0, 5]);
+        assert!(!read.is_writable() && read.write(0, &[1]).is_err());
+        assert!(PlainFile::open(dir.path(), false).is_err());
+    }
+
+    #[test]
+    fn what_does_not_fit_leaves_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        assert_eq!(PlainFile::create(&path, 1 << 60).unwrap_err().kind(), Kind::TierFull);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_nameless_file_is_nowhere_to_be_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = PlainFile::nameless(dir.path(), 1 << 20).unwrap();
+        file.write(5, b"x").unwrap();
+        assert_eq!(file.read(5, &mut [0; 1]).unwrap(), 1);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
