@@ -11,6 +11,7 @@ mod disk;
 pub mod fio;
 mod fio_jobs;
 mod measures;
+pub mod pager;
 mod peers;
 mod rows;
 pub mod stream;
@@ -76,7 +77,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
         measure(&setup, options.quick, &mut table).map_err(Stop::Failed)?;
     }
     if options.json {
-        println!("{}", table.json());
+        println!("{}", table.json("put"));
     } else {
         print!("{}", table.text());
     }

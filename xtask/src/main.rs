@@ -47,7 +47,9 @@ usage: cargo xtask CHORE
   bench stream [--json] [--quick]
                               the STREAM kernels against a plain C STREAM
   bench fio [--json] [--quick] [--install] [--seconds=S] [--rounds=N] [--only=JOB]
-                              the same jobs through fio and through `forebay bench fio`";
+                              the same jobs through fio and through `forebay bench fio`
+  bench pager [--json] [--quick]
+                              arrays larger than memory against fio and numpy.memmap";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         ["miri"] => miri::run_chore(&root),
         ["fuzz", rest @ ..] => fuzz::run_chore(&root, rest),
         ["bench", "fio", rest @ ..] => bench::fio::run(&root, rest),
+        ["bench", "pager", rest @ ..] => bench::pager::run(&root, rest),
         ["bench", "put", rest @ ..] => bench::run(&root, rest),
         ["bench", "stream", rest @ ..] => bench::stream::run(&root, rest),
         _ => Err(Stop::Usage(USAGE.to_string())),

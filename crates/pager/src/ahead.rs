@@ -100,3 +100,35 @@ impl<I: Iterator<Item = u64>> Drop for Ahead<'_, I> {
         }
     }
 }
+
+/// Reading ahead of writes: tiles are loaded but not pinned, because the pin that writes suffers no other, not even one
+/// of the same thread.
+pub(crate) struct AheadOfWrites<'a, I: Iterator<Item = u64>> {
+    array: &'a Array,
+    order: I,
+    depth: usize,
+    /// Loaded ahead and not yet used.
+    ahead: usize,
+}
+
+impl<'a, I: Iterator<Item = u64>> AheadOfWrites<'a, I> {
+    pub(crate) fn new(array: &'a Array, order: I) -> AheadOfWrites<'a, I> {
+        let frames = array.pool.0.frames_of(&array.core.shelf);
+        // No more than a policy keeps of what was touched once: the rest would leave before it is used.
+        let depth = DEPTH.min(AHEAD_BYTES / array.tile_bytes()).min(frames / 10).max(1);
+        AheadOfWrites { array, order, depth, ahead: 0 }
+    }
+
+    /// Goes on by one tile of the order, which is used next.
+    pub(crate) fn advance(&mut self) {
+        if self.ahead <= self.depth / 2 {
+            for tile in self.order.by_ref().take(self.depth - self.ahead) {
+                // Without a frame it is loaded when its turn comes.
+                self.array.prefetch_tile(tile);
+                self.ahead += 1;
+            }
+            self.array.pool.0.submit(self.array.pool.0.own_engine());
+        }
+        self.ahead = self.ahead.saturating_sub(1);
+    }
+}

@@ -140,34 +140,30 @@ impl Core {
         left.min(self.tile_bytes() as u64) as usize
     }
 
-    fn op(&self, tile: u64) -> (u64, usize) {
-        (tile, self.needed(tile))
-    }
-
-    pub(crate) fn load_op(self: &Arc<Core>, tile: u64, seen: u64) -> Op {
-        let (tile, needed) = self.op(tile);
-        let overlaid = seen & OVERLAID != 0;
-        let core = self.clone();
+    fn op(self: &Arc<Core>, tile: u64, write: bool, seen: u64) -> Op {
+        let was_overlaid = seen & OVERLAID != 0;
         Op {
-            core,
+            core: self.clone(),
             tile,
-            write: false,
+            write,
             keep: false,
+            claim: false,
             done: 0,
-            needed,
-            overlaid,
-            was_overlaid: overlaid,
+            needed: self.needed(tile),
+            overlaid: if write { self.overlay.is_some() } else { was_overlaid },
+            was_overlaid,
             repeats: 0,
         }
     }
 
-    /// To write a tile whose word was `seen`.
+    /// To load a tile whose word is `seen`, with a pin for who asks or without.
+    pub(crate) fn load_op(self: &Arc<Core>, tile: u64, seen: u64, claim: bool) -> Op {
+        Op { claim, ..self.op(tile, false, seen) }
+    }
+
+    /// To write a tile whose word was `seen`; it stays where it is, or leaves.
     pub(crate) fn write_op(self: &Arc<Core>, tile: u64, keep: bool, seen: u64) -> Op {
-        let (tile, needed) = self.op(tile);
-        let overlaid = self.overlay.is_some();
-        let was_overlaid = seen & OVERLAID != 0;
-        let core = self.clone();
-        Op { core, tile, write: true, keep, done: 0, needed, overlaid, was_overlaid, repeats: 0 }
+        Op { keep, ..self.op(tile, true, seen) }
     }
 
     pub(crate) fn keep_error(&self, tile: u64, e: Error) {

@@ -37,6 +37,8 @@ pub(crate) struct Op {
     pub(crate) write: bool,
     /// Of a write: the tile stays where it is, clean.
     pub(crate) keep: bool,
+    /// Of a read: whoever asked has a pin when it has ended.
+    pub(crate) claim: bool,
     /// Bytes already moved.
     pub(crate) done: usize,
     /// Bytes that the backing has of this tile.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytemuck::{AnyBitPattern, NoUninit};
 use forebay_tier::{Error, Kind, Result};
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, AheadOfWrites};
 use crate::array::Array;
 
 /// A part of one tile and where it goes.
@@ -38,12 +38,13 @@ impl Array {
         })
     }
 
-    /// The pieces of items of `item` bytes each at these indices.
-    fn items<'a>(&'a self, indices: &'a [u64], item: usize) -> impl Iterator<Item = Piece> + Clone + 'a {
-        let numbered = indices.iter().enumerate();
-        numbered.flat_map(move |(number, index)| {
-            self.pieces(index * item as u64..(index + 1) * item as u64, number * item)
-        })
+    /// The pieces of runs of `len` bytes each that begin at these bytes.
+    fn runs<'a, I>(&'a self, offsets: I, len: usize) -> impl Iterator<Item = Piece> + Clone + 'a
+    where
+        I: Iterator<Item = u64> + Clone + 'a,
+    {
+        let numbered = offsets.enumerate();
+        numbered.flat_map(move |(number, offset)| self.pieces(offset..offset + len as u64, number * len))
     }
 
     /// Copies pieces into `out`, reading ahead. What lies in one tile and follows each other costs one pin.
@@ -78,12 +79,13 @@ impl Array {
     fn copy_in<'a>(&'a self, pieces: impl Iterator<Item = Piece> + Clone + 'a, data: &[u8]) -> Result<()> {
         let mut last = None;
         let in_part = pieces.clone().filter(move |piece| !self.is_whole(piece)).map(|piece| piece.tile);
-        let mut ahead = Ahead::new(self, in_part.filter(move |tile| last.replace(*tile) != Some(*tile)));
+        let mut ahead =
+            AheadOfWrites::new(self, in_part.filter(move |tile| last.replace(*tile) != Some(*tile)));
         let mut read = None;
         for piece in pieces {
             let whole = self.is_whole(&piece);
             if !whole && read.replace(piece.tile) != Some(piece.tile) {
-                drop(ahead.next().expect("a tile for each piece")?);
+                ahead.advance();
             }
             let mut tile = self.pin_to_write(piece.tile, whole)?;
             tile[piece.from..piece.from + piece.len].copy_from_slice(&data[piece.to..piece.to + piece.len]);
@@ -118,8 +120,8 @@ impl Array {
     /// # Errors
     /// As [`Array::read`], and `BufferMismatch` when `out` is not as long as the items.
     pub fn gather(&self, indices: &[u64], item: usize, out: &mut [u8]) -> Result<()> {
-        self.check_items(indices, item, out.len())?;
-        self.copy_out(self.items(indices, item), out)
+        let offsets = self.check_runs(indices, item as u64, item, out.len())?;
+        self.copy_out(self.runs(offsets, item), out)
     }
 
     /// Writes items of `item` bytes to these indices; of an index that is there twice the last one stays.
@@ -127,13 +129,38 @@ impl Array {
     /// # Errors
     /// As [`Array::write`], and `BufferMismatch` when `data` is not as long as the items.
     pub fn scatter(&self, indices: &[u64], item: usize, data: &[u8]) -> Result<()> {
-        self.check_items(indices, item, data.len())?;
+        let offsets = self.check_runs(indices, item as u64, item, data.len())?;
+        self.write_at(self.runs(offsets, item), indices, data)
+    }
+
+    /// As [`Array::gather`], of runs of `len` bytes that begin at any bytes.
+    ///
+    /// # Errors
+    /// As [`Array::gather`].
+    pub fn read_runs(&self, offsets: &[u64], len: usize, out: &mut [u8]) -> Result<()> {
+        let offsets = self.check_runs(offsets, 1, len, out.len())?;
+        self.copy_out(self.runs(offsets, len), out)
+    }
+
+    /// As [`Array::scatter`], of runs of `len` bytes that begin at any bytes.
+    ///
+    /// # Errors
+    /// As [`Array::scatter`].
+    pub fn write_runs(&self, offsets: &[u64], len: usize, data: &[u8]) -> Result<()> {
+        let checked = self.check_runs(offsets, 1, len, data.len())?;
+        self.write_at(self.runs(checked, len), offsets, data)
+    }
+
+    fn write_at<'a>(
+        &'a self,
+        pieces: impl Iterator<Item = Piece> + Clone + 'a,
+        places: &[u64],
+        data: &[u8],
+    ) -> Result<()> {
         self.core.check_writable()?;
-        self.copy_in(self.items(indices, item), data)?;
-        if indices.is_empty() {
-            return Ok(());
-        }
-        self.wrote(&(0..self.bytes))
+        self.copy_in(pieces, data)?;
+        // Any tile may have been written: with horizon `write` all of them are looked at.
+        self.wrote(&(0..if places.is_empty() { 0 } else { self.bytes }))
     }
 
     /// The values from the `first`-th on.
@@ -152,18 +179,34 @@ impl Array {
         self.write(first.saturating_mul(std::mem::size_of::<T>() as u64), bytemuck::cast_slice(data))
     }
 
-    fn check_items(&self, indices: &[u64], item: usize, len: usize) -> Result<()> {
+    /// The bytes where runs of `len` begin, `unit` bytes apart from one place to the next, all checked.
+    fn check_runs<'a>(
+        &self,
+        places: &'a [u64],
+        unit: u64,
+        len: usize,
+        memory: usize,
+    ) -> Result<impl Iterator<Item = u64> + Clone + 'a> {
         self.pool.0.check()?;
-        if indices.len().checked_mul(item) != Some(len) {
+        if places.len().checked_mul(len) != Some(memory) {
             return Err(Error::new(Kind::BufferMismatch, "the memory is not as long as the items")
-                .with("items", indices.len())
-                .with("item_bytes", item)
-                .with("bytes", len));
+                .with("items", places.len())
+                .with("item_bytes", len)
+                .with("bytes", memory));
         }
-        let items = if item == 0 { u64::MAX } else { self.bytes / item as u64 };
-        match indices.iter().find(|index| **index >= items) {
-            None => Ok(()),
-            Some(index) => Err(Error::new(Kind::BoxOutsideShape, format!("item {index} of {items}"))),
+        let inside = |place: &u64| {
+            place
+                .checked_mul(unit)
+                .and_then(|at| at.checked_add(len as u64))
+                .is_some_and(|end| end <= self.bytes)
+        };
+        match places.iter().find(|place| !inside(place)) {
+            None => Ok(places.iter().map(move |place| place * unit)),
+            Some(place) => {
+                Err(Error::new(Kind::BoxOutsideShape, format!("item {place} is outside the array"))
+                    .with("item_bytes", len)
+                    .with("bytes", self.bytes))
+            }
         }
     }
 }

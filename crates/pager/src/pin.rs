@@ -202,26 +202,52 @@ impl Array {
             Pin::Absent => {
                 let inside = &self.pool.0;
                 let Some(frame) = inside.try_frame(&self.core) else { return Asked::NoFrame };
-                self.begin_load(tile, frame)
+                self.begin_load(tile, frame, true)
             }
         }
     }
 
-    fn begin_load(&self, tile: u64, frame: Frame) -> Asked {
+    /// Begins to read the tiles that hold these bytes, as far as there is room, and does not wait for them. Only a
+    /// hint: nothing is pinned, and errors are those of who touches the tiles later.
+    pub fn prefetch(&self, range: std::ops::Range<u64>) {
+        let range = range.start.min(self.bytes())..range.end.min(self.bytes());
+        if range.is_empty() || self.pool.0.check().is_err() {
+            return;
+        }
+        let most = self.pool.0.frames_of(&self.core.shelf) / 2;
+        for tile in (self.tile_of(range.start).0..=self.tile_of(range.end - 1).0).take(most) {
+            if !self.prefetch_tile(tile) {
+                break;
+            }
+        }
+        self.pool.0.submit(self.pool.0.own_engine());
+    }
+
+    /// Begins to read an absent tile without a pin; handed over by the next `submit`. False: there is no frame for it.
+    pub(crate) fn prefetch_tile(&self, tile: u64) -> bool {
+        let word = state::Word::load(self.core.table.word(tile), std::sync::atomic::Ordering::Relaxed);
+        if word & (RESIDENT | state::FAILED) != 0 || state::lock_of(word) != 0 {
+            return true;
+        }
+        let frame = self.pool.0.try_frame(&self.core);
+        frame.map(|frame| self.begin_load(tile, frame, false)).is_some()
+    }
+
+    fn begin_load(&self, tile: u64, frame: Frame, claim: bool) -> Asked {
         let (inside, word) = (&self.pool.0, self.core.table.word(tile));
         if !state::begin_load(word) {
             self.core.shelf.lock().free.push(frame);
             return Asked::Locked;
         }
         let seen = state::Word::load(word, std::sync::atomic::Ordering::Relaxed);
-        inside.begin(inside.own_engine(), self.core.load_op(tile, seen), frame);
+        inside.begin(inside.own_engine(), self.core.load_op(tile, seen, claim), frame);
         Asked::Claimed
     }
 
     /// Begins to load an absent tile; false: somebody else was faster.
     fn load(&self, tile: u64) -> Result<bool> {
         let frame = self.pool.0.frame(&self.core)?;
-        let begun = self.begin_load(tile, frame) == Asked::Claimed;
+        let begun = self.begin_load(tile, frame, true) == Asked::Claimed;
         self.pool.0.submit(self.pool.0.own_engine());
         Ok(begun)
     }

@@ -533,9 +533,14 @@ impl Inside {
         let overlaid = if op.overlaid { OVERLAID } else { 0 };
         if let Err(e) = result {
             core.shelf.lock().free.push(frame);
-            core.keep_error(tile, e);
-            // The pin of whoever asked for the tile.
-            self.open(core, tile, state::FAILED | overlaid | 1, 0);
+            if op.claim {
+                core.keep_error(tile, e);
+                // The pin of whoever asked for the tile.
+                self.open(core, tile, state::FAILED | overlaid | 1, 0);
+            } else {
+                // Nobody asked for it by now; who does tries again and gets the error.
+                self.open(core, tile, overlaid, 0);
+            }
             return;
         }
         self.counts.loaded.fetch_add(1, Relaxed);
@@ -543,7 +548,7 @@ impl Inside {
         frame.bytes_mut()[op.needed..].fill(0);
         let number = self.install(core, tile, frame);
         self.admit(core, tile, number);
-        self.open(core, tile, RESIDENT | overlaid | 1, number);
+        self.open(core, tile, RESIDENT | overlaid | u64::from(op.claim), number);
     }
 
     fn written(&self, core: &Core, op: &Op, frame: Frame, result: Result<()>) {

@@ -144,7 +144,8 @@ pub(crate) fn begin_load<W: Word>(word: &W) -> bool {
         if seen & (LOCK | RESIDENT | FAILED) != 0 {
             return false;
         }
-        if word.exchange_if(seen, seen & OVERLAID | BUSY, Relaxed) {
+        // Acquire: whoever evicted it is done with the frame that may come next.
+        if word.exchange_if(seen, seen & OVERLAID | BUSY, Acquire) {
             return true;
         }
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use forebay_tier::Result;
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, AheadOfWrites};
 use crate::array::Array;
 use crate::pin::{Tile, TileMut};
 
@@ -20,20 +20,19 @@ impl<'a, I: Iterator<Item = u64>> Iterator for Tiles<'a, I> {
 }
 
 /// Tiles to read and write; made by [`Array::tiles_mut`].
-pub struct TilesMut<'a, I: Iterator<Item = u64> = Range<u64>> {
+pub struct TilesMut<'a> {
     array: &'a Array,
-    ahead: Ahead<'a, I>,
+    order: Range<u64>,
+    ahead: AheadOfWrites<'a, Range<u64>>,
 }
 
-impl<'a, I: Iterator<Item = u64>> Iterator for TilesMut<'a, I> {
+impl<'a> Iterator for TilesMut<'a> {
     type Item = Result<TileMut<'a>>;
 
     fn next(&mut self) -> Option<Result<TileMut<'a>>> {
-        let number = match self.ahead.next()? {
-            Ok(tile) => tile.number(),
-            Err(e) => return Some(Err(e)),
-        };
-        Some(self.array.pin_mut(number))
+        let tile = self.order.next()?;
+        self.ahead.advance();
+        Some(self.array.pin_mut(tile))
     }
 }
 
@@ -50,7 +49,8 @@ impl Array {
 
     /// All tiles in order, to be changed: what was changed is written behind.
     pub fn tiles_mut(&self) -> TilesMut<'_> {
-        TilesMut { array: self, ahead: Ahead::new(self, 0..self.tiles_total()) }
+        let order = 0..self.tiles_total();
+        TilesMut { array: self, order: order.clone(), ahead: AheadOfWrites::new(self, order) }
     }
 
     /// The tiles that hold these bytes, all pinned; each with the part of its data that is meant.

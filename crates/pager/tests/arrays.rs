@@ -126,6 +126,11 @@ fn what_was_written_is_in_the_file_after_a_flush() {
         assert!(seen == model);
         array.flush().unwrap();
         assert!(std::fs::read(&path).unwrap() == model, "and no longer than before");
+        // Items that share tiles with items far behind them in the order.
+        let far: Vec<u64> =
+            (0..64).flat_map(|n| [n * 256, n * 256 + 255]).chain((0..64).map(|n| n * 256)).collect();
+        array.scatter(&far, 16, &vec![9; 16 * far.len()]).unwrap();
+        far.iter().for_each(|index| model[*index as usize * 16..][..16].fill(9));
         for tile in array.tiles_mut() {
             tile.unwrap().iter_mut().for_each(|byte| *byte ^= 255);
         }

@@ -10,6 +10,7 @@ mod convert;
 mod errors;
 mod many;
 mod options;
+mod paged;
 mod reader;
 mod region;
 mod reserve;
@@ -117,6 +118,8 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<convert::Variable>()?;
     module.add_class::<convert::Piece>()?;
     module.add_class::<region::PyRegion>()?;
+    module.add_class::<paged::PyPool>()?;
+    module.add_class::<paged::PyPaged>()?;
     module.add_function(wrap_pyfunction!(region::map, module)?)?;
     module.add_function(wrap_pyfunction!(open, module)?)?;
     module.add_function(wrap_pyfunction!(list_spaces, module)?)?;

@@ -88,6 +88,11 @@ impl PlainFile {
         self.direct.as_ref()
     }
 
+    /// The same file through the page cache alone.
+    pub fn without_direct(self) -> PlainFile {
+        PlainFile { direct: None, ..self }
+    }
+
     /// Where it lies.
     pub fn path(&self) -> &Path {
         &self.path

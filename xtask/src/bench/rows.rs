@@ -122,9 +122,10 @@ impl Table {
     }
 
     /// For programs.
-    pub fn json(&self) -> String {
+    pub fn json(&self, benchmark: &str) -> String {
         let rows: Vec<Value> = self.rows.iter().map(Row::json).collect();
-        let document = json!({"schema": SCHEMA, "benchmark": "put", "rows": rows, "skipped": self.skipped});
+        let document =
+            json!({"schema": SCHEMA, "benchmark": benchmark, "rows": rows, "skipped": self.skipped});
         serde_json::to_string_pretty(&document).expect("plain values")
     }
 }
@@ -189,7 +190,7 @@ mod tests {
         let mut table = Table::new(3, vec!["put against libpmem: not installed".into()]);
         table.push(row());
         table.push(Row::new("put", 2048, true, "libpmem"));
-        let value: Value = serde_json::from_str(&table.json()).expect("JSON");
+        let value: Value = serde_json::from_str(&table.json("put")).expect("JSON");
         assert_eq!(value["schema"], "forebay.bench/1");
         assert_eq!(value["rows"].as_array().map(Vec::len), Some(1));
         assert_eq!(value["rows"][0]["ratio"], 5.0);

@@ -17,10 +17,12 @@ that happens at the first array.
 """
 
 from forebay import errors
+from forebay._array import Array, array
 from forebay._attributes import Attributes
 from forebay._forebay import (
     VIEW_BYTES_MIN,
     Piece,
+    Pool,
     Reader,
     ReaderSteps,
     ReadStep,
@@ -45,9 +47,11 @@ from forebay.errors import Error
 
 __all__ = [
     "VIEW_BYTES_MIN",
+    "Array",
     "Attributes",
     "Error",
     "Piece",
+    "Pool",
     "ReadStep",
     "Reader",
     "ReaderSteps",
@@ -58,6 +62,7 @@ __all__ = [
     "Writer",
     "WriterSteps",
     "__version__",
+    "array",
     "clean",
     "destroy",
     "errors",

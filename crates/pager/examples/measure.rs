@@ -1,0 +1,69 @@
+//! Measures one way of reading a file through the pager: what `cargo xtask bench pager` compares with fio.
+//!
+//! Arguments: FILE, `gather` (random tiles of 4 KiB, one thread) or `scan` (all tiles of 1 MiB in order), seconds. The
+//! budget is a quarter of the file. Prints bytes per second, measured.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_pager::{Array, ArrayOptions, FileBacking, Policy, Pool, PoolOptions};
+
+/// Items of one call of `gather`.
+const ITEMS: usize = 16_384;
+const ITEM_BYTES: usize = 4096;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [file, what, seconds] = words.as_slice() else { return Err("FILE gather|scan SECONDS".into()) };
+    let backing = FileBacking::open(Path::new(file), false)?;
+    let bytes = std::fs::metadata(file)?.len();
+    let (tile, policy) = match what.as_str() {
+        "gather" => (ITEM_BYTES, Policy::S3Fifo),
+        "scan" => (1 << 20, Policy::None),
+        _ => return Err("gather or scan".into()),
+    };
+    let pool = Pool::new(PoolOptions { tile_max: tile.max(64 << 10), ..PoolOptions::new(bytes / 4) })?;
+    let array = Array::open(&pool, Arc::new(backing), &ArrayOptions { policy, ..ArrayOptions::new(tile) })?;
+    let limit = Duration::from_secs_f64(seconds.parse()?);
+    // What is paid once (a ring, pages of frames) is not what is compared.
+    array.read(0, &mut [0; 4096])?;
+    let before = pool.statistics();
+    let begun = Instant::now();
+    let mut wanted = 0;
+    if what == "gather" {
+        let mut out = vec![0; ITEMS * ITEM_BYTES];
+        let mut state = 1u64;
+        while begun.elapsed() < limit {
+            let indices: Vec<u64> =
+                (0..ITEMS).map(|_| next(&mut state) % (bytes / ITEM_BYTES as u64)).collect();
+            array.gather(&indices, ITEM_BYTES, &mut out)?;
+            wanted += out.len() as u64;
+        }
+        black_box(&out);
+    } else {
+        'rounds: loop {
+            for found in array.tiles() {
+                let found = found?;
+                black_box(found[0]);
+                wanted += found.len() as u64;
+                if begun.elapsed() >= limit {
+                    break 'rounds;
+                }
+            }
+        }
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    // What was found in the budget the disk did not give: only what was loaded counts.
+    let loaded = (pool.statistics().loaded - before.loaded) * tile as u64;
+    eprintln!("{wanted} bytes wanted, {loaded} loaded, {}", array.method());
+    println!("{}", loaded as f64 / seconds);
+    Ok(())
+}
+
+/// The next of a row of numbers that look random.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *state >> 33
+}

@@ -1,0 +1,229 @@
+//! `forebay.Pool` and the bytes below `forebay.array`: a range of a file in a budget of frames.
+//!
+//! Guarantees: transfers run without the GIL; indexing, dtypes and shapes are done in Python (`_array.py`).
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use forebay_pager::{Array, ArrayOptions, Backing, FileBacking, Mode, PoolOptions};
+use forebay_space::{parse_bytes, Dtype, Kind};
+use forebay_tier::plain::PlainFile;
+use forebay_tier::{Error, Horizon};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::buffer::{self, NewArray};
+use crate::errors::{raise, usage, OrRaise};
+
+/// A hard budget of memory that any number of arrays share.
+///
+/// budget: bytes, or a text like "2GiB". tile_max: the longest tile of any array in it; None takes what the budget
+/// allows, 2 MiB at most.
+///
+/// Raises Usage when the budget holds fewer than two tiles.
+#[pyclass(name = "Pool", module = "forebay", frozen)]
+pub struct PyPool(forebay_pager::Pool);
+
+#[pymethods]
+impl PyPool {
+    #[new]
+    #[pyo3(signature = (budget, *, tile_max=None))]
+    fn new(
+        py: Python<'_>,
+        budget: &Bound<'_, PyAny>,
+        tile_max: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<PyPool> {
+        let mut options = PoolOptions::new(bytes("budget", budget)?);
+        if let Some(tile) = tile_max {
+            options.tile_max = bytes("tile_max", tile)? as usize;
+        }
+        Ok(PyPool(py.detach(|| forebay_pager::Pool::new(options)).or_raise(py)?))
+    }
+
+    /// What it has done and holds: tiles loaded, written, evicted and found (hits), bytes of frames, of tables and of
+    /// the budget, and the engine.
+    #[getter]
+    fn statistics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (seen, dict) = (self.0.statistics(), PyDict::new(py));
+        dict.set_item("loaded", seen.loaded)?;
+        dict.set_item("written", seen.written)?;
+        dict.set_item("evicted", seen.evicted)?;
+        dict.set_item("hits", seen.hits)?;
+        dict.set_item("frame_bytes", seen.frame_bytes)?;
+        dict.set_item("table_bytes", seen.table_bytes)?;
+        dict.set_item("budget", seen.budget)?;
+        dict.set_item("engine", self.0.engine())?;
+        Ok(dict)
+    }
+
+    /// The longest tile of an array in it, in bytes.
+    #[getter]
+    fn tile_max(&self) -> usize {
+        self.0.tile_max()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<forebay.Pool of {} bytes, {}>", self.0.statistics().budget, self.0.engine())
+    }
+}
+
+/// Bytes of a file in a pool; what `forebay.array` stands on.
+#[pyclass(name = "_Paged", module = "forebay._forebay", frozen)]
+pub struct PyPaged(RwLock<Option<Arc<Array>>>);
+
+/// Where the bytes of an array lie.
+fn backing(
+    path: &std::path::Path,
+    how: &str,
+    nbytes: u64,
+    header: &[u8],
+    cached: bool,
+) -> forebay_tier::Result<FileBacking> {
+    let file = match how {
+        "create" => PlainFile::create(path, nbytes)?,
+        "nameless" => PlainFile::nameless(path, nbytes)?,
+        _ => PlainFile::open(path, how == "write")?,
+    };
+    let file = FileBacking::new(if cached { file.without_direct() } else { file })?;
+    if !header.is_empty() {
+        file.write(0, header)?;
+    }
+    Ok(file)
+}
+
+impl PyPaged {
+    fn array(&self, py: Python<'_>) -> PyResult<Arc<Array>> {
+        let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        held.clone()
+            .ok_or_else(|| raise(py, Error::new(Kind::Closed, "the array is closed").hint("open it again")))
+    }
+}
+
+#[pymethods]
+impl PyPaged {
+    /// how: "read", "write", "create" or "nameless" (path is then a folder).
+    #[new]
+    #[pyo3(signature = (pool, path, how, mode, tile, policy, horizon, origin, nbytes, header, cached))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        pool: &PyPool,
+        path: PathBuf,
+        how: &str,
+        mode: &str,
+        tile: &Bound<'_, PyAny>,
+        policy: &str,
+        horizon: &str,
+        origin: u64,
+        nbytes: u64,
+        header: &[u8],
+        cached: bool,
+    ) -> PyResult<PyPaged> {
+        let mut options = ArrayOptions::new(bytes("tile", tile)? as usize);
+        options.mode = match mode {
+            "r" => Mode::ReadOnly,
+            "c" => Mode::CopyOnWrite,
+            _ => Mode::ReadWrite,
+        };
+        options.policy = policy.parse().or_raise(py)?;
+        options.horizon = horizon.parse::<Horizon>().or_raise(py)?;
+        (options.origin, options.bytes) = (origin, Some(nbytes));
+        options.overlay = forebay_tier::capacity::folder_of(&path);
+        let array = py.detach(|| {
+            let backing = backing(&path, how, origin + nbytes, header, cached)?;
+            Array::open(&pool.0, Arc::new(backing), &options)
+        });
+        Ok(PyPaged(RwLock::new(Some(Arc::new(array.or_raise(py)?)))))
+    }
+
+    /// The bytes of runs of `length` bytes that begin at these offsets (uint64), as a new array of bytes.
+    fn read_runs<'py>(
+        &self,
+        py: Python<'py>,
+        offsets: &Bound<'py, PyAny>,
+        length: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (array, offsets) = (self.array(py)?, places(offsets)?);
+        let total = offsets.len() as u64 * length as u64;
+        let mut out = NewArray::new(py, Dtype::U8, None, &[total])?;
+        let memory = out.bytes_mut();
+        py.detach(|| array.read_runs(offsets, length, memory)).or_raise(py)?;
+        Ok(out.finish())
+    }
+
+    /// Writes runs of `length` bytes from an array of bytes.
+    fn write_runs(
+        &self,
+        py: Python<'_>,
+        offsets: &Bound<'_, PyAny>,
+        length: usize,
+        data: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let (array, offsets) = (self.array(py)?, places(offsets)?);
+        let data = buffer::contiguous(data).expect("the package hands over arrays of bytes");
+        py.detach(|| array.write_runs(offsets, length, data.bytes)).or_raise(py)
+    }
+
+    /// Begins to read a range of bytes.
+    fn prefetch(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<()> {
+        let array = self.array(py)?;
+        py.detach(|| array.prefetch(start..end));
+        Ok(())
+    }
+
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        let array = self.array(py)?;
+        py.detach(|| array.flush()).or_raise(py)
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let held = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(array) = held else { return Ok(()) };
+        py.detach(|| match Arc::try_unwrap(array) {
+            Ok(array) => array.close(),
+            // Another thread reads right now: the array ends with that.
+            Err(shared) => shared.flush(),
+        })
+        .or_raise(py)
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
+    #[getter]
+    fn method(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(self.array(py)?.method())
+    }
+
+    #[getter]
+    fn tile_bytes(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.array(py)?.tile_bytes())
+    }
+}
+
+/// Offsets that the package made: a contiguous array of uint64.
+fn places<'a>(offsets: &'a Bound<'_, PyAny>) -> PyResult<&'a [u64]> {
+    let found = buffer::contiguous(offsets).filter(|found| found.dtype == Dtype::U64);
+    let found = found.expect("the package hands over offsets as uint64");
+    // What lies nowhere need not be aligned.
+    Ok(if found.bytes.is_empty() { &[] } else { bytemuck::cast_slice(found.bytes) })
+}
+
+/// A number of bytes, or a text like "2GiB".
+fn bytes(what: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let py = value.py();
+    if let Ok(text) = value.extract::<String>() {
+        return parse_bytes(&text).or_raise(py);
+    }
+    value.extract::<u64>().map_err(|_| {
+        let given = value.repr().map_or_else(|_| "?".into(), |r| r.to_string());
+        usage(
+            py,
+            Kind::Usage,
+            format!("{what} is {given}, not a number of bytes"),
+            "an integer, or a text like 64MiB",
+        )
+    })
+}

@@ -1,0 +1,164 @@
+//! `cargo xtask bench pager`: arrays larger than memory beside fio and numpy.memmap, as ratios.
+//!
+//! One file of 1 GiB that fio wrote, in a folder of TMPDIR (else of target/) that goes away; the pager's budget is a
+//! quarter of it. Every row is measured in turn with what it stands beside; the median of the ratios is printed with
+//! its spread. fio, and a Python with the package installed, are skipped and counted where they are missing. `--quick`
+//! runs everything once at toy size; its figures mean nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::rows::{Row, Table};
+use crate::packages::cargo;
+use crate::{Outcome, Stop};
+
+/// Pairs of runs.
+const REPETITIONS: usize = 5;
+/// Bytes of a row of the array that Python reads at random.
+const ROW_BYTES: u64 = 4096;
+
+/// What is measured once.
+struct Bench {
+    root: PathBuf,
+    ours: PathBuf,
+    folder: PathBuf,
+    size: &'static str,
+    seconds: f64,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Runs the comparison.
+pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
+    let (mut as_json, mut quick) = (false, false);
+    for argument in arguments {
+        match *argument {
+            "--json" => as_json = true,
+            "--quick" => quick = true,
+            other => return Err(Stop::Usage(format!("bench pager: unknown {other} (--json, --quick)"))),
+        }
+    }
+    if super::fio::version().is_none() {
+        println!("skipped  everything: fio is not installed");
+        return Ok(());
+    }
+    let bench = Bench::new(root, quick).map_err(Stop::Failed)?;
+    let python = bench.python();
+    let skipped = python.as_ref().err().map(|why| format!("rows from Python: {why}"));
+    let mut table = Table::new(if quick { 1 } else { REPETITIONS }, skipped.into_iter().collect());
+    bench.rows(&mut table, python.ok().as_deref(), quick).map_err(Stop::Failed)?;
+    match as_json {
+        true => println!("{}", table.json("pager")),
+        false => print!("{}", table.text()),
+    }
+    let missed = table.rows.iter().filter(|row| !quick && row.misses());
+    crate::no_findings(missed.map(Row::line).collect())
+}
+
+impl Bench {
+    fn new(root: &Path, quick: bool) -> Result<Bench, String> {
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+        let words = ["build", "--release", "--quiet", "--package", "forebay-pager", "--example", "measure"];
+        let built =
+            Command::new(cargo()).args(words).current_dir(root).status().map_err(|e| e.to_string())?;
+        if !built.success() {
+            return Err("cargo built no example of the pager".into());
+        }
+        let above = std::env::var_os("TMPDIR").map_or_else(|| target.clone(), PathBuf::from);
+        let folder = above.join(format!("forebay-bench-pager-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let (size, seconds) = if quick { ("32m", 0.2) } else { ("1g", 3.0) };
+        let ours = target.join("release/examples/measure");
+        let bench = Bench { root: root.to_owned(), ours, folder, size, seconds };
+        // Written by fio, so that no block is a hole or was never written.
+        bench.fio("write", "1m", 16, "")?;
+        Ok(bench)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// One job of fio on the file: nanoseconds a request.
+    fn fio(&self, rw: &str, block: &str, depth: u32, timed: &str) -> Result<f64, String> {
+        let text = format!(
+            "[job]\nfilename={}\nsize={}\nrw={rw}\nbs={block}\niodepth={depth}\nioengine=io_uring\ndirect=1\n\
+             thread=1\nrandrepeat=0\nnorandommap=1\n{timed}",
+            self.file().display(),
+            self.size
+        );
+        let path = self.folder.join("job.fio");
+        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        let said = output(Command::new("fio").args(["--output-format=json", "--eta=never"]).arg(&path))?;
+        let document: Value = serde_json::from_str(&said).map_err(|e| format!("fio: {e}: {said}"))?;
+        let flow = &document["jobs"][0][if rw.contains("read") { "read" } else { "write" }];
+        let per_second = flow["iops"].as_f64().filter(|n| *n > 0.0);
+        per_second.map(|n| 1e9 / n).ok_or_else(|| format!("fio gave no requests per second: {flow}"))
+    }
+
+    /// One run of ours: nanoseconds for `block` bytes.
+    fn ours(&self, what: &str, block: u64) -> Result<f64, String> {
+        let said = output(Command::new(&self.ours).arg(self.file()).args([what, &self.seconds.to_string()]))?;
+        let per_second: f64 = said.trim().parse().map_err(|e| format!("measure: {e}: {said}"))?;
+        Ok(block as f64 * 1e9 / per_second)
+    }
+
+    /// A Python that has the package.
+    fn python(&self) -> Result<PathBuf, String> {
+        let python = crate::python::python(&self.root);
+        output(Command::new(&python).args(["-c", "from forebay import array"]))
+            .map(|_| python)
+            .map_err(|_| "the package is not installed in .venv (cargo xtask wheel)".to_string())
+    }
+
+    /// One batch of random rows: nanoseconds a row.
+    fn rows_of(&self, python: &Path, how: &str, batch: u32, batches: u32) -> Result<f64, String> {
+        let mut command = Command::new(python);
+        command.arg(self.root.join("bench-peers/rows.py")).arg(self.file());
+        command.args([ROW_BYTES.to_string(), batch.to_string(), batches.to_string()]).arg(how);
+        let said = output(&mut command)?;
+        let seconds = said.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
+        seconds.map(|s| s * 1e9 / f64::from(batch)).ok_or_else(|| format!("rows.py: {said}"))
+    }
+
+    fn rows(&self, table: &mut Table, python: Option<&Path>, quick: bool) -> Result<(), String> {
+        let timed = format!("time_based=1\nruntime={}\n", self.seconds);
+        let mut gather = Row::new("gather, 1 thread", 4096, false, "fio, randread, 64").with_bar(0.95);
+        for _ in table.turns("gather") {
+            let theirs = self.fio("randread", "4k", 64, &timed)?;
+            gather.add(self.ours("gather", 4096)?, theirs);
+        }
+        table.push(gather);
+        let mut scan = Row::new("scan by tiles", 1 << 20, false, "fio, read, 16").with_bar(0.95);
+        for _ in table.turns("scan") {
+            let theirs = self.fio("read", "1m", 16, &timed)?;
+            scan.add(self.ours("scan", 1 << 20)?, theirs);
+        }
+        table.push(scan);
+        let Some(python) = python else { return Ok(()) };
+        let batch = if quick { 100 } else { 2000 };
+        let mut random = Row::new("random rows, Python", ROW_BYTES, false, "numpy.memmap").with_bar(10.0);
+        for _ in table.turns("rows") {
+            let theirs = self.rows_of(python, "memmap", batch, 4)?;
+            random.add(self.rows_of(python, "forebay", batch, 4)?, theirs);
+        }
+        table.push(random);
+        Ok(())
+    }
+}
+
+/// What a program that succeeds says.
+fn output(command: &mut Command) -> Result<String, String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let ran = command.stdin(Stdio::null()).output().map_err(|e| format!("{program}: {e}"))?;
+    if !ran.status.success() {
+        return Err(format!("{program} ended with {}: {}", ran.status, String::from_utf8_lossy(&ran.stderr)));
+    }
+    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+}
