@@ -60,7 +60,8 @@ fn local(curve: &&Curve) -> bool {
     curve.when.locality == Locality::Local
 }
 
-/// The knee of the curve over threads or depth that reaches farthest.
+/// The knee of the curve over threads or depth that reaches farthest; of random accesses among the smallest, which a
+/// full profile has beside larger ones.
 fn knee(tier: &Tier, reads: f64, pattern: Pattern) -> Option<Best> {
     let fits = |c: &&Curve| {
         matches!(c.over, Axis::Threads | Axis::Depth)
@@ -69,8 +70,10 @@ fn knee(tier: &Tier, reads: f64, pattern: Pattern) -> Option<Best> {
             // What only went into a cache is no answer to how fast the tier is.
             && !(c.when.access == Some(Access::Sync) && reads == 0.0 && c.when.horizon == forebay_tier::Horizon::None)
     };
-    let found = tier.curves.iter().filter(local).filter(fits).filter_map(best);
-    found.reduce(|a, b| if in_bytes(&b) > in_bytes(&a) { b } else { a })
+    let found: Vec<&Curve> = tier.curves.iter().filter(local).filter(fits).collect();
+    let least = found.iter().filter_map(|c| c.when.bytes).min().filter(|_| pattern == Pattern::Random);
+    let wanted = found.into_iter().filter(|c| least.is_none() || c.when.bytes == least);
+    wanted.filter_map(best).reduce(|a, b| if in_bytes(&b) > in_bytes(&a) { b } else { a })
 }
 
 fn in_bytes(best: &Best) -> f64 {
@@ -149,5 +152,19 @@ mod tests {
         assert_eq!(row.random_read.unwrap().value.value, 1.5);
         assert_eq!(row.mixed.unwrap().0.value, 6.0);
         assert_eq!((row.write, row.idle), (None, None));
+    }
+
+    #[test]
+    fn of_random_accesses_the_smallest_stand_in_the_row() {
+        let mut tier = Tier::new("direct", forebay_tier::TierKind::Direct);
+        for (bytes, highest) in [(16 << 20, 9.0), (4096, 2.0), (65536, 5.0)] {
+            for pattern in [Pattern::Random, Pattern::Sequential] {
+                let mut one = curve(Axis::Depth, Some(100.0), pattern, &[(1.0, highest)]);
+                one.when.bytes = Some(bytes);
+                tier.curves.push(one);
+            }
+        }
+        let row = row(&tier);
+        assert_eq!((row.random_read.unwrap().value.value, row.read.unwrap().value.value), (2.0, 9.0));
     }
 }
