@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use forebay_flow::advise::{advise, Advice, Objective, Score, Sure, Wish};
+use forebay_flow::advise::{advise, seconds, Advice, Objective, Score, Sure, Wish};
 use forebay_flow::choices::choices;
 use forebay_flow::inputs::{known, runs_of};
 use forebay_flow::{PlanFile, RunRecord, Topology, Workflow};
@@ -139,9 +139,9 @@ fn write_plan(
     let mut file = PlanFile::new(workflow, topology, &best.choice.plan, home)?;
     file.decision.by = "advice".to_owned();
     let mut reasons = vec![format!(
-        "predicted {:.2} s ± {:.2} s on profile {}; {}",
-        best.forecast.time_s,
-        best.forecast.error_s,
+        "predicted {} ± {} on profile {}; {}",
+        seconds(best.forecast.time_s),
+        seconds(best.forecast.error_s),
         profile.name,
         sure(advice)
     )];
@@ -208,10 +208,10 @@ fn row(score: &Score) -> [String; 9] {
     [
         f.plan.short(),
         f.plan.tier.clone(),
-        format!("{:.2} s", f.time_s),
-        format!("{:.2}", f.error_s),
+        seconds(f.time_s),
+        seconds(f.error_s),
         format!("{:.2}", score.against_best),
-        format!("{:.2} s", f.freshness_s),
+        seconds(f.freshness_s),
         format_bytes(f.dram_bytes as u64),
         format_bytes(score.worn_bytes as u64),
         f.binding.text().to_owned(),

@@ -1,8 +1,8 @@
 //! The advisor: scores every plan by the model, ranks them by what is wanted, and says why, how sure it is and what
 //! would flip the choice.
 //!
-//! Pure. Nothing is guessed: a plan that the model cannot score is listed with the reason, and a margin that lies inside
-//! the error bars is shown as such, a tie as a tie.
+//! Pure. Nothing is guessed: a plan that the model cannot score is listed with the reason, and a margin that lies
+//! inside the error bars is shown as such, a tie as a tie.
 
 use std::collections::BTreeMap;
 
@@ -221,6 +221,16 @@ fn sureness(scores: &[Score]) -> (Option<f64>, Sure) {
     (Some(margin), sure)
 }
 
+/// A predicted time for people: three digits say more than a model knows.
+pub fn seconds(s: f64) -> String {
+    match s.abs() {
+        t if t >= 100.0 => format!("{s:.0} s"),
+        t if t >= 1.0 => format!("{s:.2} s"),
+        t if t >= 1e-3 => format!("{:.1} ms", s * 1e3),
+        _ => format!("{:.0} µs", s * 1e6),
+    }
+}
+
 /// What the best plan spends its time on, and what the next one would spend more on.
 fn why(known: &Known, scores: &[Score]) -> Vec<String> {
     let best = &scores[0].forecast;
@@ -228,10 +238,8 @@ fn why(known: &Known, scores: &[Score]) -> Vec<String> {
     let mut why: Vec<String> = sides
         .iter()
         .map(|(name, verb, parts)| {
-            format!(
-                "{name} computes {:.2} s, {verb} {:.2} s, waits {:.2} s",
-                parts.compute_s, parts.io_s, parts.wait_s
-            )
+            let [compute, io, wait] = [parts.compute_s, parts.io_s, parts.wait_s].map(seconds);
+            format!("{name} computes {compute}, {verb} {io}, waits {wait}")
         })
         .collect();
     why.push(format!("what binds is {}", best.binding.text()));
@@ -245,7 +253,7 @@ fn why(known: &Known, scores: &[Score]) -> Vec<String> {
         if let Some((what, more)) =
             parts.iter().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, more)| *more > 0.0)
         {
-            why.push(format!("{} would spend {more:.2} s more in {what}", second.plan.short()));
+            why.push(format!("{} would spend {} more in {what}", second.plan.short(), seconds(*more)));
         }
     }
     why
@@ -310,4 +318,120 @@ fn flips(known: &Known, choices: &[&Choice], devices: &Devices, wish: Wish, best
     }
     flips.sort_by(|a, b| a.factor.ln().abs().total_cmp(&b.factor.ln().abs()));
     flips
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::choices::choices;
+    use crate::topology::Topology;
+    use crate::workflow::Workflow;
+    use forebay_perf::profile::platforms::platform;
+    use std::path::Path;
+
+    fn workflow() -> Workflow {
+        let text = "forebay = 1\n[workflow]\nname = \"w\"\n[channel.u]\n\
+             [[component]]\nname = \"sim\"\ncommand = [\"true\"]\nranks = 24\nwrites = [\"u\"]\n\
+             [[component]]\nname = \"ana\"\ncommand = [\"true\"]\nranks = 24\nreads = [\"u\"]\n";
+        Workflow::parse(Path::new("w.toml"), Path::new("/"), text).unwrap()
+    }
+
+    /// 24 + 24 ranks with so many objects of so many bytes, computing so long.
+    fn asked(objects: f64, bytes: f64, compute_s: f64) -> Known {
+        let component = Component {
+            ranks: 24.0,
+            compute_s,
+            interleaved: false,
+            spread_s: 0.0,
+            objects,
+            object_bytes: bytes,
+            software_s: 2e-6,
+            software_remote_s: 0.0,
+            shared: 0.0,
+            polling: 0.0,
+        };
+        let flow = Flow { versions: 10, writer: component, reader: component, ahead: None };
+        let load = crate::choices::Load { version_bytes: (24.0 * objects * bytes) as u64, versions: 10 };
+        Known {
+            inputs: Inputs::new(flow),
+            load,
+            channel: "u".into(),
+            writer: "sim".into(),
+            reader: "ana".into(),
+            remarks: vec!["left out".into()],
+        }
+    }
+
+    fn advice(known: &Known, wish: Wish) -> Result<Advice> {
+        let profile = platform("optane-gen1").unwrap();
+        let topology = Topology::of_profile(&profile);
+        let mut found = choices(&workflow(), &topology, Some(&profile), Some(known.load));
+        found.choices.retain(|c| c.plan.tier == "pmem");
+        advise(known, &found, &profile, wish)
+    }
+
+    #[test]
+    fn many_ranks_with_large_objects_take_turns_beside_the_writers() {
+        let told = advice(&asked(16.0, 64e6, 0.0), Wish::default()).unwrap();
+        let best = &told.scores[0];
+        assert!(best.forecast.plan.mode.is_serial(), "{}", best.forecast.plan);
+        assert_eq!(best.forecast.plan.short().rsplit('-').next(), Some("LocW"));
+        assert_eq!(best.against_best, 1.0);
+        assert!(told.scores.windows(2).all(|w| w[0].against_best <= w[1].against_best), "the best first");
+        assert_eq!(best.worn_bytes, 10.0 * 24.0 * 16.0 * 64e6, "persistent memory wears");
+        assert!(told.why.iter().any(|line| line.starts_with("sim computes")), "{:?}", told.why);
+        assert!(told.remarks.iter().any(|line| line == "left out"), "{:?}", told.remarks);
+    }
+
+    #[test]
+    fn what_flips_the_choice_really_flips_it() {
+        // Much computing on both sides: at once is better, until there is so much to move that they disturb each other.
+        let known = asked(16.0, 64e6, 40.0);
+        let told = advice(&known, Wish::default()).unwrap();
+        let best = told.scores[0].forecast.plan.to_string();
+        assert!(!told.flips.is_empty(), "{best}");
+        for flip in &told.flips {
+            let mut changed = known.clone();
+            let knob = KNOBS.iter().find(|(what, _)| *what == flip.what).unwrap();
+            knob.1(&mut changed.inputs.flow, flip.factor);
+            let then = advice(&changed, Wish::default()).unwrap();
+            assert_eq!(then.scores[0].forecast.plan.to_string(), flip.plan, "{flip:?}");
+            assert_ne!(flip.plan, best);
+        }
+        let distances: Vec<f64> = told.flips.iter().map(|f| f.factor.ln().abs()).collect();
+        assert!(distances.is_sorted(), "{distances:?}");
+    }
+
+    #[test]
+    fn a_wish_changes_the_order_or_leaves_plans_out() {
+        let known = asked(16.0, 64e6, 0.5);
+        let fresh = advice(&known, Wish { objective: Objective::Freshness, slowdown_max: None }).unwrap();
+        let serial = fresh.scores.iter().position(|s| s.forecast.plan.mode == crate::advise::tests::SERIAL);
+        assert!(serial.unwrap() > 0, "a version waits for all others in a serial run");
+        let strict =
+            advice(&known, Wish { objective: Objective::Makespan, slowdown_max: Some(1.01) }).unwrap();
+        assert!(strict.scores.iter().all(|s| s.slowdown <= 1.01));
+        assert!(strict.scores.len() < fresh.scores.len());
+        assert!(strict.dropped.iter().any(|d| d.reason.contains("as long, more than 1.01")));
+    }
+
+    const SERIAL: forebay_perf::model::plan::Mode = forebay_perf::model::plan::Mode::Serial;
+
+    #[test]
+    fn plans_that_do_not_differ_are_a_tie() {
+        // All computing, next to no bytes: nothing that a plan says matters but the order.
+        let known = asked(1.0, 64.0, 1.0);
+        let told = advice(&known, Wish::default()).unwrap();
+        assert_eq!(told.sure, Sure::Tie);
+        assert!(told.margin.unwrap() < TIE);
+    }
+
+    #[test]
+    fn times_read_well() {
+        for (s, text) in
+            [(123.4, "123 s"), (1.234, "1.23 s"), (0.0123, "12.3 ms"), (4.2e-5, "42 µs"), (0.0, "0 µs")]
+        {
+            assert_eq!(seconds(s), text);
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The check of the probe: the throttle is set to a platform, divided by a k that this machine can carry, and probed as
-//! if it were hardware. Prints what was set beside what came back; the last line is JSON. Ends with status 1 when a point
-//! is more than 5 % off.
+//! if it were hardware. Prints what was set beside what came back; the last line is JSON. Ends with status 1 when a
+//! point is more than 5 % off.
 //!
 //! `cargo run --release -p forebay-perf --example emulated_probe [PLATFORM[:TIER][/K]] [SECONDS]`
 //!

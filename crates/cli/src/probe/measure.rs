@@ -96,7 +96,8 @@ pub fn kept(args: &Args, profile: &Profile) -> Result<(PathBuf, String)> {
     }
 }
 
-/// The name that the profile gets; one that is taken, and a file that is there, are refused before anything is measured.
+/// The name that the profile gets; one that is taken, and a file that is there, are refused before anything is
+/// measured.
 pub fn profile_name(args: &Args, node: &str) -> Result<String> {
     if let Some(file) = &args.output {
         if file.exists() {

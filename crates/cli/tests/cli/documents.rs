@@ -85,6 +85,7 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
         (&["init"], 0, schema::INIT),
         (&["bench", "fio", "--size=64k", "--name=a"], 0, schema::BENCH_FIO),
         (&["run"], 0, schema::RUN),
+        (&["advise", "--platform", "optane-gen1"], 0, schema::ADVICE),
         (&["plan"], 0, schema::PLANS),
         (&["plan", "pair.toml", "--mode", "parallel", "-o", "plan.json"], 0, schema::PLAN),
         (&["plan", "pair.toml", "--plan", "plan.json", "--emit", "shell"], 0, schema::JOB),
