@@ -69,7 +69,7 @@ fn complete_placement(record: &mut RunRecord, traces: &Traces) {
         channel.placement = found.join(", ");
         // A space of a short run may be gone before anybody looks.
         let own = traces.all.iter().filter(|t| t.header.channel == channel.name);
-        if let Some(pace) = own.filter_map(|t| t.header.pace.clone()).last() {
+        if let Some(pace) = own.rev().find_map(|t| t.header.pace.clone()) {
             channel.pace = pace;
         }
         if found.contains(&"first touch") {

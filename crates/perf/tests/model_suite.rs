@@ -53,7 +53,7 @@ fn more_ranks_never_turn_a_serial_workflow_parallel() {
 
 #[test]
 fn kept_values_lie_in_their_ranges_and_are_no_more_than_twenty() {
-    assert!(VALUES <= 20 && UNPRINTED < VALUES);
+    const { assert!(VALUES <= 20 && UNPRINTED < VALUES) };
     for interference in [Interference::Free, Interference::Frozen] {
         let set = Set::kept(interference).unwrap();
         for ((name, least, most), value) in RANGES.iter().zip(set.values.numbers()).take(set.free()) {

@@ -10,13 +10,13 @@ impl Random {
     pub fn new(seed: u64) -> Random {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         for _ in 0..16 {
-            random.next();
+            random.bits();
         }
         random
     }
 
     /// 64 random bits.
-    pub fn next(&mut self) -> u64 {
+    fn bits(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -25,7 +25,7 @@ impl Random {
 
     /// Between 0 and 1.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
     /// Normal, mean 0 and deviation 1.
