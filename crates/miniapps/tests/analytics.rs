@@ -76,7 +76,7 @@ fn couple(simulation: Simulation, kind: Mechanism, writers: usize, readers: usiz
     let declared: Vec<_> = [("read-only", readers), ("matrix-multiply", readers), ("check", 1)]
         .map(|(c, n)| (c.to_owned(), n as u32))
         .into();
-    std::thread::scope(|scope| {
+    let wanted = std::thread::scope(|scope| {
         for rank in 0..writers {
             let options =
                 OpenOptions { readers: declared.clone(), ..options(rank, writers, "simulation", kind) };
@@ -111,23 +111,17 @@ fn couple(simulation: Simulation, kind: Mechanism, writers: usize, readers: usiz
             reader.end_step().unwrap();
         }
         reader.close().unwrap();
-        scope.spawn(move || compare(directory, &wanted));
+        wanted
     });
+    compare(directory.path(), &wanted);
 }
 
-/// The lines that the analytics wrote, once they have ended.
-fn compare(directory: tempfile::TempDir, wanted: &[Vec<Findings>; 2]) {
+/// The lines that the analytics wrote against what they should have found.
+fn compare(directory: &Path, wanted: &[Vec<Findings>; 2]) {
     for (work, wanted) in WORKS.into_iter().zip(wanted) {
-        let path = directory.path().join(work.name()).join(FILE_NAME);
-        let lines = || -> Vec<serde_json::Value> {
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
-            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-        };
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-        while lines().len() < wanted.len() && std::time::Instant::now() < deadline {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
-        let lines = lines();
+        let text = std::fs::read_to_string(directory.join(work.name()).join(FILE_NAME)).unwrap();
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines.len(), wanted.len());
         for (version, (line, wanted)) in lines.iter().zip(wanted).enumerate() {
             assert_eq!((&line["version"], &line["work"]), (&version.into(), &work.name().into()));
