@@ -126,11 +126,12 @@ fn programs_larger_than_memory_slow_down_where_and_as_the_model_says() {
                 }
             }
             let (fits, slow) = knee(&runs, 0.6 * MEMORY_GB);
-            let said = mode.knee(MEMORY_GB);
-            // Covariance swaps from 79 GB on, where other kernels still run at 83 GB: a tenth is allowed.
+            // A kernel with a small S begins to be slow by little. Covariance swaps from 79 GB on, where other
+            // kernels still run at 83 GB: a tenth is allowed.
+            let said = |footprint: f64| mode.slow_down(footprint, MEMORY_GB, slowest);
             assert!(
-                said >= fits * 0.98 && said <= slow * 1.1,
-                "{column} {kernel}: {said} for {fits} to {slow}"
+                said(fits * 0.98) <= 1.15 && said(slow * 1.1) >= 1.05,
+                "{column} {kernel}: between {fits} and {slow}"
             );
         }
         let all = errors.len();
