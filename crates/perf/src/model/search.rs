@@ -16,7 +16,7 @@ impl Random {
     }
 
     /// 64 random bits.
-    fn bits(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
