@@ -3,12 +3,12 @@
 //! Guarantees: nothing is started. The inputs come from runs that were recorded, the tiers from a profile; every time
 //! on the screen is *predicted*, with its error bar. Not here: the scoring (`flow::advise`), the model (`perf::model`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use forebay_flow::advise::{advise, seconds, Advice, Objective, Score, Sure, Wish};
 use forebay_flow::choices::choices;
-use forebay_flow::inputs::{known, runs_of};
+use forebay_flow::inputs::{known, runs_of, Known};
 use forebay_flow::{PlanFile, RunRecord, Topology, Workflow};
 use forebay_perf::profile::platforms;
 use forebay_perf::profile::saved::Saved;
@@ -86,26 +86,21 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         return Err(Error::new(Kind::Usage, "--slowdown-max is a factor of 1 or more")
             .hint("1.1 allows the writers to take a tenth longer"));
     }
-    let workflow = Workflow::read(&args.workflow)?;
-    let runs = match &args.from {
-        Some(dir) => vec![RunRecord::read(dir)?],
-        None => runs_of(&workflow),
-    };
-    let saved = Saved::of_user()?;
-    let profile = crate::probe::chosen(&saved, args.profile.as_deref())?;
-    let is_platform = platforms::is_platform(&profile.name);
-    let measured = if is_platform { saved.newest()? } else { Some(profile.clone()) };
-    let known = known(&workflow, &runs, measured.as_ref())?;
-    let topology = if is_platform { Topology::of_profile(&profile) } else { Topology::here()? };
-    let found = choices(&workflow, &topology, Some(&profile), Some(known.load));
     let objective = match args.objective {
         For::Makespan => Objective::Makespan,
         For::Freshness => Objective::Freshness,
         For::Dram => Objective::Dram,
     };
-    let advice = advise(&known, &found, &profile, Wish { objective, slowdown_max: args.slowdown_max })?;
+    let workflow = Workflow::read(&args.workflow)?;
+    let runs = match &args.from {
+        Some(dir) => vec![RunRecord::read(dir)?],
+        None => runs_of(&workflow),
+    };
+    let asked = Asked::new(workflow, &runs, args.profile.as_deref())?;
+    let advice = asked.advice(Wish { objective, slowdown_max: args.slowdown_max })?;
+    let Asked { workflow, profile, known, is_platform, .. } = &asked;
     if let Some(file) = &args.out {
-        write_plan(&workflow, &topology, &advice, &profile)?.write(file)?;
+        asked.plan(&advice, "advice")?.write(file)?;
     }
     let body = Body {
         workflow: &workflow.name,
@@ -116,39 +111,75 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         numbers: "predicted",
         advice: &advice,
     };
-    out.result(schema::ADVICE, &body, || text(&body, args.all, is_platform, out))?;
-    next(args, &advice, is_platform, out);
+    out.result(schema::ADVICE, &body, || text(&body, args.all, *is_platform, out))?;
+    next(args, &advice, *is_platform, out);
     Ok(0)
 }
 
-/// The best plan as a file, with what was decided on.
-fn write_plan(
-    workflow: &Workflow,
-    topology: &Topology,
-    advice: &Advice,
-    profile: &Profile,
-) -> Result<PlanFile> {
-    let best = &advice.scores[0];
-    let Some(home) = &best.choice.home else {
-        return Err(Error::new(
-            Kind::NotPossibleHere,
-            format!("{} is a platform, not this node", profile.name),
-        )
-        .hint("a plan file is for the node that carries it out: probe that node and ask there"));
-    };
-    let mut file = PlanFile::new(workflow, topology, &best.choice.plan, home)?;
-    file.decision.by = "advice".to_owned();
-    let mut reasons = vec![format!(
-        "predicted {} ± {} on profile {}; {}",
-        seconds(best.forecast.time_s),
-        seconds(best.forecast.error_s),
-        profile.name,
-        sure(advice)
-    )];
-    reasons.extend(advice.why.iter().cloned());
-    reasons.append(&mut file.decision.reasons);
-    file.decision.reasons = reasons;
-    Ok(file)
+/// A workflow, what is known of it, and the node that it is to run on.
+struct Asked {
+    workflow: Workflow,
+    known: Known,
+    profile: Profile,
+    is_platform: bool,
+    topology: Topology,
+}
+
+impl Asked {
+    fn new(workflow: Workflow, runs: &[RunRecord], profile: Option<&str>) -> Result<Asked> {
+        let saved = Saved::of_user()?;
+        let profile = crate::probe::chosen(&saved, profile)?;
+        let is_platform = platforms::is_platform(&profile.name);
+        let measured = if is_platform { saved.newest()? } else { Some(profile.clone()) };
+        let known = known(&workflow, runs, measured.as_ref())?;
+        let topology = if is_platform { Topology::of_profile(&profile) } else { Topology::here()? };
+        Ok(Asked { workflow, known, profile, is_platform, topology })
+    }
+
+    fn advice(&self, wish: Wish) -> Result<Advice> {
+        let found = choices(&self.workflow, &self.topology, Some(&self.profile), Some(self.known.load));
+        advise(&self.known, &found, &self.profile, wish)
+    }
+
+    /// The best plan as a file, with what was decided on.
+    fn plan(&self, advice: &Advice, by: &str) -> Result<PlanFile> {
+        let best = &advice.scores[0];
+        let Some(home) = &best.choice.home else {
+            let message = format!("{} is a platform, not this node", self.profile.name);
+            return Err(Error::new(Kind::NotPossibleHere, message)
+                .hint("a plan file is for the node that carries it out: probe that node and ask there"));
+        };
+        let mut file = PlanFile::new(&self.workflow, &self.topology, &best.choice.plan, home)?;
+        file.decision.by = by.to_owned();
+        let mut reasons = vec![format!(
+            "predicted {} ± {} on profile {}; {}",
+            seconds(best.forecast.time_s),
+            seconds(best.forecast.error_s),
+            self.profile.name,
+            sure(advice)
+        )];
+        reasons.extend(advice.why.iter().cloned());
+        reasons.append(&mut file.decision.reasons);
+        file.decision.reasons = reasons;
+        Ok(file)
+    }
+}
+
+/// The plan that is best on this node as far as is known, and what speaks for it in one line. Without a plan nothing is
+/// known of the workflow yet.
+pub fn best(workflow: &Path) -> Result<(Option<PlanFile>, String)> {
+    let workflow = Workflow::read(workflow)?;
+    let runs = runs_of(&workflow);
+    if !runs.iter().any(|run| run.components.iter().any(|c| c.per_step.is_some())) {
+        let line =
+            "nothing is known of the workflow yet: it runs as it stands, and is recorded for the next time";
+        return Ok((None, line.to_owned()));
+    }
+    let asked = Asked::new(workflow, &runs, None)?;
+    let advice = asked.advice(Wish::default())?;
+    let plan = asked.plan(&advice, "auto")?;
+    let line = format!("{}: {}", plan.plan, plan.decision.reasons[0]);
+    Ok((Some(plan), line))
 }
 
 fn next(args: &Args, advice: &Advice, is_platform: bool, out: &Output) {

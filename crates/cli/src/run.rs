@@ -53,6 +53,9 @@ pub struct Args {
     /// Beside whom the channels lie: writer or reader.
     #[arg(long, value_name = "SIDE", requires = "mode")]
     locality: Option<Locality>,
+    /// Run it by the plan that forebay advise finds best; the first time as it stands, to learn of it.
+    #[arg(long, conflicts_with_all = ["plan", "mode", "only"])]
+    auto: bool,
     /// Run only this component, after those that it reads from: alone, to see what its steps are made of.
     #[arg(long, value_name = "COMPONENT", conflicts_with_all = ["plan", "mode"])]
     only: Option<String>,
@@ -87,7 +90,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         out: args.out.clone(),
         quiet: args.quiet || (!args.progress && !out.stderr_is_terminal()),
         grace: Duration::from_secs(args.grace),
-        plan: plan(args)?,
+        plan: plan(args, out)?,
         only: args.only.clone(),
         ..RunOptions::default()
     };
@@ -125,7 +128,12 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 }
 
 /// The plan that was asked for.
-fn plan(args: &Args) -> Result<Option<PlanFile>> {
+fn plan(args: &Args, out: &Output) -> Result<Option<PlanFile>> {
+    if args.auto {
+        let (plan, line) = crate::advise::best(&args.workflow)?;
+        out.progress(&line);
+        return Ok(plan);
+    }
     if let Some(component) = &args.only {
         let workflow = forebay_flow::alone::alone(&Workflow::read(&args.workflow)?, component)?;
         return crate::plan::requested(&workflow, Mode::Serial, Locality::Writer, None, None).map(Some);

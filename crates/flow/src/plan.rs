@@ -49,7 +49,7 @@ pub struct PlanFile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Decision {
-    /// Who chose: `request`.
+    /// Who chose: `request`, `advice` or `auto`.
     pub by: String,
     /// Why, and what follows from the node, one sentence each.
     pub reasons: Vec<String>,

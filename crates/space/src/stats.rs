@@ -32,9 +32,16 @@ pub struct Stats {
     pub wait_ns: u64,
 }
 
-/// Calls that move less are timed one in [`SAMPLE`]: reading the clock twice costs as much as such a call.
+/// Calls that move less are timed one in 2^[`SAMPLE_BITS`]: reading the clock twice costs as much as such a call.
 const TIMED_BYTES_MIN: usize = 32 << 10;
-const SAMPLE: u64 = 16;
+const SAMPLE_BITS: u32 = 4;
+
+/// Whether a small call is timed. Multiples of the golden ratio fall evenly, and at no period that objects could have
+/// with pages or segments: every sixteenth call of all would time page faults always or never.
+#[inline]
+fn is_timed(nth: u64) -> bool {
+    nth.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SAMPLE_BITS) == 0
+}
 
 /// A clock for calls, cheap for small ones.
 pub(crate) struct CallTimer {
@@ -48,8 +55,8 @@ impl CallTimer {
     pub(crate) fn start(bytes: usize, nth: u64) -> CallTimer {
         if bytes >= TIMED_BYTES_MIN {
             CallTimer { began: clock::now_ns(), weight: 1 }
-        } else if nth % SAMPLE == 0 {
-            CallTimer { began: clock::now_ns(), weight: SAMPLE }
+        } else if is_timed(nth) {
+            CallTimer { began: clock::now_ns(), weight: 1 << SAMPLE_BITS }
         } else {
             CallTimer { began: 0, weight: 0 }
         }
@@ -62,5 +69,23 @@ impl CallTimer {
             return 0;
         }
         (clock::now_ns() - self.began) * self.weight
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_in_sixteen_is_timed_whatever_the_period() {
+        let calls = 1 << 16;
+        for period in [1, 2, 3, 7, 16, 64] {
+            for phase in 0..period.min(3) {
+                let own: Vec<u64> = (0..calls).filter(|n| n % period == phase).collect();
+                let timed = own.iter().filter(|n| is_timed(**n)).count() as f64;
+                let share = timed * 16.0 / own.len() as f64;
+                assert!((0.9..1.1).contains(&share), "period {period}, phase {phase}: {share}");
+            }
+        }
     }
 }
