@@ -69,6 +69,28 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
         }
     }
 
+    /// A tile that was locked when it was asked for. Whoever waits for a frame or for a writer holds no claims: all
+    /// that read ahead could hold every frame, and wait for each other.
+    fn late(&mut self, tile: u64) -> Result<Tile<'a>> {
+        // What is on the way comes whatever is held here.
+        self.array.settle(tile);
+        if self.array.ask(tile) == Asked::Claimed {
+            self.array.pool.0.submit(self.array.pool.0.own_engine());
+            return self.array.claimed(tile);
+        }
+        self.let_go();
+        self.array.pin(tile)
+    }
+
+    /// Gives all claims back; the tiles are asked for again in their turn.
+    fn let_go(&mut self) {
+        for (tile, claimed) in &mut self.asked {
+            if std::mem::take(claimed) {
+                self.array.unclaim(*tile);
+            }
+        }
+    }
+
     /// The next tile of the order.
     pub(crate) fn next(&mut self) -> Option<Result<Tile<'a>>> {
         // Refilled in batches: one call hands over many.
@@ -82,10 +104,9 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
                 }
                 Some(self.array.claimed(tile))
             }
-            // It was locked when it was asked for, or there was no frame: then nothing is held here any more.
             Some((tile, false)) => {
                 self.submit();
-                Some(self.array.pin(tile))
+                Some(self.late(tile))
             }
             None => self.order.next().map(|tile| self.array.pin(tile)),
         }
@@ -95,9 +116,7 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
 impl<I: Iterator<Item = u64>> Drop for Ahead<'_, I> {
     fn drop(&mut self) {
         self.submit();
-        for (tile, _) in self.asked.drain(..).filter(|(_, claimed)| *claimed) {
-            self.array.unclaim(tile);
-        }
+        self.let_go();
     }
 }
 

@@ -20,8 +20,8 @@ pub(crate) const DEPTH: usize = 128;
 /// Threads of one engine: what a device of today needs to be busy, little enough for a node of few cores.
 const THREADS: usize = 16;
 
-/// How much of the frames an engine registers: it makes their pages be there at once, which a large budget that is
-/// hardly used should not pay for.
+/// How much of the frames an engine registers, once it has moved as much: a request costs less then, but all their pages
+/// have to be there, which a large budget that is hardly used should not pay for.
 const REGISTERED_BYTES_MAX: usize = 256 << 20;
 
 /// Direct transfers go on after short ones at a multiple of this.
@@ -124,18 +124,18 @@ pub(crate) type Done<'a> = &'a mut dyn FnMut(Op, Frame, Result<(), Error>);
 pub(crate) struct Engine {
     ring: Option<FrameRing<Op>>,
     threads: Option<Threads>,
+    /// To be registered when the ring has moved enough; None: it is.
+    memory: Option<FrameMemory>,
+    moved_bytes: usize,
     /// Answers that are there already.
     ended: Vec<(Op, Frame, Result<(), Error>)>,
 }
 
 impl Engine {
-    /// With a ring where `ring` says so and one can be had. `memory` is registered with it.
+    /// With a ring where `ring` says so and one can be had, for frames of `memory`.
     pub(crate) fn new(ring: bool, memory: &FrameMemory) -> Engine {
-        let mut ring = ring.then(|| FrameRing::new(DEPTH).ok()).flatten();
-        if let Some(ring) = &mut ring {
-            ring.register(memory, REGISTERED_BYTES_MAX);
-        }
-        Engine { ring, threads: None, ended: Vec::new() }
+        let ring = ring.then(|| FrameRing::new(DEPTH).ok()).flatten();
+        Engine { ring, threads: None, memory: Some(memory.clone()), moved_bytes: 0, ended: Vec::new() }
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -152,7 +152,15 @@ impl Engine {
     /// Takes an operation on a frame; it begins at the next `submit` or `reap`. There must be room.
     pub(crate) fn push(&mut self, op: Op, frame: Frame) {
         match (op.request(), &mut self.ring) {
-            (Some(request), Some(ring)) => ring.push(request, frame, op),
+            (Some(request), Some(ring)) => {
+                self.moved_bytes += request.len;
+                let enough =
+                    |memory: &mut FrameMemory| self.moved_bytes >= memory.len().min(REGISTERED_BYTES_MAX);
+                if let Some(memory) = self.memory.take_if(enough) {
+                    ring.register(&memory, REGISTERED_BYTES_MAX);
+                }
+                ring.push(request, frame, op);
+            }
             _ => self.threads.get_or_insert_with(Threads::new).push(op, frame),
         }
     }

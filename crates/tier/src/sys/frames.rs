@@ -38,6 +38,14 @@ unsafe impl Sync for Memory {}
 #[derive(Clone)]
 pub struct FrameMemory(Arc<Memory>);
 
+impl FrameMemory {
+    /// All its bytes.
+    #[allow(clippy::len_without_is_empty)] // Never empty.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+}
+
 /// A part of private memory that belongs to this value alone.
 pub struct Frame {
     memory: Arc<Memory>,
