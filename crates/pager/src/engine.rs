@@ -20,8 +20,8 @@ pub(crate) const DEPTH: usize = 128;
 /// Threads of one engine: what a device of today needs to be busy, little enough for a node of few cores.
 const THREADS: usize = 16;
 
-/// How much of the frames an engine registers, once it has moved as much: a request costs less then, but all their pages
-/// have to be there, which a large budget that is hardly used should not pay for.
+/// How much of the frames an engine registers, once it has moved as much: a request costs less then, but all their
+/// pages have to be there, which a large budget that is hardly used should not pay for.
 const REGISTERED_BYTES_MAX: usize = 256 << 20;
 
 /// Direct transfers go on after short ones at a multiple of this.
