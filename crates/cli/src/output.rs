@@ -105,6 +105,7 @@ pub mod schema {
         INIT,
         RUN,
         PLAN,
+        ADVICE,
         PLANS,
         JOB,
         REPORT,

@@ -1,7 +1,6 @@
 //! `forebay probe --emulate`: a platform that is not there, throttled out of main memory, is probed as if it were
 //! hardware; prints what it was set to beside what came back.
 
-use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use comfy_table::Cell;
@@ -11,7 +10,7 @@ use forebay_perf::probe::machine::Machine;
 use forebay_perf::profile::emulate::Wanted;
 use forebay_perf::profile::saved::Saved;
 use forebay_perf::profile::words::{direction, size};
-use forebay_perf::profile::{Axis, Profile};
+use forebay_perf::profile::Axis;
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
@@ -23,16 +22,9 @@ const WIDTH: usize = 110;
 /// What came back counts as what was set within this.
 const NEAR: f64 = 0.05;
 
+/// What was emulated, and what came back.
 #[derive(Serialize)]
-struct Body<'a> {
-    profile: &'a Profile,
-    /// Where it was written.
-    file: PathBuf,
-    emulated: Facts<'a>,
-}
-
-#[derive(Serialize)]
-struct Facts<'a> {
+pub struct Facts<'a> {
     of: &'a str,
     k: f64,
     worst_ratio: Option<f64>,
@@ -60,7 +52,7 @@ pub fn run(args: &measure::Args, wanted: &Wanted, out: &Output) -> Result<i32> {
     let made = made?.ok_or_else(|| Error::new(Kind::Internal, "the probe ended without a profile"))?;
     let (file, word) = measure::kept(args, &made.profile)?;
     let facts = Facts { of: &of.name, k: made.k, worst_ratio: made.worst(), points: &made.compared };
-    let body = Body { profile: &made.profile, file, emulated: facts };
+    let body = measure::Body { profile: &made.profile, file, emulated: Some(facts) };
     out.result(schema::PROBE, &body, || text(&of.name, &made, out))?;
     out.next(&format!("forebay probe show {word}; forebay probe compare {} {word}", of.name));
     Ok(0)

@@ -18,6 +18,7 @@ use forebay_perf::profile::{Axis, Estimate, Profile, Tier, Unit};
 use forebay_tier::{Error, Kind, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::emulated::Facts;
 use crate::output::{schema, table_text, wrapped, Output};
 
 /// Columns of notes.
@@ -80,7 +81,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     // Nobody sets `stop` here, so there is one.
     let profile = profile?.ok_or_else(|| Error::new(Kind::Internal, "the probe ended without a profile"))?;
     let (file, word) = kept(args, &profile)?;
-    out.result(schema::PROBE, &Body { profile: &profile, file }, || text(&profile, out))?;
+    out.result(schema::PROBE, &Body { profile: &profile, file, emulated: None }, || text(&profile, out))?;
     out.next(&format!("forebay probe show {word}; forebay probe report {word}"));
     Ok(0)
 }
@@ -120,11 +121,14 @@ pub fn profile_name(args: &Args, node: &str) -> Result<String> {
     }
 }
 
+/// The document of `forebay probe`.
 #[derive(serde::Serialize)]
-struct Body<'a> {
-    profile: &'a Profile,
+pub struct Body<'a> {
+    pub profile: &'a Profile,
     /// Where it was written.
-    file: PathBuf,
+    pub file: PathBuf,
+    /// None for the tiers of this node.
+    pub emulated: Option<Facts<'a>>,
 }
 
 /// The node's name, as far as it can name a profile.

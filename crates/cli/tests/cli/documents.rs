@@ -41,6 +41,8 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
                 [[component]]\nname = \"a\"\ncommand = [\"true\"]\nwrites = [\"u\"]\n\
                 [[component]]\nname = \"b\"\ncommand = [\"true\"]\nreads = [\"u\"]\n";
     std::fs::write(bench.file("pair.toml"), pair).unwrap();
+    let staging = "bench staging --parts weak --places dram --ranks 2 --per-rank 64KiB";
+    let staging: Vec<&str> = staging.split(' ').collect();
     let calls: &[(&[&str], i32, &str)] = &[
         (&["ls"], 0, schema::LS),
         (&["ls", "heat"], 0, schema::SPACE),
@@ -58,22 +60,7 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
             0,
             schema::BENCH_LRIOT,
         ),
-        (
-            &[
-                "bench",
-                "staging",
-                "--parts",
-                "weak",
-                "--places",
-                "dram",
-                "--ranks",
-                "2",
-                "--per-rank",
-                "64KiB",
-            ],
-            0,
-            schema::BENCH_STAGING,
-        ),
+        (&staging, 0, schema::BENCH_STAGING),
         (&["bench", "workflows", "--model", "--judge"], 0, schema::BENCH_WORKFLOWS),
         (&["probe", "--tier", "dram", "--take", "8MiB", "--seconds", "0"], 0, schema::PROBE),
         (&["probe", "show", "optane-gen1"], 0, schema::PROFILE),
