@@ -203,3 +203,25 @@ fn a_job_ends_with_its_first_failure_and_leaves_nothing() {
     // The sleeper would keep the script for a quarter of an hour.
     script(&bench, &job.text()).wants(3);
 }
+
+#[test]
+fn the_first_run_teaches_and_the_next_is_run_by_what_it_taught() {
+    let bench = demo();
+    bench.json(&["probe", "export", "optane-gen1", "node.toml"], 0);
+    bench.json(&["probe", "import", "node.toml", "--name", "node"], 0);
+    let auto = |words: &[&str]| bench.json(&[&["run", "workflow-small.toml", "--auto"], words].concat(), 0);
+    assert_eq!(auto(&[])["plan"], Value::Null, "nothing is known yet");
+    let told = bench.json(&["advise", "workflow-small.toml"], 0);
+    assert_eq!((&told["profile"], &told["numbers"]), (&"node".into(), &"predicted".into()));
+    let best = &told["scores"][0];
+    assert!(best["time_s"].as_f64().unwrap() > 0.0 && best["error_s"].as_f64().unwrap() > 0.0, "{best}");
+    let dropped = told["dropped"].as_array().unwrap().iter();
+    assert!(dropped.clone().any(|d| d["what"] == "pmem"), "the profile names no directory on it: {told}");
+    let record = auto(&[]);
+    let plan = &record["plan"];
+    assert_eq!((&plan["plan"]["mode"], &plan["decision"]["by"]), (&best["plan"]["mode"], &"auto".into()));
+    let reason = plan["decision"]["reasons"][0].as_str().unwrap();
+    assert!(reason.starts_with("predicted ") && reason.contains("on profile node"), "{reason}");
+    let dir = PathBuf::from(record["run_dir"].as_str().unwrap());
+    assert_eq!(statistics(&dir), expected(&bench), "whatever the plan, the same results");
+}
