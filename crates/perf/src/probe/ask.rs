@@ -53,6 +53,16 @@ pub enum Ask {
 }
 
 impl Ask {
+    /// Whether both ask the same, at whatever points.
+    fn is_like(&self, other: &Ask) -> bool {
+        match (self, other) {
+            (Ask::Curve { when, over, .. }, Ask::Curve { when: when2, over: over2, .. }) => {
+                when == when2 && over == over2
+            }
+            (one, other) => one == other,
+        }
+    }
+
     /// How many measurements it takes, once.
     pub fn points(&self) -> usize {
         match self {
@@ -271,6 +281,34 @@ fn file(tier: &Found, full: bool) -> Vec<Ask> {
     asks
 }
 
+/// The same questions for a node that refuses io_uring: as many threads as there were to be requests under way, each
+/// with one system call at a time.
+pub fn without_ring(asks: Vec<Ask>) -> Vec<Ask> {
+    let by_threads = |mut when: Conditions| {
+        if when.access == Some(Access::IoUring) {
+            when.access = Some(Access::Sync);
+            when.threads = when.depth.or(when.threads);
+            when.depth = Some(1);
+        }
+        when
+    };
+    let change = |ask| match ask {
+        Ask::Curve { when, over: Axis::Depth, xs } => {
+            Ask::Curve { when: Conditions { threads: None, ..by_threads(when) }, over: Axis::Threads, xs }
+        }
+        Ask::Curve { when, over, xs } => Ask::Curve { when: by_threads(when), over, xs },
+        Ask::Latency { operation, load, when } => Ask::Latency { operation, load, when: by_threads(when) },
+    };
+    let mut changed: Vec<Ask> = Vec::new();
+    for ask in asks.into_iter().map(change) {
+        // What was asked of single system calls anyway is not asked twice.
+        if !changed.iter().any(|known| known.is_like(&ask)) {
+            changed.push(ask);
+        }
+    }
+    changed
+}
+
 fn one(when: Conditions) -> Conditions {
     Conditions { threads: Some(1), depth: Some(1), ..when }
 }
@@ -372,5 +410,25 @@ mod tests {
         let remote = questions(tiers.found.iter().find(|t| t.name == "numa:1").unwrap(), false);
         let far = |a: &Ask| matches!(a, Ask::Curve { when, .. } if when.locality == crate::profile::Locality::Remote);
         assert_eq!(remote.iter().filter(|a| far(a)).count(), 2, "reads and writes from the other socket");
+    }
+
+    #[test]
+    fn without_a_ring_threads_stand_for_depth() {
+        let dir = tempfile::tempdir().unwrap();
+        let tiers = find(&two_sockets_and_cxl(dir.path()), &TOLD, &[]);
+        let direct = tiers.found.iter().find(|t| t.kind == TierKind::Direct).unwrap();
+        let changed = without_ring(questions(direct, true));
+        let when = |ask: &Ask| match ask {
+            Ask::Curve { when, over, .. } => {
+                assert_ne!(*over, Axis::Depth);
+                when.clone()
+            }
+            Ask::Latency { when, .. } => when.clone(),
+        };
+        assert!(changed.iter().map(when).all(|w| w.depth == Some(1) && w.access == Some(Access::Sync)));
+        let most = changed.iter().map(when).filter_map(|w| w.threads).max();
+        assert_eq!(most, Some(DEPTH), "the deepest questions keep as much under way");
+        let likes = |ask: &Ask| changed.iter().filter(|known| known.is_like(ask)).count();
+        assert!(changed.iter().all(|ask| likes(ask) == 1), "nothing is asked twice");
     }
 }

@@ -259,7 +259,7 @@ impl Subject for Files {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::ask::{questions, Ask};
+    use crate::probe::ask::Ask;
     use crate::probe::find::{find, Running};
     use crate::probe::machine::Machine;
     use crate::probe::sample::{two_sockets_and_cxl, TOLD};
@@ -319,7 +319,7 @@ mod tests {
         for mut tier in tiers.found.into_iter().filter(|t| t.place == dir.path() && t.device.is_some()) {
             tier.room.bytes = tier.room.bytes.min(64 << 20);
             let mut files = Files::new(&tier, true, Arc::default()).unwrap();
-            for ask in questions(&tier, true) {
+            for ask in super::super::run::asked(&tier, true) {
                 let when = point(&ask);
                 let reading = files.bandwidth(&when, SPAN_NS).unwrap();
                 let device = reading.device_bytes.expect("a device was found");

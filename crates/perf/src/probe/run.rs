@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
+use forebay_tier::engine::Engine;
 use forebay_tier::{clock, Error, Kind, Result, TierKind};
 
-use super::ask::{questions, Ask};
+use super::ask::{questions, without_ring, Ask};
 use super::collect::{Answer, Answers, Reads};
 use super::files::Files;
 use super::find::{find, Asks, Found, Tiers};
@@ -176,10 +177,23 @@ fn from_the_kernel() -> Source {
     }
 }
 
+/// What a tier is asked on this node.
+pub(crate) fn asked(tier: &Found, full: bool) -> Vec<Ask> {
+    let asks = questions(tier, full);
+    match is_without_ring(tier) {
+        true => without_ring(asks),
+        false => asks,
+    }
+}
+
+fn is_without_ring(tier: &Found) -> bool {
+    tier.kind == TierKind::Direct && Engine::io_uring().is_err()
+}
+
 /// What each of the tiers gets of the time that is left.
 fn budgets(tiers: &[Found], full: bool, left_ns: u64) -> Vec<u64> {
     let need = |tier: &Found| {
-        let points: usize = questions(tier, full).iter().map(Ask::points).sum();
+        let points: usize = asked(tier, full).iter().map(Ask::points).sum();
         (points, pace(tier.kind, full))
     };
     let needs: Vec<(usize, Pace)> = tiers.iter().map(need).collect();
@@ -244,7 +258,7 @@ impl Session<'_> {
         };
         let pace = pace(tier.kind, self.options.full);
         let budget_ns = budgets.first().copied().unwrap_or(0);
-        let schedule = Schedule::fit(questions(tier, self.options.full), pace, budget_ns);
+        let schedule = Schedule::fit(asked(tier, self.options.full), pace, budget_ns);
         let answers = ask(&mut *subject, &schedule, pace, self.stop, &mut |done, left_ns| {
             (progress.done, progress.all, progress.left_ns) = (Some(done), schedule.len(), left_ns);
             (self.watch)(&progress);
@@ -288,6 +302,10 @@ impl Session<'_> {
         let mut out = described(tier, &citation);
         answers.write(&mut out, &citation, &reads, subject.doubt().as_deref());
         out.notes.extend(subject.notes());
+        if is_without_ring(tier) {
+            out.notes
+                .push("io_uring is refused here: threads with one request each stand for its depth".into());
+        }
         if !schedule.left_out.is_empty() {
             out.notes.push(format!("{} questions were left out for lack of time", schedule.left_out.len()));
         }
