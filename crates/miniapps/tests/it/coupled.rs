@@ -3,6 +3,7 @@
 //! The matrix of splits and numbers of readers runs with ranks as threads, which is quick; one run and the
 //! restart use real processes: this test binary started again (`child`). No assertion depends on time.
 
+use crate::support::directory;
 use clap::Parser;
 use forebay_miniapps::analysis::output::{Existing, FILE_NAME};
 use forebay_miniapps::analysis::statistics::Recipe;
@@ -22,24 +23,8 @@ const DECK: &str = "pattern = \"lambda\"\nshape = [13, 11, 10]\nsteps = 12\noutp
 
 const RECIPE: Recipe = Recipe { threshold: 0.15, bins: 256, range: [0.0, 1.0] };
 
-/// Memory-backed where there is such a file system, so that the tests are quick.
-fn directory() -> tempfile::TempDir {
-    let shared = Path::new("/dev/shm");
-    match shared.is_dir() {
-        true => tempfile::tempdir_in(shared),
-        false => tempfile::tempdir(),
-    }
-    .expect("a temporary directory")
-}
-
 fn options(rank: usize, size: usize, component: &str) -> OpenOptions {
-    OpenOptions {
-        rank: Some(rank as u32),
-        size: Some(size as u32),
-        component: Some(component.to_owned()),
-        quota_bytes: Some(32 << 20),
-        ..OpenOptions::default()
-    }
+    crate::support::options(rank, size, component, Mechanism::Space)
 }
 
 fn settings(channel: &str, out: PathBuf) -> Settings {
@@ -260,7 +245,7 @@ fn start(component: &str, ranks: usize, root: &Path, channel: &str, words: &[&st
     (0..ranks)
         .map(|rank| {
             Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "child", "--nocapture"])
+                .args(["--exact", "coupled::child", "--nocapture"])
                 .env(CHILD, words.join("\n"))
                 .env("FOREBAY_DIR", root)
                 .env("FOREBAY_COMPONENT", component)

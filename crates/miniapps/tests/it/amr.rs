@@ -1,36 +1,8 @@
 //! The adaptive stencil on several ranks: bit for bit what one rank computes, with every invariant looked at.
 
-use clap::Parser;
+use crate::support::{args, directory, options};
 use forebay_miniapps::amr::simulate;
-use forebay_miniapps::AmrArgs;
 use forebay_space::{Kind, Mechanism, OpenOptions, Reader};
-use std::path::Path;
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: AmrArgs,
-}
-
-fn args(channel: &str, words: &str) -> AmrArgs {
-    Line::parse_from(["amr", "--channel", channel].into_iter().chain(words.split_whitespace())).args
-}
-
-fn directory() -> tempfile::TempDir {
-    let shared = Path::new("/dev/shm");
-    if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.expect("a directory")
-}
-
-fn options(rank: usize, size: usize, component: &str, channel: Mechanism) -> OpenOptions {
-    OpenOptions {
-        rank: Some(rank as u32),
-        size: Some(size as u32),
-        component: Some(component.to_owned()),
-        quota_bytes: Some(96 << 20),
-        channel,
-        ..OpenOptions::default()
-    }
-}
 
 /// Every object of every version, in the order of the curve.
 fn run(kind: Mechanism, ranks: usize, words: &str) -> Vec<Vec<Vec<f64>>> {

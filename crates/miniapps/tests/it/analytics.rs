@@ -1,38 +1,12 @@
 //! Both analytics on the channels of both simulations, through both mechanisms, compared with findings computed from
 //! the arrays themselves.
 
-use clap::Parser;
+use crate::support::{args, directory, options};
 use forebay_miniapps::analytics::work::{of_block, of_stretch, Findings, Stretch};
 use forebay_miniapps::analytics::{follow, Work, FILE_NAME};
 use forebay_miniapps::{amr, objects, particles, AmrArgs, ParticlesArgs, ReadOnlyArgs, WriterArgs};
 use forebay_space::{Kind, Mechanism, OpenOptions, Reader};
 use std::path::Path;
-
-#[derive(Parser)]
-struct Line<A: clap::Args> {
-    #[command(flatten)]
-    args: A,
-}
-
-fn args<A: clap::Args>(channel: &str, words: &str) -> A {
-    Line::parse_from(["app", "--channel", channel].into_iter().chain(words.split_whitespace())).args
-}
-
-fn directory() -> tempfile::TempDir {
-    let shared = Path::new("/dev/shm");
-    if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.expect("a directory")
-}
-
-fn options(rank: usize, size: usize, component: &str, channel: Mechanism) -> OpenOptions {
-    OpenOptions {
-        rank: Some(rank as u32),
-        size: Some(size as u32),
-        component: Some(component.to_owned()),
-        quota_bytes: Some(96 << 20),
-        channel,
-        ..OpenOptions::default()
-    }
-}
 
 const WORKS: [Work; 2] = [Work::ReadOnly, Work::Multiply { again: 1 }];
 

@@ -2,49 +2,10 @@
 //!
 //! Ranks are threads. That damage is seen is tested by reading a channel that was written by other rules.
 
-use clap::Parser;
+use crate::support::{args, directory, options};
 use forebay_miniapps::objects::{self, read, write};
 use forebay_miniapps::{Account, ReaderArgs, WriterArgs};
 use forebay_space::{Attribute, Dtype, Error, Kind, Mechanism, OpenOptions, Result, Writer};
-use std::path::Path;
-
-#[derive(Parser)]
-struct WriterLine {
-    #[command(flatten)]
-    args: WriterArgs,
-}
-
-#[derive(Parser)]
-struct ReaderLine {
-    #[command(flatten)]
-    args: ReaderArgs,
-}
-
-fn writer_args(channel: &str, words: &str) -> WriterArgs {
-    let words = ["writer", "--channel", channel].into_iter().chain(words.split_whitespace());
-    WriterLine::parse_from(words).args
-}
-
-fn reader_args(channel: &str, words: &str) -> ReaderArgs {
-    let words = ["reader", "--channel", channel].into_iter().chain(words.split_whitespace());
-    ReaderLine::parse_from(words).args
-}
-
-fn directory() -> tempfile::TempDir {
-    let shared = Path::new("/dev/shm");
-    if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.expect("a directory")
-}
-
-fn options(rank: usize, size: usize, component: &str, channel: Mechanism) -> OpenOptions {
-    OpenOptions {
-        rank: Some(rank as u32),
-        size: Some(size as u32),
-        component: Some(component.to_owned()),
-        quota_bytes: Some(32 << 20),
-        channel,
-        ..OpenOptions::default()
-    }
-}
 
 /// Accounts of the writers and of the readers of one coupled run.
 fn couple(
@@ -60,13 +21,14 @@ fn couple(
             .map(|rank| {
                 let readers = vec![("reader".to_owned(), ranks.1 as u32)];
                 let options = OpenOptions { readers, ..options(rank, ranks.0, "writer", kind) };
-                let args = writer_args(channel, write);
+                let args = args::<WriterArgs>(channel, write);
                 scope.spawn(move || objects::write(&args, &options).unwrap())
             })
             .collect();
         let readers: Vec<_> = (0..ranks.1)
             .map(|rank| {
-                let (args, options) = (reader_args(channel, read), options(rank, ranks.1, "reader", kind));
+                let (args, options) =
+                    (args::<ReaderArgs>(channel, read), options(rank, ranks.1, "reader", kind));
                 scope.spawn(move || objects::read(&args, &options))
             })
             .collect();
@@ -133,7 +95,7 @@ fn a_wrong_byte_is_found_and_named() {
     };
     write().unwrap();
     let error: Error =
-        read(&reader_args(channel, ""), &options(0, 1, "reader", Mechanism::Space)).unwrap_err();
+        read(&args::<ReaderArgs>(channel, ""), &options(0, 1, "reader", Mechanism::Space)).unwrap_err();
     assert_eq!(error.kind(), Kind::Damaged);
     let text = format!("{error:?}");
     assert!(text.contains("first_wrong_byte") && text.contains('5'), "{text}");
@@ -146,19 +108,19 @@ fn a_restarted_writer_goes_on_behind_what_is_complete() {
     let run = |steps: &str| {
         let retention = Some(forebay_space::Retention::Forever);
         let options = OpenOptions { retention, ..options(0, 1, "writer", Mechanism::Space) };
-        write(&writer_args(channel, &format!("--count 3 --steps {steps}")), &options).unwrap()
+        write(&args::<WriterArgs>(channel, &format!("--count 3 --steps {steps}")), &options).unwrap()
     };
     assert_eq!(run("2").versions, 2);
     let again = run("5");
     assert_eq!((again.versions, again.skipped), (3, 2));
-    let read = read(&reader_args(channel, ""), &options(0, 1, "reader", Mechanism::Space)).unwrap();
+    let read = read(&args::<ReaderArgs>(channel, ""), &options(0, 1, "reader", Mechanism::Space)).unwrap();
     assert_eq!((read.versions, read.objects), (5, 15));
 }
 
 #[test]
 fn nothing_to_write_is_refused() {
     for words in ["--count 0", "--batch 0", "--object 0"] {
-        let error = write(&writer_args("/nowhere/x", words), &OpenOptions::default()).unwrap_err();
+        let error = write(&args::<WriterArgs>("/nowhere/x", words), &OpenOptions::default()).unwrap_err();
         assert_eq!(error.kind(), Kind::Usage, "{words}");
     }
 }

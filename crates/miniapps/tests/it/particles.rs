@@ -1,37 +1,10 @@
 //! The particle code on several ranks, compared bit for bit with the same computation in one process.
 
-use clap::Parser;
+use crate::support::{args, directory, options};
 use forebay_miniapps::particles::plasma::{Plasma, Setup, Totals, ENERGY_TOLERANCE};
 use forebay_miniapps::particles::simulate;
 use forebay_miniapps::ParticlesArgs;
 use forebay_space::{Kind, Mechanism, OpenOptions, Reader};
-use std::path::Path;
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: ParticlesArgs,
-}
-
-fn args(channel: &str, words: &str) -> ParticlesArgs {
-    Line::parse_from(["particles", "--channel", channel].into_iter().chain(words.split_whitespace())).args
-}
-
-fn directory() -> tempfile::TempDir {
-    let shared = Path::new("/dev/shm");
-    if shared.is_dir() { tempfile::tempdir_in(shared) } else { tempfile::tempdir() }.expect("a directory")
-}
-
-fn options(rank: usize, size: usize, component: &str, channel: Mechanism) -> OpenOptions {
-    OpenOptions {
-        rank: Some(rank as u32),
-        size: Some(size as u32),
-        component: Some(component.to_owned()),
-        quota_bytes: Some(32 << 20),
-        channel,
-        ..OpenOptions::default()
-    }
-}
 
 /// All ranks in one process, without a space: calls `look` after every step, with what is conserved.
 fn reference(setup: &Setup, ranks: usize, steps: usize, mut look: impl FnMut(&[Plasma], Totals)) {
@@ -58,7 +31,8 @@ fn reference(setup: &Setup, ranks: usize, steps: usize, mut look: impl FnMut(&[P
 fn equal_to_the_reference(kind: Mechanism, ranks: usize) {
     let directory = directory();
     let channel = &format!("{}/particles", directory.path().display());
-    let args = &args(channel, "--scale 0.001 --steps 3 --output-every 2 --full-state --seed 5");
+    let args: &ParticlesArgs =
+        &args(channel, "--scale 0.001 --steps 3 --output-every 2 --full-state --seed 5");
     let setup = Setup::of_scale(0.001, args.dt, 5).unwrap();
     let mut wanted = Vec::new();
     reference(&setup, ranks, 6, |all, _| {
