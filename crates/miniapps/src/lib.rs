@@ -26,11 +26,11 @@ mod account;
 pub mod amr;
 pub mod analysis;
 pub mod analytics;
+pub mod compute;
 mod exchange;
 pub mod gray_scott;
 mod in_place;
 pub mod objects;
-pub mod pace;
 pub mod particles;
 pub mod reference;
 

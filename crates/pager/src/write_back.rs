@@ -13,9 +13,9 @@ impl Array {
     /// Writes back what was changed and makes it durable. Of a copy-on-write array nothing is ever written back.
     ///
     /// # Errors
-    /// The first write that failed since the last flush (what it was to write stays in memory, and the next flush tries
-    /// again); or what the flush of the backing failed with: then nobody knows what the medium holds, and the array
-    /// takes no more writes (`Poisoned`).
+    /// A write that failed now: what it was to write stays in memory, and the next flush tries again, as this one did
+    /// with writes that had failed when frames were wanted. Or what the flush of the backing failed with: then nobody
+    /// knows what the medium holds, and the array takes no more writes (`Poisoned`).
     pub fn flush(&self) -> Result<()> {
         self.flush_tiles(0..self.tiles_total())
     }

@@ -3,8 +3,8 @@
 use super::pattern::Pattern;
 use super::{at_least_one, counts, object_bytes, shares, Access, Share, Source};
 use crate::account::Account;
+use crate::compute::{ComputeArgs, Computing};
 use crate::exchange::Member;
-use crate::pace::{Pace, PaceArgs};
 use forebay_space::{Attribute, Error, Kind, OpenOptions, Reader, Result};
 use std::path::PathBuf;
 use std::time::Instant;
@@ -29,7 +29,7 @@ pub struct ReaderArgs {
     pub unchecked: bool,
     /// Compute phases
     #[command(flatten)]
-    pub pace: PaceArgs,
+    pub compute: ComputeArgs,
     /// Directory of account-RANK.json [default: a directory called like the component, in the run directory]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -50,7 +50,7 @@ pub fn read(args: &ReaderArgs, options: &OpenOptions) -> Result<Account> {
     let mut account = Account::new("reader", &args.channel, &member, args.batch)?;
     let mut reader = Reader::open(&args.channel, &member.options)?;
     let mut source = Source::new(Access { batch: args.batch, in_place: args.in_place });
-    let mut pace = Pace::new(&args.pace);
+    let mut computing = Computing::new(&args.compute);
     let mut pattern: Option<(usize, Option<Pattern>)> = None;
     while let Some(version) = reader.begin_step(None)? {
         if pattern.is_none() {
@@ -74,7 +74,7 @@ pub fn read(args: &ReaderArgs, options: &OpenOptions) -> Result<Account> {
         }
         reader.end_step()?;
         account.end_calls(&calls, &reader.stats());
-        account.computing(|| pace.step());
+        account.computing(|| computing.step());
         account.versions += 1;
     }
     account.counted(&reader.stats());

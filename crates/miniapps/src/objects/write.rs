@@ -3,8 +3,8 @@
 use super::pattern::Pattern;
 use super::{at_least_one, describe, put_count, put_slices, Names};
 use crate::account::Account;
+use crate::compute::{ComputeArgs, Computing};
 use crate::exchange::Member;
-use crate::pace::{Pace, PaceArgs};
 use forebay_space::{parse_bytes, Attribute, OpenOptions, Result, Writer};
 use std::path::PathBuf;
 
@@ -34,7 +34,7 @@ pub struct WriterArgs {
     pub seed: u64,
     /// Compute phases
     #[command(flatten)]
-    pub pace: PaceArgs,
+    pub compute: ComputeArgs,
     /// Directory of account-RANK.json [default: a directory called like the component, in the run directory]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -79,11 +79,11 @@ fn put_all(args: &WriterArgs, writer: &mut Writer, account: &mut Account) -> Res
         writer.set_attribute("seed", &Attribute::Int(args.seed as i64))?;
     }
     let pattern = Pattern::new(args.seed, bytes);
-    let mut pace = Pace::new(&args.pace);
+    let mut computing = Computing::new(&args.compute);
     let mut names = Names::new(rank);
     let names = names.first(args.count);
     for step in first..args.steps {
-        account.computing(|| pace.step());
+        account.computing(|| computing.step());
         let calls = account.begin_calls(&writer.stats());
         writer.begin_version(step)?;
         put_slices(writer, names, args.batch, |index| pattern.object(rank, step, index))?;

@@ -18,7 +18,7 @@ pub enum Compute {
 
 /// Compute time of every step, on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, clap::Args)]
-pub struct PaceArgs {
+pub struct ComputeArgs {
     /// Compute time of a step, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 0.0)]
     pub compute_ms: f64,
@@ -33,7 +33,7 @@ const ROUNDS_TIMED: u64 = 1 << 16;
 const CALIBRATION: Duration = Duration::from_millis(10);
 
 /// The compute phases of one rank.
-pub(crate) struct Pace {
+pub(crate) struct Computing {
     time: Duration,
     compute: Compute,
     /// Time by which earlier sleeps were too long.
@@ -43,20 +43,20 @@ pub(crate) struct Pace {
     state: [f64; 8],
 }
 
-impl Pace {
-    pub fn new(args: &PaceArgs) -> Pace {
+impl Computing {
+    pub fn new(args: &ComputeArgs) -> Computing {
         let time = Duration::try_from_secs_f64(args.compute_ms / 1e3).unwrap_or_default();
-        let mut pace =
-            Pace { time, compute: args.compute, overslept: Duration::ZERO, rounds: 0, state: [1.0; 8] };
+        let mut computing =
+            Computing { time, compute: args.compute, overslept: Duration::ZERO, rounds: 0, state: [1.0; 8] };
         if args.compute == Compute::Kernel && !time.is_zero() {
             let (began, mut rounds) = (Instant::now(), 0);
             while began.elapsed() < CALIBRATION {
-                pace.work(ROUNDS_TIMED);
+                computing.work(ROUNDS_TIMED);
                 rounds += ROUNDS_TIMED;
             }
-            pace.rounds = (rounds as f64 * time.as_secs_f64() / began.elapsed().as_secs_f64()) as u64;
+            computing.rounds = (rounds as f64 * time.as_secs_f64() / began.elapsed().as_secs_f64()) as u64;
         }
-        pace
+        computing
     }
 
     /// One compute phase.
@@ -88,19 +88,19 @@ mod tests {
 
     #[test]
     fn arithmetic_is_done_and_its_amount_follows_the_time() {
-        let kernel = |compute_ms| Pace::new(&PaceArgs { compute_ms, compute: Compute::Kernel });
-        let mut pace = kernel(0.5);
-        assert!(pace.rounds > 0);
-        pace.step();
-        assert!(pace.state.iter().all(|x| (x - 2.0).abs() < 1e-9));
+        let kernel = |compute_ms| Computing::new(&ComputeArgs { compute_ms, compute: Compute::Kernel });
+        let mut computing = kernel(0.5);
+        assert!(computing.rounds > 0);
+        computing.step();
+        assert!(computing.state.iter().all(|x| (x - 2.0).abs() < 1e-9));
         assert_eq!(kernel(0.0).rounds, 0);
     }
 
     #[test]
     fn a_sleep_makes_good_what_the_last_one_took_too_long() {
-        let mut pace = Pace::new(&PaceArgs { compute_ms: 1.0, compute: Compute::Sleep });
-        pace.overslept = Duration::from_secs(5);
-        pace.step();
-        assert!(pace.overslept >= Duration::from_millis(4999), "nothing was slept, 1 ms was made good");
+        let mut computing = Computing::new(&ComputeArgs { compute_ms: 1.0, compute: Compute::Sleep });
+        computing.overslept = Duration::from_secs(5);
+        computing.step();
+        assert!(computing.overslept >= Duration::from_millis(4999), "nothing was slept, 1 ms was made good");
     }
 }
