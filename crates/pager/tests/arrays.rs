@@ -1,6 +1,7 @@
 //! Arrays over files: what is written is read back, by every way, with every engine, policy and mode, from a budget of
 //! two tiles on.
 
+#[path = "../../tier/tests/skips/mod.rs"]
 mod skips;
 
 use std::path::{Path, PathBuf};

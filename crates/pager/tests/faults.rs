@@ -1,6 +1,7 @@
 //! Errors of the medium: each surfaces where the data was touched, the rest of the data stays as it was, and the array
 //! goes on. Faults come at every call in turn, by the adapter of tier, and from a file that was cut off.
 
+#[path = "../../tier/tests/skips/mod.rs"]
 mod skips;
 
 use std::sync::Arc;

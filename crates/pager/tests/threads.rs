@@ -1,6 +1,7 @@
 //! Threads that share arrays in a budget of few tiles: every read sees whole, right tiles, nobody waits for ever, and
 //! no increment is lost.
 
+#[path = "../../tier/tests/skips/mod.rs"]
 mod skips;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -10,3 +10,6 @@ pub mod model;
 pub mod probe;
 pub mod profile;
 pub mod report;
+#[cfg(test)]
+#[path = "../../tier/tests/skips/mod.rs"]
+mod skips;

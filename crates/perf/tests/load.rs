@@ -1,5 +1,6 @@
 //! What a load does: bytes in files, requests, orders and methods. Never how long it took.
 
+#[path = "../../tier/tests/skips/mod.rs"]
 mod skips;
 
 use std::path::{Path, PathBuf};

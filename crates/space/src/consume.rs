@@ -444,6 +444,20 @@ impl SpaceReader {
         objects: impl Iterator<Item = (&'a str, &'a mut [u8])>,
         done: &mut usize,
     ) -> Result<()> {
+        self.each(objects, done, |gather, i, (name, out)| {
+            gather.run(name, None, out).map_err(|e| at_object(e, i, name))?;
+            Ok(Some(out.len() as u64))
+        })
+    }
+
+    /// Takes one object after the other, what a call costs being paid once. `take` gets the number of the object, and
+    /// says how many bytes it was, or None to end before it; `done` rises by one with each that was taken.
+    fn each<T>(
+        &mut self,
+        objects: impl Iterator<Item = T>,
+        done: &mut usize,
+        mut take: impl FnMut(&mut Gather<'_>, usize, T) -> Result<Option<u64>>,
+    ) -> Result<()> {
         self.member.check_fork()?;
         self.current()?;
         self.go_in()?;
@@ -451,13 +465,16 @@ impl SpaceReader {
         let (before, mut bytes) = (*done, 0);
         let mut gather = self.gather()?;
         let mut result = Ok(());
-        for (name, out) in objects {
-            result = gather.run(name, None, out).map_err(|e| at_object(e, *done, name));
-            if result.is_err() {
-                break;
+        for object in objects {
+            match take(&mut gather, *done, object) {
+                Ok(Some(of_this)) => bytes += of_this,
+                Ok(None) => break,
+                Err(e) => {
+                    result = Err(e);
+                    break;
+                }
             }
             *done += 1;
-            bytes += out.len() as u64;
         }
         self.gate.leave();
         self.stats.gets += (*done - before) as u64;
@@ -507,31 +524,11 @@ impl SpaceReader {
         mut look: impl FnMut(usize, Dtype, &[u64], &[u8]) -> bool,
         done: &mut usize,
     ) -> Result<()> {
-        self.member.check_fork()?;
-        self.current()?;
-        self.go_in()?;
-        let timer = CallTimer::start(usize::MAX, 0);
-        let (before, mut bytes) = (*done, 0);
-        let mut gather = self.gather()?;
-        let mut result = Ok(());
-        for name in names {
-            let looked = gather.look(name, bytes_max, |dtype, shape, part| look(*done, dtype, shape, part));
-            match looked.map_err(|e| at_object(e, *done, name)) {
-                Ok(Some((of_this, true))) => bytes += of_this,
-                Ok(_) => break,
-                Err(e) => {
-                    result = Err(e);
-                    break;
-                }
-            }
-            *done += 1;
-        }
-        self.gate.leave();
-        self.stats.gets += (*done - before) as u64;
-        self.times.objects += (*done - before) as u64;
-        self.note_copied(bytes);
-        self.note_call(timer.stop(), bytes);
-        result
+        self.each(names, done, |gather, i, name| {
+            let looked = gather.look(name, bytes_max, |dtype, shape, part| look(i, dtype, shape, part));
+            let looked = looked.map_err(|e| at_object(e, i, name))?;
+            Ok(looked.and_then(|(bytes, took)| took.then_some(bytes)))
+        })
     }
 
     /// A view of a variable of one piece; None for any other, whatever the reason.

@@ -6,11 +6,16 @@
 // Each test binary uses a part of this.
 #![allow(dead_code)]
 
+#[path = "../../../tier/tests/skips/mod.rs"]
+mod skips;
+
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+pub use skips::skipped as skip;
 
 /// Far beyond what any of the programs needs; only a hang gets here.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -37,16 +42,6 @@ pub fn built() -> PathBuf {
         .find(|folder| folder.join("libforebay.so").is_file())
         .unwrap_or_else(|| panic!("no libforebay.so beside {} or above", test.display()))
         .to_owned()
-}
-
-/// A skip is a third result: printed, and appended to the file named by FOREBAY_SKIPS for whoever counts.
-pub fn skip(what: &str, why: &str) {
-    let line = format!("SKIPPED {what}: {why}");
-    println!("{line}");
-    if let Some(path) = std::env::var_os("FOREBAY_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        writeln!(file.expect("FOREBAY_SKIPS names a file"), "{line}").expect("FOREBAY_SKIPS can be written");
-    }
 }
 
 /// True when the tool answers `--version`; else the test is skipped.

@@ -2,7 +2,6 @@
 //! command.
 
 use std::ffi::OsStr;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -65,18 +64,6 @@ impl Bench {
         let outcome = self.call(&[words, &["--json"]].concat());
         outcome.wants(status);
         outcome.document()
-    }
-}
-
-/// Says that something was not tested and why: past the capture of the test harness, and into the file that
-/// FOREBAY_SKIPS names, where the test driver counts.
-pub fn skipped(what: &str, why: &str) {
-    let line = format!("SKIPPED {what}: {why}\n");
-    let _ = std::io::stdout().write_all(line.as_bytes());
-    if let Some(list) = std::env::var_os("FOREBAY_SKIPS") {
-        let file = std::fs::OpenOptions::new().append(true).create(true).open(list);
-        file.and_then(|mut file| file.write_all(line.as_bytes()))
-            .expect("FOREBAY_SKIPS names a writable file");
     }
 }
 

@@ -8,7 +8,8 @@ use forebay_miniapps::analysis::statistics::Recipe;
 use forebay_miniapps::gray_scott::deck::Deck;
 use forebay_miniapps::reference;
 
-use crate::bench::{skipped, Bench};
+use crate::bench::Bench;
+use crate::skips::skipped;
 
 fn example(file: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/gray-scott").join(file)

@@ -8,7 +8,8 @@ use std::os::unix::fs::MetadataExt;
 
 use serde_json::Value;
 
-use crate::bench::{skipped, Bench};
+use crate::bench::Bench;
+use crate::skips::skipped;
 
 /// Of cold reads through the page cache the device may owe this share: pages that somebody else had in use.
 const COLD_MIN: f64 = 0.9;

@@ -13,6 +13,8 @@ mod metrics;
 mod mistakes;
 mod plans;
 mod running;
+#[path = "../../../tier/tests/skips/mod.rs"]
+mod skips;
 mod slurm;
 mod snapshots;
 mod spaces;

@@ -11,6 +11,7 @@ use rustix::process::{kill_process, Pid, Signal};
 
 use crate::bench::{clean_environment, outcome, Bench, Outcome};
 use crate::plans::{demo, expected};
+use crate::skips::skipped;
 
 /// Seconds for daemons to come up, and for a job of a second to end on a busy machine.
 const UP: Duration = Duration::from_secs(20);
@@ -97,16 +98,6 @@ impl Slurm {
     }
 }
 
-fn skipped(why: &str) {
-    let line = format!("SKIPPED the job for Slurm: {why}\n");
-    print!("{line}");
-    if let Some(list) = std::env::var_os("FOREBAY_SKIPS") {
-        use std::io::Write;
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(list).expect("the list");
-        file.write_all(line.as_bytes()).expect("noted");
-    }
-}
-
 /// Submits a script and waits for its end.
 fn submit(bench: &Bench, slurm: &Path, script: &str) -> Outcome {
     std::fs::write(bench.file("job.sh"), script).unwrap();
@@ -125,7 +116,7 @@ fn the_job_for_slurm_does_what_the_runner_does() {
     let dir = bench.file("slurm");
     let _slurm = match Slurm::start(&dir) {
         Ok(slurm) => slurm,
-        Err(why) => return skipped(&why),
+        Err(why) => return skipped("the job for Slurm", &why),
     };
     for mode in ["parallel", "serial"] {
         bench.call(&["plan", "workflow-small.toml", "--mode", mode, "-o", "plan.json"]).wants(0);

@@ -28,7 +28,7 @@ fn block_tiers(dir: &Path) -> Vec<TierKind> {
         .filter(|tier| match forebay_tier::create(*tier, &dir.join(format!("probe-{tier}")), GRANULE) {
             Ok(_) => true,
             Err(e) => {
-                println!("SKIPPED lanes on {tier} with faults: {e}");
+                crate::skips::skipped(&format!("lanes on {tier} with faults"), &e.to_string());
                 false
             }
         })

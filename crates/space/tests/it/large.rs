@@ -12,27 +12,20 @@ fn free_bytes() -> u64 {
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
-fn skipped(why: &str) {
-    let line = format!("SKIPPED an object of more than 4 GiB: {why}\n");
-    print!("{line}");
-    if let Some(path) = std::env::var_os("FOREBAY_SKIPS") {
-        let mut file =
-            std::fs::OpenOptions::new().append(true).create(true).open(path).expect("the skip list");
-        file.write_all(line.as_bytes()).expect("written");
-    }
-}
-
 #[test]
 fn an_object_of_more_than_4_gib_is_one_object() {
     if free_bytes() < 2 * BYTES {
-        return skipped("less than 8 GiB of memory are available");
+        return crate::skips::skipped(
+            "an object of more than 4 GiB",
+            "less than 8 GiB of memory are available",
+        );
     }
     let root = Root::new();
     let name = root.name("large");
     let options = OpenOptions { quota_bytes: Some(BYTES + (64 << 20)), ..ranked(0, 1) };
     let mut w = match Writer::open(&name, &options) {
         Ok(w) => w,
-        Err(e) => return skipped(&e.to_string()),
+        Err(e) => return crate::skips::skipped("an object of more than 4 GiB", &e.to_string()),
     };
     w.begin_step().unwrap();
     let mut space = w.reserve("large", Dtype::U8, &[BYTES], &[0], &[BYTES]).unwrap();

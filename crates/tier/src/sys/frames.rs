@@ -15,11 +15,9 @@ use std::sync::Arc;
 use io_uring::{opcode, types, EnterFlags, IoUring};
 
 use super::private::Private;
+use super::uring::{self, passing};
 use crate::counters;
 use crate::process::ForkMark;
-
-/// How often a call that the kernel has no memory for is repeated.
-const ATTEMPTS_MAX: u32 = 1000;
 
 /// The longest buffer that the kernel registers as one; a multiple of every power of two below.
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
@@ -182,22 +180,14 @@ impl<T> FrameRing<T> {
     /// # Errors
     /// Where io_uring is refused or too old.
     pub fn new(depth: usize) -> io::Result<FrameRing<T>> {
-        // Several threads use it in turn, so it has no issuer of its own; completions need not interrupt anybody.
-        let depth_all = depth as u32;
-        let made = IoUring::builder()
-            .setup_coop_taskrun()
-            .build(depth_all)
-            .or_else(|_| IoUring::builder().build(depth_all))?;
-        let mut probe = io_uring::Probe::new();
-        made.submitter().register_probe(&mut probe)?;
-        let needed = [opcode::Read::CODE, opcode::Write::CODE];
-        if !needed.iter().all(|code| probe.is_supported(*code)) {
-            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
-        }
+        let entries = depth as u32;
+        // Several threads use it in turn, so it has no issuer of its own.
+        let made =
+            uring::with_operations(uring::plain(entries)?, &[opcode::Read::CODE, opcode::Write::CODE])?;
         Ok(FrameRing {
             uring: made,
             sent: (0..depth).map(|_| None).collect(),
-            free: (0..depth_all).rev().collect(),
+            free: (0..entries).rev().collect(),
             queued: 0,
             in_kernel: 0,
             registered: None,
@@ -379,21 +369,6 @@ impl<T> Drop for FrameRing<T> {
             }
         }
     }
-}
-
-/// Interruptions and passing lack of memory are no errors: the caller tries again.
-#[cold]
-fn passing(e: io::Error, attempts: &mut u32) -> io::Result<()> {
-    if e.kind() == io::ErrorKind::Interrupted {
-        return Ok(());
-    }
-    *attempts += 1;
-    let passes = matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY));
-    if passes && *attempts < ATTEMPTS_MAX {
-        std::thread::yield_now();
-        return Ok(());
-    }
-    Err(e)
 }
 
 /// Opens a file past the page cache, where its file system can do that; else says so by `InvalidInput`.

@@ -17,6 +17,7 @@ mod private;
 mod queue;
 pub(crate) mod ring;
 mod staged;
+mod uring;
 mod usage;
 
 pub(crate) use clock::monotonic_ns;

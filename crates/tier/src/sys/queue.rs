@@ -16,11 +16,9 @@ use io_uring::{opcode, squeue, types, EnterFlags, IoUring};
 
 use super::page_bytes;
 use super::private::Private;
+use super::uring::{self, passing};
 use crate::counters;
 use crate::process::ForkMark;
-
-/// How often a call that the kernel has no memory for is repeated.
-const ATTEMPTS_MAX: u32 = 1000;
 
 /// How long the kernel's submission thread spins before it sleeps, in ms.
 const KERNEL_THREAD_IDLE_MS: u32 = 1000;
@@ -323,21 +321,6 @@ enum Target {
     Open(types::Fd),
 }
 
-/// Interruptions and passing lack of memory are no errors: the caller tries again.
-#[cold]
-fn passing(e: io::Error, attempts: &mut u32) -> io::Result<()> {
-    if e.kind() == io::ErrorKind::Interrupted {
-        return Ok(());
-    }
-    *attempts += 1;
-    let passes = matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY));
-    if passes && *attempts < ATTEMPTS_MAX {
-        std::thread::yield_now();
-        return Ok(());
-    }
-    Err(e)
-}
-
 /// A ring for one issuer where the kernel has that (6.1), without interrupts (5.19), or as it comes.
 fn ring(depth: u32, options: QueueOptions) -> io::Result<IoUring> {
     let plain = || {
@@ -356,13 +339,7 @@ fn ring(depth: u32, options: QueueOptions) -> io::Result<IoUring> {
         let deferred = || plain().setup_single_issuer().setup_defer_taskrun().build(depth);
         deferred().or_else(|_| plain().setup_coop_taskrun().build(depth)).or_else(|_| plain().build(depth))
     }?;
-    let mut probe = io_uring::Probe::new();
-    made.submitter().register_probe(&mut probe)?;
-    let needed = [opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE];
-    match needed.iter().all(|code| probe.is_supported(*code)) {
-        true => Ok(made),
-        false => Err(io::Error::from_raw_os_error(libc::ENOSYS)),
-    }
+    uring::with_operations(made, &[opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE])
 }
 
 /// The buffers, each on pages of its own.

@@ -13,9 +13,10 @@ use std::os::fd::AsRawFd;
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::ptr::NonNull;
 
-use io_uring::{opcode, squeue, types, EnterFlags, IoUring, Probe};
+use io_uring::{opcode, squeue, types, EnterFlags, IoUring};
 
 use super::private::Private;
+use super::uring::{self, passing};
 use crate::counters;
 use crate::process::ForkMark;
 
@@ -24,9 +25,6 @@ pub(crate) const RING_DEPTH: usize = 16;
 
 /// Bytes of a frame: the size of one request.
 pub(crate) const FRAME_BYTES: usize = 512 << 10;
-
-/// How often a call that the kernel has no memory for is repeated while nothing is in flight that could free some.
-const ATTEMPTS_MAX: u32 = 1000;
 
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,14 +81,8 @@ impl Ring {
     /// A new ring for this thread. Fails where io_uring is refused or too old to read and write plainly (5.6).
     pub(crate) fn new() -> io::Result<Ring> {
         let entries = RING_DEPTH as u32;
-        // Without the flag (before 5.19) each completion interrupts the thread: slower, nothing else.
-        let uring =
-            IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))?;
-        let mut probe = Probe::new();
-        uring.submitter().register_probe(&mut probe)?;
-        if ![opcode::Read::CODE, opcode::Write::CODE].iter().all(|code| probe.is_supported(*code)) {
-            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
-        }
+        let made = uring::plain(entries)?;
+        let uring = uring::with_operations(made, &[opcode::Read::CODE, opcode::Write::CODE])?;
         Ok(Ring { uring, frames: None, mark: ForkMark::here(), broken: false })
     }
 
@@ -241,17 +233,7 @@ impl<'ring, 'env> Batch<'ring, 'env> {
                 self.in_kernel += taken;
                 Ok(())
             }
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(()),
-            Err(e) => {
-                *attempts += 1;
-                let passing = matches!(e.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY));
-                if passing && *attempts < ATTEMPTS_MAX {
-                    std::thread::yield_now();
-                    return Ok(());
-                }
-                self.ring.broken = true;
-                Err(e)
-            }
+            Err(e) => passing(e, attempts).inspect_err(|_| self.ring.broken = true),
         }
     }
 
