@@ -2,7 +2,6 @@
 //! environment variable FOREBAY_REFERENCE names it. Without it the tests are skipped, and say so.
 
 #[path = "../../tier/tests/skips/mod.rs"]
-#[path = "../../tier/tests/skips/mod.rs"]
 mod skips;
 
 use std::collections::BTreeMap;

@@ -33,16 +33,31 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
     let options = read(arguments)?;
     if options.install && version().is_none() {
         eprintln!("installing the Debian package fio");
-        let _ = Command::new("apt-get").args(["install", "-y", "-qq", "fio"]).stdin(Stdio::null()).output();
+        let install =
+            Command::new("apt-get").args(["install", "-y", "-qq", "fio"]).stdin(Stdio::null()).status();
+        if !install.as_ref().is_ok_and(|status| status.success()) {
+            return Err(Stop::Failed("apt-get could not install fio".to_string()));
+        }
+    }
+    let wanted = |job: &&Job| options.only.as_ref().is_none_or(|only| job.name.contains(only.as_str()));
+    let jobs: Vec<&Job> = ALL.iter().filter(wanted).filter(|job| !options.quick || job.quick).collect();
+    if jobs.is_empty() {
+        let names: Vec<&str> = ALL.iter().map(|job| job.name).collect();
+        return Err(Stop::Usage(format!("bench fio --only: none of {} contains it", names.join(", "))));
     }
     let Some(version) = version() else {
-        println!("skipped  everything: fio is not installed (--install)");
+        let why = "fio is not installed (--install)";
+        match options.json {
+            true => {
+                println!("{}", json!({"schema": SCHEMA, "benchmark": "fio", "skipped": [why], "rows": []}))
+            }
+            false => println!("skipped  everything: {why}"),
+        }
         return Ok(());
     };
     let bench = Bench::new(root, &options).map_err(Stop::Failed)?;
     let mut rows = Vec::new();
-    let wanted = |job: &&Job| options.only.as_ref().is_none_or(|only| job.name.contains(only.as_str()));
-    for job in ALL.iter().filter(wanted).filter(|job| !options.quick || job.quick) {
+    for job in jobs {
         let row = bench.row(job, &options).map_err(Stop::Failed)?;
         if !options.json {
             print!("{}", row.text());

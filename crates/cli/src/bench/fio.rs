@@ -154,9 +154,6 @@ fn entries(planned: &[Planned], reports: Vec<Report>) -> Vec<Entry<'_>> {
 }
 
 fn print(asked: &Asked, results: &Results<'_>, out: &Output) -> Result<()> {
-    if asked.document {
-        return out.document(schema::BENCH_FIO, &json::document(results, asked.formats.classes));
-    }
     let mut text = String::new();
     if asked.formats.json {
         let document = json::document(results, asked.formats.classes);
@@ -170,9 +167,13 @@ fn print(asked: &Asked, results: &Results<'_>, out: &Output) -> Result<()> {
     if asked.formats.normal {
         text += &text::text(results);
     }
-    match &asked.output {
-        None => out.text(&text),
-        Some(path) => write(path, &text),
+    if let Some(path) = &asked.output {
+        write(path, &text)?;
+    }
+    match (asked.document, &asked.output) {
+        (true, _) => out.document(schema::BENCH_FIO, &json::document(results, asked.formats.classes)),
+        (false, None) => out.text(&text),
+        (false, Some(_)) => Ok(()),
     }
 }
 

@@ -53,16 +53,6 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// Whether both ask the same, at whatever points.
-    fn is_like(&self, other: &Ask) -> bool {
-        match (self, other) {
-            (Ask::Curve { when, over, .. }, Ask::Curve { when: when2, over: over2, .. }) => {
-                when == when2 && over == over2
-            }
-            (one, other) => one == other,
-        }
-    }
-
     /// How many measurements it takes, once.
     pub fn points(&self) -> usize {
         match self {
@@ -94,7 +84,9 @@ fn one_of_each(asks: Vec<Ask>) -> Vec<Ask> {
     let mut kept: Vec<Ask> = Vec::new();
     for ask in asks {
         let Ask::Curve { when, over, xs } = &ask else {
-            kept.push(ask);
+            if !kept.contains(&ask) {
+                kept.push(ask);
+            }
             continue;
         };
         let same =
@@ -299,14 +291,8 @@ pub fn without_ring(asks: Vec<Ask>) -> Vec<Ask> {
         Ask::Curve { when, over, xs } => Ask::Curve { when: by_threads(when), over, xs },
         Ask::Latency { operation, load, when } => Ask::Latency { operation, load, when: by_threads(when) },
     };
-    let mut changed: Vec<Ask> = Vec::new();
-    for ask in asks.into_iter().map(change) {
-        // What was asked of single system calls anyway is not asked twice.
-        if !changed.iter().any(|known| known.is_like(&ask)) {
-            changed.push(ask);
-        }
-    }
-    changed
+    // What was asked of single system calls anyway is not asked twice.
+    one_of_each(asks.into_iter().map(change).collect())
 }
 
 fn one(when: Conditions) -> Conditions {
@@ -428,7 +414,6 @@ mod tests {
         assert!(changed.iter().map(when).all(|w| w.depth == Some(1) && w.access == Some(Access::Sync)));
         let most = changed.iter().map(when).filter_map(|w| w.threads).max();
         assert_eq!(most, Some(DEPTH), "the deepest questions keep as much under way");
-        let likes = |ask: &Ask| changed.iter().filter(|known| known.is_like(ask)).count();
-        assert!(changed.iter().all(|ask| likes(ask) == 1), "nothing is asked twice");
+        assert_eq!(one_of_each(changed.clone()), changed, "nothing is asked twice");
     }
 }

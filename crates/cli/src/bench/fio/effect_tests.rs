@@ -179,8 +179,6 @@ const EFFECTS: &[(&str, Check)] = &[
     ("rw=read size=16k gtod_reduce=1", |s| {
         s.reports[0].read.completion.count() + s.reports[0].read.total.count() == 0 && s.requests().len() == 4
     }),
-    ("rw=read size=64k thinktime=1 thinktime_blocks=4 thinktime_spin=1", |s| s.requests().len() == 16),
-    ("rw=read size=16k cpus_allowed=0 numjobs=2", |s| s.jobs.len() == 2 && s.reports[1].read.ios == 4),
 ];
 
 /// Blocks of the file that differ.

@@ -230,10 +230,10 @@ fn percentiles_of(s: &mut Settings, text: &str) -> Read<()> {
 }
 
 fn files_order_of(s: &mut Settings, text: &str) -> Read<()> {
-    s.file_order = match text.split(':').next() {
-        Some("random") => FileOrder::Random,
-        Some("roundrobin") => FileOrder::RoundRobin,
-        Some("sequential") => FileOrder::Sequential,
+    s.file_order = match text {
+        "random" => FileOrder::Random,
+        "roundrobin" => FileOrder::RoundRobin,
+        "sequential" => FileOrder::Sequential,
         _ => return Err(format!("`{text}` is none of random, roundrobin, sequential")),
     };
     Ok(())

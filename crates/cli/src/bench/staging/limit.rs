@@ -41,7 +41,10 @@ pub(crate) fn of(place: &Place) -> Result<Limits> {
 
 /// The limit of what movers bring down: the drive's, or of memory where the directory is no drive's.
 pub(crate) fn of_lower(dir: &Path) -> Result<Limits> {
-    drive(dir).or_else(|_| copy("dram"))
+    drive(dir).or_else(|e| match e.kind() {
+        Kind::NotPossibleHere => copy("dram"),
+        _ => Err(e),
+    })
 }
 
 /// Bytes that all processors copy together: STREAM's copy moves each twice.
