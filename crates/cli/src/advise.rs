@@ -112,7 +112,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         advice: &advice,
     };
     out.result(schema::ADVICE, &body, || text(&body, args.all, *is_platform, out))?;
-    next(args, &advice, *is_platform, out);
+    next(args, *is_platform, out);
     Ok(0)
 }
 
@@ -144,7 +144,8 @@ impl Asked {
     /// The best plan as a file, with what was decided on.
     fn plan(&self, advice: &Advice, by: &str) -> Result<PlanFile> {
         let best = &advice.scores[0];
-        let Some(home) = &best.choice.home else {
+        let home = best.choice.home.as_ref().filter(|_| !self.is_platform);
+        let Some(home) = home else {
             let message = format!("{} is a platform, not this node", self.profile.name);
             return Err(Error::new(Kind::NotPossibleHere, message)
                 .hint("a plan file is for the node that carries it out: probe that node and ask there"));
@@ -165,8 +166,8 @@ impl Asked {
     }
 }
 
-/// The plan that is best on this node as far as is known, and what speaks for it in one line. Without a plan nothing is
-/// known of the workflow yet.
+/// The plan that is best on this node as far as is known, and what speaks for it in one line; no plan, and why, where
+/// too little is known of workflow or node to tell.
 pub fn best(workflow: &Path) -> Result<(Option<PlanFile>, String)> {
     let workflow = Workflow::read(workflow)?;
     let runs = runs_of(&workflow);
@@ -175,22 +176,27 @@ pub fn best(workflow: &Path) -> Result<(Option<PlanFile>, String)> {
             "nothing is known of the workflow yet: it runs as it stands, and is recorded for the next time";
         return Ok((None, line.to_owned()));
     }
-    let asked = Asked::new(workflow, &runs, None)?;
-    let advice = asked.advice(Wish::default())?;
-    let plan = asked.plan(&advice, "auto")?;
+    let chosen = Asked::new(workflow, &runs, None).and_then(|asked| {
+        let advice = asked.advice(Wish::default())?;
+        asked.plan(&advice, "auto")
+    });
+    let plan = match chosen {
+        Ok(plan) => plan,
+        Err(e) if matches!(e.kind(), Kind::NotPossibleHere | Kind::UnknownComponent) => {
+            return Ok((None, format!("it runs as it stands: {e}")));
+        }
+        Err(e) => return Err(e),
+    };
     let line = format!("{}: {}", plan.plan, plan.decision.reasons[0]);
     Ok((Some(plan), line))
 }
 
-fn next(args: &Args, advice: &Advice, is_platform: bool, out: &Output) {
+fn next(args: &Args, is_platform: bool, out: &Output) {
     let file = args.workflow.display();
-    let best = &advice.scores[0].choice.plan;
     match (&args.out, is_platform) {
         (Some(plan), _) => out.next(&format!("forebay run {file} --plan {}", relative(plan))),
         (None, true) => {}
-        (None, false) => {
-            out.next(&format!("forebay run {file} --mode {} --locality {}", best.mode, best.locality));
-        }
+        (None, false) => out.next(&format!("forebay advise {file} -o plan.json")),
     }
 }
 

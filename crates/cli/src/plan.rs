@@ -149,7 +149,10 @@ fn existing(args: &Args, workflow: &Workflow, file: &Path, out: &Output) -> Resu
         Emit::Shell => (For::Shell, "shell"),
     };
     let absolute = std::path::absolute(file).map_err(|e| Error::io("finding the current directory", e))?;
-    let script = emit(r#for, &Job { workflow, plan: &plan, plan_file: &absolute, forebay: "forebay" })?;
+    let mut workflow = workflow.clone();
+    plan.place_channels(&mut workflow);
+    let script =
+        emit(r#for, &Job { workflow: &workflow, plan: &plan, plan_file: &absolute, forebay: "forebay" })?;
     let body = Script { r#for: name, script };
     out.result(schema::JOB, &body, || body.script.clone())
 }
@@ -195,7 +198,12 @@ fn all(args: &Args, workflow: &Workflow, out: &Output) -> Result<()> {
     })?;
     if let (Some(choice), None) = (chosen.first(), platform) {
         let mode = choice.plan.mode;
-        out.next(&format!("forebay plan {} --mode {mode} -o plan.json", args.workflow.display()));
+        let (locality, tier) = (choice.plan.locality, &choice.plan.tier);
+        let tier = if choice.home == Some(Home::AsSaid) { String::new() } else { format!(" --tier {tier}") };
+        out.next(&format!(
+            "forebay plan {} --mode {mode} --locality {locality}{tier} -o plan.json",
+            args.workflow.display()
+        ));
     }
     Ok(())
 }

@@ -182,7 +182,7 @@ fn scores(inputs: &Inputs, choices: &[&Choice], devices: &Devices, wish: Wish) -
         .iter()
         .map(|choice| {
             let (device, kind) = &devices[&choice.plan.tier];
-            let forecast = inputs.forecast(&choice.plan, device, *kind == TierKind::Dram);
+            let forecast = inputs.forecast(&choice.plan, device, !is_worn(*kind));
             let worn_bytes = if is_worn(*kind) { forecast.written_bytes } else { 0.0 };
             Score { choice: (*choice).clone(), forecast, against_best: 1.0, slowdown: 1.0, worn_bytes }
         })
@@ -195,7 +195,13 @@ fn scores(inputs: &Inputs, choices: &[&Choice], devices: &Devices, wish: Wish) -
         value(a, wish).total_cmp(&value(b, wish)).then(a.forecast.time_s.total_cmp(&b.forecast.time_s))
     });
     let best = scores.first().map_or(1.0, |s| value(s, wish));
-    scores.iter_mut().for_each(|s| s.against_best = if best > 0.0 { value(s, wish) / best } else { 1.0 });
+    scores.iter_mut().for_each(|s| {
+        // Against nothing at all, anything is infinitely more.
+        s.against_best = match value(s, wish) {
+            v if v == best => 1.0,
+            v => v / best,
+        };
+    });
     scores
 }
 
@@ -351,7 +357,12 @@ mod tests {
             polling: 0.0,
         };
         let flow = Flow { versions: 10, writer: component, reader: component, ahead: None };
-        let load = crate::choices::Load { version_bytes: (24.0 * objects * bytes) as u64, versions: 10 };
+        let load = crate::choices::Load {
+            version_bytes: (24.0 * objects * bytes) as u64,
+            versions: 10,
+            quota_bytes: None,
+            spills: false,
+        };
         Known {
             inputs: Inputs::new(flow),
             load,

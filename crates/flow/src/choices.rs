@@ -1,15 +1,15 @@
 //! Which plans there are for a workflow on a node: all that can be told apart, and for the others why not.
 //!
-//! Pure. At most [`CHOICES_MAX`] plans, so that each can be scored and explained. What is not possible (room, a missing
-//! place, processors), what would be the same as another plan, and tiers than which another one is better at everything
-//! are dropped with the reason.
+//! Looks at nothing but whether the directories of tiers are here. At most [`CHOICES_MAX`] plans, so that each can be
+//! scored and explained. What is not possible (room, a missing place, processors), what would be the same as another
+//! plan, and tiers than which another one is better at everything are dropped with the reason.
 
 use forebay_perf::model::plan::{Locality, Mode, Plan};
 use forebay_perf::profile::{Locality as Side, Profile, Tier};
 use forebay_space::{format_bytes, Error, Kind, Result, TierKind, GATE_PLACES_MAX};
 use serde::Serialize;
 
-use crate::plan::{Home, AS_THE_FILE_SAYS};
+use crate::plan::{double_reader, Home, AS_THE_FILE_SAYS};
 use crate::seats::depths;
 use crate::topology::Topology;
 use crate::workflow::Workflow;
@@ -51,6 +51,10 @@ pub struct Load {
     pub version_bytes: u64,
     /// Versions.
     pub versions: u64,
+    /// The channel's quota, where it has one.
+    pub quota_bytes: Option<u64>,
+    /// Whether it spills to lower tiers.
+    pub spills: bool,
 }
 
 impl Home {
@@ -132,8 +136,8 @@ fn candidates<'a>(
     for tier in &profile.tiers {
         let mut drop = |reason: String| dropped.push(Dropped { what: tier.name.clone(), reason });
         let home = match Home::of_tier(tier) {
+            _ if !is_here => None,
             Ok(home) => Some(home),
-            Err(_) if !is_here => None,
             Err(e) => {
                 drop(e.message().to_owned());
                 continue;
@@ -251,15 +255,19 @@ fn modes(
 ) -> Vec<Mode> {
     let name = &candidate.name;
     let mut modes = Vec::new();
-    match (depths(workflow).is_none(), serial_room(workflow, candidate, load)) {
-        (true, _) => {
-            drop(format!("S and SS on {name}"), "channels lead in a circle: nobody could begin".to_owned());
+    if depths(workflow).is_none() {
+        drop(format!("S and SS on {name}"), "channels lead in a circle: nobody could begin".to_owned());
+    } else {
+        match serial_room(candidate, load) {
+            Some(reason) => drop(format!("S on {name}"), reason),
+            None => modes.push(Mode::Serial),
         }
-        (false, Some(reason)) => {
-            drop(format!("S on {name}"), reason);
-            modes.push(Mode::SerialPerStep);
+        match double_reader(workflow) {
+            Some(reader) => {
+                drop(format!("SS on {name}"), format!("{reader} reads two channels of one writer"));
+            }
+            None => modes.push(Mode::SerialPerStep),
         }
-        (false, None) => modes.extend([Mode::Serial, Mode::SerialPerStep]),
     }
     modes.push(Mode::Parallel);
     match gate(workflow, candidate) {
@@ -269,14 +277,13 @@ fn modes(
     modes
 }
 
-/// Why the whole output has no room, if so: in serial mode nothing is read before everything was written.
-fn serial_room(workflow: &Workflow, candidate: &Candidate<'_>, load: Option<Load>) -> Option<String> {
-    let load = load?;
+/// Why the whole output has no room, if so: in serial mode nothing is read before everything was written. What spills
+/// has the room of the tiers below, of which a plan says nothing.
+fn serial_room(candidate: &Candidate<'_>, load: Option<Load>) -> Option<String> {
+    let load = load.filter(|load| !load.spills)?;
     let all = load.version_bytes.saturating_mul(load.versions);
     let capacity = candidate.tier.and_then(|t| t.capacity.as_ref()).map(|c| c.bytes);
-    let quotas =
-        workflow.channels.iter().filter(|c| c.options.spill.is_none()).filter_map(|c| c.options.quota);
-    let (room, whose) = match (capacity, quotas.map(|q| q.0).min()) {
+    let (room, whose) = match (capacity, load.quota_bytes) {
         (Some(capacity), Some(quota)) if quota < capacity => (quota, "the quota of the channel"),
         (Some(capacity), _) => (capacity, "the tier"),
         (None, Some(quota)) => (quota, "the quota of the channel"),
@@ -361,12 +368,25 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_dropped_with_its_reason() {
-        let load = Some(Load { version_bytes: 1 << 20, versions: 100 });
+        let quota_bytes = Some(64 << 20);
+        let load = Some(Load { version_bytes: 1 << 20, versions: 100, quota_bytes, spills: false });
         let small = choices(&workflow(2, "quota = \"64MiB\""), &nodes(1), None, load);
         assert_eq!(shorts(&small), ["SS-LocW", "P-LocW"]);
         assert!(reason(&small, "S on as-the-file-says").contains("64.0 MiB"), "{:?}", small.dropped);
         let spilling = workflow(2, "quota = \"64MiB\"\nspill = \"/tmp\"");
+        let load = load.map(|load| Load { spills: true, ..load });
         assert_eq!(shorts(&choices(&spilling, &nodes(1), None, load)), ["S-LocW", "SS-LocW", "P-LocW"]);
+    }
+
+    #[test]
+    fn two_channels_between_a_pair_take_no_turns() {
+        let text = "forebay = 1\n[workflow]\nname = \"w\"\n[channel.u]\n[channel.v]\n\
+             [[component]]\nname = \"sim\"\ncommand = [\"true\"]\nwrites = [\"u\", \"v\"]\n\
+             [[component]]\nname = \"ana\"\ncommand = [\"true\"]\nreads = [\"u\", \"v\"]\n";
+        let both = Workflow::parse(Path::new("w.toml"), Path::new("/"), text).unwrap();
+        let found = choices(&both, &nodes(1), None, None);
+        assert_eq!(shorts(&found), ["S-LocW", "P-LocW"]);
+        assert!(reason(&found, "SS on as-the-file-says").contains("ana reads two channels"));
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! because no launcher knows of the channel between two programs; the plan's processors stand in comments, so that an
 //! expert can check them. (A heterogeneous job is the wrong shape: schedulers put its parts on different nodes.)
 //!
-//! Guarantees: the script ends when all components have ended; when one fails it ends the others, removes what they
-//! left of their channels, and has that one's exit status. A serial plan's steps come one after the other.
+//! Guarantees: the script ends when all components have ended; when one fails it ends the others (by SIGKILL what does
+//! not end by itself), and has that one's exit status. What is left of channels is removed either way, but never one
+//! that the workflow keeps. A serial plan's steps come one after the other.
 //! Not here: submitting it.
 
 use std::fmt::Write;
@@ -35,7 +36,7 @@ pub enum For {
 /// What a script is made from.
 #[derive(Debug)]
 pub struct Job<'a> {
-    /// The workflow.
+    /// The workflow, its channels where the plan has them ([`PlanFile::place_channels`]).
     pub workflow: &'a Workflow,
     /// Its plan.
     pub plan: &'a PlanFile,
@@ -52,11 +53,22 @@ step() { # DIRECTORY COMMAND...: in the background
   ( cd "$1" && shift && exec "$@" ) &
   steps+=($!)
 }
-stop() { # STATUS: ends the steps that still run
+tidy() { # removes what is left of the channels; most have gone by themselves
+  for channel in "${channels[@]}"; do
+    "$forebay" clean "$channel" >/dev/null 2>&1 || true
+  done
+}
+stop() { # STATUS: ends the steps that still run, after a grace by force
   trap - TERM INT
   kill "${steps[@]}" 2>/dev/null
+  local tenths=100
+  while [ "$tenths" -gt 0 ] && kill -0 "${steps[@]}" 2>/dev/null; do
+    sleep 0.1
+    tenths=$((tenths - 1))
+  done
+  kill -KILL "${steps[@]}" 2>/dev/null
   wait
-  "$forebay" clean "${channels[@]}" >/dev/null 2>&1
+  tidy
   exit "$1"
 }
 finish() { # waits for all steps; the first that fails ends the job
@@ -96,8 +108,8 @@ pub fn emit(r#for: For, job: &Job<'_>) -> Result<String> {
     job.plan.decision.reasons.iter().for_each(|reason| script += &format!("# {reason}\n"));
     let _ = writeln!(script, "forebay={}", quoted(job.forebay));
     let _ = writeln!(script, "plan={}", quoted(&job.plan_file.to_string_lossy()));
-    let channels: Vec<String> =
-        job.workflow.channels.iter().map(|c| quoted(&c.location(&job.workflow.dir))).collect();
+    let passing = job.workflow.channels.iter().filter(|c| !c.options.keep);
+    let channels: Vec<String> = passing.map(|c| quoted(&c.location(&job.workflow.dir))).collect();
     let _ = writeln!(script, "channels=({})", channels.join(" "));
     script += COURSE;
     for stage in stages(job) {
@@ -107,6 +119,7 @@ pub fn emit(r#for: For, job: &Job<'_>) -> Result<String> {
         }
         script += "finish\n";
     }
+    script += "tidy\n";
     Ok(script)
 }
 
@@ -116,6 +129,14 @@ fn refuse(r#for: For, job: &Job<'_>) -> Result<()> {
         return Err(Error::new(Kind::NotPossibleHere, "only the runner carries the files of a program")
             .with("component", &component.name)
             .hint("let the job run: forebay run --plan plan.json"));
+    }
+    if let Some(channel) = job.workflow.channels.iter().find(|c| c.options.emulate.is_some()) {
+        return Err(Error::new(
+            Kind::NotPossibleHere,
+            "only the runner settles what a channel is emulated as",
+        )
+        .with("channel", &channel.name)
+        .hint("let the job run: forebay run --plan plan.json"));
     }
     let crowded = |s: &&Seat| numbers(&s.cpus).len() < s.ranks as usize;
     match (r#for, job.plan.components.iter().find(crowded)) {

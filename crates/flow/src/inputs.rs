@@ -15,11 +15,9 @@ use forebay_space::{Error, Kind, Result};
 
 use crate::characterise::{Moved, PerStep};
 use crate::choices::Load;
-use crate::record::{ComponentRecord, RunRecord};
+use crate::record::{ComponentRecord, RunRecord, State};
 use crate::workflow::{Channel, Workflow};
 
-/// Most records of earlier runs that are read.
-const RUNS_MAX: usize = 64;
 /// Least half of an error bar of computing, as a share: two runs differ by that at least.
 const COMPUTE_ERROR_MIN: f64 = 0.02;
 /// Most of it: beyond that the mean says nothing.
@@ -42,13 +40,12 @@ pub struct Known {
     pub remarks: Vec<String>,
 }
 
-/// The runs of a workflow whose records lie beside its file (`runs/`), the newest first.
+/// The runs of a workflow that came to their end, whose records lie beside its file (`runs/`), the newest first.
 pub fn runs_of(workflow: &Workflow) -> Vec<RunRecord> {
     let entries = workflow.dir.join("runs").read_dir().into_iter().flatten().flatten();
     let mut runs: Vec<RunRecord> = entries.filter_map(|entry| RunRecord::read(&entry.path()).ok()).collect();
-    runs.retain(|run| run.name == workflow.name);
+    runs.retain(|run| run.name == workflow.name && run.state == State::Finished);
     runs.sort_by_key(|run| std::cmp::Reverse(run.start_unix_ns));
-    runs.truncate(RUNS_MAX);
     runs
 }
 
@@ -117,7 +114,12 @@ pub fn known(workflow: &Workflow, runs: &[RunRecord], measured: Option<&Profile>
     inputs.compute_error = compute_error(writer.step).max(compute_error(reader.step));
     Ok(Known {
         inputs,
-        load: Load { version_bytes: version_bytes as u64, versions: u64::from(flow.versions) },
+        load: Load {
+            version_bytes: version_bytes as u64,
+            versions: u64::from(flow.versions),
+            quota_bytes: channel.options.quota.map(|q| q.0),
+            spills: channel.options.spill.is_some(),
+        },
         channel: channel.name.clone(),
         writer: writer.record.name.clone(),
         reader: reader.record.name.clone(),

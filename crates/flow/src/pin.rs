@@ -121,7 +121,14 @@ pub fn exec_planned(plan: &Path, component: &str, command: &[OsString]) -> Resul
         );
     };
     let local_rank = local_rank(&environment::process)?;
-    let (cpus, said) = pin(&seat.cpus_of(local_rank))?;
+    let (cpus, mut said) = pin(&seat.cpus_of(local_rank))?;
+    let here = forebay_tier::process::host_name();
+    if said.is_none() && plan.host != here {
+        said = Some(format!(
+            "the plan was made on {}: {here} is taken to number its processors alike",
+            plan.host
+        ));
+    }
     if let Some(said) = &said {
         eprintln!("forebay: {component} rank {local_rank} on this node: {said}");
     }

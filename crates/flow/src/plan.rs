@@ -283,6 +283,19 @@ fn refuse_plan(plan: &Plan) -> Result<()> {
     pace_of(plan.mode).map(drop)
 }
 
+/// A component that reads more than one channel of the same writer. In turns the writer would wait behind the first for
+/// a reader that waits for the second.
+pub(crate) fn double_reader(workflow: &Workflow) -> Option<&str> {
+    workflow.components.iter().map(|c| c.name.as_str()).find(|name| {
+        let read = workflow.channels.iter().filter(|c| c.readers.iter().any(|reader| reader == name));
+        let mut writers: Vec<&str> = read.map(|c| c.writer.as_str()).collect();
+        let all = writers.len();
+        writers.sort_unstable();
+        writers.dedup();
+        writers.len() < all
+    })
+}
+
 fn refuse(workflow: &Workflow, topology: &Topology, plan: &Plan) -> Result<()> {
     refuse_plan(plan)?;
     if topology.cpus().is_empty() {
@@ -292,6 +305,14 @@ fn refuse(workflow: &Workflow, topology: &Topology, plan: &Plan) -> Result<()> {
         return Err(Error::new(Kind::NotPossibleHere, "channels lead in a circle: nobody could begin")
             .with("mode", plan.mode)
             .hint("mode parallel, or gated"));
+    }
+    if let (Mode::SerialPerStep, Some(reader)) = (plan.mode, double_reader(workflow)) {
+        return Err(Error::new(
+            Kind::NotPossibleHere,
+            "a component reads two channels of one writer, which in turns would each wait for the other",
+        )
+        .with("component", reader)
+        .hint("mode serial or parallel, or one channel for both"));
     }
     let files = |c: &&crate::workflow::Channel| c.options.kind == Some(crate::workflow::ChannelKind::Files);
     match (plan.mode, workflow.channels.iter().find(files)) {

@@ -222,12 +222,13 @@ impl LaneSpace {
             control.wait_room(seen, left.min(WAIT_SLICE));
         };
         if let Some(began) = began {
-            if let Err(e) = self.gate.come_back(aside, self.deadline_in, check_group) {
-                if let Ok(range) = result {
+            // Without room there is nothing to do inside; the caller comes out when it hears of it.
+            if let Ok(range) = &result {
+                if let Err(e) = self.gate.come_back(aside, self.deadline_in, check_group) {
                     free_run(&space, (range.start / space.superblock.granule_bytes) as usize);
                     control.announce_room();
+                    result = Err(e);
                 }
-                result = Err(e);
             }
             self.wait_ns += clock::now_ns() - began;
             self.member.set_waiting(Waiting::No);

@@ -187,21 +187,32 @@ fn the_job_of_a_shell_does_what_the_runner_does() {
 #[test]
 fn a_job_ends_with_its_first_failure_and_leaves_nothing() {
     let bench = Bench::new();
-    let workflow = "forebay = 1\n[workflow]\nname = \"broken\"\n[channel.u]\n\
-                    [[component]]\nname = \"sim\"\ncommand = [\"sh\", \"-c\", \"exec sleep 1000\"]\nwrites = [\"u\"]\n\
-                    [[component]]\nname = \"bad\"\ncommand = [\"sh\", \"-c\", \"exit 3\"]\nreads = [\"u\"]\n";
+    // The writer of `u` ends well, nobody opens `never`, `kept` is to stay.
+    let workflow = "forebay = 1\n[workflow]\nname = \"broken\"\n[channel.never]\n\
+                    [channel.kept]\nkeep = true\n[channel.u]\n\
+                    [[component]]\nname = \"sim\"\nwrites = [\"u\"]\n\
+                    command = [\"forebay\", \"app\", \"writer\", \"--channel\", \"u\", \"--steps\", \"1\"]\n\
+                    [[component]]\nname = \"also\"\nwrites = [\"kept\"]\n\
+                    command = [\"forebay\", \"app\", \"writer\", \"--channel\", \"kept\", \"--steps\", \"1\"]\n\
+                    [[component]]\nname = \"sleeper\"\nwrites = [\"never\"]\n\
+                    command = [\"sh\", \"-c\", \"exec sleep 1000\"]\n\
+                    [[component]]\nname = \"bad\"\nreads = [\"u\"]\n\
+                    command = [\"sh\", \"-c\", \"sleep 2; exit 3\"]\n";
     std::fs::write(bench.file("w.toml"), workflow).unwrap();
     bench.call(&["plan", "w.toml", "--mode", "parallel", "-o", "plan.json"]).wants(0);
-    for format in ["sbatch", "flux", "pbs"] {
+    for format in ["sbatch", "pbs"] {
         let job = bench.call(&["plan", "w.toml", "--plan", "plan.json", "--emit", format]);
-        if job.status == Some(0) {
-            job.says("exec --plan \"$plan\" --role sim --");
-        }
+        job.wants(0);
+        job.says("exec --plan \"$plan\" --role sleeper --");
     }
     let job = bench.call(&["plan", "w.toml", "--plan", "plan.json", "--emit", "shell"]);
     job.wants(0);
     // The sleeper would keep the script for a quarter of an hour.
     script(&bench, &job.text()).wants(3);
+    let left = bench.json(&["ls"], 0);
+    let names: Vec<&Value> = left["spaces"].as_array().unwrap().iter().map(|s| &s["name"]).collect();
+    assert_eq!(names, ["kept"], "what is to be kept stays, and nothing else");
+    bench.call(&["clean", "kept"]).wants(0);
 }
 
 #[test]

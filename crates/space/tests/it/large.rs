@@ -2,7 +2,6 @@
 
 use crate::support::{ranked, reader, Root};
 use forebay_space::{Dtype, NdBox, OpenOptions, Writer};
-use std::io::Write;
 
 const BYTES: u64 = (4 << 30) + (1 << 20) + 13;
 

@@ -2,6 +2,7 @@
 //!
 //! Children are this test binary again: the test `child` plays the role that `SPACE_TEST_PACE` names.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -242,7 +243,7 @@ fn who_waits_for_room_keeps_nobody_out() {
     });
 }
 
-/// A reader that was killed inside its get leaves its place to whoever waits.
+/// A writer that was killed with a reservation, inside, leaves its place to whoever comes.
 #[test]
 fn the_place_of_the_dead_is_taken_over() {
     let root = Root::new();
@@ -251,11 +252,12 @@ fn the_place_of_the_dead_is_taken_over() {
     let one = OpenOptions { readers: Vec::new(), ..paced(0, 1, pace) };
     let mut child = start("inside", &name);
     let begin = Instant::now();
-    while !matches!(inspect(&name), Ok(space) if space.versions_complete > 0) {
-        assert!(begin.elapsed() < Duration::from_secs(20), "the child never wrote");
+    let inside = Path::new(&name).with_extension("inside");
+    while !inside.exists() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the child never went inside");
         std::thread::sleep(Duration::from_millis(5));
     }
-    std::thread::sleep(Duration::from_millis(20));
+    std::fs::remove_file(inside).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
     // The next start of the writers meets the place that the dead one still has.
@@ -291,5 +293,6 @@ fn child() {
     writer.begin_step().unwrap();
     // From here on it is inside, until it is killed.
     let _reserved = writer.reserve("a", Dtype::U8, &[64], &[0], &[64]).unwrap();
+    std::fs::write(Path::new(&name).with_extension("inside"), "").unwrap();
     std::thread::sleep(Duration::from_secs(60));
 }

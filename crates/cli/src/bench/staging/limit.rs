@@ -9,7 +9,7 @@ use forebay_perf::memory::together;
 use forebay_perf::probe::machine::Machine;
 use forebay_perf::probe::nodes::cache_to_exceed;
 use forebay_perf::probe::scratch::Scratch;
-use forebay_tier::{Horizon, Result, TierKind};
+use forebay_tier::{Horizon, Kind, Result, TierKind};
 use serde::Serialize;
 
 use super::place::Place;

@@ -7,9 +7,7 @@
 
 use super::claims::{self, claims, Claim, WITHIN};
 use super::judge::margin;
-use super::{
-    interfere, station, times, Interference, Times, Values, COUNT, RANGES, STUDIED, UNPRINTED, VALUES,
-};
+use super::{interfere, station, times, Interference, Times, Values, COUNT, STUDIED, UNPRINTED, VALUES};
 use crate::model::device::Device;
 use crate::model::search::{descend, Found, Random};
 
