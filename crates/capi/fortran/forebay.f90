@@ -214,6 +214,52 @@ module forebay
     procedure :: unmap => region_unmap
   end type
 
+  !> A hard budget of memory that any number of arrays share.
+  type, public :: forebay_pool
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    !> new(budget [, tile_max]): in bytes; see fb_pool_new.
+    procedure :: new => pool_new
+    !> statistic(name): a number of what it has done and holds; see fb_pool_statistic.
+    procedure :: statistic => pool_statistic
+    !> free(): arrays in it stay open.
+    procedure :: free => pool_free
+  end type
+
+  !> Bytes of a file of which a part is in memory. Offsets and lengths are in bytes, indices count from 0.
+  type, public :: forebay_array
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    !> open(pool, path [, bytes, offset, mode, tile, policy, horizon]): see fb_array_open.
+    procedure :: open => array_open
+    !> info([bytes, tile, tiles, method]): method is 'direct' or 'cached'.
+    procedure :: info => array_info
+    !> read(offset, address, bytes): address as c_loc(values) gives it; so in all of the following.
+    procedure :: read => array_read
+    procedure :: write => array_write
+    !> gather(indices, item, address): the items of `item` bytes at these indices, one behind the other.
+    procedure :: gather => array_gather
+    procedure :: scatter => array_scatter
+    !> prefetch(offset, bytes): begins to read, and does not wait.
+    procedure :: prefetch => array_prefetch
+    !> flush(): what was written is durable when it returns.
+    procedure :: flush => array_flush
+    procedure :: close => array_close
+  end type
+
+  !> A tile that stays in memory.
+  type, public :: forebay_pin
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    !> pin(array, tile, address [, offset, bytes, write]): for call c_f_pointer(address, values, [n]); until unpin.
+    procedure :: pin => pin_pin
+    !> unpin(): what points into it must not be used any more.
+    procedure :: unpin => pin_unpin
+  end type
+
   interface
     function fb_last_error() result(text) bind(C)
       import :: c_ptr
@@ -492,6 +538,115 @@ module forebay
     end function
 
     function fb_unmap(handle) result(code) bind(C)
+      import :: c_int, c_ptr
+      type(c_ptr), intent(inout) :: handle
+      integer(c_int) :: code
+    end function
+
+    function fb_pool_new(budget, tile_max, handle) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t, c_int64_t
+      integer(c_int64_t), value :: budget
+      integer(c_size_t), value :: tile_max
+      type(c_ptr), intent(inout) :: handle
+      integer(c_int) :: code
+    end function
+
+    function fb_pool_statistic(handle, name, value) result(code) bind(C)
+      import :: c_int, c_ptr, c_char, c_int64_t
+      type(c_ptr), value :: handle
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int64_t), intent(inout) :: value
+      integer(c_int) :: code
+    end function
+
+    function fb_pool_free(handle) result(code) bind(C)
+      import :: c_int, c_ptr
+      type(c_ptr), intent(inout) :: handle
+      integer(c_int) :: code
+    end function
+
+    function fb_array_open(pool, path, mode, offset, bytes, tile, policy, horizon, handle) result(code) bind(C)
+      import :: c_int, c_ptr, c_char, c_size_t, c_int64_t
+      type(c_ptr), value :: pool, mode, policy, horizon
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_int64_t), value :: offset, bytes
+      integer(c_size_t), value :: tile
+      type(c_ptr), intent(inout) :: handle
+      integer(c_int) :: code
+    end function
+
+    function fb_array_info(handle, bytes, tile, tiles, method) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int64_t), intent(inout) :: bytes, tiles
+      integer(c_size_t), intent(inout) :: tile
+      type(c_ptr), intent(inout) :: method
+      integer(c_int) :: code
+    end function
+
+    function fb_array_read(handle, offset, values, bytes) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t, c_int64_t
+      type(c_ptr), value :: handle, values
+      integer(c_int64_t), value :: offset
+      integer(c_size_t), value :: bytes
+      integer(c_int) :: code
+    end function
+
+    function fb_array_write(handle, offset, values, bytes) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t, c_int64_t
+      type(c_ptr), value :: handle, values
+      integer(c_int64_t), value :: offset
+      integer(c_size_t), value :: bytes
+      integer(c_int) :: code
+    end function
+
+    function fb_array_gather(handle, indices, number, item, values) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t, c_int64_t
+      type(c_ptr), value :: handle, values
+      integer(c_int64_t), intent(in) :: indices(*)
+      integer(c_size_t), value :: number, item
+      integer(c_int) :: code
+    end function
+
+    function fb_array_scatter(handle, indices, number, item, values) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t, c_int64_t
+      type(c_ptr), value :: handle, values
+      integer(c_int64_t), intent(in) :: indices(*)
+      integer(c_size_t), value :: number, item
+      integer(c_int) :: code
+    end function
+
+    function fb_array_prefetch(handle, offset, bytes) result(code) bind(C)
+      import :: c_int, c_ptr, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int64_t), value :: offset, bytes
+      integer(c_int) :: code
+    end function
+
+    function fb_tile_pin(handle, tile, write, pin, address, offset, bytes) result(code) bind(C)
+      import :: c_int, c_ptr, c_size_t, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int64_t), value :: tile
+      integer(c_int), value :: write
+      type(c_ptr), intent(inout) :: pin, address
+      integer(c_int64_t), intent(inout) :: offset
+      integer(c_size_t), intent(inout) :: bytes
+      integer(c_int) :: code
+    end function
+
+    function fb_tile_unpin(handle) result(code) bind(C)
+      import :: c_int, c_ptr
+      type(c_ptr), intent(inout) :: handle
+      integer(c_int) :: code
+    end function
+
+    function fb_array_flush(handle) result(code) bind(C)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: handle
+      integer(c_int) :: code
+    end function
+
+    function fb_array_close(handle) result(code) bind(C)
       import :: c_int, c_ptr
       type(c_ptr), intent(inout) :: handle
       integer(c_int) :: code
@@ -992,6 +1147,199 @@ contains
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
     call finish(fb_unmap(self%handle), stat, errmsg)
+  end subroutine
+
+  ! -------------------------------------------------------------------------------------- array
+
+  subroutine pool_new(self, budget, tile_max, stat, errmsg)
+    class(forebay_pool), intent(inout) :: self
+    integer(c_int64_t), intent(in) :: budget
+    integer(c_int64_t), intent(in), optional :: tile_max
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_size_t) :: longest
+    if (c_associated(self%handle)) then
+      call finish(FB_USAGE, stat, errmsg, 'the pool is made already')
+      return
+    end if
+    longest = 0
+    if (present(tile_max)) longest = tile_max
+    call finish(fb_pool_new(budget, longest, self%handle), stat, errmsg)
+  end subroutine
+
+  function pool_statistic(self, name, stat, errmsg) result(value)
+    class(forebay_pool), intent(in) :: self
+    character(len=*), intent(in) :: name
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: value
+    value = 0
+    call finish(fb_pool_statistic(self%handle, to_c(name), value), stat, errmsg)
+  end function
+
+  subroutine pool_free(self, stat, errmsg)
+    class(forebay_pool), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_pool_free(self%handle), stat, errmsg)
+  end subroutine
+
+  subroutine array_open(self, pool, path, bytes, offset, mode, tile, policy, horizon, stat, errmsg)
+    class(forebay_array), intent(inout) :: self
+    type(forebay_pool), intent(in) :: pool
+    character(len=*), intent(in) :: path
+    integer(c_int64_t), intent(in), optional :: bytes, offset, tile
+    character(len=*), intent(in), optional :: mode, policy, horizon
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    character(kind=c_char, len=:), allocatable, target :: in_mode, by_policy, with_horizon
+    type(c_ptr) :: mode_text, policy_text, horizon_text
+    integer(c_int64_t) :: wanted, first
+    integer(c_size_t) :: length
+
+    if (c_associated(self%handle)) then
+      call finish(FB_USAGE, stat, errmsg, 'the array is open already')
+      return
+    end if
+    wanted = 0
+    if (present(bytes)) wanted = bytes
+    first = 0
+    if (present(offset)) first = offset
+    length = 0
+    if (present(tile)) length = tile
+    mode_text = c_null_ptr
+    if (present(mode)) then
+      in_mode = to_c(mode)
+      mode_text = c_loc(in_mode)
+    end if
+    policy_text = c_null_ptr
+    if (present(policy)) then
+      by_policy = to_c(policy)
+      policy_text = c_loc(by_policy)
+    end if
+    horizon_text = c_null_ptr
+    if (present(horizon)) then
+      with_horizon = to_c(horizon)
+      horizon_text = c_loc(with_horizon)
+    end if
+    call finish(fb_array_open(pool%handle, to_c(path), mode_text, first, wanted, length, policy_text, &
+                              horizon_text, self%handle), stat, errmsg)
+  end subroutine
+
+  subroutine array_info(self, bytes, tile, tiles, method, stat, errmsg)
+    class(forebay_array), intent(in) :: self
+    integer(c_int64_t), intent(out), optional :: bytes, tile, tiles
+    character(len=:), allocatable, intent(out), optional :: method
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: of_data, number
+    integer(c_size_t) :: length
+    type(c_ptr) :: moved
+    integer(c_int) :: code
+    of_data = 0
+    number = 0
+    length = 0
+    moved = c_null_ptr
+    code = fb_array_info(self%handle, of_data, length, number, moved)
+    if (present(bytes)) bytes = of_data
+    if (present(tile)) tile = length
+    if (present(tiles)) tiles = number
+    if (code == FB_OK .and. present(method)) method = from_c(moved)
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine array_read(self, offset, address, bytes, stat, errmsg)
+    class(forebay_array), intent(in) :: self
+    integer(c_int64_t), intent(in) :: offset, bytes
+    type(c_ptr), intent(in) :: address
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_array_read(self%handle, offset, address, int(bytes, c_size_t)), stat, errmsg)
+  end subroutine
+
+  subroutine array_write(self, offset, address, bytes, stat, errmsg)
+    class(forebay_array), intent(inout) :: self
+    integer(c_int64_t), intent(in) :: offset, bytes
+    type(c_ptr), intent(in) :: address
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_array_write(self%handle, offset, address, int(bytes, c_size_t)), stat, errmsg)
+  end subroutine
+
+  subroutine array_gather(self, indices, item, address, stat, errmsg)
+    class(forebay_array), intent(in) :: self
+    integer(c_int64_t), intent(in) :: indices(:), item
+    type(c_ptr), intent(in) :: address
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_array_gather(self%handle, indices, size(indices, kind=c_size_t), int(item, c_size_t), address), &
+                stat, errmsg)
+  end subroutine
+
+  subroutine array_scatter(self, indices, item, address, stat, errmsg)
+    class(forebay_array), intent(inout) :: self
+    integer(c_int64_t), intent(in) :: indices(:), item
+    type(c_ptr), intent(in) :: address
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_array_scatter(self%handle, indices, size(indices, kind=c_size_t), int(item, c_size_t), address), &
+                stat, errmsg)
+  end subroutine
+
+  subroutine array_prefetch(self, offset, bytes, stat, errmsg)
+    class(forebay_array), intent(in) :: self
+    integer(c_int64_t), intent(in) :: offset, bytes
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_array_prefetch(self%handle, offset, bytes), stat, errmsg)
+  end subroutine
+
+  subroutine array_flush(self, stat, errmsg)
+    class(forebay_array), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_array_flush(self%handle), stat, errmsg)
+  end subroutine
+
+  subroutine array_close(self, stat, errmsg)
+    class(forebay_array), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_array_close(self%handle), stat, errmsg)
+  end subroutine
+
+  subroutine pin_pin(self, array, tile, address, offset, bytes, write, stat, errmsg)
+    class(forebay_pin), intent(inout) :: self
+    type(forebay_array), intent(in) :: array
+    integer(c_int64_t), intent(in) :: tile
+    type(c_ptr), intent(out) :: address
+    integer(c_int64_t), intent(out), optional :: offset, bytes
+    logical, intent(in), optional :: write
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: first
+    integer(c_size_t) :: length
+    integer(c_int) :: code, to_write
+    address = c_null_ptr
+    if (c_associated(self%handle)) then
+      call finish(FB_USAGE, stat, errmsg, 'the pin holds a tile already')
+      return
+    end if
+    first = 0
+    length = 0
+    to_write = 0
+    if (present(write)) to_write = merge(1, 0, write)
+    code = fb_tile_pin(array%handle, tile, to_write, self%handle, address, first, length)
+    if (present(offset)) offset = first
+    if (present(bytes)) bytes = length
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine pin_unpin(self, stat, errmsg)
+    class(forebay_pin), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_tile_unpin(self%handle), stat, errmsg)
   end subroutine
 
   ! -------------------------------------------------------------------------------------- helpers

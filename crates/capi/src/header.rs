@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Files that declare what C sees, in the order of the header.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "version.rs",
     "status.rs",
     "dtype.rs",
@@ -19,6 +19,7 @@ const SOURCES: [&str; 9] = [
     "view.rs",
     "attribute.rs",
     "region.rs",
+    "array.rs",
 ];
 
 /// Between these two lines of the Fortran module stands what [`fortran_constants`] gives.
@@ -40,7 +41,10 @@ pub fn header(manifest: &Path) -> String {
         line_length: 110,
         tab_width: 4,
         documentation_style: cbindgen::DocumentationStyle::Doxy,
-        export: cbindgen::ExportConfig { exclude: vec!["DTYPES".to_owned()], ..Default::default() },
+        export: cbindgen::ExportConfig {
+            exclude: vec!["DTYPES".to_owned(), "STATISTICS".to_owned(), "TILE_BYTES".to_owned()],
+            ..Default::default()
+        },
         ..Default::default()
     };
     let mut builder = cbindgen::Builder::new().with_config(config);

@@ -13,6 +13,7 @@
 // the header, instead of in a "Safety" section of fifty functions.
 #![allow(non_camel_case_types, clippy::missing_safety_doc)]
 
+mod array;
 mod attribute;
 mod dtype;
 mod memory;
@@ -24,6 +25,7 @@ mod version;
 mod view;
 mod writer;
 
+pub use array::*;
 pub use attribute::*;
 pub use dtype::*;
 pub use options::*;

@@ -95,6 +95,18 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a 
         .map_err(|e| Error::new(Kind::Usage, format!("{what} is not UTF-8: {e}")))
 }
 
+/// A text that may be left out.
+///
+/// # Safety
+/// As [`text`].
+pub(crate) unsafe fn word<'a>(pointer: *const c_char, what: &str) -> Result<Option<&'a str>> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's contract.
+    unsafe { text(pointer, what) }.map(Some)
+}
+
 /// Many texts of the caller.
 ///
 /// # Safety
@@ -133,6 +145,23 @@ pub(crate) unsafe fn input<'a>(pointer: *const c_void, bytes: usize, what: &str)
     fits(bytes, what)?;
     // SAFETY: not NULL, at most isize::MAX bytes, bytes have no alignment; readable by the caller's contract.
     Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), bytes) })
+}
+
+/// `number` numbers to read; NULL is fine when there are none.
+///
+/// # Safety
+/// NULL, or `number` readable numbers that do not change while the result is in use.
+pub(crate) unsafe fn numbers<'a>(pointer: *const u64, number: usize, what: &str) -> Result<&'a [u64]> {
+    if number == 0 {
+        return Ok(&[]);
+    }
+    if pointer.is_null() {
+        return Err(null(what).with("numbers", number));
+    }
+    aligned(pointer, what)?;
+    fits(number.saturating_mul(size_of::<u64>()), what)?;
+    // SAFETY: not NULL, aligned, at most isize::MAX bytes; readable by the caller's contract.
+    Ok(unsafe { std::slice::from_raw_parts(pointer, number) })
 }
 
 /// `bytes` bytes to fill; NULL is fine when there are none.

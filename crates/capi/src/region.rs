@@ -3,10 +3,9 @@
 //! Guarantees: the memory stays where it is until fb_unmap; a range that was persisted survives what the region
 //! says. What Rust promises more of, see `forebay_tier::Region`.
 
-use crate::memory::{give, handle, input, out, out_or_null, take, text};
+use crate::memory::{give, handle, input, out, out_or_null, take, text, word};
 use crate::status::{c_text, guard};
 use crate::FB_OK;
-use forebay_space::Result;
 use forebay_tier::{MapMode, SharedRegion, TierKind};
 use std::ffi::{c_char, c_int, c_void, CString};
 use std::path::Path;
@@ -140,16 +139,4 @@ pub unsafe extern "C" fn fb_unmap(region: *mut *mut fb_region) -> c_int {
         drop(unsafe { take(region, "region")? });
         Ok(FB_OK)
     })
-}
-
-/// A text that may be left out.
-///
-/// # Safety
-/// As [`text`].
-unsafe fn word<'a>(pointer: *const c_char, what: &str) -> Result<Option<&'a str>> {
-    if pointer.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the caller's contract.
-    unsafe { text(pointer, what) }.map(Some)
 }
