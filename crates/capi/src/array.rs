@@ -12,14 +12,14 @@ use std::ffi::{c_char, c_int, c_void, CString};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A hard budget of memory that any number of arrays share: made by fb_pool_new, ended by fb_pool_free. Threads may
-/// share it.
+/// A hard budget of memory that any number of arrays share: made by fb_pool_new, ended by fb_pool_free. Threads
+/// may share it.
 pub struct fb_pool {
     pool: Pool,
 }
 
-/// Bytes of a file of which a part is in memory: made by fb_array_open, ended by fb_array_close. Unlike on other
-/// handles, calls on one array from several threads go on side by side.
+/// Bytes of a file of which a part is in memory: made by fb_array_open, ended by fb_array_close. Unlike on
+/// other handles, calls on one array from several threads go on side by side.
 pub struct fb_array {
     array: Arc<Array>,
     method: CString,
@@ -39,8 +39,9 @@ enum Held {
     Write(TileMut<'static>),
 }
 
-/// What fb_array_tiles calls for each tile: `context` is the caller's own, `data` are `bytes` bytes of the array from
-/// `offset` on, valid during the call. 0 goes on; anything else ends fb_array_tiles, which returns it.
+/// What fb_array_tiles calls for each tile: `context` is the caller's own, `data` are `bytes` bytes of the
+/// array from `offset` on, valid during the call. 0 goes on; anything else ends fb_array_tiles, which returns
+/// it.
 pub type fb_tile_visitor =
     Option<unsafe extern "C" fn(context: *mut c_void, offset: u64, data: *mut c_void, bytes: usize) -> c_int>;
 
@@ -51,9 +52,10 @@ const STATISTICS: [&str; 7] =
 /// What an array's tiles have without a word of the program, if the pool allows it.
 const TILE_BYTES: usize = 64 << 10;
 
-/// Makes a pool that never holds more than `budget` bytes of memory, for data and for what is known of it, and stores
-/// it in `*pool`. `tile_max` is the longest tile of any array in it, in bytes; 0 takes what the budget allows, 2 MiB at
-/// most. FB_USAGE when the budget holds fewer than two such tiles, FB_TIER_FULL. Does not block.
+/// Makes a pool that never holds more than `budget` bytes of memory, for data and for what is known of it, and
+/// stores it in `*pool`. `tile_max` is the longest tile of any array in it, in bytes; 0 takes what the budget
+/// allows, 2 MiB at most. FB_USAGE when the budget holds fewer than two such tiles, FB_TIER_FULL. Does not
+/// block.
 #[no_mangle]
 pub unsafe extern "C" fn fb_pool_new(budget: u64, tile_max: usize, pool: *mut *mut fb_pool) -> c_int {
     guard(|| {
@@ -68,8 +70,9 @@ pub unsafe extern "C" fn fb_pool_new(budget: u64, tile_max: usize, pool: *mut *m
     })
 }
 
-/// Stores one number of what the pool has done and holds in `*value`: "loaded", "written", "evicted" (tiles), "hits"
-/// (touched tiles that were there), "frame_bytes", "table_bytes", "budget" (bytes). FB_UNKNOWN_KEY. Does not block.
+/// Stores one number of what the pool has done and holds in `*value`: "loaded", "written", "evicted" (tiles),
+/// "hits" (touched tiles that were there), "frame_bytes", "table_bytes", "budget" (bytes). FB_UNKNOWN_KEY. Does
+/// not block.
 #[no_mangle]
 pub unsafe extern "C" fn fb_pool_statistic(
     pool: *const fb_pool,
@@ -109,19 +112,19 @@ pub unsafe extern "C" fn fb_pool_free(pool: *mut *mut fb_pool) -> c_int {
     })
 }
 
-/// Opens `bytes` bytes from `offset` on of the file `path` (bytes 0: up to its end) as an array in `pool` and stores the
-/// handle in `*array`.
+/// Opens `bytes` bytes from `offset` on of the file `path` (bytes 0: up to its end) as an array in `pool` and
+/// stores the handle in `*array`.
 ///
-/// `mode` is "r" (read), "r+" (read and write; the file must be there), "a+" (the same, or make it when it is not
-/// there; NULL is the same), "x+" (make it; it must not be there) or "c" (writes stay with this handle; what does not
-/// fit the budget lies in a file without a name beside the data). A new file holds zeros, and its blocks are reserved.
-/// `tile` is what moves together, a power of two from 4096 to the pool's longest; 0 is 64 KiB, or the pool's longest.
-/// `policy` says which tiles leave first: "s3fifo" (NULL), "clock", or "none" for data that streams through. `horizon`
-/// says when writes become durable: "epoch" (NULL: with fb_array_flush and fb_array_close), "write" (each call), "none"
-/// (with fb_array_flush alone).
+/// `mode` is "r" (read), "r+" (read and write; the file must be there), "a+" (the same, or make it when it is
+/// not there; NULL is the same), "x+" (make it; it must not be there) or "c" (writes stay with this handle;
+/// what does not fit the budget lies in a file without a name beside the data). A new file holds zeros, and its
+/// blocks are reserved. `tile` is what moves together, a power of two from 4096 to the pool's longest; 0 is 64
+/// KiB, or the pool's longest. `policy` says which tiles leave first: "s3fifo" (NULL), "clock", or "none" for
+/// data that streams through. `horizon` says when writes become durable: "epoch" (NULL: with fb_array_flush and
+/// fb_array_close), "write" (each call), "none" (with fb_array_flush alone).
 ///
-/// FB_USAGE, FB_DAMAGED (the file is too short), FB_TIER_FULL (no room on the disk, or no room in the budget for the
-/// table of its tiles), FB_NAME_IN_USE ("x+"), FB_PERMISSION_DENIED. Blocks while room is reserved.
+/// FB_USAGE, FB_DAMAGED (the file is too short), FB_TIER_FULL (no room on the disk, or no room in the budget
+/// for the table of its tiles), FB_NAME_IN_USE ("x+"), FB_PERMISSION_DENIED. Blocks while room is reserved.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_open(
     pool: *mut fb_pool,
@@ -169,9 +172,9 @@ pub unsafe extern "C" fn fb_array_open(
     })
 }
 
-/// Stores the bytes of data, the length of a tile, the number of tiles and the way that data moves ("direct": past the
-/// page cache; "cached": through it, so that the kernel's memory comes on top of the budget), each of which may be NULL.
-/// The text lives as long as the array. Does not block.
+/// Stores the bytes of data, the length of a tile, the number of tiles and the way that data moves ("direct":
+/// past the page cache; "cached": through it, so that the kernel's memory comes on top of the budget), each of
+/// which may be NULL. The text lives as long as the array. Does not block.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_info(
     array: *const fb_array,
@@ -199,8 +202,8 @@ pub unsafe extern "C" fn fb_array_info(
     })
 }
 
-/// Copies `bytes` bytes of the array from `offset` on to `data`, reading ahead with many requests under way. Blocks
-/// until they are there. FB_BOX_OUTSIDE_SHAPE, or what the read failed with: `data` then holds anything.
+/// Copies `bytes` bytes of the array from `offset` on to `data`, reading ahead with many requests under way.
+/// Blocks until they are there. FB_BOX_OUTSIDE_SHAPE, or what the read failed with: `data` then holds anything.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_read(
     array: *const fb_array,
@@ -216,9 +219,9 @@ pub unsafe extern "C" fn fb_array_read(
     })
 }
 
-/// Copies `bytes` bytes from `data` to `offset` of the array. They go to the file when room is needed, and durably with
-/// fb_array_flush. Blocks while room is made. FB_BOX_OUTSIDE_SHAPE, FB_PERMISSION_DENIED (mode "r"), FB_POISONED, or
-/// what a read failed with: then a part may have been written.
+/// Copies `bytes` bytes from `data` to `offset` of the array. They go to the file when room is needed, and
+/// durably with fb_array_flush. Blocks while room is made. FB_BOX_OUTSIDE_SHAPE, FB_PERMISSION_DENIED (mode
+/// "r"), FB_POISONED, or what a read failed with: then a part may have been written.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_write(
     array: *mut fb_array,
@@ -234,8 +237,9 @@ pub unsafe extern "C" fn fb_array_write(
     })
 }
 
-/// Copies the `number` items of `item` bytes each that `indices` names (item i begins at byte i * item) to `data`, one
-/// behind the other, with many requests under way. Blocks until they are there. The errors of fb_array_read.
+/// Copies the `number` items of `item` bytes each that `indices` names (item i begins at byte i * item) to
+/// `data`, one behind the other, with many requests under way. Blocks until they are there. The errors of
+/// fb_array_read.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_gather(
     array: *const fb_array,
@@ -255,8 +259,8 @@ pub unsafe extern "C" fn fb_array_gather(
     })
 }
 
-/// Copies `number` items of `item` bytes each from `data`, one behind the other, to the places that `indices` names; of
-/// an index that is there twice the last one stays. The errors of fb_array_write.
+/// Copies `number` items of `item` bytes each from `data`, one behind the other, to the places that `indices`
+/// names; of an index that is there twice the last one stays. The errors of fb_array_write.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_scatter(
     array: *mut fb_array,
@@ -276,8 +280,8 @@ pub unsafe extern "C" fn fb_array_scatter(
     })
 }
 
-/// Begins to read `bytes` bytes from `offset` on, as far as there is room, and does not wait for them. Only a hint:
-/// errors are those of who touches the data later.
+/// Begins to read `bytes` bytes from `offset` on, as far as there is room, and does not wait for them. Only a
+/// hint: errors are those of who touches the data later.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_prefetch(array: *const fb_array, offset: u64, bytes: u64) -> c_int {
     guard(|| {
@@ -288,10 +292,10 @@ pub unsafe extern "C" fn fb_array_prefetch(array: *const fb_array, offset: u64, 
     })
 }
 
-/// Calls `visitor` once for each tile, in the order of `tiles` (`number` numbers from 0 on; NULL: all of them from first
-/// to last), reading the next ones ahead. With `write` other than 0 the visitor may change the data (then `tiles` must
-/// be NULL), which is written behind; without it a store is an error that nobody sees. Returns what the visitor returned
-/// if that is not 0. The errors of fb_array_read and fb_array_write.
+/// Calls `visitor` once for each tile, in the order of `tiles` (`number` numbers from 0 on; NULL: all of them
+/// from first to last), reading the next ones ahead. With `write` other than 0 the visitor may change the data
+/// (then `tiles` must be NULL), which is written behind; without it a store is an error that nobody sees.
+/// Returns what the visitor returned if that is not 0. The errors of fb_array_read and fb_array_write.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_tiles(
     array: *mut fb_array,
@@ -340,11 +344,12 @@ pub unsafe extern "C" fn fb_array_tiles(
     })
 }
 
-/// Keeps tile `tile` (from 0) in memory and stores its handle in `*pin`, the address of its data in `*data`, the byte of
-/// the array where it begins in `*offset` and its length in `*bytes` (the latter two may be NULL). With `write` other
-/// than 0 the data may be changed, and nobody else sees the tile until fb_tile_unpin; else a store into it is an error that
-/// nobody sees, and others may pin it, too. Blocks until it is there; FB_TIMED_OUT when all of the budget is pinned, or
-/// somebody else has the tile to write it, for a minute. The errors of fb_array_read and fb_array_write.
+/// Keeps tile `tile` (from 0) in memory and stores its handle in `*pin`, the address of its data in `*data`,
+/// the byte of the array where it begins in `*offset` and its length in `*bytes` (the latter two may be NULL).
+/// With `write` other than 0 the data may be changed, and nobody else sees the tile until fb_tile_unpin; else a
+/// store into it is an error that nobody sees, and others may pin it, too. Blocks until it is there;
+/// FB_TIMED_OUT when all of the budget is pinned, or somebody else has the tile to write it, for a minute. The
+/// errors of fb_array_read and fb_array_write.
 #[no_mangle]
 pub unsafe extern "C" fn fb_tile_pin(
     array: *mut fb_array,
@@ -400,9 +405,9 @@ pub unsafe extern "C" fn fb_tile_unpin(pin: *mut *mut fb_tile) -> c_int {
     })
 }
 
-/// Writes back what was changed and makes it durable; blocks until it is. Nothing happens in modes "r" and "c". What
-/// could not be written stays in memory, and the call may be made again; after FB_POISONED (the medium's own flush
-/// failed) nobody knows what it holds, and nothing can be written any more.
+/// Writes back what was changed and makes it durable; blocks until it is. Nothing happens in modes "r" and "c".
+/// What could not be written stays in memory, and the call may be made again; after FB_POISONED (the medium's
+/// own flush failed) nobody knows what it holds, and nothing can be written any more.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_flush(array: *mut fb_array) -> c_int {
     guard(|| {
@@ -412,9 +417,9 @@ pub unsafe extern "C" fn fb_array_flush(array: *mut fb_array) -> c_int {
     })
 }
 
-/// Ends the array and sets `*array` to NULL: as fb_array_flush, except with horizon "none", where it does not wait for
-/// the medium. Its file stays. FB_USAGE when there are pins: the array then stays open. With any other error what could
-/// not be written is lost, and the array is ended all the same.
+/// Ends the array and sets `*array` to NULL: as fb_array_flush, except with horizon "none", where it does not
+/// wait for the medium. Its file stays. FB_USAGE when there are pins: the array then stays open. With any other
+/// error what could not be written is lost, and the array is ended all the same.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_close(array: *mut *mut fb_array) -> c_int {
     guard(|| {
