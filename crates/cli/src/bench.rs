@@ -1,9 +1,12 @@
 //! `forebay bench`: the measuring programs of the studies, one file per verb below it.
 
 mod beside;
+mod cfd;
 mod fio;
 mod ior;
 mod lriot;
+mod placing;
+mod sharpen;
 mod staging;
 mod stream;
 mod workflows;
@@ -13,7 +16,7 @@ use forebay_tier::Result;
 
 use crate::output::Output;
 
-/// Measure as the studies did: fio's jobs, STREAM, IOR, LRIOT, staging.
+/// Measure as the studies did: fio's jobs, STREAM, IOR, LRIOT, staging, programs with arrays on a tier.
 #[derive(clap::Args, Debug)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Args {
@@ -29,6 +32,8 @@ enum Verb {
     Lriot(lriot::Args),
     Staging(staging::Args),
     Workflows(workflows::Args),
+    Sharpen(sharpen::Args),
+    Cfd(cfd::Args),
 }
 
 /// Runs the verb.
@@ -40,6 +45,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Verb::Lriot(args) => lriot::run(args, out),
         Verb::Staging(args) => staging::run(args, out),
         Verb::Workflows(args) => workflows::run(args, out),
+        Verb::Sharpen(args) => sharpen::run(args, out),
+        Verb::Cfd(args) => cfd::run(args, out),
     }
 }
 

@@ -78,6 +78,8 @@ pub mod schema {
     pub const BENCH_LRIOT: &str = "forebay.bench-lriot/1";
     /// Response times of writers and readers over ranks, sizes and tiers.
     pub const BENCH_STAGING: &str = "forebay.bench-staging/1";
+    /// A program run with its arrays in memory and on a tier.
+    pub const BENCH_PLACING: &str = "forebay.bench-placing/1";
     /// The workflows of a study, predicted.
     pub const BENCH_WORKFLOWS: &str = "forebay.bench-workflows/1";
     /// Help or version text that was asked for together with `--json`.
@@ -119,6 +121,7 @@ pub mod schema {
         BENCH_LRIOT,
         BENCH_STAGING,
         BENCH_WORKFLOWS,
+        BENCH_PLACING,
         HELP,
     ];
 }

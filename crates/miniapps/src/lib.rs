@@ -26,13 +26,16 @@ mod account;
 pub mod amr;
 pub mod analysis;
 pub mod analytics;
+pub mod cfd;
 pub mod compute;
 mod exchange;
 pub mod gray_scott;
 mod in_place;
 pub mod objects;
 pub mod particles;
+pub mod placed;
 pub mod reference;
+pub mod sharpen;
 
 pub use account::Account;
 pub use amr::AmrArgs;

@@ -39,6 +39,14 @@ pub fn headroom(dir: &Path, kind: TierKind) -> Result<Headroom> {
     Ok(least.unwrap_or(Headroom { bytes: u64::MAX, limited_by: "nothing known".into() }))
 }
 
+/// The room for memory of this process's own: the smaller of what is available and what its memory cgroups leave.
+pub fn memory() -> Headroom {
+    let limits = mem_available().into_iter().chain(memory_cgroups());
+    limits
+        .min_by_key(|limit| limit.bytes)
+        .unwrap_or(Headroom { bytes: u64::MAX, limited_by: "nothing known".into() })
+}
+
 /// Every limit that applies, the file system first.
 pub fn limits(dir: &Path, kind: TierKind) -> Result<Vec<Headroom>> {
     let mut limits = Vec::new();

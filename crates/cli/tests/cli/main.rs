@@ -11,6 +11,7 @@ mod documents;
 mod fio;
 mod metrics;
 mod mistakes;
+mod placing;
 mod plans;
 mod running;
 #[path = "../../../tier/tests/skips/mod.rs"]

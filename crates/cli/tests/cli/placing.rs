@@ -1,0 +1,54 @@
+//! Programs with their arrays in memory and on a tier: what they print, what is there, and that nothing is left.
+
+use serde_json::Value;
+
+use crate::bench::Bench;
+
+fn rows(document: &Value) -> Vec<&Value> {
+    document["rows"].as_array().expect("rows").iter().collect()
+}
+
+#[test]
+fn less_memory_for_the_same_result() {
+    let bench = Bench::new();
+    for words in [
+        &["bench", "cfd", "--scale", "16", "--steps", "2"][..],
+        &["bench", "sharpen", "--rows", "500", "--columns", "500"],
+    ] {
+        let document = bench.json(words, 0);
+        assert_eq!(document["same"], true, "{document}");
+        let all: u64 =
+            document["arrays"].as_array().expect("arrays").iter().filter_map(|a| a["bytes"].as_u64()).sum();
+        let rows = rows(&document);
+        let names: Vec<&str> = rows.iter().filter_map(|row| row["horizon"].as_str()).collect();
+        assert_eq!(names, ["dram", "none", "partial", "full"]);
+        for row in &rows {
+            assert_eq!(row["fingerprint"], rows[0]["fingerprint"]);
+            let written = row["tier_written_bytes"].as_u64().expect("bytes");
+            assert_eq!(written > 0, row["horizon"] != "dram", "{row}");
+        }
+        let full = rows[3];
+        assert_eq!(full["memory_arrays_bytes"], 0);
+        // What was written lies on the tier, all but what the budget holds of it.
+        assert!(full["tier_written_bytes"].as_u64() >= full["moved"]["tier_written"].as_u64().map(|b| b / 2));
+        assert!(full["budget_bytes"].as_u64().is_some_and(|budget| budget <= all / 20), "{full}");
+        assert!(rows[0]["memory_arrays_bytes"].as_u64() == Some(all));
+        assert!(rows[1]["memory_arrays_bytes"].as_u64().is_some_and(|bytes| bytes < all * 2 / 3));
+    }
+    assert_eq!(std::fs::read_dir(bench.work()).expect("the folder").count(), 0, "nothing is left");
+}
+
+#[test]
+fn arrays_are_placed_by_name() {
+    let bench = Bench::new();
+    let words =
+        ["bench", "cfd", "--scale", "4", "--steps", "1", "--horizon", "none", "--place", "zeta,psi_next"];
+    let document = bench.json(&words, 0);
+    assert_eq!(document["rows"][0]["on_tier"], serde_json::json!(["zeta", "psi_next"]));
+    assert_eq!(document["rows"][0]["ratio"], Value::Null);
+    bench.call(&["bench", "cfd", "--place", "psi,chi"]).wants(2).complains("the arrays are psi, zeta");
+    bench.call(&["bench", "cfd", "--reynolds=-1"]).wants(2).complains("Reynolds");
+    bench.call(&["bench", "sharpen", "--rows", "16"]).wants(2).complains("at least 17");
+    bench.call(&["bench", "cfd", "--scale", "1000000"]).wants(6).complains("TierFull");
+    bench.call(&["bench", "cfd", "--tile", "3000"]).wants(2).complains("power of two");
+}
