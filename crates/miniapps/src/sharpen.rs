@@ -153,8 +153,8 @@ fn convolve(filter: &Filter, padded: &[f64], width: usize, out: &mut [f64]) {
     }
 }
 
-/// Makes the image, sharpens it with arrays placed as `place` says, and writes a picture (PNG) if asked to. `progress` is
-/// told how many rows of the convolution are done.
+/// Makes the image, sharpens it with arrays placed as `place` says, and writes a picture (PNG) if asked to. `progress`
+/// is told how many rows of the convolution are done.
 ///
 /// # Errors
 /// Those of [`Case::check`] and of [`Placed`]; what writing the picture says.

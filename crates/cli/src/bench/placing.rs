@@ -156,7 +156,8 @@ struct ArrayBytes {
 /// Runs the program as the arguments say.
 ///
 /// # Errors
-/// `Usage` for an array that there is not, `TierFull` without room, `Damaged` when two runs differ, and what a run says.
+/// `Usage` for an array that there is not, `TierFull` without room, `Damaged` when two runs differ, and what a run
+/// says.
 pub fn run<F: Copy + PartialEq>(
     args: &PlacingArgs,
     program: &Program<'_, F>,
@@ -186,10 +187,39 @@ pub fn run<F: Copy + PartialEq>(
             Variant::None | Variant::Partial => moved.clone(),
         };
         room(args, program, &on_tier, budget)?;
-        let pool = match on_tier.is_empty() {
-            true => None,
-            false => Some(Pool::new(PoolOptions { tile_max: tile as usize, ..PoolOptions::new(budget) })?),
-        };
+        let shape = Shape { variant: *variant, on_tier: &on_tier, budget, tile };
+        let (row, computed) = shape.run(args, program, base, &compute)?;
+        if *variant == Variant::Dram {
+            base = Some((row.seconds, computed.moved));
+        }
+        out.progress(&format!("{}: {:.2} s", variant.name(), row.seconds));
+        body.figure = computed.figure.0;
+        body.rows.push(row);
+    }
+    same(&body)?;
+    Ok(body)
+}
+
+/// How arrays lie in one run.
+struct Shape<'a, F> {
+    variant: Variant,
+    on_tier: &'a [F],
+    budget: u64,
+    tile: u64,
+}
+
+impl<F: Copy + PartialEq> Shape<'_, F> {
+    /// Runs the program so. `base`: seconds and bytes of the run with all arrays in memory.
+    fn run(
+        &self,
+        args: &PlacingArgs,
+        program: &Program<'_, F>,
+        base: Option<(f64, Moved)>,
+        compute: &impl Fn(&dyn Fn(F) -> Placement, &'static str) -> Result<Computed>,
+    ) -> Result<(Row, Computed)> {
+        let Shape { variant, on_tier, budget, tile } = *self;
+        let options = PoolOptions { tile_max: tile as usize, ..PoolOptions::new(budget) };
+        let pool = if on_tier.is_empty() { None } else { Some(Pool::new(options)?) };
         let place = |field: F| match &pool {
             Some(pool) if on_tier.contains(&field) => Placement::Tier {
                 pool: pool.clone(),
@@ -205,33 +235,30 @@ pub fn run<F: Copy + PartialEq>(
         let seconds = began.elapsed().as_secs_f64();
         let peak_memory_bytes = before.and_then(peak::since);
         let seen = pool.as_ref().map(Pool::statistics).unwrap_or_default();
-        if *variant == Variant::Dram {
-            base = Some((seconds, computed.moved));
-        }
-        let is_there = |(field, ..): &&(F, &'static str, u64)| on_tier.contains(field);
-        let names: Vec<_> = program.fields.iter().filter(is_there).map(|(_, name, _)| *name).collect();
-        let placed: u64 = program.fields.iter().filter(is_there).map(|(.., bytes)| bytes).sum();
-        body.figure = computed.figure.0;
-        body.rows.push(Row {
-            horizon: *variant,
-            on_tier: names,
+        let (there, here): (Vec<_>, Vec<_>) =
+            program.fields.iter().partition(|(field, ..)| on_tier.contains(field));
+        let base = match variant {
+            Variant::Dram => Some((seconds, computed.moved)),
+            _ => base,
+        };
+        let row = Row {
+            horizon: variant,
+            on_tier: there.iter().map(|(_, name, _)| *name).collect(),
             seconds,
             ratio: base.map(|(base, _)| seconds / base),
             peak_memory_bytes,
-            memory_arrays_bytes: all - placed,
+            memory_arrays_bytes: here.iter().map(|(.., bytes)| bytes).sum(),
             budget_bytes: if pool.is_some() { budget } else { 0 },
             moved: bytes(&computed.moved),
             tier_read_bytes: seen.loaded * tile,
             tier_written_bytes: seen.written * tile,
             fingerprint: computed.fingerprint.to_string(),
             figure: computed.figure.1,
-            study: study(program, *variant),
-            predicted: base.map(|(_, all)| predicted(&all, &computed.moved, *variant)).unwrap_or_default(),
-        });
-        out.progress(&format!("{}: {seconds:.2} s", variant.name()));
+            study: study(program, variant),
+            predicted: base.map(|(_, all)| predicted(&all, &computed.moved, variant)).unwrap_or_default(),
+        };
+        Ok((row, computed))
     }
-    same(&body)?;
-    Ok(body)
 }
 
 /// The arrays that the user names, or those that the study moved.
