@@ -6,6 +6,7 @@ mod fio;
 mod ior;
 mod lriot;
 mod placing;
+mod polybench;
 mod sharpen;
 mod staging;
 mod stream;
@@ -34,6 +35,7 @@ enum Verb {
     Workflows(workflows::Args),
     Sharpen(sharpen::Args),
     Cfd(cfd::Args),
+    Polybench(polybench::Args),
 }
 
 /// Runs the verb.
@@ -47,6 +49,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Verb::Workflows(args) => workflows::run(args, out),
         Verb::Sharpen(args) => sharpen::run(args, out),
         Verb::Cfd(args) => cfd::run(args, out),
+        Verb::Polybench(args) => polybench::run(args, out),
     }
 }
 

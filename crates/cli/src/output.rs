@@ -80,6 +80,8 @@ pub mod schema {
     pub const BENCH_STAGING: &str = "forebay.bench-staging/1";
     /// A program run with its arrays in memory and on a tier.
     pub const BENCH_PLACING: &str = "forebay.bench-placing/1";
+    /// Kernels in memory and on tiles.
+    pub const BENCH_POLYBENCH: &str = "forebay.bench-polybench/1";
     /// The workflows of a study, predicted.
     pub const BENCH_WORKFLOWS: &str = "forebay.bench-workflows/1";
     /// Help or version text that was asked for together with `--json`.
@@ -122,6 +124,7 @@ pub mod schema {
         BENCH_STAGING,
         BENCH_WORKFLOWS,
         BENCH_PLACING,
+        BENCH_POLYBENCH,
         HELP,
     ];
 }

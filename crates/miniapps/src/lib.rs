@@ -34,6 +34,7 @@ mod in_place;
 pub mod objects;
 pub mod particles;
 pub mod placed;
+pub mod polybench;
 pub mod reference;
 pub mod sharpen;
 

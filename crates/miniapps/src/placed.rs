@@ -71,6 +71,19 @@ impl std::iter::Sum for Moved {
     }
 }
 
+impl std::ops::Sub for Moved {
+    type Output = Moved;
+
+    fn sub(self, before: Moved) -> Moved {
+        Moved {
+            dram_read: self.dram_read - before.dram_read,
+            dram_written: self.dram_written - before.dram_written,
+            tier_read: self.tier_read - before.tier_read,
+            tier_written: self.tier_written - before.tier_written,
+        }
+    }
+}
+
 /// What a band is read into, where it is not memory itself.
 #[derive(Default)]
 pub struct Buffer(Vec<f64>);
@@ -176,6 +189,37 @@ impl Placed {
             Data::Tier { array, buffer, .. } => {
                 buffer.resize(to - from, 0.0);
                 fill(buffer);
+                array.write_values(from as u64, buffer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets `change` change the values of these rows; `next` are those that are wanted after them.
+    ///
+    /// # Errors
+    /// What the read or the write failed with.
+    ///
+    /// # Panics
+    /// When a row lies outside.
+    pub fn update(
+        &mut self,
+        rows: Range<usize>,
+        next: Range<usize>,
+        change: impl FnOnce(&mut [f64]),
+    ) -> Result<()> {
+        let (from, to) = (rows.start * self.columns, rows.end * self.columns);
+        let ahead = self.byte_of(next.start)..self.byte_of(next.end.max(next.start));
+        let bytes = ((to - from) * size_of::<f64>()) as u64;
+        self.read.set(self.read.get() + bytes);
+        self.written += bytes;
+        match &mut self.data {
+            Data::Memory(values) => change(&mut values[from..to]),
+            Data::Tier { array, buffer, .. } => {
+                buffer.resize(to - from, 0.0);
+                array.read_values(from as u64, buffer)?;
+                array.prefetch(ahead);
+                change(buffer);
                 array.write_values(from as u64, buffer)?;
             }
         }

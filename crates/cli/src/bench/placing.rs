@@ -167,8 +167,7 @@ pub fn run<F: Copy + PartialEq>(
     let moved = named(args, program)?;
     let all: u64 = program.fields.iter().map(|(.., bytes)| bytes).sum();
     let budget = args.budget.unwrap_or(all / SHARE).max(32 * TILE_MIN);
-    let tile = args.tile.unwrap_or_else(|| (budget / TILES).clamp(TILE_MIN, TILE_MAX));
-    let tile = if args.tile.is_some() { tile } else { 1 << tile.ilog2() };
+    let tile = args.tile.unwrap_or_else(|| usual_tile(budget));
     let mut body = Body {
         provenance: "measured",
         place: args.tier.display().to_string(),
@@ -259,6 +258,11 @@ impl<F: Copy + PartialEq> Shape<'_, F> {
         };
         Ok((row, computed))
     }
+}
+
+/// What moves together when nobody says so: a budget holds many of them, for each array to read ahead and write behind.
+pub fn usual_tile(budget: u64) -> u64 {
+    1 << (budget / TILES).clamp(TILE_MIN, TILE_MAX).ilog2()
 }
 
 /// The arrays that the user names, or those that the study moved.

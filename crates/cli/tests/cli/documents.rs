@@ -63,6 +63,7 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
         (&staging, 0, schema::BENCH_STAGING),
         (&["bench", "workflows", "--model", "--judge"], 0, schema::BENCH_WORKFLOWS),
         (&["bench", "cfd", "--scale", "2", "--steps", "2"], 0, schema::BENCH_PLACING),
+        (&["bench", "polybench", "--kernel", "atax", "--budget", "256KiB"], 0, schema::BENCH_POLYBENCH),
         (&["bench", "sharpen", "--rows", "64", "--columns", "80"], 0, schema::BENCH_PLACING),
         (&["probe", "--tier", "dram", "--take", "8MiB", "--seconds", "0"], 0, schema::PROBE),
         (&["probe", "show", "optane-gen1"], 0, schema::PROFILE),

@@ -52,3 +52,23 @@ fn arrays_are_placed_by_name() {
     bench.call(&["bench", "cfd", "--scale", "1000000"]).wants(6).complains("TierFull");
     bench.call(&["bench", "cfd", "--tile", "3000"]).wants(2).complains("power of two");
 }
+
+#[test]
+fn kernels_outgrow_their_memory() {
+    let bench = Bench::new();
+    let words =
+        ["bench", "polybench", "--budget", "512KiB", "--tile", "4KiB", "--steps", "1", "--size", "1MiB"];
+    let kernels = ["--kernel", "atax,gemver,jacobi-2d,fdtd-2d,adi,covariance,gemm"];
+    let document = bench.json(&[&words[..], &kernels].concat(), 0);
+    let rows = rows(&document);
+    assert_eq!(rows.len(), 14);
+    for pair in rows.chunks(2) {
+        assert_eq!((&pair[0]["place"], &pair[1]["place"]), (&Value::from("dram"), &Value::from("tiles")));
+        assert_eq!(pair[0]["fingerprint"], pair[1]["fingerprint"]);
+        assert_eq!(pair[0]["tier_read_bytes"], 0);
+        assert!(pair[1]["tier_read_bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{}", pair[1]);
+    }
+    bench.call(&["bench", "polybench", "--kernel", "lu"]).wants(2).complains("the kernels are atax");
+    bench.call(&["bench", "polybench", "--size", "1000TiB"]).wants(6).complains("TierFull");
+    assert_eq!(std::fs::read_dir(bench.work()).expect("the folder").count(), 0, "nothing is left");
+}
