@@ -71,11 +71,7 @@ impl PlainFile {
     /// What the system says.
     pub fn nameless(dir: &Path, bytes: u64) -> Result<PlainFile> {
         let failed = |e| Error::io(format!("cannot make a file without a name in {}", dir.display()), e);
-        let with = |flags: i32| {
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE | flags).open(dir)
-        };
-        let cached = with(0).map_err(failed)?;
+        let cached = sys::open_nameless(dir).map_err(failed)?;
         cached.set_len(bytes).map_err(failed)?;
         // The same file once more: by its descriptor, as it has no name.
         let again = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&cached)));

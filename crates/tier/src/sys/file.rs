@@ -40,6 +40,16 @@ pub(crate) fn open_path_only(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)
 }
 
+/// Opens a file past the page cache, where its file system can do that; else says so by `InvalidInput`.
+pub(crate) fn open_direct(path: &Path, write: bool) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(write).custom_flags(libc::O_DIRECT | libc::O_NONBLOCK);
+    options.open(path).map_err(|e| match e.raw_os_error() {
+        Some(libc::EINVAL | libc::EOPNOTSUPP) => io::Error::new(io::ErrorKind::InvalidInput, e),
+        _ => e,
+    })
+}
+
 /// Reserves the blocks of a range; the content of allocated blocks stays. ENOSPC comes from here, not later.
 pub(crate) fn allocate(file: &File, range: &Range<u64>) -> io::Result<()> {
     loop {

@@ -371,17 +371,6 @@ impl<T> Drop for FrameRing<T> {
     }
 }
 
-/// Opens a file past the page cache, where its file system can do that; else says so by `InvalidInput`.
-pub(crate) fn open_direct(path: &std::path::Path, write: bool) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let mut options = std::fs::OpenOptions::new();
-    options.read(true).write(write).custom_flags(libc::O_DIRECT | libc::O_NONBLOCK);
-    options.open(path).map_err(|e| match e.raw_os_error() {
-        Some(libc::EINVAL | libc::EOPNOTSUPP) => io::Error::new(io::ErrorKind::InvalidInput, e),
-        _ => e,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

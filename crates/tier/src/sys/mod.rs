@@ -24,10 +24,9 @@ pub(crate) use clock::monotonic_ns;
 pub(crate) use fcntl::{flock_exclusive, record_lock, record_lock_holder, record_unlock, Locked};
 pub(crate) use file::{
     allocate, allocated_bytes, direct_alignment, drop_cached, file_system, flush_data, holes, next_data,
-    open_path_only, read_ahead, write_all_at, DirectAlignment,
+    open_direct, open_path_only, read_ahead, write_all_at, DirectAlignment,
 };
 pub(crate) use fork::{fork_generation, process_local, FIRST_GENERATION};
-pub(crate) use frames::open_direct;
 pub use frames::{Frame, FrameMemory, FrameRequest, FrameRing};
 pub(crate) use futex::{futex_wait, futex_wake};
 pub(crate) use mapping::{page_bytes, MapOptions, Mapping};
