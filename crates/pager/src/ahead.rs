@@ -73,7 +73,7 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
     /// that read ahead could hold every frame, and wait for each other.
     fn late(&mut self, tile: u64) -> Result<Tile<'a>> {
         // What is on the way comes whatever is held here.
-        self.array.settle(tile);
+        self.array.settle(tile)?;
         if self.array.ask(tile) == Asked::Claimed {
             self.array.pool.0.submit(self.array.pool.0.own_engine());
             return self.array.claimed(tile);

@@ -3,9 +3,10 @@
 //! Tiles are cut from the start of the backing, not of the data, so that each is aligned there; the data may begin
 //! anywhere ([`ArrayOptions::origin`]).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_tier::plain::PlainFile;
@@ -16,7 +17,7 @@ use crate::engine::Op;
 use crate::policy::Policy;
 use crate::pool::{Pool, TILE_BYTES_MAX, UNIT_BYTES};
 use crate::shelf::Shelf;
-use crate::state::OVERLAID;
+use crate::state::{self, Word, OVERLAID};
 use crate::table::Table;
 
 /// What may be done with an array.
@@ -104,10 +105,14 @@ pub(crate) struct Core {
     backing: Arc<dyn Backing>,
     overlay: Option<FileBacking>,
     pub(crate) mode: Mode,
-    /// What the last load of a tile failed with, where one has failed; read under a pin of a tile that says so.
+    /// What the load of a tile failed with, as long as its word says that it did; read under a pin of the tile.
     load_errors: Mutex<HashMap<u64, Kept>>,
-    /// The first failed write since the last flush.
-    write_error: Mutex<Option<Kept>>,
+    /// Claims of tiles on the way whose owners waited too long: whoever completes the load gives them back.
+    left_claims: Mutex<HashSet<u64>>,
+    /// Tiles whose last write failed, and what with. They are dirty still, and a flush that covers them reports the
+    /// error, however many flushes run at once, until a later write of the tile succeeds.
+    write_errors: Mutex<BTreeMap<u64, Kept>>,
+    flushing: Mutex<()>,
     /// What the first failed flush said: from then on nobody knows what the medium holds.
     poison: Mutex<Option<Kept>>,
 }
@@ -170,20 +175,57 @@ impl Core {
         lock(&self.load_errors).insert(tile, Kept::new(&e));
     }
 
-    pub(crate) fn load_error(&self, tile: u64) -> Error {
-        let errors = lock(&self.load_errors);
+    /// The error of a tile that failed to load, which the caller pins and `unpin` lets go: with the last pin it goes.
+    pub(crate) fn take_load_error(&self, tile: u64, unpin: impl FnOnce()) -> Error {
+        let mut errors = lock(&self.load_errors);
         let kept = errors.get(&tile).map(Kept::error);
+        unpin();
+        // Whoever loads the tile next and fails says so after this lock.
+        if Word::load(self.table.word(tile), Acquire) & state::FAILED == 0 {
+            errors.remove(&tile);
+        }
         kept.unwrap_or_else(|| Error::new(Kind::Internal, "a tile failed to load and left no error"))
             .with("tile", tile)
     }
 
-    pub(crate) fn write_failed(&self, e: &Error) {
-        lock(&self.write_error).get_or_insert_with(|| Kept::new(e));
+    /// Leaves a claim on a busy tile to whoever completes its load; false: the load has ended.
+    pub(crate) fn leave_claim(&self, tile: u64) -> bool {
+        let mut left = lock(&self.left_claims);
+        // Under the lock that the other side takes after it has opened the tile.
+        let busy = state::lock_of(Word::load(self.table.word(tile), Acquire)) == state::BUSY;
+        if busy {
+            left.insert(tile);
+        }
+        busy
     }
 
-    /// Takes the first failed write since the last call.
-    pub(crate) fn take_write_error(&self) -> Option<Error> {
-        lock(&self.write_error).take().map(|kept| kept.error())
+    /// Whether a tile that was just opened has a claim that its owner left.
+    pub(crate) fn take_left_claim(&self, tile: u64) -> bool {
+        lock(&self.left_claims).remove(&tile)
+    }
+
+    /// The last write of this tile failed; said before the tile opens.
+    pub(crate) fn write_failed(&self, tile: u64, e: &Error) {
+        lock(&self.write_errors).insert(tile, Kept::new(e));
+    }
+
+    /// The last write of this tile succeeded; said before the tile opens.
+    pub(crate) fn write_succeeded(&self, tile: u64) {
+        lock(&self.write_errors).remove(&tile);
+    }
+
+    /// What the last write of one of these tiles failed with.
+    pub(crate) fn check_written(&self, tiles: Range<u64>) -> Result<()> {
+        match lock(&self.write_errors).range(tiles).next() {
+            None => Ok(()),
+            Some((tile, kept)) => Err(kept.error().with("tile", tile)),
+        }
+    }
+
+    /// How many errors are kept.
+    #[cfg(test)]
+    pub(crate) fn errors_kept(&self) -> (usize, usize) {
+        (lock(&self.load_errors).len(), lock(&self.write_errors).len())
     }
 
     pub(crate) fn check_writable(&self) -> Result<()> {
@@ -204,7 +246,11 @@ impl Core {
         }
     }
 
+    /// Makes durable what was written. One thread after the other: the system tells of a failed flush only once, and
+    /// whoever comes behind must not take the silence for success.
     pub(crate) fn flush_backing(&self) -> Result<()> {
+        let _one = lock(&self.flushing);
+        self.check_poison()?;
         self.backing.flush().map_err(|e| {
             let poison = Error::new(
                 Kind::Poisoned,
@@ -226,7 +272,6 @@ pub struct Array {
     pub(crate) origin: u64,
     pub(crate) bytes: u64,
     pub(crate) horizon: Horizon,
-    table_bytes: u64,
     pub(crate) closed: bool,
 }
 
@@ -248,13 +293,11 @@ impl Array {
                 .hint("the shape or the dtype is another one, or the file was cut off"));
         }
         let tiles = (options.origin + bytes).div_ceil(options.tile_bytes as u64);
-        let table_bytes = Table::bytes_max(tiles);
         let overlay = match options.mode {
             Mode::CopyOnWrite => Some(FileBacking::new(PlainFile::nameless(&options.overlay, there)?)?),
             _ => None,
         };
-        let shelf = pool.0.shelf(options.tile_bytes, options.policy);
-        let make = |number| {
+        let make = |number, shelf| {
             Arc::new(Core {
                 number,
                 table: Table::new(tiles),
@@ -263,13 +306,15 @@ impl Array {
                 overlay,
                 mode: options.mode,
                 load_errors: Mutex::default(),
-                write_error: Mutex::default(),
+                left_claims: Mutex::default(),
+                write_errors: Mutex::default(),
+                flushing: Mutex::default(),
                 poison: Mutex::default(),
             })
         };
-        let core = pool.0.register(make, table_bytes)?;
+        let core = pool.0.register(options.tile_bytes, options.policy, tiles, make)?;
         let (origin, horizon) = (options.origin, options.horizon);
-        Ok(Array { pool: pool.clone(), core, origin, bytes, horizon, table_bytes, closed: false })
+        Ok(Array { pool: pool.clone(), core, origin, bytes, horizon, closed: false })
     }
 
     /// Bytes of data.
@@ -353,12 +398,12 @@ impl Array {
             Mode::ReadWrite => self.flush(),
             _ => Ok(()),
         };
-        for tile in self.core.table.touched(0..self.tiles_total()) {
-            self.settle(tile);
-            self.pool.0.drop_tile(&self.core, tile);
+        let dropped = self.pool.0.drop_tiles(&self.core);
+        if dropped.is_ok() {
+            self.pool.0.forget(&self.core);
         }
-        self.pool.0.forget(self.core.number, self.table_bytes);
-        written
+        // Where a tile is still on its way, the pool goes on knowing the array: the frame comes back by eviction.
+        written.and(dropped)
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use forebay_tier::engine::{Frame, FrameMemory, FrameRequest, FrameRing};
-use forebay_tier::{Error, Kind};
+use forebay_tier::process::ForkMark;
+use forebay_tier::Error;
 
 use crate::array::Core;
 use crate::backing::{ended_early, Backing};
@@ -218,6 +219,7 @@ impl Engine {
 struct Threads {
     shared: Arc<Shared>,
     handles: Vec<JoinHandle<()>>,
+    mark: ForkMark,
 }
 
 #[derive(Default)]
@@ -270,7 +272,7 @@ impl Threads {
         };
         let handles: Vec<_> = (0..THREADS).filter_map(start).collect();
         assert!(!handles.is_empty(), "not one thread can be started");
-        Threads { shared, handles }
+        Threads { shared, handles, mark: ForkMark::here() }
     }
 
     fn push(&self, op: Op, frame: Frame) {
@@ -296,6 +298,11 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
+        if self.mark.is_forked() {
+            // The threads are the parent's, and one of them may have held the lock when this process was forked.
+            std::mem::take(&mut self.handles).into_iter().for_each(std::mem::forget);
+            return;
+        }
         self.shared.lock().stop = true;
         self.shared.more.notify_all();
         for handle in self.handles.drain(..) {
@@ -307,12 +314,4 @@ impl Drop for Threads {
 /// Whether this process uses io_uring, as `FOREBAY_ENGINE` and the kernel say.
 pub(crate) fn ring_wanted() -> Result<bool, Error> {
     Ok(forebay_tier::engine::Engine::of_process()?.name() == "io_uring")
-}
-
-/// The error of a wait that took too long.
-#[cold]
-pub(crate) fn waited_too_long(what: &str) -> Error {
-    Error::new(Kind::TimedOut, what.to_string()).hint(
-        "a pin is held for long, perhaps by this thread itself; drop pins and tiles when done with them",
-    )
 }

@@ -15,6 +15,7 @@ mod ahead;
 mod array;
 mod backing;
 mod engine;
+mod evict;
 mod gather;
 mod parking;
 mod pin;
@@ -32,3 +33,6 @@ pub use pin::{Tile, TileMut};
 pub use policy::Policy;
 pub use pool::{Pool, PoolOptions, Statistics};
 pub use tiles::{Tiles, TilesMut};
+
+#[cfg(test)]
+mod tests;

@@ -7,11 +7,43 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
+use forebay_tier::{clock, Error, Kind, Result};
+
 /// Places; tiles that share one wake each other for nothing.
 const PLACES: usize = 64;
 
 /// The longest sleep, after which a waiter looks again whatever happened.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
+
+/// How long a wait may last where nobody said otherwise.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long one wait goes on: by the clock, from its first look on, however often it is woken.
+pub(crate) struct Patience {
+    limit: Duration,
+    begun_ns: Option<u64>,
+}
+
+impl Patience {
+    pub(crate) fn new(limit: Duration) -> Patience {
+        Patience { limit, begun_ns: None }
+    }
+
+    /// Asked before each sleep, with what is waited for.
+    ///
+    /// # Errors
+    /// `TimedOut` once the limit has passed since it was first asked.
+    pub(crate) fn check(&mut self, what: &str) -> Result<()> {
+        let now_ns = clock::now_ns();
+        let waited_ns = now_ns - *self.begun_ns.get_or_insert(now_ns);
+        if Duration::from_nanos(waited_ns) < self.limit {
+            return Ok(());
+        }
+        Err(Error::new(Kind::TimedOut, what).with("waited_s", self.limit.as_secs_f64()).hint(
+            "a pin is held for long, perhaps by this thread itself; drop pins and tiles when done with them",
+        ))
+    }
+}
 
 /// See the file's head.
 pub(crate) struct Parking {

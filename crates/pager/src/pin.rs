@@ -8,8 +8,6 @@ use forebay_tier::engine::Frame;
 use forebay_tier::{Error, Kind, Result};
 
 use crate::array::Array;
-use crate::engine::waited_too_long;
-use crate::pool::PATIENCE_SLICES;
 use crate::state::{self, Pin, BUSY, DIRTY, RESIDENT, WRITER};
 
 /// The data of a tile, to read; pinned until dropped.
@@ -136,7 +134,8 @@ impl Array {
     /// What the load failed with; `TimedOut` when somebody writes it, or every frame is pinned, for a minute.
     pub fn pin(&self, tile: u64) -> Result<Tile<'_>> {
         self.check_tile(tile)?;
-        for _ in 0..PATIENCE_SLICES {
+        let mut patience = self.pool.0.patience();
+        loop {
             match state::pin(self.core.table.word(tile)) {
                 Pin::Frame(frame) => {
                     self.pool.0.count_hit();
@@ -148,10 +147,12 @@ impl Array {
                         return self.claimed(tile);
                     }
                 }
-                Pin::Locked(seen) => self.wait(tile, seen),
+                Pin::Locked(seen) => {
+                    patience.check("somebody writes the tile").map_err(|e| e.with("tile", tile))?;
+                    self.wait(tile, seen);
+                }
             }
         }
-        Err(waited_too_long("somebody writes the tile for too long").with("tile", tile))
     }
 
     /// Pins a tile to write it, loading it if need be.
@@ -169,7 +170,8 @@ impl Array {
         self.check_tile(tile)?;
         // What the frame has beside the data must be kept, too.
         let overwrite = overwrite && self.data_of(tile) == (0..self.core.needed(tile));
-        for _ in 0..PATIENCE_SLICES {
+        let mut patience = self.pool.0.patience();
+        loop {
             match state::pin_to_write(self.core.table.word(tile)) {
                 Pin::Frame(frame) => return Ok(self.tile_mut(tile, frame)),
                 Pin::Failed => return Err(self.failed(tile)),
@@ -184,10 +186,12 @@ impl Array {
                         drop(self.claimed(tile)?);
                     }
                 }
-                Pin::Locked(seen) => self.wait(tile, seen),
+                Pin::Locked(seen) => {
+                    patience.check("somebody pins the tile").map_err(|e| e.with("tile", tile))?;
+                    self.wait(tile, seen);
+                }
             }
         }
-        Err(waited_too_long("somebody pins the tile for too long").with("tile", tile))
     }
 
     /// Asks for a tile ahead of its use. The load is handed over by the next `submit`.
@@ -255,6 +259,7 @@ impl Array {
     /// The tile of a claim, once its load has ended.
     pub(crate) fn claimed(&self, tile: u64) -> Result<Tile<'_>> {
         let word = self.core.table.word(tile);
+        let mut patience = self.pool.0.patience();
         loop {
             let seen = state::Word::load(word, std::sync::atomic::Ordering::Acquire);
             if state::lock_of(seen) != BUSY {
@@ -263,7 +268,12 @@ impl Array {
                     _ => Err(self.failed(tile)),
                 };
             }
-            self.wait(tile, seen);
+            match patience.check("a tile does not come") {
+                Ok(()) => self.wait(tile, seen),
+                Err(e) if self.core.leave_claim(tile) => return Err(e.with("tile", tile)),
+                // It came in the last moment.
+                Err(_) => {}
+            }
         }
     }
 
@@ -310,40 +320,30 @@ impl Array {
     /// The error of a tile that failed to load; the pin on it is given back.
     #[cold]
     fn failed(&self, tile: u64) -> Error {
-        let error = self.core.load_error(tile);
-        self.unpin(tile, false);
-        error
+        self.core.take_load_error(tile, || self.unpin(tile, false))
     }
 
     pub(crate) fn unpin(&self, tile: u64, dirty: bool) {
-        if state::unpin(self.core.table.word(tile), dirty) {
-            self.pool.0.parking.wake(tile);
-        }
+        self.pool.0.unpin(&self.core, tile, dirty);
     }
 
     /// Waits until a locked tile, whose word was `seen`, may have opened.
     pub(crate) fn wait(&self, tile: u64, seen: u64) {
-        let word = self.core.table.word(tile);
-        let now = || state::Word::load(word, std::sync::atomic::Ordering::Relaxed);
-        if state::lock_of(seen) == BUSY {
-            if let Some(engine) = state::payload(seen).checked_sub(1) {
-                // What somebody else began goes on also if they have other things to do.
-                let still = || (now() ^ seen) & !state::WAITED == 0;
-                if self.pool.0.drive(engine as usize, still) || !still() {
-                    return;
-                }
-            }
-        }
-        self.pool.0.parking.wait(tile, || state::announce(word, seen));
+        self.pool.0.wait(&self.core, tile, seen);
     }
 
     /// Waits until a tile is not busy.
-    pub(crate) fn settle(&self, tile: u64) {
+    ///
+    /// # Errors
+    /// `TimedOut`, when what is under way does not end.
+    pub(crate) fn settle(&self, tile: u64) -> Result<()> {
+        let mut patience = self.pool.0.patience();
         loop {
             let seen = state::Word::load(self.core.table.word(tile), std::sync::atomic::Ordering::Acquire);
             if state::lock_of(seen) != BUSY {
-                return;
+                return Ok(());
             }
+            patience.check("a tile is on its way and does not come").map_err(|e| e.with("tile", tile))?;
             self.wait(tile, seen);
         }
     }

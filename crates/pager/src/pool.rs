@@ -12,11 +12,12 @@ use forebay_tier::process::ForkMark;
 use forebay_tier::{Error, Kind, Result};
 
 use crate::array::Core;
-use crate::engine::{ring_wanted, waited_too_long, Engine, Op};
-use crate::parking::Parking;
+use crate::engine::{ring_wanted, Engine, Op};
+use crate::parking::{Parking, Patience, PATIENCE};
 use crate::policy::{Heat, Policy, HEAT_MAX};
 use crate::shelf::{cut, Shelf};
 use crate::state::{self, DIRTY, OVERLAID, RESIDENT};
+use crate::table::Table;
 
 /// The shortest tile, and the unit in which frames are numbered.
 pub(crate) const UNIT_BYTES: usize = 4096;
@@ -27,18 +28,8 @@ pub(crate) const TILE_BYTES_MAX: usize = 2 << 20;
 /// Engines of a pool: threads that share one wait for each other's calls, each costs a ring.
 const ENGINES: usize = 8;
 
-/// Evictions begun together, so that their writes are under way together.
-const BATCH: usize = 32;
-
-/// Slices that a thread waits for a frame or a lock: 60 s.
-pub(crate) const PATIENCE_SLICES: u32 = 1200;
-
-/// How long a thread sleeps that needs a frame while all are pinned, and how often: 60 s.
-const FRAME_SLICE: Duration = Duration::from_millis(1);
-const FRAME_SLICES: u32 = 60_000;
-
 /// Bits of an owner's word that name the tile; the array stands above.
-const TILE_BITS: u32 = 44;
+pub(crate) const TILE_BITS: u32 = 44;
 
 /// How to make a pool.
 #[derive(Clone, Debug)]
@@ -76,7 +67,7 @@ pub struct Statistics {
     pub frame_bytes: u64,
     /// Bytes of what is known of frames, and of page tables.
     pub table_bytes: u64,
-    /// Bytes of frames that one engine has registered with the kernel, at most.
+    /// Most bytes that frames, what is known of them and page tables may take together.
     pub budget: u64,
 }
 
@@ -105,18 +96,20 @@ pub struct Pool(pub(crate) Arc<Inside>);
 /// What a pool is made of.
 pub(crate) struct Inside {
     budget: u64,
-    slab_bytes: usize,
+    pub(crate) slab_bytes: usize,
     memory: FrameMemory,
-    slabs_total: AtomicU64,
-    slabs: Mutex<Vec<Frame>>,
+    pub(crate) slabs_total: AtomicU64,
+    /// Those that no shelf has, the first in memory last.
+    pub(crate) slabs: Mutex<Vec<Frame>>,
     places: Vec<Place>,
-    shelves: RwLock<Vec<Arc<Shelf>>>,
+    pub(crate) shelves: RwLock<Vec<Arc<Shelf>>>,
     arrays: RwLock<Vec<Option<Arc<Core>>>>,
     engines: Vec<OnceLock<Mutex<Engine>>>,
     ring: bool,
     pub(crate) parking: Parking,
     pub(crate) counts: Counts,
     table_bytes: AtomicU64,
+    patience_ns: AtomicU64,
     mark: ForkMark,
 }
 
@@ -142,10 +135,13 @@ impl Pool {
             return Err(Error::new(Kind::Usage, format!("a tile of {slab} bytes"))
                 .hint("a power of two from 4 KiB to 2 MiB"));
         }
-        // For each slab its places and what the policies of two shelves need; and a share for page tables.
-        let known = (slab / UNIT_BYTES * (std::mem::size_of::<Place>() + 2 * Policy::frame_bytes())) as u64;
+        // For each slab its places, and room for one shelf of the shortest tiles; and a share for page tables and
+        // other shelves.
+        let units = slab / UNIT_BYTES;
+        let known = (units * std::mem::size_of::<Place>() + std::mem::size_of::<Frame>()) as u64;
         let tables = options.budget / 64;
-        let slabs = (options.budget - tables) / (slab as u64 + known);
+        let slabs =
+            (options.budget - tables) / (slab as u64 + known + units as u64 * Shelf::FRAME_KNOWN_BYTES_MAX);
         if slabs < 2 {
             return Err(Error::new(Kind::Usage, "the budget holds fewer than two tiles")
                 .with("budget", options.budget)
@@ -173,6 +169,7 @@ impl Pool {
             parking: Parking::new(),
             counts: Counts::default(),
             table_bytes: AtomicU64::new(slabs * known),
+            patience_ns: AtomicU64::new(PATIENCE.as_nanos() as u64),
             mark: ForkMark::here(),
         })))
     }
@@ -191,6 +188,12 @@ impl Pool {
         }
     }
 
+    /// Sets how long a thread waits at most: for a tile that somebody else pins, for a frame while all are pinned, for
+    /// a request under way. A minute where it is not set.
+    pub fn set_patience(&self, limit: Duration) {
+        self.0.patience_ns.store(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+    }
+
     /// The longest tile that an array of this pool can have.
     pub fn tile_max(&self) -> usize {
         self.0.slab_bytes
@@ -206,7 +209,7 @@ impl Pool {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -218,7 +221,7 @@ fn thread_number() -> usize {
 }
 
 /// Spreads the bits of a tile's name.
-fn hash(owner: u64) -> u64 {
+pub(crate) fn hash(owner: u64) -> u64 {
     let mixed = (owner ^ owner >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ mixed >> 29
 }
@@ -230,18 +233,30 @@ impl Inside {
 
     // ---- arrays and shelves
 
-    /// The number of a new array, after room for its page table was set aside.
+    /// Makes a new array known, with the shelf for its tiles, after room for its page table (and for a shelf that is
+    /// new) was set aside. An error leaves the pool as it was.
     pub(crate) fn register(
         &self,
-        make: impl FnOnce(u16) -> Arc<Core>,
-        table_bytes: u64,
+        tile_bytes: usize,
+        policy: Policy,
+        tiles: u64,
+        make: impl FnOnce(u16, Arc<Shelf>) -> Arc<Core>,
     ) -> Result<Arc<Core>> {
-        self.set_aside(table_bytes)?;
+        let mut shelves = self.shelves.write().unwrap_or_else(PoisonError::into_inner);
         let mut arrays = self.arrays.write().unwrap_or_else(PoisonError::into_inner);
         let at = arrays.iter().position(Option::is_none).unwrap_or(arrays.len());
         let number = u16::try_from(at)
             .map_err(|_| Error::new(Kind::TooMany, "a pool holds 65536 arrays").hint("drop some"))?;
-        let core = make(number);
+        let known = shelves.iter().find(|shelf| shelf.tile_bytes == tile_bytes && shelf.policy == policy);
+        let (known, slabs) = (known.cloned(), self.places.len() * UNIT_BYTES / self.slab_bytes);
+        let frames = self.places.len() * UNIT_BYTES / tile_bytes;
+        let shelf_bytes = if known.is_some() { 0 } else { Shelf::known_bytes(policy, frames, slabs) };
+        self.set_aside(Table::bytes_max(tiles) + shelf_bytes)?;
+        let shelf = known.unwrap_or_else(|| {
+            shelves.push(Arc::new(Shelf::new(tile_bytes, policy, frames, slabs)));
+            shelves[shelves.len() - 1].clone()
+        });
+        let core = make(number, shelf);
         if at == arrays.len() {
             arrays.push(None);
         }
@@ -249,50 +264,39 @@ impl Inside {
         Ok(core)
     }
 
-    pub(crate) fn forget(&self, array: u16, table_bytes: u64) {
-        self.arrays.write().unwrap_or_else(PoisonError::into_inner)[array as usize] = None;
-        self.table_bytes.fetch_sub(table_bytes, Relaxed);
+    pub(crate) fn forget(&self, core: &Core) {
+        self.arrays.write().unwrap_or_else(PoisonError::into_inner)[core.number as usize] = None;
+        self.table_bytes.fetch_sub(Table::bytes_max(core.table.tiles()), Relaxed);
     }
 
-    /// Sets memory aside for a page table: from what the budget left, then from slabs that nobody has used.
+    /// Sets memory aside for what has to be known: from what the budget left, then from slabs that nobody has used.
+    /// All of it or, with an error, nothing.
     fn set_aside(&self, bytes: u64) -> Result<()> {
         let mut slabs = lock(&self.slabs);
-        loop {
-            let frames = self.slabs_total.load(Relaxed) * self.slab_bytes as u64;
-            if frames + self.table_bytes.load(Relaxed) + bytes <= self.budget {
-                self.table_bytes.fetch_add(bytes, Relaxed);
-                return Ok(());
-            }
-            let spare = self.slabs_total.load(Relaxed) > 2;
-            match slabs.pop().filter(|_| spare) {
-                // Dropped without ever having been touched: the last reference to its pages is the whole mapping's.
-                Some(mut slab) => {
-                    let _ = slab.discard();
-                    self.slabs_total.fetch_sub(1, Relaxed);
-                }
-                None => {
-                    return Err(Error::new(
-                        Kind::TierFull,
-                        "the budget has no room for the page table of this array",
-                    )
-                    .with("budget", self.budget)
-                    .with("table_bytes", bytes)
-                    .hint("longer tiles, a larger budget, or open the arrays before data is touched"))
-                }
-            }
+        let total = self.slabs_total.load(Relaxed);
+        let used = total * self.slab_bytes as u64 + self.table_bytes.load(Relaxed);
+        let missing = (used + bytes).saturating_sub(self.budget);
+        let (needed, spare) = (missing.div_ceil(self.slab_bytes as u64), total.saturating_sub(2));
+        if needed > spare.min(slabs.len() as u64) {
+            return Err(Error::new(
+                Kind::TierFull,
+                "the budget has no room for what has to be known of this array",
+            )
+            .with("budget", self.budget)
+            .with("table_bytes", bytes)
+            .hint("longer tiles, a larger budget, or open the arrays before data is touched"));
         }
+        // The last ones in memory, which no engine has registered. Never touched, they are only address space.
+        for mut slab in slabs.drain(..needed as usize) {
+            let _ = slab.discard();
+        }
+        self.slabs_total.fetch_sub(needed, Relaxed);
+        self.table_bytes.fetch_add(bytes, Relaxed);
+        Ok(())
     }
 
-    /// The shelf for these tiles.
-    pub(crate) fn shelf(&self, tile_bytes: usize, policy: Policy) -> Arc<Shelf> {
-        let mut shelves = self.shelves.write().unwrap_or_else(PoisonError::into_inner);
-        let known = shelves.iter().find(|shelf| shelf.tile_bytes == tile_bytes && shelf.policy == policy);
-        if let Some(shelf) = known {
-            return shelf.clone();
-        }
-        let shelf = Arc::new(Shelf::new(tile_bytes, policy, self.places.len()));
-        shelves.push(shelf.clone());
-        shelf
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::new(Duration::from_nanos(self.patience_ns.load(Relaxed)))
     }
 
     /// How many frames an array of this shelf can hope for.
@@ -323,7 +327,8 @@ impl Inside {
         self.counts.hits.fetch_add(1, Relaxed);
     }
 
-    fn owner_of(&self, frame: u32) -> (u64, Option<Arc<Core>>) {
+    /// Array and tile that a place was last given to.
+    pub(crate) fn owner_of(&self, frame: u32) -> (u64, Option<Arc<Core>>) {
         let owner = self.places[frame as usize].owner.load(Relaxed);
         let arrays = self.arrays.read().unwrap_or_else(PoisonError::into_inner);
         (owner, arrays.get((owner >> TILE_BITS) as usize).cloned().flatten())
@@ -343,86 +348,13 @@ impl Inside {
     /// Lets the policy know of a frame that was installed and opened.
     pub(crate) fn admit(&self, core: &Core, tile: u64, frame: u32) {
         let owner = u64::from(core.number) << TILE_BITS | tile;
-        core.shelf.lock().evict.admit(frame, hash(owner));
+        core.shelf.lock().admit(frame, hash(owner));
     }
 
     /// Takes a frame from the place of a tile that the caller made busy.
     pub(crate) fn take(&self, frame: u32) -> Frame {
         let place = self.place(frame).frame.try_write();
         place.expect("nobody pins a tile that goes").take().expect("a resident tile has a frame")
-    }
-
-    // ---- frames
-
-    /// A frame, waiting for one if need be.
-    pub(crate) fn frame(&self, core: &Core) -> Result<Frame> {
-        let shelf = &core.shelf;
-        let (failures, mut idle) = (shelf.failures(), 0);
-        while idle < FRAME_SLICES {
-            if let Some(frame) = self.try_frame(core) {
-                return Ok(frame);
-            }
-            let goes_on = self.drive_any();
-            let failed = shelf.failures() - failures;
-            if failed >= 2 * BATCH as u64 || failed > 0 && !goes_on {
-                return Err(shelf.failure().expect("a failed write has left its error"));
-            }
-            if !goes_on {
-                std::thread::sleep(FRAME_SLICE);
-                idle += 1;
-            }
-        }
-        Err(waited_too_long("every frame of the budget is pinned"))
-    }
-
-    /// A frame if one can be had at once. Where dirty tiles stand in the way their writes begin.
-    pub(crate) fn try_frame(&self, core: &Core) -> Option<Frame> {
-        if let Some(frame) = core.shelf.lock().free.pop() {
-            return Some(frame);
-        }
-        if let Some(slab) = lock(&self.slabs).pop().or_else(|| self.take_slab_for(&core.shelf)) {
-            let mut inner = core.shelf.lock();
-            inner.add_slab(slab, core.shelf.tile_bytes);
-            return inner.free.pop();
-        }
-        let mut writes = Vec::new();
-        let found = self.evict(&core.shelf, &mut writes);
-        self.begin_writes(writes);
-        found
-    }
-
-    /// Evicts tiles of a shelf until a clean one gave its frame, or a batch of dirty ones is to be written.
-    fn evict(&self, shelf: &Shelf, writes: &mut Vec<(Op, Frame)>) -> Option<Frame> {
-        let mut inner = shelf.lock();
-        for _ in 0..inner.evict.len() {
-            let number = inner.evict.victim(self)?;
-            match self.evict_one(number) {
-                Evicted::No(owner) => inner.evict.keep(number, hash(owner)),
-                Evicted::Clean(frame) => return Some(frame),
-                Evicted::Dirty(op, frame) => writes.push((*op, frame)),
-            }
-            if writes.len() == BATCH {
-                break;
-            }
-        }
-        None
-    }
-
-    /// Evicts the tile in this place, if nobody pins it.
-    fn evict_one(&self, number: u32) -> Evicted {
-        let (owner, core) = self.owner_of(number);
-        let Some(core) = core else { return Evicted::No(owner) };
-        let tile = owner & ((1 << TILE_BITS) - 1);
-        let word = core.table.word(tile);
-        let Some(seen) = state::begin_move(word) else { return Evicted::No(owner) };
-        let frame = self.take(number);
-        self.counts.evicted.fetch_add(1, Relaxed);
-        if seen & DIRTY != 0 {
-            let op = core.write_op(tile, false, seen);
-            return Evicted::Dirty(Box::new(op), frame);
-        }
-        self.open(&core, tile, seen & OVERLAID, 0);
-        Evicted::Clean(frame)
     }
 
     /// Opens a busy tile and wakes who waits.
@@ -432,37 +364,27 @@ impl Inside {
         }
     }
 
-    /// A slab from the shelf that has most, for one with less than its share; what stands in the way leaves, so that
-    /// it may come off only later.
-    fn take_slab_for(&self, shelf: &Arc<Shelf>) -> Option<Frame> {
-        let shelves = self.shelves.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let share = (self.slabs_total.load(Relaxed) as usize / shelves.len()).max(1);
-        if shelves.len() == 1 || shelf.slabs() >= share {
-            return None;
+    /// Gives a pin back.
+    pub(crate) fn unpin(&self, core: &Core, tile: u64, dirty: bool) {
+        if state::unpin(core.table.word(tile), dirty) {
+            self.parking.wake(tile);
         }
-        let others = shelves.iter().filter(|other| !Arc::ptr_eq(other, shelf));
-        let richest = others.max_by_key(|other| other.slabs())?;
-        let mut writes = Vec::new();
-        let slab = {
-            let mut inner = richest.lock();
-            let first = inner.first_slab()?;
-            let step = richest.tile_bytes / UNIT_BYTES;
-            for number in (first / UNIT_BYTES..(first + self.slab_bytes) / UNIT_BYTES).step_by(step) {
-                let number = number as u32;
-                if self.place(number).frame.try_read().is_ok_and(|frame| frame.is_none()) {
-                    continue;
+    }
+
+    /// Waits until a locked tile, whose word was `seen`, may have opened.
+    pub(crate) fn wait(&self, core: &Core, tile: u64, seen: u64) {
+        let word = core.table.word(tile);
+        let now = || state::Word::load(word, Relaxed);
+        if state::lock_of(seen) == state::BUSY {
+            if let Some(engine) = state::payload(seen).checked_sub(1) {
+                // What somebody else began goes on also if they have other things to do.
+                let still = || (now() ^ seen) & !state::WAITED == 0;
+                if self.drive(engine as usize, still) || !still() {
+                    return;
                 }
-                match self.evict_one(number) {
-                    Evicted::No(_) => continue,
-                    Evicted::Clean(frame) => inner.free.push(frame),
-                    Evicted::Dirty(op, frame) => writes.push((*op, frame)),
-                }
-                inner.evict.remove(number);
             }
-            inner.take_slab(self.slab_bytes)
-        };
-        self.begin_writes(writes);
-        slab
+        }
+        self.parking.wait(tile, || state::announce(word, seen));
     }
 
     // ---- engines
@@ -492,7 +414,7 @@ impl Inside {
         self.engine(at).submit();
     }
 
-    fn begin_writes(&self, writes: Vec<(Op, Frame)>) {
+    pub(crate) fn begin_writes(&self, writes: Vec<(Op, Frame)>) {
         if writes.is_empty() {
             return;
         }
@@ -537,6 +459,9 @@ impl Inside {
                 core.keep_error(tile, e);
                 // The pin of whoever asked for the tile.
                 self.open(core, tile, state::FAILED | overlaid | 1, 0);
+                if core.take_left_claim(tile) {
+                    core.take_load_error(tile, || self.unpin(core, tile, false));
+                }
             } else {
                 // Nobody asked for it by now; who does tries again and gets the error.
                 self.open(core, tile, overlaid, 0);
@@ -549,6 +474,9 @@ impl Inside {
         let number = self.install(core, tile, frame);
         self.admit(core, tile, number);
         self.open(core, tile, RESIDENT | overlaid | u64::from(op.claim), number);
+        if op.claim && core.take_left_claim(tile) {
+            self.unpin(core, tile, false);
+        }
     }
 
     fn written(&self, core: &Core, op: &Op, frame: Frame, result: Result<()>) {
@@ -557,6 +485,7 @@ impl Inside {
         match result {
             Ok(()) => {
                 self.counts.written.fetch_add(1, Relaxed);
+                core.write_succeeded(tile);
                 if op.keep {
                     let number = self.put_back(frame);
                     self.open(core, tile, RESIDENT | overlaid, number);
@@ -568,7 +497,7 @@ impl Inside {
             // Not lost: it stays, dirty as it was.
             Err(e) => {
                 core.shelf.write_failed(&e);
-                core.write_failed(&e);
+                core.write_failed(tile, &e);
                 let number = self.put_back(frame);
                 if !op.keep {
                     self.admit(core, tile, number);
@@ -586,27 +515,21 @@ impl Inside {
         assert!(before.is_none(), "two frames in one place");
         number
     }
-
-    /// Evicts the tile, which nobody pins, and drops what it holds: the array goes.
-    pub(crate) fn drop_tile(&self, core: &Core, tile: u64) {
-        let word = core.table.word(tile);
-        if let Some(seen) = state::begin_move(word) {
-            let number = state::payload(seen);
-            let frame = self.take(number);
-            let mut inner = core.shelf.lock();
-            inner.evict.remove(number);
-            inner.free.push(frame);
-            drop(inner);
-            self.open(core, tile, 0, 0);
-        }
-    }
 }
 
-/// What became of a tile that was to leave.
-enum Evicted {
-    /// It stays; its owner.
-    No(u64),
-    Clean(Frame),
-    /// To be written first.
-    Dirty(Box<Op>, Frame),
+#[cfg(test)]
+impl Inside {
+    /// Bytes that are really taken by what is known of frames, the page tables aside.
+    pub(crate) fn real_bytes(&self) -> usize {
+        let shelves = self.shelves.read().unwrap_or_else(PoisonError::into_inner);
+        let of_shelves: usize = shelves.iter().map(|shelf| shelf.lock().real_bytes()).sum();
+        let slabs = lock(&self.slabs).capacity() * std::mem::size_of::<Frame>();
+        self.places.capacity() * std::mem::size_of::<Place>() + slabs + of_shelves
+    }
+
+    /// Every place for an array is taken by this one.
+    pub(crate) fn fill_arrays(&self, core: &Arc<Core>) {
+        let mut arrays = self.arrays.write().unwrap_or_else(PoisonError::into_inner);
+        arrays.resize_with(1 << 16, || Some(core.clone()));
+    }
 }

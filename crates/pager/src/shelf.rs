@@ -10,7 +10,8 @@ use forebay_tier::engine::Frame;
 use forebay_tier::Error;
 
 use crate::array::Kept;
-use crate::policy::{Evict, Policy};
+use crate::policy::{Evict, Heat, Policy};
+use crate::pool::UNIT_BYTES;
 
 /// See the file's head.
 pub(crate) struct Shelf {
@@ -38,16 +39,50 @@ pub(crate) fn cut(frame: Frame, bytes: usize) -> Vec<Frame> {
 
 /// What the shelf's lock guards. It is never held while an engine's is taken.
 pub(crate) struct Inner {
-    pub(crate) evict: Box<dyn Evict>,
+    /// Knows frames by their number among those of this length.
+    evict: Box<dyn Evict>,
+    /// Units of a frame.
+    step: u32,
     pub(crate) free: Vec<Frame>,
     /// Where each slab begins.
     slabs: Vec<usize>,
 }
 
+/// Heat of frames that are numbered in units, for a policy that numbers them in frames.
+struct InUnits<'a> {
+    heat: &'a dyn Heat,
+    step: u32,
+}
+
+impl Heat for InUnits<'_> {
+    fn get(&self, frame: u32) -> u8 {
+        self.heat.get(frame * self.step)
+    }
+
+    fn set(&self, frame: u32, heat: u8) {
+        self.heat.set(frame * self.step, heat);
+    }
+}
+
 impl Shelf {
-    /// Without a slab, in a pool of `units` frames of the shortest kind.
-    pub(crate) fn new(tile_bytes: usize, policy: Policy, units: usize) -> Shelf {
-        let inner = Inner { evict: policy.build(units), free: Vec::new(), slabs: Vec::new() };
+    /// Most bytes that a shelf needs for each of its frames, the slabs aside.
+    pub(crate) const FRAME_KNOWN_BYTES_MAX: u64 =
+        Policy::FRAME_BYTES_MAX + std::mem::size_of::<Frame>() as u64 + std::mem::size_of::<usize>() as u64;
+
+    /// Bytes that a shelf takes of `frames` frames from `slabs` slabs.
+    pub(crate) fn known_bytes(policy: Policy, frames: usize, slabs: usize) -> u64 {
+        let lists = frames * std::mem::size_of::<Frame>() + slabs * std::mem::size_of::<usize>();
+        policy.bytes(frames) + lists as u64
+    }
+
+    /// Without a slab, with room for `frames` frames from `slabs` slabs.
+    pub(crate) fn new(tile_bytes: usize, policy: Policy, frames: usize, slabs: usize) -> Shelf {
+        let inner = Inner {
+            evict: policy.build(frames),
+            step: (tile_bytes / UNIT_BYTES) as u32,
+            free: Vec::with_capacity(frames),
+            slabs: Vec::with_capacity(slabs),
+        };
         Shelf {
             tile_bytes,
             policy,
@@ -100,15 +135,50 @@ impl Inner {
         };
         let at = self.slabs.iter().position(is_free)?;
         let start = self.slabs.swap_remove(at);
-        let (mut parts, free): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.free).into_iter().partition(in_slab(start));
-        self.free = free;
+        // In place: the list was made as long as it can become.
+        let mut parts = Vec::new();
+        for at in (0..self.free.len()).rev() {
+            if in_slab(start)(&self.free[at]) {
+                parts.push(self.free.swap_remove(at));
+            }
+        }
         parts.sort_by_key(Frame::start);
         parts.into_iter().reduce(Frame::join)
     }
 
-    /// The first slab: where to look first for one to give away.
-    pub(crate) fn first_slab(&self) -> Option<usize> {
-        self.slabs.first().copied()
+    /// Where its slabs begin.
+    pub(crate) fn slab_starts(&self) -> Vec<usize> {
+        self.slabs.clone()
+    }
+
+    // ---- the policy, by units
+
+    pub(crate) fn admit(&mut self, frame: u32, tile: u64) {
+        self.evict.admit(frame / self.step, tile);
+    }
+
+    pub(crate) fn victim(&mut self, heat: &dyn Heat) -> Option<u32> {
+        let heat = InUnits { heat, step: self.step };
+        self.evict.victim(&heat).map(|frame| frame * self.step)
+    }
+
+    pub(crate) fn keep(&mut self, frame: u32, tile: u64) {
+        self.evict.keep(frame / self.step, tile);
+    }
+
+    pub(crate) fn remove(&mut self, frame: u32) {
+        self.evict.remove(frame / self.step);
+    }
+
+    pub(crate) fn admitted(&self) -> usize {
+        self.evict.len()
+    }
+
+    /// Bytes that it really takes.
+    #[cfg(test)]
+    pub(crate) fn real_bytes(&self) -> usize {
+        self.evict.bytes()
+            + self.free.capacity() * std::mem::size_of::<Frame>()
+            + self.slabs.capacity() * std::mem::size_of::<usize>()
     }
 }

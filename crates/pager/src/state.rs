@@ -153,9 +153,18 @@ pub(crate) fn begin_load<W: Word>(word: &W) -> bool {
 
 /// Makes a tile that is there and that nobody pins busy, to evict or to write it; the word before.
 pub(crate) fn begin_move<W: Word>(word: &W) -> Option<u64> {
+    begin_move_if(word, |_| true)
+}
+
+/// As [`begin_move`], of a tile that is in this frame and no other.
+pub(crate) fn begin_eviction<W: Word>(word: &W, frame: u32) -> Option<u64> {
+    begin_move_if(word, |seen| payload(seen) == frame)
+}
+
+fn begin_move_if<W: Word>(word: &W, wanted: impl Fn(u64) -> bool) -> Option<u64> {
     loop {
         let seen = word.load(Relaxed);
-        if seen & RESIDENT == 0 || lock_of(seen) != 0 {
+        if seen & RESIDENT == 0 || lock_of(seen) != 0 || !wanted(seen) {
             return None;
         }
         if word.exchange_if(seen, seen & OVERLAID | BUSY, Acquire) {

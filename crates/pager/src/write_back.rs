@@ -5,16 +5,16 @@ use std::ops::Range;
 use forebay_tier::{Horizon, Result};
 
 use crate::array::{Array, Mode};
-use crate::engine::{waited_too_long, DEPTH};
-use crate::pool::PATIENCE_SLICES;
+use crate::engine::DEPTH;
 use crate::state::{self, DIRTY, RESIDENT};
 
 impl Array {
     /// Writes back what was changed and makes it durable. Of a copy-on-write array nothing is ever written back.
     ///
     /// # Errors
-    /// A write that failed now: what it was to write stays in memory, and the next flush tries again, as this one did
-    /// with writes that had failed when frames were wanted. Or what the flush of the backing failed with: then nobody
+    /// A write that failed now, whoever began it: what it was to write stays in memory, and the next flush tries again,
+    /// as this one did with writes that had failed when frames were wanted. `TimedOut` when a tile is pinned, or its
+    /// request does not end, for long. Or what the flush of the backing failed with: then nobody
     /// knows what the medium holds, and the array takes no more writes (`Poisoned`).
     pub fn flush(&self) -> Result<()> {
         self.flush_tiles(0..self.tiles_total())
@@ -40,28 +40,37 @@ impl Array {
 
     /// Writes the dirty ones of these tiles, and returns when they are written.
     pub(crate) fn write_back(&self, tiles: Range<u64>) -> Result<()> {
-        // An error of an earlier write, whose tile is still dirty, is tried again below.
-        drop(self.core.take_write_error());
         let (inside, at) = (&self.pool.0, self.pool.0.own_engine());
         let mut begun = Vec::new();
-        for tile in self.core.table.touched(tiles) {
-            if self.begin_write_back(tile)? {
-                begun.push(tile);
+        let mut result = Ok(());
+        for tile in self.core.table.touched(tiles.clone()) {
+            match self.begin_write_back(tile) {
+                Ok(true) => begun.push(tile),
+                Ok(false) => {}
+                Err(e) => {
+                    result = Err(e);
+                    break;
+                }
             }
             if begun.len() == DEPTH {
                 inside.submit(at);
-                begun.drain(..).for_each(|tile| self.settle(tile));
+                result = result.and(begun.drain(..).try_for_each(|tile| self.settle(tile)));
+                if result.is_err() {
+                    break;
+                }
             }
         }
         inside.submit(at);
-        begun.drain(..).for_each(|tile| self.settle(tile));
-        self.core.take_write_error().map_or(Ok(()), Err)
+        result = result.and(begun.drain(..).try_for_each(|tile| self.settle(tile)));
+        // Also what failed in the hands of others, who may have been told before us.
+        result.and_then(|()| self.core.check_written(tiles))
     }
 
     /// Begins to write a tile if it is dirty, waiting for pins on it. True also for a write that somebody else began.
     fn begin_write_back(&self, tile: u64) -> Result<bool> {
         let (inside, word) = (&self.pool.0, self.core.table.word(tile));
-        for _ in 0..PATIENCE_SLICES {
+        let mut patience = inside.patience();
+        loop {
             let seen = state::Word::load(word, std::sync::atomic::Ordering::Acquire);
             if state::lock_of(seen) == state::BUSY {
                 // It is written right now, or read: what is read is clean.
@@ -81,8 +90,10 @@ impl Array {
                 inside.begin(inside.own_engine(), self.core.write_op(tile, true, seen), frame);
                 return Ok(true);
             }
+            patience
+                .check("a tile that is to be written back is pinned")
+                .map_err(|e| e.with("tile", tile))?;
             self.wait(tile, seen);
         }
-        Err(waited_too_long("a tile to be written back is pinned").with("tile", tile))
     }
 }

@@ -91,6 +91,24 @@ fn backing(
     Ok(file)
 }
 
+/// Opens the array; of one that cannot be opened no file stays that was made for it.
+fn open(
+    pool: &forebay_pager::Pool,
+    (path, how): (&std::path::Path, &str),
+    nbytes: u64,
+    header: &[u8],
+    cached: bool,
+    options: &ArrayOptions,
+) -> forebay_tier::Result<Array> {
+    let backing = backing(path, how, nbytes, header, cached);
+    let there_before = matches!(&backing, Err(e) if e.kind() == Kind::NameInUse);
+    let opened = backing.and_then(|backing| Array::open(pool, Arc::new(backing), options));
+    if opened.is_err() && how == "create" && !there_before {
+        let _ = std::fs::remove_file(path);
+    }
+    opened
+}
+
 impl PyPaged {
     fn array(&self, py: Python<'_>) -> PyResult<Arc<Array>> {
         let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -129,10 +147,7 @@ impl PyPaged {
         options.horizon = horizon.parse::<Horizon>().or_raise(py)?;
         (options.origin, options.bytes) = (origin, Some(nbytes));
         options.overlay = forebay_tier::capacity::folder_of(&path);
-        let array = py.detach(|| {
-            let backing = backing(&path, how, origin + nbytes, header, cached)?;
-            Array::open(&pool.0, Arc::new(backing), &options)
-        });
+        let array = py.detach(|| open(&pool.0, (&path, how), origin + nbytes, header, cached, &options));
         Ok(PyPaged(RwLock::new(Some(Arc::new(array.or_raise(py)?)))))
     }
 

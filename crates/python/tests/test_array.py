@@ -3,6 +3,8 @@
 import gc
 import itertools
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -188,6 +190,51 @@ def test_modes_say_what_they_want(folder: Path) -> None:
         nameless[...] = 2
         assert nameless.sum() == 180_000
     assert sorted(os.listdir(folder)) == ["m"]
+
+
+def test_what_cannot_be_opened_leaves_no_file(folder: Path) -> None:
+    for mode in ("x+", "a+", None):
+        with pytest.raises(fb.errors.Usage):
+            fb.array(10, path=folder / "new.npy", mode=mode, tile=5000)
+        pool = fb.Pool("256KiB", tile_max=TILE)
+        with pytest.raises(fb.errors.TierFull):
+            # Its page table alone is larger than the budget.
+            fb.array(1 << 28, "u1", path=folder / "large", mode=mode, pool=pool, tile=TILE)
+        assert os.listdir(folder) == []
+    kept = folder / "kept"
+    fb.array(10, path=kept).close()
+    with pytest.raises(fb.errors.NameInUse):
+        fb.array(10, path=kept, mode="x+")
+    for mode in ("r+", "a+", None):
+        with pytest.raises(fb.errors.Usage):
+            fb.array(10, path=kept, mode=mode, tile=5000)
+    assert os.listdir(folder) == ["kept"]
+    with pytest.raises(ValueError, match="direct"):
+        fb.array(10, path="/dev/shm/forebay-no-direct", tier="direct", mode="x+")
+    assert not os.path.exists("/dev/shm/forebay-no-direct")
+
+
+def test_a_forked_child_ends_with_arrays_of_its_parent(folder: Path) -> None:
+    script = f"""
+import os, forebay as fb
+ours = fb.array(5000, path={str(folder / "forked")!r}, budget="256KiB", tile=4096)
+ours[:] = 1
+child = os.fork()
+if child == 0:
+    try:
+        ours[0]
+    except fb.errors.ForkedHandle:
+        pass
+    # Drops array and pool: threads that they had are none of this process.
+    ours.close()
+    del ours
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert ours.sum() == 5000
+ours.close()
+"""
+    command = [sys.executable, "-c", script]
+    subprocess.run(command, env={**os.environ, "FOREBAY_ENGINE": "threads"}, timeout=60, check=True)
 
 
 def test_arrays_share_one_budget(folder: Path) -> None:

@@ -46,4 +46,9 @@ impl Evict for Clock {
     fn len(&self) -> usize {
         self.circle.len()
     }
+
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.links.bytes()
+    }
 }

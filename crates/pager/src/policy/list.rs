@@ -3,6 +3,9 @@
 /// No frame.
 const NONE: u32 = u32::MAX;
 
+/// Bytes of the links of one frame.
+pub(super) const FRAME_BYTES: usize = 2 * std::mem::size_of::<u32>() + std::mem::size_of::<u8>();
+
 /// Links of every frame; a frame is in one queue at most.
 pub(super) struct Links {
     next: Vec<u32>,
@@ -22,6 +25,12 @@ pub(super) struct Queue {
 impl Links {
     pub(super) fn new(frames: usize) -> Links {
         Links { next: vec![NONE; frames], before: vec![NONE; frames], queue: vec![0; frames] }
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        let links = self.next.capacity() + self.before.capacity();
+        links * std::mem::size_of::<u32>() + self.queue.capacity()
     }
 
     /// Which queue holds the frame.

@@ -35,6 +35,9 @@ pub(crate) trait Evict: Send {
     fn remove(&mut self, frame: u32);
     /// How many frames it holds.
     fn len(&self) -> usize;
+    /// Bytes that it really takes.
+    #[cfg(test)]
+    fn bytes(&self) -> usize;
 }
 
 /// Which policy.
@@ -67,10 +70,16 @@ impl Policy {
         }
     }
 
-    /// Bytes that it needs for each frame.
-    pub(crate) fn frame_bytes() -> usize {
-        // Links, queue and ghost of S3-FIFO, the largest.
-        2 * 4 + 4 + 1 + 2 * s3fifo::GHOST_BYTES
+    /// Most bytes that any of them needs for each frame: links, a name, and two to four places of the ghost.
+    pub(crate) const FRAME_BYTES_MAX: u64 = (list::FRAME_BYTES + 8 + 4 * s3fifo::GHOST_BYTES) as u64;
+
+    /// Bytes that it takes for so many frames.
+    pub(crate) fn bytes(self, frames: usize) -> u64 {
+        let bytes = match self {
+            Policy::S3Fifo => s3fifo::S3Fifo::bytes_of(frames),
+            Policy::Clock | Policy::None => frames * list::FRAME_BYTES,
+        };
+        bytes as u64
     }
 }
 

@@ -37,4 +37,9 @@ impl Evict for None {
     fn len(&self) -> usize {
         self.queue.len()
     }
+
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.links.bytes()
+    }
 }

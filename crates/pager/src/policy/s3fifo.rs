@@ -5,7 +5,7 @@
 //! leaves and only its hash stays, in the *ghost*; a tile that comes back while it is there enters *main* at once. In
 //! *main* a touched tile gets another round and loses one degree of heat.
 
-use super::list::{Links, Queue};
+use super::list::{self, Links, Queue};
 use super::{Evict, Heat};
 
 const SMALL: u8 = 0;
@@ -34,9 +34,12 @@ struct Ghost {
 }
 
 impl Ghost {
+    fn places_of(frames: usize) -> usize {
+        (2 * frames).next_power_of_two()
+    }
+
     fn new(frames: usize) -> Ghost {
-        let places = (2 * frames).next_power_of_two();
-        Ghost { places: vec![(0, 0); places], turn: 0, turns: frames.max(1) as u32 }
+        Ghost { places: vec![(0, 0); Ghost::places_of(frames)], turn: 0, turns: frames.max(1) as u32 }
     }
 
     fn place(&self, tile: u64) -> usize {
@@ -71,6 +74,12 @@ impl S3Fifo {
             ghost: Ghost::new(frames),
             tiles: vec![0; frames],
         }
+    }
+
+    /// Bytes that it takes for so many frames.
+    pub(super) fn bytes_of(frames: usize) -> usize {
+        let known = list::FRAME_BYTES + std::mem::size_of::<u64>();
+        frames * known + Ghost::places_of(frames) * GHOST_BYTES
     }
 
     /// Whether *small* has more than its tenth.
@@ -125,5 +134,11 @@ impl Evict for S3Fifo {
 
     fn len(&self) -> usize {
         self.small.len() + self.main.len()
+    }
+
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        let tiles = self.tiles.capacity() * std::mem::size_of::<u64>();
+        self.links.bytes() + tiles + self.ghost.places.capacity() * GHOST_BYTES
     }
 }

@@ -237,6 +237,17 @@ fn a_scan_does_not_push_out_what_comes_back_under_s3fifo() {
 }
 
 #[test]
+fn what_a_policy_takes_is_what_it_says() {
+    for policy in [Policy::S3Fifo, Policy::Clock, Policy::None] {
+        for frames in [1, 2, 3, 7, 8, 9, 1000, 4096, 4097, 100_000] {
+            let (said, takes) = (policy.bytes(frames), policy.build(frames).bytes() as u64);
+            assert_eq!(said, takes, "{policy:?}, {frames} frames");
+            assert!(takes <= frames as u64 * Policy::FRAME_BYTES_MAX, "{policy:?}, {frames} frames");
+        }
+    }
+}
+
+#[test]
 fn names_are_read_back() {
     for policy in [Policy::S3Fifo, Policy::Clock, Policy::None] {
         assert_eq!(policy.name().parse::<Policy>().unwrap(), policy);

@@ -279,6 +279,8 @@ def array(
     paged = _Paged(pool, name, how, own, tile, policy, horizon, offset, nbytes, header, tier == "file")
     if tier == "direct" and paged.method != "direct":
         paged.close()
+        if how == "create":
+            os.remove(name)
         raise ValueError(f"{name} takes no direct transfers; leave tier out, or use another directory")
     return Array(paged, pool, dims, kind, wanted)
 
