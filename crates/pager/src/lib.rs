@@ -25,6 +25,7 @@ mod shelf;
 mod state;
 mod table;
 mod tiles;
+mod window;
 mod write_back;
 
 pub use array::{Array, ArrayOptions, Mode};
@@ -33,6 +34,7 @@ pub use pin::{Tile, TileMut};
 pub use policy::Policy;
 pub use pool::{Pool, PoolOptions, Statistics};
 pub use tiles::{Tiles, TilesMut};
+pub use window::{Advice, OnError, Window, WindowEngine, WindowOptions, WindowStatistics};
 
 #[cfg(test)]
 mod tests;

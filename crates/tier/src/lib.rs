@@ -34,6 +34,7 @@ pub mod spelling;
 #[allow(unsafe_code)]
 mod sys;
 pub mod wait;
+pub mod window;
 
 pub use device::{create, detect, open, Device};
 pub use error::{Error, Kind, Result};

@@ -84,6 +84,19 @@ impl PlainFile {
         self.direct.as_ref()
     }
 
+    /// The file for everything else.
+    pub fn cached(&self) -> &File {
+        &self.cached
+    }
+
+    /// Whether its bytes lie in memory (tmpfs).
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_memory(&self) -> io::Result<bool> {
+        sys::file_system(&self.cached).map(|found| found.is_tmpfs)
+    }
+
     /// The same file through the page cache alone.
     pub fn without_direct(self) -> PlainFile {
         PlainFile { direct: None, ..self }

@@ -323,13 +323,13 @@ impl Drop for Mapping {
 }
 
 /// Address space without memory, from which an aligned part is taken.
-struct Reservation {
+pub(super) struct Reservation {
     base: NonNull<u8>,
     len: usize,
 }
 
 impl Reservation {
-    fn new(len: usize) -> io::Result<Reservation> {
+    pub(super) fn new(len: usize) -> io::Result<Reservation> {
         // SAFETY: a fresh inaccessible mapping at an address the kernel chooses; nothing else is affected.
         let base = unsafe {
             libc::mmap(
@@ -349,7 +349,7 @@ impl Reservation {
     }
 
     /// The first address in it that is a multiple of `align`.
-    fn aligned(&self, align: usize) -> NonNull<u8> {
+    pub(super) fn aligned(&self, align: usize) -> NonNull<u8> {
         let skip = self.base.as_ptr().align_offset(align);
         assert!(skip < align && skip < self.len);
         // SAFETY: skip < len of the reservation, asserted.
@@ -357,7 +357,7 @@ impl Reservation {
     }
 
     /// Gives back what lies before `base` and after its `len` bytes; the rest belongs to the caller.
-    fn keep_only(self, base: NonNull<u8>, len: usize) {
+    pub(super) fn keep_only(self, base: NonNull<u8>, len: usize) {
         let head = base.as_ptr() as usize - self.base.as_ptr() as usize;
         let kept = len.next_multiple_of(page_bytes());
         assert!(head + kept <= self.len);

@@ -5,8 +5,10 @@
 //! repeated, short transfers continued.
 
 mod clock;
+mod faulted;
 mod fcntl;
 mod file;
+mod file_window;
 mod fork;
 mod frames;
 mod futex;
@@ -16,24 +18,34 @@ pub(crate) mod numa;
 mod private;
 mod queue;
 pub(crate) mod ring;
+mod sigbus;
 mod staged;
 mod uring;
 mod usage;
+mod userfault;
+mod view;
 
 pub(crate) use clock::monotonic_ns;
+pub use faulted::{Faulted, FaultsServed};
 pub(crate) use fcntl::{flock_exclusive, record_lock, record_lock_holder, record_unlock, Locked};
 pub(crate) use file::{
     allocate, allocated_bytes, direct_alignment, drop_cached, file_system, flush_data, holes, next_data,
     open_direct, open_path_only, read_ahead, write_all_at, DirectAlignment,
 };
+pub use file_window::{Expect, FileWindow};
 pub(crate) use fork::{fork_generation, process_local, FIRST_GENERATION};
 pub use frames::{Frame, FrameMemory, FrameRequest, FrameRing};
-pub(crate) use futex::{futex_wait, futex_wake};
+pub(crate) use futex::{futex_wait, futex_wait_in_handler, futex_wake, futex_wake_in_handler};
 pub(crate) use mapping::{page_bytes, MapOptions, Mapping};
 pub(crate) use nameless::{link_nameless, open_nameless};
 pub use queue::{Queue, QueueOptions, Request};
+pub use sigbus::Serve;
+pub(crate) use sigbus::{keep_sigbus, say_in_handler};
 pub use staged::StagedWrite;
-pub(crate) use usage::thread_usage;
+pub(crate) use usage::{process_major_faults, thread_usage};
+pub(crate) use userfault::userfault_ability;
+pub use userfault::UserfaultAbility;
+pub use view::View;
 
 #[cfg(test)]
 pub(crate) use fork::in_child;

@@ -23,3 +23,14 @@ pub(crate) fn thread_usage() -> Usage {
         major_faults: usage.ru_majflt as u64,
     }
 }
+
+/// Page faults of this process, since it began, for which a device was read.
+pub(crate) fn process_major_faults() -> u64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: as above.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_majflt as u64
+}

@@ -1,0 +1,43 @@
+//! Threads of a window, which end with it; in a forked child they are not there, and nobody waits for them.
+
+use std::thread::JoinHandle;
+
+use forebay_tier::process::ForkMark;
+
+/// See the file's head. Whoever drops it has told them to end.
+pub(crate) struct Crew {
+    handles: Vec<JoinHandle<()>>,
+    mark: ForkMark,
+}
+
+impl Crew {
+    pub(crate) fn new() -> Crew {
+        Crew { handles: Vec::new(), mark: ForkMark::here() }
+    }
+
+    /// Starts one more.
+    pub(crate) fn start(
+        &mut self,
+        name: String,
+        work: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        self.handles.push(std::thread::Builder::new().name(name).spawn(work)?);
+        Ok(())
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.handles.is_empty()
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for handle in self.handles.drain(..) {
+            if self.mark.is_forked() {
+                std::mem::forget(handle);
+            } else {
+                let _ = handle.join();
+            }
+        }
+    }
+}

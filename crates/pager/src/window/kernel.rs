@@ -1,0 +1,234 @@
+//! The engine *kernel*: a mapping of the file, whose pages the kernel brings and a thread of ours sends away.
+//!
+//! The thread looks how much of the file is in the page cache and walks it as a clock with two hands. The first takes a
+//! region out of the mapping, and begins to write what differs; the second, some regions behind, drops what was not
+//! touched since from the page cache. A page that was touched is mapped again by then, so that the kernel keeps it: that
+//! is its second chance, and costs no bookkeeping. Whole regions leave by few calls, which is what makes it cheap.
+//!
+//! Guarantees: no byte is lost (dirty pages stay until they are written). The budget is kept by looking often: the more
+//! seldom the less is missing, but a program that is faster than the thread overshoots by what it brings meanwhile.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::Arc;
+
+use forebay_tier::window::{self, Expect, FileWindow};
+
+use super::crew::Crew;
+
+/// What leaves at once: the longest and the shortest region. Long ones cost fewer calls, short ones suit small budgets.
+const REGION_MAX: u64 = 2 << 20;
+const REGION_MIN: u64 = 64 << 10;
+
+/// Regions between the hands: the time in which a page shows that it is used. Few, because a fault also maps the
+/// neighbours that are there, used or not.
+const HANDS_APART: u64 = 64;
+
+/// Bytes a second that are assumed to come when nobody knows: how long the thread may sleep.
+const RATE_MAX: u64 = 4 << 30;
+
+/// The thread's shortest and longest sleep.
+const SLEEP_MS: Range<u32> = 1..20;
+
+/// Rounds of the thread after which it counts instead of estimating.
+const ROUNDS_ESTIMATED: u32 = 500;
+
+const PAGE: u64 = 4096;
+
+/// See the file's head.
+pub(crate) struct Kernel {
+    shared: Arc<Shared>,
+    _crew: Crew,
+}
+
+struct Shared {
+    map: Arc<FileWindow>,
+    writable: bool,
+    budget: u64,
+    /// The thread begins above this.
+    high: u64,
+    region: u64,
+    random: AtomicBool,
+    /// Bytes that are there, as far as is known; below 0 for a moment where drops were counted before arrivals.
+    resident: AtomicU64,
+    peak: AtomicU64,
+    dropped: AtomicU64,
+    written: AtomicU64,
+    errno: AtomicI32,
+    stop: AtomicU32,
+}
+
+impl Kernel {
+    pub(crate) fn start(map: Arc<FileWindow>, writable: bool, budget: u64) -> std::io::Result<Kernel> {
+        let region = (budget / 32).clamp(REGION_MIN, REGION_MAX).next_power_of_two().min(REGION_MAX);
+        let shared = Arc::new(Shared {
+            map,
+            writable,
+            budget,
+            high: budget - budget / 16,
+            region,
+            random: AtomicBool::new(false),
+            resident: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            errno: AtomicI32::new(0),
+            stop: AtomicU32::new(0),
+        });
+        let own = shared.clone();
+        let mut crew = Crew::new();
+        crew.start("forebay-window".into(), move || own.steer())?;
+        Ok(Kernel { shared, _crew: crew })
+    }
+
+    pub(crate) fn expect(&self, what: Expect) {
+        self.shared.random.store(what == Expect::Random, Relaxed);
+        self.shared.map.expect(&(0..self.shared.map.bytes()), what);
+    }
+
+    pub(crate) fn prefetch(&self, range: &Range<u64>) {
+        // No more than fits beside what is there: the rest would push it out again.
+        let end = range.end.min(range.start + self.shared.budget / 2);
+        self.shared.map.begin_to_read(&(range.start..end));
+    }
+
+    pub(crate) fn will_stream(&self, range: &Range<u64>) {
+        self.shared.map.expect(range, Expect::Sequential);
+        self.shared.random.store(false, Relaxed);
+    }
+
+    pub(crate) fn done_with(&self, range: &Range<u64>) {
+        let _ = self.shared.map.unmap_pages(range);
+        self.shared.drop_region(range);
+    }
+
+    pub(crate) fn flush(&self) -> std::io::Result<()> {
+        let failed = self.shared.errno.swap(0, AcqRel);
+        self.shared.map.flush()?;
+        match failed {
+            0 => Ok(()),
+            errno => Err(std::io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    pub(crate) fn resident(&self) -> u64 {
+        self.shared.count()
+    }
+
+    pub(crate) fn peak(&self) -> u64 {
+        self.shared.peak.load(Relaxed)
+    }
+
+    /// Bytes that left so far, and of those written before.
+    pub(crate) fn gone(&self) -> (u64, u64) {
+        (self.shared.dropped.load(Relaxed), self.shared.written.load(Relaxed))
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        self.shared.stop.store(1, Release);
+        forebay_tier::wait::wake_all(&self.shared.stop);
+    }
+}
+
+/// Where the hands are: numbers of regions that only rise.
+struct Hands {
+    first: u64,
+    second: u64,
+}
+
+impl Shared {
+    /// Counts what is there.
+    fn count(&self) -> u64 {
+        let all = 0..self.map.bytes();
+        let bytes = self.map.cached_pages(&all).map_or(self.resident.load(Relaxed), |pages| pages * PAGE);
+        self.resident.store(bytes, Relaxed);
+        self.peak.fetch_max(bytes, Relaxed);
+        bytes
+    }
+
+    fn steer(&self) {
+        let mut hands = Hands { first: 0, second: 0 };
+        let (mut faults, mut rounds) = (window::major_faults(), 0);
+        while self.stop.load(Acquire) == 0 {
+            let now = window::major_faults();
+            let came = now - std::mem::replace(&mut faults, now);
+            rounds += 1;
+            // Where a fault brings one page, faults tell; else somebody has to count.
+            let estimated = self.random.load(Relaxed) && rounds < ROUNDS_ESTIMATED;
+            let there = match estimated {
+                true => self.resident.fetch_add(came * PAGE, Relaxed) + came * PAGE,
+                false if came == 0 && rounds < ROUNDS_ESTIMATED => self.resident.load(Relaxed),
+                false => {
+                    rounds = 0;
+                    self.count()
+                }
+            };
+            self.peak.fetch_max(there, Relaxed);
+            if there > self.high {
+                self.evict(&mut hands, there);
+            }
+            let left = self.budget.saturating_sub(self.resident.load(Relaxed));
+            let milliseconds = (left / (RATE_MAX / 1000)) as u32;
+            forebay_tier::wait::wait(
+                &self.stop,
+                0,
+                std::time::Duration::from_millis(u64::from(milliseconds.clamp(SLEEP_MS.start, SLEEP_MS.end))),
+            );
+        }
+    }
+
+    /// Walks the hands until enough has left, or everything was passed twice.
+    fn evict(&self, hands: &mut Hands, there: u64) {
+        let low = self.high - self.budget / 16;
+        let regions = self.map.bytes().div_ceil(self.region);
+        let apart = (regions / HANDS_APART).max(1).min(regions - 1);
+        let mut there = there;
+        for _ in 0..2 * regions {
+            if there <= low || self.stop.load(Relaxed) != 0 {
+                return;
+            }
+            while hands.first < hands.second + apart + 1 {
+                let ahead = self.range(hands.first % regions);
+                let _ = self.map.unmap_pages(&ahead);
+                if self.writable {
+                    self.note(self.map.write_back(&ahead, false));
+                }
+                hands.first += 1;
+            }
+            there = there.saturating_sub(self.drop_region(&self.range(hands.second % regions)));
+            hands.second += 1;
+        }
+    }
+
+    fn range(&self, region: u64) -> Range<u64> {
+        let start = region * self.region;
+        start..(start + self.region).min(self.map.bytes())
+    }
+
+    /// Drops what is clean and not mapped, after writing what differs; how many bytes left.
+    fn drop_region(&self, range: &Range<u64>) -> u64 {
+        let before = self.map.cached_pages(range).unwrap_or(0);
+        if before == 0 {
+            return 0;
+        }
+        if self.writable {
+            self.note(self.map.write_back(range, true));
+        }
+        let _ = self.map.drop_cached(range);
+        let after = self.map.cached_pages(range).unwrap_or(0);
+        let bytes = before.saturating_sub(after) * PAGE;
+        self.dropped.fetch_add(bytes, Relaxed);
+        let less = |there: u64| Some(there.saturating_sub(bytes));
+        let _ = self.resident.fetch_update(Relaxed, Relaxed, less);
+        bytes
+    }
+
+    /// Keeps the first error of a write until `flush` tells it: the pages stay dirty in the page cache.
+    fn note(&self, written: std::io::Result<()>) {
+        if let Err(e) = written {
+            let _ = self.errno.compare_exchange(0, e.raw_os_error().unwrap_or(5), AcqRel, Relaxed);
+        }
+    }
+}

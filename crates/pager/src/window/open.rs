@@ -1,0 +1,250 @@
+//! Opening a window: which engine, and why.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::Arc;
+
+use forebay_tier::plain::PlainFile;
+use forebay_tier::process::ForkMark;
+use forebay_tier::window::{self, Faulted, FileWindow, Serve};
+use forebay_tier::{Error, Kind, Result};
+
+use super::ahead::Helpers;
+use super::crew::Crew;
+use super::kernel::Kernel;
+use super::service::{Parts, Service};
+use super::words::PAYLOAD_MAX;
+use super::{Advice, Engine, Faults, OnError, Window, WindowEngine, WindowOptions};
+use crate::array::Mode;
+use crate::pool::{TILE_BYTES_MAX, UNIT_BYTES};
+
+/// Below this the kernel's own pages are as good as tiles, and cost less.
+const KERNEL_TILE_MAX: usize = 16 << 10;
+
+/// Below this budget what the kernel brings between two looks is more than a part of it.
+const KERNEL_BUDGET_MIN: u64 = 64 << 20;
+
+/// Most tiles on their way in at once.
+const BUFFERS_MAX: u64 = 64;
+
+/// Most memory for those of long tiles.
+const BUFFERS_BYTES_MAX: u64 = 16 << 20;
+
+/// Bytes that are known of each slot.
+const SLOT_BYTES: u64 = 8;
+
+/// Threads that answer faults, in mode *handler*.
+const ANSWERING: usize = 4;
+
+/// How long they sleep, at most, before they look whether they shall end.
+const ANSWER_MS: i32 = 100;
+
+impl Window {
+    /// A window on a file that exists.
+    ///
+    /// # Errors
+    /// What the system says, and as [`Window::new`].
+    pub fn open(path: &Path, options: &WindowOptions) -> Result<Window> {
+        Window::new(PlainFile::open(path, options.mode == Mode::ReadWrite)?, options)
+    }
+
+    /// A window on a file, which may not become shorter meanwhile.
+    ///
+    /// # Errors
+    /// `Usage` for tiles or a budget that are not possible, `Damaged` when the file ends before the data,
+    /// `NotPossibleHere` when the engine that was asked for cannot be had.
+    pub fn new(file: PlainFile, options: &WindowOptions) -> Result<Window> {
+        let there = file.bytes()?;
+        let bytes = options.bytes.unwrap_or(there.saturating_sub(options.origin));
+        let end = options.origin.checked_add(bytes).filter(|end| *end <= there).ok_or_else(|| {
+            Error::new(Kind::Damaged, format!("{} is too short", file.path().display()))
+                .with("bytes", there)
+                .with("wanted", options.origin.saturating_add(bytes))
+                .hint("the shape or the dtype is another one, or the file was cut off")
+        })?;
+        if bytes == 0 {
+            return Err(Error::new(Kind::Usage, format!("{} has no data to show", file.path().display())));
+        }
+        if !options.tile_bytes.is_power_of_two()
+            || !(UNIT_BYTES..=TILE_BYTES_MAX).contains(&options.tile_bytes)
+        {
+            return Err(Error::new(Kind::Usage, format!("a tile of {} bytes", options.tile_bytes))
+                .hint("a power of two from 4 KiB to 2 MiB"));
+        }
+        if options.mode == Mode::ReadWrite && !file.is_writable() {
+            return Err(Error::new(
+                Kind::PermissionDenied,
+                format!("{} is open to read", file.path().display()),
+            ));
+        }
+        let (chosen, why) = choose(&file, options)?;
+        let file = Arc::new(file);
+        let data = options.origin..end;
+        let (view, engine) = match chosen {
+            WindowEngine::Userfault | WindowEngine::Handler => {
+                let faults = faults(&file, options, end, chosen == WindowEngine::Userfault)?;
+                (faults.service.memory.view(&data), Engine::Faults(faults))
+            }
+            WindowEngine::Kernel | WindowEngine::Direct => {
+                let writable = options.mode == Mode::ReadWrite;
+                let failed = |e| Error::io(format!("cannot map {}", file.path().display()), e);
+                let own = file.cached().try_clone().map_err(failed)?;
+                let map = Arc::new(FileWindow::new(own, end, writable).map_err(failed)?);
+                let view = map.view(&data);
+                let engine = match chosen {
+                    WindowEngine::Direct => Engine::Direct(map),
+                    _ => Engine::Kernel(Kernel::start(map, writable, options.budget).map_err(failed)?),
+                };
+                (view, engine)
+            }
+        };
+        let faults_before = window::major_faults();
+        let mut made = Window {
+            view,
+            engine,
+            chosen,
+            why,
+            file,
+            options: options.clone(),
+            faults_before,
+            mark: ForkMark::here(),
+            poisoned: None,
+            closed: false,
+        };
+        made.advise(options.advice);
+        if options.advice == Advice::Sequential {
+            made.will_stream(0..bytes);
+        }
+        Ok(made)
+    }
+}
+
+/// The engine, and why it is that one.
+fn choose(file: &PlainFile, options: &WindowOptions) -> Result<(WindowEngine, &'static str)> {
+    let writes = options.mode != Mode::ReadOnly;
+    let able = window::userfault().and_then(|can| match can.signals && (can.write_protect || !writes) {
+        true => Ok(can),
+        false => {
+            Err(Error::new(Kind::NotPossibleHere, "this kernel's userfaultfd lacks what a window needs")
+                .hint("Linux 5.7 for windows that are written; or engine kernel"))
+        }
+    });
+    let in_memory = file.is_memory().unwrap_or(false);
+    let copies = options.mode == Mode::CopyOnWrite;
+    match options.engine {
+        Some(WindowEngine::Kernel | WindowEngine::Direct) if copies => {
+            Err(Error::new(Kind::NotPossibleHere, "a mapping that copies on write keeps no budget")
+                .hint("engine userfault, or mode read-write on a copy of the file"))
+        }
+        Some(WindowEngine::Direct) if !in_memory => {
+            Err(Error::new(Kind::NotPossibleHere, "engine direct maps files that lie in memory")
+                .hint("engine kernel"))
+        }
+        Some(WindowEngine::Handler) if !able.as_ref().is_ok_and(|can| can.kernel_faults) => {
+            Err(Error::new(Kind::NotPossibleHere, "faults of the kernel may not be answered by this user")
+                .hint("sysctl vm.unprivileged_userfaultfd=1, or engine userfault"))
+        }
+        Some(WindowEngine::Userfault) => able.map(|_| (WindowEngine::Userfault, "asked for")),
+        Some(engine) => Ok((engine, "asked for")),
+        None if in_memory && !copies => Ok((WindowEngine::Direct, "the file lies in memory")),
+        None if copies => able.map(|_| (WindowEngine::Userfault, "copies on write are kept by tiles")),
+        None if able.is_err() => Ok((WindowEngine::Kernel, "userfaultfd is refused")),
+        None if options.on_error == OnError::Zeros => {
+            Ok((WindowEngine::Userfault, "bad pages shall show zeros"))
+        }
+        None if options.budget < KERNEL_BUDGET_MIN => {
+            Ok((WindowEngine::Userfault, "the budget is small, and is to be kept exactly"))
+        }
+        None if options.tile_bytes > KERNEL_TILE_MAX => {
+            Ok((WindowEngine::Userfault, "tiles are longer than the kernel's pages"))
+        }
+        None => Ok((WindowEngine::Kernel, "tiles are about as long as the kernel's pages")),
+    }
+}
+
+/// Slots and buffers that a budget has room for.
+fn shares(options: &WindowOptions, end: u64) -> Result<(u32, u32)> {
+    let tile = options.tile_bytes as u64;
+    let tiles = end.div_ceil(tile);
+    let left = options.budget.saturating_sub(tiles * 4);
+    let buffers = (left / tile / 8).min(BUFFERS_BYTES_MAX / tile).clamp(1, BUFFERS_MAX);
+    let slots = (left.saturating_sub(buffers * tile) / (tile + SLOT_BYTES)).min(tiles.max(2));
+    if slots < 2 || tiles > u64::from(u32::MAX - 1) || slots > u64::from(PAYLOAD_MAX) {
+        return Err(Error::new(Kind::Usage, "budget and tiles do not fit each other")
+            .with("budget", options.budget)
+            .with("tile", tile)
+            .with("tiles", tiles)
+            .hint("room for three tiles and four bytes for each of all; and no more than 16 million tiles at once"));
+    }
+    Ok((slots as u32, buffers as u32))
+}
+
+fn faults(file: &Arc<PlainFile>, options: &WindowOptions, end: u64, by_signal: bool) -> Result<Faults> {
+    let writable = options.mode != Mode::ReadOnly;
+    let (slots, buffers) = shares(options, end)?;
+    let tile = options.tile_bytes;
+    let overlay = match options.mode {
+        Mode::CopyOnWrite => Some(PlainFile::nameless(&options.overlay, end)?),
+        _ => None,
+    };
+    let failed = |e| Error::io(format!("cannot make a window on {}", file.path().display()), e);
+    let len = end.next_multiple_of(tile as u64) as usize;
+    let memory = Faulted::new(len, writable, (buffers as usize, tile), by_signal).map_err(failed)?;
+    let service = Arc::new(Service::new(Parts {
+        memory: Arc::new(memory),
+        tile_bytes: tile,
+        file_bytes: end,
+        writable,
+        slots,
+        buffers,
+        file: file.clone(),
+        overlay,
+        // A thread that sleeps in a fault cannot be sent a signal by who answers: it sees zeros.
+        zeros: options.on_error == OnError::Zeros || !by_signal,
+    }));
+    let helpers = (options.advice != Advice::Random).then(|| Helpers::start(&service));
+    let served = match by_signal {
+        true => Some(service.memory.serve_by(service.clone()).map_err(failed)?),
+        false => None,
+    };
+    let answering = (!by_signal).then(|| Answering::start(&service)).transpose().map_err(failed)?;
+    Ok(Faults { _served: served, _answering: answering, helpers, service })
+}
+
+/// Threads that answer the faults of a window, also the kernel's.
+pub(super) struct Answering {
+    stop: Arc<AtomicBool>,
+    crew: Crew,
+}
+
+impl Answering {
+    fn start(service: &Arc<Service>) -> std::io::Result<Answering> {
+        // Made first, so that those that have begun end when one cannot.
+        let mut made = Answering { stop: Arc::default(), crew: Crew::new() };
+        for number in 0..ANSWERING {
+            let (service, stop) = (service.clone(), made.stop.clone());
+            made.crew.start(format!("forebay-fault-{number}"), move || {
+                while !stop.load(Acquire) {
+                    answer(&service);
+                }
+            })?;
+        }
+        Ok(made)
+    }
+}
+
+/// Answers one fault, or waits for one.
+fn answer(service: &Service) {
+    if let Ok(Some((offset, write))) = service.memory.next_fault(ANSWER_MS) {
+        service.serve(offset, Some(write));
+        // Also when somebody else had brought it: who asked may sleep still.
+        let page = offset / UNIT_BYTES as u64 * UNIT_BYTES as u64;
+        service.memory.wake(&(page..page + UNIT_BYTES as u64));
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.stop.store(true, Release);
+    }
+}

@@ -1,0 +1,550 @@
+//! The engine *userfault*: tiles of a window that come when they are touched and leave by the clock.
+//!
+//! Everything from [`Service::serve`] on may run in a signal handler: no allocation, no lock, every sleep a slice.
+//!
+//! Guarantees: never more tiles there than slots, nor more bytes on the way than buffers; a tile that differs from its
+//! file leaves only when it was written; an I/O error is that of its page alone. Invariants of the words: words.rs.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::Arc;
+
+use forebay_tier::plain::{PlainFile, DIRECT_ALIGNMENT};
+use forebay_tier::window::{Faulted, Serve};
+
+use super::ahead::Streams;
+use super::failures::Failures;
+use super::stack::Stack;
+use super::words::{
+    self, Event, ABSENT, BAD, BUSY, DIRTY, HELD, HOT, LEAVING, OVERLAID, PAYLOAD_MAX, PRESENT,
+};
+
+/// Tiles that leave together.
+const BATCH: usize = 32;
+
+/// No tile in a slot.
+const NOBODY: u32 = u32::MAX;
+
+/// Pages that are tried one by one where a tile cannot be read.
+const PAGE: usize = 4096;
+
+/// What was done so far.
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) faults: AtomicU64,
+    pub(crate) loaded: AtomicU64,
+    pub(crate) written: AtomicU64,
+    pub(crate) evicted: AtomicU64,
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+}
+
+/// See the file's head.
+pub(crate) struct Service {
+    pub(crate) memory: Arc<Faulted>,
+    pub(crate) tile_bytes: usize,
+    /// Bytes of the file that the window shows, from its start on.
+    file_bytes: u64,
+    writable: bool,
+    words: Box<[AtomicU32]>,
+    slots: Box<[AtomicU32]>,
+    free: Stack,
+    buffers: Stack,
+    freed: Event,
+    hand: AtomicU64,
+    file: Arc<PlainFile>,
+    overlay: Option<PlainFile>,
+    pub(crate) streams: Streams,
+    pub(crate) counts: Counts,
+    pub(crate) failures: Failures,
+    write_errno: AtomicU32,
+}
+
+/// What a service is made of.
+pub(crate) struct Parts {
+    pub(crate) memory: Arc<Faulted>,
+    pub(crate) tile_bytes: usize,
+    pub(crate) file_bytes: u64,
+    pub(crate) writable: bool,
+    pub(crate) slots: u32,
+    pub(crate) buffers: u32,
+    pub(crate) file: Arc<PlainFile>,
+    pub(crate) overlay: Option<PlainFile>,
+    pub(crate) zeros: bool,
+}
+
+impl Service {
+    pub(crate) fn new(parts: Parts) -> Service {
+        let tiles = parts.file_bytes.div_ceil(parts.tile_bytes as u64);
+        let name = parts.file.path().display().to_string();
+        // Zeroed by the kernel, page by page as they are touched.
+        let words = (0..tiles).map(|_| AtomicU32::new(ABSENT)).collect();
+        Service {
+            tile_bytes: parts.tile_bytes,
+            file_bytes: parts.file_bytes,
+            writable: parts.writable,
+            words,
+            slots: (0..parts.slots).map(|_| AtomicU32::new(NOBODY)).collect(),
+            free: Stack::full(parts.slots),
+            buffers: Stack::full(parts.buffers),
+            freed: Event::default(),
+            hand: AtomicU64::new(0),
+            file: parts.file,
+            overlay: parts.overlay,
+            streams: Streams::new(tiles, parts.tile_bytes, parts.slots),
+            counts: Counts::default(),
+            failures: Failures::new(&name, parts.zeros),
+            write_errno: AtomicU32::new(0),
+            memory: parts.memory,
+        }
+    }
+
+    pub(crate) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn word(&self, tile: u32) -> &AtomicU32 {
+        &self.words[tile as usize]
+    }
+
+    /// Where a tile lies in the window; the last one may be longer than the file.
+    fn range(&self, tile: u32) -> Range<u64> {
+        let start = u64::from(tile) * self.tile_bytes as u64;
+        start..start + self.tile_bytes as u64
+    }
+
+    /// Bytes of a tile that the file has.
+    fn needed(&self, tile: u32) -> usize {
+        (self.file_bytes - self.range(tile).start).min(self.tile_bytes as u64) as usize
+    }
+
+    /// How many tiles are there or on their way.
+    pub(crate) fn resident(&self) -> u64 {
+        self.slots.iter().filter(|slot| slot.load(Relaxed) != NOBODY).count() as u64
+    }
+
+    // ---- in
+
+    /// Sees to it that a tile is there, and that it may be stored into.
+    pub(crate) fn bring(&self, tile: u32, write: Option<bool>) -> Result<(), i32> {
+        let word = self.word(tile);
+        loop {
+            let seen = word.load(Acquire);
+            match words::state(seen) {
+                ABSENT => {
+                    if words::take(word, seen, BUSY) {
+                        return self.load(tile, seen, write == Some(true));
+                    }
+                }
+                PRESENT => {
+                    // Where the processor does not tell, a fault on what is there can only be a store.
+                    if !self.writable || write == Some(false) || seen & DIRTY != 0 {
+                        return Ok(());
+                    }
+                    if seen & BAD != 0 {
+                        // Written back, it would put zeros where nobody knows what was.
+                        return Err(EIO);
+                    }
+                    if words::take(word, seen, HELD) {
+                        let freed = self.memory.protect(&self.range(tile), false);
+                        let dirty = if freed.is_ok() { DIRTY } else { 0 };
+                        words::open(word, seen & !words::STATE | PRESENT | dirty);
+                        return freed.map_err(|e| errno_of(&e));
+                    }
+                }
+                _ => words::wait(word, seen),
+            }
+        }
+    }
+
+    /// Brings a tile that may be wanted soon, if that can be done at once.
+    pub(crate) fn bring_ahead(&self, tile: u32) {
+        let word = self.word(tile);
+        let seen = word.load(Acquire);
+        if words::state(seen) == ABSENT && words::take(word, seen, BUSY) {
+            // Who touches it tries again and gets the error.
+            let _ = self.load(tile, seen, false);
+        }
+    }
+
+    /// Reads a tile that the caller took to `BUSY`, `seen` before.
+    fn load(&self, tile: u32, seen: u32, write: bool) -> Result<(), i32> {
+        let overlaid = seen & OVERLAID;
+        let slot = match self.slot() {
+            Ok(slot) => slot,
+            Err(errno) => {
+                words::open(self.word(tile), seen);
+                return Err(errno);
+            }
+        };
+        // Before anybody can store into it: `dirty` looks here.
+        self.slots[slot as usize].store(tile, Release);
+        let buffer = self.buffer();
+        let filled = self.fill(tile, buffer, overlaid != 0, write);
+        self.buffers.push(buffer);
+        match filled {
+            Ok(flags) => {
+                let hot = if self.left_lately(seen) { HOT } else { 0 };
+                words::open(self.word(tile), words::with_payload(PRESENT | overlaid | hot | flags, slot));
+                self.freed.tell();
+                Ok(())
+            }
+            Err(errno) => {
+                self.slots[slot as usize].store(NOBODY, Release);
+                self.free.push(slot);
+                words::open(self.word(tile), seen);
+                self.freed.tell();
+                Err(errno)
+            }
+        }
+    }
+
+    /// Whether an absent tile left less than a budget's worth of evictions ago: a longer stay would have spared it.
+    fn left_lately(&self, seen: u32) -> bool {
+        let (then, now) = (words::payload(seen), self.counts.evicted.load(Relaxed) as u32 & PAYLOAD_MAX);
+        then != 0 && (now.wrapping_sub(then) & PAYLOAD_MAX) < self.slots.len() as u32
+    }
+
+    /// Reads a tile into a buffer and lets it appear; gives the flags of its word.
+    fn fill(&self, tile: u32, buffer: u32, overlaid: bool, write: bool) -> Result<u32, i32> {
+        let (range, needed) = (self.range(tile), self.needed(tile));
+        let file = match &self.overlay {
+            Some(overlay) if overlaid => overlay,
+            _ => &*self.file,
+        };
+        match self.read(file, buffer, range.start, needed) {
+            Ok(()) => {
+                self.memory.clear(buffer as usize, needed..self.tile_bytes);
+                let protect = self.writable && !write;
+                self.memory.appear(&range, buffer as usize, protect).map_err(|e| errno_of(&e))?;
+                self.counts.loaded.fetch_add(1, Relaxed);
+                self.counts.bytes_read.fetch_add(needed as u64, Relaxed);
+                Ok(if write { DIRTY } else { 0 })
+            }
+            Err(_) => self.fill_by_pages(file, buffer, &range, needed),
+        }
+    }
+
+    /// Reads `needed` bytes from `offset` on into a buffer.
+    fn read(&self, file: &PlainFile, buffer: u32, offset: u64, needed: usize) -> Result<(), i32> {
+        let (mut done, mut direct) = (0, file.direct());
+        let whole = needed.next_multiple_of(DIRECT_ALIGNMENT as usize);
+        while done < needed {
+            let (from, len) = match direct {
+                Some(direct) => (&**direct, whole - done),
+                None => (file.cached(), needed - done),
+            };
+            match self.memory.read(buffer as usize, done, from, offset + done as u64, len) {
+                // The file ends before the data does.
+                Ok(0) => return Err(ENDED_EARLY),
+                Ok(got) => {
+                    done += got;
+                    // Behind a short transfer there may be no aligned place.
+                    direct = direct.filter(|_| done % DIRECT_ALIGNMENT as usize == 0);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(errno_of(&e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// What can be read of a tile that cannot be read as a whole: the other pages fail, or are zeros.
+    fn fill_by_pages(
+        &self,
+        file: &PlainFile,
+        buffer: u32,
+        range: &Range<u64>,
+        needed: usize,
+    ) -> Result<u32, i32> {
+        let mut bad = 0;
+        for at in (0..self.tile_bytes).step_by(PAGE) {
+            let page = range.start + at as u64..range.start + (at + PAGE) as u64;
+            let len = needed.saturating_sub(at).min(PAGE);
+            match self.read(file, buffer, page.start, len) {
+                Ok(()) => {
+                    self.memory.clear(buffer as usize, len..PAGE);
+                    self.memory.appear(&page, buffer as usize, self.writable).map_err(|e| errno_of(&e))?;
+                    self.counts.bytes_read.fetch_add(len as u64, Relaxed);
+                }
+                Err(errno) => {
+                    bad = BAD;
+                    if !self.failures.add(page.start, errno) {
+                        self.failures.forget(range);
+                        let _ = self.memory.discard(std::iter::once(range.clone()));
+                        return Err(errno);
+                    }
+                    if self.failures.zeros {
+                        self.memory.clear(buffer as usize, 0..PAGE);
+                        self.memory
+                            .appear(&page, buffer as usize, self.writable)
+                            .map_err(|e| errno_of(&e))?;
+                    } else {
+                        // Without it the list of failures answers alone.
+                        let _ = self.memory.poison(&page);
+                    }
+                }
+            }
+        }
+        self.counts.loaded.fetch_add(1, Relaxed);
+        Ok(bad)
+    }
+
+    fn buffer(&self) -> u32 {
+        loop {
+            let found = self.buffers.pop().or_else(|| self.freed.wait(|| self.buffers.pop()));
+            if let Some(buffer) = found {
+                return buffer;
+            }
+        }
+    }
+
+    // ---- out
+
+    /// A slot that nobody has.
+    fn slot(&self) -> Result<u32, i32> {
+        loop {
+            if let Some(slot) = self.free.pop() {
+                return Ok(slot);
+            }
+            let (freed, failed) = self.evict(BATCH.min(self.slots.len() / 16).max(1));
+            if freed == 0 && failed != 0 {
+                return Err(failed);
+            }
+            if freed == 0 {
+                // All are on their way in: each is one transfer.
+                if let Some(slot) = self.freed.wait(|| self.free.pop()) {
+                    return Ok(slot);
+                }
+            }
+        }
+    }
+
+    /// Makes up to `wanted` tiles leave, as the clock says; how many did, and what a write failed with.
+    fn evict(&self, wanted: usize) -> (usize, i32) {
+        let mut victims = [0u32; BATCH];
+        let mut found = 0;
+        for _ in 0..3 * self.slots.len() {
+            let at = (self.hand.fetch_add(1, Relaxed) % self.slots.len() as u64) as u32;
+            let tile = self.slots[at as usize].load(Acquire);
+            if tile == NOBODY {
+                continue;
+            }
+            let word = self.word(tile);
+            let seen = word.load(Relaxed);
+            if words::state(seen) != PRESENT || words::payload(seen) != at {
+                continue;
+            }
+            if seen & HOT != 0 {
+                let _ = word.compare_exchange(seen, seen & !HOT, Relaxed, Relaxed);
+            } else if words::take(word, seen, LEAVING) {
+                victims[found] = tile;
+                found += 1;
+                if found == wanted {
+                    break;
+                }
+            }
+        }
+        self.let_go(&mut victims[..found])
+    }
+
+    /// Writes and gives back tiles that the caller took to `LEAVING`.
+    fn let_go(&self, victims: &mut [u32]) -> (usize, i32) {
+        let (mut kept, mut failed) = (0, 0);
+        for at in 0..victims.len() {
+            let tile = victims[at];
+            let seen = self.word(tile).load(Relaxed);
+            match if seen & DIRTY != 0 { self.write(tile) } else { Ok(()) } {
+                Ok(()) => {
+                    victims[kept] = tile;
+                    kept += 1;
+                }
+                // Not lost: it stays, and stores to it go on.
+                Err(errno) => {
+                    failed = errno;
+                    self.write_errno.store(errno as u32, Relaxed);
+                    let _ = self.memory.protect(&self.range(tile), false);
+                    words::open(self.word(tile), seen & !words::STATE | PRESENT);
+                }
+            }
+        }
+        let gone = &victims[..kept];
+        if self.memory.discard(gone.iter().map(|tile| self.range(*tile))).is_err() {
+            // Memory that may not go (mlockall): it stays as it is.
+            for tile in gone {
+                let seen = self.word(*tile).load(Relaxed);
+                words::open(self.word(*tile), seen & !(words::STATE | DIRTY) | PRESENT);
+            }
+            return (0, if failed == 0 { ENOMEM } else { failed });
+        }
+        for tile in gone {
+            self.gone(*tile);
+        }
+        (kept, failed)
+    }
+
+    /// A tile's pages are gone.
+    fn gone(&self, tile: u32) {
+        let seen = self.word(tile).load(Relaxed);
+        if seen & BAD != 0 {
+            self.failures.forget(&self.range(tile));
+        }
+        let overlaid =
+            seen & OVERLAID | if seen & DIRTY != 0 && self.overlay.is_some() { OVERLAID } else { 0 };
+        let slot = words::payload(seen);
+        let stamp = (self.counts.evicted.fetch_add(1, Relaxed) as u32 + 1) & PAYLOAD_MAX;
+        self.slots[slot as usize].store(NOBODY, Release);
+        words::open(self.word(tile), words::with_payload(ABSENT | overlaid, stamp));
+        self.free.push(slot);
+        self.freed.tell();
+    }
+
+    /// Writes a tile that the caller took; from then on stores to it are faults.
+    fn write(&self, tile: u32) -> Result<(), i32> {
+        let range = self.range(tile);
+        self.memory.protect(&range, true).map_err(|e| errno_of(&e))?;
+        let file = self.overlay.as_ref().unwrap_or(&self.file);
+        let needed = self.needed(tile);
+        // Whole blocks would make the file longer.
+        let direct = file.direct().filter(|_| needed as u64 % DIRECT_ALIGNMENT == 0);
+        let mut to: &File = direct.map_or(file.cached(), |file| file);
+        let mut done = 0;
+        while done < needed {
+            let at = range.start + done as u64;
+            match self.memory.write(at, needed - done, to, at) {
+                Ok(0) => return Err(EIO),
+                Ok(put) => done += put,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(errno_of(&e)),
+            }
+            if done as u64 % DIRECT_ALIGNMENT != 0 {
+                to = file.cached();
+            }
+        }
+        self.counts.written.fetch_add(1, Relaxed);
+        self.counts.bytes_written.fetch_add(needed as u64, Relaxed);
+        Ok(())
+    }
+
+    // ---- not in a handler
+
+    /// The tiles that differ, in order; those that somebody has taken may.
+    pub(crate) fn dirty(&self) -> Vec<u32> {
+        let differs = |word: u32| word & DIRTY != 0 || words::state(word) != PRESENT;
+        let is_dirty = |tile: &u32| *tile != NOBODY && differs(self.word(*tile).load(Acquire));
+        let mut found: Vec<u32> = self.slots.iter().map(|slot| slot.load(Acquire)).filter(is_dirty).collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// Writes a tile, which stays; nothing happens to one that is clean or has left.
+    pub(crate) fn clean(&self, tile: u32) -> Result<(), i32> {
+        let word = self.word(tile);
+        loop {
+            let seen = word.load(Acquire);
+            match words::state(seen) {
+                ABSENT => return self.take_write_error(),
+                PRESENT if seen & DIRTY == 0 => return Ok(()),
+                PRESENT => {
+                    if words::take(word, seen, HELD) {
+                        let written = self.write(tile);
+                        let now = match (&written, &self.overlay) {
+                            (Ok(()), Some(_)) => seen & !DIRTY | OVERLAID,
+                            (Ok(()), None) => seen & !DIRTY,
+                            (Err(_), _) => {
+                                let _ = self.memory.protect(&self.range(tile), false);
+                                seen
+                            }
+                        };
+                        words::open(word, now);
+                        self.freed.tell();
+                        return written;
+                    }
+                }
+                _ => words::wait(word, seen),
+            }
+        }
+    }
+
+    fn take_write_error(&self) -> Result<(), i32> {
+        match self.write_errno.swap(0, Relaxed) {
+            0 => Ok(()),
+            errno => Err(errno as i32),
+        }
+    }
+
+    /// Makes what was written durable.
+    pub(crate) fn flush_file(&self) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    /// Calls `with` while a tile is there and stays.
+    pub(crate) fn hold(&self, tile: u32, write: bool, with: impl FnOnce(&Faulted)) -> Result<(), i32> {
+        let word = self.word(tile);
+        loop {
+            self.bring(tile, Some(write))?;
+            let seen = word.load(Acquire);
+            let fits = words::state(seen) == PRESENT && (!write || seen & DIRTY != 0);
+            if fits && words::take(word, seen, HELD) {
+                let failed = if seen & BAD != 0 { self.failures.first_in(&self.range(tile)) } else { None };
+                if failed.is_none() {
+                    with(&self.memory);
+                }
+                words::open(word, seen);
+                self.freed.tell();
+                return failed.map_or(Ok(()), Err);
+            }
+        }
+    }
+
+    /// Lets the tiles of a range leave now.
+    pub(crate) fn leave(&self, tiles: Range<u32>) -> i32 {
+        let mut failed = 0;
+        let mut victims = [0u32; BATCH];
+        let mut found = 0;
+        for tile in tiles {
+            let seen = self.word(tile).load(Relaxed);
+            if words::state(seen) == PRESENT && words::take(self.word(tile), seen, LEAVING) {
+                victims[found] = tile;
+                found += 1;
+            }
+            if found == BATCH {
+                failed = failed.max(self.let_go(&mut victims).1);
+                found = 0;
+            }
+        }
+        failed.max(self.let_go(&mut victims[..found]).1)
+    }
+}
+
+impl Serve for Service {
+    fn serve(&self, offset: u64, write: Option<bool>) -> bool {
+        self.counts.faults.fetch_add(1, Relaxed);
+        let tile = (offset / self.tile_bytes as u64) as u32;
+        let page = offset / PAGE as u64 * PAGE as u64;
+        self.streams.touched(tile);
+        let brought = match self.failures.answers(page) {
+            Some(errno) => Err(errno),
+            None => self.bring(tile, write).inspect_err(|errno| self.failures.note(page, *errno)),
+        };
+        // A page of it alone may have failed.
+        match brought.and_then(|()| self.failures.answers(page).map_or(Ok(()), Err)) {
+            Ok(()) => true,
+            Err(errno) => {
+                self.failures.say(page, errno);
+                false
+            }
+        }
+    }
+}
+
+const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
+/// What a short file is, in errors that have only a number: `ENODATA`.
+pub(crate) const ENDED_EARLY: i32 = 61;
+
+fn errno_of(e: &io::Error) -> i32 {
+    e.raw_os_error().unwrap_or(EIO)
+}

@@ -1,0 +1,251 @@
+//! Windows: what is read is what the file holds, what is stored arrives there, the budget is kept, and a page that
+//! cannot be read is an error of that page alone; with every engine that can be had here.
+
+#[path = "../../tier/tests/skips/mod.rs"]
+mod skips;
+
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use forebay_pager::{Advice, Mode, OnError, Window, WindowEngine, WindowOptions};
+use forebay_tier::Kind;
+
+const TILE: usize = 4096;
+
+/// A generator of numbers, each thread its own.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// A file in which word `n` is `n`.
+fn numbered(dir: &Path, words: u64) -> PathBuf {
+    let path = dir.join("data");
+    let bytes: Vec<u8> = (0..words).flat_map(u64::to_ne_bytes).collect();
+    std::fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// What can be had here; what not is said.
+fn engines(path: &Path, mode: Mode) -> Vec<WindowEngine> {
+    let all = [WindowEngine::Userfault, WindowEngine::Handler, WindowEngine::Kernel];
+    let can = |engine: &WindowEngine| match Window::open(path, &options(*engine, mode)) {
+        Ok(_) => true,
+        Err(e) => {
+            assert_eq!(e.kind(), Kind::NotPossibleHere, "{e}");
+            if mode != Mode::CopyOnWrite {
+                skips::skipped(&format!("windows by {}", engine.name()), e.message());
+            }
+            false
+        }
+    };
+    all.into_iter().filter(can).collect()
+}
+
+fn options(engine: WindowEngine, mode: Mode) -> WindowOptions {
+    WindowOptions {
+        engine: Some(engine),
+        mode,
+        tile_bytes: TILE,
+        overlay: PathBuf::from(env!("CARGO_TARGET_TMPDIR")),
+        ..WindowOptions::new(16 * TILE as u64)
+    }
+}
+
+#[test]
+fn every_word_is_that_of_the_file() {
+    let dir = folder();
+    let words = 40 * TILE as u64 / 8 + 5;
+    let path = numbered(dir.path(), words);
+    for engine in engines(&path, Mode::ReadOnly) {
+        for (tile_bytes, advice, origin) in
+            [(4096, Advice::Random, 0), (4096, Advice::Normal, 24), (8192, Advice::Sequential, 4096)]
+        {
+            let options = WindowOptions { tile_bytes, advice, origin, ..options(engine, Mode::ReadOnly) };
+            let window = Window::open(&path, &options).unwrap();
+            let values: &[u64] = window.values().unwrap();
+            let first = origin / 8;
+            assert_eq!(values.len() as u64, words - first);
+            assert!(
+                values.iter().zip(first..).all(|(value, wanted)| *value == wanted),
+                "{engine:?} in order"
+            );
+            let mut numbers = Numbers(7);
+            for _ in 0..2000 {
+                let at = numbers.below(values.len() as u64);
+                assert_eq!(values[at as usize], first + at, "{engine:?} at random");
+            }
+            let mut part = vec![0; 3 * TILE];
+            window.read(100, &mut part).unwrap();
+            assert_eq!(part, window.as_slice()[100..100 + 3 * TILE]);
+            let seen = window.statistics();
+            assert_eq!((seen.engine, seen.why, seen.failures), (engine, "asked for", 0));
+            if engine != WindowEngine::Kernel {
+                assert!(seen.faults > 0 && seen.evicted_bytes > 0 && seen.read_bytes > 8 * words, "{seen:?}");
+                assert!(seen.resident_bytes <= seen.budget && seen.resident_peak <= seen.budget, "{seen:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_stored_arrives() {
+    let dir = folder();
+    let words = 64 * TILE as u64 / 8 + 3;
+    let path = numbered(dir.path(), words);
+    for engine in engines(&path, Mode::ReadWrite) {
+        numbered(dir.path(), words);
+        let mut window = Window::open(&path, &options(engine, Mode::ReadWrite)).unwrap();
+        let mut numbers = Numbers(3);
+        let mut wanted: Vec<u64> = (0..words).collect();
+        let values: &mut [u64] = window.values_mut().unwrap();
+        for round in 0..4000 {
+            let at = numbers.below(words) as usize;
+            match round % 3 {
+                0 => assert_eq!(values[at], wanted[at], "{engine:?}"),
+                _ => {
+                    values[at] ^= round << 32;
+                    wanted[at] ^= round << 32;
+                }
+            }
+        }
+        window.write(8 * (words - 2), &[0xab; 16]).unwrap();
+        wanted[words as usize - 2..].fill(u64::from_ne_bytes([0xab; 8]));
+        window.flush().unwrap();
+        let there = std::fs::read(&path).unwrap();
+        let bytes: Vec<u8> = wanted.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert!(there == bytes, "{engine:?}: the file after a flush");
+        window.values_mut::<u64>().unwrap()[5] = 1;
+        window.close().unwrap();
+        let mut word = [0; 8];
+        std::fs::File::open(&path).unwrap().read_exact_at(&mut word, 40).unwrap();
+        assert_eq!(word, 1u64.to_ne_bytes(), "{engine:?}: the file after the end");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 8 * words, "{engine:?}: its length");
+    }
+}
+
+#[test]
+fn copies_on_write_stay_with_the_window() {
+    let dir = folder();
+    let words = 64 * TILE as u64 / 8;
+    let path = numbered(dir.path(), words);
+    for engine in engines(&path, Mode::CopyOnWrite) {
+        let mut window = Window::open(&path, &options(engine, Mode::CopyOnWrite)).unwrap();
+        for _ in 0..2 {
+            let values: &mut [u64] = window.values_mut().unwrap();
+            values.iter_mut().step_by(700).for_each(|value| *value += 1 << 40);
+        }
+        window.flush().unwrap();
+        let values: &[u64] = window.values().unwrap();
+        for (at, value) in values.iter().enumerate() {
+            let wanted = at as u64 + if at % 700 == 0 { 2 << 40 } else { 0 };
+            assert_eq!(*value, wanted, "{engine:?}");
+        }
+        let there = std::fs::read(&path).unwrap();
+        assert!(there.chunks(8).zip(0u64..).all(|(word, wanted)| word == wanted.to_ne_bytes()));
+    }
+    let refused = Window::open(&path, &options(WindowEngine::Kernel, Mode::CopyOnWrite));
+    assert_eq!(refused.map(drop).unwrap_err().kind(), Kind::NotPossibleHere);
+}
+
+#[test]
+fn a_window_to_read_cannot_be_stored_into() {
+    let dir = folder();
+    let path = numbered(dir.path(), 1024);
+    for engine in engines(&path, Mode::ReadOnly) {
+        let mut window = Window::open(&path, &options(engine, Mode::ReadOnly)).unwrap();
+        assert_eq!(window.as_mut_slice().unwrap_err().kind(), Kind::PermissionDenied);
+        assert_eq!(window.write(0, &[1]).unwrap_err().kind(), Kind::PermissionDenied);
+        assert_eq!(window.read(8192, &mut [0]).unwrap_err().kind(), Kind::BoxOutsideShape);
+        window.flush().unwrap();
+    }
+}
+
+/// The soak: `touches` by four threads in a budget of few tiles, with hints, forks and threads that come and go.
+fn soak(engine: WindowEngine, touches: u64) {
+    const TILES: u64 = 24;
+    const THREADS: u64 = 4;
+    let dir = folder();
+    let path = dir.path().join("data");
+    std::fs::write(&path, vec![0; TILES as usize * TILE]).unwrap();
+    // Room for a slot less than twice the threads, and a buffer.
+    let budget = 6 * TILE as u64 + 1024;
+    let options = WindowOptions { budget, ..options(engine, Mode::ReadWrite) };
+    let mut window = Window::open(&path, &options).unwrap();
+    let totals: Vec<AtomicU64> = (0..TILES).map(|_| AtomicU64::new(0)).collect();
+    let mut seed = 0;
+    let mut left = touches;
+    while left > 0 {
+        let turn = left.min(4096);
+        left -= turn;
+        seed += 1;
+        match seed % 4 {
+            0 => window.prefetch(seed % TILES * TILE as u64..TILES * TILE as u64),
+            1 => window.done_with(0..TILES / 2 * TILE as u64),
+            2 => window.will_stream(0..TILES * TILE as u64),
+            _ => window.advise(if seed % 8 == 3 { Advice::Random } else { Advice::Normal }),
+        }
+        if seed % 64 == 0 {
+            window.flush().unwrap();
+        }
+        // Each thread has a part of its own of every tile, so that no two store to one place.
+        let mut parts: Vec<Vec<&mut [u64]>> = (0..THREADS).map(|_| Vec::new()).collect();
+        for tile in window.values_mut::<u64>().unwrap().chunks_mut(TILE / 8) {
+            for (part, of) in tile.chunks_mut(TILE / 8 / THREADS as usize).zip(&mut parts) {
+                of.push(part);
+            }
+        }
+        std::thread::scope(|scope| {
+            for (thread, mut mine) in parts.into_iter().enumerate() {
+                let totals = &totals;
+                scope.spawn(move || {
+                    let mut numbers = Numbers(seed * THREADS + thread as u64);
+                    for _ in 0..turn / THREADS {
+                        let tile = numbers.below(TILES) as usize;
+                        if numbers.below(2) == 0 {
+                            mine[tile][0] += 1;
+                            totals[tile].fetch_add(1, Relaxed);
+                        } else {
+                            assert!(mine[tile][1..].iter().all(|value| *value == 0));
+                        }
+                    }
+                });
+            }
+            if seed % 32 == 0 {
+                scope.spawn(|| assert!(std::process::Command::new("true").status().unwrap().success()));
+            }
+        });
+    }
+    window.close().unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    for (tile, total) in bytes.chunks(TILE).zip(&totals) {
+        let word = |at: usize| u64::from_ne_bytes(tile[at..at + 8].try_into().unwrap());
+        let part = TILE / THREADS as usize;
+        let sum: u64 = (0..TILE).step_by(part).map(word).sum();
+        assert_eq!(sum, total.load(Relaxed), "{engine:?}: an increment was lost");
+    }
+}
+
+#[test]
+fn nothing_is_lost_in_a_budget_of_few_tiles() {
+    let dir = folder();
+    for engine in engines(&numbered(dir.path(), 1024), Mode::ReadWrite) {
+        soak(engine, 40_000);
+    }
+}
+
+/// The long one: ten million touches, nearly all of which are faults.
+#[test]
+#[ignore = "some minutes"]
+fn nothing_is_lost_in_ten_million_faults() {
+    soak(WindowEngine::Userfault, 14_000_000);
+}

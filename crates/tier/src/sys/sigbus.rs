@@ -1,0 +1,227 @@
+//! SIGBUS: who touches an absent page of a window gets it, and answers the fault in its own handler.
+//!
+//! One handler for the process, installed with the first window and never taken away; a fault that is none of ours goes
+//! on to the handler that was there before. The table of windows is fixed and read without a lock.
+//!
+//! Invariants: an entry whose `users` is above 0 is neither freed nor given to another window; an entry is ours only in
+//! the process (fork generation) that made it.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Most windows of one process at once.
+const WINDOWS_MAX: usize = 1024;
+
+/// Answers the faults of a window.
+///
+/// `serve` runs in a signal handler: it may not allocate, take a lock that any other code may hold while it touches a
+/// window, or touch a window.
+pub trait Serve: Send + Sync {
+    /// Somebody touched byte `offset`; whether to store, where the processor tells. True: try again. False: it cannot
+    /// be had, and the program gets the signal.
+    fn serve(&self, offset: u64, write: Option<bool>) -> bool;
+}
+
+struct Entry {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    generation: AtomicU64,
+    server: AtomicPtr<Arc<dyn Serve>>,
+    users: AtomicU32,
+}
+
+static TABLE: [Entry; WINDOWS_MAX] = [const {
+    Entry {
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        generation: AtomicU64::new(0),
+        server: AtomicPtr::new(ptr::null_mut()),
+        users: AtomicU32::new(0),
+    }
+}; WINDOWS_MAX];
+
+/// One behind the last entry that was ever used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// What was installed before us: written before our handler is, read by it.
+static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());
+
+/// Guards the table against others who enter and leave, and the installing.
+static CHANGE: Mutex<()> = Mutex::new(());
+
+/// A window's place in the table.
+#[derive(Debug)]
+pub(super) struct Served(usize);
+
+impl Served {
+    /// From now on faults in these bytes of memory go to `server`.
+    pub(super) fn enter(start: usize, len: usize, server: Arc<dyn Serve>) -> io::Result<Served> {
+        let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+        install()?;
+        let here = super::fork_generation();
+        let free = |entry: &&Entry| entry.start.load(Relaxed) == 0 || entry.generation.load(Relaxed) != here;
+        let at = TABLE.iter().position(|entry| free(&entry));
+        let at = at.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
+        let entry = &TABLE[at];
+        // What a forked child inherited stays allocated: its owner is the parent.
+        entry.start.store(0, SeqCst);
+        entry.server.store(Box::into_raw(Box::new(server)), Release);
+        entry.generation.store(here, Release);
+        entry.end.store(start + len, Release);
+        entry.start.store(start, SeqCst);
+        USED.fetch_max(at + 1, AcqRel);
+        Ok(Served(at))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = &TABLE[self.0];
+        if entry.generation.load(Acquire) != super::fork_generation() {
+            return;
+        }
+        entry.start.store(0, SeqCst);
+        // Handlers that saw the range before are served to their end: each is one transfer of the device.
+        while entry.users.load(SeqCst) > 0 {
+            std::thread::yield_now();
+        }
+        let server = entry.server.swap(ptr::null_mut(), AcqRel);
+        // SAFETY: it came from Box::into_raw in `enter`; nobody uses it (users is 0 and the range is empty).
+        drop(unsafe { Box::from_raw(server) });
+    }
+}
+
+/// Makes our handler the process's, unless it is.
+fn install() -> io::Result<()> {
+    let mut now = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: no new action is given; the old one is written to memory of its size.
+    if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), now.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all-zero bytes are a value of the plain struct, and the call has filled it.
+    let now = unsafe { now.assume_init() };
+    let ours = on_sigbus as extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) as usize;
+    if now.sa_sigaction == ours {
+        return Ok(());
+    }
+    // Somebody may be in our handler with the one before (a program that put its own in front of ours): 152 bytes that
+    // stay.
+    BEFORE.store(Box::into_raw(Box::new(now)), Release);
+    // Not on the alternate stack, which may be too small for a vector of calls: a stack that has run over is SIGSEGV.
+    let mut action = now;
+    action.sa_sigaction = ours;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    // SAFETY: `action` is a whole sigaction whose handler has the signature that SA_SIGINFO asks for; the set is ours.
+    unsafe {
+        libc::sigemptyset(&mut action.sa_mask);
+        match libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()) {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+/// What this process's handler for SIGBUS is, made ours again where a program put its own in its place.
+pub(crate) fn keep_sigbus() -> io::Result<()> {
+    let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+    install()
+}
+
+extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the address of this thread's errno, valid as long as the thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above.
+    let kept = unsafe { *errno };
+    // SAFETY: the kernel gives a whole siginfo with an address for a SIGBUS.
+    let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
+    // Memory that fails is never tried again; but its server may have something to say.
+    let failing = code == libc::BUS_MCEERR_AR;
+    let served = (code == BUS_ADRERR || failing) && serve(address, store(context)) && !failing;
+    if !served {
+        go_on(signal, info, context);
+    }
+    // SAFETY: as above.
+    unsafe { *errno = kept };
+}
+
+const BUS_ADRERR: i32 = 2;
+
+fn serve(address: usize, write: Option<bool>) -> bool {
+    for entry in &TABLE[..USED.load(Acquire)] {
+        if address < entry.start.load(Acquire) || address >= entry.end.load(Acquire) {
+            continue;
+        }
+        entry.users.fetch_add(1, SeqCst);
+        // Again: it may have left before we were counted.
+        let (start, end) = (entry.start.load(SeqCst), entry.end.load(SeqCst));
+        let inside = start != 0
+            && (start..end).contains(&address)
+            && entry.generation.load(Acquire) == super::fork_generation();
+        let served = inside && {
+            // SAFETY: whoever leaves empties the range first and then waits for users; we were counted and then saw
+            // the range, so that the server is alive until we are uncounted.
+            let server = unsafe { &*entry.server.load(Acquire) };
+            server.serve((address - start) as u64, write)
+        };
+        entry.users.fetch_sub(1, SeqCst);
+        if inside {
+            return served;
+        }
+    }
+    false
+}
+
+/// Whether the fault was a store.
+#[cfg(target_arch = "x86_64")]
+fn store(context: *mut libc::c_void) -> Option<bool> {
+    // SAFETY: with SA_SIGINFO the third argument is a whole ucontext.
+    let error = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] };
+    Some(error & 2 != 0)
+}
+
+/// Whether the fault was a store: other processors do not say it in a way that old kernels pass on.
+#[cfg(not(target_arch = "x86_64"))]
+fn store(_context: *mut libc::c_void) -> Option<bool> {
+    None
+}
+
+/// Hands the signal to who had it before us.
+fn go_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let before = BEFORE.load(Acquire);
+    // SAFETY: set before our handler was installed, never freed.
+    let before = unsafe { &*before };
+    match before.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // The instruction runs again and ends the process as if we had never been there.
+            // SAFETY: the default action needs no handler; a zeroed struct with SIG_DFL is whole.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = libc::SIG_DFL;
+                libc::sigaction(signal, &action, ptr::null_mut());
+            }
+        }
+        handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: it was installed with SA_SIGINFO: this is its signature.
+            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+                unsafe { std::mem::transmute(handler) };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: it was installed without SA_SIGINFO: this is its signature.
+            let handler: extern "C" fn(i32) = unsafe { std::mem::transmute(handler) };
+            handler(signal);
+        }
+    }
+}
+
+/// Writes a line to standard error, in a signal handler: what was about to be touched, and why it cannot be had.
+pub(crate) fn say_in_handler(parts: &[&[u8]]) {
+    for part in parts {
+        // SAFETY: a live slice; what cannot be said is not said.
+        unsafe { libc::write(2, part.as_ptr().cast(), part.len()) };
+    }
+}
