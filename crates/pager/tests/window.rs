@@ -239,7 +239,7 @@ fn soak(engine: WindowEngine, touches: u64) {
 fn nothing_is_lost_in_a_budget_of_few_tiles() {
     let dir = folder();
     for engine in engines(&numbered(dir.path(), 1024), Mode::ReadWrite) {
-        soak(engine, 40_000);
+        soak(engine, 10_000);
     }
 }
 
