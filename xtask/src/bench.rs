@@ -7,7 +7,9 @@
 //! `--quick` runs everything once at toy size, so that the benchmark cannot rot; its figures mean nothing. `--only`
 //! takes the name of one group of rows.
 
+mod cage;
 mod disk;
+pub mod expansion;
 pub mod fio;
 mod fio_jobs;
 mod measures;

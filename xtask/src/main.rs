@@ -49,7 +49,9 @@ usage: cargo xtask CHORE
   bench fio [--json] [--quick] [--install] [--seconds=S] [--rounds=N] [--only=JOB]
                               the same jobs through fio and through `forebay bench fio`
   bench pager [--json] [--quick]
-                              arrays larger than memory against fio and numpy.memmap";
+                              arrays larger than memory against fio and numpy.memmap
+  bench expansion [--json] [--quick] [--only KERNEL]
+                              kernels on tiles against swap and mmap in a memory cgroup";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         ["miri"] => miri::run_chore(&root),
         ["fuzz", rest @ ..] => fuzz::run_chore(&root, rest),
         ["bench", "fio", rest @ ..] => bench::fio::run(&root, rest),
+        ["bench", "expansion", rest @ ..] => bench::expansion::run(&root, rest),
         ["bench", "pager", rest @ ..] => bench::pager::run(&root, rest),
         ["bench", "put", rest @ ..] => bench::run(&root, rest),
         ["bench", "stream", rest @ ..] => bench::stream::run(&root, rest),

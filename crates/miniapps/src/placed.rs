@@ -8,12 +8,13 @@
 
 use std::cell::Cell;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
 use forebay_pager::{Array, ArrayOptions, FileBacking, Mode, Policy, Pool};
 use forebay_space::{Error, Kind, Result};
-use forebay_tier::{plain::PlainFile, Horizon};
+use forebay_tier::{plain::PlainFile, Horizon, Region};
 
 /// Where an array lies, and when writes to it become durable.
 #[derive(Clone)]
@@ -31,6 +32,11 @@ pub enum Placement {
         /// `none`: never; `epoch`: with [`Placed::persist`]; `write`: with each band.
         horizon: Horizon,
     },
+    /// In a file in this folder that is mapped as memory: how much of it is in memory is up to the kernel.
+    Mmap {
+        /// Folder of the file, whose name goes as soon as it is mapped.
+        dir: PathBuf,
+    },
 }
 
 /// See the file's head.
@@ -44,6 +50,7 @@ pub struct Placed {
 
 enum Data {
     Memory(Vec<f64>),
+    Mapped(Region),
     Tier { array: Array, horizon: Horizon, buffer: Vec<f64> },
 }
 
@@ -96,6 +103,7 @@ impl Placed {
     pub fn new(rows: usize, columns: usize, placement: &Placement) -> Result<Placed> {
         let data = match placement {
             Placement::Dram => Data::Memory(zeros(rows * columns)?),
+            Placement::Mmap { dir } => Data::Mapped(mapped(dir, rows * columns)?),
             Placement::Tier { pool, dir, tile_bytes, horizon } => {
                 let bytes = (rows * columns * size_of::<f64>()) as u64;
                 let backing = FileBacking::new(PlainFile::nameless(dir, bytes)?)?;
@@ -132,7 +140,7 @@ impl Placed {
     fn array(&self) -> Option<&Array> {
         match &self.data {
             Data::Tier { array, .. } => Some(array),
-            Data::Memory(_) => None,
+            Data::Memory(_) | Data::Mapped(_) => None,
         }
     }
 
@@ -165,6 +173,10 @@ impl Placed {
         self.read.set(self.read.get() + (rows.len() * self.columns * size_of::<f64>()) as u64);
         match &self.data {
             Data::Memory(values) => Ok(&values[rows.start * self.columns..rows.end * self.columns]),
+            Data::Mapped(region) => {
+                let values: &[f64] = bytemuck::cast_slice(region.as_slice());
+                Ok(&values[rows.start * self.columns..rows.end * self.columns])
+            }
             Data::Tier { array, .. } => {
                 buffer.0.resize(rows.len() * self.columns, 0.0);
                 array.read_values((rows.start * self.columns) as u64, &mut buffer.0)?;
@@ -186,6 +198,7 @@ impl Placed {
         self.written += ((to - from) * size_of::<f64>()) as u64;
         match &mut self.data {
             Data::Memory(values) => fill(&mut values[from..to]),
+            Data::Mapped(region) => fill(&mut values_of(region)?[from..to]),
             Data::Tier { array, buffer, .. } => {
                 buffer.resize(to - from, 0.0);
                 fill(buffer);
@@ -215,6 +228,7 @@ impl Placed {
         self.written += bytes;
         match &mut self.data {
             Data::Memory(values) => change(&mut values[from..to]),
+            Data::Mapped(region) => change(&mut values_of(region)?[from..to]),
             Data::Tier { array, buffer, .. } => {
                 buffer.resize(to - from, 0.0);
                 array.read_values(from as u64, buffer)?;
@@ -236,6 +250,21 @@ impl Placed {
             _ => Ok(()),
         }
     }
+}
+
+/// A mapped file of zeros without a name.
+fn mapped(dir: &Path, values: usize) -> Result<Region> {
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let name = format!(".forebay-mmap-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed));
+    let path = dir.join(name);
+    let region = Region::create(&path, values * size_of::<f64>(), None)?;
+    std::fs::remove_file(&path)
+        .map_err(|e| Error::new(Kind::Io, format!("cannot remove {}: {e}", path.display())))?;
+    Ok(region)
+}
+
+fn values_of(region: &mut Region) -> Result<&mut [f64]> {
+    Ok(bytemuck::cast_slice_mut(region.as_mut_slice()?))
 }
 
 /// Memory of zeros that was asked for before it is used.

@@ -97,7 +97,8 @@ fn scan(memory: &[u8], stop: &AtomicBool, bytes: &AtomicU64) {
     let mut sum = 0u64;
     'rounds: loop {
         for part in memory.chunks(1 << 20) {
-            let words = part.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+            let words =
+                part.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
             sum = words.fold(sum, u64::wrapping_add);
             bytes.fetch_add(part.len() as u64, Relaxed);
             if stop.load(Relaxed) {

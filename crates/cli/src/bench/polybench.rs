@@ -48,6 +48,9 @@ pub struct Args {
     /// Where the arrays lie
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "dram,tiles")]
     place: Vec<Place>,
+    /// Run in memory, too, what does not fit: it swaps, or is killed
+    #[arg(long)]
+    swap: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -57,6 +60,18 @@ enum Place {
     Dram,
     /// On the tier, with as much in memory as the budget says.
     Tiles,
+    /// In mapped files on the tier, with as much in memory as the kernel likes.
+    Mmap,
+}
+
+impl Place {
+    fn name(self) -> &'static str {
+        match self {
+            Place::Dram => "dram",
+            Place::Tiles => "tiles",
+            Place::Mmap => "mmap",
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -104,7 +119,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
             let first = rows.len();
             for place in &args.place {
                 rows.push(measure(args, tier, *kernel, &case, *place)?);
-                out.progress(&format!("{} of {} MiB, {place:?}: done", kernel.name(), size >> 20));
+                out.progress(&format!("{} of {} MiB, {}: done", kernel.name(), size >> 20, place.name()));
             }
             same(&rows[first..])?;
         }
@@ -139,8 +154,9 @@ fn edge(kernel: Kernel, bytes: u64) -> Result<usize> {
 fn measure(args: &Args, tier: TierKind, kernel: Kernel, case: &Case, place: Place) -> Result<Row> {
     let bytes = case.array_bytes() * kernel.arrays() as u64;
     let (wanted, room) = match place {
+        Place::Dram if args.swap => (0, capacity::memory()),
         Place::Dram => (bytes, capacity::memory()),
-        Place::Tiles => {
+        Place::Tiles | Place::Mmap => {
             let free = capacity::headroom(&args.tier, tier)?;
             (bytes, capacity::Headroom { bytes: free.bytes / 2, ..free })
         }
@@ -150,11 +166,12 @@ fn measure(args: &Args, tier: TierKind, kernel: Kernel, case: &Case, place: Plac
             .with("wanted_bytes", wanted)
             .with("room_bytes", room.bytes)
             .with("limited_by", room.limited_by)
-            .hint("smaller --size; on the tier at most half of what is free is taken"));
+            .hint("smaller --size, or --swap; on the tier at most half of what is free is taken"));
     }
     let options = PoolOptions { tile_max: args.tile() as usize, ..PoolOptions::new(args.budget) };
     let pool = if place == Place::Tiles { Some(Pool::new(options)?) } else { None };
     let placement = match &pool {
+        None if place == Place::Mmap => Placement::Mmap { dir: args.tier.clone() },
         None => Placement::Dram,
         Some(pool) => Placement::Tier {
             pool: pool.clone(),
@@ -183,9 +200,12 @@ fn measure(args: &Args, tier: TierKind, kernel: Kernel, case: &Case, place: Plac
 fn same(rows: &[Row]) -> Result<()> {
     match rows.iter().find(|row| row.fingerprint != rows[0].fingerprint) {
         None => Ok(()),
-        Some(row) => Err(Error::new(Kind::Damaged, format!("{} gave another result on tiles", row.kernel))
-            .with("n", row.n)
-            .hint("this is a bug in Forebay, or memory or the tier lost bits: run it again, then report it")),
+        Some(row) => Err(Error::new(
+            Kind::Damaged,
+            format!("{} gave another result ({})", row.kernel, row.place.name()),
+        )
+        .with("n", row.n)
+        .hint("this is a bug in Forebay, or memory or the tier lost bits: run it again, then report it")),
     }
 }
 
@@ -209,7 +229,7 @@ fn text(args: &Args, body: &Body, out: &Output) -> String {
                 comfy_table::Cell::new(row.kernel),
                 number(row.n),
                 number(mib(row.arrays_bytes)),
-                comfy_table::Cell::new(if row.place == Place::Dram { "dram" } else { "tiles" }),
+                comfy_table::Cell::new(row.place.name()),
                 number(format!("{:.3}", row.seconds)),
                 number(format!("{:.2}", row.flops_per_s / 1e9)),
                 number(ratio),

@@ -279,7 +279,10 @@ mod tests {
             assert_eq!(paged.fingerprint, dram.fingerprint, "{}", kernel.name());
             assert!(pool.statistics().loaded > 0, "{}", kernel.name());
             assert!(paged.moved.tier_read >= dram.moved.dram_read, "{}", kernel.name());
+            let mapped = compute(kernel, &case, &Placement::Mmap { dir: dir.path().into() }).expect("mapped");
+            assert_eq!(mapped.fingerprint, dram.fingerprint, "{}", kernel.name());
         }
+        assert_eq!(std::fs::read_dir(dir.path()).expect("the folder").count(), 0);
     }
 
     #[test]
