@@ -492,7 +492,7 @@ impl Window {
             Engine::Faults(faults) => faults.count(&mut found),
             Engine::Kernel(kernel) => {
                 let (evicted, written) = kernel.gone();
-                found.faults = window::major_faults() - self.faults_before;
+                found.faults = window::faults().0 - self.faults_before;
                 (found.evicted_bytes, found.written_bytes) = (evicted, written);
                 found.resident_bytes = kernel.resident();
                 found.read_bytes = evicted + found.resident_bytes;

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use forebay_pager::{Advice, Mode, OnError, Window, WindowEngine, WindowOptions};
+use forebay_pager::{Advice, Mode, Window, WindowEngine, WindowOptions};
 use forebay_tier::Kind;
 
 const TILE: usize = 4096;
@@ -168,6 +168,92 @@ fn a_window_to_read_cannot_be_stored_into() {
         assert_eq!(window.read(8192, &mut [0]).unwrap_err().kind(), Kind::BoxOutsideShape);
         window.flush().unwrap();
     }
+}
+
+#[test]
+fn the_kernel_may_touch_what_handlers_answer() {
+    let dir = folder();
+    let path = numbered(dir.path(), 64 * 512);
+    let other = dir.path().join("other");
+    std::fs::write(&other, [7; 4 * TILE]).unwrap();
+    let other = std::fs::File::open(&other).unwrap();
+    for engine in engines(&path, Mode::ReadWrite) {
+        let mut window = Window::open(&path, &options(engine, Mode::ReadWrite)).unwrap();
+        let part = &mut window.as_mut_slice().unwrap()[5 * TILE..9 * TILE];
+        let read = other.read_at(part, 0);
+        if engine == WindowEngine::Userfault {
+            let e = read.expect_err("nobody answers the kernel's faults");
+            assert_eq!(e.raw_os_error(), Some(14), "{e}");
+            // Touched before, it works.
+            assert!(part.iter_mut().step_by(TILE).all(|byte| std::mem::replace(byte, 0) < 255));
+            assert_eq!(other.read_at(part, 0).unwrap(), 4 * TILE);
+        }
+        assert!(part.iter().all(|byte| *byte == 7), "{engine:?}");
+        window.close().unwrap();
+        numbered(dir.path(), 64 * 512);
+    }
+}
+
+#[test]
+fn the_engine_is_chosen_and_said() {
+    let dir = folder();
+    let path = numbered(dir.path(), 64 * 512);
+    let chosen = |options: WindowOptions| {
+        let seen = Window::open(&path, &options).unwrap().statistics();
+        (seen.engine, seen.why)
+    };
+    let few = WindowOptions { tile_bytes: TILE, ..WindowOptions::new(1 << 20) };
+    let much = WindowOptions { tile_bytes: TILE, ..WindowOptions::new(1 << 30) };
+    let long = WindowOptions { tile_bytes: 64 << 10, ..WindowOptions::new(1 << 30) };
+    assert_eq!(chosen(much).0, WindowEngine::Kernel);
+    let able = forebay_tier::window::userfault();
+    let wanted = if able.is_ok() { WindowEngine::Userfault } else { WindowEngine::Kernel };
+    assert_eq!((chosen(few).0, chosen(long.clone()).0), (wanted, wanted));
+    if able.is_err() {
+        assert_eq!(chosen(long).1, "userfaultfd is refused");
+        return;
+    }
+    let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+    let there = numbered(shm.path(), 4096);
+    let window = Window::open(&there, &long).unwrap();
+    assert_eq!(window.statistics().engine, WindowEngine::Direct);
+    assert_eq!(window.values::<u64>().unwrap()[4095], 4095);
+}
+
+#[test]
+fn the_kernels_pages_leave_before_the_budget_is_exceeded() {
+    let dir = folder();
+    let path = dir.path().join("data");
+    const MIB: u64 = 1 << 20;
+    std::fs::write(&path, vec![5; 24 * MIB as usize]).unwrap();
+    let options = WindowOptions {
+        engine: Some(WindowEngine::Kernel),
+        mode: Mode::ReadWrite,
+        ..WindowOptions::new(8 * MIB)
+    };
+    let mut window = Window::open(&path, &options).unwrap();
+    // Writing the file has left it in the page cache, which is the first thing to leave.
+    wait_until(|| window.statistics().resident_bytes <= 8 * MIB);
+    window.as_mut_slice().unwrap().iter_mut().step_by(TILE).for_each(|byte| *byte += 1);
+    wait_until(|| window.statistics().resident_bytes <= 8 * MIB);
+    assert!(window.as_slice().iter().step_by(TILE).all(|byte| *byte == 6));
+    let seen = window.statistics();
+    assert!(seen.evicted_bytes >= 16 * MIB, "{seen:?}");
+    window.done_with(0..24 * MIB);
+    assert_eq!(window.statistics().resident_bytes, 0);
+    window.close().unwrap();
+    assert!(std::fs::read(&path).unwrap().iter().step_by(TILE).all(|byte| *byte == 6));
+}
+
+/// Waits for what a thread does in its own time; a minute at most.
+fn wait_until(done: impl Fn() -> bool) {
+    for _ in 0..6000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("nothing happens");
 }
 
 /// The soak: `touches` by four threads in a budget of few tiles, with hints, forks and threads that come and go.

@@ -47,7 +47,7 @@ pub fn say_in_handler(parts: &[&[u8]]) {
     sys::say_in_handler(parts);
 }
 
-/// Page faults of this process for which a device was read.
-pub fn major_faults() -> u64 {
-    sys::process_major_faults()
+/// Page faults of this process: those for which a device was read, and the others.
+pub fn faults() -> (u64, u64) {
+    sys::process_faults()
 }

@@ -150,17 +150,18 @@ impl Shared {
 
     fn steer(&self) {
         let mut hands = Hands { first: 0, second: 0 };
-        let (mut faults, mut rounds) = (window::major_faults(), 0);
+        // What others had brought before counts, too: the first round counts.
+        let (mut faults, mut rounds) = (window::faults(), ROUNDS_ESTIMATED);
         while self.stop.load(Acquire) == 0 {
-            let now = window::major_faults();
-            let came = now - std::mem::replace(&mut faults, now);
+            let now = window::faults();
+            let (read, all) = (now.0 - faults.0, now.0 + now.1 - faults.0 - faults.1);
+            faults = now;
             rounds += 1;
-            // Where a fault brings one page, faults tell; else somebody has to count.
-            let estimated = self.random.load(Relaxed) && rounds < ROUNDS_ESTIMATED;
-            let there = match estimated {
-                true => self.resident.fetch_add(came * PAGE, Relaxed) + came * PAGE,
-                false if came == 0 && rounds < ROUNDS_ESTIMATED => self.resident.load(Relaxed),
-                false => {
+            // Where a fault brings one page, faults tell; else somebody has to count, unless nothing happened.
+            let told = if self.random.load(Relaxed) { Some(read * PAGE) } else { (all == 0).then_some(0) };
+            let there = match told.filter(|_| rounds < ROUNDS_ESTIMATED) {
+                Some(came) => self.resident.fetch_add(came, Relaxed) + came,
+                None => {
                     rounds = 0;
                     self.count()
                 }
@@ -209,13 +210,23 @@ impl Shared {
 
     /// Drops what is clean and not mapped, after writing what differs; how many bytes left.
     fn drop_region(&self, range: &Range<u64>) -> u64 {
-        let before = self.map.cached_pages(range).unwrap_or(0);
-        if before == 0 {
+        if self.map.cached_pages(range).unwrap_or(0) == 0 {
             return 0;
         }
         if self.writable {
             self.note(self.map.write_back(range, true));
         }
+        let left = self.drop_exactly(range);
+        if left > 0 || self.region == REGION_MAX {
+            return left;
+        }
+        // What the page cache holds in longer pieces leaves by the whole piece: the longest are as long as this.
+        let start = range.start / REGION_MAX * REGION_MAX;
+        self.drop_exactly(&(start..range.end.next_multiple_of(REGION_MAX).min(self.map.bytes())))
+    }
+
+    fn drop_exactly(&self, range: &Range<u64>) -> u64 {
+        let before = self.map.cached_pages(range).unwrap_or(0);
         let _ = self.map.drop_cached(range);
         let after = self.map.cached_pages(range).unwrap_or(0);
         let bytes = before.saturating_sub(after) * PAGE;

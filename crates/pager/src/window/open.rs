@@ -98,7 +98,7 @@ impl Window {
                 (view, engine)
             }
         };
-        let faults_before = window::major_faults();
+        let faults_before = window::faults().0;
         let mut made = Window {
             view,
             engine,

@@ -288,3 +288,120 @@ impl Drop for Faulted {
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::in_child;
+    use std::os::unix::fs::FileExt;
+
+    const PAGE: usize = 4096;
+
+    /// Brings pages of a file; none behind byte `end`.
+    struct Pages {
+        memory: Arc<Faulted>,
+        file: File,
+        end: u64,
+    }
+
+    impl Serve for Pages {
+        fn serve(&self, offset: u64, _write: Option<bool>) -> bool {
+            let start = offset / PAGE as u64 * PAGE as u64;
+            start < self.end && {
+                assert_eq!(self.memory.read(0, 0, &self.file, start, PAGE).unwrap(), PAGE);
+                let came = self.memory.appear(&(start..start + PAGE as u64), 0, false);
+                came.is_ok() || came.unwrap_err().raw_os_error() == Some(libc::EEXIST)
+            }
+        }
+    }
+
+    /// A window on four pages, of which the last never comes. None where userfaultfd is refused.
+    fn window(what: &str) -> Option<(Arc<Faulted>, FaultsServed, View)> {
+        let file = tempfile::tempfile().unwrap();
+        for page in 0..4 {
+            file.write_all_at(&[page + 1; PAGE], u64::from(page) * PAGE as u64).unwrap();
+        }
+        let memory = match Faulted::new(4 * PAGE, false, (1, PAGE), true) {
+            Ok(memory) => Arc::new(memory),
+            Err(e) => {
+                crate::skips::skipped(what, &format!("userfaultfd is refused: {e}"));
+                return None;
+            }
+        };
+        let server = Pages { memory: memory.clone(), file, end: 3 * PAGE as u64 };
+        let served = memory.serve_by(Arc::new(server)).unwrap();
+        let view = memory.view(&(0..4 * PAGE as u64));
+        Some((memory, served, view))
+    }
+
+    #[test]
+    fn pages_come_when_they_are_touched_and_again_when_they_were_given_back() {
+        let Some((memory, _served, view)) = window("pages that come") else { return };
+        for _ in 0..3 {
+            let seen: Vec<u8> = (0..3).map(|page| view.as_slice()[page * PAGE + 17]).collect();
+            assert_eq!(seen, [1, 2, 3]);
+            memory.discard([0..PAGE as u64, 2 * PAGE as u64..3 * PAGE as u64].into_iter()).unwrap();
+        }
+    }
+
+    /// Ends the process with a status of its own.
+    extern "C" fn end_with_42(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(42) }
+    }
+
+    #[test]
+    fn what_cannot_be_had_goes_to_the_handler_that_was_there_before() {
+        let status = in_child(|| {
+            // SAFETY: a whole sigaction with a handler of the signature that SA_SIGINFO asks for.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = end_with_42;
+                action.sa_sigaction = handler as usize;
+                action.sa_flags = libc::SA_SIGINFO;
+                libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+            }
+            let Some((_memory, _served, view)) = window("the handler that was there before") else {
+                return 42;
+            };
+            if view.as_slice()[0] != 1 {
+                return 1;
+            }
+            i32::from(view.as_slice()[3 * PAGE])
+        });
+        assert_eq!(status, 42);
+    }
+
+    #[test]
+    fn a_forked_child_has_no_window() {
+        let Some((_memory, _served, view)) = window("a window and fork") else { return };
+        assert_eq!(view.as_slice()[0], 1);
+        let address = view.as_ptr() as usize;
+        let status = in_child(|| {
+            let mut there = 0u8;
+            // SAFETY: one byte for one page; asks whether something is mapped and touches nothing else.
+            let rc = unsafe { libc::mincore(address as *mut _, PAGE, &mut there) };
+            let gone = rc != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOMEM);
+            i32::from(!gone)
+        });
+        assert_eq!(status, 0);
+        assert_eq!(view.as_slice()[PAGE], 2, "the parent's goes on");
+    }
+
+    #[test]
+    fn windows_come_and_go_while_others_are_used() {
+        let Some((memory, _served, view)) = window("windows that come and go") else { return };
+        std::thread::scope(|scope| {
+            let others = scope.spawn(|| {
+                for _ in 0..50 {
+                    let (_memory, _served, view) = window("").unwrap();
+                    assert_eq!(view.as_slice()[PAGE], 2);
+                }
+            });
+            while !others.is_finished() {
+                assert_eq!(view.as_slice()[2 * PAGE], 3);
+                memory.discard(std::iter::once(0..4 * PAGE as u64)).unwrap();
+            }
+        });
+    }
+}

@@ -42,7 +42,7 @@ pub use queue::{Queue, QueueOptions, Request};
 pub use sigbus::Serve;
 pub(crate) use sigbus::{keep_sigbus, say_in_handler};
 pub use staged::StagedWrite;
-pub(crate) use usage::{process_major_faults, thread_usage};
+pub(crate) use usage::{process_faults, thread_usage};
 pub(crate) use userfault::userfault_ability;
 pub use userfault::UserfaultAbility;
 pub use view::View;

@@ -24,13 +24,13 @@ pub(crate) fn thread_usage() -> Usage {
     }
 }
 
-/// Page faults of this process, since it began, for which a device was read.
-pub(crate) fn process_major_faults() -> u64 {
+/// Page faults of this process, since it began: those for which a device was read, and the others.
+pub(crate) fn process_faults() -> (u64, u64) {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: as above.
     let usage = unsafe {
         libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
         usage.assume_init()
     };
-    usage.ru_majflt as u64
+    (usage.ru_majflt as u64, usage.ru_minflt as u64)
 }
