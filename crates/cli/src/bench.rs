@@ -5,6 +5,7 @@ mod cfd;
 mod fio;
 mod ior;
 mod lriot;
+mod madbench;
 mod placing;
 mod polybench;
 mod sharpen;
@@ -33,6 +34,7 @@ enum Verb {
     Lriot(lriot::Args),
     Staging(staging::Args),
     Workflows(workflows::Args),
+    Madbench(madbench::Args),
     Sharpen(sharpen::Args),
     Cfd(cfd::Args),
     Polybench(polybench::Args),
@@ -47,6 +49,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Verb::Lriot(args) => lriot::run(args, out),
         Verb::Staging(args) => staging::run(args, out),
         Verb::Workflows(args) => workflows::run(args, out),
+        Verb::Madbench(args) => madbench::run(args, out),
         Verb::Sharpen(args) => sharpen::run(args, out),
         Verb::Cfd(args) => cfd::run(args, out),
         Verb::Polybench(args) => polybench::run(args, out),

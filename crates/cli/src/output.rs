@@ -80,6 +80,8 @@ pub mod schema {
     pub const BENCH_STAGING: &str = "forebay.bench-staging/1";
     /// A program run with its arrays in memory and on a tier.
     pub const BENCH_PLACING: &str = "forebay.bench-placing/1";
+    /// Matrices that do not fit memory, by interface and block.
+    pub const BENCH_MADBENCH: &str = "forebay.bench-madbench/1";
     /// Kernels in memory and on tiles.
     pub const BENCH_POLYBENCH: &str = "forebay.bench-polybench/1";
     /// The workflows of a study, predicted.
@@ -123,6 +125,7 @@ pub mod schema {
         BENCH_LRIOT,
         BENCH_STAGING,
         BENCH_WORKFLOWS,
+        BENCH_MADBENCH,
         BENCH_PLACING,
         BENCH_POLYBENCH,
         HELP,

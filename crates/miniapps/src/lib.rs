@@ -31,6 +31,7 @@ pub mod compute;
 mod exchange;
 pub mod gray_scott;
 mod in_place;
+pub mod madbench;
 pub mod objects;
 pub mod particles;
 pub mod placed;

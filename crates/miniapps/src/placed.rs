@@ -103,7 +103,7 @@ impl Placed {
     pub fn new(rows: usize, columns: usize, placement: &Placement) -> Result<Placed> {
         let data = match placement {
             Placement::Dram => Data::Memory(zeros(rows * columns)?),
-            Placement::Mmap { dir } => Data::Mapped(mapped(dir, rows * columns)?),
+            Placement::Mmap { dir } => Data::Mapped(mapped(dir, rows * columns * size_of::<f64>())?),
             Placement::Tier { pool, dir, tile_bytes, horizon } => {
                 let bytes = (rows * columns * size_of::<f64>()) as u64;
                 let backing = FileBacking::new(PlainFile::nameless(dir, bytes)?)?;
@@ -253,11 +253,11 @@ impl Placed {
 }
 
 /// A mapped file of zeros without a name.
-fn mapped(dir: &Path, values: usize) -> Result<Region> {
+pub(crate) fn mapped(dir: &Path, bytes: usize) -> Result<Region> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     let name = format!(".forebay-mmap-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed));
     let path = dir.join(name);
-    let region = Region::create(&path, values * size_of::<f64>(), None)?;
+    let region = Region::create(&path, bytes, None)?;
     std::fs::remove_file(&path)
         .map_err(|e| Error::new(Kind::Io, format!("cannot remove {}: {e}", path.display())))?;
     Ok(region)

@@ -62,6 +62,7 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
         ),
         (&staging, 0, schema::BENCH_STAGING),
         (&["bench", "workflows", "--model", "--judge"], 0, schema::BENCH_WORKFLOWS),
+        (&["bench", "madbench", "--pixels", "24", "--bins", "3"], 0, schema::BENCH_MADBENCH),
         (&["bench", "cfd", "--scale", "2", "--steps", "2"], 0, schema::BENCH_PLACING),
         (&["bench", "polybench", "--kernel", "atax", "--budget", "256KiB"], 0, schema::BENCH_POLYBENCH),
         (&["bench", "sharpen", "--rows", "64", "--columns", "80"], 0, schema::BENCH_PLACING),

@@ -72,3 +72,28 @@ fn kernels_outgrow_their_memory() {
     bench.call(&["bench", "polybench", "--size", "1000TiB"]).wants(6).complains("TierFull");
     assert_eq!(std::fs::read_dir(bench.work()).expect("the folder").count(), 0, "nothing is left");
 }
+
+#[test]
+fn matrices_come_back_through_every_interface() {
+    let bench = Bench::new();
+    let base =
+        ["bench", "madbench", "--pixels", "100", "--bins", "4", "--block", "100,4KiB", "--budget", "1MiB"];
+    for io in [&[][..], &["--io"], &["--io", "1"]] {
+        let document = bench.json(&[&base[..], io].concat(), 0);
+        let rows = rows(&document);
+        assert_eq!(rows.len(), 6);
+        for row in rows {
+            let moved =
+                |phase: usize, what: &str| row["phases"][phase][what].as_u64().expect("bytes") / 80_000;
+            let again = if io.is_empty() { 10 } else { 4 };
+            assert_eq!(
+                [moved(0, "written_bytes"), moved(1, "read_bytes"), moved(1, "written_bytes")],
+                [4; 3]
+            );
+            assert_eq!([moved(2, "read_bytes"), moved(2, "written_bytes")], [again, 0]);
+        }
+    }
+    bench.call(&["bench", "madbench", "--block", "0"]).wants(2).complains("at least a byte");
+    bench.call(&["bench", "madbench", "--pixels", "65536", "--bins", "60000"]).wants(6).complains("TierFull");
+    assert_eq!(std::fs::read_dir(bench.work()).expect("the folder").count(), 0, "nothing is left");
+}
