@@ -17,6 +17,7 @@ pub mod pager;
 mod peers;
 mod rows;
 pub mod stream;
+mod windows;
 
 use crate::{Outcome, Stop};
 use peers::Setup;

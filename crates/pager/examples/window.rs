@@ -62,10 +62,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn open(file: &Path, engine: &str, scans: bool) -> Result<Memory, Box<dyn std::error::Error>> {
+    let opened = std::fs::File::open(file)?;
+    let bytes = opened.metadata()?.len();
+    let map = Arc::new(FileWindow::new(opened, bytes, false)?);
+    // Cold: what earlier runs left in the page cache is no part of this one.
+    map.drop_cached(&(0..bytes))?;
     if engine == "mmap" {
-        let opened = std::fs::File::open(file)?;
-        let bytes = opened.metadata()?.len();
-        let map = Arc::new(FileWindow::new(opened, bytes, false)?);
         map.expect(&(0..bytes), if scans { Expect::Sequential } else { Expect::Random });
         return Ok(Memory::Mapping(map.view(&(0..bytes))));
     }
@@ -73,7 +75,7 @@ fn open(file: &Path, engine: &str, scans: bool) -> Result<Memory, Box<dyn std::e
         tile_bytes: if scans { 1 << 20 } else { PAGE },
         advice: if scans { Advice::Sequential } else { Advice::Random },
         engine: (engine != "auto").then(|| engine.parse()).transpose()?,
-        ..WindowOptions::new(std::fs::metadata(file)?.len() / 4)
+        ..WindowOptions::new(bytes / 4)
     };
     Ok(Memory::Window(Box::new(Window::open(file, &options)?)))
 }

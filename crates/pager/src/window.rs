@@ -251,6 +251,11 @@ impl Window {
         self.view.as_ptr()
     }
 
+    /// Whether it may be stored into.
+    pub fn is_writable(&self) -> bool {
+        self.options.mode != Mode::ReadOnly
+    }
+
     /// Bytes of data.
     pub fn bytes(&self) -> u64 {
         self.view.as_slice().len() as u64

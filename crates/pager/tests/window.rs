@@ -52,13 +52,7 @@ fn engines(path: &Path, mode: Mode) -> Vec<WindowEngine> {
 }
 
 fn options(engine: WindowEngine, mode: Mode) -> WindowOptions {
-    WindowOptions {
-        engine: Some(engine),
-        mode,
-        tile_bytes: TILE,
-        overlay: PathBuf::from(env!("CARGO_TARGET_TMPDIR")),
-        ..WindowOptions::new(16 * TILE as u64)
-    }
+    WindowOptions { engine: Some(engine), mode, tile_bytes: TILE, ..WindowOptions::new(16 * TILE as u64) }
 }
 
 #[test]

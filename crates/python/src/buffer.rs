@@ -1,4 +1,4 @@
-//! The only file with `unsafe` in this package: raw memory of ndarrays, in both directions, and of mapped regions.
+//! The only file with `unsafe` in this package: raw memory of ndarrays, in both directions, and of mapped regions and windows.
 //!
 //! Guarantees: a slice handed out lives no longer than the borrow of the array it belongs to; an array made over
 //! foreign memory holds its owner alive; a read-only array cannot be made writable again from Python, because its
@@ -10,6 +10,7 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use forebay_pager::Window;
 use forebay_space::{Dtype, Error, Kind};
 use forebay_tier::SharedRegion;
 use numpy::npyffi::{self, npy_intp, PyArrayObject, PyArray_Descr, PY_ARRAY_API};
@@ -358,6 +359,85 @@ impl RegionMemory {
         // SAFETY: `view` is Python's, not NULL; the memory stays mapped for as long as `slf` lives, because
         // `handed_out` is set, and the view takes a reference to it.
         let status = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), data, bytes, read_only, flags) };
+        if status != 0 {
+            return Err(PyErr::fetch(py));
+        }
+        Ok(())
+    }
+}
+
+/// Base of `forebay.Window`: its memory, through the buffer protocol. Once it was handed out it stays until this object
+/// is gone, closed or not.
+#[pyclass(module = "forebay", name = "_WindowMemory", subclass, frozen)]
+pub struct WindowMemory(Mutex<Shown>);
+
+struct Shown {
+    window: Option<Window>,
+    closed: bool,
+    handed_out: bool,
+}
+
+impl WindowMemory {
+    /// The memory of a window, open.
+    pub fn new(window: Window) -> Self {
+        WindowMemory(Mutex::new(Shown { window: Some(window), closed: false, handed_out: false }))
+    }
+
+    /// Calls `work` with the window, unless it is closed.
+    pub fn with<T>(
+        &self,
+        work: impl FnOnce(&mut Window) -> forebay_space::Result<T>,
+    ) -> forebay_space::Result<T> {
+        let mut shown = self.lock();
+        match &mut shown.window {
+            Some(window) if !shown.closed => work(window),
+            _ => Err(Error::new(Kind::Closed, "this window is closed").hint("open it again")),
+        }
+    }
+
+    /// No call after this one. What was stored is made durable; the memory goes unless somebody was given its address.
+    pub fn close(&self) -> forebay_space::Result<()> {
+        let mut shown = self.lock();
+        if std::mem::replace(&mut shown.closed, true) {
+            return Ok(());
+        }
+        let (handed_out, window) = (shown.handed_out, &mut shown.window);
+        match window {
+            Some(window) if handed_out => window.flush().and(window.check()),
+            _ => window.take().map_or(Ok(()), |window| window.check().and(window.close())),
+        }
+    }
+
+    /// Whether it was closed.
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shown> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[pymethods]
+impl WindowMemory {
+    /// # Safety
+    /// Called by Python, as its buffer protocol says.
+    unsafe fn __getbuffer__(slf: &Bound<'_, Self>, view: *mut ffi::Py_buffer, flags: c_int) -> PyResult<()> {
+        let py = slf.py();
+        if view.is_null() {
+            return Err(PyBufferError::new_err("no place for the view"));
+        }
+        let seen = slf
+            .get()
+            .with(|window| Ok((window.as_ptr(), window.bytes() as ffi::Py_ssize_t, window.is_writable())));
+        let (data, bytes, writable) = seen.or_raise(py)?;
+        slf.get().lock().handed_out = true;
+        // SAFETY: `view` is Python's, not NULL; the memory stays for as long as `slf` lives, because `handed_out` is
+        // set, and the view takes a reference to it. Touching it brings what is not there, or is the signal that a
+        // mapping of a file gives, too.
+        let status = unsafe {
+            ffi::PyBuffer_FillInfo(view, slf.as_ptr(), data.cast(), bytes, c_int::from(!writable), flags)
+        };
         if status != 0 {
             return Err(PyErr::fetch(py));
         }

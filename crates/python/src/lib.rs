@@ -14,6 +14,7 @@ mod paged;
 mod reader;
 mod region;
 mod reserve;
+mod window;
 mod writer;
 
 use pyo3::prelude::*;
@@ -120,6 +121,7 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<region::PyRegion>()?;
     module.add_class::<paged::PyPool>()?;
     module.add_class::<paged::PyPaged>()?;
+    module.add_class::<window::PyWindow>()?;
     module.add_function(wrap_pyfunction!(region::map, module)?)?;
     module.add_function(wrap_pyfunction!(open, module)?)?;
     module.add_function(wrap_pyfunction!(list_spaces, module)?)?;

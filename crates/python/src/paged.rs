@@ -227,7 +227,7 @@ fn places<'a>(offsets: &'a Bound<'_, PyAny>) -> PyResult<&'a [u64]> {
 }
 
 /// A number of bytes, or a text like "2GiB".
-fn bytes(what: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+pub fn bytes(what: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     let py = value.py();
     if let Ok(text) = value.extract::<String>() {
         return parse_bytes(&text).or_raise(py);

@@ -2,7 +2,7 @@
 //!
 //! One file of 1 GiB that fio wrote, in a folder of TMPDIR (else of target/) that goes away; the pager's budget is a
 //! quarter of it. Every row is measured in turn with what it stands beside; the median of the ratios is printed with
-//! its spread. fio, and a Python with the package installed, are skipped and counted where they are missing. `--quick`
+//! its spread. Windows stand beside a plain mapping in a memory-limited cgroup (windows.rs). fio, and a Python with the package installed, are skipped and counted where they are missing. `--quick`
 //! runs everything once at toy size; its figures mean nothing.
 
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::rows::{Row, Table};
+use super::windows::{self, Limited};
 use crate::packages::cargo;
 use crate::{Outcome, Stop};
 
@@ -23,6 +24,7 @@ const ROW_BYTES: u64 = 4096;
 struct Bench {
     root: PathBuf,
     ours: PathBuf,
+    window: PathBuf,
     folder: PathBuf,
     size: &'static str,
     seconds: f64,
@@ -64,18 +66,19 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
 impl Bench {
     fn new(root: &Path, quick: bool) -> Result<Bench, String> {
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        let words = ["build", "--release", "--quiet", "--package", "forebay-pager", "--example", "measure"];
+        let words = ["build", "--release", "--quiet", "--package", "forebay-pager", "--examples"];
         let built =
             Command::new(cargo()).args(words).current_dir(root).status().map_err(|e| e.to_string())?;
         if !built.success() {
-            return Err("cargo built no example of the pager".into());
+            return Err("cargo built no examples of the pager".into());
         }
         let above = std::env::var_os("TMPDIR").map_or_else(|| target.clone(), PathBuf::from);
         let folder = above.join(format!("forebay-bench-pager-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         let (size, seconds) = if quick { ("32m", 0.2) } else { ("1g", 3.0) };
         let ours = target.join("release/examples/measure");
-        let bench = Bench { root: root.to_owned(), ours, folder, size, seconds };
+        let window = target.join("release/examples/window");
+        let bench = Bench { root: root.to_owned(), ours, window, folder, size, seconds };
         // Written by fio, so that no block is a hole or was never written.
         bench.fio("write", "1m", 16, "")?;
         Ok(bench)
@@ -141,6 +144,7 @@ impl Bench {
             scan.add(self.ours("scan", 1 << 20)?, theirs);
         }
         table.push(scan);
+        self.windows(table, &timed)?;
         let Some(python) = python else { return Ok(()) };
         let batch = if quick { 100 } else { 2000 };
         let mut random = Row::new("random rows, Python", ROW_BYTES, false, "numpy.memmap").with_bar(10.0);
@@ -153,8 +157,49 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// Loads and scans through a window.
+    fn windows(&self, table: &mut Table, timed: &str) -> Result<(), String> {
+        let file = self.file();
+        let bytes = std::fs::metadata(&file).map_err(|e| e.to_string())?.len();
+        let run = |limited: Option<&Limited>, how: (&str, &str, u32), block| {
+            windows::run(&self.window, &file, limited, how, self.seconds, block)
+        };
+        let mut scan = Row::new("scan by window", 1 << 20, false, "fio, read, 16").with_bar(0.85);
+        for _ in table.turns("scan by window") {
+            let theirs = self.fio("read", "1m", 16, timed)?;
+            scan.add(run(None, ("auto", "scan", 1), 1 << 20)?, theirs);
+        }
+        table.push(scan);
+        let limited = match Limited::new(bytes) {
+            Ok(limited) => limited,
+            Err(why) => {
+                table.skip(format!("loads by window: {why}"));
+                return Ok(());
+            }
+        };
+        for (threads, bars) in windows::LOADS {
+            let row = |engine: &str, bar: Option<f64>| {
+                let made =
+                    Row::new(&format!("loads, {threads} thr, {engine}"), 4096, false, "mmap, MADV_RANDOM");
+                bar.map_or(made.clone(), |bar| made.with_bar(bar))
+            };
+            let mut chosen = row("auto", bars.map(|bars| bars.0));
+            let mut forced = row("userfault", bars.map(|bars| bars.1));
+            for _ in table.turns("loads") {
+                let theirs = run(Some(&limited), ("mmap", "loads", threads), 4096)?;
+                chosen.add(run(None, ("auto", "loads", threads), 4096)?, theirs);
+                forced.add(run(None, ("userfault", "loads", threads), 4096)?, theirs);
+            }
+            table.push(chosen);
+            table.push(forced);
+        }
+        Ok(())
+    }
+}
+
 /// What a program that succeeds says.
-fn output(command: &mut Command) -> Result<String, String> {
+pub fn output(command: &mut Command) -> Result<String, String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let ran = command.stdin(Stdio::null()).output().map_err(|e| format!("{program}: {e}"))?;
     if !ran.status.success() {

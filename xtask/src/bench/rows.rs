@@ -103,6 +103,11 @@ impl Table {
     }
 
     /// Adds a row, unless nothing was measured for it.
+    /// Notes what cannot be measured here, and why.
+    pub fn skip(&mut self, why: String) {
+        self.skipped.push(why);
+    }
+
     pub fn push(&mut self, row: Row) {
         if !row.ours_ns.is_empty() {
             self.rows.push(row);

@@ -135,10 +135,22 @@ pub fn io_uring(machine: &Machine) -> Finding {
     }
 }
 
-/// Whether userfaultfd may be used without kernel faults.
+/// How windows find out what is touched; on the running machine by trying.
 pub fn userfaultfd(machine: &Machine) -> Finding {
     const CHECK: &str = "userfaultfd";
-    let means = "windows of paged arrays use a file mapping instead; spaces do not need it";
+    let means = "windows on arrays use a file mapping instead (engine kernel); spaces do not need it";
+    if machine.is_live() {
+        let refused = |e: forebay_tier::Error| {
+            let change = match filtered(machine) {
+                true => {
+                    "container engines refuse it by default: give a seccomp profile that allows userfaultfd"
+                }
+                false => "sysctl vm.unprivileged_userfaultfd=1, or a kernel of 5.11 or later",
+            };
+            Finding::note(CHECK, e.message()).means(means).change(change)
+        };
+        return forebay_tier::window::userfault().map_or_else(refused, |can| tried(CHECK, can, means));
+    }
     let value = machine.number("/proc/sys/vm/unprivileged_userfaultfd");
     if filtered(machine) && machine.uid() != Some(0) {
         return Finding::note(CHECK, "a seccomp filter is active and may refuse it").means(means);
@@ -161,6 +173,20 @@ pub fn userfaultfd(machine: &Machine) -> Finding {
         }
         None => Finding::note(CHECK, "this kernel has none").means(means),
     }
+}
+
+/// What a trial of userfaultfd has shown.
+fn tried(check: &'static str, can: forebay_tier::window::UserfaultAbility, means: &str) -> Finding {
+    if !can.signals || !can.write_protect {
+        let lacks = if can.signals { "protection of pages (Linux 5.7)" } else { "signals (Linux 4.14)" };
+        return Finding::note(check, format!("allowed, but this kernel lacks {lacks}")).means(means);
+    }
+    let kernel = match can.kernel_faults {
+        true => "also for faults of the kernel (engine handler)",
+        false => "not for faults of the kernel (engine handler needs vm.unprivileged_userfaultfd=1)",
+    };
+    let poison = if can.poison { "" } else { "; bad pages cannot be marked (Linux 6.6)" };
+    Finding::ok(check, format!("windows are served by who touches them (engine userfault), {kernel}{poison}"))
 }
 
 /// Whether a seccomp filter sits on this process.

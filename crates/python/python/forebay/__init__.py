@@ -43,6 +43,7 @@ from forebay._forebay import (
     verify,
 )
 from forebay._status import StepStatus
+from forebay._window import Window, window
 from forebay.errors import Error
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "StepStatus",
     "Subscription",
     "Variable",
+    "Window",
     "WriteStep",
     "Writer",
     "WriterSteps",
@@ -72,4 +74,5 @@ __all__ = [
     "open",
     "root",
     "verify",
+    "window",
 ]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+    from forebay._window import Window
+
     _Any: TypeAlias = NDArray[Any]
 
 _BUDGET = "256MiB"
@@ -34,6 +36,9 @@ class Array:
     """
 
     __array_priority__ = 10.0
+
+    # The file, and the byte of it where the data begins; None: it has no name.
+    _source: tuple[str, int] | None = None
 
     def __init__(self, paged: _Paged, pool: Pool, shape: tuple[int, ...], dtype: "np.dtype[Any]", mode: str) -> None:
         self._paged = paged
@@ -143,6 +148,23 @@ class Array:
         """Begins to read these rows; only a hint."""
         row = self.nbytes // max(1, self.shape[0] if self.shape else 1)
         self._paged.prefetch(max(0, start) * row, max(0, stop) * row)
+
+    def window(self, **options: Any) -> "Window":
+        """The whole array as a plain ndarray (its ``array``) in a budget of its own: see ``forebay.window``.
+
+        What was written here is flushed first; what is written here or there later is seen on the other side only
+        after a flush, of what was not in memory there. Not for arrays without a file, or in mode "c".
+        """
+        from forebay._window import window
+
+        if self._source is None or self.mode == "c":
+            raise ValueError("a window shows a file: not an array without one, and not what mode 'c' keeps to itself")
+        self.flush()
+        options.setdefault("mode", "r" if self.mode == "r" else "r+")
+        options.setdefault("tile", self.tile_bytes)
+        path, offset = self._source
+        own = {} if path.endswith(".npy") else {"shape": self.shape, "dtype": self.dtype, "offset": offset}
+        return window(path, **own, **options)
 
     # Reductions stream: a block at a time, in the budget.
 
@@ -266,7 +288,7 @@ def array(
     if name is None and wanted in ("r", "r+", "c"):
         raise ValueError(f"mode {wanted!r} needs a path")
     opens = wanted in ("r", "r+", "c") or (wanted == "a+" and name is not None and os.path.exists(name))
-    dims, kind, offset, header = _layout(name, opens, shape, dtype, offset)
+    dims, kind, offset, header = layout_of(name, opens, shape, dtype, offset)
     how = ("read" if wanted in ("r", "c") else "write") if opens else "create"
     if name is None:
         how, name = "nameless", os.environ.get("TMPDIR", "/var/tmp")
@@ -282,10 +304,13 @@ def array(
         if how == "create":
             os.remove(name)
         raise ValueError(f"{name} takes no direct transfers; leave tier out, or use another directory")
-    return Array(paged, pool, dims, kind, wanted)
+    made = Array(paged, pool, dims, kind, wanted)
+    if path is not None:
+        made._source = name, offset
+    return made
 
 
-def _layout(
+def layout_of(
     name: str | None, opens: bool, shape: Any, dtype: Any, offset: int
 ) -> tuple[tuple[int, ...], "np.dtype[Any]", int, bytes]:
     """Shape, dtype, the byte where the data begins, and what a new file has before it."""
