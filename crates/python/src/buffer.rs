@@ -388,7 +388,7 @@ impl WindowMemory {
         &self,
         work: impl FnOnce(&mut Window) -> forebay_space::Result<T>,
     ) -> forebay_space::Result<T> {
-        let mut shown = self.lock();
+        let shown = &mut *self.lock();
         match &mut shown.window {
             Some(window) if !shown.closed => work(window),
             _ => Err(Error::new(Kind::Closed, "this window is closed").hint("open it again")),
@@ -397,7 +397,7 @@ impl WindowMemory {
 
     /// No call after this one. What was stored is made durable; the memory goes unless somebody was given its address.
     pub fn close(&self) -> forebay_space::Result<()> {
-        let mut shown = self.lock();
+        let shown = &mut *self.lock();
         if std::mem::replace(&mut shown.closed, true) {
             return Ok(());
         }

@@ -2,16 +2,18 @@
 //!
 //! One file of 1 GiB that fio wrote, in a folder of TMPDIR (else of target/) that goes away; the pager's budget is a
 //! quarter of it. Every row is measured in turn with what it stands beside; the median of the ratios is printed with
-//! its spread. Windows stand beside a plain mapping in a memory-limited cgroup (windows.rs). fio, and a Python with the package installed, are skipped and counted where they are missing. `--quick`
-//! runs everything once at toy size; its figures mean nothing.
+//! its spread. Windows stand beside a plain mapping in a memory-limited cgroup (windows.rs). fio, and a Python with the
+//! package installed, are skipped and counted where they are missing. `--quick` runs everything once at toy size; its
+//! figures mean nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use super::cage::Cage;
 use super::rows::{Row, Table};
-use super::windows::{self, Limited};
+use super::windows;
 use crate::packages::cargo;
 use crate::{Outcome, Stop};
 
@@ -162,8 +164,8 @@ impl Bench {
     fn windows(&self, table: &mut Table, timed: &str) -> Result<(), String> {
         let file = self.file();
         let bytes = std::fs::metadata(&file).map_err(|e| e.to_string())?.len();
-        let run = |limited: Option<&Limited>, how: (&str, &str, u32), block| {
-            windows::run(&self.window, &file, limited, how, self.seconds, block)
+        let run = |cage: Option<&Cage>, how: (&str, &str, u32), block| {
+            windows::run(&self.window, &file, cage, how, self.seconds, block)
         };
         let mut scan = Row::new("scan by window", 1 << 20, false, "fio, read, 16").with_bar(0.85);
         for _ in table.turns("scan by window") {
@@ -171,7 +173,7 @@ impl Bench {
             scan.add(run(None, ("auto", "scan", 1), 1 << 20)?, theirs);
         }
         table.push(scan);
-        let limited = match Limited::new(bytes) {
+        let limited = match windows::quarter(bytes) {
             Ok(limited) => limited,
             Err(why) => {
                 table.skip(format!("loads by window: {why}"));

@@ -1,8 +1,8 @@
 //! The out-of-memory matrix work of a cosmic-microwave-background analysis: correlation matrices of sky pixels, one
 //! for each bin of multipoles, that are written, read, written over and read again because memory holds only a few.
 //!
-//! With N pixels at random places of the sphere and B bins of ten multipoles, χ the angle between two pixels and P_l the
-//! Legendre polynomials:
+//! With N pixels at random places of the sphere and B bins of ten multipoles, χ the angle between two pixels and P_l
+//! the Legendre polynomials:
 //!
 //! ```text
 //! S   S_b(i,j) = Σ_l (2l+1)/(4π) P_l(cos χ_ij)        computed and written

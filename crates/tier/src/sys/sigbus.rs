@@ -138,9 +138,15 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     let kept = unsafe { *errno };
     // SAFETY: the kernel gives a whole siginfo with an address for a SIGBUS.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
-    // Memory that fails is never tried again; but its server may have something to say.
-    let failing = code == libc::BUS_MCEERR_AR;
-    let served = (code == BUS_ADRERR || failing) && serve(address, store(context)) && !failing;
+    let served = match code {
+        BUS_ADRERR => serve(address, store(context)),
+        libc::BUS_MCEERR_AR => {
+            // Memory that fails is never tried again; but its server may have something to say.
+            serve(address, store(context));
+            false
+        }
+        _ => false,
+    };
     if !served {
         go_on(signal, info, context);
     }
