@@ -406,6 +406,11 @@ typedef struct fb_tile fb_tile;
 typedef struct fb_view fb_view;
 
 /**
+ * A file as memory in a budget: made by fb_window_open, ended by fb_window_close. Any threads may touch the memory.
+ */
+typedef struct fb_window fb_window;
+
+/**
  * One rank's end of a space that is written: made by fb_open_writer, ended by fb_close_writer.
  */
 typedef struct fb_writer fb_writer;
@@ -1042,6 +1047,80 @@ int fb_array_flush(fb_array *array);
  * error what could not be written is lost, and the array is ended all the same.
  */
 int fb_array_close(fb_array **array);
+
+/**
+ * Opens `bytes` bytes from `offset` on of the file `path` (bytes 0: up to its end) as a window and stores the handle
+ * in `*window`. No more than `budget` bytes of it are in memory, with what is known of them.
+ *
+ * `mode` is "r" (read; NULL is the same), "r+" (read and write) or "c" (writes stay with this handle); the file must
+ * be there. `tile` is what moves together, a power of two from 4096 to 2 MiB; 0 is 64 KiB. `engine` is "userfault"
+ * (whoever touches what is not there reads it in its own handler of SIGBUS), "handler" (threads answer, also when a
+ * system call touches it), "kernel" (a mapping whose pages are sent away) or "direct" (a mapping of a file in
+ * memory); NULL takes what fits. Who touches a page that cannot be read gets SIGBUS, after a line on stderr.
+ *
+ * FB_USAGE, FB_DAMAGED (the file is too short), FB_NOT_POSSIBLE_HERE (this engine is not to be had),
+ * FB_PERMISSION_DENIED, FB_TIER_FULL. Does not block.
+ */
+int fb_window_open(const char *path,
+                   const char *mode,
+                   uint64_t offset,
+                   uint64_t bytes,
+                   uint64_t budget,
+                   size_t tile,
+                   const char *engine,
+                   fb_window **window);
+
+/**
+ * Stores the address of the first byte in `*data` and the size in `*bytes` (may be NULL). Touching a byte that is not
+ * there brings it, which blocks for as long as the medium takes. In mode "r" a store ends the program; in a child of
+ * fork() so does every touch. With engine "userfault" system calls that are given an address in it fail with EFAULT
+ * where nothing is there yet. Does not block.
+ */
+int fb_window_data(const fb_window *window,
+                   void **data,
+                   uint64_t *bytes);
+
+/**
+ * Stores how it works in `*engine` ("userfault", "handler", "kernel", "direct") and why so in `*why`; either may be
+ * NULL. The texts live as long as the window. Does not block.
+ */
+int fb_window_engine(const fb_window *window,
+                     const char **engine,
+                     const char **why);
+
+/**
+ * Stores one number of what it has done and holds in `*value`: "faults", "read_bytes", "written_bytes",
+ * "evicted_bytes", "resident_bytes", "resident_peak", "failures" (pages that could not be read). FB_UNKNOWN_KEY.
+ * Does not block.
+ */
+int fb_window_statistic(const fb_window *window,
+                        const char *name,
+                        uint64_t *value);
+
+/**
+ * Says what the program will do next, of `bytes` bytes from `offset` on: "prefetch" begins to bring them,
+ * "will_stream" says that they will be read from front to back, "done_with" sends them away (written back where they
+ * were changed). For the whole window, whatever the range: "random" brings nothing beside what is touched,
+ * "sequential" that all will be read from front to back, "normal" finds runs by itself. Only hints: none of them can
+ * go wrong, but FB_UNKNOWN_KEY for another word.
+ */
+int fb_window_advise(fb_window *window,
+                     const char *hint,
+                     uint64_t offset,
+                     uint64_t bytes);
+
+/**
+ * Writes back what was stored and makes it durable; blocks until it is. Nothing is written in modes "r" and "c". What
+ * could not be written is still there, and the call may be made again; after FB_POISONED (the medium's own flush
+ * failed) nobody knows what it holds.
+ */
+int fb_window_flush(fb_window *window);
+
+/**
+ * Ends the window, whose memory must not be touched any more, and sets `*window` to NULL: as fb_window_flush, whose
+ * errors it has; what could not be written is lost then.
+ */
+int fb_window_close(fb_window **window);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Files that declare what C sees, in the order of the header.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 11] = [
     "version.rs",
     "status.rs",
     "dtype.rs",
@@ -20,6 +20,7 @@ const SOURCES: [&str; 10] = [
     "attribute.rs",
     "region.rs",
     "array.rs",
+    "window.rs",
 ];
 
 /// Between these two lines of the Fortran module stands what [`fortran_constants`] gives.
@@ -42,7 +43,12 @@ pub fn header(manifest: &Path) -> String {
         tab_width: 4,
         documentation_style: cbindgen::DocumentationStyle::Doxy,
         export: cbindgen::ExportConfig {
-            exclude: vec!["DTYPES".to_owned(), "STATISTICS".to_owned(), "TILE_BYTES".to_owned()],
+            exclude: vec![
+                "DTYPES".to_owned(),
+                "STATISTICS".to_owned(),
+                "TILE_BYTES".to_owned(),
+                "COUNTS".to_owned(),
+            ],
             ..Default::default()
         },
         ..Default::default()

@@ -23,6 +23,7 @@ mod region;
 mod status;
 mod version;
 mod view;
+mod window;
 mod writer;
 
 pub use array::*;
@@ -34,6 +35,7 @@ pub use region::*;
 pub use status::*;
 pub use version::*;
 pub use view::*;
+pub use window::*;
 pub use writer::*;
 
 /// The text at the top of `forebay.h`: the rules that hold for every call.

@@ -209,9 +209,6 @@ def test_what_cannot_be_opened_leaves_no_file(folder: Path) -> None:
         with pytest.raises(fb.errors.Usage):
             fb.array(10, path=kept, mode=mode, tile=5000)
     assert os.listdir(folder) == ["kept"]
-    with pytest.raises(ValueError, match="direct"):
-        fb.array(10, path="/dev/shm/forebay-no-direct", tier="direct", mode="x+")
-    assert not os.path.exists("/dev/shm/forebay-no-direct")
 
 
 def test_a_forked_child_ends_with_arrays_of_its_parent(folder: Path) -> None:
