@@ -29,6 +29,8 @@ use crate::placed::{band_values, bands, Buffer, Fingerprint, Moved, Placed, Plac
 
 /// Values that are worked on in one go.
 const BAND_VALUES: usize = 1 << 17;
+/// Values that are asked for ahead, if the budget has room: many requests under way keep a tier busy.
+const AHEAD_VALUES: usize = 1 << 21;
 
 /// Which kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -147,6 +149,8 @@ struct Work {
     n: usize,
     steps: usize,
     band: usize,
+    /// Rows that are asked for ahead.
+    ahead: usize,
     arrays: Vec<Placed>,
     began: Instant,
     before: Moved,
@@ -157,9 +161,9 @@ impl Work {
         bands(0..self.n, self.n, self.band)
     }
 
-    /// The rows that a band's successor wants.
+    /// The rows that the bands after this one want.
     fn after(&self, band: &Range<usize>) -> Range<usize> {
-        band.end..(band.end + band.len()).min(self.n)
+        band.end..(band.end + self.ahead.max(band.len())).min(self.n)
     }
 
     /// Gives an array its first values.
@@ -218,9 +222,10 @@ pub fn compute(kernel: Kernel, case: &Case, placement: &Placement) -> Result<Out
     // All before any is touched: their page tables have to fit the budget beside the data.
     let one = |_| Placed::new(case.n, case.n, placement);
     let arrays = (0..kernel.arrays()).map(one).collect::<Result<Vec<_>>>()?;
-    let band = band_values(&arrays, BAND_VALUES);
+    let [band, ahead] = [BAND_VALUES, AHEAD_VALUES].map(|most| band_values(&arrays, most));
     let (n, steps) = (case.n, case.steps);
-    let work = Work { n, steps, band, arrays, began: Instant::now(), before: Moved::default() };
+    let work =
+        Work { n, steps, band, ahead: ahead / n, arrays, began: Instant::now(), before: Moved::default() };
     match kernel {
         Kernel::Atax => streams::atax(work),
         Kernel::Gemver => streams::gemver(work),

@@ -20,7 +20,8 @@ impl Work {
 
     /// What is wanted after [`Work::around`].
     fn after_around(&self, band: &Range<usize>) -> Range<usize> {
-        band.end + 1..(band.end + 1 + band.len()).min(self.n)
+        let after = self.after(band);
+        (after.start + 1).min(self.n)..after.end
     }
 }
 
@@ -188,7 +189,7 @@ fn up(work: &mut Work, p: &[f64]) -> Result<()> {
     edge(&mut below);
     work.arrays[1].write(n - 1..n, edge)?;
     for band in work.inner().into_iter().rev() {
-        let next = band.start.saturating_sub(band.len()).max(1)..band.start;
+        let next = band.start.saturating_sub(work.ahead.max(band.len())).max(1)..band.start;
         let (q, v) = pair(&mut work.arrays, 2, 1);
         let values = q.read(band.clone(), next, &mut buffer)?;
         v.write(band.clone(), |rows| {
