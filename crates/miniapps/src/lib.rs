@@ -18,6 +18,13 @@
 //! * [`amr`]: an adaptive stencil simulation, many small objects;
 //! * [`analytics`]: reading all of what they write, or multiplying the matrices in it.
 //!
+//! And the programs that need more memory than there is:
+//!
+//! * [`sort`]: an external merge sort on tiles, beside the in-place sort of a mapped file;
+//! * [`bfs`]: breadth-first search of a graph whose edges lie in a file.
+//!
+//! And programs whose arrays may lie on a tier, by name ([`placed`]): [`sharpen`], [`cfd`], [`polybench`], [`madbench`].
+//!
 //! The crate starts no processes and parses no command line: the `forebay` command mounts the `…Args` of each
 //! program as `forebay app NAME`.
 #![forbid(unsafe_code)]
@@ -26,6 +33,7 @@ mod account;
 pub mod amr;
 pub mod analysis;
 pub mod analytics;
+pub mod bfs;
 pub mod cfd;
 pub mod compute;
 mod exchange;
@@ -38,6 +46,7 @@ pub mod placed;
 pub mod polybench;
 pub mod reference;
 pub mod sharpen;
+pub mod sort;
 
 pub use account::Account;
 pub use amr::AmrArgs;

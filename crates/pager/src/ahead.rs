@@ -1,10 +1,12 @@
 //! Reading ahead: tiles are asked for in a known order, many before they are used.
 //!
-//! What is asked for stays pinned until it is used, so at most half of the frames that the array can hope for are taken
-//! ahead; with one frame left to it, the order goes on tile by tile.
+//! What is asked for stays pinned until it is used, so at most half of the frames that arrays of these tiles can hope for
+//! are taken ahead, by all who read ahead together: what else they do needs frames, too. With one frame left to it, the
+//! order goes on tile by tile.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
+use std::sync::atomic::Ordering::Relaxed;
 
 use forebay_tier::Result;
 
@@ -25,6 +27,8 @@ pub(crate) struct Ahead<'a, I: Iterator<Item = u64>> {
     /// Asked for, in order; whether it is claimed.
     asked: VecDeque<(u64, bool)>,
     depth: usize,
+    /// Most claims of all.
+    claims_max: usize,
     /// Begun and not handed over.
     begun: usize,
     thread: std::marker::PhantomData<*const ()>,
@@ -40,6 +44,7 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
             order: order.peekable(),
             asked: VecDeque::with_capacity(depth),
             depth,
+            claims_max: (frames / 2).max(1),
             begun: 0,
             thread: std::marker::PhantomData,
         }
@@ -49,6 +54,9 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
     fn fill(&mut self) {
         while self.asked.len() < self.depth {
             let Some(tile) = self.order.peek().copied() else { break };
+            if self.array.core.shelf.claims.load(Relaxed) >= self.claims_max {
+                break;
+            }
             let claimed = match self.array.ask(tile) {
                 Asked::Claimed => true,
                 Asked::Locked => false,
@@ -56,6 +64,7 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
             };
             self.order.next();
             self.asked.push_back((tile, claimed));
+            self.array.core.shelf.claims.fetch_add(usize::from(claimed), Relaxed);
             self.begun += usize::from(claimed);
             if self.begun >= BATCH {
                 self.submit();
@@ -86,6 +95,7 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
     fn let_go(&mut self) {
         for (tile, claimed) in &mut self.asked {
             if std::mem::take(claimed) {
+                self.array.core.shelf.claims.fetch_sub(1, Relaxed);
                 self.array.unclaim(*tile);
             }
         }
@@ -99,6 +109,7 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
         }
         match self.asked.pop_front() {
             Some((tile, true)) => {
+                self.array.core.shelf.claims.fetch_sub(1, Relaxed);
                 if !self.array.has_come(tile) {
                     self.submit();
                 }

@@ -3,7 +3,7 @@
 //! All arrays of that length and policy share it. Slabs move between shelves (pool.rs); a shelf that has fewer than its
 //! fair share takes one from the shelf that has most.
 
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_tier::engine::Frame;
@@ -18,6 +18,8 @@ pub(crate) struct Shelf {
     pub(crate) tile_bytes: usize,
     pub(crate) policy: Policy,
     inner: Mutex<Inner>,
+    /// Tiles that are claimed ahead of their use, by all threads.
+    pub(crate) claims: AtomicUsize,
     failures: AtomicU64,
     failure: Mutex<Option<Kept>>,
 }
@@ -87,6 +89,7 @@ impl Shelf {
             tile_bytes,
             policy,
             inner: Mutex::new(inner),
+            claims: AtomicUsize::new(0),
             failures: AtomicU64::new(0),
             failure: Mutex::default(),
         }

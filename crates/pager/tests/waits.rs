@@ -180,3 +180,20 @@ fn looking_for_a_slab_disturbs_nobody() {
         assert!(pins.is_ok());
     });
 }
+
+/// Each of many readers may claim half of the frames ahead; all of them together must leave some for what is written
+/// meanwhile.
+#[test]
+fn readers_ahead_leave_frames_for_writers() {
+    let pool = pool(256 << 10, TILE);
+    pool.set_patience(std::time::Duration::from_secs(5));
+    let options = ArrayOptions { mode: Mode::ReadWrite, ..ArrayOptions::new(TILE as usize) };
+    let [from, to] = [(), ()].map(|()| Array::open(&pool, Memory::new(64), &options).unwrap());
+    let mut readers: Vec<_> = (0..8u64).map(|first| from.tiles_in(first * 8..64)).collect();
+    for reader in &mut readers {
+        assert!(reader.next().unwrap().unwrap().iter().all(|byte| *byte == 0));
+    }
+    for tile in 0..8 {
+        to.write(tile * TILE, &[1; TILE as usize]).unwrap();
+    }
+}

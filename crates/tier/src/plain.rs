@@ -147,6 +147,14 @@ impl PlainFile {
         sys::write_all_at(&self.cached, bytes, offset)
     }
 
+    /// Drops the pages of it that the kernel has cached and that are written, for measurements that begin cold.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn drop_cached(&self) -> io::Result<()> {
+        sys::drop_cached(&self.cached)
+    }
+
     /// Makes everything that was written durable.
     ///
     /// # Errors

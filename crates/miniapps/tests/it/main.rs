@@ -4,7 +4,9 @@
 
 mod amr;
 mod analytics;
+mod bfs;
 mod coupled;
 mod objects;
 mod particles;
+mod sort;
 mod support;
