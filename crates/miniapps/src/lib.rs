@@ -23,7 +23,7 @@
 //! * [`sort`]: an external merge sort on tiles, beside the in-place sort of a mapped file;
 //! * [`bfs`]: breadth-first search of a graph whose edges lie in a file.
 //!
-//! And programs whose arrays may lie on a tier, by name ([`placed`]): [`sharpen`], [`cfd`], [`polybench`], [`madbench`].
+//! And programs whose arrays may lie on a tier ([`placed`]): [`sharpen`], [`cfd`], [`polybench`], [`madbench`].
 //!
 //! The crate starts no processes and parses no command line: the `forebay` command mounts the `…Args` of each
 //! program as `forebay app NAME`.
