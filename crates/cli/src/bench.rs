@@ -1,14 +1,17 @@
 //! `forebay bench`: the measuring programs of the studies, one file per verb below it.
 
 mod beside;
+mod bfs;
 mod cfd;
 mod fio;
 mod ior;
+mod limited;
 mod lriot;
 mod madbench;
 mod placing;
 mod polybench;
 mod sharpen;
+mod sort;
 mod staging;
 mod stream;
 mod workflows;
@@ -18,7 +21,7 @@ use forebay_tier::Result;
 
 use crate::output::Output;
 
-/// Measure as the studies did: fio's jobs, STREAM, IOR, LRIOT, staging, programs with arrays on a tier.
+/// Measure as the studies did: fio's jobs, STREAM, IOR, LRIOT, staging, sorting, graphs, arrays on a tier.
 #[derive(clap::Args, Debug)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Args {
@@ -33,6 +36,8 @@ enum Verb {
     Ior(ior::Args),
     Lriot(lriot::Args),
     Staging(staging::Args),
+    Sort(sort::Args),
+    Bfs(bfs::Args),
     Workflows(workflows::Args),
     Madbench(madbench::Args),
     Sharpen(sharpen::Args),
@@ -48,6 +53,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Verb::Ior(args) => ior::run(args, out),
         Verb::Lriot(args) => lriot::run(args, out),
         Verb::Staging(args) => staging::run(args, out),
+        Verb::Sort(args) => sort::run(args, out),
+        Verb::Bfs(args) => bfs::run(args, out),
         Verb::Workflows(args) => workflows::run(args, out),
         Verb::Madbench(args) => madbench::run(args, out),
         Verb::Sharpen(args) => sharpen::run(args, out),

@@ -84,6 +84,10 @@ pub mod schema {
     pub const BENCH_MADBENCH: &str = "forebay.bench-madbench/1";
     /// Kernels in memory and on tiles.
     pub const BENCH_POLYBENCH: &str = "forebay.bench-polybench/1";
+    /// Sorting more keys than memory holds.
+    pub const BENCH_SORT: &str = "forebay.bench-sort/1";
+    /// Breadth-first searches of a graph larger than memory.
+    pub const BENCH_BFS: &str = "forebay.bench-bfs/1";
     /// The workflows of a study, predicted.
     pub const BENCH_WORKFLOWS: &str = "forebay.bench-workflows/1";
     /// Help or version text that was asked for together with `--json`.
@@ -124,6 +128,8 @@ pub mod schema {
         BENCH_IOR,
         BENCH_LRIOT,
         BENCH_STAGING,
+        BENCH_SORT,
+        BENCH_BFS,
         BENCH_WORKFLOWS,
         BENCH_MADBENCH,
         BENCH_PLACING,

@@ -1,8 +1,8 @@
 //! Reading ahead: tiles are asked for in a known order, many before they are used.
 //!
-//! What is asked for stays pinned until it is used, so at most half of the frames that arrays of these tiles can hope for
-//! are taken ahead, by all who read ahead together: what else they do needs frames, too. With one frame left to it, the
-//! order goes on tile by tile.
+//! What is asked for stays pinned until it is used, so at most half of the frames that arrays of these tiles can hope
+//! for are taken ahead, by all who read ahead together: what else they do needs frames, too. With one frame left to it,
+//! the order goes on tile by tile.
 
 use std::collections::VecDeque;
 use std::iter::Peekable;

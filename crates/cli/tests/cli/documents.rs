@@ -61,6 +61,8 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
             schema::BENCH_LRIOT,
         ),
         (&staging, 0, schema::BENCH_STAGING),
+        (&["bench", "sort", "--size", "4MiB", "--budget", "2MiB"], 0, schema::BENCH_SORT),
+        (&["bench", "bfs", "--scale", "10", "--tile", "4KiB"], 0, schema::BENCH_BFS),
         (&["bench", "workflows", "--model", "--judge"], 0, schema::BENCH_WORKFLOWS),
         (&["bench", "madbench", "--pixels", "24", "--bins", "3"], 0, schema::BENCH_MADBENCH),
         (&["bench", "cfd", "--scale", "2", "--steps", "2"], 0, schema::BENCH_PLACING),

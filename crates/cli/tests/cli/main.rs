@@ -11,6 +11,7 @@ mod documents;
 mod fio;
 mod metrics;
 mod mistakes;
+mod out_of_core;
 mod placing;
 mod plans;
 mod running;

@@ -73,13 +73,21 @@ impl Graph {
             write(&file, starts[first] * 4, bytemuck::cast_slice(&part))?;
             first = end;
         }
-        // Cold: what the search reads comes from the medium.
-        for path in [&graph.rows, &graph.edges] {
+        graph.drop_cached()?;
+        Ok(graph)
+    }
+
+    /// Writes what is cached of the files, and drops it: what a search reads then comes from the medium.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn drop_cached(&self) -> Result<()> {
+        for path in [&self.rows, &self.edges] {
             let file = PlainFile::open(path, true)?;
             file.flush().map_err(|e| Error::io(format!("cannot flush {}", path.display()), e))?;
             file.drop_cached().map_err(|e| Error::io(format!("cannot uncache {}", path.display()), e))?;
         }
-        Ok(graph)
+        Ok(())
     }
 }
 

@@ -48,6 +48,14 @@ pub struct Sorted {
     pub method: String,
 }
 
+/// Whether an external sort has enough memory.
+///
+/// # Errors
+/// `Usage`, with what is wanted.
+pub fn check_budget(task: &Task) -> forebay_space::Result<()> {
+    plan::Plan::of(task).map(drop)
+}
+
 /// Where an external sort leaves the sorted keys of a file.
 pub fn sorted_name(keys: &Path) -> std::path::PathBuf {
     let mut name = keys.as_os_str().to_owned();

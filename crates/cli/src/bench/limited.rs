@@ -1,0 +1,143 @@
+//! Parts of a benchmark in processes of their own, within a memory cgroup: so the page cache that a mapped file uses
+//! has a limit, as memory has on a smaller node.
+//!
+//! A part is a value that the child finds as a hidden argument; what it found out it prints. Guarantees: a group is
+//! removed with its handle; a child that is killed for memory is an error that says so.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use forebay_tier::{Error, Kind, Result};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Where groups are, of version 1 and 2, and the file that takes the limit.
+const PLACES: [(&str, &str); 2] =
+    [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
+
+/// Least memory beside the budget: the program itself, its stacks and tables.
+const BESIDE_BYTES_MIN: u64 = 64 << 20;
+
+/// What a group for this budget may use: a fifth more.
+pub(super) fn limit_for(budget: u64) -> u64 {
+    budget + (budget / 5).max(BESIDE_BYTES_MIN)
+}
+
+/// A memory cgroup for children; removed when dropped.
+pub(super) struct Group {
+    dir: PathBuf,
+}
+
+impl Group {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// In words, where it is not to be had: mostly it needs root.
+    pub(super) fn make(limit_bytes: u64) -> std::result::Result<Group, String> {
+        let known = PLACES.iter().find(|(place, _)| {
+            let controls = Path::new(place).join("cgroup.controllers");
+            let with_memory = std::fs::read_to_string(controls).map(|words| words.contains("memory"));
+            with_memory.unwrap_or(place.ends_with("/memory")) && Path::new(place).is_dir()
+        });
+        let (place, limit) = known.ok_or("there is no memory cgroup")?;
+        let dir = Path::new(place).join(format!("forebay-bench-{}", std::process::id()));
+        std::fs::create_dir(&dir).map_err(|e| format!("no cgroup can be made in {place}: {e}"))?;
+        let group = Group { dir };
+        std::fs::write(group.dir.join(limit), limit_bytes.to_string())
+            .map_err(|e| format!("the cgroup takes no limit: {e}"))?;
+        Ok(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Its processes have ended, but the kernel may still be about to notice.
+        for _ in 0..100 {
+            match std::fs::remove_dir(&self.dir) {
+                Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// What a child is told.
+#[derive(Serialize, Deserialize)]
+struct Told<P> {
+    group: Option<PathBuf>,
+    part: P,
+}
+
+/// What a child found out.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Found<R> {
+    pub(super) result: R,
+    /// Most memory that it had at once, pages of mapped files among it.
+    pub(super) peak_rss_bytes: u64,
+}
+
+/// Runs a part in a child, in the group if there is one. `words` lead to the verb, whose hidden argument `--part` hands
+/// the last word to [`serve`].
+pub(super) fn run<P: Serialize, R: DeserializeOwned>(
+    words: &[&str],
+    part: &P,
+    group: Option<&Group>,
+) -> Result<Found<R>> {
+    let told = Told { group: group.map(|group| group.dir.clone()), part };
+    let told = serde_json::to_string(&told).map_err(internal)?;
+    let mut program: Vec<OsString> = crate::run::self_command().map(<[OsString]>::to_vec).unwrap_or_default();
+    if program.is_empty() {
+        let own = std::env::current_exe().map_err(|e| Error::io("cannot find this program", e))?;
+        program.push(own.into());
+    }
+    let mut command = Command::new(&program[0]);
+    command.args(&program[1..]).args(words).arg("--part").arg(told);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = command.output().map_err(|e| Error::io("cannot start a part of the benchmark", e))?;
+    if output.status.success() {
+        return serde_json::from_slice(&output.stdout).map_err(internal);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    if std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(9) {
+        let killed = "a part of the benchmark was killed, as it is for want of memory";
+        return Err(Error::new(Kind::TierFull, killed).hint("a larger --limit"));
+    }
+    let kind = match output.status.code() {
+        Some(2) => Kind::Usage,
+        Some(6) => Kind::TierFull,
+        Some(8) => Kind::Damaged,
+        _ => Kind::Io,
+    };
+    Err(Error::new(kind, format!("a part of the benchmark failed: {}", said.trim())))
+}
+
+/// In the child: joins the group, does the part, prints what came of it.
+pub(super) fn serve<P: DeserializeOwned, R: Serialize>(
+    told: &str,
+    work: impl FnOnce(P) -> Result<R>,
+) -> Result<i32> {
+    let told: Told<P> = serde_json::from_str(told).map_err(internal)?;
+    if let Some(group) = told.group {
+        std::fs::write(group.join("cgroup.procs"), std::process::id().to_string())
+            .map_err(|e| Error::io(format!("cannot join {}", group.display()), e))?;
+    }
+    let result = work(told.part)?;
+    let found = Found { result, peak_rss_bytes: peak_rss_bytes() };
+    println!("{}", serde_json::to_string(&found).map_err(internal)?);
+    Ok(0)
+}
+
+/// Most memory that this process had at once; 0 where the kernel does not tell.
+fn peak_rss_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()).unwrap_or(0) << 10
+}
+
+fn internal(e: serde_json::Error) -> Error {
+    Error::new(Kind::Internal, "a part of a benchmark and its parent do not understand each other")
+        .caused_by(e)
+}

@@ -1,0 +1,248 @@
+//! `forebay bench sort`: sorting more keys than memory holds, by an external merge sort on tiles and by the in-place
+//! sort of a mapped file within the same memory.
+//!
+//! Guarantees: both ways begin with the same keys, cold, and end when the result is durable; what each of them left is
+//! read again and checked, by order and by a hash of permutations; nothing is left behind.
+
+use std::path::PathBuf;
+
+use forebay_miniapps::sort::{self, keys, Checked, Sorted, Task};
+use forebay_space::format_bytes;
+use forebay_tier::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::limited::{self, Found, Group};
+use super::size;
+use crate::output::{number, schema, table_text, Output};
+
+/// Data of a whole measurement, and of a quick one: four times the budget.
+const BUDGET: u64 = 1 << 30;
+const BUDGET_QUICK: u64 = 64 << 20;
+const DATA_OF_BUDGET: u64 = 4;
+
+/// Tiles that a budget holds where nobody says how long they are.
+const TILES: u64 = 1024;
+
+/// Sort more keys than memory holds, on tiles and through a mapping.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Directory for the files: twice --size.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+    /// Ways to sort: external (merge sort on tiles), mmap (in place in a mapped file).
+    #[arg(long, value_name = "WAYS", value_delimiter = ',', default_value = "external,mmap")]
+    ways: Vec<Way>,
+    /// Bytes of keys [default: four times the budget].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    size: Option<u64>,
+    /// Most memory for keys and what is known of them [default: 1GiB].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    budget: Option<u64>,
+    /// A quarter of a gigabyte in 64 MiB, unless said otherwise.
+    #[arg(long)]
+    quick: bool,
+    /// Memory of the cgroup that each way runs in [default: the budget and a fifth, 64 MiB at least].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    limit: Option<u64>,
+    /// Length of a tile, a power of two [default: a 1024th of the budget, 8 KiB to 1 MiB].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    tile: Option<u64>,
+    /// Threads; by default one for each processor.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Seed of the keys.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// What a child of this verb does.
+    #[arg(long, hide = true)]
+    part: Option<String>,
+}
+
+/// See [`Args::ways`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Way {
+    /// Merge sort on tiles.
+    External,
+    /// In place in a mapped file.
+    Mmap,
+}
+
+impl Way {
+    fn name(self) -> &'static str {
+        match self {
+            Way::External => "external",
+            Way::Mmap => "mmap",
+        }
+    }
+}
+
+/// What a child does.
+#[derive(Serialize, Deserialize)]
+struct Part {
+    way: Way,
+    keys: PathBuf,
+    task: Task,
+}
+
+#[derive(Serialize)]
+struct Body {
+    provenance: &'static str,
+    place: String,
+    #[serde(flatten)]
+    task: Task,
+    data_bytes: u64,
+    /// Of the cgroup; None where there is none.
+    limit_bytes: Option<u64>,
+    /// Every way left every key, in order.
+    verified: bool,
+    ways: Vec<Row>,
+    skipped: Vec<Skipped>,
+    /// Time of the external sort over that of the mapped one.
+    ratio: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    way: Way,
+    keys_per_s: f64,
+    peak_rss_bytes: u64,
+    #[serde(flatten)]
+    sorted: Sorted,
+}
+
+#[derive(Serialize)]
+struct Skipped {
+    way: Way,
+    why: String,
+}
+
+fn task(args: &Args) -> Result<Task> {
+    let budget = args.budget.unwrap_or(if args.quick { BUDGET_QUICK } else { BUDGET });
+    let bytes = args.size.unwrap_or(DATA_OF_BUDGET * budget);
+    let tile = args.tile.unwrap_or(1 << (budget / TILES).clamp(8 << 10, 1 << 20).ilog2());
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let task = Task {
+        keys: bytes / 8,
+        seed: args.seed,
+        budget,
+        tile_bytes: tile as usize,
+        threads: args.threads.unwrap_or(cores),
+    };
+    if task.keys == 0 || task.threads == 0 || task.threads > 1024 || !tile.is_power_of_two() {
+        return Err(Error::new(Kind::Usage, "at least one key and one thread, and tiles of a power of two"));
+    }
+    Ok(task)
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    if let Some(told) = &args.part {
+        return limited::serve(told, |part: Part| match part.way {
+            Way::External => sort::external(&part.keys, &part.task),
+            Way::Mmap => sort::mapped(&part.keys, &part.task),
+        });
+    }
+    let task = task(args)?;
+    if args.ways.contains(&Way::External) {
+        sort::check_budget(&task)?;
+    }
+    let limit = args.limit.unwrap_or_else(|| limited::limit_for(task.budget));
+    let group = Group::make(limit);
+    let (mut rows, mut skipped) = (Vec::new(), Vec::new());
+    for way in &args.ways {
+        match (&group, way) {
+            // Without a limit the whole file would be cached: that measures nothing.
+            (Err(why), Way::Mmap) => skipped.push(Skipped { way: *way, why: why.clone() }),
+            _ => rows.push(measure(args, *way, task, group.as_ref().ok(), out)?),
+        }
+    }
+    let seconds = |way: Way| rows.iter().find(|row: &&Row| row.way == way).map(|row| row.sorted.seconds);
+    let ratio = seconds(Way::External).zip(seconds(Way::Mmap)).map(|(ours, theirs)| ours / theirs);
+    let body = Body {
+        provenance: "measured",
+        place: args.dir.display().to_string(),
+        task,
+        data_bytes: task.keys * 8,
+        limit_bytes: group.is_ok().then_some(limit),
+        verified: true,
+        ways: rows,
+        skipped,
+        ratio,
+    };
+    out.result(schema::BENCH_SORT, &body, || text(&body, out))?;
+    Ok(0)
+}
+
+/// Makes the keys, sorts them in a child, and looks at what it left.
+fn measure(args: &Args, way: Way, task: Task, group: Option<&Group>, out: &Output) -> Result<Row> {
+    let failed = |e| Error::io(format!("making a directory in {}", args.dir.display()), e);
+    let dir = tempfile::Builder::new().prefix("forebay-sort-").tempdir_in(&args.dir).map_err(failed)?;
+    let file = std::path::absolute(dir.path()).map_err(failed)?.join("keys");
+    out.progress(&format!("making {} of keys", format_bytes(task.keys * 8)));
+    let made = keys::make(&file, task.keys, task.seed)?;
+    out.progress(&format!("sorting, {}", way.name()));
+    let part = Part { way, keys: file.clone(), task };
+    let Found { result: sorted, peak_rss_bytes }: Found<Sorted> =
+        limited::run(&["bench", "sort"], &part, group)?;
+    out.progress("checking");
+    let left = if way == Way::External { sort::sorted_name(&file) } else { file };
+    let found = keys::check(&left)?;
+    if found != (Checked { permutation: made, ordered: true }) {
+        return Err(Error::new(Kind::Damaged, format!("{} did not sort the keys", way.name()))
+            .with("ordered", found.ordered)
+            .with("same_keys", found.permutation == made));
+    }
+    Ok(Row { way, keys_per_s: task.keys as f64 / sorted.seconds, peak_rss_bytes, sorted })
+}
+
+fn text(body: &Body, out: &Output) -> String {
+    let mut text = format!(
+        "{} of keys in a budget of {}, tiles of {}, {} threads, on {}; measured\n",
+        format_bytes(body.data_bytes),
+        format_bytes(body.task.budget),
+        format_bytes(body.task.tile_bytes as u64),
+        body.task.threads,
+        body.place
+    );
+    let mut table = out.table(&[
+        "WAY",
+        "SECONDS",
+        "10^6 KEYS/s",
+        "RUNS s",
+        "MERGE s",
+        "RUNS",
+        "READ",
+        "WRITTEN",
+        "PEAK RSS",
+        "FILE",
+    ]);
+    for Row { way, keys_per_s, peak_rss_bytes, sorted } in &body.ways {
+        let or = |value: Option<String>| number(value.unwrap_or_else(|| "-".into()));
+        let moved = |at: usize| or(sorted.moved_bytes.map(|moved| format_bytes(moved[at])));
+        table.add_row(vec![
+            way.name().into(),
+            number(format!("{:.2}", sorted.seconds)),
+            number(format!("{:.1}", keys_per_s / 1e6)),
+            or(sorted.phases.map(|phases| format!("{:.2}", phases[0]))),
+            or(sorted.phases.map(|phases| format!("{:.2}", phases[1]))),
+            or(sorted.runs.map(|runs| runs.to_string())),
+            moved(0),
+            moved(1),
+            number(format_bytes(*peak_rss_bytes)),
+            sorted.method.clone().into(),
+        ]);
+    }
+    text += &table_text(&table);
+    text += "\nevery way left every key, in order, durable\n";
+    if let Some(limit) = body.limit_bytes {
+        text += &format!("each in a memory cgroup of {}, page cache counted\n", format_bytes(limit));
+    }
+    if let Some(ratio) = body.ratio {
+        text += &format!("external takes {ratio:.3} of the time of mmap\n");
+    }
+    for Skipped { way, why } in &body.skipped {
+        text += &format!("{} skipped: {why}\n", way.name());
+    }
+    text
+}

@@ -1,0 +1,66 @@
+//! Programs larger than memory: the measuring verbs check what they compute, say what they measured, and leave nothing.
+
+use serde_json::Value;
+
+use crate::bench::Bench;
+use crate::skips::skipped;
+
+/// Whether mapped ways could run; where no memory cgroup is to be had they say why they did not.
+fn mapped_ran(document: &Value, what: &str) -> bool {
+    match document["skipped"].as_array().and_then(|all| all.first()) {
+        None => true,
+        Some(why) => {
+            skipped(what, why["why"].as_str().expect("why"));
+            assert_eq!(document["limit_bytes"], Value::Null);
+            false
+        }
+    }
+}
+
+#[test]
+fn both_sorts_sort_within_a_limit_and_leave_nothing() {
+    let bench = Bench::new();
+    let words = "bench sort --size 16MiB --budget 4MiB --threads 2 --tile 8KiB --dir .";
+    let document = bench.json(&words.split(' ').collect::<Vec<_>>(), 0);
+    assert_eq!((&document["provenance"], &document["keys"]), (&"measured".into(), &(2 << 20).into()));
+    let ways = document["ways"].as_array().expect("ways");
+    assert_eq!(ways[0]["way"], "external");
+    assert!(ways[0]["runs"].as_u64().is_some_and(|runs| runs > 10), "{document}");
+    let moved = ways[0]["moved_bytes"].as_array().expect("moved");
+    // Two passes: every byte is read and written twice, and a little more where threads meet.
+    for bytes in moved {
+        let bytes = bytes.as_u64().unwrap();
+        assert!((32 << 20..36 << 20).contains(&bytes), "{document}");
+    }
+    if mapped_ran(&document, "sorting in a mapped file") {
+        assert_eq!((ways.len(), &ways[1]["way"]), (2, &"mmap".into()));
+        assert!(document["ratio"].as_f64().is_some_and(|ratio| ratio > 0.0));
+    }
+    assert_eq!(std::fs::read_dir(bench.work()).unwrap().count(), 0, "nothing is left");
+    let text = bench.call(&["bench", "sort", "--size", "1MiB", "--budget", "2MiB", "--ways", "external"]);
+    text.wants(0).says("measured").says("every way left every key, in order");
+    bench.call(&["bench", "sort", "--size", "64MiB", "--budget", "1MiB"]).wants(2).complains("budget");
+    bench.call(&["bench", "sort", "--size", "0"]).wants(2);
+}
+
+#[test]
+fn every_search_finds_the_same_within_a_limit_and_leaves_nothing() {
+    let bench = Bench::new();
+    let words = "bench bfs --scale 12 --edge-factor 8 --tile 4KiB,64KiB --budget 1MiB --threads 2";
+    let document = bench.json(&words.split(' ').collect::<Vec<_>>(), 0);
+    let searches = document["searches"].as_array().expect("searches");
+    let of = |way: &str| searches.iter().filter(|row| row["way"] == way).count();
+    assert_eq!((of("semi"), of("external")), (2, 2), "{document}");
+    if mapped_ran(&document, "searching in a mapped file") {
+        assert_eq!((of("mmap"), of("mmap-random")), (1, 1));
+        assert!(document["speedup"].as_f64().is_some_and(|speedup| speedup > 0.0));
+    }
+    for row in searches {
+        assert!(row["reached"].as_u64().is_some_and(|reached| reached > 1000), "{row}");
+        assert_eq!(row["read_bytes"].is_null(), row["tile_bytes"].is_null(), "{row}");
+    }
+    assert_eq!(std::fs::read_dir(bench.work()).unwrap().count(), 0, "nothing is left");
+    let text = bench.call(&["bench", "bfs", "--scale", "8", "--tile", "4KiB", "--ways", "semi"]);
+    text.wants(0).says("measured").says("every level is right");
+    bench.call(&["bench", "bfs", "--scale", "40"]).wants(2);
+}
