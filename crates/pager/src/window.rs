@@ -190,7 +190,7 @@ enum Engine {
 
 /// What belongs to *userfault*, in the order in which it has to go.
 struct Faults {
-    _served: Option<FaultsServed>,
+    served: Option<FaultsServed>,
     _answering: Option<open::Answering>,
     helpers: Option<Helpers>,
     service: Arc<Service>,
@@ -339,6 +339,7 @@ impl Window {
         }
         match &mut self.engine {
             Engine::Faults(faults) => {
+                faults.keep_handler();
                 faults.service.streams.expect_random(advice == Advice::Random);
                 if advice != Advice::Random {
                     faults.help();
@@ -537,8 +538,17 @@ impl Drop for Window {
 impl Faults {
     /// Starts the threads that read ahead, unless they are there.
     fn help(&mut self) {
+        self.keep_handler();
         let service = &self.service;
         self.helpers.get_or_insert_with(|| Helpers::start(service));
+    }
+
+    /// Takes the signal back from who has put a handler of its own in front of ours meanwhile.
+    fn keep_handler(&self) {
+        if self.served.is_some() {
+            // Only a try: without it things are as they were.
+            let _ = window::keep_handler();
+        }
     }
 
     /// Writes every dirty tile, several at once; the first error.

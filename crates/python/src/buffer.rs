@@ -401,10 +401,9 @@ impl WindowMemory {
         if std::mem::replace(&mut shown.closed, true) {
             return Ok(());
         }
-        let (handed_out, window) = (shown.handed_out, &mut shown.window);
-        match window {
-            Some(window) if handed_out => window.flush().and(window.check()),
-            _ => window.take().map_or(Ok(()), |window| window.check().and(window.close())),
+        match &mut shown.window {
+            Some(window) if shown.handed_out => window.flush().and(window.check()),
+            window => window.take().map_or(Ok(()), |window| window.check().and(window.close())),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Reading ahead in a window: threads that bring tiles before they are touched.
+//! Reading ahead in a window, and writing behind: threads that bring tiles before they are touched, and write those that
+//! are to leave next.
 //!
 //! A fault says where a reader is; one that follows another makes a stream, whose width doubles from fault to fault. A
 //! reader that finds everything there says nothing, so that the next fault comes behind what was brought, and widens it.
@@ -50,6 +51,8 @@ pub(crate) struct Streams {
     /// Threads are there.
     served: AtomicBool,
     work: AtomicU32,
+    /// Dirty tiles leave: those that are next shall be written before.
+    sweeps: AtomicBool,
     asked: Mutex<VecDeque<Range<u64>>>,
     stop: AtomicBool,
 }
@@ -65,6 +68,7 @@ impl Streams {
             random: AtomicBool::new(false),
             served: AtomicBool::new(false),
             work: AtomicU32::new(0),
+            sweeps: AtomicBool::new(false),
             asked: Mutex::default(),
             stop: AtomicBool::new(false),
         }
@@ -122,6 +126,13 @@ impl Streams {
         self.wake();
     }
 
+    /// A dirty tile has to leave. May run in a signal handler.
+    pub(crate) fn sweep(&self) {
+        if self.served.load(Relaxed) && !self.sweeps.swap(true, AcqRel) {
+            self.wake();
+        }
+    }
+
     fn wake(&self) {
         self.work.fetch_add(1, Release);
         window::wake_in_handler(&self.work);
@@ -175,6 +186,11 @@ fn serve(service: &Service) {
         let seen = streams.work.load(Acquire);
         match streams.next() {
             Some(tile) => service.bring_ahead(tile),
+            None if streams.sweeps.load(Acquire) => {
+                if !service.sweep() {
+                    streams.sweeps.store(false, Release);
+                }
+            }
             None => {
                 window::wait_in_handler(&streams.work, seen, IDLE_MS);
             }

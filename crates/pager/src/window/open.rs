@@ -202,13 +202,13 @@ fn faults(file: &Arc<PlainFile>, options: &WindowOptions, end: u64, by_signal: b
         // A thread that sleeps in a fault cannot be sent a signal by who answers: it sees zeros.
         zeros: options.on_error == OnError::Zeros || !by_signal,
     }));
-    let helpers = (options.advice != Advice::Random).then(|| Helpers::start(&service));
+    let helpers = (writable || options.advice != Advice::Random).then(|| Helpers::start(&service));
     let served = match by_signal {
         true => Some(service.memory.serve_by(service.clone()).map_err(failed)?),
         false => None,
     };
     let answering = (!by_signal).then(|| Answering::start(&service)).transpose().map_err(failed)?;
-    Ok(Faults { _served: served, _answering: answering, helpers, service })
+    Ok(Faults { served, _answering: answering, helpers, service })
 }
 
 /// Threads that answer the faults of a window, also the kernel's.

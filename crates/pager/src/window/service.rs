@@ -54,6 +54,8 @@ pub(crate) struct Service {
     buffers: Stack,
     freed: Event,
     hand: AtomicU64,
+    /// Up to where tiles were written ahead of the hand.
+    broom: AtomicU64,
     file: Arc<PlainFile>,
     overlay: Option<PlainFile>,
     pub(crate) streams: Streams,
@@ -91,6 +93,7 @@ impl Service {
             buffers: Stack::full(parts.buffers),
             freed: Event::default(),
             hand: AtomicU64::new(0),
+            broom: AtomicU64::new(0),
             file: parts.file,
             overlay: parts.overlay,
             streams: Streams::new(tiles, parts.tile_bytes, parts.slots),
@@ -356,6 +359,10 @@ impl Service {
         for at in 0..victims.len() {
             let tile = victims[at];
             let seen = self.word(tile).load(Relaxed);
+            if seen & DIRTY != 0 {
+                // Whoever comes next shall not have to wait for a write.
+                self.streams.sweep();
+            }
             match if seen & DIRTY != 0 { self.write(tile) } else { Ok(()) } {
                 Ok(()) => {
                     victims[kept] = tile;
@@ -449,23 +456,51 @@ impl Service {
                 PRESENT if seen & DIRTY == 0 => return Ok(()),
                 PRESENT => {
                     if words::take(word, seen, HELD) {
-                        let written = self.write(tile);
-                        let now = match (&written, &self.overlay) {
-                            (Ok(()), Some(_)) => seen & !DIRTY | OVERLAID,
-                            (Ok(()), None) => seen & !DIRTY,
-                            (Err(_), _) => {
-                                let _ = self.memory.protect(&self.range(tile), false);
-                                seen
-                            }
-                        };
-                        words::open(word, now);
-                        self.freed.tell();
-                        return written;
+                        return self.clean_held(tile, seen);
                     }
                 }
                 _ => words::wait(word, seen),
             }
         }
+    }
+
+    /// Writes a tile that the caller took to `HELD`, `seen` before, and opens it.
+    fn clean_held(&self, tile: u32, seen: u32) -> Result<(), i32> {
+        let written = self.write(tile);
+        let now = match (&written, &self.overlay) {
+            (Ok(()), Some(_)) => seen & !DIRTY | OVERLAID,
+            (Ok(()), None) => seen & !DIRTY,
+            (Err(_), _) => {
+                let _ = self.memory.protect(&self.range(tile), false);
+                seen
+            }
+        };
+        words::open(self.word(tile), now);
+        self.freed.tell();
+        written
+    }
+
+    /// Writes the next tile before the hand that differs; false: a quarter of the round is clean.
+    pub(crate) fn sweep(&self) -> bool {
+        let ahead = (self.slots.len() as u64 / 4).max(1);
+        let hand = self.hand.load(Relaxed);
+        let at = self.broom.fetch_max(hand, AcqRel).max(hand);
+        if at >= hand + ahead {
+            return false;
+        }
+        if self.broom.compare_exchange(at, at + 1, AcqRel, Relaxed).is_err() {
+            return true;
+        }
+        let tile = self.slots[(at % self.slots.len() as u64) as usize].load(Acquire);
+        if tile != NOBODY {
+            let seen = self.word(tile).load(Relaxed);
+            let leaves = words::state(seen) == PRESENT && seen & (DIRTY | HOT) == DIRTY;
+            if leaves && words::take(self.word(tile), seen, HELD) {
+                // It stays as it is, and whoever needs its room gets the error.
+                let _ = self.clean_held(tile, seen);
+            }
+        }
+        true
     }
 
     fn take_write_error(&self) -> Result<(), i32> {

@@ -6,6 +6,7 @@
 //! Invariants: an entry whose `users` is above 0 is neither freed nor given to another window; an entry is ours only in
 //! the process (fork generation) that made it.
 
+use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -195,21 +196,36 @@ fn store(_context: *mut libc::c_void) -> Option<bool> {
     None
 }
 
+thread_local! {
+    /// Whether this thread is with who had the signal before us: a handler that was put in front of ours hands it back.
+    static WITH_OTHERS: Cell<bool> = const { Cell::new(false) };
+}
+
 /// Hands the signal to who had it before us.
 fn go_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    if WITH_OTHERS.replace(true) {
+        return die(signal);
+    }
+    hand_over(signal, info, context);
+    WITH_OTHERS.set(false);
+}
+
+/// The instruction runs again and ends the process as if no handler had ever been there.
+fn die(signal: i32) {
+    // SAFETY: the default action needs no handler; a zeroed struct with SIG_DFL is whole.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = libc::SIG_DFL;
+        libc::sigaction(signal, &action, ptr::null_mut());
+    }
+}
+
+fn hand_over(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let before = BEFORE.load(Acquire);
     // SAFETY: set before our handler was installed, never freed.
     let before = unsafe { &*before };
     match before.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => {
-            // The instruction runs again and ends the process as if we had never been there.
-            // SAFETY: the default action needs no handler; a zeroed struct with SIG_DFL is whole.
-            unsafe {
-                let mut action: libc::sigaction = std::mem::zeroed();
-                action.sa_sigaction = libc::SIG_DFL;
-                libc::sigaction(signal, &action, ptr::null_mut());
-            }
-        }
+        libc::SIG_DFL | libc::SIG_IGN => die(signal),
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: it was installed with SA_SIGINFO: this is its signature.
             let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
