@@ -1,7 +1,7 @@
 //! `forebay probe compare`: two profiles side by side.
 
 use comfy_table::Cell;
-use forebay_perf::profile::compare::{compare, Comparison, Measure, Pair, Verdict};
+use forebay_perf::profile::compare::{compare, Agreement, Comparison, Measure, Pair, Verdict};
 use forebay_perf::profile::{saved::Saved, Estimate, Profile, Unit};
 use forebay_tier::Result;
 use serde::Serialize;
@@ -31,6 +31,7 @@ struct Body<'a> {
     b: &'a str,
     #[serde(flatten)]
     comparison: &'a Comparison,
+    agreement: Agreement,
 }
 
 /// Runs the verb.
@@ -38,7 +39,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     let saved = Saved::of_user()?;
     let (a, b) = (saved.find(&args.a)?, saved.find(&args.b)?);
     let comparison = compare(&a, &b);
-    let body = Body { a: &a.name, b: &b.name, comparison: &comparison };
+    let agreement = comparison.agreement();
+    let body = Body { a: &a.name, b: &b.name, comparison: &comparison, agreement };
     out.result(schema::PROFILE_COMPARISON, &body, || text(&a, &b, &comparison, args.all, out))?;
     out.next(&format!("forebay probe report {} {} -o compared.html", args.a, args.b));
     Ok(0)
@@ -60,16 +62,18 @@ fn text(a: &Profile, b: &Profile, comparison: &Comparison, all: bool, out: &Outp
         text += &format!("\n{}", table_text(&table));
     }
     let points = || comparison.pairs.iter().filter(|p| p.measure == Measure::Point);
-    if points().next().is_some() && !all {
+    if points().next().is_some() {
         let count = |v: Verdict| points().filter(|p| p.verdict == v).count();
         text += &format!(
-            "\n{} points of curves: {} same, {} higher, {} lower, {} without error bars; --all shows them\n",
+            "\n{} points of curves: {} same, {} higher, {} lower, {} without error bars{}\n",
             points().count(),
             count(Verdict::Same),
             count(Verdict::Higher),
             count(Verdict::Lower),
-            count(Verdict::Open)
+            count(Verdict::Open),
+            if all { "" } else { "; --all shows them" },
         );
+        text += &agreement(&comparison.agreement());
     }
     if comparison.pairs.is_empty() {
         text += "\nNothing was taken of the same thing under the same conditions.\n";
@@ -80,6 +84,16 @@ fn text(a: &Profile, b: &Profile, comparison: &Comparison, all: bool, out: &Outp
         }
     }
     text
+}
+
+/// What to look at when one node was probed twice.
+fn agreement(agreement: &Agreement) -> String {
+    let Agreement { points, points_close, knees, knees_within_step, knees_close, .. } = agreement;
+    let mut text = format!("within a tenth: {points_close} of {points} points");
+    if *knees > 0 {
+        text += &format!(", {knees_close} of {knees} knees; {knees_within_step} of the {knees} are reached within one step");
+    }
+    text + "\n"
 }
 
 fn row(pair: &Pair) -> Vec<Cell> {

@@ -168,16 +168,12 @@ pub fn show(bar: &ProgressBar, progress: &Progress) {
     }
 }
 
-/// `12 s left, 3 min in all`; nothing where it is not known.
+/// `12 s left`; nothing where it is not known.
 fn left(progress: &Progress) -> String {
-    let time = |ns: u64| match ns.div_ceil(1_000_000_000) {
-        s if s >= 120 => format!("{} min", s.div_ceil(60)),
-        s => format!("{s} s"),
-    };
-    match (progress.left_ns, progress.later_ns) {
-        (0, _) => String::new(),
-        (own, 0) => format!("{} left", time(own)),
-        (own, later) => format!("{} left, {} in all", time(own), time(own + later)),
+    match progress.left_ns.div_ceil(1_000_000_000) {
+        0 => String::new(),
+        s if s >= 120 => format!("{} min left", s.div_ceil(60)),
+        s => format!("{s} s left"),
     }
 }
 
@@ -198,8 +194,8 @@ fn text(profile: &Profile, out: &Output) -> String {
     }
     text += &table_text(&table);
     text += "\nbandwidths in GB/s or thousand operations/s (k), @ the fewest threads (t) or requests under way (q)\n\
-             that reach 95 % of them; ± what three repetitions differ by; idle, loaded, persist: median / 99 % of a\n\
-             time\n";
+             that reach 95 % of them; ± how far a round of the probe is from them; idle, loaded, persist: median /\n\
+             99 % of a time\n";
     let notes =
         profile.tiers.iter().flat_map(|t| t.notes.iter().map(move |note| format!("{}: {note}", t.name)));
     let all = marks.into_iter().chain(notes).chain(profile.notes.iter().cloned());
@@ -263,11 +259,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_of_this_tier_and_of_all() {
-        let said = |left_ns, later_ns| left(&Progress { left_ns, later_ns, ..Progress::default() });
-        assert_eq!(said(11_500_000_000, 0), "12 s left");
-        assert_eq!(said(11_500_000_000, 200_000_000_000), "12 s left, 4 min in all");
-        assert_eq!(said(0, 0), "");
+    fn what_is_left_is_said_in_seconds_then_in_minutes() {
+        let said = |left_ns| left(&Progress { left_ns, ..Progress::default() });
+        assert_eq!(said(11_500_000_000), "12 s left");
+        assert_eq!(said(200_000_000_000), "4 min left");
+        assert_eq!(said(0), "");
     }
 
     #[test]

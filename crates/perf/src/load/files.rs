@@ -40,10 +40,7 @@ pub(crate) fn prepare(job: &Job, stop: &AtomicBool) -> Result<Prepared> {
 }
 
 fn one(job: &Job, path: &Path, stop: &AtomicBool, prepared: &mut Prepared) -> Result<()> {
-    let present = match present_bytes(path) {
-        Ok(present) => present,
-        Err(e) => return Err(Error::io(format!("cannot look at {}", path.display()), e)),
-    };
+    let present = present_bytes(path)?;
     let end = if job.size > 0 { job.offset + job.size } else { present.unwrap_or(0).max(job.file_bytes) };
     if end < job.offset + u64::from(job.block_min()) {
         let what =
@@ -68,17 +65,21 @@ fn one(job: &Job, path: &Path, stop: &AtomicBool, prepared: &mut Prepared) -> Re
 }
 
 /// Bytes of a file or block device; None when there is none.
-fn present_bytes(path: &Path) -> io::Result<Option<u64>> {
-    match path.metadata() {
+///
+/// # Errors
+/// `Io`, `PermissionDenied`; `Io` also for what is neither.
+pub fn present_bytes(path: &Path) -> Result<Option<u64>> {
+    let looked = || match path.metadata() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
         Ok(meta) if meta.file_type().is_block_device() => {
             let file = File::open(path)?;
-            rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map(Some).map_err(Into::into)
+            rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).map(Some).map_err(io::Error::from)
         }
         Ok(meta) if meta.is_file() => Ok(Some(meta.len())),
         Ok(_) => Err(io::Error::other("neither a regular file nor a block device")),
-    }
+    };
+    looked().map_err(|e| Error::io(format!("cannot look at {}", path.display()), e))
 }
 
 fn make(

@@ -31,13 +31,14 @@ mod job;
 mod kernel;
 mod order;
 mod queued;
-mod random;
+pub(crate) mod random;
 mod report;
 mod run;
 mod tally;
 mod transfer;
 mod worker;
 
+pub use files::present_bytes;
 pub use histogram::Latency;
 pub use job::{
     Allocate, Blocks, Bytes, Content, Distribution, Engine, FileOrder, Job, Measure, Method, Rate, Remove,

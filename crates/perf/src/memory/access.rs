@@ -8,7 +8,7 @@ use forebay_tier::clock::now_ns;
 use forebay_tier::persist::{copy_persist, copy_streaming_to};
 use forebay_tier::{Horizon, Result, SharedRegion};
 
-use super::chase::Numbers;
+use crate::load::random::Rng;
 use crate::load::Latency;
 use crate::profile::Pattern;
 
@@ -146,8 +146,9 @@ pub fn time(part: &mut Part<'_>, what: &Operations, until: Until, seed: u64) -> 
 
 fn source(what: &Operations) -> Vec<u8> {
     // Not constant: a memory that compresses or finds equal pages has nothing to gain.
-    let mut numbers = Numbers::new(what.bytes as u64);
-    (0..what.bytes.min(SOURCE_BYTES)).map(|_| numbers.below(256) as u8).collect()
+    let mut bytes = vec![0; what.bytes.min(SOURCE_BYTES)];
+    Rng::new(what.bytes as u64).fill(&mut bytes);
+    bytes
 }
 
 /// The sum of all words.
@@ -180,7 +181,7 @@ struct Walk {
     bytes: usize,
     random: bool,
     next: u64,
-    numbers: Numbers,
+    numbers: Rng,
     reads_percent: u32,
     /// Hundredths of an operation that reads are owed.
     owed: u32,
@@ -198,7 +199,7 @@ impl Walk {
             bytes: what.bytes,
             random: what.pattern == Pattern::Random,
             next: 0,
-            numbers: Numbers::new(seed),
+            numbers: Rng::new(seed),
             reads_percent: what.reads_percent,
             owed: 0,
         }

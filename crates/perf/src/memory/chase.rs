@@ -6,6 +6,7 @@
 
 use forebay_tier::clock::now_ns;
 
+use crate::load::random::Rng;
 use crate::load::Latency;
 
 /// Bytes of a hop: the line that a processor loads.
@@ -15,28 +16,6 @@ const WORDS: usize = LINE_BYTES / 8;
 /// Hops between two looks at the clock: a look costs as much as a third of a hop.
 pub const HOPS_PER_SAMPLE: usize = 16;
 
-/// A number sequence that is the same in every run (xorshift*, from a fixed seed).
-#[derive(Clone, Debug)]
-pub struct Numbers(u64);
-
-impl Numbers {
-    /// The sequence of a seed.
-    pub fn new(seed: u64) -> Numbers {
-        // Nearby seeds are spread, and none is 0, from which nothing follows.
-        Numbers(seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    /// A number below `end`, every one as likely (to one in 2^32 here).
-    #[inline]
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let number = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D);
-        ((u128::from(number) * u128::from(end)) >> 64) as u64
-    }
-}
-
 /// Turns memory into a chain. Its length is a whole number of lines (what is left over stays as it is).
 pub fn link(memory: &mut [u64]) {
     let lines = memory.len() / WORDS;
@@ -44,7 +23,7 @@ pub fn link(memory: &mut [u64]) {
         memory[line * WORDS] = line as u64;
     }
     // Sattolo's shuffle: one cycle through all.
-    let mut numbers = Numbers::new(1);
+    let mut numbers = Rng::new(1);
     for line in (1..lines).rev() {
         let other = numbers.below(line as u64) as usize;
         memory.swap(line * WORDS, other * WORDS);
@@ -102,14 +81,5 @@ mod tests {
         let hops = time(&memory, u64::MAX, 1600);
         assert_eq!(hops.count(), 100);
         assert_eq!(time(&memory, 0, 1600).count(), 0);
-    }
-
-    #[test]
-    fn numbers_fill_their_range() {
-        let mut numbers = Numbers::new(7);
-        let mut seen = [0u32; 10];
-        (0..10_000).for_each(|_| seen[numbers.below(10) as usize] += 1);
-        assert!(seen.iter().all(|n| (800..1200).contains(n)), "{seen:?}");
-        assert_eq!((numbers.below(1), Numbers::new(0).below(1)), (0, 0));
     }
 }

@@ -1,7 +1,7 @@
 //! Tables of measured points: read between them, held beyond them.
 //!
-//! Guarantees: between two points the value lies between theirs; beyond the first and the last point it is theirs,
-//! and [`Table::covers`] says that it is a guess. Reading allocates nothing.
+//! Guarantees: between two points the value lies between theirs; beyond the first and the last point it is theirs.
+//! Reading allocates nothing.
 
 /// Numbers over a rising x, each with half of its error bar relative to itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,14 +51,6 @@ impl Table {
         self
     }
 
-    /// Whether x lies between its points.
-    pub fn covers(&self, x: f64) -> bool {
-        match (self.points.first(), self.points.last()) {
-            (Some(first), Some(last)) => (first.x..=last.x).contains(&x),
-            _ => false,
-        }
-    }
-
     /// The number at x.
     pub fn at(&self, x: f64) -> f64 {
         self.between(x, |row| row.y).unwrap_or(1.0)
@@ -100,7 +92,6 @@ mod tests {
         let table = Table::new(vec![row(1.0, 10.0), row(3.0, 20.0)]);
         assert_eq!((table.at(2.0), table.at(0.5), table.at(9.0)), (15.0, 10.0, 20.0));
         assert!((table.error_at(2.0) - 0.2).abs() < 1e-12);
-        assert!(table.covers(1.0) && table.covers(3.0) && !table.covers(3.1) && !table.covers(0.9));
         let sizes = Table::of_sizes(vec![row(64.0, 1.0), row(4096.0, 4.0)]);
         assert!((sizes.at(512.0) - 2.5).abs() < 1e-12);
         assert_eq!(Table::new(Vec::new()).at(7.0), 1.0);

@@ -156,7 +156,9 @@ fn latency(
         let error = times.iter().map(|t| (number(t) - value).abs()).fold(0.0, f64::max);
         Some(rounded(Estimate::new(value, error)))
     };
-    let percentile = |percent: f64| of(&move |l: &load::Latency| l.percentile_ns(percent) as f64);
+    // Rounding must not lift a quantile above the longest of all.
+    let below = |e: Estimate| Estimate { value: e.value.min(all.max_ns() as f64), ..e };
+    let percentile = |percent: f64| of(&move |l: &load::Latency| l.percentile_ns(percent) as f64).map(below);
     (all.count() > 0).then(|| Latency {
         operation,
         load,
@@ -192,7 +194,7 @@ mod tests {
     }
 
     fn answers(asks: Vec<Ask>) -> Answers {
-        let pace = Pace { span_ns_min: 1, span_ns_max: 1, overhead_ns: 0 };
+        let pace = Pace { span_ns_min: 1, span_ns_max: 1, overhead_ns: 0, rounds: 3 };
         Answers::new(&Schedule::fit(asks, pace, u64::MAX))
     }
 
@@ -248,6 +250,18 @@ mod tests {
         assert_eq!(latency.mean_ns, Some(Estimate::new(100.0, 10.0)));
         assert_eq!(latency.p50_ns.unwrap().value, 100.0);
         assert_eq!(latency.doubt.as_deref(), Some("cache"));
+    }
+
+    #[test]
+    fn rounding_keeps_quantiles_below_the_longest() {
+        let ask = Ask::Latency { operation: Operation::Read, load: Load::Idle, when: Conditions::default() };
+        let mut answers = answers(vec![ask]);
+        let mut times = load::Latency::new();
+        times.record(8_009_630);
+        answers.add(Turn { ask: 0, point: 0 }, Answer::Time(times));
+        let mut tier = Tier::new("direct", forebay_tier::TierKind::Direct);
+        answers.write(&mut tier, &Citation::of("probe"), &Reads::default(), None);
+        assert_eq!(tier.latencies[0].p999_ns.unwrap().value, 8_009_630.0, "not 8 010 000");
     }
 
     #[test]

@@ -11,8 +11,9 @@ use forebay_tier::adapter::throttle::{Clock, Curves, Locality, Throttle};
 use forebay_tier::{clock, Device, Error, Horizon, Kind, Result, TierKind};
 
 use super::subject::{Reading, Subject};
+use crate::load::random::Rng;
 use crate::load::Latency;
-use crate::memory::{chase::Numbers, together};
+use crate::memory::together;
 use crate::profile::{Conditions, Load, Operation, Pattern};
 
 /// The largest operation: a thread has room for one.
@@ -24,7 +25,7 @@ const WARM_NS_MAX: u64 = 60_000_000_000;
 
 /// The operations of one thread. Of several some read and the others write, as readers and writers of a channel do.
 struct Step {
-    numbers: Numbers,
+    numbers: Rng,
     place: u64,
     reads: bool,
 }
@@ -32,7 +33,7 @@ struct Step {
 impl Step {
     fn new(index: u64, threads: u32, when: &Conditions) -> Step {
         let readers = when.reads_percent.unwrap_or(100.0) / 100.0 * f64::from(threads);
-        Step { numbers: Numbers::new(index), place: 0, reads: (index as f64) < readers.round() }
+        Step { numbers: Rng::new(index), place: 0, reads: (index as f64) < readers.round() }
     }
 
     /// Does the next operation on this thread's part of the pool; true for a write.
@@ -333,7 +334,7 @@ mod tests {
     use super::*;
     use crate::probe::ask::Ask;
     use crate::probe::collect::Reads;
-    use crate::probe::run::ask;
+    use crate::probe::rounds::ask;
     use crate::probe::schedule::{Pace, Schedule};
     use crate::profile::emulate::Medium;
     use crate::profile::{Axis, Citation, Tier};
@@ -354,7 +355,7 @@ mod tests {
     fn probed(curves: &Curves, asks: Vec<Ask>) -> Tier {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         // Long, for virtual time costs nothing: while the first operations come in, fewer are inside.
-        let pace = Pace { span_ns_min: 1_000_000_000, span_ns_max: 1_000_000_000, overhead_ns: 0 };
+        let pace = Pace { span_ns_min: 1_000_000_000, span_ns_max: 1_000_000_000, overhead_ns: 0, rounds: 3 };
         let schedule = Schedule::fit(asks, pace, u64::MAX);
         let mut subject = Virtual::new(dir.path(), curves.clone());
         let answers = ask(&mut subject, &schedule, pace, &AtomicBool::new(false), &mut |_, _| ()).unwrap();

@@ -17,7 +17,7 @@ use super::collect::Reads;
 use super::emulate::Through;
 use super::find::{find, Asks};
 use super::machine::Machine;
-use super::run::ask;
+use super::rounds::ask;
 use super::schedule::{shares, Pace, Schedule, REPETITIONS};
 use super::subject::Subject;
 use super::{host, run::Progress};
@@ -41,7 +41,12 @@ const MIX_THREADS: u32 = 24;
 /// What a person may wait.
 pub const BUDGET_NS: u64 = 90_000_000_000;
 /// A debt of a millisecond is what a thread may be off: a span holds hundreds.
-const PACE: Pace = Pace { span_ns_min: 200_000_000, span_ns_max: 2_000_000_000, overhead_ns: 20_000_000 };
+const PACE: Pace = Pace {
+    span_ns_min: 200_000_000,
+    span_ns_max: 2_000_000_000,
+    overhead_ns: 20_000_000,
+    rounds: REPETITIONS,
+};
 
 /// What this machine can do for a medium that is not there.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -264,7 +269,8 @@ pub fn probe(
         let mut subject = throttled(&dir, &medium.slowed(k))?;
         let schedule = Schedule::fit(questions(medium, k, &carried), PACE, budgets[number]);
         let answers = ask(&mut subject, &schedule, PACE, stop, &mut |done, left_ns| {
-            (progress.done, progress.all, progress.left_ns) = (Some(done), schedule.len(), left_ns);
+            let all = schedule.len() * u64::from(REPETITIONS);
+            (progress.done, progress.all, progress.left_ns) = (Some(done), all, left_ns);
             watch(&progress);
         })?;
         if stop.load(std::sync::atomic::Ordering::Relaxed) {

@@ -1,7 +1,7 @@
 //! A file system as a subject: through its page cache (`file`) or past it (`direct`).
 //!
 //! Guarantees: one file without a name, filled with random bytes, at most half of what is free; before every
-//! measurement that reads, what was written is on the device and cached pages are dropped, and the device's own
+//! measurement what was written is on the device, before those that read cached pages are dropped, and the device's own
 //! counters say afterwards whether the bytes really came from it.
 
 use std::sync::atomic::AtomicBool;
@@ -128,12 +128,8 @@ impl Files {
 
     /// The jobs that make a load of these conditions.
     fn jobs(&mut self, when: &Conditions, span_ns: u64) -> Result<Vec<Job>> {
-        let reads = when.reads_percent.unwrap_or(100.0);
-        if reads > 0.0 && self.dirty {
-            self.scratch.settle()?;
-            self.dirty = false;
-        }
-        self.dirty |= reads < 100.0;
+        self.rest()?;
+        self.dirty = when.reads_percent.unwrap_or(100.0) < 100.0;
         let threads = when.threads.unwrap_or(1).max(1);
         let job = job_of(self.job("probe"), when, span_ns);
         // What one thread has read comes from the cache for another: where the cache is not passed, each has a part of
@@ -238,6 +234,13 @@ impl Subject for Files {
             Operation::Write => report.write.total,
             Operation::Persist => report.flushes.latency,
         })
+    }
+
+    fn rest(&mut self) -> Result<()> {
+        match std::mem::take(&mut self.dirty) {
+            true => self.scratch.settle(),
+            false => Ok(()),
+        }
     }
 
     fn notes(&self) -> Vec<String> {

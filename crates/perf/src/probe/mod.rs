@@ -11,6 +11,7 @@ pub mod judge;
 pub mod machine;
 pub mod memory;
 pub mod nodes;
+pub mod rounds;
 pub mod run;
 #[cfg(test)]
 mod sample;

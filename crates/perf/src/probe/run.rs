@@ -1,7 +1,8 @@
-//! One probe from beginning to end: tiers found, questions fitted into the time, measured in turn, written down.
+//! One probe from beginning to end: tiers found and prepared, questions fitted into the time, measured round by round,
+//! written down.
 //!
-//! Guarantees: one tier at a time is prepared, measured and given back; a tier that cannot be measured is a note in the
-//! profile, not the end of the probe; when told to stop, nothing more is begun and no profile comes of it.
+//! Guarantees: all tiers together take at most half of the room that they share; a tier that cannot be measured is a
+//! note in the profile, not the end of the probe; when told to stop, nothing more is begun and no profile comes of it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +12,15 @@ use forebay_tier::engine::Engine;
 use forebay_tier::{clock, Error, Kind, Result, TierKind};
 
 use super::ask::{questions, without_ring, Ask};
-use super::collect::{Answer, Answers, Reads};
+use super::collect::Reads;
 use super::files::Files;
 use super::find::{find, Asks, Found, Tiers};
 use super::judge::{self, Bounds};
 use super::machine::Machine;
 use super::memory::Memory;
 use super::nodes::cache_to_exceed;
-use super::schedule::{shares, Pace, Schedule, Turn, BLOCK_PACE, FULL_TIMES, MEMORY_PACE, REPETITIONS};
+use super::rounds::{ask_all, Prepared};
+use super::schedule::{shares, Pace, Schedule, BLOCK_PACE, FULL_TIMES, MEMORY_PACE, REPETITIONS};
 use super::streams::{self, Limits};
 use super::subject::Subject;
 use super::{find as found, host};
@@ -26,10 +28,11 @@ use crate::profile::{
     Access, Citation, PersistenceDomain, Profile, Provenance, Quantity, Source, Spread, Tier,
 };
 
-/// What a first profile may take. Preparing and finding come on top: some seconds, so that a minute holds all of it.
-pub const BUDGET_NS: u64 = 48_000_000_000;
-/// Measurements after which their own pace is believed.
-const MADE_MIN: u64 = 20;
+/// What a first profile may take, with finding and preparing the tiers: a minute, less what its last round may be slower
+/// than those before it.
+pub const BUDGET_NS: u64 = 55_000_000_000;
+/// Where preparing took most of that, so much is left for measurements.
+const BUDGET_NS_MIN: u64 = 20_000_000_000;
 /// Longer than any `--full` needs.
 const BUDGET_NS_FULL: u64 = u64::MAX / 4;
 
@@ -42,7 +45,7 @@ pub struct Options {
     pub tiers: Vec<String>,
     /// Directories to measure too, or instead of others on their file systems.
     pub dirs: Vec<PathBuf>,
-    /// Nanoseconds for the measurements; None is [`BUDGET_NS`], or no limit with `full`.
+    /// Nanoseconds for the measurements; None is what preparing left of [`BUDGET_NS`], or no limit with `full`.
     pub budget_ns: Option<u64>,
     /// Name of the profile.
     pub name: String,
@@ -61,14 +64,12 @@ pub struct Progress {
     pub number: usize,
     /// Of how many.
     pub tiers: usize,
-    /// Measurements made of this tier; None while it is prepared.
+    /// Measurements made, of all tiers; None while this one is prepared.
     pub done: Option<u64>,
     /// Of how many.
     pub all: u64,
-    /// Nanoseconds that the rest of this tier will take.
+    /// Nanoseconds that the rest will take.
     pub left_ns: u64,
-    /// Nanoseconds that the tiers after it will take; preparing them comes on top.
-    pub later_ns: u64,
 }
 
 /// Finds the tiers of this machine that the options name.
@@ -144,21 +145,9 @@ pub fn probe(
     profile
         .notes
         .extend(tiers.passed.iter().map(|p| format!("not measured: {}: {}", p.place.display(), p.reason)));
-    let mut session = Session { machine, options, stop, watch, copy: None };
-    let begun = clock::now_ns();
-    let budget = options.budget_ns.unwrap_or(if options.full { BUDGET_NS_FULL } else { BUDGET_NS });
-    for (number, tier) in tiers.found.iter().enumerate() {
-        let left = budget.saturating_sub(clock::now_ns() - begun);
-        let budgets = budgets(&tiers.found[number..], options.full, left);
-        let place = (number + 1, tiers.found.len());
-        match session.measure(tier, place, &budgets) {
-            Ok(measured) => measured.add_to(&mut profile),
-            Err(e) if tiers.found.len() == 1 => return Err(e),
-            Err(e) => profile.notes.push(format!("not measured: tier {}: {e}", tier.name)),
-        }
-        if stop.load(Ordering::Relaxed) {
-            return Ok(None);
-        }
+    let mut session = Session { machine, options, stop, watch };
+    if !session.tiers(&tiers.found, &mut profile)? {
+        return Ok(None);
     }
     if options.full {
         session.streams(&tiers.found, &mut profile);
@@ -190,14 +179,14 @@ fn is_without_ring(tier: &Found) -> bool {
     tier.kind == TierKind::Direct && Engine::io_uring().is_err()
 }
 
-/// What each of the tiers gets of the time that is left.
-fn budgets(tiers: &[Found], full: bool, left_ns: u64) -> Vec<u64> {
-    let need = |tier: &Found| {
+/// What each of the tiers gets of the time.
+fn budgets(tiers: &[&Found], full: bool, all_ns: u64) -> Vec<u64> {
+    let need = |tier: &&Found| {
         let points: usize = asked(tier, full).iter().map(Ask::points).sum();
         (points, pace(tier.kind, full))
     };
     let needs: Vec<(usize, Pace)> = tiers.iter().map(need).collect();
-    shares(&needs, left_ns)
+    shares(&needs, all_ns)
 }
 
 fn pace(kind: TierKind, full: bool) -> Pace {
@@ -207,21 +196,13 @@ fn pace(kind: TierKind, full: bool) -> Pace {
     };
     match full {
         false => pace,
-        true => Pace { span_ns_max: pace.span_ns_max * FULL_TIMES, span_ns_min: pace.span_ns_max, ..pace },
-    }
-}
-
-/// A tier that was measured.
-struct Measured {
-    tier: Tier,
-    key: String,
-    source: Source,
-}
-
-impl Measured {
-    fn add_to(self, profile: &mut Profile) {
-        profile.sources.insert(self.key, self.source);
-        profile.tiers.push(self.tier);
+        // Each point longer instead of more often.
+        true => Pace {
+            span_ns_max: pace.span_ns_max * FULL_TIMES,
+            span_ns_min: pace.span_ns_max,
+            rounds: REPETITIONS,
+            ..pace
+        },
     }
 }
 
@@ -230,40 +211,79 @@ struct Session<'a> {
     options: &'a Options,
     stop: &'a Arc<AtomicBool>,
     watch: &'a mut dyn FnMut(&Progress),
-    /// Bytes per second of the fastest copy in memory, once it is known.
-    copy: Option<f64>,
 }
 
 impl Session<'_> {
-    /// Measures a tier in the first of the budgets; the others are those of the tiers after it.
-    fn measure(&mut self, tier: &Found, place: (usize, usize), budgets: &[u64]) -> Result<Measured> {
-        let mut progress = Progress {
-            tier: tier.name.clone(),
-            number: place.0,
-            tiers: place.1,
-            later_ns: budgets.iter().skip(1).sum(),
-            ..Progress::default()
-        };
-        (self.watch)(&progress);
+    /// Measures all tiers, in rounds, into the profile; whether it was not told to stop.
+    fn tiers(&mut self, found: &[Found], profile: &mut Profile) -> Result<bool> {
+        let begun = clock::now_ns();
+        let mut ready: Vec<(&Found, Box<dyn Subject>)> = Vec::new();
+        for (number, tier) in found.iter().enumerate() {
+            (self.watch)(&Progress {
+                tier: tier.name.clone(),
+                number: number + 1,
+                tiers: found.len(),
+                ..Progress::default()
+            });
+            match self.prepared(tier, found) {
+                Ok(subject) => ready.push((tier, subject)),
+                Err(e) if found.len() == 1 => return Err(e),
+                Err(e) => profile.notes.push(not_measured(tier, &e)),
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+        }
+        let full = self.options.full;
+        let left = BUDGET_NS.saturating_sub(clock::now_ns() - begun).max(BUDGET_NS_MIN);
+        let budget = self.options.budget_ns.unwrap_or(if full { BUDGET_NS_FULL } else { left });
+        let there: Vec<&Found> = ready.iter().map(|(tier, _)| *tier).collect();
+        let budgets = budgets(&there, full, budget);
+        let mut asking: Vec<Prepared> = Vec::new();
+        for ((tier, subject), budget) in ready.iter_mut().zip(budgets) {
+            let pace = pace(tier.kind, full);
+            let schedule = Schedule::fit(asked(tier, full), pace, budget);
+            asking.push(Prepared::new(&mut **subject, schedule, pace));
+        }
+        let watch = &mut *self.watch;
+        let rounds = ask_all(&mut asking, budget, self.stop, &mut |far| {
+            watch(&Progress {
+                tier: there[far.tier].name.clone(),
+                number: far.tier + 1,
+                tiers: found.len(),
+                done: Some(far.done),
+                all: far.all,
+                left_ns: far.left_ns,
+            });
+        });
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        // Bytes per second of the fastest copy in memory, once it is known: tiers of memory come first.
+        let mut copy = None;
+        for (tier, one) in there.iter().zip(asking) {
+            match &one.failed {
+                Some(_) if found.len() == 1 => return Err(one.failed.expect("just seen")),
+                Some(e) => profile.notes.push(not_measured(tier, e)),
+                None => self.write(tier, &one, rounds, &mut copy, profile),
+            }
+        }
+        Ok(true)
+    }
+
+    /// A tier ready to be measured. All of them are ready at once: those that draw on the same room share it.
+    fn prepared(&self, tier: &Found, all: &[Found]) -> Result<Box<dyn Subject>> {
         let mut tier = tier.clone();
+        tier.room.bytes /= sharing(&tier, all);
         // Half of the room is what is taken.
         let most = self.options.take_bytes_max.map_or(u64::MAX, |bytes| bytes.saturating_mul(2));
         tier.room.bytes = tier.room.bytes.min(most);
-        let tier = &tier;
-        let mut subject: Box<dyn Subject> = match tier.kind {
+        Ok(match tier.kind {
             TierKind::File | TierKind::Direct => {
-                Box::new(Files::new(tier, self.options.full, self.stop.clone())?)
+                Box::new(Files::new(&tier, self.options.full, self.stop.clone())?)
             }
-            _ => Box::new(Memory::new(tier, self.cache_bytes())?),
-        };
-        let pace = pace(tier.kind, self.options.full);
-        let budget_ns = budgets.first().copied().unwrap_or(0);
-        let schedule = Schedule::fit(asked(tier, self.options.full), pace, budget_ns);
-        let answers = ask(&mut *subject, &schedule, pace, self.stop, &mut |done, left_ns| {
-            (progress.done, progress.all, progress.left_ns) = (Some(done), schedule.len(), left_ns);
-            (self.watch)(&progress);
-        })?;
-        Ok(self.written(tier, &*subject, &schedule, &answers))
+            _ => Box::new(Memory::new(&tier, self.cache_bytes())?),
+        })
     }
 
     fn cache_bytes(&self) -> u64 {
@@ -283,24 +303,23 @@ impl Session<'_> {
         });
     }
 
-    fn written(
-        &mut self,
+    fn write(
+        &self,
         tier: &Found,
-        subject: &dyn Subject,
-        schedule: &Schedule,
-        answers: &Answers,
-    ) -> Measured {
+        asked: &Prepared<'_>,
+        rounds: u32,
+        copy: &mut Option<f64>,
+        profile: &mut Profile,
+    ) {
+        let (subject, schedule) = (&*asked.subject, &asked.schedule);
         let key = format!("probe-{}", tier.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
         let citation = Citation::of(&key);
-        let is_file = matches!(tier.kind, TierKind::File | TierKind::Direct);
+        let is_file = is_file(tier);
         let bus = tier.device.as_ref().and_then(|block| judge::bus(self.machine, block));
-        let reads = Reads {
-            counted: is_file,
-            cold: is_file,
-            bounds: Bounds { bus, copy: self.copy.filter(|_| is_file) },
-        };
+        let reads =
+            Reads { counted: is_file, cold: is_file, bounds: Bounds { bus, copy: copy.filter(|_| is_file) } };
         let mut out = described(tier, &citation);
-        answers.write(&mut out, &citation, &reads, subject.doubt().as_deref());
+        asked.answers.write(&mut out, &citation, &reads, subject.doubt().as_deref());
         out.notes.extend(subject.notes());
         if is_without_ring(tier) {
             out.notes
@@ -310,22 +329,38 @@ impl Session<'_> {
             out.notes.push(format!("{} questions were left out for lack of time", schedule.left_out.len()));
         }
         if !is_file {
-            self.copy = self.copy.into_iter().chain(fastest(&out)).reduce(f64::max);
+            *copy = (*copy).into_iter().chain(fastest(&out)).reduce(f64::max);
         }
         let source = Source {
             kind: Provenance::Measured,
             citation: None,
             method: Some(format!(
-                "forebay probe: {}; {} ms a measurement",
+                "forebay probe: {}; {} ms a measurement, in rounds over all tiers",
                 subject.method(),
                 schedule.span_ns / 1_000_000
             )),
-            repetitions: Some(REPETITIONS),
+            repetitions: Some(rounds),
             spread: Spread::Range,
             note: None,
         };
-        Measured { tier: out, key, source }
+        profile.sources.insert(key, source);
+        profile.tiers.push(out);
     }
+}
+
+fn not_measured(tier: &Found, e: &Error) -> String {
+    format!("not measured: tier {}: {e}", tier.name)
+}
+
+fn is_file(tier: &Found) -> bool {
+    matches!(tier.kind, TierKind::File | TierKind::Direct)
+}
+
+/// How many tiers draw on the room of this one: memory is one room, a file system another.
+fn sharing(tier: &Found, all: &[Found]) -> u64 {
+    let same =
+        |other: &&Found| (tier.kind.is_memory() && other.kind.is_memory()) || tier.place == other.place;
+    all.iter().filter(same).count().max(1) as u64
 }
 
 /// Bytes per second of the fastest reading in memory: nothing that goes through memory is faster.
@@ -347,127 +382,39 @@ fn described(tier: &Found, citation: &Citation) -> Tier {
     out
 }
 
-/// Asks a subject everything that is on the schedule; `watch` gets the number of answers and the time left.
-///
-/// # Errors
-/// The first error of the subject.
-pub fn ask(
-    subject: &mut dyn Subject,
-    schedule: &Schedule,
-    pace: Pace,
-    stop: &AtomicBool,
-    watch: &mut dyn FnMut(u64, u64),
-) -> Result<Answers> {
-    let mut answers = Answers::new(schedule);
-    let begun = clock::now_ns();
-    for (done, turn) in (0u64..).zip(schedule.turns()) {
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        // What a measurement costs besides its span is a guess until some have been made.
-        let each = match done {
-            0..MADE_MIN => schedule.span_ns + pace.overhead_ns,
-            _ => (clock::now_ns() - begun) / done,
-        };
-        watch(done, (schedule.len() - done) * each);
-        let answer = answer(subject, &schedule.asks[turn.ask], turn, schedule.span_ns)?;
-        answers.add(turn, answer);
-    }
-    Ok(answers)
-}
-
-fn answer(subject: &mut dyn Subject, ask: &Ask, turn: Turn, span_ns: u64) -> Result<Answer> {
-    Ok(match ask {
-        Ask::Curve { when, over, xs } => {
-            Answer::Bandwidth(subject.bandwidth(&when.at(*over, xs[turn.point]), span_ns)?)
-        }
-        Ask::Latency { operation, load, when } => {
-            Answer::Time(subject.latency(*operation, *load, when, span_ns)?)
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Latency;
     use crate::probe::find::Running;
     use crate::probe::sample::{two_sockets_and_cxl, TOLD};
-    use crate::probe::subject::Reading;
-    use crate::profile::{Axis, Conditions, Load, Operation};
-
-    /// Takes down what it is asked; its bandwidth is the number of threads.
-    #[derive(Default)]
-    struct Paper {
-        asked: Vec<Conditions>,
-        stop_after: Option<(usize, Arc<AtomicBool>)>,
-    }
-
-    impl Subject for Paper {
-        fn bandwidth(&mut self, when: &Conditions, _: u64) -> Result<Reading> {
-            self.asked.push(when.clone());
-            if let Some((after, stop)) = &self.stop_after {
-                stop.store(self.asked.len() >= *after, Ordering::Relaxed);
-            }
-            let bytes = u64::from(when.threads.unwrap_or(1)) * 1_000_000_000;
-            Ok(Reading { operations: [1, 0], bytes: [bytes, 0], ns: 1_000_000_000, device_bytes: None })
-        }
-        fn latency(&mut self, _: Operation, _: Load, _: &Conditions, _: u64) -> Result<Latency> {
-            let mut one = Latency::new();
-            one.record(80);
-            Ok(one)
-        }
-        fn method(&self) -> String {
-            "by heart".into()
-        }
-    }
-
-    #[test]
-    fn everything_on_the_schedule_is_asked_and_written_down() {
-        let dir = tempfile::tempdir().unwrap();
-        let tiers = find(&two_sockets_and_cxl(dir.path()), &TOLD, &[]);
-        let dram = &tiers.found[0];
-        let schedule = Schedule::fit(questions(dram, false), MEMORY_PACE, u64::MAX / 2);
-        let (mut paper, mut seen) = (Paper::default(), Vec::new());
-        let watch = &mut |done, _| seen.push(done);
-        let answers = ask(&mut paper, &schedule, MEMORY_PACE, &AtomicBool::new(false), watch).unwrap();
-        assert_eq!(seen, (0..schedule.len()).collect::<Vec<_>>());
-        let latencies = questions(dram, false).iter().filter(|a| matches!(a, Ask::Latency { .. })).count();
-        assert_eq!(paper.asked.len() as u64, schedule.len() - 3 * latencies as u64);
-        let mut tier = described(dram, &Citation::of("x"));
-        answers.write(&mut tier, &Citation::of("x"), &Reads::default(), None);
-        assert_eq!(tier.curves.len() + tier.latencies.len(), schedule.asks.len());
-        let over_threads = tier.curves.iter().find(|c| c.over == Axis::Threads).unwrap();
-        let values: Vec<(f64, f64)> = over_threads.points.iter().map(|p| (p.x, p.y.value)).collect();
-        assert_eq!(values, [(1.0, 1.0), (2.0, 2.0), (4.0, 4.0), (8.0, 8.0)]);
-        assert_eq!(fastest(&tier), Some(8e9));
-    }
-
-    #[test]
-    fn a_stop_ends_between_two_measurements() {
-        let dir = tempfile::tempdir().unwrap();
-        let tiers = find(&two_sockets_and_cxl(dir.path()), &TOLD, &[]);
-        let schedule = Schedule::fit(questions(&tiers.found[0], false), MEMORY_PACE, u64::MAX / 2);
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut paper = Paper { stop_after: Some((2, stop.clone())), ..Paper::default() };
-        ask(&mut paper, &schedule, MEMORY_PACE, &stop, &mut |_, _| ()).unwrap();
-        assert_eq!(paper.asked.len(), 2);
-    }
 
     #[test]
     fn the_first_profile_of_a_large_node_fits_its_budget() {
         let dir = tempfile::tempdir().unwrap();
         let tiers = find(&two_sockets_and_cxl(dir.path()), &TOLD, &[]);
-        let mut left = BUDGET_NS;
-        for number in 0..tiers.found.len() {
-            let kind = tiers.found[number].kind;
-            let budget = budgets(&tiers.found[number..], false, left)[0];
-            let schedule = Schedule::fit(questions(&tiers.found[number], false), pace(kind, false), budget);
-            let takes = schedule.expected_ns(pace(kind, false));
-            assert!(takes <= budget, "{}: {takes} of {budget}", tiers.found[number].name);
-            assert!(schedule.asks.len() > 3, "{}", tiers.found[number].name);
-            left -= takes;
+        let found: Vec<&Found> = tiers.found.iter().collect();
+        let budgets = budgets(&found, false, BUDGET_NS);
+        assert!(budgets.iter().sum::<u64>() <= BUDGET_NS);
+        for (tier, budget) in found.into_iter().zip(budgets) {
+            let pace = pace(tier.kind, false);
+            let schedule = Schedule::fit(questions(tier, false), pace, budget);
+            let takes = schedule.expected_ns(pace);
+            assert!(takes <= budget, "{}: {takes} of {budget}", tier.name);
+            assert!(schedule.asks.len() > 3, "{}", tier.name);
         }
+    }
+
+    #[test]
+    fn tiers_of_one_room_share_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let tiers = find(&two_sockets_and_cxl(dir.path()), &TOLD, &[]);
+        let of = |name: &str| {
+            let tier = tiers.found.iter().find(|t| t.name == name).unwrap_or_else(|| panic!("{name}"));
+            sharing(tier, &tiers.found)
+        };
+        let memory = tiers.found.iter().filter(|t| t.kind.is_memory()).count() as u64;
+        assert!(memory > 2 && of("dram") == memory && of("numa:2") == memory);
+        assert_eq!((of("file:/scratch/me"), of("direct"), of("file:/tmp")), (2, 2, 1));
     }
 
     #[test]
@@ -506,7 +453,11 @@ mod tests {
         assert_eq!((tier.name.as_str(), tier.curves.len()), ("dram", 1));
         assert!(tier.curves[0].points.iter().all(|p| p.y.value > 0.0 && p.y.error.is_some()));
         assert!(tier.notes.iter().any(|n| n.contains("left out")), "{:?}", tier.notes);
-        assert_eq!(profile.source_of(&tier.curves[0].source).unwrap().repetitions, Some(3));
+        assert_eq!(
+            profile.source_of(&tier.curves[0].source).unwrap().repetitions,
+            Some(3),
+            "time for no more"
+        );
         let read: Profile = toml::from_str(&profile.text().unwrap()).unwrap();
         assert_eq!(read, profile);
         assert_eq!(seen[0], ("dram".to_string(), None));

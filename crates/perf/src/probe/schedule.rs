@@ -1,13 +1,16 @@
 //! How long each measurement may take, so that all of them fit a time budget.
 //!
-//! Pure: from questions and a budget to a list. Every point is measured [`REPETITIONS`] times, and a round visits all
-//! points before the next round begins, so that whatever drifts on a machine shows in the error bars. Where the budget
-//! is too small for all, the last questions go first, and are named.
+//! Pure: from questions and a budget to a list and a time for each. Every point is to be measured [`Pace::rounds`] times,
+//! and a round visits all points before the next one begins. Where the budget is too small for [`REPETITIONS`] of all, the
+//! last questions go first, and are named.
 
 use super::ask::Ask;
 
-/// How often each number is taken: the fewest that have a middle.
+/// How often each number is taken at least: the fewest that have a middle.
 pub const REPETITIONS: u32 = 3;
+/// How often a first profile takes it where there is time. On a shared host a tier may be half as fast again for some seconds; of
+/// seven rounds two may fall into such seconds and the middle one still is the usual one.
+pub const ROUNDS: u32 = 7;
 
 /// What a kind of subject needs for a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,14 +21,16 @@ pub struct Pace {
     pub span_ns_max: u64,
     /// What a measurement costs besides: threads, caches to drop, a file to open.
     pub overhead_ns: u64,
+    /// How often each number is taken where there is time; at least [`REPETITIONS`].
+    pub rounds: u32,
 }
 
 /// Memory settles within milliseconds; a span has to hold many turns of the scheduler.
 pub const MEMORY_PACE: Pace =
-    Pace { span_ns_min: 20_000_000, span_ns_max: 100_000_000, overhead_ns: 3_000_000 };
-/// Drives have caches and queues of their own: some tenths of a second are the least that sees past them.
+    Pace { span_ns_min: 20_000_000, span_ns_max: 100_000_000, overhead_ns: 1_000_000, rounds: ROUNDS };
+/// Drives have caches and queues of their own: with all rounds, half a second at each point.
 pub const BLOCK_PACE: Pace =
-    Pace { span_ns_min: 120_000_000, span_ns_max: 400_000_000, overhead_ns: 40_000_000 };
+    Pace { span_ns_min: 80_000_000, span_ns_max: 400_000_000, overhead_ns: 15_000_000, rounds: ROUNDS };
 /// `--full` gives every point longer.
 pub const FULL_TIMES: u64 = 4;
 
@@ -54,25 +59,25 @@ impl Schedule {
     pub fn fit(mut asks: Vec<Ask>, pace: Pace, budget_ns: u64) -> Schedule {
         let mut left_out = Vec::new();
         let least = pace.span_ns_min + pace.overhead_ns;
-        while asks.len() > 1 && measurements(&asks) * least > budget_ns {
+        while asks.len() > 1 && points(&asks) * u64::from(REPETITIONS) * least > budget_ns {
             left_out.extend(asks.pop());
         }
         left_out.reverse();
-        let each = budget_ns / measurements(&asks).max(1);
+        let each = budget_ns / (points(&asks) * u64::from(pace.rounds)).max(1);
         let span_ns = each.saturating_sub(pace.overhead_ns).clamp(pace.span_ns_min, pace.span_ns_max);
         Schedule { asks, left_out, span_ns }
     }
 
-    /// Every measurement, round by round.
-    pub fn turns(&self) -> impl Iterator<Item = Turn> + '_ {
+    /// Every measurement once.
+    pub fn round(&self) -> impl Iterator<Item = Turn> + '_ {
         let points =
             |(ask, question): (usize, &Ask)| (0..question.points()).map(move |point| Turn { ask, point });
-        (0..REPETITIONS).flat_map(move |_| self.asks.iter().enumerate().flat_map(points))
+        self.asks.iter().enumerate().flat_map(points)
     }
 
-    /// How many measurements there are.
+    /// How many measurements a round has.
     pub fn len(&self) -> u64 {
-        measurements(&self.asks)
+        points(&self.asks)
     }
 
     /// Whether nothing is measured.
@@ -80,21 +85,21 @@ impl Schedule {
         self.asks.is_empty()
     }
 
-    /// What all of it takes, about.
+    /// What the fewest rounds take, about.
     pub fn expected_ns(&self, pace: Pace) -> u64 {
-        self.len() * (self.span_ns + pace.overhead_ns)
+        self.len() * u64::from(REPETITIONS) * (self.span_ns + pace.overhead_ns)
     }
 }
 
-fn measurements(asks: &[Ask]) -> u64 {
-    asks.iter().map(Ask::points).sum::<usize>() as u64 * u64::from(REPETITIONS)
+fn points(asks: &[Ask]) -> u64 {
+    asks.iter().map(Ask::points).sum::<usize>() as u64
 }
 
 /// Shares a budget among tiers by what their questions take at least, so that none is starved; nobody gets more than
 /// they can take: (points, pace) each.
 pub fn shares(tiers: &[(usize, Pace)], budget_ns: u64) -> Vec<u64> {
     let need = |points: usize, span_ns: u64, pace: &Pace| {
-        points as u64 * u64::from(REPETITIONS) * (span_ns + pace.overhead_ns)
+        points as u64 * u64::from(pace.rounds) * (span_ns + pace.overhead_ns)
     };
     let all: u64 = tiers.iter().map(|(points, pace)| need(*points, pace.span_ns_min, pace)).sum();
     let share = |(points, pace): &(usize, Pace)| {
@@ -118,15 +123,17 @@ mod tests {
         }
     }
 
-    const PACE: Pace = Pace { span_ns_min: 10, span_ns_max: 100, overhead_ns: 5 };
+    const PACE: Pace = Pace { span_ns_min: 10, span_ns_max: 100, overhead_ns: 5, rounds: 5 };
 
     #[test]
     fn all_that_fits_is_measured_as_long_as_the_budget_allows() {
         let asks = vec![curve(4), curve(6)];
         let roomy = Schedule::fit(asks.clone(), PACE, 1_000_000);
-        assert_eq!((roomy.span_ns, roomy.len(), roomy.left_out.len()), (100, 30, 0));
-        let tight = Schedule::fit(asks.clone(), PACE, 30 * 45);
+        assert_eq!((roomy.span_ns, roomy.len(), roomy.left_out.len()), (100, 10, 0));
+        let tight = Schedule::fit(asks.clone(), PACE, 50 * 45);
         assert_eq!((tight.span_ns, tight.expected_ns(PACE)), (40, 30 * 45));
+        let tighter = Schedule::fit(asks.clone(), PACE, 30 * 15);
+        assert_eq!((tighter.span_ns, tighter.len()), (10, 10), "fewer rounds come before fewer questions");
         let small = Schedule::fit(asks.clone(), PACE, 30 * 14);
         assert_eq!((&small.asks, &small.left_out), (&vec![curve(4)], &vec![curve(6)]), "the last goes first");
         assert!(small.expected_ns(PACE) <= 30 * 14);
@@ -135,20 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn rounds_visit_every_point_before_they_repeat() {
+    fn a_round_visits_every_point() {
         let schedule = Schedule::fit(vec![curve(2), curve(1)], PACE, 1_000_000);
-        let turns: Vec<(usize, usize)> = schedule.turns().map(|t| (t.ask, t.point)).collect();
-        let round = [(0, 0), (0, 1), (1, 0)];
-        assert_eq!(turns, round.repeat(3));
+        let turns: Vec<(usize, usize)> = schedule.round().map(|t| (t.ask, t.point)).collect();
+        assert_eq!(turns, [(0, 0), (0, 1), (1, 0)]);
         assert_eq!(turns.len() as u64, schedule.len());
     }
 
     #[test]
     fn a_budget_is_shared_by_need_and_never_exceeded() {
         let slow = Pace { span_ns_min: 30, ..PACE };
-        // At least 10 points of 3 times 15 and 35.
-        assert_eq!(shares(&[(10, PACE), (10, slow)], 1500), [450, 1050]);
-        assert_eq!(shares(&[(1, PACE)], u64::MAX), [3 * 105], "no more than it can take");
+        // At least 10 points of 5 times 15 and 35.
+        assert_eq!(shares(&[(10, PACE), (10, slow)], 2500), [750, 1750]);
+        assert_eq!(shares(&[(1, PACE)], u64::MAX), [5 * 105], "no more than it can take");
         assert_eq!(shares(&[(0, PACE)], 100), [0]);
     }
 }

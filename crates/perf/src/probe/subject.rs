@@ -53,6 +53,14 @@ pub trait Subject {
     /// Those of the tier.
     fn latency(&mut self, of: Operation, load: Load, when: &Conditions, span_ns: u64) -> Result<Latency>;
 
+    /// Ends what it still has under way (writes that a cache holds), because another tier is measured next.
+    ///
+    /// # Errors
+    /// Those of the tier.
+    fn rest(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// How it measures, in words, for the profile.
     fn method(&self) -> String;
 

@@ -55,8 +55,35 @@ pub struct Pair {
     pub b: Estimate,
     /// Second over first, with the error of both.
     pub ratio: Estimate,
+    /// With how many threads times how deep each knee is reached, where both are those of curves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reached_at: Option<[u32; 2]>,
     /// What it says.
     pub verdict: Verdict,
+}
+
+/// A bandwidth or rate that is off by no more is close: what two probes of one idle node are to agree in.
+const CLOSE: f64 = 0.1;
+/// Curves double their threads or depth from point to point, so that a step is a factor.
+const STEP: u32 = 2;
+
+/// How well two profiles agree, in numbers of pairs: what to look at when one node was probed twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Agreement {
+    /// Points of curves that both have.
+    pub points: usize,
+    /// Of them those that are the same within their error bars.
+    pub points_same: usize,
+    /// Of them those that are off by a tenth at most.
+    pub points_close: usize,
+    /// Knees that both have, with the threads or depth that they are reached at.
+    pub knees: usize,
+    /// Of them those that are reached within one step of a curve: half or twice as many.
+    pub knees_within_step: usize,
+    /// Of them those whose highest value is the same within the error bars.
+    pub knees_same: usize,
+    /// Of them those whose highest value is off by a tenth at most.
+    pub knees_close: usize,
 }
 
 /// Two profiles compared.
@@ -122,6 +149,30 @@ pub fn partners<'a>(a: &'a Profile, b: &'a Profile) -> Vec<(&'a Tier, &'a Tier)>
 }
 
 impl Comparison {
+    /// How well they agree.
+    pub fn agreement(&self) -> Agreement {
+        let mut out = Agreement::default();
+        let close = |pair: &Pair| usize::from((pair.ratio.value - 1.0).abs() <= CLOSE);
+        let same = |pair: &Pair| usize::from(pair.verdict == Verdict::Same);
+        for pair in &self.pairs {
+            match (pair.measure, pair.reached_at) {
+                (Measure::Point, _) => {
+                    out.points += 1;
+                    out.points_same += same(pair);
+                    out.points_close += close(pair);
+                }
+                (Measure::Knee, Some([a, b])) => {
+                    out.knees += 1;
+                    out.knees_within_step += usize::from(a.max(b) <= STEP * a.min(b));
+                    out.knees_same += same(pair);
+                    out.knees_close += close(pair);
+                }
+                _ => {}
+            }
+        }
+        out
+    }
+
     fn add(
         &mut self,
         place: (&str, Measure, &str),
@@ -141,6 +192,7 @@ impl Comparison {
             a,
             b,
             ratio: ratio(a, b),
+            reached_at: None,
             verdict: verdict(a, b),
         });
     }
@@ -187,7 +239,13 @@ fn knees(out: &mut Comparison, left: &Tier, right: &Tier) {
         };
         let ((a, unit), (b, _)) = (plain(mine.highest, mine.unit), plain(partner.highest, partner.unit));
         let place = (left.name.as_str(), Measure::Knee, "");
+        let known = out.pairs.len();
         out.add(place, &mine.when, unit, (a, b));
+        // What a source states was taken where it liked, which need not be the least.
+        let at =
+            |knee: &TierKnee<'_>| (!knee.stated).then_some(knee.when.threads? * knee.when.depth.unwrap_or(1));
+        let reached = at(mine).zip(at(partner)).map(|(a, b)| [a, b]);
+        out.pairs[known..].iter_mut().for_each(|pair| pair.reached_at = reached);
     }
 }
 

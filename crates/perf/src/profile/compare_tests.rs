@@ -78,3 +78,32 @@ fn what_is_doubted_is_not_compared() {
     let after = compare(&profile, &profile).pairs;
     assert!(after.len() < before);
 }
+
+#[test]
+fn agreement_counts_what_is_same_what_is_close_and_steps() {
+    use crate::profile::{Axis, Citation, Curve, Point, Unit};
+    let profile = |points: [(f64, f64, f64); 3]| {
+        let mut profile = Profile::new("x", "2026");
+        let mut tier = Tier::new("direct", forebay_tier::TierKind::Direct);
+        let when = Conditions { threads: Some(1), reads_percent: Some(100.0), ..Conditions::default() };
+        let points = points.map(|(x, y, error)| Point::new(x, Estimate::new(y, error))).to_vec();
+        let (over, unit, source) = (Axis::Depth, Unit::Operations, Citation::of("probe"));
+        tier.curves.push(Curve { when, over, unit, source, doubt: None, points });
+        profile.tiers.push(tier);
+        profile
+    };
+    let a = profile([(1.0, 10.0, 1.0), (2.0, 20.0, 0.1), (4.0, 30.0, 3.0)]);
+    // Same and close; close but not same; neither. The knee is one step earlier.
+    let b = profile([(1.0, 10.9, 0.5), (2.0, 20.3, 0.1), (4.0, 11.0, 0.1)]);
+    let counted = |a: &Profile, b: &Profile| compare(a, b).agreement();
+    let itself = counted(&a, &a);
+    assert_eq!((itself.points, itself.points_same, itself.points_close), (3, 3, 3));
+    assert_eq!((itself.knees, itself.knees_within_step, itself.knees_same, itself.knees_close), (1, 1, 1, 1));
+    let other = counted(&a, &b);
+    assert_eq!((other.points, other.points_same, other.points_close), (3, 1, 2));
+    // 4 deep and 2 deep are a step apart; 30 and 20.3 are not close.
+    assert_eq!((other.knees, other.knees_within_step, other.knees_same, other.knees_close), (1, 1, 0, 0));
+    let flat = profile([(1.0, 30.0, 1.0), (2.0, 30.0, 1.0), (4.0, 30.0, 1.0)]);
+    let far = counted(&a, &flat);
+    assert_eq!((far.knees_within_step, far.knees_same, far.knees_close), (0, 1, 1), "4 deep and 1 deep");
+}

@@ -17,7 +17,7 @@ use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::device::Device;
-use super::plan::{Locality, Mode, Plan};
+use super::plan::Plan;
 use super::station::{Mix, Penalty, Station};
 use super::table::{Row, Table};
 use super::workflow::{predict, Component, Workflow};
@@ -370,23 +370,13 @@ pub fn workflow(studied: &Studied, values: &Values) -> Workflow {
 /// Seconds of each workflow by each of the four configurations, in the order of [`Plan::of_the_study`].
 pub type Times = [[f64; 4]; COUNT];
 
-const MODES: [(Mode, Locality); 4] = [
-    (Mode::Serial, Locality::Writer),
-    (Mode::Serial, Locality::Reader),
-    (Mode::Parallel, Locality::Writer),
-    (Mode::Parallel, Locality::Reader),
-];
-
 /// What the model says of all of them.
 pub fn times(station: &Station, values: &Values) -> Times {
-    let mut times = [[0.0; 4]; COUNT];
-    for (studied, row) in STUDIED.iter().zip(&mut times) {
-        let flow = workflow(studied, values);
-        for ((mode, locality), time) in MODES.iter().zip(row.iter_mut()) {
-            *time = predict(&flow, station, *mode, *locality).time_s;
-        }
-    }
-    times
+    let plans = Plan::of_the_study(TIER);
+    STUDIED.map(|studied| {
+        let flow = workflow(&studied, values);
+        plans.each_ref().map(|plan| predict(&flow, station, plan.mode, plan.locality).time_s)
+    })
 }
 
 /// Names of the four configurations.
