@@ -2,7 +2,7 @@
 //!
 //! Guarantees: an option that is not known is an error before anything is touched; files are kept unless a job says
 //! `unlink`; Ctrl-C ends the jobs, and what they did until then is printed. Does not: trims, other operating systems'
-//! engines, replay. The load itself is made by `forebay_perf::load`.
+//! engines. The load itself is made by `forebay_perf::load`.
 
 mod arguments;
 #[cfg(test)]

@@ -5,8 +5,11 @@
 //! Sizes are bytes, times nanoseconds, both in the name where it is not obvious.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use forebay_tier::{Error, Kind, Result};
+
+use super::report::{Made, Request};
 
 /// Directions that bytes go, as indices of the pairs in this module.
 pub const READ: usize = 0;
@@ -329,6 +332,9 @@ pub struct Job {
     pub measure: Measure,
     /// Every request is remembered in the report. Takes memory for each.
     pub record: bool,
+    /// These requests in this order, as often as `loops` says or until the time is over, instead of an order of its
+    /// own: what `blocks`, `random_percent` and the like say of it counts for nothing then.
+    pub replay: Option<Arc<[Request]>>,
 }
 
 impl Job {
@@ -387,6 +393,7 @@ impl Job {
             ends_all: false,
             measure: Measure { submission: true, completion: true, total: true },
             record: false,
+            replay: None,
         }
     }
 
@@ -456,7 +463,32 @@ impl Job {
         if self.direct && matches!(self.engine, Engine::Mmap | Engine::Dax) {
             return wrong("a mapping cannot be direct: it is the page cache or the medium itself".into());
         }
+        self.check_replay()?;
         self.check_verify()
+    }
+
+    /// Requests that are given have to fit the job that makes them.
+    fn check_replay(&self) -> Result<()> {
+        let Some(requests) = &self.replay else { return Ok(()) };
+        let wrong = |what: &str| Err(Error::new(Kind::Usage, what.to_string()).with("job", &self.name));
+        if requests.is_empty() {
+            return wrong("there is nothing to do again");
+        }
+        if self.verify.is_some() || self.offset != 0 {
+            return wrong("requests that are done again have their own places, and are not verified");
+        }
+        let fits = |request: &Request| {
+            let moves = match request.made {
+                Made::Read => self.reads && request.len <= self.blocks[READ].max(),
+                Made::Write => self.writes && request.len <= self.blocks[WRITE].max(),
+                Made::Sync | Made::DataSync => return true,
+            };
+            moves && request.len > 0 && request.offset + u64::from(request.len) <= self.size
+        };
+        match requests.iter().find(|r| r.file as usize >= self.files.len() || !fits(r)) {
+            Some(request) => wrong(&format!("{request:?} does not fit the job that is to do it again")),
+            None => Ok(()),
+        }
     }
 
     fn check_verify(&self) -> Result<()> {

@@ -3,8 +3,11 @@
 //! Guarantees: the same for the same job and seed; only bytes inside the job's part of each file; a random pass with a
 //! map meets every block exactly once. It touches no file and reads no clock.
 
+use std::sync::Arc;
+
 use super::job::{Blocks, Distribution, FileOrder, Job, READ, WRITE};
 use super::random::{normal, scattered, Map, Rng, Zipf};
+use super::report::{Made, Request};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +75,39 @@ pub(crate) struct Order {
     /// The write just given asks for these flushes: (fsync, fdatasync) of this file.
     due: (bool, bool),
     due_file: u32,
+    /// Requests that are given, in place of all that.
+    script: Option<Script>,
+}
+
+/// Requests that are done again.
+#[derive(Debug)]
+struct Script {
+    requests: Arc<[Request]>,
+    at: usize,
+    /// How often from the beginning, this time included.
+    passes: u64,
+}
+
+impl Script {
+    fn next(&mut self) -> Step {
+        if self.at == self.requests.len() {
+            self.passes -= 1;
+            self.at = 0;
+            return if self.passes == 0 { Step::Finished } else { Step::PassEnd };
+        }
+        if self.passes == 0 {
+            return Step::Finished;
+        }
+        let Request { made, file, offset, len } = self.requests[self.at];
+        self.at += 1;
+        let what = match made {
+            Made::Read => What::Read,
+            Made::Write => What::Write,
+            Made::Sync => What::Flush { data_only: false },
+            Made::DataSync => What::Flush { data_only: true },
+        };
+        Step::Do(Next { what, file, offset, len })
+    }
 }
 
 impl Order {
@@ -116,6 +152,11 @@ impl Order {
             writes: 0,
             due: (false, false),
             due_file: 0,
+            script: job.replay.clone().map(|requests| Script {
+                requests,
+                at: 0,
+                passes: if job.time_based { u64::MAX } else { u64::from(job.loops.max(1)) },
+            }),
         };
         order.begin_pass();
         order
@@ -138,6 +179,17 @@ impl Order {
     /// The next step.
     #[inline]
     pub(crate) fn next(&mut self) -> Step {
+        if let Some(script) = &mut self.script {
+            return match self.ios_left {
+                0 => Step::Finished,
+                _ => {
+                    let step = script.next();
+                    let counts = |next: &Next| !matches!(next.what, What::Flush { .. });
+                    self.ios_left -= u64::from(matches!(&step, Step::Do(next) if counts(next)));
+                    step
+                }
+            };
+        }
         if let Some(flush) = self.due_flush() {
             return Step::Do(flush);
         }
@@ -311,6 +363,33 @@ mod tests {
             .take_while(|step| *step != Step::Finished)
             .take(10_000)
             .collect()
+    }
+
+    #[test]
+    fn what_is_given_is_done_again_as_often_as_told() {
+        let request = |made, offset, len| Request { made, file: 0, offset, len };
+        let given =
+            [request(Made::Write, 8192, 512), request(Made::Sync, 0, 0), request(Made::Read, 0, 4096)];
+        let job = Job { writes: true, replay: Some(given.into()), loops: 2, ..job() };
+        let next = |what, offset, len| Step::Do(Next { what, file: 0, offset, len });
+        let pass = [
+            next(What::Write, 8192, 512),
+            next(What::Flush { data_only: false }, 0, 0),
+            next(What::Read, 0, 4096),
+        ];
+        let twice = [&pass[..], &[Step::PassEnd], &pass[..]].concat();
+        let parts = [(0, 64 << 10)];
+        assert_eq!(all(&job, &parts), twice);
+        assert_eq!(all(&Job { ios_max: 3, ..job.clone() }, &parts).len(), 5, "a flush is no request");
+        job.check().unwrap();
+        for wrong in [
+            Job { writes: false, ..job.clone() },
+            Job { size: 4096, ..job.clone() },
+            Job { blocks: [Blocks::One(512), Blocks::One(512)], ..job.clone() },
+            Job { replay: Some([].into()), ..job.clone() },
+        ] {
+            assert!(wrong.check().is_err());
+        }
     }
 
     fn offsets(job: &Job, parts: &[(u64, u64)]) -> Vec<u64> {

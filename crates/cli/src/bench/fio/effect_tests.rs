@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use forebay_perf::load::{run, Job, Made, Report, Request};
 
-use super::job_file::{Section, Word};
+use super::job_file::Section;
 use super::jobs::plan;
 
 /// What came of a line of options.
@@ -26,7 +26,7 @@ impl Seen {
 
     fn in_dir(dir: tempfile::TempDir, line: &str) -> Seen {
         let line = format!("directory={} {line}", dir.path().display());
-        let (planned, _) = plan(&[section(&line)]).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let (planned, _) = plan(&[Section::of("job", &line)]).unwrap_or_else(|e| panic!("{line}: {e}"));
         let jobs: Vec<Job> = planned.into_iter().map(|p| Job { record: true, ..p.job }).collect();
         let outcome =
             run(&jobs, &AtomicBool::new(false), &mut |_| ()).unwrap_or_else(|e| panic!("{line}: {e}"));
@@ -61,17 +61,6 @@ impl Seen {
     fn bytes(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.file(name)).unwrap()
     }
-}
-
-fn section(line: &str) -> Section {
-    let word = |text: &str| {
-        let (name, value) = match text.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_string())),
-            None => (text, None),
-        };
-        Word { name: name.into(), value, place: "here".into() }
-    };
-    Section { name: "job".into(), words: line.split_whitespace().map(word).collect() }
 }
 
 type Check = fn(&Seen) -> bool;
@@ -210,7 +199,7 @@ fn an_order_is_the_same_in_the_next_run_unless_it_shall_not_be() {
 fn a_file_that_may_not_be_made_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let line = format!("directory={} rw=write size=16k allow_file_create=0", dir.path().display());
-    let jobs: Vec<Job> = plan(&[section(&line)]).unwrap().0.into_iter().map(|p| p.job).collect();
+    let jobs: Vec<Job> = plan(&[Section::of("job", &line)]).unwrap().0.into_iter().map(|p| p.job).collect();
     let outcome = run(&jobs, &AtomicBool::new(false), &mut |_| ());
     assert!(outcome.is_err() || outcome.unwrap().reports[0].failure.is_some());
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
@@ -226,4 +215,29 @@ fn requests_are_written_as_fios_log() {
     let wanted = lines.map(|line| format!("{file} {line}\n")).concat();
     assert_eq!(std::fs::read_to_string(&log).unwrap(), format!("fio version 2 iolog\n{wanted}"));
     assert!(super::iolog::write(Path::new("/nowhere/log"), &seen.jobs[0], &[]).is_err());
+}
+
+#[test]
+fn requests_of_a_log_are_done_again() {
+    let seen = Seen::of("rw=randrw rwmixread=50 bsrange=4k-12k size=64k fsync=3");
+    let log = seen.file("log");
+    super::iolog::write(&log, &seen.jobs[0], seen.requests()).unwrap();
+    let again = Seen::of(&format!("read_iolog={} loops=2", log.display()));
+    assert_eq!(again.jobs[0].files, seen.jobs[0].files, "the files are those of the log");
+    assert_eq!(again.requests(), [seen.requests(), seen.requests()].concat());
+    for (line, wanted) in [
+        ("x read 0", "x read 0"),
+        ("x wait 5 0", "`wait`"),
+        ("x trim 0 4096", "`trim`"),
+        ("x read 0 many", "many"),
+    ] {
+        std::fs::write(&log, format!("fio version 2 iolog\nx add\n{line}\n")).unwrap();
+        let error = super::iolog::read(&log).unwrap_err().to_string();
+        assert!(error.contains(wanted) && error.contains("log:3"), "{error}");
+    }
+    for text in ["", "fio version 3 iolog\n", "x add\n"] {
+        std::fs::write(&log, text).unwrap();
+        assert!(super::iolog::read(&log).unwrap_err().to_string().contains("log:1"), "{text}");
+    }
+    assert!(plan(&[Section::of("job", "read_iolog=/nowhere/log")]).is_err());
 }

@@ -38,6 +38,21 @@ impl Section {
     }
 }
 
+#[cfg(test)]
+impl Section {
+    /// A section from words with blanks between them, as tests write it.
+    pub fn of(name: &str, line: &str) -> Section {
+        let word = |text: &str| {
+            let (name, value) = match text.split_once('=') {
+                Some((name, value)) => (name, Some(value.to_string())),
+                None => (text, None),
+            };
+            Word { name: name.into(), value, place: "a.fio:1".into() }
+        };
+        Section { name: name.into(), words: line.split_whitespace().map(word).collect() }
+    }
+}
+
 /// Reads a file; `-` is standard input.
 ///
 /// # Errors

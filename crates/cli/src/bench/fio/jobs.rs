@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_perf::load::{Bytes, Engine, Job, Method, Remove, Uring, Verify};
+use forebay_perf::load::{self, Bytes, Engine, Job, Method, Remove, Uring, Verify};
 use forebay_tier::{Error, Kind, Result};
 
+use super::iolog;
 use super::job_file::{Section, Word};
 use super::options;
 use super::settings::Settings;
@@ -45,7 +46,7 @@ pub fn plan(sections: &[Section]) -> Result<(Vec<Planned>, Vec<Word>)> {
         }
         let mut settings = globals.clone();
         options::apply(&mut settings, &section.words)?;
-        if (settings.after_previous || settings.new_group) && !planned.is_empty() {
+        if (settings.job.after_previous || settings.new_group) && !planned.is_empty() {
             group += 1;
         }
         if settings.iolog.is_some() && settings.jobs > 1 {
@@ -77,11 +78,14 @@ struct Extent {
 fn extent(s: &Settings, place: &Place, files: &[PathBuf]) -> Result<Extent> {
     let count = files.len() as u64;
     // What is there already, for shares of it.
-    let present = files.first().map_or(0, |path| present_bytes(path));
-    let whole = if s.file_bytes > 0 { s.file_bytes } else { present };
+    let present = match files.first() {
+        Some(path) => load::present_bytes(path)?.unwrap_or(0),
+        None => 0,
+    };
+    let whole = if s.job.file_bytes > 0 { s.job.file_bytes } else { present };
     let share = |percent: u64, of: u64| (u128::from(of) * u128::from(percent) / 100) as u64;
     let size = match s.size {
-        None => s.file_bytes,
+        None => s.job.file_bytes,
         Some(Amount::Bytes(bytes)) => bytes / count,
         Some(Amount::Percent(_)) if whole == 0 => {
             return Err(Error::new(Kind::Usage, "a share of a file that is not there").hint("size in bytes"))
@@ -101,63 +105,35 @@ fn extent(s: &Settings, place: &Place, files: &[PathBuf]) -> Result<Extent> {
 fn job(name: &str, s: &Settings, place: &Place) -> Result<Job> {
     let files = files(name, s, place)?;
     let Extent { offset, size, io_bytes } = extent(s, place, &files)?;
-    Ok(Job {
-        file_order: s.file_order,
+    let base = s.job.clone();
+    let job = Job {
+        name: name.into(),
+        files,
         engine: engine(s)?,
-        direct: s.direct,
-        write_through: s.write_through,
-        reads: s.reads,
-        writes: s.writes,
-        read_percent: s.read_percent,
-        random_percent: if s.random { s.random_percent } else { 0 },
-        blocks: s.blocks.clone(),
-        align: s.align,
+        random_percent: if s.random { base.random_percent } else { 0 },
         offset,
         size,
-        file_bytes: s.file_bytes,
         io_bytes,
-        ios_max: s.ios_max,
-        loops: s.loops,
-        depth: s.depth,
-        depth_low: s.depth_low.filter(|low| *low < s.depth).unwrap_or(0),
-        batch: s.batch.min(s.depth),
-        complete_min: s.complete_min.min(s.depth),
-        complete_max: s.complete_max,
-        fsync_every: s.fsync,
-        fdatasync_every: s.fdatasync,
-        fsync_at_end: s.end_fsync,
-        fsync_on_close: s.fsync_on_close,
-        limit_ns: s.limit_ns,
-        time_based: s.time_based,
-        ramp_ns: s.ramp_ns,
-        delay_ns: s.delay_ns,
-        rate: s.rate,
-        think: s.think,
+        depth_low: s.depth_low.filter(|low| *low < base.depth).unwrap_or(0),
+        batch: base.batch.min(base.depth),
+        complete_min: base.complete_min.min(base.depth),
         seed: seed(s, place),
-        repeat: s.repeat,
-        random_map: s.random_map,
-        distribution: s.distribution,
         content: content(s),
         verify: verify(s)?,
-        allocate: s.allocate,
-        overwrite: s.overwrite,
-        create: s.create,
-        create_only: s.create_only,
-        invalidate: s.invalidate,
-        advise: s.advise,
-        pre_read: s.pre_read,
         remove: if s.unlink { Remove::All } else { Remove::Never },
         cpus: cpus(s, place),
-        after_previous: s.after_previous && place.number == 0,
-        ends_all: s.ends_all,
-        measure: s.measure,
+        after_previous: base.after_previous && place.number == 0,
         record: s.iolog.is_some(),
-        ..Job::new(name, files)
-    })
+        ..base
+    };
+    match &s.replay {
+        None => Ok(job),
+        Some(log) => Ok(iolog::read(log)?.into_job(job)),
+    }
 }
 
 fn engine(s: &Settings) -> Result<Engine> {
-    match s.engine {
+    match s.job.engine {
         Engine::IoUring(_) => Ok(Engine::IoUring(s.uring)),
         _ if s.uring != Uring::default() => Err(Error::new(
             Kind::Usage,
@@ -196,17 +172,9 @@ fn files(name: &str, s: &Settings, place: &Place) -> Result<Vec<PathBuf>> {
     Ok(all)
 }
 
-fn present_bytes(path: &Path) -> u64 {
-    let length = || {
-        let file = std::fs::File::open(path).ok()?;
-        rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).ok()
-    };
-    length().unwrap_or(0)
-}
-
 /// Every job has its own order; the same one in the next run, unless that is not wanted.
 fn seed(s: &Settings, place: &Place) -> u64 {
-    let base = s.seed.unwrap_or(match s.repeat {
+    let base = s.seed.unwrap_or(match s.job.repeat {
         true => 0x0f02_ebad,
         false => forebay_tier::clock::realtime_ns() ^ u64::from(std::process::id()) << 40,
     });
@@ -214,7 +182,7 @@ fn seed(s: &Settings, place: &Place) -> u64 {
 }
 
 fn content(s: &Settings) -> forebay_perf::load::Content {
-    let mut content = s.content.clone();
+    let mut content = s.job.content.clone();
     if let (Some(Method::Crc32c), Some(pattern)) = (&s.checks.method, &s.checks.pattern) {
         content.bytes = Bytes::Pattern(pattern.clone());
     }
@@ -236,8 +204,9 @@ fn verify(s: &Settings) -> Result<Option<Verify>> {
 }
 
 fn cpus(s: &Settings, place: &Place) -> Vec<usize> {
-    match s.cpus_split && !s.cpus.is_empty() {
-        true => vec![s.cpus[place.number as usize % s.cpus.len()]],
-        false => s.cpus.clone(),
+    let cpus = &s.job.cpus;
+    match s.cpus_split && !cpus.is_empty() {
+        true => vec![cpus[place.number as usize % cpus.len()]],
+        false => cpus.clone(),
     }
 }

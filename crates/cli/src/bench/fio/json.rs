@@ -100,7 +100,7 @@ fn job(entry: &Entry<'_>, results: &Results<'_>, classes: bool) -> Json {
     pairs.extend(usage(report));
     pairs.extend(depths(report));
     pairs.extend(latency_classes(report));
-    pairs.push(("latency_depth", Json::Whole(u64::from(settings.depth))));
+    pairs.push(("latency_depth", Json::Whole(u64::from(settings.job.depth))));
     pairs.push(("latency_target", Json::Whole(0)));
     pairs.push(("latency_percentile", Json::Real(100.0)));
     pairs.push(("latency_window", Json::Whole(0)));

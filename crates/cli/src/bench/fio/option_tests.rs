@@ -9,7 +9,7 @@ use forebay_perf::load::{
     Allocate, Blocks, Bytes, Distribution, Engine, FileOrder, Job, Method, Remove, Uring, WriteThrough,
 };
 
-use super::job_file::{Section, Word};
+use super::job_file::Section;
 use super::jobs::{plan, Planned};
 use super::options::{find, OPTIONS};
 
@@ -114,35 +114,24 @@ const EFFECTS: &[(&str, Check)] = &[
     ("disk_util=0", |p| !p[0].settings.shown.devices),
 ];
 
-/// Options that show only beside another job, tested below; `thread` says what is so.
-const ELSEWHERE: [&str; 4] = ["new_group", "stonewall", "wait_for_previous", "thread"];
+/// Options that show only beside another job or with a file, tested below or by their effects; `thread` says what is so.
+const ELSEWHERE: [&str; 5] = ["new_group", "stonewall", "wait_for_previous", "thread", "read_iolog"];
 
 fn method(planned: &[Planned]) -> Option<&Method> {
     planned[0].job.verify.as_ref().map(|verify| &verify.method)
 }
 
-fn section(name: &str, line: &str) -> Section {
-    let word = |text: &str| {
-        let (name, value) = match text.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_string())),
-            None => (text, None),
-        };
-        Word { name: name.into(), value, place: "here".into() }
-    };
-    Section { name: name.into(), words: line.split_whitespace().map(word).collect() }
-}
-
 #[test]
 fn every_option_has_an_effect() {
     let mut tried: BTreeSet<&str> = ELSEWHERE.into();
-    let plain = plan(&[section("job", "size=1m")]).unwrap().0;
+    let plain = plan(&[Section::of("job", "size=1m")]).unwrap().0;
     for (line, check) in EFFECTS {
         let with_size = if line.contains("size=") && !line.contains("io_") {
             line.to_string()
         } else {
             format!("size=1m {line}")
         };
-        let (planned, _) = plan(&[section("job", &with_size)]).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let (planned, _) = plan(&[Section::of("job", &with_size)]).unwrap_or_else(|e| panic!("{line}: {e}"));
         assert!(check(&planned), "{line}: {:?}", planned[0].job);
         assert!(line.contains("numjobs") || !check(&plain), "{line}: true without it");
         tried.extend(line.split_whitespace().map(|word| word.split('=').next().unwrap()));
@@ -157,12 +146,12 @@ fn every_option_has_an_effect() {
 #[test]
 fn globals_groups_and_waits() {
     let sections = [
-        section("global", "size=1m direct=1 thread"),
-        section("a", "numjobs=2"),
-        section("b", "direct=0 new_group"),
-        section("global", "bs=8k"),
-        section("c", "stonewall numjobs=2"),
-        section("d", "wait_for_previous"),
+        Section::of("global", "size=1m direct=1 thread"),
+        Section::of("a", "numjobs=2"),
+        Section::of("b", "direct=0 new_group"),
+        Section::of("global", "bs=8k"),
+        Section::of("c", "stonewall numjobs=2"),
+        Section::of("d", "wait_for_previous"),
     ];
     let (planned, globals) = plan(&sections).unwrap();
     let of = |read: fn(&Planned) -> bool| planned.iter().map(read).collect::<Vec<_>>();
@@ -181,11 +170,11 @@ fn shares_are_of_the_file_that_is_there() {
     let file = dir.path().join("file");
     std::fs::write(&file, vec![0; 1 << 20]).unwrap();
     let line = format!("filename={} size=25% offset=50% io_size=200%", file.display());
-    assert!(plan(&[section("job", &line)]).is_err(), "more than all");
+    assert!(plan(&[Section::of("job", &line)]).is_err(), "more than all");
     let line = format!("filename={} size=25% offset=50% io_size=50%", file.display());
-    let job = &plan(&[section("job", &line)]).unwrap().0[0].job;
+    let job = &plan(&[Section::of("job", &line)]).unwrap().0[0].job;
     assert_eq!((job.size, job.offset, job.io_bytes), (256 << 10, 512 << 10, 128 << 10));
-    assert!(plan(&[section("job", "size=25%")]).unwrap_err().to_string().contains("not there"));
+    assert!(plan(&[Section::of("job", "size=25%")]).unwrap_err().to_string().contains("not there"));
 }
 
 #[test]
@@ -200,11 +189,11 @@ fn jobs_that_cannot_be_are_refused() {
         "size=1m write_iolog=log numjobs=2",
         "size=1m nosuchoption=1",
     ] {
-        let error = plan(&[section("job", line)]).expect_err(line);
+        let error = plan(&[Section::of("job", line)]).expect_err(line);
         assert_eq!(error.kind().exit_code(), 2, "{line}: {error}");
     }
-    assert!(plan(&[section("global", "size=1m")]).unwrap_err().to_string().contains("no job"));
-    assert!(plan(&[section("a/b", "size=1m")]).is_err());
+    assert!(plan(&[Section::of("global", "size=1m")]).unwrap_err().to_string().contains("no job"));
+    assert!(plan(&[Section::of("a/b", "size=1m")]).is_err());
 }
 
 #[test]
@@ -216,5 +205,5 @@ fn the_page_lists_every_option() {
         }
     }
     let job = Job::new("j", vec!["f".into()]);
-    assert_eq!(plan(&[section("job", "size=1m")]).unwrap().0[0].job.blocks, job.blocks);
+    assert_eq!(plan(&[Section::of("job", "size=1m")]).unwrap().0[0].job.blocks, job.blocks);
 }

@@ -92,15 +92,19 @@ fn pattern_of(s: &mut Settings, text: &str) -> Read<()> {
         "randread" => (true, false, true),
         "randwrite" => (false, true, true),
         "randrw" => (true, true, true),
-        "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => return Err("trims are not made here".into()),
+        "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => {
+            return Err(
+                "trims are not made here (fio itself refuses them on files: they need a block device)".into(),
+            )
+        }
         _ => return Err(format!("`{text}` is none of read, write, rw, randread, randwrite, randrw")),
     };
-    (s.reads, s.writes, s.random) = (reads, writes, random);
+    (s.job.reads, s.job.writes, s.random) = (reads, writes, random);
     Ok(())
 }
 
 fn engine_of(s: &mut Settings, text: &str) -> Read<()> {
-    s.engine = match text {
+    s.job.engine = match text {
         "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => Engine::Sync,
         "io_uring" | "libaio" | "posixaio" => Engine::IoUring(Uring::default()),
         "mmap" => Engine::Mmap,
@@ -118,8 +122,9 @@ fn engine_of(s: &mut Settings, text: &str) -> Read<()> {
 fn blocks_of(s: &mut Settings, text: &str) -> Read<()> {
     let units = s.units;
     let one = |blocks: &Blocks| blocks.min();
-    let [read, write] = pair(text, [one(&s.blocks[READ]), one(&s.blocks[WRITE])], |t| units.block(t))?;
-    s.blocks = [Blocks::One(read), Blocks::One(write)];
+    let [read, write] =
+        pair(text, [one(&s.job.blocks[READ]), one(&s.job.blocks[WRITE])], |t| units.block(t))?;
+    s.job.blocks = [Blocks::One(read), Blocks::One(write)];
     Ok(())
 }
 
@@ -130,8 +135,8 @@ fn range_of(s: &mut Settings, text: &str) -> Read<()> {
             part.split_once(['-', ':']).ok_or_else(|| format!("`{part}` is no range (4k-64k)"))?;
         Ok((units.block(min)?, units.block(max)?))
     };
-    let before = s.blocks.clone().map(|blocks| (blocks.min(), blocks.max()));
-    s.blocks = pair(text, before, range)?.map(|(min, max)| Blocks::Range(min, max));
+    let before = s.job.blocks.clone().map(|blocks| (blocks.min(), blocks.max()));
+    s.job.blocks = pair(text, before, range)?.map(|(min, max)| Blocks::Range(min, max));
     Ok(())
 }
 
@@ -163,7 +168,7 @@ fn split_of(s: &mut Settings, text: &str) -> Read<()> {
         Ok(Blocks::Split(sizes.iter().map(|(size, _)| *size).zip(weights).collect()))
     };
     let parts: Vec<&str> = text.split(',').collect();
-    s.blocks = match parts.as_slice() {
+    s.job.blocks = match parts.as_slice() {
         [both] => [split(both)?, split(both)?],
         [read, write] | [read, write, _] => [split(read)?, split(write)?],
         _ => return Err(format!("`{text}` has more than three parts")),
@@ -177,7 +182,7 @@ fn distribution_of(s: &mut Settings, text: &str) -> Read<()> {
         Ok(value) if value > least && value < 100.0 => Ok(value),
         _ => Err(format!("`{text}` needs a number above {least} behind its colon")),
     };
-    s.distribution = match name {
+    s.job.distribution = match name {
         "random" => Distribution::Even,
         "zipf" => Distribution::Zipf(float(0.0)?),
         "normal" | "gauss" => Distribution::Normal(float(0.0)?),
@@ -198,7 +203,7 @@ fn verify_of(s: &mut Settings, text: &str) -> Read<()> {
 }
 
 fn sync_of(s: &mut Settings, text: &str) -> Read<()> {
-    s.write_through = match text {
+    s.job.write_through = match text {
         "0" | "none" => WriteThrough::No,
         "1" | "sync" => WriteThrough::All,
         "dsync" => WriteThrough::Data,
@@ -208,7 +213,7 @@ fn sync_of(s: &mut Settings, text: &str) -> Read<()> {
 }
 
 fn allocate_of(s: &mut Settings, text: &str) -> Read<()> {
-    s.allocate = match text {
+    s.job.allocate = match text {
         "none" | "0" => Allocate::No,
         "native" | "posix" | "1" => Allocate::Native,
         "keep" => Allocate::KeepSize,
@@ -230,7 +235,7 @@ fn percentiles_of(s: &mut Settings, text: &str) -> Read<()> {
 }
 
 fn files_order_of(s: &mut Settings, text: &str) -> Read<()> {
-    s.file_order = match text {
+    s.job.file_order = match text {
         "random" => FileOrder::Random,
         "roundrobin" => FileOrder::RoundRobin,
         "sequential" => FileOrder::Sequential,
@@ -259,27 +264,27 @@ fn cpus_policy_of(s: &mut Settings, text: &str) -> Read<()> {
 
 fn rate_of(s: &mut Settings, text: &str) -> Read<()> {
     let units = s.units;
-    let [read, write] = pair(text, s.rate.map(|rate| rate.bytes), |t| units.bytes(t))?;
-    (s.rate[READ].bytes, s.rate[WRITE].bytes) = (read, write);
+    let [read, write] = pair(text, s.job.rate.map(|rate| rate.bytes), |t| units.bytes(t))?;
+    (s.job.rate[READ].bytes, s.job.rate[WRITE].bytes) = (read, write);
     Ok(())
 }
 
 fn rate_iops_of(s: &mut Settings, text: &str) -> Read<()> {
-    let [read, write] = pair(text, s.rate.map(|rate| rate.ios), |t| whole(t, 0..=u64::MAX))?;
-    (s.rate[READ].ios, s.rate[WRITE].ios) = (read, write);
+    let [read, write] = pair(text, s.job.rate.map(|rate| rate.ios), |t| whole(t, 0..=u64::MAX))?;
+    (s.job.rate[READ].ios, s.job.rate[WRITE].ios) = (read, write);
     Ok(())
 }
 
 fn reduce_of(s: &mut Settings, text: &str) -> Read<()> {
     let taken = !switch(text)?;
-    s.measure = forebay_perf::load::Measure { submission: taken, completion: taken, total: taken };
+    s.job.measure = forebay_perf::load::Measure { submission: taken, completion: taken, total: taken };
     Ok(())
 }
 
 /// Bytes that compress are made anew for every write, as fio does: a device could find repetitions otherwise.
 fn compressible_of(s: &mut Settings, text: &str) -> Read<()> {
-    s.content.compressible_percent = small(text, 0..=100)?;
-    s.content.refill |= s.content.compressible_percent > 0;
+    s.job.content.compressible_percent = small(text, 0..=100)?;
+    s.job.content.refill |= s.job.content.compressible_percent > 0;
     Ok(())
 }
 
@@ -329,32 +334,32 @@ options! {
         kilo_of;
 
     "rw" | "readwrite" Value "read, write, rw, randread, randwrite, randrw" pattern_of;
-    "rwmixread" Value "per cent of reads in a mix" |s, t| small(t, 0..=100).map(|n| s.read_percent = n);
+    "rwmixread" Value "per cent of reads in a mix" |s, t| small(t, 0..=100).map(|n| s.job.read_percent = n);
     "rwmixwrite" Value "per cent of writes in a mix"
-        |s, t| small(t, 0..=100).map(|n| s.read_percent = 100 - n);
+        |s, t| small(t, 0..=100).map(|n| s.job.read_percent = 100 - n);
     "percentage_random" Value "per cent of a random job's requests that are not sequential"
-        |s, t| small(t, 0..=100).map(|n| s.random_percent = n);
-    "norandommap" Nothing "random blocks may repeat" on!(not random_map);
+        |s, t| small(t, 0..=100).map(|n| s.job.random_percent = n);
+    "norandommap" Nothing "random blocks may repeat" on!(not job.random_map);
     "random_distribution" Value "random, zipf:THETA, normal:PERCENT" distribution_of;
     "randseed" Value "seed of the order" |s, t| whole(t, 0..=u64::MAX).map(|n| s.seed = Some(n));
-    "randrepeat" Switch "the same order in every run and pass" on!(repeat);
+    "randrepeat" Switch "the same order in every run and pass" on!(job.repeat);
 
     "bs" | "blocksize" Value "bytes of a request; reads,writes" blocks_of;
     "bsrange" | "blocksize_range" Value "MIN-MAX bytes of a request" range_of;
     "bssplit" Value "SIZE/PERCENT:SIZE/PERCENT…" split_of;
     "blockalign" | "ba" Value "random offsets are multiples of this"
-        |s, t| s.units.block(t).map(|n| s.align = u64::from(n));
+        |s, t| s.units.block(t).map(|n| s.job.align = u64::from(n));
     "size" Value "bytes of the job, over all its files; or per cent of them"
         |s, t| s.units.amount(t).map(|n| s.size = Some(n));
-    "filesize" Value "bytes of each file" |s, t| s.units.bytes(t).map(|n| s.file_bytes = n);
+    "filesize" Value "bytes of each file" |s, t| s.units.bytes(t).map(|n| s.job.file_bytes = n);
     "io_size" | "io_limit" Value "bytes to move, if not size"
         |s, t| s.units.amount(t).map(|n| s.io_bytes = Some(n));
-    "number_ios" Value "requests to make at most" |s, t| whole(t, 0..=u64::MAX).map(|n| s.ios_max = n);
+    "number_ios" Value "requests to make at most" |s, t| whole(t, 0..=u64::MAX).map(|n| s.job.ios_max = n);
     "offset" Value "where the job's part of a file begins; bytes or per cent"
         |s, t| s.units.amount(t).map(|n| s.offset = n);
     "offset_increment" Value "each further job of numjobs begins so much later"
         |s, t| s.units.amount(t).map(|n| s.offset_increment = n);
-    "loops" Value "how often everything is done" |s, t| small(t, 1..=u32::MAX).map(|n| s.loops = n);
+    "loops" Value "how often everything is done" |s, t| small(t, 1..=u32::MAX).map(|n| s.job.loops = n);
 
     "filename" Value "files or devices, separated by colons, for all jobs of the section"
         |s, t| { s.filename = names(t); Ok(()) };
@@ -365,80 +370,80 @@ options! {
     "nrfiles" Value "files of each job" |s, t| small(t, 1..=65_536).map(|n| s.files = n);
     "file_service_type" Value "roundrobin, random, sequential" files_order_of;
     "fallocate" Value "none, native, posix, keep, truncate" allocate_of;
-    "overwrite" Switch "files are written in full before a job writes them" on!(overwrite);
-    "allow_file_create" Switch "files that are missing are made" on!(create);
-    "create_only" Switch "files are prepared, nothing is run" on!(create_only);
-    "pre_read" Switch "files are read into the cache first" on!(pre_read);
-    "invalidate" Switch "cached pages are dropped before each pass" on!(invalidate);
+    "overwrite" Switch "files are written in full before a job writes them" on!(job.overwrite);
+    "allow_file_create" Switch "files that are missing are made" on!(job.create);
+    "create_only" Switch "files are prepared, nothing is run" on!(job.create_only);
+    "pre_read" Switch "files are read into the cache first" on!(job.pre_read);
+    "invalidate" Switch "cached pages are dropped before each pass" on!(job.invalidate);
     "fadvise_hint" Value "0: the kernel is not told how reads will come; 1: it is"
-        |s, t| switch(if t == "none" { "0" } else { t }).map(|on| s.advise = on);
+        |s, t| switch(if t == "none" { "0" } else { t }).map(|on| s.job.advise = on);
     "unlink" Switch "files are removed at the end" on!(unlink);
 
     "ioengine" Value "psync (sync, vsync, pvsync, pvsync2), io_uring (libaio, posixaio), mmap, libpmem (dev-dax)"
         engine_of;
     "iodepth" Value "requests under way at once, with io_uring"
-        |s, t| small(t, 1..=4096).map(|n| s.depth = n);
+        |s, t| small(t, 1..=4096).map(|n| s.job.depth = n);
     "iodepth_batch" | "iodepth_batch_submit" Value "requests handed over together"
-        |s, t| small(t, 1..=4096).map(|n| s.batch = n);
+        |s, t| small(t, 1..=4096).map(|n| s.job.batch = n);
     "iodepth_batch_complete_min" | "iodepth_batch_complete" Value "completions waited for when the queue is full"
-        |s, t| small(t, 0..=4096).map(|n| s.complete_min = n);
+        |s, t| small(t, 0..=4096).map(|n| s.job.complete_min = n);
     "iodepth_batch_complete_max" Value "completions taken at once"
-        |s, t| small(t, 0..=4096).map(|n| s.complete_max = n);
+        |s, t| small(t, 0..=4096).map(|n| s.job.complete_max = n);
     "iodepth_low" Value "a full queue is drained to this before it is filled again"
         |s, t| small(t, 1..=4096).map(|n| s.depth_low = Some(n));
     "fixedbufs" Nothing "io_uring: buffers are pinned once" on!(uring.fixed_buffers);
     "registerfiles" Nothing "io_uring: files are looked up once" on!(uring.fixed_files);
     "hipri" Nothing "io_uring: completions are polled" on!(uring.poll);
     "sqthread_poll" Nothing "io_uring: a kernel thread takes the requests" on!(uring.kernel_thread);
-    "direct" Switch "past the page cache" on!(direct);
-    "buffered" Switch "through the page cache (not direct)" on!(not direct);
+    "direct" Switch "past the page cache" on!(job.direct);
+    "buffered" Switch "through the page cache (not direct)" on!(not job.direct);
     "sync" Value "none, sync (O_SYNC), dsync (O_DSYNC)" sync_of;
 
-    "fsync" Value "fsync after so many writes" |s, t| small(t, 0..=u32::MAX).map(|n| s.fsync = n);
-    "fdatasync" Value "fdatasync after so many writes" |s, t| small(t, 0..=u32::MAX).map(|n| s.fdatasync = n);
-    "end_fsync" Switch "fsync at the end, in the job's time" on!(end_fsync);
-    "fsync_on_close" Switch "fsync when files are closed" on!(fsync_on_close);
+    "fsync" Value "fsync after so many writes" |s, t| small(t, 0..=u32::MAX).map(|n| s.job.fsync_every = n);
+    "fdatasync" Value "fdatasync after so many writes" |s, t| small(t, 0..=u32::MAX).map(|n| s.job.fdatasync_every = n);
+    "end_fsync" Switch "fsync at the end, in the job's time" on!(job.fsync_at_end);
+    "fsync_on_close" Switch "fsync when files are closed" on!(job.fsync_on_close);
 
     "numjobs" Value "how many jobs do the same" |s, t| small(t, 1..=4096).map(|n| s.jobs = n);
     "thread" Nothing "jobs are threads; they always are here"
         |_, t| only(t, true, "jobs are threads here, never processes");
     "group_reporting" Nothing "one report for each group of jobs" on!(group_reporting);
     "new_group" Nothing "a new group begins" on!(new_group);
-    "stonewall" | "wait_for_previous" Nothing "begins when all jobs before have ended" on!(after_previous);
-    "exitall" Nothing "when this job ends, the others end" on!(ends_all);
-    "cpus_allowed" Value "processors: 0,2-3" |s, t| processors(t).map(|list| s.cpus = list);
+    "stonewall" | "wait_for_previous" Nothing "begins when all jobs before have ended" on!(job.after_previous);
+    "exitall" Nothing "when this job ends, the others end" on!(job.ends_all);
+    "cpus_allowed" Value "processors: 0,2-3" |s, t| processors(t).map(|list| s.job.cpus = list);
     "cpus_allowed_policy" Value "shared: all jobs on all of them; split: one each"
         cpus_policy_of;
 
     "runtime" | "timeout" Value "seconds (or with unit) at most"
-        |s, t| time_ns(t, SECOND_NS).map(|n| s.limit_ns = n);
-    "time_based" Nothing "goes on for all of runtime" on!(time_based);
+        |s, t| time_ns(t, SECOND_NS).map(|n| s.job.limit_ns = n);
+    "time_based" Nothing "goes on for all of runtime" on!(job.time_based);
     "ramp_time" Value "seconds before anything is counted"
-        |s, t| time_ns(t, SECOND_NS).map(|n| s.ramp_ns = n);
-    "startdelay" Value "seconds before it begins" |s, t| time_ns(t, SECOND_NS).map(|n| s.delay_ns = n);
+        |s, t| time_ns(t, SECOND_NS).map(|n| s.job.ramp_ns = n);
+    "startdelay" Value "seconds before it begins" |s, t| time_ns(t, SECOND_NS).map(|n| s.job.delay_ns = n);
     "rate" Value "bytes a second; reads,writes"
         rate_of;
     "rate_iops" Value "requests a second; reads,writes"
         rate_iops_of;
     "thinktime" Value "microseconds of pause after a request"
-        |s, t| time_ns(t, MICROSECOND_NS).map(|n| s.think.ns = n);
+        |s, t| time_ns(t, MICROSECOND_NS).map(|n| s.job.think.ns = n);
     "thinktime_spin" Value "microseconds of the pause that the processor is kept busy"
-        |s, t| time_ns(t, MICROSECOND_NS).map(|n| s.think.spin_ns = n);
+        |s, t| time_ns(t, MICROSECOND_NS).map(|n| s.job.think.spin_ns = n);
     "thinktime_blocks" Value "requests between two pauses"
-        |s, t| whole(t, 1..=u64::MAX).map(|n| s.think.every = n);
+        |s, t| whole(t, 1..=u64::MAX).map(|n| s.job.think.every = n);
 
     "zero_buffers" Nothing "writes zeros"
-        |s, t| switch(t).map(|on| s.content.bytes = if on { Bytes::Zero } else { Bytes::Random });
+        |s, t| switch(t).map(|on| s.job.content.bytes = if on { Bytes::Zero } else { Bytes::Random });
     "buffer_pattern" Value "writes this: \"text\", 0xhex, bytes"
-        |s, t| pattern(t).map(|bytes| s.content.bytes = Bytes::Pattern(bytes));
-    "refill_buffers" Nothing "new bytes for every write" on!(content.refill);
-    "scramble_buffers" Switch "a few new bytes for every write" on!(content.scramble);
+        |s, t| pattern(t).map(|bytes| s.job.content.bytes = Bytes::Pattern(bytes));
+    "refill_buffers" Nothing "new bytes for every write" on!(job.content.refill);
+    "scramble_buffers" Switch "a few new bytes for every write" on!(job.content.scramble);
     "buffer_compress_percentage" Value "per cent of the bytes that can be squeezed out"
         compressible_of;
     "buffer_compress_chunk" Value "bytes in which that holds"
-        |s, t| s.units.block(t).map(|n| s.content.compress_chunk = n);
+        |s, t| s.units.block(t).map(|n| s.job.content.compress_chunk = n);
     "dedupe_percentage" Value "per cent of blocks that repeat an earlier one"
-        |s, t| small(t, 0..=100).map(|n| s.content.duplicate_percent = n);
+        |s, t| small(t, 0..=100).map(|n| s.job.content.duplicate_percent = n);
 
     "verify" Value "crc32c, pattern" verify_of;
     "verify_pattern" Value "what is written and expected"
@@ -448,14 +453,16 @@ options! {
 
     "write_iolog" Value "file that gets every request of the job, as fio's iolog"
         |s, t| { s.iolog = Some(t.into()); Ok(()) };
+    "read_iolog" Value "fio's iolog, version 2, whose requests are done again, in its files"
+        |s, t| { s.replay = Some(t.into()); Ok(()) };
 
     "percentile_list" Value "percentiles of latencies, separated by colons" percentiles_of;
     "clat_percentiles" Switch "percentiles from handing over to completion" on!(shown.of_completion);
     "lat_percentiles" Switch "percentiles from making to completion" on!(shown.of_total);
     "slat_percentiles" Switch "percentiles from making to handing over" on!(shown.of_submission);
-    "disable_clat" Switch "completion latency is not taken" on!(not measure.completion);
-    "disable_lat" Switch "total latency is not taken" on!(not measure.total);
-    "disable_slat" Switch "submission latency is not taken" on!(not measure.submission);
+    "disable_clat" Switch "completion latency is not taken" on!(not job.measure.completion);
+    "disable_lat" Switch "total latency is not taken" on!(not job.measure.total);
+    "disable_slat" Switch "submission latency is not taken" on!(not job.measure.submission);
     "gtod_reduce" Switch "no latency is taken"
         reduce_of;
     "disk_util" Switch "what the devices did is shown" on!(shown.devices);
@@ -464,27 +471,19 @@ options! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::fio::job_file::Section;
 
-    pub fn word(text: &str) -> Word {
-        let (name, value) = match text.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_string())),
-            None => (text, None),
-        };
-        Word { name: name.into(), value, place: "a.fio:1".into() }
-    }
-
-    fn settings(words: &[&str]) -> Result<Settings> {
+    fn settings(line: &str) -> Result<Settings> {
         let mut settings = Settings::default();
-        let words: Vec<Word> = words.iter().map(|text| word(text)).collect();
-        apply(&mut settings, &words).map(|()| settings)
+        apply(&mut settings, &Section::of("job", line).words).map(|()| settings)
     }
 
     #[test]
     fn an_unknown_option_is_named_with_the_nearest_known_one() {
-        let error = settings(&["iodept=4"]).unwrap_err();
+        let error = settings("iodept=4").unwrap_err();
         assert_eq!(error.kind(), Kind::UnknownKey);
         assert!(error.to_string().contains("`iodept`") && error.to_string().contains("iodepth"), "{error}");
-        assert!(settings(&["zonemode=zbd"]).unwrap_err().to_string().contains("--cmdhelp"));
+        assert!(settings("zonemode=zbd").unwrap_err().to_string().contains("--cmdhelp"));
     }
 
     #[test]
@@ -500,13 +499,13 @@ mod tests {
 
     #[test]
     fn sizes_wait_for_their_unit() {
-        let read = settings(&["size=4k", "kb_base=1000"]).unwrap();
+        let read = settings("size=4k kb_base=1000").unwrap();
         assert_eq!(read.size, Some(super::super::values::Amount::Bytes(4000)));
     }
 
     #[test]
     fn splits_share_what_is_not_said() {
-        let split = |text: &str| settings(&[&format!("bssplit={text}")]).map(|s| s.blocks);
+        let split = |text: &str| settings(&format!("bssplit={text}")).map(|s| s.job.blocks);
         let both = Blocks::Split(vec![(4096, 50), (65_536, 50)]);
         assert_eq!(split("4k/50:64k").unwrap(), [both.clone(), both]);
         let thirds = Blocks::Split(vec![(512, 34), (1024, 33), (2048, 33)]);
@@ -537,7 +536,7 @@ mod tests {
             "cpus_allowed=4-2",
             "sync=perhaps",
         ] {
-            let error = settings(&[wrong]).expect_err(wrong);
+            let error = settings(wrong).expect_err(wrong);
             assert_eq!(error.kind(), Kind::Usage, "{wrong}: {error}");
             assert!(error.to_string().contains("a.fio:1"), "{error}");
         }
