@@ -14,7 +14,7 @@ mod place;
 
 use forebay_perf::memory::together;
 use forebay_space::format_bytes;
-use forebay_tier::{Error, Kind, Result};
+use forebay_tier::{capacity, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
 use super::size;
@@ -216,30 +216,64 @@ fn check(args: &Args) -> Result<()> {
 /// What a version holds under strong scaling, so that it fits everywhere.
 fn total(args: &Args, processors: usize, ranks: &[usize]) -> Result<u64> {
     let widest = ranks.iter().copied().max().unwrap_or(1) as u64;
-    let mut room = u64::MAX;
+    let mut places = Vec::new();
     for place in &args.places {
-        room = room.min(place.room()?);
+        places.push(Room { place: place.to_string(), bytes: place.room()?, versions: VERSIONS_FIT });
     }
-    let fits = room / VERSIONS_FIT;
+    let least = |rooms: &[Room]| rooms.iter().min_by_key(|room| room.fits()).cloned();
     let weak = args.per_rank * widest;
-    if args.parts.contains(&Part::Weak) && weak > fits {
-        return Err(no_room(weak, room).hint("fewer --ranks, a smaller --per-rank, or --parts strong"));
+    if let Some(room) = least(&places).filter(|r| args.parts.contains(&Part::Weak) && weak > r.fits()) {
+        return Err(no_room(weak, &room).hint("fewer --ranks, a smaller --per-rank, or --parts strong"));
     }
-    match args.total {
-        Some(total) if total > fits => Err(no_room(total, room).hint("a smaller --total")),
-        Some(total) => Ok(total),
-        None => {
+    if args.parts.contains(&Part::Movers) {
+        places.extend(of_movers(args)?);
+    }
+    let room = least(&places);
+    let fits = room.as_ref().map_or(u64::MAX, Room::fits);
+    match (args.total, room) {
+        (Some(total), Some(room)) if total > fits => Err(no_room(total, &room).hint("a smaller --total")),
+        (Some(total), _) => Ok(total),
+        (None, _) => {
             let scaled = TOTAL_BYTES / RANKS_MAX as u64 * (processors.min(RANKS_MAX) as u64);
             Ok(scaled.min(fits).max(1 << 20))
         }
     }
 }
 
-fn no_room(version: u64, room: u64) -> Error {
+/// Free bytes somewhere, and how many versions have to fit there.
+#[derive(Clone)]
+struct Room {
+    place: String,
+    bytes: u64,
+    versions: u64,
+}
+
+impl Room {
+    fn fits(&self) -> u64 {
+        self.bytes / self.versions
+    }
+}
+
+/// What the movers need: main memory above, and below it every version of the run.
+fn of_movers(args: &Args) -> Result<[Room; 2]> {
+    let above = Place::Tier(TierKind::Dram, None);
+    let below = capacity::headroom(&args.lower, TierKind::File)?;
+    Ok([
+        Room { place: above.to_string(), bytes: above.room()?, versions: VERSIONS_FIT },
+        Room {
+            place: args.lower.display().to_string(),
+            bytes: below.bytes,
+            versions: args.steps + VERSIONS_FIT,
+        },
+    ])
+}
+
+fn no_room(version: u64, room: &Room) -> Error {
     Error::new(Kind::TierFull, "so large versions do not fit")
+        .with("place", &room.place)
         .with("version_bytes", version)
-        .with("versions", VERSIONS_FIT)
-        .with("free_bytes", room)
+        .with("versions", room.versions)
+        .with("free_bytes", room.bytes)
 }
 
 fn text(body: &Body, out: &Output) -> String {

@@ -149,7 +149,6 @@ fn manual_pages_and_completions_cover_every_verb() {
         "probe",
         "bench",
         "init",
-        "bench",
         "app",
         "completions",
         "man",

@@ -300,8 +300,8 @@ pub fn checksum_chunks(data: &[u8], chunk_bytes: usize, crcs: &mut Vec<u32>) {
     crcs.extend(chunks.map(|at| checksum_ahead(data, at..(at + chunk_bytes).min(data.len()))));
 }
 
-/// The CRC-32C of `data[part]`. Memory is asked for one block ahead, behind `part` as well: what is in no cache is
-/// summed some 15 % faster than by the processor's own guesses, which end at every page.
+/// The CRC-32C of `data[part]`. Memory is asked for one block ahead, behind `part` as well: the processor's own guesses
+/// end at every page, so that what is in no cache would be waited for there.
 #[inline]
 pub fn checksum_ahead(data: &[u8], part: Range<usize>) -> u32 {
     let mut crc = 0;

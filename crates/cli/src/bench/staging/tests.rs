@@ -1,7 +1,6 @@
 //! What cells there are, what their workflows say, and what makes no sense.
 
 use clap::Parser;
-use forebay_tier::TierKind;
 
 use super::*;
 
@@ -71,6 +70,14 @@ fn sizes_are_scaled_to_the_machine_and_too_much_is_refused() {
     assert_eq!(total(&args("--places dram --total 1MiB"), 2, &[1]).unwrap(), 1 << 20);
     let too_much = total(&args("--places dram --total 100TB"), 2, &[1]).unwrap_err();
     assert_eq!(too_much.kind(), Kind::TierFull);
+    // What goes down has to fit below, however little is written anywhere else.
+    let below =
+        total(&args("--places dram --parts movers --total 1MiB --steps 1000000000"), 2, &[1]).unwrap_err();
+    assert_eq!(below.kind(), Kind::TierFull);
+    assert!(below.to_string().contains("place=."), "{below}");
+    assert!(total(&args("--places dram --parts strong --total 1MiB --steps 1000000000"), 2, &[1]).is_ok());
+    let above = total(&args("--places file:. --parts movers --total 100TB"), 2, &[1]).unwrap_err();
+    assert_eq!(above.kind(), Kind::TierFull);
     let too_wide = total(&args("--places dram --per-rank 10TB"), 2, &[64]).unwrap_err();
     assert_eq!(too_wide.kind(), Kind::TierFull);
     assert_eq!(ranks(&args(""), 2).unwrap(), [1, 2, 4, 8]);
