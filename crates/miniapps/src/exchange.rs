@@ -133,6 +133,23 @@ impl Exchange {
         reader.end_step()
     }
 
+    /// Adds `part` up over all ranks, in the order of their numbers, so that everybody gets the same bits. It takes
+    /// round `round`, in which `name` is what ranks pass each other.
+    pub fn add_up(&mut self, round: u64, name: &str, part: &mut [f64]) -> Result<()> {
+        let (rank, ranks, width) = (self.writer.rank(), self.writer.size(), part.len() as u64);
+        self.publish(round, |writer| {
+            writer.put_array(name, &[u64::from(ranks), width], &[u64::from(rank), 0], &[1, width], part)
+        })?;
+        self.collect(round, |reader| {
+            let all: Vec<f64> = reader.get_array(name, None)?;
+            part.fill(0.0);
+            for of_rank in all.chunks_exact(part.len()) {
+                part.iter_mut().zip(of_rank).for_each(|(sum, x)| *sum += x);
+            }
+            Ok(())
+        })
+    }
+
     /// Ends this rank's part as if it had died, so that the others stop waiting for it.
     pub fn abandon(self) {
         self.writer.abandon();

@@ -224,6 +224,8 @@ const SLOT_NONE: u64 = 0xffff;
 /// Bits of the word `pace` that hold it; above stands the incarnation of the producers that said it.
 const PACE_BITS: u32 = 40;
 const PACE_MASK: u64 = (1 << PACE_BITS) - 1;
+/// The highest of them, which no gate needs: the pace was changed since the producers said one.
+const STEERED: u64 = 1 << (PACE_BITS - 1);
 
 /// In the word `calls` of a producer: another one asks it to give room back. The rest counts its own calls.
 pub(crate) const ROOM_ASKED: u32 = 1;
@@ -417,7 +419,29 @@ impl Control {
 
     /// Who may be at work when.
     pub fn pace(&self) -> Pace {
-        Pace::of_word(self.word(head::PACE).load(Acquire) & PACE_MASK)
+        Pace::of_word(self.word(head::PACE).load(Acquire) & PACE_MASK & !STEERED)
+    }
+
+    /// Whether somebody has changed the pace that the producers said.
+    pub(crate) fn is_steered(&self) -> bool {
+        self.word(head::PACE).load(Acquire) & STEERED != 0
+    }
+
+    /// Changes the pace of the present incarnation of the producers; wakes whoever waits by the old one.
+    pub(crate) fn steer(&self, pace: Pace) {
+        let word = self.word(head::PACE);
+        let mut seen = word.load(Acquire);
+        // A restarted group of producers that says its own pace meanwhile wins.
+        while let Err(now) =
+            word.compare_exchange(seen, (seen & !PACE_MASK) | pace.word() | STEERED, AcqRel, Acquire)
+        {
+            if now & !PACE_MASK != seen & !PACE_MASK {
+                return;
+            }
+            seen = now;
+        }
+        self.announce_gate();
+        self.announce_room();
     }
 
     /// Under the setup lock: says the pace for an incarnation of the producers. Returns the one that holds, which is

@@ -164,17 +164,17 @@ fn unreadable(space: &Attachment, lane: LaneId, version: u64, offset: u64) -> Er
     .hint(format!("`forebay verify {}` lists every damaged record", space.name))
 }
 
-/// The segment that begins at a granule, mapped for reading. Errors: those of [`Device::will_read`], for the whole
+/// The segment that begins at a granule, mapped for reading. Errors: those of [`Device::can_read`], for the whole
 /// segment, because its record headers lie anywhere in it.
 fn segment_at(space: &Attachment, granule: usize) -> Result<Option<SegmentDf>> {
     let offset = granule as u64 * space.superblock.granule_bytes;
     space.populate(offset..offset + space.superblock.granule_bytes);
-    space.device.will_read(offset..offset + HEADER_BYTES)?;
+    space.device.can_read(offset..offset + HEADER_BYTES)?;
     let head = space.device.bytes(offset..offset + HEADER_BYTES);
     let Some(df) = SegmentDf::decode(head, &space.superblock.uuid, offset) else { return Ok(None) };
     let segment = offset..offset + df.length_bytes;
     space.populate(segment.clone());
-    space.device.will_read(segment)?;
+    space.device.can_read(segment)?;
     Ok(Some(df))
 }
 

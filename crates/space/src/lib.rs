@@ -57,6 +57,7 @@ mod protocol;
 mod reader;
 mod segments;
 mod stats;
+mod steer;
 mod tiers;
 mod trace;
 mod trial;
@@ -89,5 +90,6 @@ pub use options::{
 pub use pace::{Pace, GATE_PLACES_MAX};
 pub use reader::{Reader, Subscription};
 pub use stats::Stats;
+pub use steer::{Progress, Steering};
 pub use view::View;
 pub use writer::{Reservation, Writer};

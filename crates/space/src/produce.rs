@@ -110,7 +110,7 @@ fn settle_pace(member: &Membership, wanted: Option<Pace>) -> Result<()> {
     let space = &member.space;
     let settled = space.control.settle_pace(member.incarnation, wanted.unwrap_or_default());
     match wanted {
-        Some(pace) if pace != settled => {
+        Some(pace) if pace != settled && !space.control.is_steered() => {
             Err(Error::new(Kind::OptionMismatch, format!("space {} is written at another pace", space.name))
                 .with("asked_for", pace)
                 .with("is", settled)
@@ -318,7 +318,8 @@ impl SpaceWriter {
         self.member.set_waiting(Waiting::Turn(version));
         let result = loop {
             let seen = space.control.room().load(Acquire);
-            if released_by_groups(&space) >= version {
+            let in_turns = space.control.pace() == Pace::SerialPerStep;
+            if !in_turns || released_by_groups(&space) >= version {
                 break Ok(());
             }
             if let Err(e) = check_group(&self.member) {

@@ -376,6 +376,11 @@ impl Device for Pools {
         device.will_read(range)
     }
 
+    fn can_read(&self, range: Range<u64>) -> Result<()> {
+        let (device, range) = self.within(&range);
+        device.can_read(range)
+    }
+
     fn placement(&self) -> Option<Placement> {
         self.first().placement()
     }

@@ -79,7 +79,6 @@ pub struct Link {
     exchange: Option<Exchange>,
     round: u64,
     rank: usize,
-    ranks: usize,
 }
 
 impl Link {
@@ -91,7 +90,7 @@ impl Link {
             1 => None,
             _ => Some(Exchange::open(&format!("{channel}-halo"), member, Readers::Everybody, bytes as u64)?),
         };
-        Ok(Link { exchange, round: 0, rank: member.rank, ranks: member.size })
+        Ok(Link { exchange, round: 0, rank: member.rank })
     }
 
     /// Shows this rank's leaves and fetches those in `wanted`, for one group of variables.
@@ -137,18 +136,7 @@ impl Link {
     /// Adds up numbers of all ranks, in the order of the ranks.
     pub fn add_up(&mut self, part: &mut [f64]) -> Result<()> {
         let Some(exchange) = &mut self.exchange else { return Ok(()) };
-        let (rank, ranks, width) = (self.rank as u64, self.ranks as u64, part.len() as u64);
-        exchange.publish(self.round, |writer: &mut Writer| {
-            writer.put_array("sums", &[ranks, width], &[rank, 0], &[1, width], part)
-        })?;
-        exchange.collect(self.round, |reader: &mut Reader| {
-            let all: Vec<f64> = reader.get_array("sums", None)?;
-            part.fill(0.0);
-            for of_rank in all.chunks_exact(part.len()) {
-                part.iter_mut().zip(of_rank).for_each(|(sum, x)| *sum += x);
-            }
-            Ok(())
-        })?;
+        exchange.add_up(self.round, "sums", part)?;
         self.round += 1;
         Ok(())
     }

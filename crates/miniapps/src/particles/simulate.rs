@@ -10,7 +10,7 @@ use crate::account::Account;
 use crate::exchange::{Exchange, Member, Readers};
 use crate::in_place::{put_filled, Placed};
 use crate::objects::{at_least_one, LAYOUT};
-use forebay_space::{Attribute, OnExisting, OpenOptions, Reader, Result, Writer};
+use forebay_space::{Attribute, OnExisting, OpenOptions, Result, Writer};
 
 /// Attribute that names the arrays of a channel of particles.
 pub(crate) const ARRAYS: &str = "arrays";
@@ -19,8 +19,6 @@ pub(crate) const ARRAYS: &str = "arrays";
 struct Sum {
     link: Option<Exchange>,
     round: u64,
-    rank: usize,
-    ranks: usize,
 }
 
 impl Sum {
@@ -30,25 +28,13 @@ impl Sum {
             1 => None,
             _ => Some(Exchange::open(&format!("{channel}-density"), member, Readers::Everybody, bytes)?),
         };
-        Ok(Sum { link, round: 0, rank: member.rank, ranks: member.size })
+        Ok(Sum { link, round: 0 })
     }
 
     /// Puts the sum in the place of this rank's part of it.
     fn add_up(&mut self, part: &mut [f64]) -> Result<()> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        let (ranks, width) = (self.ranks as u64, part.len() as u64);
-        let start = [self.rank as u64, 0];
-        link.publish(self.round, |writer: &mut Writer| {
-            writer.put_array("density", &[ranks, width], &start, &[1, width], part)
-        })?;
-        link.collect(self.round, |reader: &mut Reader| {
-            let all: Vec<f64> = reader.get_array("density", None)?;
-            part.fill(0.0);
-            for of_rank in all.chunks_exact(part.len()) {
-                part.iter_mut().zip(of_rank).for_each(|(sum, x)| *sum += x);
-            }
-            Ok(())
-        })?;
+        link.add_up(self.round, "density", part)?;
         self.round += 1;
         Ok(())
     }
@@ -94,7 +80,8 @@ fn compute(
     if account.rank == 0 {
         describe(args, setup, writer)?;
     }
-    let mut plasma = account.computing(|| Plasma::new(setup, sum.rank));
+    let rank = account.rank;
+    let mut plasma = account.computing(|| Plasma::new(setup, rank));
     let mut total = vec![0.0; setup.contribution()];
     let now = field(&mut plasma, &mut total, sum, account)?;
     plasma.check(now)?;

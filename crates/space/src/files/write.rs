@@ -483,6 +483,9 @@ impl FilesWriter {
         let op_ns = timer.stop();
         self.stats.put_ns += op_ns;
         self.times.op_ns += op_ns;
+        // What the program does before it begins the next step belongs to the writers' turn. The step is acknowledged;
+        // a turn that does not come is an error of the next one.
+        let _ = self.wait_for_turn(self.next);
         self.times.end_ns = clock::now_ns();
         if let Some(trace) = &mut self.trace {
             trace.step(&self.times);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::support::{options, ranked, reader, Root};
-use forebay_space::{inspect, Dtype, Kind, Mechanism, OpenOptions, Pace, Reader, Writer};
+use forebay_space::{inspect, Dtype, Kind, Mechanism, OpenOptions, Pace, Progress, Reader, Steering, Writer};
 
 fn paced(rank: u32, size: u32, pace: Pace) -> OpenOptions {
     OpenOptions { pace: Some(pace), readers: vec![("reader".into(), 1)], ..ranked(rank, size) }
@@ -295,4 +295,48 @@ fn child() {
     let _reserved = writer.reserve("a", Dtype::U8, &[64], &[0], &[64]).unwrap();
     std::fs::write(Path::new(&name).with_extension("inside"), "").unwrap();
     std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn a_pace_that_is_steered_frees_who_waits_by_the_old_one() {
+    let root = Root::new();
+    let name = root.name("steered");
+    let told = paced(0, 1, Pace::SerialPerStep);
+    let mut writer = Writer::open(&name, &told).unwrap();
+    let mut reader = reader(&name, 0, 1).unwrap();
+    let steering = Steering::open(&name).unwrap();
+    assert_eq!((steering.pace(), steering.progress()), (Pace::SerialPerStep, Progress::default()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Nobody releases version 0 before the pace changes: by the old one this waits for ever.
+            put_step(&mut writer);
+            put_step(&mut writer);
+        });
+        assert_eq!(reader.begin_step(None).unwrap(), Some(0));
+        let seen = steering.progress();
+        assert_eq!((seen.complete, seen.released, seen.written), (1, 0, false));
+        steering.set_pace(Pace::Parallel).unwrap();
+    });
+    reader.end_step().unwrap();
+    assert_eq!((steering.pace(), steering.progress().released), (Pace::Parallel, 1));
+    // A rank that comes late with the pace of the plan is no mismatch; by another incarnation its own holds.
+    writer.close().unwrap();
+    let again = Writer::open(&name, &told).unwrap();
+    assert_eq!(steering.pace(), Pace::SerialPerStep);
+    again.close().unwrap();
+    let serial = steering.set_pace(Pace::Serial).unwrap_err();
+    assert_eq!(serial.kind(), Kind::NotPossibleHere);
+}
+
+#[test]
+fn ranks_that_come_late_join_at_the_steered_pace() {
+    let root = Root::new();
+    let name = root.name("late-rank");
+    let told = |rank| paced(rank, 2, Pace::SerialPerStep);
+    let first = Writer::open(&name, &told(0)).unwrap();
+    let gated = Pace::Gated { writers: 64, readers: 64 };
+    Steering::open(&name).unwrap().set_pace(gated).unwrap();
+    let second = Writer::open(&name, &told(1)).unwrap();
+    assert_eq!(Steering::open(&name).unwrap().pace(), gated);
+    drop((first, second));
 }

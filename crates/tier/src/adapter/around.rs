@@ -189,6 +189,10 @@ impl<T: Around> Device for T {
         self.around(op, &mut |_| self.inner().will_read(range.clone()))
     }
 
+    fn can_read(&self, range: Range<u64>) -> Result<()> {
+        self.inner().can_read(range)
+    }
+
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let op = Op { kind: OpKind::Read, bytes: out.len() as u64, unit: 1 };
         self.around(op, &mut |part| {

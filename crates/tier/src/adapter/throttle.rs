@@ -5,7 +5,8 @@
 //! inside. Its *device time*, a word in a small shared file, says until when it is busy; an operation takes its
 //! turn by moving that word on, in one compare-and-swap, by `bytes / bandwidth(operations inside)`. It ends when
 //! its turn ends, plus the latency of its kind. Large operations take a turn per MiB, so that others get in
-//! between. With n threads that never pause this gives each of them bandwidth(n) / n.
+//! between; one of a few lines ([`SMALL_BYTES`]) does not wait for a whole turn of each, but takes as long as if all
+//! inside were served a line at a time. With n threads that never pause this gives each of them bandwidth(n) / n.
 //!
 //! Who is inside stands in slots of the same file, as the time at which the operation will end. Nobody has to
 //! take such an entry back: it goes stale by itself. A process that is killed inside leaves its turn (a MiB at
@@ -49,6 +50,9 @@ pub const PAY_NS: u64 = 1_000_000;
 
 /// Bytes of one turn.
 pub const TURN_BYTES: u64 = 1 << 20;
+
+/// Operations of up to so many bytes (headers, commit words, counts) do not queue behind large ones.
+pub const SMALL_BYTES: u64 = 1 << 10;
 
 /// A line through points, straight between them and level outside. Without points there is no line.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -410,6 +414,9 @@ impl Throttle {
             let (others, opposed) = self.others(&debt, turn.direction, at);
             let cost_ns = self.curves.cost_ns(turn, bytes, others + 1, opposed);
             let mut end = if cost_ns > 0 { self.occupy(at, cost_ns) } else { at };
+            if turn.bytes <= SMALL_BYTES {
+                end = end.min(at + cost_ns.saturating_mul(others + 1));
+            }
             if left == 0 {
                 end += turn.latency_ns;
             }

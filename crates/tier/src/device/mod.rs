@@ -158,6 +158,15 @@ pub trait Device: Send + Sync {
         Ok(())
     }
 
+    /// As [`Device::will_read`] for a range of which only some parts, not known yet, will be read: a page that the
+    /// medium does not give is an error, and adapters neither account for it nor delay it.
+    ///
+    /// # Errors
+    /// As [`Device::will_read`].
+    fn can_read(&self, range: Range<u64>) -> Result<()> {
+        self.will_read(range)
+    }
+
     /// Copies published or never written bytes out, without a mapping: nothing is faulted in or allocated where
     /// the pool has holes (they read as zeros). Counts as bytes copied.
     ///

@@ -75,6 +75,7 @@ fn each_method(device: &dyn Device, seen: &mut dyn FnMut(&'static str, &mut dyn 
     seen("load_word", &mut || assert_eq!(device.load_word(8), 7));
     seen("bytes", &mut || assert_eq!(device.bytes(0..8), [3; 8]));
     seen("will_read", &mut || device.will_read(0..8).expect(DONE));
+    seen("can_read", &mut || device.can_read(0..8).expect(DONE));
     seen("read", &mut || device.read(0, &mut [0; 8]).expect(DONE));
     seen("after_hole", &mut || assert_eq!(device.after_hole(0), 0));
     let mut staged = None;
@@ -181,6 +182,10 @@ impl Device for Recorder {
 
     fn will_read(&self, range: Range<u64>) -> Result<()> {
         self.inner("will_read").will_read(range)
+    }
+
+    fn can_read(&self, range: Range<u64>) -> Result<()> {
+        self.inner("can_read").can_read(range)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {

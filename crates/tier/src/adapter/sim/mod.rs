@@ -523,6 +523,10 @@ impl Device for Sim {
         self.inner.will_read(range)
     }
 
+    fn can_read(&self, range: Range<u64>) -> Result<()> {
+        self.inner.can_read(range)
+    }
+
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.inner.read(offset, out)
     }
