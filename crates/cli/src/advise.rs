@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use forebay_flow::advise::{advise, seconds, Advice, Objective, Score, Sure, Wish};
 use forebay_flow::choices::choices;
 use forebay_flow::inputs::{known, runs_of, Known};
+use forebay_flow::trials::{worth_trying, Trials};
 use forebay_flow::{PlanFile, RunRecord, Topology, Workflow};
 use forebay_perf::profile::platforms;
 use forebay_perf::profile::saved::Saved;
@@ -49,6 +50,9 @@ pub struct Args {
     /// By how much the writers may be slowed down against the plan that is best for them, as a factor.
     #[arg(long, value_name = "FACTOR")]
     slowdown_max: Option<f64>,
+    /// Versions of the run that is asked about [default: as many as the earlier runs had].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    steps: Option<u32>,
     /// Write the best plan to this file.
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -96,11 +100,11 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Some(dir) => vec![RunRecord::read(dir)?],
         None => runs_of(&workflow),
     };
-    let asked = Asked::new(workflow, &runs, args.profile.as_deref())?;
+    let asked = Asked::new(workflow, &runs, args.profile.as_deref(), args.steps)?;
     let advice = asked.advice(Wish { objective, slowdown_max: args.slowdown_max })?;
     let Asked { workflow, profile, known, is_platform, .. } = &asked;
     if let Some(file) = &args.out {
-        asked.plan(&advice, "advice")?.write(file)?;
+        asked.plan(&advice, 0, "advice")?.write(file)?;
     }
     let body = Body {
         workflow: &workflow.name,
@@ -126,12 +130,24 @@ struct Asked {
 }
 
 impl Asked {
-    fn new(workflow: Workflow, runs: &[RunRecord], profile: Option<&str>) -> Result<Asked> {
+    fn new(
+        workflow: Workflow,
+        runs: &[RunRecord],
+        profile: Option<&str>,
+        steps: Option<u32>,
+    ) -> Result<Asked> {
         let saved = Saved::of_user()?;
         let profile = crate::probe::chosen(&saved, profile)?;
         let is_platform = platforms::is_platform(&profile.name);
         let measured = if is_platform { saved.newest()? } else { Some(profile.clone()) };
-        let known = known(&workflow, runs, measured.as_ref())?;
+        let mut known = known(&workflow, runs, measured.as_ref())?;
+        if is_platform {
+            // What was measured here says nothing of another node.
+            known.history.clear();
+        }
+        if let Some(steps) = steps {
+            known = known.with_steps(steps);
+        }
         let topology = if is_platform { Topology::of_profile(&profile) } else { Topology::here()? };
         Ok(Asked { workflow, known, profile, is_platform, topology })
     }
@@ -141,9 +157,9 @@ impl Asked {
         advise(&self.known, &found, &self.profile, wish)
     }
 
-    /// The best plan as a file, with what was decided on.
-    fn plan(&self, advice: &Advice, by: &str) -> Result<PlanFile> {
-        let best = &advice.scores[0];
+    /// The plan at a place among the scores as a file, with what was decided on.
+    fn plan(&self, advice: &Advice, place: usize, by: &str) -> Result<PlanFile> {
+        let best = &advice.scores[place];
         let home = best.choice.home.as_ref().filter(|_| !self.is_platform);
         let Some(home) = home else {
             let message = format!("{} is a platform, not this node", self.profile.name);
@@ -166,29 +182,54 @@ impl Asked {
     }
 }
 
-/// The plan that is best on this node as far as is known, and what speaks for it in one line; no plan, and why, where
-/// too little is known of workflow or node to tell.
-pub fn best(workflow: &Path) -> Result<(Option<PlanFile>, String)> {
+/// What `run --auto` does: the plan, paces to try inside the run where the advisor is not sure, and what speaks for it
+/// in one line; no plan, and why, where too little is known of workflow or node to tell.
+pub struct Chosen {
+    pub plan: Option<PlanFile>,
+    pub trials: Option<Trials>,
+    pub line: String,
+}
+
+impl Chosen {
+    fn nothing(line: String) -> Chosen {
+        Chosen { plan: None, trials: None, line }
+    }
+}
+
+/// Chooses for this node.
+pub fn choose(workflow: &Path, profile: Option<&str>, steps: Option<u32>) -> Result<Chosen> {
     let workflow = Workflow::read(workflow)?;
     let runs = runs_of(&workflow);
     if !runs.iter().any(|run| run.components.iter().any(|c| c.per_step.is_some())) {
         let line =
             "nothing is known of the workflow yet: it runs as it stands, and is recorded for the next time";
-        return Ok((None, line.to_owned()));
+        return Ok(Chosen::nothing(line.to_owned()));
     }
-    let chosen = Asked::new(workflow, &runs, None).and_then(|asked| {
+    let chosen = Asked::new(workflow, &runs, profile, steps).and_then(|asked| {
         let advice = asked.advice(Wish::default())?;
-        asked.plan(&advice, "auto")
+        let (place, trials, tried) = match worth_trying(&advice, &asked.known) {
+            Ok((place, trials)) => {
+                let modes: Vec<String> = trials.modes.iter().map(ToString::to_string).collect();
+                let tried =
+                    format!("tried inside the run, {} steps each: {}", trials.steps, modes.join(", "));
+                (place, Some(trials), tried)
+            }
+            Err(why) => (0, None, format!("no trials: {why}")),
+        };
+        let mut plan = asked.plan(&advice, place, "auto")?;
+        plan.decision.reasons.insert(1, tried);
+        Ok((plan, trials))
     });
-    let plan = match chosen {
-        Ok(plan) => plan,
-        Err(e) if matches!(e.kind(), Kind::NotPossibleHere | Kind::UnknownComponent) => {
-            return Ok((None, format!("it runs as it stands: {e}")));
+    match chosen {
+        Ok((plan, trials)) => {
+            let line = format!("{}: {}; {}", plan.plan, plan.decision.reasons[0], plan.decision.reasons[1]);
+            Ok(Chosen { plan: Some(plan), trials, line })
         }
-        Err(e) => return Err(e),
-    };
-    let line = format!("{}: {}", plan.plan, plan.decision.reasons[0]);
-    Ok((Some(plan), line))
+        Err(e) if matches!(e.kind(), Kind::NotPossibleHere | Kind::UnknownComponent) => {
+            Ok(Chosen::nothing(format!("it runs as it stands: {e}")))
+        }
+        Err(e) => Err(e),
+    }
 }
 
 fn next(args: &Args, is_platform: bool, out: &Output) {
@@ -210,7 +251,8 @@ fn text(body: &Body<'_>, all: bool, is_platform: bool, out: &Output) -> String {
         body.channel,
         body.profile
     );
-    let heading = ["plan", "tier", "time", "±", "against best", "freshness", "DRAM", "worn", "what binds"];
+    let heading =
+        ["plan", "tier", "time", "±", "measured", "against best", "freshness", "DRAM", "worn", "what binds"];
     let mut table = out.table(&heading);
     let shown = if all { advice.scores.len() } else { SHOWN };
     for score in advice.scores.iter().take(shown) {
@@ -240,13 +282,14 @@ fn text(body: &Body<'_>, all: bool, is_platform: bool, out: &Output) -> String {
     text
 }
 
-fn row(score: &Score) -> [String; 9] {
+fn row(score: &Score) -> [String; 10] {
     let f = &score.forecast;
     [
         f.plan.short(),
         f.plan.tier.clone(),
         seconds(f.time_s),
         seconds(f.error_s),
+        score.measured.as_ref().map_or("-".to_owned(), |past| seconds(past.time_s)),
         format!("{:.2}", score.against_best),
         seconds(f.freshness_s),
         format_bytes(f.dram_bytes as u64),

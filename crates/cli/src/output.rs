@@ -90,6 +90,8 @@ pub mod schema {
     pub const BENCH_BFS: &str = "forebay.bench-bfs/1";
     /// The workflows of a study, predicted.
     pub const BENCH_WORKFLOWS: &str = "forebay.bench-workflows/1";
+    /// Workflows that were run on an emulated platform.
+    pub const BENCH_WORKFLOWS_RUN: &str = "forebay.bench-workflows-run/1";
     /// Help or version text that was asked for together with `--json`.
     pub const HELP: &str = "forebay.help/1";
 
@@ -134,6 +136,7 @@ pub mod schema {
         BENCH_MADBENCH,
         BENCH_PLACING,
         BENCH_POLYBENCH,
+        BENCH_WORKFLOWS_RUN,
         HELP,
     ];
 }

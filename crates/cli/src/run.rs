@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_flow::record::{latest_run, State};
+use forebay_flow::trials::Trials;
 use forebay_flow::{PlanFile, Workflow};
 use forebay_flow::{RunOptions, RunRecord};
 use forebay_perf::model::plan::{Locality, Mode};
@@ -53,9 +54,16 @@ pub struct Args {
     /// Beside whom the channels lie: writer or reader.
     #[arg(long, value_name = "SIDE", requires = "mode")]
     locality: Option<Locality>,
-    /// Run it by the plan that forebay advise finds best; the first time as it stands, to learn of it.
+    /// Run it by the plan that forebay advise finds best; where that is not sure, paces that are as good are tried for
+    /// some steps inside the run. The first time it runs as it stands, to learn of it.
     #[arg(long, conflicts_with_all = ["plan", "mode", "only"])]
     auto: bool,
+    /// Saved profile that --auto decides on [default: the newest].
+    #[arg(long, value_name = "PROFILE", requires = "auto")]
+    profile: Option<String>,
+    /// Versions that --auto expects [default: as many as the earlier runs had].
+    #[arg(long, value_name = "N", requires = "auto", value_parser = clap::value_parser!(u32).range(1..))]
+    steps: Option<u32>,
     /// Run only this component, after those that it reads from: alone, to see what its steps are made of.
     #[arg(long, value_name = "COMPONENT", conflicts_with_all = ["plan", "mode"])]
     only: Option<String>,
@@ -86,11 +94,13 @@ struct Body<'a> {
 
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    let (plan, trials) = plan(args, out)?;
     let mut options = RunOptions {
         out: args.out.clone(),
         quiet: args.quiet || (!args.progress && !out.stderr_is_terminal()),
         grace: Duration::from_secs(args.grace),
-        plan: plan(args, out)?,
+        plan,
+        trials,
         only: args.only.clone(),
         ..RunOptions::default()
     };
@@ -127,26 +137,27 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     Ok(record.exit_code())
 }
 
-/// The plan that was asked for.
-fn plan(args: &Args, out: &Output) -> Result<Option<PlanFile>> {
+/// The plan that was asked for, and paces to try.
+fn plan(args: &Args, out: &Output) -> Result<(Option<PlanFile>, Option<Trials>)> {
     if args.auto {
-        let (plan, line) = crate::advise::best(&args.workflow)?;
-        out.progress(&line);
-        return Ok(plan);
+        let chosen = crate::advise::choose(&args.workflow, args.profile.as_deref(), args.steps)?;
+        out.progress(&chosen.line);
+        return Ok((chosen.plan, chosen.trials));
     }
-    if let Some(component) = &args.only {
-        let workflow = forebay_flow::alone::alone(&Workflow::read(&args.workflow)?, component)?;
-        return crate::plan::requested(&workflow, Mode::Serial, Locality::Writer, None, None).map(Some);
-    }
-    match (&args.plan, args.mode) {
-        (Some(file), _) => PlanFile::read(file).map(Some),
-        (None, Some(mode)) => {
+    let plan = match (&args.only, &args.plan, args.mode) {
+        (Some(component), ..) => {
+            let workflow = forebay_flow::alone::alone(&Workflow::read(&args.workflow)?, component)?;
+            Some(crate::plan::requested(&workflow, Mode::Serial, Locality::Writer, None, None)?)
+        }
+        (None, Some(file), _) => Some(PlanFile::read(file)?),
+        (None, None, Some(mode)) => {
             let workflow = Workflow::read(&args.workflow)?;
             let locality = args.locality.unwrap_or(Locality::Writer);
-            crate::plan::requested(&workflow, mode, locality, None, None).map(Some)
+            Some(crate::plan::requested(&workflow, mode, locality, None, None)?)
         }
-        (None, None) => Ok(None),
-    }
+        (None, None, None) => None,
+    };
+    Ok((plan, None))
 }
 
 /// The record of the run that just failed; `None` when it failed before there was one.
@@ -171,6 +182,9 @@ fn print(record: &RunRecord, report: Option<&Path>, out: &Output) -> Result<()> 
         State::Interrupted => "interrupted",
     };
     out.progress(&format!("{state} after {:.1} s", record.wall_s));
+    for kept in record.tried.iter().flat_map(|tried| &tried.decisions) {
+        out.progress(&format!("{} from version {}: {}", kept.mode, kept.at_version, kept.reason));
+    }
     record.notes.iter().for_each(|note| out.progress(&format!("note: {note}")));
     let mut lines = relative(&record.run_dir) + "\n";
     lines.extend(report.map(|report| relative(report) + "\n"));

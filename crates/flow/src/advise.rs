@@ -14,6 +14,7 @@ use forebay_space::{Error, Kind, Result, TierKind};
 use serde::Serialize;
 
 use crate::choices::{Choice, Choices, Dropped};
+use crate::history::Past;
 use crate::inputs::Known;
 
 /// Margins below this share are a tie, whatever the error bars say: no two runs of one plan agree better.
@@ -78,6 +79,12 @@ pub struct Score {
     pub slowdown: f64,
     /// Bytes written to media that wear.
     pub worn_bytes: f64,
+    /// What the plan took when it was run before.
+    pub measured: Option<Past>,
+    /// Seconds: measured where it was run; else predicted, times what those that were run took over their prediction.
+    pub expected_s: f64,
+    /// Half of the error bar.
+    pub expected_error_s: f64,
 }
 
 /// A change of one input after which another plan is best.
@@ -125,6 +132,10 @@ pub fn advise(known: &Known, found: &Choices, profile: &Profile, wish: Wish) -> 
     let scored = |choice: &&Choice| devices.contains_key(&choice.plan.tier);
     let choices: Vec<&Choice> = found.choices.iter().filter(scored).collect();
     let mut scores = scores(&known.inputs, &choices, &devices, wish);
+    let predicted_best = scores.first().map(|s| s.forecast.plan.clone());
+    if let Some(remark) = learn(&mut scores, &known.history, wish) {
+        remarks.push(remark);
+    }
     if let Some(most) = wish.slowdown_max {
         let (kept, left): (Vec<Score>, Vec<Score>) = scores.into_iter().partition(|s| s.slowdown <= most);
         scores = kept;
@@ -146,7 +157,11 @@ pub fn advise(known: &Known, found: &Choices, profile: &Profile, wish: Wish) -> 
     }
     let (margin, sure) = sureness(&scores);
     let why = why(known, &scores);
-    let flips = flips(known, &choices, &devices, wish, &best.forecast.plan.to_string());
+    // Predictions that history has overruled cannot say what would flip them.
+    let flips = match predicted_best.as_ref() == Some(&best.forecast.plan) {
+        true => flips(known, &choices, &devices, wish, &best.forecast.plan.to_string()),
+        false => Vec::new(),
+    };
     remarks.extend(known.remarks.iter().cloned());
     Ok(Advice { wish, margin, sure, why, flips, dropped, remarks, scores })
 }
@@ -184,15 +199,58 @@ fn scores(inputs: &Inputs, choices: &[&Choice], devices: &Devices, wish: Wish) -
             let (device, kind) = &devices[&choice.plan.tier];
             let forecast = inputs.forecast(&choice.plan, device, !is_worn(*kind));
             let worn_bytes = if is_worn(*kind) { forecast.written_bytes } else { 0.0 };
-            Score { choice: (*choice).clone(), forecast, against_best: 1.0, slowdown: 1.0, worn_bytes }
+            let (expected_s, expected_error_s) = (forecast.time_s, forecast.error_s);
+            Score {
+                choice: (*choice).clone(),
+                forecast,
+                against_best: 1.0,
+                slowdown: 1.0,
+                worn_bytes,
+                measured: None,
+                expected_s,
+                expected_error_s,
+            }
         })
         .collect();
     let writers_s =
         |s: &Score| s.forecast.writer.compute_s + s.forecast.writer.io_s + s.forecast.writer.wait_s;
     let quickest = scores.iter().map(writers_s).fold(f64::INFINITY, f64::min);
     scores.iter_mut().for_each(|s| s.slowdown = writers_s(s) / quickest);
+    order(&mut scores, wish);
+    scores
+}
+
+/// Lets what plans took before count. Says how many there are.
+fn learn(scores: &mut [Score], history: &[Past], wish: Wish) -> Option<String> {
+    for score in scores.iter_mut() {
+        score.measured = history.iter().find(|past| past.plan == score.forecast.plan).cloned();
+    }
+    let mut ratios: Vec<f64> =
+        scores.iter().filter_map(|s| Some(s.measured.as_ref()?.time_s / s.forecast.time_s)).collect();
+    if ratios.is_empty() {
+        return None;
+    }
+    ratios.sort_by(f64::total_cmp);
+    let common = ratios[ratios.len() / 2];
+    for score in scores.iter_mut() {
+        (score.expected_s, score.expected_error_s) = match &score.measured {
+            Some(past) => (past.time_s, past.error_s),
+            None => (score.forecast.time_s * common, score.forecast.error_s * common),
+        };
+    }
+    order(scores, wish);
+    let count = ratios.len();
+    let were = if count == 1 { "was" } else { "were" };
+    Some(format!(
+        "{count} of the plans {were} run before and count with what they took; predictions of the others are taken x \
+         {common:.2}"
+    ))
+}
+
+/// Sorts them, and says how far each is from the best.
+fn order(scores: &mut [Score], wish: Wish) {
     scores.sort_by(|a, b| {
-        value(a, wish).total_cmp(&value(b, wish)).then(a.forecast.time_s.total_cmp(&b.forecast.time_s))
+        value(a, wish).total_cmp(&value(b, wish)).then(a.expected_s.total_cmp(&b.expected_s))
     });
     let best = scores.first().map_or(1.0, |s| value(s, wish));
     scores.iter_mut().for_each(|s| {
@@ -202,12 +260,11 @@ fn scores(inputs: &Inputs, choices: &[&Choice], devices: &Devices, wish: Wish) -
             v => v / best,
         };
     });
-    scores
 }
 
 fn value(score: &Score, wish: Wish) -> f64 {
     match wish.objective {
-        Objective::Makespan => score.forecast.time_s,
+        Objective::Makespan => score.expected_s,
         Objective::Freshness => score.forecast.freshness_s,
         Objective::Dram => score.forecast.dram_bytes,
     }
@@ -217,8 +274,7 @@ fn sureness(scores: &[Score]) -> (Option<f64>, Sure) {
     let [best, second, ..] = scores else { return (None, Sure::Only) };
     let margin = second.against_best - 1.0;
     // Both lie on the same node and come from the same inputs: their errors mostly go the same way.
-    let error =
-        (best.forecast.error_s / best.forecast.time_s).max(second.forecast.error_s / second.forecast.time_s);
+    let error = (best.expected_error_s / best.expected_s).max(second.expected_error_s / second.expected_s);
     let sure = match () {
         () if margin < TIE => Sure::Tie,
         () if margin < error => Sure::No,
@@ -369,6 +425,7 @@ mod tests {
             channel: "u".into(),
             writer: "sim".into(),
             reader: "ana".into(),
+            history: Vec::new(),
             remarks: vec!["left out".into()],
         }
     }
@@ -392,6 +449,34 @@ mod tests {
         assert_eq!(best.worn_bytes, 10.0 * 24.0 * 16.0 * 64e6, "persistent memory wears");
         assert!(told.why.iter().any(|line| line.starts_with("sim computes")), "{:?}", told.why);
         assert!(told.remarks.iter().any(|line| line == "left out"), "{:?}", told.remarks);
+    }
+
+    #[test]
+    fn what_was_run_before_counts_with_what_it_took() {
+        let mut known = asked(16.0, 64e6, 0.0);
+        let before = advice(&known, Wish::default()).unwrap();
+        let (first, second) = (&before.scores[0], &before.scores[1]);
+        let past = |score: &Score, by: f64| Past {
+            plan: score.forecast.plan.clone(),
+            time_s: score.forecast.time_s * by,
+            error_s: 0.02 * score.forecast.time_s * by,
+            runs: 1,
+        };
+        // The predicted best takes twice as long as predicted: all predictions are taken twice, nothing changes.
+        known.history = vec![past(first, 2.0)];
+        let told = advice(&known, Wish::default()).unwrap();
+        assert_eq!(told.scores[0].forecast.plan, first.forecast.plan);
+        assert!((told.scores[1].expected_s / second.forecast.time_s - 2.0).abs() < 1e-9);
+        // The second was run too, and was as quick as predicted.
+        known.history.push(past(second, 1.0));
+        let told = advice(&known, Wish::default()).unwrap();
+        assert_eq!(told.scores[0].forecast.plan, second.forecast.plan, "history overrules the model");
+        assert!(told.flips.is_empty());
+        assert!(
+            told.remarks.iter().any(|r| r.contains("2 of the plans were run before")),
+            "{:?}",
+            told.remarks
+        );
     }
 
     #[test]

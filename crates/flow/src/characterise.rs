@@ -30,6 +30,9 @@ pub struct PerStep {
     pub reads: Moved,
     /// Share of calls in calls and compute together, 0 to 1.
     pub io_index: f64,
+    /// Seconds from a rank's start to its first step, without computing; 0 where nobody knows.
+    #[serde(default)]
+    pub start_s: f64,
 }
 
 /// What one step of one rank moves.
@@ -81,7 +84,25 @@ pub fn characterise(component: &Component, traces: &Traces) -> Option<PerStep> {
         writes,
         reads,
         io_index: if call_s > 0.0 { call_s / (call_s + compute_s) } else { 0.0 },
+        start_s: 0.0,
     })
+}
+
+/// Seconds from the start of ranks (number and time, ns) to the first step of each, on average: what a run takes until
+/// they are under way. Who writes computes before that, and who only reads waits inside it.
+pub fn start_s(component: &Component, traces: &Traces, step: &PerStep, starts: &[(u32, u64)]) -> f64 {
+    let declared: Vec<&Trace> = traces.of(&component.name).filter(|t| is_declared(component, t)).collect();
+    let computes_s = if component.writes.is_empty() { 0.0 } else { step.compute_s };
+    let of_rank = |(rank, start_ns): &(u32, u64)| {
+        let own = declared.iter().filter(|t| t.header.rank == *rank);
+        let first = own.filter_map(|t| t.steps.first()).map(|s| s.begin_ns).min()?;
+        Some((first.saturating_sub(*start_ns) as f64 / 1e9 - computes_s).max(0.0))
+    };
+    let all: Vec<f64> = starts.iter().filter_map(of_rank).collect();
+    if all.is_empty() {
+        return 0.0;
+    }
+    mean(&all)
 }
 
 fn is_declared(component: &Component, trace: &Trace) -> bool {
@@ -191,6 +212,26 @@ mod tests {
         near(found.writes.call_s, 0.020);
         near(found.writes.call_s_per_object, 0.002);
         near(found.io_index, 0.030 / 0.080);
+    }
+
+    #[test]
+    fn ranks_are_under_way_when_their_first_step_begins() {
+        let traces = Traces {
+            all: vec![
+                trace(0, "u", Side::Read, steps(5, 100, (30, 10), 2)),
+                trace(1, "u", Side::Read, steps(5, 100, (10, 10), 2)),
+            ],
+            skipped: Vec::new(),
+        };
+        let mut reads = component();
+        let found = characterise(&reads, &traces).unwrap();
+        // First steps begin at 1060 and 1080 ms.
+        let starts = [(0, 1_000_000_000), (1, 1_000_000_000), (2, 0)];
+        let said = |component: &Component| start_s(component, &traces, &found, &starts);
+        assert!((said(&reads) - (0.070 - found.compute_s).max(0.0)).abs() < 1e-9, "it writes too");
+        reads.writes.clear();
+        assert!((said(&reads) - 0.070).abs() < 1e-9);
+        assert_eq!(start_s(&reads, &Traces::default(), &found, &starts), 0.0);
     }
 
     #[test]

@@ -87,6 +87,8 @@ struct Candidate<'a> {
     home: Option<Home>,
     /// None where the workflow file says the tier.
     tier: Option<&'a Tier>,
+    /// Whether it is emulated: such a channel can be near to either side on any node.
+    emulated: bool,
 }
 
 /// The plans of a workflow on a node. `profile` is of this node, or of a platform that is only asked about; without
@@ -100,8 +102,16 @@ pub fn choices(
     let is_here = profile.is_none_or(|p| !forebay_perf::profile::platforms::is_platform(&p.name));
     let mut dropped = Vec::new();
     let candidates = match profile {
-        None => vec![Candidate { name: AS_THE_FILE_SAYS.to_owned(), home: Some(Home::AsSaid), tier: None }],
-        Some(profile) => candidates(profile, is_here, load, &mut dropped),
+        None => vec![Candidate {
+            name: AS_THE_FILE_SAYS.to_owned(),
+            home: Some(Home::AsSaid),
+            tier: None,
+            emulated: emulated_tier(workflow).is_some(),
+        }],
+        Some(profile) => match emulated_tier(workflow).filter(|_| is_here) {
+            Some(name) => emulated(profile, &name, &mut dropped),
+            None => candidates(profile, is_here, load, &mut dropped),
+        },
     };
     let mut drop = |what: String, reason: String| dropped.push(Dropped { what, reason });
     drop(
@@ -123,6 +133,32 @@ pub fn choices(
         drop(extra.plan.to_string(), format!("more than {CHOICES_MAX} plans"));
     }
     Choices { choices, dropped }
+}
+
+/// The tier that the channels are emulated as, where the workflow file says so.
+pub(crate) fn emulated_tier(workflow: &Workflow) -> Option<String> {
+    let read = workflow.channels.iter().filter(|c| !c.readers.is_empty());
+    let wanted = read.filter_map(|c| crate::emulate::wanted(c.options.emulate.as_deref()?).ok());
+    wanted.filter_map(|wanted| wanted.tier).next()
+}
+
+/// An emulated channel stays on the tier that it is emulated as; the profile is what was probed of that one.
+fn emulated<'a>(profile: &'a Profile, name: &str, dropped: &mut Vec<Dropped>) -> Vec<Candidate<'a>> {
+    let others = profile.tiers.iter().filter(|t| t.name != name);
+    let reason = format!("the workflow file emulates {name}");
+    dropped.extend(others.map(|t| Dropped { what: t.name.clone(), reason: reason.clone() }));
+    match profile.tier(name) {
+        Some(tier) => {
+            let home = Some(Home::AsSaid);
+            vec![Candidate { name: name.to_owned(), home, tier: Some(tier), emulated: true }]
+        }
+        None => {
+            let reason =
+                format!("profile {} was not taken of it: forebay probe --emulate makes one", profile.name);
+            dropped.push(Dropped { what: name.to_owned(), reason });
+            Vec::new()
+        }
+    }
 }
 
 /// The tiers that a channel can lie on.
@@ -151,7 +187,7 @@ fn candidates<'a>(
                 continue;
             }
         }
-        kept.push(Candidate { name: tier.name.clone(), home, tier: Some(tier) });
+        kept.push(Candidate { name: tier.name.clone(), home, tier: Some(tier), emulated: false });
     }
     let beaten: Vec<Option<String>> = kept
         .iter()
@@ -230,6 +266,7 @@ fn localities(
 ) -> Vec<Locality> {
     let several = topology.with_cpus().count() > 1;
     let reason = match &candidate.home {
+        _ if candidate.emulated => None,
         _ if !several => Some("one memory node has all granted processors: the same as LocW"),
         Some(Home::Node(node)) if !topology.with_cpus().any(|n| n.number == *node) => {
             Some("it lies on a node without granted processors: the same as LocW")

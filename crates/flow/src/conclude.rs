@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::characterise::characterise;
+use crate::characterise::{characterise, start_s};
 use crate::launch::{Rank, Ranks, Role};
 use crate::pin::Placement;
 use crate::progress::Seen;
@@ -128,6 +128,11 @@ fn complete_component(
     let lived = only_ranks.filter_map(|r| r.exit.map(|e| e.at_ns.saturating_sub(r.start_ns)));
     let lived_ns: u64 = lived.sum();
     record.per_step = characterise(component, traces);
+    let starts: Vec<(u32, u64)> =
+        record.ranks.iter().filter_map(|rank| Some((rank.rank?, rank.start_ns))).collect();
+    if let Some(step) = &mut record.per_step {
+        step.start_s = start_s(component, traces, step, &starts);
+    }
     record.io_s = op_ns as f64 / 1e9;
     record.wait_s = wait_ns as f64 / 1e9;
     // Times of a helper that carries files overlap with the program's own: nothing to take off then.

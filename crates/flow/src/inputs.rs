@@ -15,6 +15,7 @@ use forebay_space::{Error, Kind, Result};
 
 use crate::characterise::{Moved, PerStep};
 use crate::choices::Load;
+use crate::history::{history, Past};
 use crate::record::{ComponentRecord, RunRecord, State};
 use crate::workflow::{Channel, Workflow};
 
@@ -36,8 +37,22 @@ pub struct Known {
     pub writer: String,
     /// The component that reads most of it.
     pub reader: String,
+    /// What plans took that were run before.
+    pub history: Vec<Past>,
     /// What was left out or taken for something else, in sentences.
     pub remarks: Vec<String>,
+}
+
+impl Known {
+    /// The same with another number of versions. What plans took for others says nothing of it.
+    pub fn with_steps(mut self, steps: u32) -> Known {
+        if steps != self.inputs.flow.versions {
+            self.history.clear();
+        }
+        self.inputs.flow.versions = steps;
+        self.load.versions = u64::from(steps);
+        self
+    }
 }
 
 /// The runs of a workflow that came to their end, whose records lie beside its file (`runs/`), the newest first.
@@ -112,6 +127,7 @@ pub fn known(workflow: &Workflow, runs: &[RunRecord], measured: Option<&Profile>
     };
     let mut inputs = Inputs::new(flow);
     inputs.compute_error = compute_error(writer.step).max(compute_error(reader.step));
+    inputs.start_s = [writer.step.start_s, reader.step.start_s];
     Ok(Known {
         inputs,
         load: Load {
@@ -123,6 +139,7 @@ pub fn known(workflow: &Workflow, runs: &[RunRecord], measured: Option<&Profile>
         channel: channel.name.clone(),
         writer: writer.record.name.clone(),
         reader: reader.record.name.clone(),
+        history: history(workflow, runs),
         remarks,
     })
 }

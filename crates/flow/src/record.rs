@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::characterise::PerStep;
 use crate::plan::PlanFile;
+use crate::trials::Tried;
 use crate::workflow::Workflow;
 
 /// Schema name of `run.json`.
@@ -76,6 +77,9 @@ pub struct RunRecord {
     /// The plan that it was run by, when there was one.
     #[serde(default)]
     pub plan: Option<PlanFile>,
+    /// What was tried inside the run, and what was decided on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried: Option<Tried>,
     /// What is worth knowing but no failure: ranks that opened no channel, files that were not counted.
     pub notes: Vec<String>,
 }

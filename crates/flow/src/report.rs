@@ -104,6 +104,9 @@ impl Page<'_> {
         self.latency(&mut out, &flows);
         self.pool_fill(&mut out);
         self.channels(&mut out);
+        if let Some(tried) = &self.record.tried {
+            crate::report_trials::trials(&mut out, tried);
+        }
         self.notes(&mut out);
         self.footer(&mut out);
         let _ = write!(out, "<script>\n{}</script>\n</body>\n</html>\n", include_str!("report.js"));
@@ -832,7 +835,7 @@ fn scale_of(bytes: u64) -> (f64, &'static str) {
     }
 }
 
-fn section(out: &mut String, id: &str, title: &str, what: &str) {
+pub(crate) fn section(out: &mut String, id: &str, title: &str, what: &str) {
     let _ = writeln!(out, "<section id=\"{id}\">\n<h2>{}</h2>", escape(title));
     if !what.is_empty() {
         let _ = writeln!(out, "<p class=\"what\">{}</p>", escape(what));
@@ -849,7 +852,7 @@ fn legend(out: &mut String, entries: &[(&str, &str)]) {
 }
 
 /// Opens a table; a title that starts with `#` is of numbers.
-fn head(out: &mut String, titles: &[&str]) {
+pub(crate) fn head(out: &mut String, titles: &[&str]) {
     out.push_str("<div class=\"scroll\"><table>\n<tr>");
     for title in titles {
         match title.strip_prefix('#') {
@@ -865,7 +868,7 @@ fn head(out: &mut String, titles: &[&str]) {
 }
 
 /// Cells are HTML; `kinds` has a letter each: `n` for numbers.
-fn table_row(out: &mut String, cells: &[String], kinds: &str) {
+pub(crate) fn table_row(out: &mut String, cells: &[String], kinds: &str) {
     out.push_str("<tr>");
     for (cell, kind) in cells.iter().zip(kinds.chars()) {
         let class = if kind == 'n' { " class=\"n\"" } else { "" };

@@ -27,6 +27,7 @@ use crate::progress::{closing_lines, Sampler, Show};
 use crate::record::{self, monotonic_ns, unix_ns, ChannelRecord, ComponentRecord, Failure, Machine};
 use crate::record::{RunDir, RunRecord, State};
 use crate::signals::Signals;
+use crate::trials::{Steered, Trials};
 use crate::workflow::{ChannelKind, Component, Workflow};
 
 /// How to run.
@@ -48,6 +49,8 @@ pub struct RunOptions {
     pub plan: Option<PlanFile>,
     /// Run only this component and those that it reads from; a plan must be one of that workflow.
     pub only: Option<String>,
+    /// Paces to try inside the run; the plan is the first of them.
+    pub trials: Option<Trials>,
 }
 
 impl Default for RunOptions {
@@ -61,6 +64,7 @@ impl Default for RunOptions {
             grace: Duration::from_secs(5),
             plan: None,
             only: None,
+            trials: None,
         }
     }
 }
@@ -122,6 +126,7 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
         record.notes.iter().for_each(|line| eprintln!("{line}"));
     }
     let sampler = Sampler::start(&workflow, dir.clone(), &dir.path().join("fill.jsonl"), show)?;
+    let steered = options.trials.clone().map(|trials| Steered::start(&workflow, trials)).transpose()?;
     let mut ranks = Ranks::default();
     let mut course = Course::new(&workflow, options);
     let ended = course
@@ -130,6 +135,7 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
     let hurry_at = signals.count() + 1;
     ranks.stop_all(options.grace, &|| signals.count() >= hurry_at, &|time| signals.pause(time));
     let seen = sampler.finish();
+    record.tried = steered.map(Steered::finish);
     record.notes.extend(remove_spaces(&workflow, &dir));
     let traces = complete_record(&mut record, &workflow, &ranks, &seen);
     if show != Show::Quiet {
@@ -242,6 +248,7 @@ fn new_record(workflow: &Workflow, dir: &RunDir) -> Result<RunRecord> {
         components: components.collect(),
         channels: channels.collect(),
         plan: None,
+        tried: None,
         notes: Vec::new(),
     })
 }

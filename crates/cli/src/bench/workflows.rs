@@ -1,14 +1,27 @@
-//! `forebay bench workflows --model`: the 18 workflows of a study, predicted by the model on a platform.
+//! `forebay bench workflows`: workflows that are run on an emulated platform, or, with `--model`, the 18 workflows of a
+//! study, predicted by the model on a platform.
+//!
+//! What is run is in [`emulated`]. Of the model:
 //!
 //! Prints, for two sets of fitted values, the time of each workflow by each of the study's four configurations relative
 //! to the best, and beside it the configuration that the study found the fastest. On the study's own platform winners
 //! are counted; on another one there is nothing to count. Everything is predicted; what was fitted to what is said.
 
+mod cases;
+mod emulated;
+mod judge;
+mod measure;
+mod optuna;
+mod show;
+
+use std::path::PathBuf;
+
 use comfy_table::Cell;
 use forebay_perf::model::device::{Device, OURS};
 use forebay_perf::model::suite::claims::{Claim, WITHIN};
-use forebay_perf::model::suite::judge::{self, perturbed, Perturbed, Verdict, TIE};
+use forebay_perf::model::suite::judge::{baselines, perturbed, Perturbed, Verdict, TIE};
 use forebay_perf::model::suite::{configurations, times, Interference, Set, COUNT, PLATFORM, STUDIED, TIER};
+use forebay_perf::profile::emulate::Wanted;
 use forebay_perf::profile::saved::Saved;
 use forebay_perf::profile::Profile;
 use forebay_tier::Result;
@@ -23,26 +36,49 @@ const OFF: f64 = 0.1;
 /// Of its random numbers.
 const SEED: u64 = 1;
 
-/// Predict the 18 workflows of a study by the model.
+/// Run workflows on an emulated platform by every plan; or predict those of a study by the model.
+///
+/// Real processes write and read through a channel that is as slow as the platform divided by k; the model, which knows
+/// no more of it than what a probe measured, chooses a plan for each workflow, and its choice is compared with the best
+/// of all plans. Takes minutes.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "The study: R. S. Venkatesh and others, Scheduling HPC Workflows with Intel Optane Persistent Memory. \
                   Compute times and software times are not printed there: they were fitted to which configuration won, \
-                  so that on its own platform this shows how well the model can be made to agree, not that it predicts."
+                  so that on its own platform --model shows how well the model can be made to agree, not that it \
+                  predicts."
 )]
 pub struct Args {
-    /// Predict, by the model.
-    #[arg(long, required = true)]
-    model: bool,
-    /// Profile whose tier holds the channel: a platform, a saved profile or a file.
-    #[arg(long, value_name = "PROFILE", default_value = PLATFORM)]
-    platform: String,
-    /// Tier of the channel.
-    #[arg(long, value_name = "TIER", default_value = TIER)]
-    tier: String,
-    /// Judge the fit too: stated percentages, values on a bound, and every value off by 10 %.
+    /// Predict the study's 18 workflows, by the model; nothing is run.
     #[arg(long)]
+    model: bool,
+    /// Profile whose tier holds the channel of --model: a platform, a saved profile or a file.
+    #[arg(long, value_name = "PROFILE", default_value = PLATFORM, requires = "model")]
+    platform: String,
+    /// Tier of the channel of --model.
+    #[arg(long, value_name = "TIER", default_value = TIER, requires = "model")]
+    tier: String,
+    /// Judge the fit of --model too: stated percentages, values on a bound, and every value off by 10 %.
+    #[arg(long, requires = "model")]
     judge: bool,
+    /// The platform that workflows are run on, K times slower. Without K this machine chooses.
+    #[arg(
+        long,
+        value_name = "PLATFORM:TIER[/K]",
+        default_value = "optane-gen1:pmem/250",
+        value_parser = |text: &str| text.parse::<Wanted>(),
+        conflicts_with = "model"
+    )]
+    emulate: Wanted,
+    /// Keep what is measured in this directory; run again with it, the bench goes on where it stopped.
+    #[arg(long, value_name = "DIR", conflicts_with = "model")]
+    keep: Option<PathBuf>,
+    /// Seconds for probing the emulated platform [default: 90].
+    #[arg(long, value_name = "S", conflicts_with = "model")]
+    probe_seconds: Option<u64>,
+    /// Only the first two workflows.
+    #[arg(long, conflicts_with = "model")]
+    quick: bool,
 }
 
 #[derive(Serialize)]
@@ -98,7 +134,9 @@ struct Judgement {
 
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
-    debug_assert!(args.model, "asked for by the command line");
+    if !args.model {
+        return emulated::run(args, out);
+    }
     let profile = Saved::of_user()?.find(&args.platform)?;
     let device = Device::of(&profile, &args.tier, &OURS)?;
     let studied = profile.name == PLATFORM && args.tier == TIER;
@@ -106,7 +144,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     // Fitted interference is that of the study's platform; elsewhere the profile's own is all there is.
     let used = if studied { &sets[..] } else { &sets[..1] };
     let sets = used.iter().map(|which| set(&device, *which, studied, args.judge)).collect::<Result<_>>()?;
-    let baselines = studied.then(judge::baselines);
+    let baselines = studied.then(baselines);
     let body = Body {
         provenance: "predicted",
         platform: profile.name.clone(),

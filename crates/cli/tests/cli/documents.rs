@@ -43,6 +43,9 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
     std::fs::write(bench.file("pair.toml"), pair).unwrap();
     let staging = "bench staging --parts weak --places dram --ranks 2 --per-rank 64KiB";
     let staging: Vec<&str> = staging.split(' ').collect();
+    crate::trials::platform(&bench, 2000);
+    let workflows = "bench workflows --quick --emulate made-up.toml:pmem/1 --probe-seconds 3";
+    let workflows: Vec<&str> = workflows.split(' ').collect();
     let calls: &[(&[&str], i32, &str)] = &[
         (&["ls"], 0, schema::LS),
         (&["ls", "heat"], 0, schema::SPACE),
@@ -68,6 +71,7 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
         (&["bench", "cfd", "--scale", "2", "--steps", "2"], 0, schema::BENCH_PLACING),
         (&["bench", "polybench", "--kernel", "atax", "--budget", "256KiB"], 0, schema::BENCH_POLYBENCH),
         (&["bench", "sharpen", "--rows", "64", "--columns", "80"], 0, schema::BENCH_PLACING),
+        (&workflows, 0, schema::BENCH_WORKFLOWS_RUN),
         (&["probe", "--tier", "dram", "--take", "8MiB", "--seconds", "0"], 0, schema::PROBE),
         (&["probe", "show", "optane-gen1"], 0, schema::PROFILE),
         (&["probe", "ls"], 0, schema::PROFILES),

@@ -22,4 +22,5 @@ mod snapshots;
 mod spaces;
 mod stopping;
 mod suite;
+mod trials;
 mod writing;

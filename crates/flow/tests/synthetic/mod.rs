@@ -240,6 +240,7 @@ fn record(dir: &Path, end_ns: u64, steps: u64) -> RunRecord {
         ],
         channels: vec![channel("V", true), channel("gs-halo", false)],
         plan: None,
+        tried: None,
         notes: vec!["analysis rank 2 ended without opening <W>".into()],
     }
 }

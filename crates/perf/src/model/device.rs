@@ -12,7 +12,8 @@
 //! - *size of objects*: the curve over bytes, relative to the size at which the curve over threads was taken;
 //! - *remote penalty*: remote numbers that have a local one under otherwise equal conditions, over threads;
 //! - *disturbance by mixing*: the curve over the share of reads, read as use of the station; its strength and evenness
-//!   are the least squares of its inner points, its middle is half of the threads that it was taken with;
+//!   are the least squares of its inner points; its middle follows from two curves with different numbers of threads,
+//!   and is half of the threads where there is one only;
 //! - *latency*: the idle one, for loads and stores; system calls have it in the rate of one thread already.
 //!
 //! Where curves of several ways of access exist, that of [`Wanted`] wins, then sequential ones, then the nearest size.
@@ -328,32 +329,87 @@ fn disturbance(station: &Station, threads: f64, reads: f64, measured: f64, pure:
     (used / plain).max(1.0)
 }
 
+/// Exponent of the rise of the disturbance over ranks inside.
+const STEEPNESS: i32 = 4;
+/// Halvings towards the middle of that rise.
+const HALVINGS: usize = 50;
+
+/// A mixture of so few threads leaves a tier unsaturated: what is lost is lost by each access.
+const FEW_THREADS: f64 = 2.0;
+/// From this share on the loss of few threads is that of many.
+const SAME: f64 = 0.25;
+
 /// Strength and evenness from the inner points of the curves over the share of reads, local and remote.
 fn mix(tier: &Tier, station: &Station) -> Option<(Mix, f64)> {
-    let local = mixed(tier, station, Locality::Local)?;
-    let strengths = mixed(tier, station, Locality::Remote);
-    let mix = Mix {
-        strength: local.strength,
-        strength_remote: strengths.as_ref().map_or(local.strength, |r| r.strength),
-        middle: local.threads / 2.0,
-        steepness: 4,
-        evenness: local.evenness,
-        remote_weight: 1.0,
+    let mut local = mixed(tier, station, Locality::Local);
+    local.sort_by(|a, b| b.threads.total_cmp(&a.threads));
+    let most = local.first()?;
+    let few = local.last().filter(|least| least.threads <= FEW_THREADS && most.threads > FEW_THREADS);
+    // Few threads, of which the tier could serve many, gain nothing from each other: what they lose, each access loses.
+    let alone = few.map_or(0.0, |least| (least.own / most.level.max(f64::MIN_POSITIVE)).min(1.0));
+    let alone = if alone < SAME { 0.0 } else { alone };
+    let middle = match local.last() {
+        _ if alone > 0.0 => FEW_THREADS / 4.0,
+        Some(least) if least.threads < most.threads => middle(most, least),
+        _ => most.threads / 2.0,
     };
-    Some((mix, local.error))
+    let strength = |level: f64, threads: f64| level / reached(threads, middle);
+    let remote = mixed(tier, station, Locality::Remote);
+    let remote = remote.iter().max_by(|a, b| a.threads.total_cmp(&b.threads));
+    let here = strength(most.level, most.threads);
+    let mix = Mix {
+        strength: here,
+        strength_remote: remote.map_or(here, |r| strength(r.level, r.threads)),
+        middle,
+        steepness: STEEPNESS,
+        evenness: most.evenness,
+        remote_weight: 1.0,
+        alone,
+    };
+    Some((mix, most.error))
+}
+
+/// The part of the disturbance that so many ranks inside bring about.
+fn reached(threads: f64, middle: f64) -> f64 {
+    let r = (threads / middle).powi(STEEPNESS);
+    r / (1.0 + r)
+}
+
+/// The ranks inside at which half of the disturbance is reached, from what it is with many and with few.
+fn middle(most: &Mixed, least: &Mixed) -> f64 {
+    let wanted = least.level / most.level.max(f64::MIN_POSITIVE);
+    let ratio = |middle: f64| reached(least.threads, middle) / reached(most.threads, middle);
+    // The ratio falls while the middle rises. Below a quarter of the few it cannot be told from all of it.
+    let (mut low, mut high) = (least.threads / 4.0, most.threads / 2.0);
+    for _ in 0..HALVINGS {
+        let half = (low + high) / 2.0;
+        match ratio(half) > wanted {
+            true => low = half,
+            false => high = half,
+        }
+    }
+    (low + high) / 2.0
 }
 
 struct Mixed {
-    strength: f64,
+    /// k H: by how much the even mixture lowers the capacity with these threads.
+    level: f64,
+    /// By how much threads of an even mixture are slower than the ends of the curve say, less 1.
+    own: f64,
     evenness: f64,
     threads: f64,
     error: f64,
 }
 
-fn mixed(tier: &Tier, station: &Station, locality: Locality) -> Option<Mixed> {
-    let curve = tier.curves.iter().find(|c| {
+/// Of each curve over the share of reads that has both ends.
+fn mixed(tier: &Tier, station: &Station, locality: Locality) -> Vec<Mixed> {
+    let fits = |c: &&Curve| {
         c.over == Axis::ReadsPercent && c.when.locality == locality && c.doubt.is_none() && c.points.len() > 2
-    })?;
+    };
+    tier.curves.iter().filter(fits).filter_map(|curve| mixed_by(curve, station)).collect()
+}
+
+fn mixed_by(curve: &Curve, station: &Station) -> Option<Mixed> {
     let rows = rows(curve);
     let (first, last) = (rows.first()?, rows.last()?);
     if first.x > 0.5 || last.x < 99.5 {
@@ -367,8 +423,6 @@ fn mixed(tier: &Tier, station: &Station, locality: Locality) -> Option<Mixed> {
             (1.0 - reads, disturbance(station, threads, reads, row.y, (last.y, first.y)) - 1.0)
         })
         .collect();
-    // H at the threads of the curve with the middle at half of them and steepness 4.
-    let reached = 16.0 / 17.0;
     let even = |w: f64, p: f64| (4.0 * w * (1.0 - w)).powf(p);
     let mut best = (f64::INFINITY, 0.0, 1.0);
     for step in 0..100 {
@@ -376,14 +430,17 @@ fn mixed(tier: &Tier, station: &Station, locality: Locality) -> Option<Mixed> {
         let (xy, xx) = inner
             .iter()
             .fold((0.0, 0.0), |(xy, xx), (w, k)| (xy + even(*w, p) * k, xx + even(*w, p) * even(*w, p)));
-        let strength = (xy / xx).max(0.0);
-        let miss: f64 = inner.iter().map(|(w, k)| (strength * even(*w, p) - k).powi(2)).sum();
+        let level = (xy / xx).max(0.0);
+        let miss: f64 = inner.iter().map(|(w, k)| (level * even(*w, p) - k).powi(2)).sum();
         if miss < best.0 {
-            best = (miss, strength / reached, p);
+            best = (miss, level, p);
         }
     }
     let error = rows.iter().map(|row| row.error).fold(0.0, f64::max);
-    Some(Mixed { strength: best.1, evenness: best.2, threads, error })
+    let nearest = rows.iter().min_by(|a, b| (a.x - 50.0).abs().total_cmp(&(b.x - 50.0).abs()))?;
+    let reads = nearest.x / 100.0;
+    let own = (1.0 / (nearest.y * (reads / last.y + (1.0 - reads) / first.y)) - 1.0).max(0.0);
+    Some(Mixed { level: best.1, own, evenness: best.2, threads, error })
 }
 
 #[cfg(test)]

@@ -3,7 +3,9 @@
 //! The error bar is propagated: each thing that is known only so well is moved to the upper end of its own bar, alone,
 //! and the changes of the time are added in squares. Things are the rates of reading and of writing (bar of the curve
 //! at the ranks there are), remote penalties, the disturbance by mixing, by how much the station misses its curves,
-//! and the inputs: computing and software. What the model leaves out is in none of them.
+//! and the inputs: computing, software, and starting the ranks. What the model leaves out is in none of them.
+//!
+//! Until ranks are under way passes a time that is no part of the model: serial plans wait for it twice, others once.
 //!
 //! Batching gathers objects of o bytes into batches of B: a rank then has `N o / B` of them, each with the software
 //! time of one, and pays for gathering `B / o` objects and copying B bytes once more. Readers take batches apart
@@ -12,10 +14,13 @@
 use serde::Serialize;
 
 use super::device::{Device, MISSING_ERROR};
-use super::plan::Plan;
+use super::plan::{Mode, Plan};
 use super::station::{Penalty, Station};
 use super::table::{Row, Table};
 use super::workflow::{predict, Binding, Component, Parts, Prediction, Workflow};
+
+/// Half of the error bar of the time that ranks take to be under way, as a share.
+const START_ERROR: f64 = 0.3;
 
 /// What a workflow is known by: its inputs and how well they are known.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,6 +31,8 @@ pub struct Inputs {
     pub compute_error: f64,
     /// Half of the error bar of software times, as a share.
     pub software_error: f64,
+    /// Seconds until the ranks of the writers, and those of the readers, are under way.
+    pub start_s: [f64; 2],
     /// Seconds of gathering one object into a batch.
     pub gather_object_s: f64,
     /// Seconds of copying one byte into a batch.
@@ -60,9 +67,25 @@ pub struct Forecast {
 }
 
 impl Inputs {
-    /// A workflow whose inputs are known to a share of 5 %, and without batching.
+    /// A workflow whose inputs are known to a share of 5 %, whose ranks are there at once, and without batching.
     pub fn new(flow: Workflow) -> Inputs {
-        Inputs { flow, compute_error: 0.05, software_error: 0.05, gather_object_s: 0.0, gather_byte_s: 0.0 }
+        Inputs {
+            flow,
+            compute_error: 0.05,
+            software_error: 0.05,
+            start_s: [0.0; 2],
+            gather_object_s: 0.0,
+            gather_byte_s: 0.0,
+        }
+    }
+
+    /// Seconds that a plan waits for ranks to be under way.
+    fn starting_s(&self, plan: &Plan) -> f64 {
+        let [writers, readers] = self.start_s;
+        match plan.mode {
+            Mode::Serial => writers + readers,
+            _ => writers.max(readers),
+        }
     }
 
     /// The workflow with objects gathered to batches of so many bytes.
@@ -93,7 +116,8 @@ impl Inputs {
     pub fn forecast(&self, plan: &Plan, device: &Device, is_dram: bool) -> Forecast {
         let flow = plan.batching.map_or(self.flow, |bytes| self.batched(bytes));
         let said = predict(&flow, &device.station, plan.mode, plan.locality);
-        let error_s = self.error_s(plan, device, &flow, &said);
+        let starting_s = self.starting_s(plan);
+        let error_s = self.error_s(plan, device, &flow, &said).hypot(START_ERROR * starting_s);
         let version = flow.writer.ranks * flow.writer.objects * flow.writer.object_bytes;
         let channel_bytes = f64::from(said.held) * version;
         let gathered = plan.batching.map_or(0.0, |bytes| flow.writer.ranks * bytes as f64);
@@ -101,7 +125,7 @@ impl Inputs {
         let station = &device.station;
         Forecast {
             plan: plan.clone(),
-            time_s: said.time_s,
+            time_s: said.time_s + starting_s,
             error_s,
             writer: said.writer,
             reader: said.reader,
@@ -184,7 +208,7 @@ fn longer(flow: &Workflow, compute: f64, software: f64) -> Workflow {
 #[cfg(test)]
 mod tests {
     use super::super::device::OURS;
-    use super::super::plan::{Locality, Mode};
+    use super::super::plan::Locality;
     use super::*;
     use crate::profile::platforms::platform;
 
@@ -222,6 +246,21 @@ mod tests {
         };
         assert!(many.forecast(&plan, &device, false).extrapolated);
         assert_eq!(forecast.written_bytes, 5.0 * 8.0 * 16.0 * 64e6);
+    }
+
+    #[test]
+    fn who_starts_one_after_the_other_waits_twice() {
+        let device = Device::of(&platform("optane-gen1").unwrap(), "pmem", &OURS).unwrap();
+        let time = |mode, start_s| {
+            let inputs = Inputs { start_s, ..inputs(16.0, 64e6) };
+            let forecast = inputs.forecast(&Plan::new(mode, Locality::Writer, "pmem"), &device, false);
+            (forecast.time_s, forecast.error_s)
+        };
+        for (mode, more) in [(Mode::Serial, 5.0), (Mode::SerialPerStep, 3.0), (Mode::Parallel, 3.0)] {
+            let (at_once, late) = (time(mode, [0.0; 2]), time(mode, [2.0, 3.0]));
+            assert!((late.0 - at_once.0 - more).abs() < 1e-9, "{mode}");
+            assert!(late.1 > at_once.1);
+        }
     }
 
     #[test]

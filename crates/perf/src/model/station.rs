@@ -11,6 +11,7 @@
 //! M   = Σ m_c (ω if remote)                    what disturbs; readers that poll count too
 //! H   = (M/μ)^q / (1 + (M/μ)^q)
 //! κ   = 1 + k H (4 w (1 - w))^p                w: share of the writers among those inside
+//! κ1  = 1 + a (κ - 1)                          what of it each access feels by itself: L_c is κ1 times as long
 //! U   = κ Σ X_c o_c / C_c                      use
 //! φ   = (1 - U^s)^(-1/s)                       one unknown, bracketed by 1 and infinity
 //! ```
@@ -25,6 +26,8 @@ use super::table::Table;
 
 /// Most steps towards φ; some six are the rule.
 const STEPS: usize = 60;
+/// Rounds towards what accesses feel of a mixture that they make.
+const ROUNDS: usize = 4;
 /// How exactly φ is found.
 const EXACT: f64 = 1e-10;
 
@@ -76,6 +79,8 @@ pub struct Mix {
     pub evenness: f64,
     /// ω: what a remote rank counts.
     pub remote_weight: f64,
+    /// a: how much of the disturbance each access feels by itself, 0 to 1, also where the tier is not busy.
+    pub alone: f64,
 }
 
 impl Mix {
@@ -87,6 +92,7 @@ impl Mix {
         steepness: 1,
         evenness: 1.0,
         remote_weight: 1.0,
+        alone: 0.0,
     };
 }
 
@@ -219,6 +225,7 @@ impl<'a> Group<'a> {
         Group { class: *class, way, alone_s, size_factor: way.size.at(class.bytes) }
     }
 
+    /// `stretch` is φ κ1.
     fn share(&self, stretch: f64) -> Share {
         let inside_s = stretch * self.alone_s;
         let open = self.class.ranks / (self.class.think_s + inside_s);
@@ -235,15 +242,26 @@ impl Station {
         let write = write.filter(|c| c.ranks > 0.0).map(|c| Group::new(self, c));
         let read = read.filter(|c| c.ranks > 0.0).map(|c| Group::new(self, c));
         let at = |stretch: f64| {
-            let of = |group: &Option<Group>| group.as_ref().map_or(Share::default(), |g| g.share(stretch));
-            let (w, r) = (of(&write), of(&read));
             let remote = |group: &Option<Group>| group.as_ref().map_or(0.0, |g| g.class.remote);
-            let disturbance = self.disturbance(
-                (w.inside, remote(&write)),
-                (r.inside, remote(&read)),
-                (polling.inside, polling.remote),
-            );
-            Solution { write: w, read: r, stretch, disturbance }
+            let slowed = |by: f64| {
+                let of = |group: &Option<Group>| {
+                    group.as_ref().map_or(Share::default(), |g| g.share(stretch * by))
+                };
+                let (w, r) = (of(&write), of(&read));
+                let disturbance = self.disturbance(
+                    (w.inside, remote(&write)),
+                    (r.inside, remote(&read)),
+                    (polling.inside, polling.remote),
+                );
+                Solution { write: w, read: r, stretch, disturbance }
+            };
+            let mut now = slowed(1.0);
+            // Accesses that take longer change who is inside, but not by much.
+            let rounds = if self.mix.alone > 0.0 { ROUNDS } else { 0 };
+            for _ in 0..rounds {
+                now = slowed(1.0 + self.mix.alone * (now.disturbance - 1.0));
+            }
+            now
         };
         // y = 1 / φ lies in 0..1; use and φ meet where U^s + y^s = 1. The s-th root of that is nearly straight in y, so
         // that the false position, with its stale end halved (Illinois), needs few steps.

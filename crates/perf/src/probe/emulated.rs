@@ -36,8 +36,9 @@ const POOL_BYTES: u64 = 64 << 20;
 const TRIAL_NS: u64 = 200_000_000;
 /// Concurrency of a direction of which only one bandwidth is known.
 const LEVEL_THREADS: u32 = 16;
-/// Readers and writers of a mix: thirds and quarters of so many are whole.
-const MIX_THREADS: u32 = 24;
+/// Readers and writers of a mix: thirds and quarters of so many are whole. Few of them show whether a mixture disturbs
+/// only where there are many.
+const MIX_THREADS: [u32; 2] = [24, 2];
 /// What a person may wait.
 pub const BUDGET_NS: u64 = 90_000_000_000;
 /// A debt of a millisecond is what a thread may be off: a span holds hundreds.
@@ -162,20 +163,38 @@ pub fn questions(medium: &Medium, k: f64, carried: &Carried) -> Vec<Ask> {
         }
     }
     if !medium.mixes.is_empty() {
-        let (pattern, threads) = (Some(Pattern::Sequential), Some(MIX_THREADS));
-        let when = Conditions { pattern, threads, ..Conditions::default() };
         let base = medium.base_bytes[0].max(medium.base_bytes[1]);
-        asks.push(curve(when, Axis::ReadsPercent, medium.mixes.clone(), base));
+        for threads in MIX_THREADS {
+            let when = Conditions {
+                pattern: Some(Pattern::Sequential),
+                threads: Some(threads),
+                ..Conditions::default()
+            };
+            let readers = |percent: &f64| f64::from(threads) * percent / 100.0;
+            // Shares of percent are rounded to a digit.
+            let is_whole = |percent: &&f64| (readers(percent) - readers(percent).round()).abs() < 0.02;
+            let shares: Vec<f64> = match threads == MIX_THREADS[0] {
+                true => medium.mixes.clone(),
+                false => medium.mixes.iter().filter(is_whole).copied().collect(),
+            };
+            if shares.len() > 2 {
+                asks.push(curve(when, Axis::ReadsPercent, shares, base));
+            }
+        }
     }
     asks
 }
 
-/// The numbers of threads of a curve; of a level one some.
+/// The numbers of threads of a curve, and those half-way between two that lie apart; of a level one some.
 fn threads(curve: &Curve) -> Vec<f64> {
-    match curve.0.len() {
-        0 | 1 => doubling(LEVEL_THREADS),
-        _ => curve.0.iter().map(|(x, _)| x.round()).filter(|x| *x >= 1.0).collect(),
+    if curve.0.len() < 2 {
+        return doubling(LEVEL_THREADS);
     }
+    let set: Vec<f64> = curve.0.iter().map(|(x, _)| x.round()).filter(|x| *x >= 1.0).collect();
+    let half_way = set.windows(2).filter(|w| w[1] - w[0] >= 4.0).map(|w| ((w[0] + w[1]) / 2.0).round());
+    let mut all: Vec<f64> = set.iter().copied().chain(half_way).collect();
+    all.sort_by(f64::total_cmp);
+    all
 }
 
 /// One point: what was set and what came back, bytes a second.
@@ -348,7 +367,7 @@ mod tests {
             asks.iter().filter(|a| matches!(a, Ask::Curve { over, .. } if *over == axis)).count()
         };
         let asks = questions(&medium, k, &CARRIED);
-        assert_eq!([Axis::Threads, Axis::Bytes, Axis::ReadsPercent].map(|axis| over(&asks, axis)), [4, 2, 1]);
+        assert_eq!([Axis::Threads, Axis::Bytes, Axis::ReadsPercent].map(|axis| over(&asks, axis)), [4, 2, 2]);
         let Ask::Curve { when, xs, .. } = &asks[0] else { panic!("a curve first") };
         // 192 MB/s for a millisecond.
         assert_eq!((when.bytes, xs.len(), xs.last()), (Some(262_144), 9, Some(&24.0)));

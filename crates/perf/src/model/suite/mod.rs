@@ -12,6 +12,7 @@
 pub mod claims;
 pub mod fit;
 pub mod judge;
+pub mod rules;
 
 use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -319,6 +320,7 @@ pub fn interfere(station: &mut Station, values: &Values) {
         steepness: 4,
         evenness: values.mix_evenness,
         remote_weight: values.mix_remote,
+        alone: 0.0,
     };
 }
 

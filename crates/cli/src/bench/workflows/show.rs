@@ -1,0 +1,106 @@
+//! The screen of `forebay bench workflows`: normalised times, regrets, and how well the predictions were.
+
+use comfy_table::Cell;
+use forebay_flow::advise::Sure;
+
+use super::judge::{Body, CaseBody, BUSY_MAX};
+use crate::output::{number, table_text, toned, Output, Tone};
+
+/// Columns of plans: how their short names begin and end.
+const COLUMNS: [(&str, &str); 8] = [
+    ("S-", "LocW"),
+    ("S-", "LocR"),
+    ("SS-", "LocW"),
+    ("SS-", "LocR"),
+    ("P-", "LocW"),
+    ("P-", "LocR"),
+    ("G", "LocW"),
+    ("G", "LocR"),
+];
+
+/// The whole screen.
+pub(crate) fn text(body: &Body, out: &Output) -> String {
+    let mut text = format!(
+        "{} workflows on {} divided by k = {}, {} processors; emulated: times are measured through a throttled \
+         channel, computing is a timed sleep, the sockets are virtual\n\n",
+        body.workflows.len(),
+        body.medium,
+        body.k,
+        body.processors
+    );
+    let mut heading = vec!["WORKFLOW", "RANKS", "OBJECTS"];
+    let names: Vec<String> =
+        COLUMNS.iter().map(|(mode, side)| format!("{}-{side}", mode.trim_end_matches('-'))).collect();
+    heading.extend(names.iter().map(String::as_str));
+    heading.extend(["BEST s", "CHOSEN", "REGRET %"]);
+    let mut table = out.table(&heading);
+    body.workflows.iter().for_each(|case| {
+        table.add_row(row(case));
+    });
+    text += &table_text(&table);
+    text +=
+        "measured times relative to the best of a row; > ended there; CHOSEN by the model, ? not sure\n\n";
+    let mut table = out.table(&["CHOICE BY", "TRIALS", "MEAN REGRET %", "MAX %", "BEST FOUND"]);
+    for way in &body.ways {
+        table.add_row(vec![
+            Cell::new(&way.name),
+            number(way.trials),
+            number(percent(way.mean_regret)),
+            number(percent(way.max_regret)),
+            number(format!("{}/{}", way.found, body.workflows.len())),
+        ]);
+    }
+    text += &table_text(&table);
+    if let Some(why) = &body.without_optuna {
+        text += &format!("skipped: Optuna ({why})\n");
+    }
+    text += &format!(
+        "\npredicted against measured, {} plans: median error {} %, inside the error bar {:.0} %\n",
+        body.compared,
+        percent(body.median_error),
+        100.0 * body.inside_bar
+    );
+    text += &match body.gated_wins.is_empty() {
+        true => "gated plans: the fastest by more than a tie in no workflow\n".to_owned(),
+        false => format!("gated plans: the fastest by more than a tie in {}\n", body.gated_wins.join(", ")),
+    };
+    text += &format!("processors were at most {:.0} % busy in a run", 100.0 * body.busy_max);
+    text += &match body.invalid {
+        0 => "\n".to_owned(),
+        n => format!(
+            "; {n} of {} runs are INVALID: more than {:.0} %, so that the processors counted too\n",
+            body.runs,
+            100.0 * BUSY_MAX
+        ),
+    };
+    text
+}
+
+fn row(case: &CaseBody) -> Vec<Cell> {
+    let told = &case.told;
+    let mut row = vec![
+        Cell::new(told.workflow),
+        number(format!("{}+{}", told.writers, told.readers)),
+        number(format!("{} x {}", told.objects, forebay_space::format_bytes(told.object_bytes))),
+    ];
+    for (mode, side) in COLUMNS {
+        let own = case.plans.iter().find(|p| p.plan.starts_with(mode) && p.plan.ends_with(side));
+        row.push(number(own.map_or("-".to_owned(), |plan| {
+            let mark = if plan.ended { ">" } else { "" };
+            let invalid = if plan.busy > BUSY_MAX { "!" } else { "" };
+            format!("{mark}{:.2}{invalid}", case.against_best(plan))
+        })));
+    }
+    let best = case.plans.iter().map(|p| p.measured_s).fold(f64::INFINITY, f64::min);
+    let doubt = if matches!(case.sure, Sure::No | Sure::Tie) { "?" } else { "" };
+    let regret = case.regrets.first().copied().unwrap_or(0.0);
+    let chosen = format!("{}{doubt}", case.chosen);
+    row.push(number(format!("{best:.2}")));
+    row.push(if case.chosen == case.best { Cell::new(chosen) } else { toned(chosen, Tone::Notable) });
+    row.push(number(percent(regret)));
+    row
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1}", 100.0 * share)
+}
