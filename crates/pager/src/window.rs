@@ -3,15 +3,15 @@
 //! For code that needs a plain slice or pointer. Three engines behind it, of which [`Window::statistics`] says which
 //! was chosen and why:
 //!
-//! - *userfault*: whoever touches a tile that is not there reads it in its own signal handler; whole tiles, a budget that
-//!   is never exceeded, writes noticed by protection. Mode *handler*, threads that answer instead, only where calls of
-//!   the system shall be given addresses of the window.
+//! - *userfault*: whoever touches a tile that is not there reads it in its own signal handler; whole tiles, a budget
+//!   that is never exceeded, writes noticed by protection. Mode *handler*, threads that answer instead, only where
+//!   calls of the system shall be given addresses of the window.
 //! - *kernel*: a mapping of the file whose pages a thread sends away before the budget is exceeded.
 //! - *direct*: a mapping of a file that lies in memory anyway.
 //!
-//! Guarantees: what was stored is not lost as long as the system lives, [`Window::flush`] makes it durable; a page that
-//! cannot be read is an error where it is touched, of that page alone. Touching the window in a forked child is SIGSEGV.
-//! Does not: let one thread wait for another's stores; that is memory as any other.
+//! Guarantees: what was stored is not lost as long as the system lives, [`Window::flush`] makes it durable; a page
+//! that cannot be read is an error where it is touched, of that page alone. Touching the window in a forked child is
+//! SIGSEGV. Does not: let one thread wait for another's stores; that is memory as any other.
 
 mod ahead;
 mod crew;
@@ -452,8 +452,8 @@ impl Window {
     /// Writes back what was stored and makes it durable. Nothing happens where the file is not written.
     ///
     /// # Errors
-    /// What could not be written: it is still there, and the next call tries again. `Poisoned` when the medium could not
-    /// make it durable, now and in every later call.
+    /// What could not be written: it is still there, and the next call tries again. `Poisoned` when the medium could
+    /// not make it durable, now and in every later call.
     pub fn flush(&mut self) -> Result<()> {
         self.mark.check("window")?;
         if self.options.mode != Mode::ReadWrite {

@@ -1,4 +1,5 @@
-//! The only file with `unsafe` in this package: raw memory of ndarrays, in both directions, and of mapped regions and windows.
+//! The only file with `unsafe` in this package: raw memory of ndarrays, in both directions, and of mapped regions and
+//! windows.
 //!
 //! Guarantees: a slice handed out lives no longer than the borrow of the array it belongs to; an array made over
 //! foreign memory holds its owner alive; a read-only array cannot be made writable again from Python, because its

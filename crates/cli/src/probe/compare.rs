@@ -91,7 +91,8 @@ fn agreement(agreement: &Agreement) -> String {
     let Agreement { points, points_close, knees, knees_within_step, knees_close, .. } = agreement;
     let mut text = format!("within a tenth: {points_close} of {points} points");
     if *knees > 0 {
-        text += &format!(", {knees_close} of {knees} knees; {knees_within_step} of the {knees} are reached within one step");
+        text += &format!(", {knees_close} of {knees} knees; ");
+        text += &format!("{knees_within_step} of the {knees} are reached within one step");
     }
     text + "\n"
 }

@@ -1,10 +1,10 @@
-//! Reading ahead in a window, and writing behind: threads that bring tiles before they are touched, and write those that
-//! are to leave next.
+//! Reading ahead in a window, and writing behind: threads that bring tiles before they are touched, and write those
+//! that are to leave next.
 //!
-//! A fault says where a reader is; one that follows another makes a stream, whose width doubles from fault to fault. A
-//! reader that finds everything there says nothing, so that the next fault comes behind what was brought, and widens it.
-//! What signal handlers change is atomics; the queue of ranges that the program asks for has a lock that no handler
-//! takes.
+//! A fault says where a reader is; one that follows another makes a stream, whose width doubles from fault to fault.
+//! A reader that finds everything there says nothing, so that the next fault comes behind what was brought, and
+//! widens it. What signal handlers change is atomics; the queue of ranges that the program asks for has a lock that
+//! no handler takes.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,9 +1,10 @@
 //! The engine *kernel*: a mapping of the file, whose pages the kernel brings and a thread of ours sends away.
 //!
-//! The thread looks how much of the file is in the page cache and walks it as a clock with two hands. The first takes a
-//! region out of the mapping, and begins to write what differs; the second, some regions behind, drops what was not
-//! touched since from the page cache. A page that was touched is mapped again by then, so that the kernel keeps it: that
-//! is its second chance, and costs no bookkeeping. Whole regions leave by few calls, which is what makes it cheap.
+//! The thread looks how much of the file is in the page cache and walks it as a clock with two hands. The first takes
+//! a region out of the mapping, and begins to write what differs; the second, some regions behind, drops what was not
+//! touched since from the page cache. A page that was touched is mapped again by then, so that the kernel keeps it:
+//! that is its second chance, and costs no bookkeeping. Whole regions leave by few calls, which is what makes it
+//! cheap.
 //!
 //! Guarantees: no byte is lost (dirty pages stay until they are written). The budget is kept by looking often: the more
 //! seldom the less is missing, but a program that is faster than the thread overshoots by what it brings meanwhile.

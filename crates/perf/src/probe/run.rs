@@ -28,8 +28,8 @@ use crate::profile::{
     Access, Citation, PersistenceDomain, Profile, Provenance, Quantity, Source, Spread, Tier,
 };
 
-/// What a first profile may take, with finding and preparing the tiers: a minute, less what its last round may be slower
-/// than those before it.
+/// What a first profile may take, with finding and preparing the tiers: a minute, less what its last round may be
+/// slower than those before it.
 pub const BUDGET_NS: u64 = 55_000_000_000;
 /// Where preparing took most of that, so much is left for measurements.
 const BUDGET_NS_MIN: u64 = 20_000_000_000;

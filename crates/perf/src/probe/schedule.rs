@@ -1,15 +1,15 @@
 //! How long each measurement may take, so that all of them fit a time budget.
 //!
-//! Pure: from questions and a budget to a list and a time for each. Every point is to be measured [`Pace::rounds`] times,
-//! and a round visits all points before the next one begins. Where the budget is too small for [`REPETITIONS`] of all, the
-//! last questions go first, and are named.
+//! Pure: from questions and a budget to a list and a time for each. Every point is to be measured [`Pace::rounds`]
+//! times, and a round visits all points before the next one begins. Where the budget is too small for [`REPETITIONS`]
+//! of all, the last questions go first, and are named.
 
 use super::ask::Ask;
 
 /// How often each number is taken at least: the fewest that have a middle.
 pub const REPETITIONS: u32 = 3;
-/// How often a first profile takes it where there is time. On a shared host a tier may be half as fast again for some seconds; of
-/// seven rounds two may fall into such seconds and the middle one still is the usual one.
+/// How often a first profile takes it where there is time. On a shared host a tier may be half as fast again for some
+/// seconds; of seven rounds two may fall into such seconds and the middle one still is the usual one.
 pub const ROUNDS: u32 = 7;
 
 /// What a kind of subject needs for a point.

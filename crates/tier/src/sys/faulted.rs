@@ -1,9 +1,9 @@
 //! Memory whose pages come when they are touched: an anonymous range under userfaultfd, and the buffers that are read
 //! into before a page appears.
 //!
-//! Guarantees: a page appears whole, by one copy; what is there changes only by stores of the program. Every call checks
-//! its range. Nothing here but making and dropping allocates, locks or counts: it is called in signal handlers. A child
-//! that is forked has no such range (MADV_DONTFORK): touching it there is SIGSEGV, never zeros.
+//! Guarantees: a page appears whole, by one copy; what is there changes only by stores of the program. Every call
+//! checks its range. Nothing here but making and dropping allocates, locks or counts: it is called in signal
+//! handlers. A child that is forked has no such range (MADV_DONTFORK): touching it there is SIGSEGV, never zeros.
 
 use std::fs::File;
 use std::io;

@@ -1,5 +1,5 @@
-//! A mapping of a file whose pages somebody steers: brings in, takes out of the mapping, writes back, drops from the page
-//! cache, counts.
+//! A mapping of a file whose pages somebody steers: brings in, takes out of the mapping, writes back, drops from the
+//! page cache, counts.
 //!
 //! Guarantees: nothing here loses a byte: only clean pages that are mapped nowhere leave the page cache. A forked child
 //! does not have the mapping.

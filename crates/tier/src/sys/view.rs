@@ -1,7 +1,7 @@
 //! The one slice over the memory of a window.
 //!
-//! Guarantees: there is one view of a range, so that Rust's rules on borrowing hold for everything that goes through it.
-//! What the pager below does (giving pages back, reading them again) changes no byte that can be seen.
+//! Guarantees: there is one view of a range, so that Rust's rules on borrowing hold for everything that goes through
+//! it. What the pager below does (giving pages back, reading them again) changes no byte that can be seen.
 
 use std::any::Any;
 use std::ptr::NonNull;

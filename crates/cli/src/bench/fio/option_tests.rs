@@ -114,7 +114,8 @@ const EFFECTS: &[(&str, Check)] = &[
     ("disk_util=0", |p| !p[0].settings.shown.devices),
 ];
 
-/// Options that show only beside another job or with a file, tested below or by their effects; `thread` says what is so.
+/// Options that show only beside another job or with a file, tested below or by their effects; `thread` says what is
+/// so.
 const ELSEWHERE: [&str; 5] = ["new_group", "stonewall", "wait_for_previous", "thread", "read_iolog"];
 
 fn method(planned: &[Planned]) -> Option<&Method> {

@@ -19,7 +19,7 @@ use super::cases::Case;
 /// What came of a run.
 pub(crate) enum Outcome {
     /// It came to its end.
-    Done(Measured),
+    Done(Box<Measured>),
     /// It was ended at its limit.
     TooLong,
     /// A signal ended it, and with it the bench; the exit status.
@@ -58,7 +58,7 @@ pub(crate) fn run(dir: &Path, text: &str, plan: Option<PlanFile>) -> Result<Outc
     let busy = busy(before, processors());
     let outcome = match ended {
         Ok(record) if record.state == State::Interrupted => Ok(Outcome::Interrupted(record.exit_code())),
-        Ok(record) => Ok(Outcome::Done(measured(&record, busy))),
+        Ok(record) => Ok(Outcome::Done(Box::new(measured(&record, busy)))),
         Err(e) => match RunRecord::read(&out) {
             Ok(record) if was_too_long(&record) => Ok(Outcome::TooLong),
             _ => Err(e),
@@ -84,9 +84,13 @@ fn shortly(case: &Case, dir: &Path) -> Result<std::result::Result<[PerStep; 2], 
     let workflow = Workflow::parse(&dir.join("workflow.toml"), dir, &text)?;
     let plan = Plan::new(Mode::Serial, Locality::Writer, AS_THE_FILE_SAYS);
     let plan = PlanFile::new(&workflow, &Topology::here()?, &plan, &Home::AsSaid)?;
-    match run(dir, &text, Some(plan))? {
-        Outcome::Done(Measured { steps: [Some(write), Some(read)], .. }) => Ok(Ok([write, read])),
-        Outcome::Interrupted(status) => Ok(Err(status)),
+    let steps = match run(dir, &text, Some(plan))? {
+        Outcome::Done(done) => done.steps,
+        Outcome::TooLong => [None, None],
+        Outcome::Interrupted(status) => return Ok(Err(status)),
+    };
+    match steps {
+        [Some(write), Some(read)] => Ok(Ok([write, read])),
         _ => Err(Error::new(Kind::Internal, "a run of the bench left no traces").with("workflow", case.name)),
     }
 }
