@@ -163,8 +163,9 @@ class Array:
         options.setdefault("mode", "r" if self.mode == "r" else "r+")
         options.setdefault("tile", self.tile_bytes)
         path, offset = self._source
-        own = {} if path.endswith(".npy") else {"shape": self.shape, "dtype": self.dtype, "offset": offset}
-        return window(path, **own, **options)
+        if not path.endswith(".npy"):
+            options.update(shape=self.shape, dtype=self.dtype, offset=offset)
+        return window(path, **options)
 
     # Reductions stream: a block at a time, in the budget.
 

@@ -31,7 +31,7 @@ class Window:
         import numpy as np
 
         self._window = window
-        self.array: NDArray[Any] = np.ndarray(shape, dtype, window)
+        self.array: NDArray[Any] = np.ndarray(shape, dtype, memoryview(window))
 
     @property
     def statistics(self) -> dict[str, int | str]:
