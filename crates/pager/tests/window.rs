@@ -127,6 +127,37 @@ fn what_is_stored_arrives() {
     }
 }
 
+/// Ranks that share a file: a tile that two of them have is written by each as far as it is its own.
+#[test]
+fn neighbours_in_one_file_do_not_write_over_each_other() {
+    let dir = folder();
+    let path = numbered(dir.path(), 4096);
+    for engine in engines(&path, Mode::ReadWrite) {
+        let part = |origin: u64, bytes: u64| {
+            let options = options(engine, Mode::ReadWrite);
+            let tile_bytes = 4 * TILE;
+            let budget = 16 * tile_bytes as u64;
+            Window::open(&path, &WindowOptions { origin, bytes: Some(bytes), tile_bytes, budget, ..options })
+                .unwrap()
+        };
+        for border in [8192 + 80, 8192] {
+            let (mut low, mut high) = (part(0, border), part(border, 32_768 - border));
+            // Both have the tile of the border before either stores.
+            assert_eq!((low.as_slice()[0], high.as_slice()[0]), (0, (border / 8 % 256) as u8));
+            low.as_mut_slice().unwrap()[border as usize - 8..].fill(1);
+            low.flush().unwrap();
+            high.as_mut_slice().unwrap()[..8].fill(2);
+            high.close().unwrap();
+            low.close().unwrap();
+            let mut found = [0; 16];
+            std::fs::File::open(&path).unwrap().read_exact_at(&mut found, border - 8).unwrap();
+            assert_eq!(found, [[1; 8], [2; 8]].concat()[..], "{} at {border}", engine.name());
+            let words: Vec<u8> = (0..4096u64).flat_map(u64::to_ne_bytes).collect();
+            std::fs::write(&path, words).unwrap();
+        }
+    }
+}
+
 #[test]
 fn copies_on_write_stay_with_the_window() {
     let dir = folder();

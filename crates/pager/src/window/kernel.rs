@@ -56,6 +56,8 @@ struct Shared {
     dropped: AtomicU64,
     written: AtomicU64,
     errno: AtomicI32,
+    /// Whether a write has ever failed.
+    failed: AtomicBool,
     stop: AtomicU32,
 }
 
@@ -74,6 +76,7 @@ impl Kernel {
             dropped: AtomicU64::new(0),
             written: AtomicU64::new(0),
             errno: AtomicI32::new(0),
+            failed: AtomicBool::new(false),
             stop: AtomicU32::new(0),
         });
         let own = shared.clone();
@@ -195,7 +198,7 @@ impl Shared {
                 let ahead = self.range(hands.first % regions);
                 let _ = self.map.unmap_pages(&ahead);
                 if self.writable {
-                    self.note(self.map.write_back(&ahead, false));
+                    self.write_back(&ahead, false);
                 }
                 hands.first += 1;
             }
@@ -211,11 +214,11 @@ impl Shared {
 
     /// Drops what is clean and not mapped, after writing what differs; how many bytes left.
     fn drop_region(&self, range: &Range<u64>) -> u64 {
-        if self.map.cached_pages(range).unwrap_or(0) == 0 {
+        if self.map.cached_pages(range).is_ok_and(|pages| pages == 0) {
             return 0;
         }
-        if self.writable {
-            self.note(self.map.write_back(range, true));
+        if self.writable && !self.write_back(range, true) {
+            return 0;
         }
         let left = self.drop_exactly(range);
         if left > 0 || self.region == REGION_MAX {
@@ -227,7 +230,9 @@ impl Shared {
     }
 
     fn drop_exactly(&self, range: &Range<u64>) -> u64 {
-        let before = self.map.cached_pages(range).unwrap_or(0);
+        // Where it is not told, all of it is taken to have been there.
+        let all = (range.end - range.start).div_ceil(PAGE);
+        let before = self.map.cached_pages(range).unwrap_or(all);
         let _ = self.map.drop_cached(range);
         let after = self.map.cached_pages(range).unwrap_or(0);
         let bytes = before.saturating_sub(after) * PAGE;
@@ -237,10 +242,13 @@ impl Shared {
         bytes
     }
 
-    /// Keeps the first error of a write until `flush` tells it: the pages stay dirty in the page cache.
-    fn note(&self, written: std::io::Result<()>) {
-        if let Err(e) = written {
+    /// Begins to write a range, or writes it; false: it could not be written, now or ever before. Then nothing is
+    /// dropped any more: the kernel takes pages for clean that it failed to write, and they are the only copy.
+    fn write_back(&self, range: &Range<u64>, wait: bool) -> bool {
+        if let Err(e) = self.map.write_back(range, wait) {
             let _ = self.errno.compare_exchange(0, e.raw_os_error().unwrap_or(5), AcqRel, Relaxed);
+            self.failed.store(true, Release);
         }
+        !self.failed.load(Acquire)
     }
 }

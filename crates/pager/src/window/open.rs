@@ -193,6 +193,7 @@ fn faults(file: &Arc<PlainFile>, options: &WindowOptions, end: u64, by_signal: b
     let service = Arc::new(Service::new(Parts {
         memory: Arc::new(memory),
         tile_bytes: tile,
+        origin: options.origin,
         file_bytes: end,
         writable,
         slots,

@@ -45,7 +45,9 @@ pub(crate) struct Counts {
 pub(crate) struct Service {
     pub(crate) memory: Arc<Faulted>,
     pub(crate) tile_bytes: usize,
-    /// Bytes of the file that the window shows, from its start on.
+    /// Byte of the file where the data begins: what is before it belongs to others, and is never written.
+    origin: u64,
+    /// Byte of the file where the data ends.
     file_bytes: u64,
     writable: bool,
     words: Box<[AtomicU32]>,
@@ -61,13 +63,13 @@ pub(crate) struct Service {
     pub(crate) streams: Streams,
     pub(crate) counts: Counts,
     pub(crate) failures: Failures,
-    write_errno: AtomicU32,
 }
 
 /// What a service is made of.
 pub(crate) struct Parts {
     pub(crate) memory: Arc<Faulted>,
     pub(crate) tile_bytes: usize,
+    pub(crate) origin: u64,
     pub(crate) file_bytes: u64,
     pub(crate) writable: bool,
     pub(crate) slots: u32,
@@ -85,6 +87,7 @@ impl Service {
         let words = (0..tiles).map(|_| AtomicU32::new(ABSENT)).collect();
         Service {
             tile_bytes: parts.tile_bytes,
+            origin: parts.origin,
             file_bytes: parts.file_bytes,
             writable: parts.writable,
             words,
@@ -99,7 +102,6 @@ impl Service {
             streams: Streams::new(tiles, parts.tile_bytes, parts.slots),
             counts: Counts::default(),
             failures: Failures::new(&name, parts.zeros),
-            write_errno: AtomicU32::new(0),
             memory: parts.memory,
         }
     }
@@ -195,6 +197,10 @@ impl Service {
                 Ok(())
             }
             Err(errno) => {
+                // Pages that came before the error would be there without a slot.
+                let range = self.range(tile);
+                self.failures.forget(&range);
+                let _ = self.memory.discard(std::iter::once(range));
                 self.slots[slot as usize].store(NOBODY, Release);
                 self.free.push(slot);
                 words::open(self.word(tile), seen);
@@ -275,8 +281,6 @@ impl Service {
                 Err(errno) => {
                     bad = BAD;
                     if !self.failures.add(page.start, errno) {
-                        self.failures.forget(range);
-                        let _ = self.memory.discard(std::iter::once(range.clone()));
                         return Err(errno);
                     }
                     if self.failures.zeros {
@@ -312,7 +316,12 @@ impl Service {
             if let Some(slot) = self.free.pop() {
                 return Ok(slot);
             }
-            let (freed, failed) = self.evict(BATCH.min(self.slots.len() / 16).max(1));
+            let wanted = BATCH.min(self.slots.len() / 16).max(1);
+            let (mut freed, failed) = self.evict(wanted, 0);
+            if freed == 0 && failed != 0 {
+                // What cannot be written stays; what need not be written may still go.
+                freed = self.evict(wanted, DIRTY).0;
+            }
             if freed == 0 && failed != 0 {
                 return Err(failed);
             }
@@ -325,8 +334,9 @@ impl Service {
         }
     }
 
-    /// Makes up to `wanted` tiles leave, as the clock says; how many did, and what a write failed with.
-    fn evict(&self, wanted: usize) -> (usize, i32) {
+    /// Makes up to `wanted` tiles leave, as the clock says, but none with one of the flags `but`; how many did, and what
+    /// a write failed with.
+    fn evict(&self, wanted: usize, but: u32) -> (usize, i32) {
         let mut victims = [0u32; BATCH];
         let mut found = 0;
         for _ in 0..3 * self.slots.len() {
@@ -337,7 +347,7 @@ impl Service {
             }
             let word = self.word(tile);
             let seen = word.load(Relaxed);
-            if words::state(seen) != PRESENT || words::payload(seen) != at {
+            if words::state(seen) != PRESENT || words::payload(seen) != at || seen & but != 0 {
                 continue;
             }
             if seen & HOT != 0 {
@@ -371,25 +381,29 @@ impl Service {
                 // Not lost: it stays, and stores to it go on.
                 Err(errno) => {
                     failed = errno;
-                    self.write_errno.store(errno as u32, Relaxed);
                     let _ = self.memory.protect(&self.range(tile), false);
                     words::open(self.word(tile), seen & !words::STATE | PRESENT);
                 }
             }
         }
         let gone = &victims[..kept];
-        if self.memory.discard(gone.iter().map(|tile| self.range(*tile))).is_err() {
-            // Memory that may not go (mlockall): it stays as it is.
-            for tile in gone {
-                let seen = self.word(*tile).load(Relaxed);
-                words::open(self.word(*tile), seen & !(words::STATE | DIRTY) | PRESENT);
-            }
-            return (0, if failed == 0 { ENOMEM } else { failed });
+        if self.memory.discard(gone.iter().map(|tile| self.range(*tile))).is_ok() {
+            gone.iter().for_each(|tile| self.gone(*tile));
+            return (kept, failed);
         }
+        // Memory that may not go (mlock): each for itself, as some of them may have gone.
+        let mut freed = 0;
         for tile in gone {
-            self.gone(*tile);
+            if self.memory.discard(std::iter::once(self.range(*tile))).is_ok() {
+                self.gone(*tile);
+                freed += 1;
+                continue;
+            }
+            let seen = self.word(*tile).load(Relaxed);
+            let overlaid = if seen & DIRTY != 0 && self.overlay.is_some() { OVERLAID } else { 0 };
+            words::open(self.word(*tile), seen & !(words::STATE | DIRTY) | PRESENT | overlaid);
         }
-        (kept, failed)
+        (freed, if failed == 0 && freed < kept { ENOMEM } else { failed })
     }
 
     /// A tile's pages are gone.
@@ -412,21 +426,26 @@ impl Service {
     fn write(&self, tile: u32) -> Result<(), i32> {
         let range = self.range(tile);
         self.memory.protect(&range, true).map_err(|e| errno_of(&e))?;
-        let file = self.overlay.as_ref().unwrap_or(&self.file);
-        let needed = self.needed(tile);
-        // Whole blocks would make the file longer.
-        let direct = file.direct().filter(|_| needed as u64 % DIRECT_ALIGNMENT == 0);
+        // The overlay is ours as a whole; of the file only the data is.
+        let (file, from) = match &self.overlay {
+            Some(overlay) => (overlay, range.start),
+            None => (&*self.file, range.start.max(self.origin)),
+        };
+        let needed = (range.start + self.needed(tile) as u64).saturating_sub(from) as usize;
+        let is_whole = |at: u64| at % DIRECT_ALIGNMENT == 0;
+        // Whole blocks would write what is not the data.
+        let direct = file.direct().filter(|_| is_whole(from) && is_whole(needed as u64));
         let mut to: &File = direct.map_or(file.cached(), |file| file);
         let mut done = 0;
         while done < needed {
-            let at = range.start + done as u64;
+            let at = from + done as u64;
             match self.memory.write(at, needed - done, to, at) {
                 Ok(0) => return Err(EIO),
                 Ok(put) => done += put,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(errno_of(&e)),
             }
-            if done as u64 % DIRECT_ALIGNMENT != 0 {
+            if !is_whole(done as u64) {
                 to = file.cached();
             }
         }
@@ -452,7 +471,8 @@ impl Service {
         loop {
             let seen = word.load(Acquire);
             match words::state(seen) {
-                ABSENT => return self.take_write_error(),
+                // It left, and so was written.
+                ABSENT => return Ok(()),
                 PRESENT if seen & DIRTY == 0 => return Ok(()),
                 PRESENT => {
                     if words::take(word, seen, HELD) {
@@ -501,13 +521,6 @@ impl Service {
             }
         }
         true
-    }
-
-    fn take_write_error(&self) -> Result<(), i32> {
-        match self.write_errno.swap(0, Relaxed) {
-            0 => Ok(()),
-            errno => Err(errno as i32),
-        }
     }
 
     /// Makes what was written durable.

@@ -40,6 +40,9 @@ pub struct FileWindow {
     base: NonNull<u8>,
     len: usize,
     file: File,
+    /// The same file opened once more, where it is written: an open file is told of a failed write once, and `flush`
+    /// shall be the one.
+    writing: Option<File>,
     writable: bool,
     viewed: AtomicBool,
     mark: u64,
@@ -49,6 +52,11 @@ pub struct FileWindow {
 unsafe impl Send for FileWindow {}
 // SAFETY: as above.
 unsafe impl Sync for FileWindow {}
+
+/// The file, opened and not duplicated.
+fn again(file: &File) -> io::Result<File> {
+    File::options().read(true).write(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
 
 impl FileWindow {
     /// Maps the first `len` bytes of `file`, which is that long and stays so.
@@ -65,7 +73,8 @@ impl FileWindow {
         }
         hole.keep_only(base, len);
         let mark = super::fork_generation();
-        let made = FileWindow { base, len, file, writable, viewed: AtomicBool::new(false), mark };
+        let writing = writable.then(|| again(&file)).transpose()?;
+        let made = FileWindow { base, len, file, writing, writable, viewed: AtomicBool::new(false), mark };
         made.advise(&(0..len as u64), libc::MADV_DONTFORK)?;
         Ok(made)
     }
@@ -153,8 +162,9 @@ impl FileWindow {
             | libc::SYNC_FILE_RANGE_WAIT_AFTER;
         let flags = if wait { all } else { libc::SYNC_FILE_RANGE_WRITE };
         let (start, len) = (range.start as libc::off64_t, (range.end - range.start) as libc::off64_t);
+        let Some(writing) = &self.writing else { return Ok(()) };
         // SAFETY: the descriptor is open; no pointers; writing back changes no value.
-        match unsafe { libc::sync_file_range(self.file.as_raw_fd(), start, len, flags) } {
+        match unsafe { libc::sync_file_range(writing.as_raw_fd(), start, len, flags) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -165,7 +175,7 @@ impl FileWindow {
         super::flush_data(&self.file)
     }
 
-    /// How many pages of a range are in the page cache.
+    /// How many pages of a range are in the page cache; an error where that is not told.
     pub fn cached_pages(&self, range: &Range<u64>) -> io::Result<u64> {
         static REFUSED: AtomicBool = AtomicBool::new(false);
         if !REFUSED.load(Relaxed) {
@@ -176,6 +186,11 @@ impl FileWindow {
             };
             if rc == 0 {
                 return Ok(found[0]);
+            }
+            let e = io::Error::last_os_error();
+            if e.raw_os_error() != Some(libc::ENOSYS) {
+                // Of somebody else's file nobody is told, and mincore would say that all of it is there.
+                return Err(e);
             }
             REFUSED.store(true, Relaxed);
         }

@@ -55,7 +55,11 @@ static CHANGE: Mutex<()> = Mutex::new(());
 
 /// A window's place in the table.
 #[derive(Debug)]
-pub(super) struct Served(usize);
+pub(super) struct Served {
+    at: usize,
+    /// The process that made it: a forked child has a copy, and may have given the place to a window of its own.
+    generation: u64,
+}
 
 impl Served {
     /// From now on faults in these bytes of memory go to `server`.
@@ -63,8 +67,12 @@ impl Served {
         let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
         install()?;
         let here = super::fork_generation();
-        let free = |entry: &&Entry| entry.start.load(Relaxed) == 0 || entry.generation.load(Relaxed) != here;
-        let at = TABLE.iter().position(|entry| free(&entry));
+        // Users that a child inherited never leave: such an entry is nobody's for ever.
+        let free = |entry: &Entry| {
+            (entry.start.load(Relaxed) == 0 || entry.generation.load(Relaxed) != here)
+                && entry.users.load(SeqCst) == 0
+        };
+        let at = TABLE.iter().position(free);
         let at = at.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?;
         let entry = &TABLE[at];
         // What a forked child inherited stays allocated: its owner is the parent.
@@ -74,17 +82,17 @@ impl Served {
         entry.end.store(start + len, Release);
         entry.start.store(start, SeqCst);
         USED.fetch_max(at + 1, AcqRel);
-        Ok(Served(at))
+        Ok(Served { at, generation: here })
     }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = &TABLE[self.0];
-        if entry.generation.load(Acquire) != super::fork_generation() {
+        if self.generation != super::fork_generation() {
             return;
         }
+        let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = &TABLE[self.at];
         entry.start.store(0, SeqCst);
         // Handlers that saw the range before are served to their end: each is one transfer of the device.
         while entry.users.load(SeqCst) > 0 {
@@ -118,7 +126,12 @@ fn install() -> io::Result<()> {
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
     // SAFETY: `action` is a whole sigaction whose handler has the signature that SA_SIGINFO asks for; the set is ours.
     unsafe {
-        libc::sigemptyset(&mut action.sa_mask);
+        // Nothing asynchronous runs inside: it might touch a window while SIGBUS is blocked. What is synchronous cannot
+        // wait.
+        libc::sigfillset(&mut action.sa_mask);
+        for signal in [libc::SIGSEGV, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGABRT] {
+            libc::sigdelset(&mut action.sa_mask, signal);
+        }
         match libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()) {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -204,19 +217,25 @@ thread_local! {
 /// Hands the signal to who had it before us.
 fn go_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     if WITH_OTHERS.replace(true) {
-        return die(signal);
+        return die(signal, info);
     }
     hand_over(signal, info, context);
     WITH_OTHERS.set(false);
 }
 
-/// The instruction runs again and ends the process as if no handler had ever been there.
-fn die(signal: i32) {
+/// The instruction runs again and ends the process as if no handler had ever been there; where none has to run again
+/// (the signal was sent, or is of memory that nobody touched), it is sent once more.
+fn die(signal: i32, info: *mut libc::siginfo_t) {
     // SAFETY: the default action needs no handler; a zeroed struct with SIG_DFL is whole.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = libc::SIG_DFL;
         libc::sigaction(signal, &action, ptr::null_mut());
+        let code = (*info).si_code;
+        if code <= 0 || code == libc::BUS_MCEERR_AO {
+            // Blocked until the handler returns.
+            libc::raise(signal);
+        }
     }
 }
 
@@ -225,7 +244,9 @@ fn hand_over(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void
     // SAFETY: set before our handler was installed, never freed.
     let before = unsafe { &*before };
     match before.sa_sigaction {
-        libc::SIG_DFL | libc::SIG_IGN => die(signal),
+        // SAFETY: the kernel gives a whole siginfo.
+        libc::SIG_IGN if unsafe { (*info).si_code } <= 0 => {}
+        libc::SIG_DFL | libc::SIG_IGN => die(signal, info),
         handler if before.sa_flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: it was installed with SA_SIGINFO: this is its signature.
             let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
