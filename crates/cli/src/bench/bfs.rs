@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 
+use forebay_flow::Signals;
 use forebay_miniapps::bfs::{self, csr::Graph, Searched, Task};
 use forebay_space::format_bytes;
 use forebay_tier::{Error, Kind, Result};
@@ -146,6 +147,10 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     if let Some(told) = &args.part {
         return limited::serve(told, |(way, task): (bfs::Way, Task)| bfs::search(way, &task));
     }
+    limited::until_signal(|signals| search_all(args, signals, out))
+}
+
+fn search_all(args: &Args, signals: &Signals, out: &Output) -> Result<i32> {
     let scale = args.scale.unwrap_or(if args.quick { SCALE_QUICK } else { SCALE });
     let threads = args.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     if threads == 0 || threads > 1024 || args.edge_factor == 0 || args.tile.is_empty() {
@@ -172,7 +177,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         for tile in tiles {
             let tile_bytes = tile.unwrap_or(4096) as usize;
             let task = Task { graph: graph.clone(), budget, tile_bytes, threads, dir: at.clone() };
-            searches.push(measure(*way, tile, &task, group.as_ref().ok(), out)?);
+            searches.push(measure(*way, tile, &task, (group.as_ref().ok(), signals), out)?);
         }
     }
     same(&searches)?;
@@ -197,7 +202,13 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     Ok(0)
 }
 
-fn measure(way: Way, tile: Option<u64>, task: &Task, group: Option<&Group>, out: &Output) -> Result<Row> {
+fn measure(
+    way: Way,
+    tile: Option<u64>,
+    task: &Task,
+    (group, signals): (Option<&Group>, &Signals),
+    out: &Output,
+) -> Result<Row> {
     out.progress(&format!(
         "searching, {}{}",
         way.name(),
@@ -206,7 +217,7 @@ fn measure(way: Way, tile: Option<u64>, task: &Task, group: Option<&Group>, out:
     // What the search before left in the page cache would be found there.
     task.graph.drop_cached()?;
     let Found { result: searched, peak_rss_bytes }: Found<Searched> =
-        limited::run(&["bench", "bfs"], &(way.of_program(), task), group)?;
+        limited::run(&["bench", "bfs"], &(way.of_program(), task), group, signals)?;
     let entries_per_s = searched.scanned as f64 / searched.seconds;
     Ok(Row { way: way.name(), tile_bytes: tile, entries_per_s, peak_rss_bytes, searched })
 }

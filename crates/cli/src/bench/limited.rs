@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use forebay_flow::Signals;
 use forebay_tier::{Error, Kind, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -79,12 +80,23 @@ pub(super) struct Found<R> {
     pub(super) peak_rss_bytes: u64,
 }
 
+/// How often is looked whether a child has ended.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// Does work that leaves folders and groups if it is ended: a signal ends its children, then it, then the program.
+pub(super) fn until_signal(work: impl FnOnce(&Signals) -> Result<i32>) -> Result<i32> {
+    let signals = Signals::catch()?;
+    let outcome = work(&signals);
+    signals.caught().map_or(outcome, |signal| Ok(128 + signal))
+}
+
 /// Runs a part in a child, in the group if there is one. `words` lead to the verb, whose hidden argument `--part` hands
 /// the last word to [`serve`].
 pub(super) fn run<P: Serialize, R: DeserializeOwned>(
     words: &[&str],
     part: &P,
     group: Option<&Group>,
+    signals: &Signals,
 ) -> Result<Found<R>> {
     let told = Told { group: group.map(|group| group.dir.clone()), part };
     let told = serde_json::to_string(&told).map_err(internal)?;
@@ -96,7 +108,16 @@ pub(super) fn run<P: Serialize, R: DeserializeOwned>(
     let mut command = Command::new(&program[0]);
     command.args(&program[1..]).args(words).arg("--part").arg(told);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = command.output().map_err(|e| Error::io("cannot start a part of the benchmark", e))?;
+    let failed = |e| Error::io("cannot run a part of the benchmark", e);
+    let mut child = command.spawn().map_err(failed)?;
+    while child.try_wait().map_err(failed)?.is_none() {
+        if signals.caught().is_some() {
+            // Its files have no names, or lie in a folder that goes.
+            let _ = child.kill();
+        }
+        signals.pause(LOOK);
+    }
+    let output = child.wait_with_output().map_err(failed)?;
     if output.status.success() {
         return serde_json::from_slice(&output.stdout).map_err(internal);
     }

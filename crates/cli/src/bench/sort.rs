@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 
+use forebay_flow::Signals;
 use forebay_miniapps::sort::{self, keys, Checked, Sorted, Task};
 use forebay_space::format_bytes;
 use forebay_tier::{Error, Kind, Result};
@@ -143,6 +144,10 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
             Way::Mmap => sort::mapped(&part.keys, &part.task),
         });
     }
+    limited::until_signal(|signals| sort_all(args, signals, out))
+}
+
+fn sort_all(args: &Args, signals: &Signals, out: &Output) -> Result<i32> {
     let task = task(args)?;
     if args.ways.contains(&Way::External) {
         sort::check_budget(&task)?;
@@ -154,7 +159,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         match (&group, way) {
             // Without a limit the whole file would be cached: that measures nothing.
             (Err(why), Way::Mmap) => skipped.push(Skipped { way: *way, why: why.clone() }),
-            _ => rows.push(measure(args, *way, task, group.as_ref().ok(), out)?),
+            _ => rows.push(measure(args, *way, task, (group.as_ref().ok(), signals), out)?),
         }
     }
     let seconds = |way: Way| rows.iter().find(|row: &&Row| row.way == way).map(|row| row.sorted.seconds);
@@ -175,7 +180,13 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 }
 
 /// Makes the keys, sorts them in a child, and looks at what it left.
-fn measure(args: &Args, way: Way, task: Task, group: Option<&Group>, out: &Output) -> Result<Row> {
+fn measure(
+    args: &Args,
+    way: Way,
+    task: Task,
+    (group, signals): (Option<&Group>, &Signals),
+    out: &Output,
+) -> Result<Row> {
     let failed = |e| Error::io(format!("making a directory in {}", args.dir.display()), e);
     let dir = tempfile::Builder::new().prefix("forebay-sort-").tempdir_in(&args.dir).map_err(failed)?;
     let file = std::path::absolute(dir.path()).map_err(failed)?.join("keys");
@@ -184,7 +195,7 @@ fn measure(args: &Args, way: Way, task: Task, group: Option<&Group>, out: &Outpu
     out.progress(&format!("sorting, {}", way.name()));
     let part = Part { way, keys: file.clone(), task };
     let Found { result: sorted, peak_rss_bytes }: Found<Sorted> =
-        limited::run(&["bench", "sort"], &part, group)?;
+        limited::run(&["bench", "sort"], &part, group, signals)?;
     out.progress("checking");
     let left = if way == Way::External { sort::sorted_name(&file) } else { file };
     let found = keys::check(&left)?;

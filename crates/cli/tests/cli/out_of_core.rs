@@ -1,5 +1,7 @@
 //! Programs larger than memory: the measuring verbs check what they compute, say what they measured, and leave nothing.
 
+use std::process::Stdio;
+
 use serde_json::Value;
 
 use crate::bench::Bench;
@@ -63,4 +65,22 @@ fn every_search_finds_the_same_within_a_limit_and_leaves_nothing() {
     let text = bench.call(&["bench", "bfs", "--scale", "8", "--tile", "4KiB", "--ways", "semi"]);
     text.wants(0).says("measured").says("every level is right");
     bench.call(&["bench", "bfs", "--scale", "40"]).wants(2);
+}
+
+#[test]
+fn a_signal_ends_the_part_that_runs_and_leaves_nothing() {
+    let bench = Bench::new();
+    let words = ["bench", "sort", "--size", "64MiB", "--budget", "4MiB", "--ways", "external"];
+    let mut child = bench.command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let parts = || {
+        let all = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id()));
+        all.is_ok_and(|text| !text.trim().is_empty())
+    };
+    while !parts() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert_eq!(std::fs::read_dir(bench.work()).unwrap().count(), 0, "nothing is left");
 }

@@ -334,8 +334,8 @@ impl Service {
         }
     }
 
-    /// Makes up to `wanted` tiles leave, as the clock says, but none with one of the flags `but`; how many did, and what
-    /// a write failed with.
+    /// Makes up to `wanted` tiles leave, as the clock says, but none with one of the flags `but`; how many did, and
+    /// what a write failed with.
     fn evict(&self, wanted: usize, but: u32) -> (usize, i32) {
         let mut victims = [0u32; BATCH];
         let mut found = 0;
