@@ -78,7 +78,7 @@ pub struct RunRecord {
     #[serde(default)]
     pub plan: Option<PlanFile>,
     /// What was tried inside the run, and what was decided on it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub tried: Option<Tried>,
     /// What is worth knowing but no failure: ranks that opened no channel, files that were not counted.
     pub notes: Vec<String>,

@@ -133,20 +133,18 @@ impl LaneSpace {
         self.used_granules() + granules <= share || version <= control.complete()
     }
 
-    /// A version that alone fills the quota, with what others hold of it or behind it, will never find room: says so at
-    /// once.
+    /// A version that alone fills the quota will never find room: says so at once.
     fn check_possible(&self, granules: u64, version: u64) -> Result<()> {
         let space = self.space();
         let control = &space.control;
         let total = space.pools[0].len() as u64;
-        let alone = control.oldest().max(control.base()) >= version && control.complete() == version;
-        let held = if alone { self.held_for(version) } else { None };
-        // What is moved down makes room too; then only this rank's own part counts.
-        let held = match space.tiers.when_full {
-            WhenFull::Spill => held.map(|_| self.used_granules()),
-            _ => held,
-        };
-        if granules <= total && held.is_none_or(|held| held + granules <= total) {
+        let alone = control.oldest().max(control.base()) >= version
+            && control.complete() == version
+            && space.pools[0].clone().all(|i| match control.granule_state(i) {
+                GranuleState::Segment { .. } => control.granule_last(i) >= version,
+                _ => true,
+            });
+        if granules <= total && !(alone && self.used_granules() + granules > total) {
             return Ok(());
         }
         let quota = total * space.superblock.granule_bytes;
@@ -161,23 +159,6 @@ impl LaneSpace {
         )
         .with("rank", self.member.rank)
         .hint("make the space with a larger quota, or put less per version"))
-    }
-
-    /// Granules of the first pool in segments that nobody can give back before `version` is complete; None while there
-    /// is a segment that holds nothing of it or behind it.
-    fn held_for(&self, version: u64) -> Option<u64> {
-        let control = &self.space().control;
-        let (mut held, mut in_segment) = (0, false);
-        for granule in self.space().pools[0].clone() {
-            match control.granule_state(granule) {
-                GranuleState::Segment { .. } if control.granule_last(granule) < version => return None,
-                GranuleState::Segment { .. } => in_segment = true,
-                GranuleState::Inside => {}
-                _ => in_segment = false,
-            }
-            held += u64::from(in_segment);
-        }
-        Some(held)
     }
 
     /// One attempt at a segment.

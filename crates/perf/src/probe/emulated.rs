@@ -369,8 +369,8 @@ mod tests {
         let asks = questions(&medium, k, &CARRIED);
         assert_eq!([Axis::Threads, Axis::Bytes, Axis::ReadsPercent].map(|axis| over(&asks, axis)), [4, 2, 2]);
         let Ask::Curve { when, xs, .. } = &asks[0] else { panic!("a curve first") };
-        // 192 MB/s for a millisecond.
-        assert_eq!((when.bytes, xs.len(), xs.last()), (Some(262_144), 9, Some(&24.0)));
+        // 192 MB/s for a millisecond; nine published numbers of threads, and four half-way between two of them.
+        assert_eq!((when.bytes, xs.len(), xs.last()), (Some(262_144), 13, Some(&24.0)));
         let Ask::Curve { when, xs, .. } = &asks[2] else { panic!("then sizes") };
         assert_eq!((when.threads, when.bytes, xs[0]), (Some(1), None, 64.0));
     }
