@@ -20,6 +20,8 @@ compile_error!("the durable formats are little-endian and are mapped, not decode
 pub mod append;
 pub mod dtype;
 pub mod format;
+pub mod gather;
+pub mod nd_box;
 pub mod reclaim;
 pub mod recover;
 pub mod relocate;
@@ -30,6 +32,7 @@ pub use append::{Flushed, Lane, LaneOwner, Piece, Reserved, Sealed, SegmentSourc
 pub use dtype::{Dims, Dtype};
 pub use forebay_tier::{Error, Kind, Result};
 pub use format::{Superblock, CHUNK_BYTES, DIMS_MAX, NAME_BYTES_MAX};
+pub use nd_box::NdBox;
 pub use reclaim::{Ledger, Segment};
 pub use recover::{recover, Recovered, SegmentInfo};
 pub use scan::{LaneId, RecordRef, SegmentScan};

@@ -15,10 +15,8 @@ use crate::attributes::{self, Attribute};
 use crate::control::{member, ProducerState, Waiting};
 use crate::environment;
 use crate::gate::Gate;
-use crate::gather::{contiguous_range, copy_overlap, coverage_gap};
 use crate::index::{self, box_of, LaneCursor, VariableInfo, VersionIndex};
 use crate::membership::{missing_producers, producer_died, settle_producers, Membership};
-use crate::nd_box::NdBox;
 use crate::options::{OpenOptions, Verify};
 use crate::pace::Pace;
 use crate::prefetch::Prefetch;
@@ -26,6 +24,8 @@ use crate::segments::WAIT_SLICE;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
 use crate::view::{Lease, View};
+use forebay_log::gather::{contiguous_range, copy_overlap, coverage_gap};
+use forebay_log::NdBox;
 
 /// One rank that reads a space.
 pub(crate) struct SpaceReader {

@@ -115,6 +115,11 @@ pub const VARIABLES: &[Variable] = &[
             "how bytes move between files and memory: io_uring or threads (default: io_uring where allowed)",
         read: |t| forebay_tier::engine::Choice::from_str(t).map(drop),
     },
+    Variable {
+        name: "FOREBAY_MEM",
+        meaning: "job whose budget the big allocations of this process are in (set by forebay mem)",
+        read: |_| Ok(()),
+    },
     number("FOREBAY_SPIN_US", "microseconds that a waiting call spins before it sleeps"),
     Variable {
         name: crate::trial::FAULT,

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::attach::Attachment;
 use crate::control::GranuleState;
-use crate::nd_box::NdBox;
+use forebay_log::NdBox;
 
 /// A variable of a version.
 #[derive(Clone, Debug, Serialize)]

@@ -38,7 +38,6 @@ mod emulated;
 pub mod environment;
 mod files;
 mod gate;
-mod gather;
 mod helper;
 mod identity;
 mod index;
@@ -46,7 +45,6 @@ mod inspect;
 mod membership;
 mod mover;
 mod name;
-mod nd_box;
 #[cfg(test)]
 mod one_mapping;
 pub mod options;
@@ -73,7 +71,7 @@ pub use element::Element;
 pub use emulated::Emulation;
 pub use environment::did_you_mean;
 pub use files::object_layout;
-pub use forebay_log::{Dims, Dtype, Piece};
+pub use forebay_log::{Dims, Dtype, NdBox, Piece};
 pub use forebay_tier::adapter::throttle::{Curves, Locality};
 pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
 pub use index::{PieceInfo, VariableInfo};
@@ -83,7 +81,6 @@ pub use inspect::{
 };
 pub use mover::{drain, DrainReport};
 pub use name::root;
-pub use nd_box::NdBox;
 pub use options::{
     ChannelOptions, Mechanism, OnExisting, OpenOptions, Retention, Scope, SpillTier, Verify, WhenFull,
 };

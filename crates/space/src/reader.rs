@@ -15,10 +15,10 @@ use crate::element::Element;
 use crate::environment;
 use crate::files::FilesReader;
 use crate::index::VariableInfo;
-use crate::nd_box::NdBox;
 use crate::options::{Mechanism, OpenOptions};
 use crate::stats::Stats;
 use crate::view::View;
+use forebay_log::NdBox;
 
 /// One reader rank of a channel.
 ///

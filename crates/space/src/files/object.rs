@@ -10,8 +10,8 @@
 //! reading. Crash argument: the file gets its name by a rename after it was written, and counts only when its
 //! rank's `done` file, written later, says how many objects there are. Not here: directories and names.
 
-use crate::nd_box::{NdBox, DIMENSIONS_MAX};
 use forebay_log::format::Layout;
+use forebay_log::nd_box::{NdBox, DIMENSIONS_MAX};
 use forebay_log::{Dims, Dtype};
 use forebay_tier::checksum::crc32c;
 use forebay_tier::{Error, Kind, Result};

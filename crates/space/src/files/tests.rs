@@ -3,8 +3,8 @@
 use super::stream::Stream;
 use super::{FilesReader, FilesWriter};
 use crate::attributes::Attribute;
-use crate::nd_box::NdBox;
 use crate::options::{OnExisting, OpenOptions, Retention, Verify};
+use forebay_log::NdBox;
 use forebay_log::{Dtype, Piece};
 use forebay_tier::{Durability, Horizon, Kind, Result};
 use std::fs;

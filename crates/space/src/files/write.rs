@@ -11,12 +11,12 @@ use super::stream::{Counters, DoneDf, IncarnationDf, Patience, Producers, Stream
 use crate::attributes::Attribute;
 use crate::environment;
 use crate::name;
-use crate::nd_box::NdBox;
 use crate::options::{OnExisting, OpenOptions, Retention};
 use crate::pace::Pace;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
 use crate::whole_file;
+use forebay_log::NdBox;
 use forebay_log::{Dims, Dtype, Piece};
 use forebay_tier::checksum::crc32c;
 use forebay_tier::liveness::SlotGuard;

@@ -227,7 +227,7 @@ fn first_of<'a>(boxes: impl Iterator<Item = &'a NdBox>) -> Option<NdBox> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_log::Dims;
+    use crate::Dims;
     use proptest::prelude::*;
 
     fn bx(start: &[u64], count: &[u64]) -> NdBox {

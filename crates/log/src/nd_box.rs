@@ -5,8 +5,7 @@
 //! from files, so every sum and product here is checked or saturates. Not here: bytes and strides (see
 //! `gather`).
 
-use crate::options::refuse;
-use forebay_log::Dims;
+use crate::Dims;
 use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -232,7 +231,10 @@ impl FromStr for NdBox {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<NdBox> {
-        let wrong = || refuse("box", text, "first:end per dimension, as in 0:4,10:20");
+        let wrong = || {
+            Error::new(Kind::Usage, format!("`{text}` is not a box"))
+                .hint("box: first:end per dimension, as in 0:4,10:20")
+        };
         let inner = text.trim();
         let inner = inner.strip_prefix('[').and_then(|t| t.strip_suffix(']')).unwrap_or(inner).trim();
         let (mut start, mut count) = (Vec::new(), Vec::new());
