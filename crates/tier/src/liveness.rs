@@ -89,6 +89,25 @@ impl MembersFile {
         MembersFile::find_or_open(path, false)
     }
 
+    /// An open file that has no name of its own (`path` is for messages) as a members file. It must not be open by
+    /// any other descriptor of this process.
+    ///
+    /// # Errors
+    /// `Usage` when this process has it already; `Io`.
+    pub fn of_file(file: File, path: &Path) -> Result<MembersFile> {
+        let meta = file.metadata().map_err(|e| Error::io(format!("cannot look at {}", path.display()), e))?;
+        let key = (meta.dev(), meta.ino());
+        let mut files = hold(&registry().files);
+        if files.contains_key(&key) {
+            // Closing it would drop the locks of the other.
+            std::mem::forget(file);
+            return Err(Error::new(Kind::Usage, format!("{} is a members file already", path.display())));
+        }
+        let shared = Arc::new(Shared::new(Some(file), path, key));
+        files.insert(key, Arc::downgrade(&shared));
+        Ok(MembersFile(shared))
+    }
+
     fn find_or_open(path: &Path, create: bool) -> Result<MembersFile> {
         loop {
             // None: the last handle of this file is just being dropped in another thread. Its entry stays
@@ -123,14 +142,7 @@ impl MembersFile {
             std::mem::forget(file);
             return Ok(shared.upgrade());
         }
-        let shared = Arc::new(Shared {
-            file: Some(file),
-            path: path.to_owned(),
-            key,
-            mark: ForkMark::here(),
-            own: Mutex::default(),
-            lock_freed: Condvar::new(),
-        });
+        let shared = Arc::new(Shared::new(Some(file), path, key));
         files.insert(key, Arc::downgrade(&shared));
         Ok(Some(shared))
     }
@@ -285,6 +297,17 @@ impl Drop for SlotGuard {
 }
 
 impl Shared {
+    fn new(file: Option<File>, path: &Path, key: (u64, u64)) -> Shared {
+        Shared {
+            file,
+            path: path.to_owned(),
+            key,
+            mark: ForkMark::here(),
+            own: Mutex::default(),
+            lock_freed: Condvar::new(),
+        }
+    }
+
     fn file(&self) -> &File {
         self.file.as_ref().expect("taken out only by drop")
     }

@@ -6,8 +6,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use crate::{capacity, sys, Error, Kind, Result, TierKind};
@@ -32,8 +34,7 @@ impl PlainFile {
     pub fn open(path: &Path, writable: bool) -> Result<PlainFile> {
         let failed = |e| Error::io(format!("cannot open {}", path.display()), e);
         let mut options = OpenOptions::new();
-        options.read(true).write(writable).custom_flags(libc::O_NONBLOCK);
-        let cached = options.open(path).map_err(failed)?;
+        let cached = sys::open_at_once(options.read(true).write(writable), 0, path).map_err(failed)?;
         if !cached.metadata().map_err(failed)?.is_file() {
             return Err(Error::new(Kind::Usage, format!("{} is no file", path.display())));
         }
@@ -71,7 +72,7 @@ impl PlainFile {
     /// What the system says.
     pub fn nameless(dir: &Path, bytes: u64) -> Result<PlainFile> {
         let failed = |e| Error::io(format!("cannot make a file without a name in {}", dir.display()), e);
-        let cached = sys::open_nameless(dir).map_err(failed)?;
+        let cached = sys::open_nameless(dir).or_else(|e| named_for_a_moment(dir, e)).map_err(failed)?;
         cached.set_len(bytes).map_err(failed)?;
         // The same file once more: by its descriptor, as it has no name.
         let again = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&cached)));
@@ -155,6 +156,14 @@ impl PlainFile {
         sys::drop_cached(&self.cached)
     }
 
+    /// Gives the blocks of a range back; it reads as zeros from then on.
+    ///
+    /// # Errors
+    /// What the system says; not every file system can.
+    pub fn punch(&self, range: &Range<u64>) -> io::Result<()> {
+        sys::punch(&self.cached, range)
+    }
+
     /// Makes everything that was written durable.
     ///
     /// # Errors
@@ -162,6 +171,19 @@ impl PlainFile {
     pub fn flush(&self) -> io::Result<()> {
         sys::flush_data(&self.cached)
     }
+}
+
+/// Where the file system knows no nameless files (`e` says so): one whose name is gone when it is handed out.
+fn named_for_a_moment(dir: &Path, e: io::Error) -> io::Result<File> {
+    if !matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)) {
+        return Err(e);
+    }
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = dir.join(format!(".forebay.{}-{count}.new", crate::process::pid()));
+    let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
 }
 
 /// The file where it takes transfers aligned to [`DIRECT_ALIGNMENT`].
@@ -219,6 +241,8 @@ mod tests {
         let file = PlainFile::nameless(dir.path(), 1 << 20).unwrap();
         file.write(5, b"x").unwrap();
         assert_eq!(file.read(5, &mut [0; 1]).unwrap(), 1);
+        let e = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+        named_for_a_moment(dir.path(), e()).unwrap();
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

@@ -68,6 +68,11 @@ pub fn boot_id() -> &'static str {
     ID.get_or_init(|| read_word("/proc/sys/kernel/random/boot_id"))
 }
 
+/// Most memory that one process had of those that this one has waited for (and those that they have), in bytes.
+pub fn children_peak_bytes() -> u64 {
+    sys::children_peak()
+}
+
 /// When process `pid` began, in clock ticks since boot; with the pid it names a process once per boot.
 /// None when there is no such process in this PID namespace.
 pub fn start_time_ticks(pid: u32) -> Option<u64> {

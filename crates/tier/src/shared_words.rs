@@ -57,6 +57,18 @@ impl SharedWords {
         SharedWords::map(&file, path, len)
     }
 
+    /// Maps an open file that has no name of its own (`path` is for messages), of at least `len` bytes.
+    ///
+    /// # Errors
+    /// `Damaged` when it is shorter; `Io`.
+    pub fn of_file(file: &std::fs::File, path: &Path, len: u64) -> Result<SharedWords> {
+        let meta = file.metadata().map_err(|e| Error::io(format!("cannot stat {}", path.display()), e))?;
+        if meta.len() < len {
+            return Err(Error::new(Kind::Damaged, format!("{} is shorter than it must be", path.display())));
+        }
+        SharedWords::map(file, path, len)
+    }
+
     fn map(file: &std::fs::File, path: &Path, len: u64) -> Result<SharedWords> {
         let mapping = Mapping::new(file, len, MapOptions { writable: true, ..MapOptions::default() })
             .map_err(|e| Error::io(format!("cannot map {}", path.display()), e))?;

@@ -58,22 +58,63 @@ fn direct_conforms() {
     suite_of(TierKind::Direct, &tmp);
 }
 
+/// The nodes that have memory, also those without processors; node 0 where the kernel knows of none.
+fn memory_nodes() -> Vec<u16> {
+    let text = std::fs::read_to_string("/sys/devices/system/node/has_memory").unwrap_or_else(|_| "0".into());
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        first.parse::<u16>().unwrap()..=last.parse::<u16>().unwrap()
+    };
+    text.trim().split(',').flat_map(range).collect()
+}
+
 #[test]
 fn numa_conforms() {
-    suite_of(TierKind::Numa(0), shm());
+    for node in memory_nodes() {
+        suite_of(TierKind::Numa(node), shm());
+    }
+}
+
+/// The whole device is overwritten, so that only one is taken that was named for it.
+#[test]
+fn devdax_conforms() {
+    let Some(device) = std::env::var_os("FOREBAY_TEST_DEVDAX") else {
+        return skips::skipped(
+            "devdax conformance",
+            "FOREBAY_TEST_DEVDAX names no device that may be overwritten",
+        );
+    };
+    let device = Path::new(&device);
+    conformance::check_bytes(&|capacity| {
+        let held = forebay_tier::open(TierKind::DevDax, device, Access::Write).unwrap();
+        held.write(0, &[1; 4096]).unwrap();
+        let refused =
+            forebay_tier::create(TierKind::DevDax, device, capacity).err().expect("it holds something");
+        assert_eq!(refused.kind(), Kind::Io, "{refused}");
+        held.write(0, &[0; 4096]).unwrap();
+        forebay_tier::create(TierKind::DevDax, device, capacity).unwrap()
+    });
+    let pool = forebay_tier::open(TierKind::DevDax, device, Access::Read).unwrap();
+    assert_eq!(pool.durability(Horizon::Write), Durability::Power);
 }
 
 #[test]
 fn pages_lie_on_the_node_or_it_is_said() {
     let dir = tempfile::tempdir_in(shm()).unwrap();
-    let pool = forebay_tier::create(TierKind::Numa(0), &dir.path().join("p"), 8 << 20).unwrap();
-    assert_eq!(pool.placement(), Some(Placement::Unverified), "nothing is prepared yet");
-    pool.prepare(0..8 << 20).unwrap();
-    match pool.placement() {
-        Some(Placement::Bound | Placement::FirstTouch) => {}
-        other => skips::skipped("where pages lie", &format!("the kernel does not tell: {other:?}")),
+    for node in memory_nodes() {
+        let kind = TierKind::Numa(node);
+        let pool = forebay_tier::create(kind, &dir.path().join(format!("p{node}")), 8 << 20).unwrap();
+        assert_eq!(pool.placement(), Some(Placement::Unverified), "nothing is prepared yet");
+        pool.prepare(0..8 << 20).unwrap();
+        match pool.placement() {
+            Some(Placement::Bound) => {}
+            Some(Placement::FirstTouch) if memory_nodes().len() == 1 => {}
+            other => skips::skipped("where pages lie", &format!("{kind}: {other:?}")),
+        }
+        assert_eq!(pool.kind(), kind);
     }
-    assert_eq!(pool.kind(), TierKind::Numa(0));
+    let pool = forebay_tier::create(TierKind::Numa(0), &dir.path().join("p"), 8 << 20).unwrap();
+    pool.prepare(0..8 << 20).unwrap();
     let empty = tempfile::tempdir_in(shm()).unwrap();
     let tried = forebay_tier::device::numa::try_placement(0, empty.path()).unwrap();
     assert_eq!(Some(tried), pool.placement(), "what doctor tells is what a pool gets");

@@ -1,10 +1,12 @@
 //! `throttle`: a fast device takes as long as a slower one would, for all processes that use it together.
 //!
 //! # The model
-//! The emulated medium serves one operation at a time, at the bandwidth that it has for the number of operations
-//! inside. Its *device time*, a word in a small shared file, says until when it is busy; an operation takes its
-//! turn by moving that word on, in one compare-and-swap, by `bytes / bandwidth(operations inside)`. It ends when
-//! its turn ends, plus the latency of its kind. Large operations take a turn per MiB, so that others get in
+//! Where a curve over operations inside rises, single operations limit it: each of n takes `n bytes / bandwidth(n)`,
+//! beside the others. Where it falls the medium does: it serves one operation at a time. Its *device time*, a word in a
+//! small shared file, says until when it is busy; an operation takes its turn by moving that word on, in one
+//! compare-and-swap, by `bytes / bandwidth`, of the highest bandwidth with as many inside or more. It ends when
+//! its turn ends and its own time is over, plus the latency of its kind. So who comes first to a medium at rest does
+//! not keep it busy for as long as it alone would take. Large operations take a turn per MiB, so that others get in
 //! between; one of a few lines ([`SMALL_BYTES`]) does not wait for a whole turn of each, but takes as long as if all
 //! inside were served a line at a time. With n threads that never pause this gives each of them bandwidth(n) / n.
 //!
@@ -77,6 +79,11 @@ impl Curve {
         };
         let part = (bytes as f64 / left.0).log2() / (right.0 / left.0).log2();
         Some(left.1 + (right.1 - left.1) * part)
+    }
+
+    /// The highest point: the first of several.
+    fn peak(&self) -> Option<(f64, f64)> {
+        self.0.iter().copied().reduce(|best, point| if point.1 > best.1 { point } else { best })
     }
 
     fn check(&self, name: &str) -> Result<()> {
@@ -168,21 +175,35 @@ impl Curves {
         hash(points.chain(latencies))
     }
 
-    /// Nanoseconds for which `bytes`, of an operation of `whole` bytes, keep the medium busy while `inside`
-    /// operations (this one included) are there, `opposed` of which go the other way.
-    fn cost_ns(&self, turn: &Turn, bytes: u64, inside: u64, opposed: u64) -> u64 {
+    /// What `bytes` of an operation take while `inside` operations (this one included) are there, `opposed` of which
+    /// go the other way.
+    fn cost(&self, turn: &Turn, bytes: u64, inside: u64, opposed: u64) -> Cost {
         let (bandwidth, granularity, remote) = match turn.direction {
             Direction::Write => (&self.write_bandwidth, &self.write_granularity, &self.write_remote),
             Direction::Read => (&self.read_bandwidth, &self.read_granularity, &self.read_remote),
         };
-        let Some(mut rate) = bandwidth.at(inside as f64) else { return 0 };
-        rate *= granularity.at_size(turn.bytes).unwrap_or(1.0);
-        rate *= self.mix.at(opposed as f64 / inside as f64).unwrap_or(1.0);
+        let (Some(rate), Some((peak, most))) = (bandwidth.at(inside as f64), bandwidth.peak()) else {
+            return Cost { own_ns: 0, busy_ns: 0 };
+        };
+        let mut factor = granularity.at_size(turn.bytes).unwrap_or(1.0);
+        factor *= self.mix.at(opposed as f64 / inside as f64).unwrap_or(1.0);
         if turn.locality == Locality::Remote {
-            rate *= remote.at(inside as f64).unwrap_or(1.0);
+            factor *= remote.at(inside as f64).unwrap_or(1.0);
         }
-        (bytes as f64 * 1e9 / rate).ceil() as u64
+        let rises = inside as f64 <= peak;
+        let single = if rises { rate / inside as f64 } else { most / peak.max(1.0) };
+        let ns = |rate: f64| (bytes as f64 * 1e9 / (rate * factor)).ceil() as u64;
+        Cost { own_ns: ns(single), busy_ns: ns(if rises { most } else { rate }) }
     }
+}
+
+/// What an operation takes.
+#[derive(Clone, Copy)]
+struct Cost {
+    /// Nanoseconds of its own, which others do not wait for.
+    own_ns: u64,
+    /// Nanoseconds for which it keeps the medium busy.
+    busy_ns: u64,
 }
 
 /// FNV-1a over words, never 0.
@@ -412,11 +433,12 @@ impl Throttle {
             let bytes = left.min(TURN_BYTES);
             left -= bytes;
             let (others, opposed) = self.others(&debt, turn.direction, at);
-            let cost_ns = self.curves.cost_ns(turn, bytes, others + 1, opposed);
-            let mut end = if cost_ns > 0 { self.occupy(at, cost_ns) } else { at };
+            let cost = self.curves.cost(turn, bytes, others + 1, opposed);
+            let mut end = if cost.busy_ns > 0 { self.occupy(at, cost.busy_ns) } else { at };
             if turn.bytes <= SMALL_BYTES {
-                end = end.min(at + cost_ns.saturating_mul(others + 1));
+                end = end.min(at + cost.busy_ns.saturating_mul(others + 1));
             }
+            end = end.max(at + cost.own_ns);
             if left == 0 {
                 end += turn.latency_ns;
             }

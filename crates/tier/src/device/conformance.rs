@@ -37,6 +37,17 @@ pub fn check(make: Make) {
     flushes_that_fail_poison(make);
 }
 
+/// The part of [`check`] that holds also where the pool is a device and no file: `make` gives the same one again, with
+/// whatever it holds.
+pub fn check_bytes(make: Make) {
+    writes_land_where_they_belong(make);
+    checksums_are_those_of_the_chunks(make);
+    words_are_stored_whole(make);
+    staged_memory_becomes_the_range(make);
+    ranges_outside_are_refused(make);
+    threads_write_side_by_side(make);
+}
+
 /// Runs the checks that open a pool a second time.
 pub fn check_reopening(make: Make, open: Open) {
     another_handle_sees_what_was_written(make, open);

@@ -237,8 +237,8 @@ pub fn drop_cached(pool: &Direct) -> Result<()> {
 fn open_direct(pool: &PoolFile) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(pool.access == Access::Write);
-    options.custom_flags(libc::O_DIRECT | libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(&pool.path).map_err(|e| match e.raw_os_error() {
+    let opened = sys::open_at_once(&mut options, libc::O_DIRECT | libc::O_NOFOLLOW, &pool.path);
+    let file = opened.map_err(|e| match e.raw_os_error() {
         Some(libc::EINVAL | libc::EOPNOTSUPP) => not_here(&pool.path).caused_by(e),
         _ => pool.failed("open for direct transfers", e),
     })?;

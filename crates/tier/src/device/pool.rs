@@ -172,9 +172,8 @@ pub(crate) fn own_descriptor(path: &Path) -> Option<PathBuf> {
 pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
     let mut options = OpenOptions::new();
     let follow = if own_descriptor(path).is_some() { 0 } else { libc::O_NOFOLLOW };
-    // O_NONBLOCK means nothing for regular files, and opening a FIFO by mistake does not wait for ever.
-    options.read(true).write(access == Access::Write).custom_flags(follow | libc::O_NONBLOCK);
-    options.open(path).map_err(|e| Error::io(format!("cannot open {}", path.display()), e))
+    let opened = sys::open_at_once(options.read(true).write(access == Access::Write), follow, path);
+    opened.map_err(|e| Error::io(format!("cannot open {}", path.display()), e))
 }
 
 /// Allocates the missing blocks of a range where the file system has no fallocate: by writing zeros into

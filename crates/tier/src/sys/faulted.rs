@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::Arc;
 
+use super::kernel;
 use super::mapping::{page_bytes, Reservation};
 use super::private::Private;
 use super::sigbus::{Serve, Served};
@@ -123,12 +124,7 @@ impl Faulted {
     pub fn read(&self, number: usize, at: usize, file: &File, offset: u64, len: usize) -> io::Result<usize> {
         let to = self.buffer(number, at + len);
         // SAFETY: at + len bytes of the buffer (`buffer` asserts), which the caller owns; the descriptor is open.
-        let got =
-            unsafe { libc::pread(file.as_raw_fd(), to.as_ptr().add(at).cast(), len, offset as libc::off_t) };
-        match got {
-            -1 => Err(io::Error::last_os_error()),
-            got => Ok(got as usize),
-        }
+        unsafe { kernel::pread(file.as_raw_fd(), to.as_ptr().add(at).cast(), len, offset as i64) }
     }
 
     /// Zeros a part of a buffer that the caller alone uses.
@@ -182,11 +178,7 @@ impl Faulted {
     pub fn write(&self, offset: u64, len: usize, file: &File, to: u64) -> io::Result<usize> {
         let from = self.address(offset, len);
         // SAFETY: mapped memory (`address` asserts); the kernel only reads it.
-        let put = unsafe { libc::pwrite(file.as_raw_fd(), from as *const _, len, to as libc::off_t) };
-        match put {
-            -1 => Err(io::Error::last_os_error()),
-            put => Ok(put as usize),
-        }
+        unsafe { kernel::pwrite(file.as_raw_fd(), from as *const _, len, to as i64) }
     }
 
     /// Gives the pages of ranges back: they are absent then.
@@ -236,10 +228,7 @@ impl Faulted {
     fn advise(&self, offset: u64, len: usize, advice: libc::c_int) -> io::Result<()> {
         let start = self.address(offset, len);
         // SAFETY: our own range (`address` asserts); the advices used on it neither free nor change pages.
-        match unsafe { libc::madvise(start as *mut _, len, advice) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        unsafe { kernel::madvise(start as *mut _, len, advice) }
     }
 }
 
@@ -271,9 +260,7 @@ fn discard_all(vector: &[libc::iovec]) -> io::Result<()> {
         }
         done = 0;
         // SAFETY: as above.
-        if unsafe { libc::madvise(part.iov_base, part.iov_len, libc::MADV_DONTNEED) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        unsafe { kernel::madvise(part.iov_base, part.iov_len, libc::MADV_DONTNEED)? };
     }
     Ok(())
 }

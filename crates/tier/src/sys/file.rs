@@ -40,11 +40,24 @@ pub(crate) fn open_path_only(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)
 }
 
+/// Opens a file without waiting for whoever is at the other end, should it be a FIFO. Transfers wait as usual
+/// afterwards: with O_NONBLOCK left on, io_uring hands back EAGAIN on devices that cannot promise not to wait
+/// (persistent memory, device mapper).
+pub(crate) fn open_at_once(options: &mut OpenOptions, flags: i32, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(flags | libc::O_NONBLOCK).open(path)?;
+    counters::add_syscall();
+    // SAFETY: the descriptor is open; no pointers. Flags that cannot be set (access mode, creation) are ignored.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, flags) } {
+        0 => Ok(file),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Opens a file past the page cache, where its file system can do that; else says so by `InvalidInput`.
 pub(crate) fn open_direct(path: &Path, write: bool) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    options.read(true).write(write).custom_flags(libc::O_DIRECT | libc::O_NONBLOCK);
-    options.open(path).map_err(|e| match e.raw_os_error() {
+    let opened = open_at_once(options.read(true).write(write), libc::O_DIRECT, path);
+    opened.map_err(|e| match e.raw_os_error() {
         Some(libc::EINVAL | libc::EOPNOTSUPP) => io::Error::new(io::ErrorKind::InvalidInput, e),
         _ => e,
     })
@@ -62,6 +75,22 @@ pub(crate) fn allocate(file: &File, range: &Range<u64>) -> io::Result<()> {
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
             return Err(error);
+        }
+    }
+}
+
+/// Gives the blocks of a range back; the file reads as zeros there, and keeps its length.
+pub(crate) fn punch(file: &File, range: &Range<u64>) -> io::Result<()> {
+    let (start, len) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
+    let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    loop {
+        // SAFETY: the descriptor is open; no pointers; only what the file holds goes.
+        if unsafe { libc::fallocate(file.as_raw_fd(), how, start, len) } == 0 {
+            return Ok(());
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e);
         }
     }
 }

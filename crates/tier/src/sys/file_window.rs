@@ -12,6 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::Arc;
 
+use super::kernel;
 use super::mapping::{page_bytes, Reservation};
 use super::view::View;
 
@@ -100,10 +101,7 @@ impl FileWindow {
         let (start, len) = self.pages(range);
         // SAFETY: our own mapping of a file (`pages` asserts): these advices change no content, since the bytes of a
         // shared mapping are the file's.
-        match unsafe { libc::madvise(start as *mut _, len, advice) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        unsafe { kernel::madvise(start as *mut _, len, advice) }
     }
 
     /// Says what to expect. Best effort.
@@ -134,6 +132,13 @@ impl FileWindow {
     /// Takes the pages of a range out of the mapping; they stay in the page cache, dirty ones dirty.
     pub fn unmap_pages(&self, range: &Range<u64>) -> io::Result<()> {
         self.advise(range, libc::MADV_DONTNEED)
+    }
+
+    /// Makes a range zeros again, and gives memory and blocks of it back: only for files that nobody else has.
+    pub fn forget(&self, range: &Range<u64>) -> io::Result<()> {
+        let (start, len) = self.pages(range);
+        // SAFETY: our own mapping (`pages` asserts) of a file whose owner says that nobody wants these bytes.
+        unsafe { kernel::madvise(start as *mut _, len, libc::MADV_REMOVE) }
     }
 
     /// Drops the pages of a range that are clean and not mapped from the page cache.

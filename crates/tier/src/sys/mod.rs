@@ -12,6 +12,7 @@ mod file_window;
 mod fork;
 mod frames;
 mod futex;
+mod kernel;
 mod mapping;
 mod nameless;
 pub(crate) mod numa;
@@ -30,7 +31,7 @@ pub use faulted::{Faulted, FaultsServed};
 pub(crate) use fcntl::{flock_exclusive, record_lock, record_lock_holder, record_unlock, Locked};
 pub(crate) use file::{
     allocate, allocated_bytes, direct_alignment, drop_cached, file_system, flush_data, holes, next_data,
-    open_direct, open_path_only, read_ahead, write_all_at, DirectAlignment,
+    open_at_once, open_direct, open_path_only, punch, read_ahead, write_all_at, DirectAlignment,
 };
 pub use file_window::{Expect, FileWindow};
 pub(crate) use fork::{fork_generation, process_local, FIRST_GENERATION};
@@ -42,7 +43,7 @@ pub use queue::{Queue, QueueOptions, Request};
 pub use sigbus::Serve;
 pub(crate) use sigbus::{keep_sigbus, say_in_handler};
 pub use staged::StagedWrite;
-pub(crate) use usage::{process_faults, thread_usage};
+pub(crate) use usage::{children_peak, process_faults, thread_usage};
 pub(crate) use userfault::userfault_ability;
 pub use userfault::UserfaultAbility;
 pub use view::View;

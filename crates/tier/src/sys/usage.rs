@@ -24,6 +24,17 @@ pub(crate) fn thread_usage() -> Usage {
     }
 }
 
+/// Most memory that one of the processes had that this one has waited for, in bytes.
+pub(crate) fn children_peak() -> u64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: as above.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_maxrss as u64 * 1024
+}
+
 /// Page faults of this process, since it began: those for which a device was read, and the others.
 pub(crate) fn process_faults() -> (u64, u64) {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
