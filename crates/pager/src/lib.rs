@@ -17,6 +17,7 @@ mod backing;
 mod engine;
 mod evict;
 mod gather;
+pub mod job;
 mod parking;
 mod pin;
 mod policy;
@@ -34,7 +35,7 @@ pub use pin::{Tile, TileMut};
 pub use policy::Policy;
 pub use pool::{Pool, PoolOptions, Statistics};
 pub use tiles::{Tiles, TilesMut};
-pub use window::{Advice, OnError, Window, WindowEngine, WindowOptions, WindowStatistics};
+pub use window::{Advice, OnError, Pinned, Window, WindowEngine, WindowOptions, WindowStatistics};
 
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,7 @@ mod crew;
 mod failures;
 mod kernel;
 mod open;
+mod scratch;
 mod service;
 mod stack;
 mod words;
@@ -36,6 +37,7 @@ use forebay_tier::{Error, Kind, Result};
 use crate::array::Mode;
 use ahead::Helpers;
 use kernel::Kernel;
+pub use scratch::Pinned;
 use service::Service;
 
 /// Threads that write at once when everything is flushed.
@@ -366,16 +368,10 @@ impl Window {
                 false => Err(self.failed("read", at + got as u64, os_error(service::ENDED_EARLY))),
             };
         };
-        let mut rest = out;
-        let mut at = at;
-        while !rest.is_empty() {
-            let (tile, len) = self.piece(at, rest.len());
-            let (part, more) = rest.split_at_mut(len);
-            faults
-                .service
-                .hold(tile, false, |memory| memory.copy_out(at, part))
-                .map_err(|errno| self.failed("read", at, os_error(errno)))?;
-            (rest, at) = (more, at + len as u64);
+        for (tile, at, part) in self.pieces(at, out.len()) {
+            let part = &mut out[part];
+            let held = faults.service.hold(tile, false, |memory| memory.copy_out(at, part));
+            held.map_err(|errno| self.failed("read", at, os_error(errno)))?;
         }
         Ok(())
     }
@@ -387,28 +383,30 @@ impl Window {
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         self.check_range(offset, bytes.len())?;
         self.as_mut_slice()?;
-        let mut at = self.options.origin + offset;
+        let at = self.options.origin + offset;
         let Engine::Faults(faults) = &self.engine else {
             self.as_mut_slice()?[offset as usize..][..bytes.len()].copy_from_slice(bytes);
             return Ok(());
         };
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (tile, len) = self.piece(at, rest.len());
-            let (part, more) = rest.split_at(len);
-            faults
-                .service
-                .hold(tile, true, |memory| memory.copy_in(at, part))
-                .map_err(|errno| self.failed("write", at, os_error(errno)))?;
-            (rest, at) = (more, at + len as u64);
+        for (tile, at, part) in self.pieces(at, bytes.len()) {
+            let held = faults.service.hold(tile, true, |memory| memory.copy_in(at, &bytes[part]));
+            held.map_err(|errno| self.failed("write", at, os_error(errno)))?;
         }
         Ok(())
     }
 
-    /// The tile of a byte of the file, and how many of `len` bytes it holds.
-    fn piece(&self, at: u64, len: usize) -> (u32, usize) {
-        let tile = self.options.tile_bytes as u64;
-        ((at / tile) as u32, len.min((tile - at % tile) as usize))
+    /// The tiles of `len` bytes of the file from `at` on: each with the byte where its part begins, and which part of
+    /// those bytes that is.
+    fn pieces(&self, at: u64, len: usize) -> impl Iterator<Item = (u32, u64, Range<usize>)> + use<> {
+        let tile_bytes = self.options.tile_bytes as u64;
+        let mut done = 0;
+        std::iter::from_fn(move || {
+            let from = at + done as u64;
+            let part = (len - done).min((tile_bytes - from % tile_bytes) as usize);
+            let piece = ((from / tile_bytes) as u32, from, done..done + part);
+            done += part;
+            (part > 0).then_some(piece)
+        })
     }
 
     fn check_range(&self, offset: u64, len: usize) -> Result<()> {
@@ -583,8 +581,7 @@ impl Faults {
         found.read_bytes = counts.bytes_read.load(Relaxed);
         found.written_bytes = counts.bytes_written.load(Relaxed);
         found.resident_bytes = service.resident() * tile;
-        found.resident_peak =
-            found.resident_bytes.max(counts.evicted.load(Relaxed).min(service.slots() as u64) * tile);
+        found.resident_peak = u64::from(service.used_peak.load(Relaxed)) * tile;
         found.failures = service.failures.total();
     }
 }

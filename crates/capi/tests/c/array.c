@@ -5,7 +5,7 @@
  *   array PATH
  */
 #define _POSIX_C_SOURCE 200809L
-#include <forebay.h>
+#include "expect.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,18 +18,6 @@
 enum { TILE = 4096, TILES = 1024, VALUES = TILE / 8, HEADER = 100 };
 
 #define BYTES ((uint64_t)TILE * TILES)
-
-static void expect(int line, const char *call, long found, long wanted)
-{
-    if (found != wanted) {
-        fprintf(stderr, "line %d: %s is %ld (%s), not %ld (%s)\n%s\n", line, call, found, fb_error_name((int)found),
-                wanted, fb_error_name((int)wanted), fb_last_error());
-        exit(1);
-    }
-}
-
-#define EXPECT(wanted, call) expect(__LINE__, #call, (call), (wanted))
-#define TRUE(condition) expect(__LINE__, #condition, (condition) ? 1 : 0, 1)
 
 static uint64_t statistic(const fb_pool *pool, const char *name)
 {

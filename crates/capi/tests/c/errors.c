@@ -2,22 +2,13 @@
  * Every wrong call here must come back with its own code and a text; none may crash. Prints "ok" at the end.
  */
 #define _POSIX_C_SOURCE 200809L
-#include <forebay.h>
+#include "expect.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static void expect(int line, const char *call, int found, int wanted)
-{
-    if (found != wanted) {
-        fprintf(stderr, "line %d: %s is %d (%s), not %d (%s)\n%s\n", line, call, found, fb_error_name(found),
-                wanted, fb_error_name(wanted), fb_last_error());
-        exit(1);
-    }
-}
 
 static void contains(int line, const char *text, const char *part)
 {
@@ -27,10 +18,8 @@ static void contains(int line, const char *text, const char *part)
     }
 }
 
-#define EXPECT(wanted, call) expect(__LINE__, #call, (call), (wanted))
 #define ERROR_SAYS(part) contains(__LINE__, fb_last_error(), (part))
 #define HINT_SAYS(part) contains(__LINE__, fb_last_error_hint(), (part))
-#define TRUE(condition) expect(__LINE__, #condition, (condition) ? 1 : 0, 1)
 
 static const uint64_t shape[2] = {4, 6};
 static double whole[4][6];

@@ -4,7 +4,7 @@
  *   region TIER PATH
  */
 #define _POSIX_C_SOURCE 200809L
-#include <forebay.h>
+#include "expect.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -14,18 +14,6 @@
 #include <unistd.h>
 
 enum { BYTES = 100003, PIECE = 1000 };
-
-static void expect(int line, const char *call, int found, int wanted)
-{
-    if (found != wanted) {
-        fprintf(stderr, "line %d: %s is %d (%s), not %d (%s)\n%s\n", line, call, found, fb_error_name(found),
-                wanted, fb_error_name(wanted), fb_last_error());
-        exit(1);
-    }
-}
-
-#define EXPECT(wanted, call) expect(__LINE__, #call, (call), (wanted))
-#define TRUE(condition) expect(__LINE__, #condition, (condition) ? 1 : 0, 1)
 
 static void nulls_and_ranges(const char *path)
 {

@@ -4,7 +4,7 @@
  *   window PATH ENGINE
  */
 #define _POSIX_C_SOURCE 200809L
-#include <forebay.h>
+#include "expect.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -17,18 +17,6 @@
 enum { TILE = 16384, THREADS = 4, VALUES = 1 << 20 };
 
 #define BYTES ((uint64_t)VALUES * 8)
-
-static void expect(int line, const char *call, long found, long wanted)
-{
-    if (found != wanted) {
-        fprintf(stderr, "line %d: %s is %ld (%s), not %ld (%s)\n%s\n", line, call, found, fb_error_name((int)found),
-                wanted, fb_error_name((int)wanted), fb_last_error());
-        exit(1);
-    }
-}
-
-#define EXPECT(wanted, call) expect(__LINE__, #call, (call), (wanted))
-#define TRUE(condition) expect(__LINE__, #condition, (condition) ? 1 : 0, 1)
 
 struct part {
     uint64_t *values;

@@ -45,9 +45,9 @@ pub(crate) struct Kernel {
 struct Shared {
     map: Arc<FileWindow>,
     writable: bool,
-    budget: u64,
-    /// The thread begins above this.
-    high: u64,
+    budget: AtomicU64,
+    /// What is beyond is not used.
+    used_end: AtomicU64,
     region: u64,
     random: AtomicBool,
     /// Bytes that are there, as far as is known; below 0 for a moment where drops were counted before arrivals.
@@ -67,8 +67,8 @@ impl Kernel {
         let shared = Arc::new(Shared {
             map,
             writable,
-            budget,
-            high: budget - budget / 16,
+            budget: AtomicU64::new(budget),
+            used_end: AtomicU64::new(u64::MAX),
             region,
             random: AtomicBool::new(false),
             resident: AtomicU64::new(0),
@@ -92,7 +92,7 @@ impl Kernel {
 
     pub(crate) fn prefetch(&self, range: &Range<u64>) {
         // No more than fits beside what is there: the rest would push it out again.
-        let end = range.end.min(range.start + self.shared.budget / 2);
+        let end = range.end.min(range.start + self.shared.budget.load(Relaxed) / 2);
         self.shared.map.begin_to_read(&(range.start..end));
     }
 
@@ -113,6 +113,21 @@ impl Kernel {
             0 => Ok(()),
             errno => Err(std::io::Error::from_raw_os_error(errno)),
         }
+    }
+
+    /// Changes the budget; what is above it leaves soon.
+    pub(crate) fn set_budget(&self, bytes: u64) {
+        self.shared.budget.store(bytes, Relaxed);
+    }
+
+    /// Nothing is beyond this byte.
+    pub(crate) fn set_used_end(&self, end: u64) {
+        self.shared.used_end.store(end, Relaxed);
+    }
+
+    /// Makes a range zeros again.
+    pub(crate) fn forget(&self, range: &Range<u64>) -> std::io::Result<()> {
+        self.shared.map.forget(range)
     }
 
     pub(crate) fn resident(&self) -> u64 {
@@ -171,10 +186,11 @@ impl Shared {
                 }
             };
             self.peak.fetch_max(there, Relaxed);
-            if there > self.high {
-                self.evict(&mut hands, there);
+            let budget = self.budget.load(Relaxed);
+            if there > budget - budget / 16 {
+                self.evict(&mut hands, there, budget - budget / 8);
             }
-            let left = self.budget.saturating_sub(self.resident.load(Relaxed));
+            let left = budget.saturating_sub(self.resident.load(Relaxed));
             let milliseconds = (left / (RATE_MAX / 1000)) as u32;
             forebay_tier::wait::wait(
                 &self.stop,
@@ -184,12 +200,18 @@ impl Shared {
         }
     }
 
-    /// Walks the hands until enough has left, or everything was passed twice.
-    fn evict(&self, hands: &mut Hands, there: u64) {
-        let low = self.high - self.budget / 16;
-        let regions = self.map.bytes().div_ceil(self.region);
+    /// Walks the hands until no more than `low` is there, or everything was passed twice.
+    fn evict(&self, hands: &mut Hands, there: u64, low: u64) {
+        let end = self.map.bytes().min(self.used_end.load(Relaxed)).max(1);
+        let regions = end.div_ceil(self.region);
         let apart = (regions / HANDS_APART).max(1).min(regions - 1);
         let mut there = there;
+        if end < self.map.bytes() {
+            // What was read ahead of the last byte that is used: no hand gets there.
+            let behind = end.next_multiple_of(PAGE)..self.map.bytes();
+            let _ = self.map.unmap_pages(&behind);
+            there = there.saturating_sub(self.drop_exactly(&behind));
+        }
         for _ in 0..2 * regions {
             if there <= low || self.stop.load(Relaxed) != 0 {
                 return;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use forebay_tier::plain::PlainFile;
 use forebay_tier::process::ForkMark;
-use forebay_tier::window::{self, Faulted, FileWindow, Serve};
+use forebay_tier::window::{self, Faulted, FileWindow, Serve, UserfaultAbility};
 use forebay_tier::{Error, Kind, Result};
 
 use super::ahead::Helpers;
@@ -54,6 +54,11 @@ impl Window {
     /// `Usage` for tiles or a budget that are not possible, `Damaged` when the file ends before the data,
     /// `NotPossibleHere` when the engine that was asked for cannot be had.
     pub fn new(file: PlainFile, options: &WindowOptions) -> Result<Window> {
+        Window::over(file, options, false)
+    }
+
+    /// As [`Window::new`]; `scratch`: of a file that began empty and that nobody else has.
+    pub(super) fn over(file: PlainFile, options: &WindowOptions, scratch: bool) -> Result<Window> {
         let there = file.bytes()?;
         let bytes = options.bytes.unwrap_or(there.saturating_sub(options.origin));
         let end = options.origin.checked_add(bytes).filter(|end| *end <= there).ok_or_else(|| {
@@ -77,12 +82,15 @@ impl Window {
                 format!("{} is open to read", file.path().display()),
             ));
         }
-        let (chosen, why) = choose(&file, options)?;
+        let (chosen, why) = match scratch {
+            true => choose_for_scratch(options)?,
+            false => choose(&file, options)?,
+        };
         let file = Arc::new(file);
         let data = options.origin..end;
         let (view, engine) = match chosen {
             WindowEngine::Userfault | WindowEngine::Handler => {
-                let faults = faults(&file, options, end, chosen == WindowEngine::Userfault)?;
+                let faults = faults(&file, options, end, chosen == WindowEngine::Userfault, scratch)?;
                 (faults.service.memory.view(&data), Engine::Faults(faults))
             }
             WindowEngine::Kernel | WindowEngine::Direct => {
@@ -119,16 +127,33 @@ impl Window {
     }
 }
 
-/// The engine, and why it is that one.
-fn choose(file: &PlainFile, options: &WindowOptions) -> Result<(WindowEngine, &'static str)> {
-    let writes = options.mode != Mode::ReadOnly;
-    let able = window::userfault().and_then(|can| match can.signals && (can.write_protect || !writes) {
+/// What is known of faults that user code may answer; `writes`: also of stores.
+fn able(writes: bool) -> Result<UserfaultAbility> {
+    window::userfault().and_then(|can| match can.signals && (can.write_protect || !writes) {
         true => Ok(can),
         false => {
             Err(Error::new(Kind::NotPossibleHere, "this kernel's userfaultfd lacks what a window needs")
                 .hint("Linux 5.7 for windows that are written; or engine kernel"))
         }
-    });
+    })
+}
+
+/// The engine of memory, and why it is that one.
+fn choose_for_scratch(options: &WindowOptions) -> Result<(WindowEngine, &'static str)> {
+    match options.engine {
+        Some(WindowEngine::Userfault) => able(true).map(|_| (WindowEngine::Userfault, "asked for")),
+        Some(WindowEngine::Kernel) => Ok((WindowEngine::Kernel, "asked for")),
+        Some(other) => Err(Error::new(Kind::Usage, format!("memory has no engine {}", other.name()))
+            .hint("userfault or kernel")),
+        None if able(true).is_ok() => Ok((WindowEngine::Userfault, "its budget is kept exactly")),
+        None => Ok((WindowEngine::Kernel, "userfaultfd is refused")),
+    }
+}
+
+/// The engine, and why it is that one.
+fn choose(file: &PlainFile, options: &WindowOptions) -> Result<(WindowEngine, &'static str)> {
+    let writes = options.mode != Mode::ReadOnly;
+    let able = able(writes);
     let in_memory = file.is_memory().unwrap_or(false);
     let copies = options.mode == Mode::CopyOnWrite;
     match options.engine {
@@ -163,7 +188,12 @@ fn choose(file: &PlainFile, options: &WindowOptions) -> Result<(WindowEngine, &'
 }
 
 /// Slots and buffers that a budget has room for.
-fn shares(options: &WindowOptions, end: u64) -> Result<(u32, u32)> {
+pub(super) struct Shares {
+    pub(super) slots: u32,
+    pub(super) buffers: u32,
+}
+
+fn shares(options: &WindowOptions, end: u64) -> Result<Shares> {
     let tile = options.tile_bytes as u64;
     let tiles = end.div_ceil(tile);
     let left = options.budget.saturating_sub(tiles * 4);
@@ -176,12 +206,21 @@ fn shares(options: &WindowOptions, end: u64) -> Result<(u32, u32)> {
             .with("tiles", tiles)
             .hint("room for three tiles and four bytes for each of all; and no more than 16 million tiles at once"));
     }
-    Ok((slots as u32, buffers as u32))
+    Ok(Shares { slots: slots as u32, buffers: buffers as u32 })
 }
 
-fn faults(file: &Arc<PlainFile>, options: &WindowOptions, end: u64, by_signal: bool) -> Result<Faults> {
+fn faults(
+    file: &Arc<PlainFile>,
+    options: &WindowOptions,
+    end: u64,
+    by_signal: bool,
+    scratch: bool,
+) -> Result<Faults> {
     let writable = options.mode != Mode::ReadOnly;
-    let (slots, buffers) = shares(options, end)?;
+    let Shares { slots, buffers } = match scratch {
+        true => Shares::of_scratch(options, end),
+        false => shares(options, end)?,
+    };
     let tile = options.tile_bytes;
     let overlay = match options.mode {
         Mode::CopyOnWrite => Some(PlainFile::nameless(&options.overlay, end)?),
@@ -201,6 +240,7 @@ fn faults(file: &Arc<PlainFile>, options: &WindowOptions, end: u64, by_signal: b
         file: file.clone(),
         overlay,
         // A thread that sleeps in a fault cannot be sent a signal by who answers: it sees zeros.
+        blank: scratch,
         zeros: options.on_error == OnError::Zeros || !by_signal,
     }));
     let helpers = (writable || options.advice != Advice::Random).then(|| Helpers::start(&service));

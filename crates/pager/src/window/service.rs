@@ -5,10 +5,12 @@
 //! Guarantees: never more tiles there than slots, nor more bytes on the way than buffers; a tile that differs from its
 //! file leaves only when it was written; an I/O error is that of its page alone. Invariants of the words: words.rs.
 
+mod memory;
+
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering::*};
 use std::sync::Arc;
 
 use forebay_tier::plain::{PlainFile, DIRECT_ALIGNMENT};
@@ -51,7 +53,16 @@ pub(crate) struct Service {
     file_bytes: u64,
     writable: bool,
     words: Box<[AtomicU32]>,
+    /// How many calls of the system use a tile now, so that it has to stay; none for a window that has no such calls.
+    pins: Box<[AtomicU16]>,
     slots: Box<[AtomicU32]>,
+    /// Slots that may be used, those that are, and most that ever were.
+    limit: AtomicU32,
+    used: AtomicU32,
+    pub(crate) used_peak: AtomicU32,
+    buffers_total: u64,
+    /// The file began empty: of what was never written to it, zeros are known without reading.
+    blank: bool,
     free: Stack,
     buffers: Stack,
     freed: Event,
@@ -77,20 +88,29 @@ pub(crate) struct Parts {
     pub(crate) file: Arc<PlainFile>,
     pub(crate) overlay: Option<PlainFile>,
     pub(crate) zeros: bool,
+    pub(crate) blank: bool,
 }
 
 impl Service {
     pub(crate) fn new(parts: Parts) -> Service {
         let tiles = parts.file_bytes.div_ceil(parts.tile_bytes as u64);
         let name = parts.file.path().display().to_string();
+        const { assert!(ABSENT == 0) };
         // Zeroed by the kernel, page by page as they are touched.
-        let words = (0..tiles).map(|_| AtomicU32::new(ABSENT)).collect();
+        let words = bytemuck::zeroed_slice_box(tiles as usize);
+        let pins = bytemuck::zeroed_slice_box(if parts.blank { tiles as usize } else { 0 });
         Service {
             tile_bytes: parts.tile_bytes,
             origin: parts.origin,
             file_bytes: parts.file_bytes,
             writable: parts.writable,
             words,
+            pins,
+            limit: AtomicU32::new(parts.slots),
+            used: AtomicU32::new(0),
+            used_peak: AtomicU32::new(0),
+            blank: parts.blank,
+            buffers_total: u64::from(parts.buffers),
             slots: (0..parts.slots).map(|_| AtomicU32::new(NOBODY)).collect(),
             free: Stack::full(parts.slots),
             buffers: Stack::full(parts.buffers),
@@ -127,7 +147,7 @@ impl Service {
 
     /// How many tiles are there or on their way.
     pub(crate) fn resident(&self) -> u64 {
-        self.slots.iter().filter(|slot| slot.load(Relaxed) != NOBODY).count() as u64
+        u64::from(self.used.load(Relaxed))
     }
 
     // ---- in
@@ -168,7 +188,9 @@ impl Service {
     pub(crate) fn bring_ahead(&self, tile: u32) {
         let word = self.word(tile);
         let seen = word.load(Acquire);
-        if words::state(seen) == ABSENT && words::take(word, seen, BUSY) {
+        // Zeros come as fast when they are touched.
+        let empty = self.blank && seen & OVERLAID == 0;
+        if !empty && words::state(seen) == ABSENT && words::take(word, seen, BUSY) {
             // Who touches it tries again and gets the error.
             let _ = self.load(tile, seen, false);
         }
@@ -202,7 +224,7 @@ impl Service {
                 self.failures.forget(&range);
                 let _ = self.memory.discard(std::iter::once(range));
                 self.slots[slot as usize].store(NOBODY, Release);
-                self.free.push(slot);
+                self.give_back(slot);
                 words::open(self.word(tile), seen);
                 self.freed.tell();
                 Err(errno)
@@ -219,6 +241,11 @@ impl Service {
     /// Reads a tile into a buffer and lets it appear; gives the flags of its word.
     fn fill(&self, tile: u32, buffer: u32, overlaid: bool, write: bool) -> Result<u32, i32> {
         let (range, needed) = (self.range(tile), self.needed(tile));
+        if self.blank && !overlaid {
+            self.memory.clear(buffer as usize, 0..self.tile_bytes);
+            self.memory.appear(&range, buffer as usize, !write).map_err(|e| errno_of(&e))?;
+            return Ok(if write { DIRTY } else { 0 });
+        }
         let file = match &self.overlay {
             Some(overlay) if overlaid => overlay,
             _ => &*self.file,
@@ -313,10 +340,10 @@ impl Service {
     /// A slot that nobody has.
     fn slot(&self) -> Result<u32, i32> {
         loop {
-            if let Some(slot) = self.free.pop() {
+            if let Some(slot) = self.take_slot() {
                 return Ok(slot);
             }
-            let wanted = BATCH.min(self.slots.len() / 16).max(1);
+            let wanted = BATCH.min(self.limit.load(Relaxed) as usize / 16).max(1);
             let (mut freed, failed) = self.evict(wanted, 0);
             if freed == 0 && failed != 0 {
                 // What cannot be written stays; what need not be written may still go.
@@ -327,7 +354,7 @@ impl Service {
             }
             if freed == 0 {
                 // All are on their way in: each is one transfer.
-                if let Some(slot) = self.freed.wait(|| self.free.pop()) {
+                if let Some(slot) = self.freed.wait(|| self.take_slot()) {
                     return Ok(slot);
                 }
             }
@@ -353,6 +380,10 @@ impl Service {
             if seen & HOT != 0 {
                 let _ = word.compare_exchange(seen, seen & !HOT, Relaxed, Relaxed);
             } else if words::take(word, seen, LEAVING) {
+                if self.is_pinned(tile) {
+                    words::open(word, seen);
+                    continue;
+                }
                 victims[found] = tile;
                 found += 1;
                 if found == wanted {
@@ -400,7 +431,7 @@ impl Service {
                 continue;
             }
             let seen = self.word(*tile).load(Relaxed);
-            let overlaid = if seen & DIRTY != 0 && self.overlay.is_some() { OVERLAID } else { 0 };
+            let overlaid = self.overlaid(seen & DIRTY != 0);
             words::open(self.word(*tile), seen & !(words::STATE | DIRTY) | PRESENT | overlaid);
         }
         (freed, if failed == 0 && freed < kept { ENOMEM } else { failed })
@@ -412,14 +443,41 @@ impl Service {
         if seen & BAD != 0 {
             self.failures.forget(&self.range(tile));
         }
-        let overlaid =
-            seen & OVERLAID | if seen & DIRTY != 0 && self.overlay.is_some() { OVERLAID } else { 0 };
+        let overlaid = seen & OVERLAID | self.overlaid(seen & DIRTY != 0);
         let slot = words::payload(seen);
         let stamp = (self.counts.evicted.fetch_add(1, Relaxed) as u32 + 1) & PAYLOAD_MAX;
         self.slots[slot as usize].store(NOBODY, Release);
         words::open(self.word(tile), words::with_payload(ABSENT | overlaid, stamp));
-        self.free.push(slot);
+        self.give_back(slot);
         self.freed.tell();
+    }
+
+    /// The flag of a tile that was written, where it matters.
+    fn overlaid(&self, written: bool) -> u32 {
+        if written && (self.blank || self.overlay.is_some()) {
+            OVERLAID
+        } else {
+            0
+        }
+    }
+
+    /// A slot, unless as many as may be are used.
+    fn take_slot(&self) -> Option<u32> {
+        let limit = self.limit.load(Relaxed);
+        let more = |used: u32| (used < limit).then_some(used + 1);
+        let used = self.used.fetch_update(AcqRel, Relaxed, more).ok()?;
+        let slot = self.free.pop();
+        match slot {
+            Some(_) => drop(self.used_peak.fetch_max(used + 1, Relaxed)),
+            // Its owner has counted it and not yet pushed it.
+            None => drop(self.used.fetch_sub(1, AcqRel)),
+        }
+        slot
+    }
+
+    fn give_back(&self, slot: u32) {
+        self.free.push(slot);
+        self.used.fetch_sub(1, AcqRel);
     }
 
     /// Writes a tile that the caller took; from then on stores to it are faults.
@@ -487,10 +545,9 @@ impl Service {
     /// Writes a tile that the caller took to `HELD`, `seen` before, and opens it.
     fn clean_held(&self, tile: u32, seen: u32) -> Result<(), i32> {
         let written = self.write(tile);
-        let now = match (&written, &self.overlay) {
-            (Ok(()), Some(_)) => seen & !DIRTY | OVERLAID,
-            (Ok(()), None) => seen & !DIRTY,
-            (Err(_), _) => {
+        let now = match &written {
+            Ok(()) => seen & !DIRTY | self.overlaid(true),
+            Err(_) => {
                 let _ = self.memory.protect(&self.range(tile), false);
                 seen
             }
@@ -516,6 +573,10 @@ impl Service {
             let seen = self.word(tile).load(Relaxed);
             let leaves = words::state(seen) == PRESENT && seen & (DIRTY | HOT) == DIRTY;
             if leaves && words::take(self.word(tile), seen, HELD) {
+                if self.is_pinned(tile) {
+                    words::open(self.word(tile), seen);
+                    return true;
+                }
                 // It stays as it is, and whoever needs its room gets the error.
                 let _ = self.clean_held(tile, seen);
             }

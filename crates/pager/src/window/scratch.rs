@@ -1,0 +1,152 @@
+//! A window that is memory: zeros at first, kept in a file without a name, which nobody else has.
+//!
+//! What a program may ask of memory and not of a file: [`Window::forget`] makes a part zeros again without writing it,
+//! [`Window::set_budget`] changes how much of it may be there while it is used, and [`Window::pin`] keeps a part there
+//! while the system itself reads or changes it. What was never written to the file is never read from it.
+
+use std::ops::Range;
+use std::path::Path;
+
+use forebay_tier::plain::PlainFile;
+use forebay_tier::{Error, Kind, Result};
+
+use super::open::Shares;
+use super::service::Service;
+use super::words::PAYLOAD_MAX;
+use super::{Engine, Window, WindowEngine, WindowOptions};
+use crate::array::Mode;
+
+/// Transfers that may be under way at once, and the part of the budget that their buffers may be.
+const BUFFERS_MAX: u64 = 16;
+const BUFFERS_PART: u64 = 32;
+
+/// Least tiles that make progress: one that is used, one that comes, one that leaves, and one to spare.
+const SLOTS_MIN: u32 = 4;
+
+/// A part of a window that stays where it is until this is dropped.
+#[must_use]
+pub struct Pinned<'a> {
+    service: Option<&'a Service>,
+    tiles: Range<u32>,
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        if let Some(service) = self.service {
+            self.tiles.clone().for_each(|tile| service.unpin(tile));
+        }
+    }
+}
+
+impl Window {
+    /// `bytes` of zeros that may be stored into, kept in a file without a name in `folder`; of `options` the budget,
+    /// the tile, the engine (userfault or kernel) and the advice count.
+    ///
+    /// # Errors
+    /// As [`Window::new`]; `Usage` where the folder lies in memory.
+    pub fn scratch(folder: &Path, bytes: u64, options: &WindowOptions) -> Result<Window> {
+        let file = PlainFile::nameless(folder, bytes)?;
+        if file.is_memory().unwrap_or(false) {
+            return Err(Error::new(Kind::Usage, format!("{} lies in memory itself", folder.display()))
+                .hint("a folder on a disk"));
+        }
+        let options = WindowOptions { mode: Mode::ReadWrite, origin: 0, bytes: None, ..options.clone() };
+        Window::over(file, &options, true)
+    }
+
+    /// Makes a range zeros again; nothing of it is written, and its room in memory and in the file is free. The range
+    /// is of whole tiles, and nobody touches it meanwhile.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn forget(&self, range: &Range<u64>) -> Result<()> {
+        let failed = |e| Error::io("cannot give memory back", e);
+        match &self.engine {
+            Engine::Faults(faults) => {
+                let tile = self.options.tile_bytes as u64;
+                (range.start / tile..range.end / tile).for_each(|tile| faults.service.forget(tile as u32));
+                // Where the file system cannot, the room stays taken until the window goes: no byte of it is read.
+                let _ = self.file.punch(range);
+                Ok(())
+            }
+            Engine::Kernel(kernel) => kernel.forget(range).map_err(failed),
+            Engine::Direct(map) => map.forget(range).map_err(failed),
+        }
+    }
+
+    /// From now on no more than this may be there (and no more than it began with): what is above leaves now.
+    pub fn set_budget(&self, bytes: u64) {
+        match &self.engine {
+            Engine::Faults(faults) => {
+                let beside = self.beside();
+                let slots = bytes.saturating_sub(beside) / self.options.tile_bytes as u64;
+                faults.service.set_limit((slots as u32).max(SLOTS_MIN));
+            }
+            Engine::Kernel(kernel) => kernel.set_budget(bytes),
+            Engine::Direct(_) => {}
+        }
+    }
+
+    /// Bytes of the budget that are not data: buffers and tables, as far as they are used.
+    pub fn beside(&self) -> u64 {
+        match &self.engine {
+            Engine::Faults(faults) => faults.service.buffer_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Least budget that makes progress.
+    pub fn budget_min(&self) -> u64 {
+        self.beside() + u64::from(SLOTS_MIN) * self.options.tile_bytes as u64
+    }
+
+    /// What is beyond this byte is not used: nobody has to look there.
+    pub fn set_used_end(&self, end: u64) {
+        if let Engine::Kernel(kernel) = &self.engine {
+            kernel.set_used_end(end);
+        }
+    }
+
+    /// Whether calls of the system may be given addresses in it as they are.
+    pub fn serves_system(&self) -> bool {
+        !matches!(self.chosen, WindowEngine::Userfault)
+    }
+
+    /// Brings a range, which stays until the result is dropped, so that the system may read it, or change it with
+    /// `write`. Takes no part that is longer than a quarter of the budget.
+    ///
+    /// # Errors
+    /// What the medium says.
+    pub fn pin(&self, range: &Range<u64>, write: bool) -> Result<Pinned<'_>> {
+        let Engine::Faults(faults) = &self.engine else {
+            return Ok(Pinned { service: None, tiles: 0..0 });
+        };
+        let tile = self.options.tile_bytes as u64;
+        let tiles = (range.start / tile) as u32..range.end.div_ceil(tile) as u32;
+        let mut pinned = Pinned { service: Some(&faults.service), tiles: tiles.start..tiles.start };
+        for tile in tiles {
+            let brought = faults.service.pin(tile, write);
+            brought.map_err(|errno| self.failed("read", range.start, super::os_error(errno)))?;
+            pinned.tiles.end = tile + 1;
+        }
+        Ok(pinned)
+    }
+
+    /// Most bytes that may be pinned by one call.
+    pub fn pin_max(&self) -> u64 {
+        match &self.engine {
+            Engine::Faults(faults) => faults.service.pins_at_once() * self.options.tile_bytes as u64,
+            _ => u64::MAX,
+        }
+    }
+}
+
+impl Shares {
+    /// Of a scratch window, whose budget many processes may share: few buffers, and tables that grow as they are used.
+    pub(super) fn of_scratch(options: &WindowOptions, bytes: u64) -> Shares {
+        let tile = options.tile_bytes as u64;
+        let buffers = (options.budget / BUFFERS_PART / tile).clamp(2, BUFFERS_MAX);
+        let slots = (options.budget / tile).clamp(u64::from(SLOTS_MIN), bytes.div_ceil(tile).max(4));
+        Shares { slots: slots.min(u64::from(PAYLOAD_MAX)) as u32, buffers: buffers as u32 }
+    }
+}
