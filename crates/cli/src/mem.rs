@@ -1,0 +1,295 @@
+//! `forebay mem`: runs a program whose big allocations live in windows, all its processes in one budget.
+//!
+//! Guarantees: nothing is left behind however it ends: the words that the processes share are memory of this one, and
+//! the files of the windows have no names. The exit status is the program's. What windows are is the pager's business,
+//! and how allocations come to lie in them that of the library that is loaded before the program.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::IsTerminal;
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_pager::job::{self, Counter, Job, JobOptions};
+use forebay_pager::{Window, WindowEngine, WindowOptions};
+use forebay_space::{format_bytes, parse_bytes};
+use forebay_tier::{Error, Kind, Result};
+use serde::Serialize;
+
+use crate::output::{schema, Output};
+
+/// The library's file, wherever it is.
+const LIBRARY: &str = "libforebay_mem.so";
+
+/// The variables by which loader and library know what to do.
+const PRELOAD: &str = "LD_PRELOAD";
+const VARIABLE: &str = "FOREBAY_MEM";
+
+/// Budgets' worths that one process may have in windows, unless asked otherwise or the tier has less.
+const ROOM: u64 = 64;
+
+/// Least tiles of a budget: a process needs some that are used and some on their way.
+const TILES_MIN: u64 = 16;
+
+/// How often the program is looked for.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Run a program whose big allocations live on a tier, with a fixed budget of memory.
+///
+/// Allocations of --threshold and more (malloc, calloc, realloc, aligned ones, anonymous mmap) of the program and of
+/// all that it starts lie in files without names on the tier; only --dram of all of them together is in memory. The
+/// program must be dynamically linked and needs no change. What is smaller stays in ordinary memory, on top.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: forebay mem --dram 1GiB --tier /scratch --stats -- ./solver input.dat\n\n\
+    Exit status: the program's; 128+n when signal n ended it.")]
+pub struct Args {
+    /// Most memory for the big allocations of all processes together, as in 1GiB.
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    dram: u64,
+    /// Folder on the tier that takes what does not fit (default: the folder for temporary files).
+    #[arg(long, value_name = "DIR")]
+    tier: Option<PathBuf>,
+    /// Shorter allocations stay in ordinary memory.
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = bytes)]
+    threshold: u64,
+    /// What moves together: a power of two from 4KiB to 2MiB.
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = bytes)]
+    tile: u64,
+    /// Most that one process may have on the tier (default: 64 times the budget, if the tier has so much).
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    room: Option<u64>,
+    /// How pages come: userfault or kernel (default: as it fits).
+    #[arg(long, value_name = "ENGINE")]
+    engine: Option<String>,
+    /// Say at the end what was placed, how much came and went, and the peak. With --json as one document, and what
+    /// the program prints goes to standard error.
+    #[arg(long)]
+    stats: bool,
+    /// Program and its arguments.
+    #[arg(last = true, required = true, value_name = "PROGRAM")]
+    command: Vec<OsString>,
+}
+
+fn bytes(text: &str) -> std::result::Result<u64, String> {
+    parse_bytes(text).map_err(|e| e.message().to_string())
+}
+
+/// What came of it.
+#[derive(Serialize)]
+struct Stats {
+    exit_status: i32,
+    engine: &'static str,
+    budget: u64,
+    threshold: u64,
+    tile: u64,
+    processes: u64,
+    allocations: u64,
+    placed_bytes: u64,
+    placed_peak: u64,
+    faults: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+    evicted_bytes: u64,
+    helped_calls: u64,
+    resident_peak: u64,
+    largest_rss_peak: u64,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    let options = options(args)?;
+    let library = library()?;
+    try_window(&options)?;
+    let words = words()?;
+    let job = Job::begin(&words, &options)?;
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    let place = format!("{}:/proc/{}/fd/{}", options.threshold, std::process::id(), words.as_raw_fd());
+    command.env(VARIABLE, place).env(PRELOAD, preloads(&library)?);
+    if out.json() {
+        command.stdout(Stdio::from(standard_error()?));
+    }
+    let status = guarded(&mut command)?;
+    let exit = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    if args.stats || out.json() {
+        let stats = stats(&job, exit);
+        match out.json() {
+            true => out.document(schema::MEM, &stats)?,
+            false => eprint!("{}", text(&stats)),
+        }
+    }
+    Ok(exit)
+}
+
+/// Standard error once more.
+fn standard_error() -> Result<File> {
+    use std::os::fd::AsFd;
+    let again = std::io::stderr().as_fd().try_clone_to_owned();
+    again.map(File::from).map_err(|e| Error::io("cannot duplicate standard error", e))
+}
+
+fn options(args: &Args) -> Result<JobOptions> {
+    let folder = args.tier.clone().unwrap_or_else(std::env::temp_dir);
+    let folder = folder.canonicalize().map_err(|e| {
+        let message = format!("there is no tier {}: {e}", folder.display());
+        Error::new(Kind::Usage, message).hint("--tier takes a folder").caused_by(e)
+    })?;
+    let tile = args.tile;
+    if !tile.is_power_of_two() || !(4096..=2 << 20).contains(&tile) {
+        return Err(Error::new(Kind::Usage, format!("a tile of {tile} bytes"))
+            .hint("a power of two from 4KiB to 2MiB"));
+    }
+    if args.dram < TILES_MIN * tile {
+        return Err(Error::new(Kind::Usage, format!("a budget of {} is too small", format_bytes(args.dram)))
+            .hint("room for 16 tiles at least: a larger --dram, or a smaller --tile"));
+    }
+    if args.threshold < tile {
+        return Err(Error::new(Kind::Usage, "the threshold is below the tile")
+            .hint("each allocation takes whole tiles: a larger --threshold, or a smaller --tile"));
+    }
+    let engine = args.engine.as_deref().map(str::parse::<WindowEngine>).transpose()?;
+    let room = args.room.unwrap_or_else(|| (args.dram.saturating_mul(ROOM)).min(free(&folder)));
+    let room = (room / tile * tile).max(args.dram / tile * tile);
+    Ok(JobOptions {
+        budget: args.dram,
+        tile_bytes: tile as usize,
+        threshold: args.threshold,
+        room,
+        engine,
+        folder,
+    })
+}
+
+/// Bytes that a user may still write on the file system of a folder.
+fn free(folder: &Path) -> u64 {
+    rustix::fs::statvfs(folder).map_or(u64::MAX, |seen| seen.f_bavail.saturating_mul(seen.f_frsize))
+}
+
+/// Fails before the program begins where it could have no window.
+fn try_window(options: &JobOptions) -> Result<()> {
+    let mut tried = WindowOptions::new(options.budget);
+    (tried.tile_bytes, tried.engine) = (options.tile_bytes, options.engine);
+    Window::scratch(&options.folder, TILES_MIN * options.tile_bytes as u64, &tried).map(drop)
+}
+
+/// The library: beside the command, or where libraries of its installation are.
+fn library() -> Result<PathBuf> {
+    let beside =
+        std::env::current_exe().ok().and_then(|exe| Some(exe.canonicalize().ok()?.parent()?.to_owned()));
+    let folders = beside.into_iter().flat_map(|b| [b.clone(), b.join("../lib"), b.join("../lib64")]);
+    let mut candidates = folders.map(|folder| folder.join(LIBRARY));
+    candidates.find(|path| path.is_file()).ok_or_else(|| {
+        Error::new(Kind::NotPossibleHere, format!("{LIBRARY} is neither beside this command nor in ../lib"))
+            .hint("cargo build --release -p forebay-mem, or make install")
+    })
+}
+
+/// The library before whatever else shall be loaded first.
+fn preloads(library: &Path) -> Result<OsString> {
+    let library = library.canonicalize().unwrap_or_else(|_| library.to_owned());
+    if library.to_string_lossy().contains([':', ' ']) {
+        return Err(Error::new(
+            Kind::NotPossibleHere,
+            format!("{} has a blank or a colon", library.display()),
+        )
+        .hint("the loader takes no such path: install it elsewhere"));
+    }
+    let mut all = library.into_os_string();
+    if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    Ok(all)
+}
+
+/// Memory without a name for the words of the job: the processes open it as a descriptor of this one.
+fn words() -> Result<File> {
+    let failed = |e: rustix::io::Errno| Error::io("cannot make the words of the job", e.into());
+    let made = rustix::fs::memfd_create("forebay-mem", rustix::fs::MemfdFlags::CLOEXEC).map_err(failed)?;
+    let file = File::from(made);
+    file.set_len(job::BYTES).map_err(|e| Error::io("cannot make the words of the job", e))?;
+    Ok(file)
+}
+
+/// Runs the program to its end; signals that end this command go on to it.
+fn guarded(command: &mut Command) -> Result<ExitStatus> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let last = Arc::new(AtomicUsize::new(0));
+    let failed = |e| Error::io("installing signal handlers", e);
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register_usize(signal, last.clone(), signal as usize).map_err(failed)?;
+    }
+    let program = command.get_program().to_string_lossy().into_owned();
+    let mut child = command
+        .spawn()
+        .map_err(|e| Error::new(Kind::Usage, format!("cannot start {program}: {e}")).caused_by(e))?;
+    loop {
+        if let Some(status) = child.try_wait().map_err(|e| Error::io("cannot wait for the program", e))? {
+            return Ok(status);
+        }
+        pass_on(&child, last.swap(0, Ordering::SeqCst));
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Sends a signal on; a terminal sends its own to the program, too.
+fn pass_on(child: &Child, signal: usize) {
+    if signal as i32 == signal_hook::consts::SIGINT && std::io::stdin().is_terminal() {
+        return;
+    }
+    let named = rustix::process::Signal::from_named_raw(signal as i32);
+    let pid = rustix::process::Pid::from_raw(child.id() as i32);
+    if let (Some(signal), Some(pid)) = (named, pid) {
+        // It may have ended just now.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+fn stats(job: &Job, exit_status: i32) -> Stats {
+    let options = job.options();
+    Stats {
+        exit_status,
+        engine: job.engine().map_or("none", WindowEngine::name),
+        budget: options.budget,
+        threshold: options.threshold,
+        tile: options.tile_bytes as u64,
+        processes: job.sum(Counter::Processes),
+        allocations: job.sum(Counter::Allocations),
+        placed_bytes: job.sum(Counter::Placed),
+        placed_peak: job.sum(Counter::PlacedPeak),
+        faults: job.sum(Counter::Faults),
+        read_bytes: job.sum(Counter::Read),
+        written_bytes: job.sum(Counter::Written),
+        evicted_bytes: job.sum(Counter::Evicted),
+        helped_calls: job.sum(Counter::Calls),
+        resident_peak: job.resident_peak(),
+        largest_rss_peak: forebay_tier::process::children_peak_bytes(),
+    }
+}
+
+fn text(stats: &Stats) -> String {
+    let line = |name: &str, value: String| format!("  {name:<24}{value}\n");
+    let bytes = format_bytes;
+    let mut text = format!(
+        "forebay mem: {} in windows of {} process{} (measured)\n",
+        bytes(stats.placed_bytes),
+        stats.processes,
+        if stats.processes == 1 { "" } else { "es" }
+    );
+    text += &line("engine", stats.engine.to_string());
+    text += &line("allocations", stats.allocations.to_string());
+    text += &line("most at once", format!("{} in one process", bytes(stats.placed_peak)));
+    text += &line("in memory, at most", format!("{} of {}", bytes(stats.resident_peak), bytes(stats.budget)));
+    text += &line("faults", stats.faults.to_string());
+    text += &line("read", bytes(stats.read_bytes));
+    text += &line("written", bytes(stats.written_bytes));
+    text += &line("left memory", bytes(stats.evicted_bytes));
+    text += &line("calls that were helped", stats.helped_calls.to_string());
+    text += &line("largest process", format!("{} of memory at its peak", bytes(stats.largest_rss_peak)));
+    text
+}

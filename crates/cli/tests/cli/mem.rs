@@ -1,0 +1,64 @@
+//! `forebay mem`: exit statuses, mistakes, and what it says of a program that it ran. What programs see of it is tested
+//! beside the library.
+
+use crate::bench::Bench;
+use crate::skips::skipped;
+
+/// Whether the library lies where the command looks for it.
+fn has_library() -> bool {
+    let command = std::path::Path::new(env!("CARGO_BIN_EXE_forebay"));
+    let there = command.with_file_name("libforebay_mem.so").is_file();
+    if !there {
+        skipped("forebay mem", "the library is not built: cargo build --release -p forebay-mem");
+    }
+    there
+}
+
+#[test]
+fn a_program_runs_in_its_budget_and_its_status_is_ours() {
+    if !has_library() {
+        return;
+    }
+    let bench = Bench::new();
+    let tier = tempfile::tempdir().unwrap();
+    let place = tier.path().to_str().unwrap();
+    let mem = |words: &[&str]| {
+        let all = ["mem", "--dram", "4MiB", "--tier", place, "--json", "--"];
+        all.into_iter().chain(words.iter().copied()).map(str::to_string).collect::<Vec<_>>()
+    };
+    let outcome = bench.call(&mem(&["dd", "if=/dev/zero", "of=copied", "bs=16M", "count=2"]));
+    outcome.wants(0);
+    let seen = outcome.document();
+    assert_eq!((&seen["schema"], &seen["exit_status"]), (&"forebay.mem/1".into(), &0.into()));
+    assert!(seen["placed_bytes"].as_u64().unwrap() >= 16 << 20, "{seen}");
+    assert!(seen["engine"] == "kernel" || seen["helped_calls"].as_u64().unwrap() > 0, "{seen}");
+    assert!(seen["engine"] == "kernel" || seen["resident_peak"].as_u64().unwrap() <= 4 << 20, "{seen}");
+    let seen = bench.call(&mem(&["sh", "-c", "echo said; exit 3"]));
+    assert_eq!(seen.wants(3).complains("said").document()["engine"], "none");
+    bench.call(&mem(&["sh", "-c", "kill -TERM $$"])).wants(143);
+    assert_eq!(std::fs::read_dir(tier.path()).unwrap().count(), 0, "something is left");
+}
+
+#[test]
+fn mistakes_are_said_before_the_program_begins() {
+    if !has_library() {
+        return;
+    }
+    let bench = Bench::new();
+    let tier = tempfile::tempdir().unwrap();
+    let place = tier.path().to_str().unwrap();
+    for (words, status, text) in [
+        (&["--dram", "1MiB", "--tier", place][..], 2, "too small"),
+        (&["--dram", "8MiB", "--tier", "/dev/shm"], 2, "in memory itself"),
+        (&["--dram", "8MiB", "--tier", "/nowhere"], 2, "/nowhere"),
+        (&["--dram", "8MiB", "--tier", place, "--tile", "5KiB"], 2, "power of two"),
+        (&["--dram", "8MiB", "--tier", place, "--threshold", "4KiB"], 2, "below the tile"),
+        (&["--dram", "8MiB", "--tier", place, "--engine", "magic"], 2, "no engine"),
+    ] {
+        let all: Vec<&str> =
+            ["mem"].into_iter().chain(words.iter().copied()).chain(["--", "touch", "begun"]).collect();
+        bench.call(&all).wants(status).complains(text);
+        assert!(!bench.work().join("begun").exists(), "{all:?}");
+    }
+    bench.call(&["mem", "--dram", "8MiB", "--tier", place, "--", "no-such-program"]).wants(2);
+}

@@ -1,0 +1,342 @@
+//! Where big allocations lie: the window of this process, made with the first of them, and what is given out of it.
+//!
+//! Guarantees: memory that is given out is zeros; what is given back is neither written nor read again, and its room
+//! is free. Once made, a place stays until the process ends: its file has no name, and the kernel takes it back.
+//! Invariant: `BASE..END` is set before any address in it is given out, and never changes in a process.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use forebay_pager::job::{Counter, Job, Member};
+use forebay_pager::{Window, WindowOptions};
+use forebay_tier::{Error, Result};
+
+use crate::extents::{Extents, PAGE};
+use crate::inside::{is_inside, Inside};
+use crate::{fork, next, steward};
+
+/// Set by `forebay mem`: the threshold, a colon, and the path of the job's words.
+const VARIABLE: &std::ffi::CStr = c"FOREBAY_MEM";
+
+/// The window begins at a multiple of this: longer alignments are the C library's business.
+const ALIGNMENT_MAX: usize = 2 << 20;
+
+/// Where the descriptors of this library are put: programs count on the low ones.
+const DESCRIPTOR_MIN: i32 = 400;
+
+/// What is shorter stays in ordinary memory; everything does before `begin` and in programs without a job.
+static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
+static PLACE: AtomicPtr<Place> = AtomicPtr::new(std::ptr::null_mut());
+static BASE: AtomicUsize = AtomicUsize::new(0);
+static END: AtomicUsize = AtomicUsize::new(0);
+/// Whether calls of the system need help with addresses in the window.
+static HELPS: AtomicBool = AtomicBool::new(false);
+/// 1 while a thread makes the place.
+static MAKING: AtomicU32 = AtomicU32::new(0);
+
+/// See the file's head.
+pub(crate) struct Place {
+    pub(crate) window: Window,
+    pub(crate) member: Member,
+    pub(crate) calls: AtomicU64,
+    extents: Mutex<Extents>,
+    allocations: AtomicU64,
+    placed: AtomicU64,
+    placed_peak: AtomicU64,
+}
+
+/// Whether an allocation of so many bytes goes to the window.
+#[inline]
+pub(crate) fn is_big(bytes: usize) -> bool {
+    bytes >= THRESHOLD.load(Relaxed) && !is_inside()
+}
+
+/// The offset of an address of the window.
+#[inline]
+pub(crate) fn offset_of(memory: *const libc::c_void) -> Option<u64> {
+    let at = memory as usize;
+    let base = BASE.load(Relaxed);
+    (at >= base && at < END.load(Relaxed)).then(|| (at - base) as u64)
+}
+
+/// The place, where calls of the system need help with these addresses, and which part of the window they are.
+#[inline]
+pub(crate) fn helps(memory: *const libc::c_void, bytes: usize) -> Option<(&'static Place, Range<u64>)> {
+    if !HELPS.load(Relaxed) {
+        return None;
+    }
+    let (base, end, at) = (BASE.load(Relaxed), END.load(Relaxed), memory as usize);
+    let (from, to) = (at.max(base), at.saturating_add(bytes).min(end));
+    if from >= to || is_inside() {
+        return None;
+    }
+    here().map(|place| (place, (from - base) as u64..(to - base) as u64))
+}
+
+/// Whether the window's faults are answered in a handler for SIGBUS.
+pub(crate) fn has_handler() -> bool {
+    HELPS.load(Relaxed)
+}
+
+/// The place of this process, where it has one.
+pub(crate) fn here() -> Option<&'static Place> {
+    // SAFETY: null or from Box::into_raw, and never freed.
+    unsafe { PLACE.load(Acquire).as_ref() }
+}
+
+/// Looks whether this process belongs to a job.
+pub(crate) fn begin() {
+    let Some((threshold, _)) = asked() else { return };
+    fork::prepare();
+    THRESHOLD.store(threshold, Relaxed);
+}
+
+/// What the variable says: the threshold and the path of the job's words.
+fn asked() -> Option<(usize, PathBuf)> {
+    use std::os::unix::ffi::OsStrExt;
+    // SAFETY: a name that ends with NUL; the value is copied before anybody can change it.
+    let value = unsafe { libc::getenv(VARIABLE.as_ptr()).as_ref() }?;
+    // SAFETY: the value of a variable ends with NUL.
+    let value = unsafe { std::ffi::CStr::from_ptr(value) }.to_str().ok()?;
+    let (threshold, path) = value.split_once(':')?;
+    Some((threshold.parse().ok()?, PathBuf::from(std::ffi::OsStr::from_bytes(path.as_bytes()))))
+}
+
+/// The place of this process, made now if need be. None: it cannot be had, which was said once.
+fn here_or_made() -> Option<&'static Place> {
+    if let Some(place) = here() {
+        return Some(place);
+    }
+    while MAKING.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
+        std::thread::yield_now();
+    }
+    if here().is_none() && THRESHOLD.load(Relaxed) != usize::MAX {
+        match steward::without_signals(make) {
+            Ok(place) => publish(place),
+            Err(e) => {
+                THRESHOLD.store(usize::MAX, Relaxed);
+                let hint = e.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
+                say(&[format!("{e}{hint}; big allocations stay in ordinary memory").as_bytes()]);
+            }
+        }
+    }
+    MAKING.store(0, Release);
+    here()
+}
+
+fn make() -> Result<Place> {
+    let (_, path) = asked().ok_or_else(|| Error::new(forebay_tier::Kind::Usage, "the job is not known"))?;
+    let words = open_high(&path)?;
+    let job = Job::open(&words, &path)?;
+    let asked = job.options().clone();
+    let tile = asked.tile_bytes as u64;
+    let mut options = WindowOptions::new(asked.budget);
+    (options.tile_bytes, options.engine) = (asked.tile_bytes, asked.engine);
+    warm_up();
+    let window = Window::scratch(&asked.folder, asked.room / tile * tile, &options)?;
+    let least = window.budget_min();
+    let member = Member::join(words, &path, |_| least)?;
+    window.set_budget(member.claim());
+    member.set_engine(window.statistics().engine);
+    Ok(Place {
+        extents: Mutex::new(Extents::new(window.bytes(), tile)),
+        window,
+        member,
+        calls: AtomicU64::new(0),
+        allocations: AtomicU64::new(0),
+        placed: AtomicU64::new(0),
+        placed_peak: AtomicU64::new(0),
+    })
+}
+
+/// Looks up what a handler for signals may call: nothing is looked up in there.
+fn warm_up() {
+    let nothing = std::ptr::null_mut();
+    // SAFETY: no descriptor and no bytes: each of them fails at once.
+    unsafe {
+        libc::write(-1, nothing, 0);
+        libc::read(-1, nothing, 0);
+        libc::pread(-1, nothing, 0, 0);
+        libc::pwrite(-1, nothing, 0, 0);
+    }
+}
+
+fn publish(place: Place) {
+    let base = place.window.as_ptr() as usize;
+    let place: &'static Place = Box::leak(Box::new(place));
+    BASE.store(base, Relaxed);
+    END.store(base + place.window.bytes() as usize, Relaxed);
+    HELPS.store(!place.window.serves_system(), Relaxed);
+    steward::start(place);
+    PLACE.store(std::ptr::from_ref(place).cast_mut(), Release);
+}
+
+/// The job's words, at a descriptor that no program counts on.
+fn open_high(path: &Path) -> Result<File> {
+    let failed = |e| Error::io(format!("cannot join the job at {}", path.display()), e);
+    let file = File::options().read(true).write(true).open(path).map_err(failed)?;
+    // SAFETY: duplicates an open descriptor; the result is a descriptor of its own, or -1.
+    let high = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, DESCRIPTOR_MIN) };
+    if high < 0 {
+        return Ok(file);
+    }
+    // SAFETY: made just now, owned by nobody else.
+    Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(high) })
+}
+
+/// In a child of fork: it has no place, and what the parent's was is nobody's.
+pub(crate) fn forget_parents() -> Option<Range<usize>> {
+    MAKING.store(0, Relaxed);
+    HELPS.store(false, Relaxed);
+    let had = !PLACE.swap(std::ptr::null_mut(), Relaxed).is_null();
+    let range = BASE.swap(0, Relaxed)..END.swap(0, Relaxed);
+    had.then_some(range)
+}
+
+/// Memory of a window: zeros. None: ordinary memory is to be used; null: there is no room.
+pub(crate) fn allocate(bytes: usize, alignment: usize) -> Option<*mut libc::c_void> {
+    if alignment > ALIGNMENT_MAX {
+        return None;
+    }
+    let _inside = Inside::enter()?;
+    let place = here_or_made()?;
+    Some(match place.take(bytes as u64, alignment as u64) {
+        Some(offset) => (BASE.load(Relaxed) + offset as usize) as *mut libc::c_void,
+        None => {
+            next::set_errno(libc::ENOMEM);
+            std::ptr::null_mut()
+        }
+    })
+}
+
+impl Place {
+    fn extents(&self) -> MutexGuard<'_, Extents> {
+        self.extents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, bytes: u64, alignment: u64) -> Option<u64> {
+        let mut extents = self.extents();
+        let offset = extents.take(bytes, alignment)?;
+        self.allocations.fetch_add(1, Relaxed);
+        self.placed.fetch_add(bytes, Relaxed);
+        self.note(&extents);
+        Some(offset)
+    }
+
+    fn note(&self, extents: &Extents) {
+        self.placed_peak.fetch_max(extents.placed(), Relaxed);
+        self.window.set_used_end(extents.end());
+    }
+
+    /// The live range that begins at an offset: what an allocation has.
+    pub(crate) fn bytes_at(&self, offset: u64) -> Option<u64> {
+        let _inside = Inside::enter();
+        self.extents().at(offset).map(|range| range.end - range.start)
+    }
+
+    /// Gives pages back, as far as they are given out.
+    pub(crate) fn release(&self, range: Range<u64>) {
+        let _inside = Inside::enter();
+        let empty = self.extents().release(range);
+        self.empty(empty);
+    }
+
+    /// Makes what begins at `offset` as long as `bytes` where it is; false: there is no room.
+    pub(crate) fn resize(&self, offset: u64, bytes: u64) -> bool {
+        let _inside = Inside::enter();
+        let resized = {
+            let mut extents = self.extents();
+            let resized = extents.resize(offset, bytes);
+            self.note(&extents);
+            resized
+        };
+        resized.map(|empty| self.empty(empty)).is_some()
+    }
+
+    /// Empties tiles that nobody uses, and then lets others have them.
+    fn empty(&self, tiles: Vec<Range<u64>>) {
+        for range in tiles {
+            // What cannot be emptied is not given out again.
+            if self.window.forget(&range).is_ok() {
+                let mut extents = self.extents();
+                extents.give(range);
+                self.note(&extents);
+            }
+        }
+    }
+
+    /// The tile in which a byte lies ends here.
+    pub(crate) fn end_of_tile(&self, offset: u64) -> u64 {
+        offset.next_multiple_of(self.member.job().options().tile_bytes as u64)
+    }
+
+    /// Whether all pages of a range are given out.
+    pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
+        let _inside = Inside::enter();
+        self.extents().covers(range)
+    }
+
+    /// Makes pages zeros: whole tiles by forgetting them, the rest by storing.
+    pub(crate) fn clear(&self, range: &Range<u64>) {
+        let _inside = Inside::enter();
+        let tile = self.member.job().options().tile_bytes as u64;
+        let (first, last) = (range.start.next_multiple_of(tile), range.end / tile * tile);
+        let store = |part: Range<u64>| {
+            let start = (BASE.load(Relaxed) as u64 + part.start) as *mut u8;
+            // SAFETY: pages of the window that the program has (it asks for zeros there), `part` lies in them.
+            unsafe { std::ptr::write_bytes(start, 0, (part.end - part.start) as usize) };
+        };
+        if first >= last {
+            return store(range.clone());
+        }
+        if self.window.forget(&(first..last)).is_err() {
+            store(first..last);
+        }
+        store(range.start..first);
+        store(last..range.end);
+    }
+
+    /// Says in the job's words what was done.
+    pub(crate) fn say(&self) {
+        let seen = self.window.statistics();
+        for (counter, value) in [
+            (Counter::Allocations, self.allocations.load(Relaxed)),
+            (Counter::Placed, self.placed.load(Relaxed)),
+            (Counter::PlacedPeak, self.placed_peak.load(Relaxed)),
+            (Counter::Faults, seen.faults),
+            (Counter::Read, seen.read_bytes),
+            (Counter::Written, seen.written_bytes),
+            (Counter::Evicted, seen.evicted_bytes),
+            (Counter::Calls, self.calls.load(Relaxed)),
+        ] {
+            self.member.set(counter, value);
+        }
+    }
+}
+
+/// At the end of the process: the last numbers.
+pub(crate) fn say_last() {
+    if let Some(place) = here() {
+        let _inside = Inside::enter();
+        place.say();
+        place.member.leave();
+    }
+}
+
+/// Rounds up to pages, as mappings are.
+pub(crate) fn pages(bytes: usize) -> usize {
+    bytes.checked_next_multiple_of(PAGE as usize).unwrap_or(usize::MAX)
+}
+
+/// A line on standard error.
+pub(crate) fn say(parts: &[&[u8]]) {
+    let mut line = b"forebay mem: ".to_vec();
+    parts.iter().for_each(|part| line.extend_from_slice(part));
+    line.push(b'\n');
+    // SAFETY: a live buffer; what cannot be said is not said.
+    unsafe { libc::syscall(libc::SYS_write, 2, line.as_ptr(), line.len()) };
+}

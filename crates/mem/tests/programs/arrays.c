@@ -1,0 +1,315 @@
+/* Programs that know nothing of windows: each checks its own arrays, says its peak of memory and then "ok". */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB ((size_t)1 << 20)
+#define CHECK(what)                                                         \
+    do {                                                                    \
+        if (!(what)) {                                                      \
+            fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #what, errno); \
+            exit(1);                                                        \
+        }                                                                   \
+    } while (0)
+
+static size_t bytes;
+
+static void *mapped(size_t size) {
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    return memory;
+}
+
+static void fill(uint64_t *array, size_t size, uint64_t seed) {
+    for (size_t i = 0; i < size / 8; i++) array[i] = i * 2654435761u + seed;
+}
+
+static void compare(const uint64_t *array, size_t size, uint64_t seed) {
+    for (size_t i = 0; i < size / 8; i++) CHECK(array[i] == i * 2654435761u + seed);
+}
+
+static int zeros(const char *memory, size_t size) {
+    for (size_t i = 0; i < size; i++)
+        if (memory[i]) return 0;
+    return 1;
+}
+
+/* Two arrays, swept several times. */
+static void stream(void) {
+    size_t n = bytes / 16;
+    double *a = malloc(n * 8), *b = mapped(n * 8);
+    CHECK(a && b);
+    for (size_t i = 0; i < n; i++) a[i] = (double)i;
+    for (size_t i = 0; i < n; i++) {
+        CHECK(b[i] == 0);
+        b[i] = 2 * a[i];
+    }
+    for (size_t i = 0; i < n; i++) a[i] += b[i];
+    for (size_t i = 0; i < n; i++) CHECK(a[i] == 3.0 * (double)i);
+    free(a);
+    CHECK(munmap(b, n * 8) == 0);
+}
+
+/* What the manual says of allocations. */
+static void heap(void) {
+    uint64_t *a = malloc(2 * MIB);
+    fill(a, 2 * MIB, 1);
+    CHECK(malloc_usable_size(a) >= 2 * MIB);
+    a = realloc(a, 20 * MIB);
+    compare(a, 2 * MIB, 1);
+    fill(a, 20 * MIB, 2);
+    uint64_t *between = malloc(MIB);
+    a = realloc(a, 24 * MIB);
+    compare(a, 20 * MIB, 2);
+    a = realloc(a, 1000);
+    compare(a, 1000, 2);
+    a = realloc(a, 3 * MIB);
+    compare(a, 1000, 2);
+    free(between);
+    free(a);
+    for (int round = 0; round < 3; round++) {
+        char *c = calloc(3, 4 * MIB);
+        CHECK(c && zeros(c, 12 * MIB));
+        memset(c, 7, 12 * MIB);
+        free(c);
+    }
+    volatile size_t too_many = SIZE_MAX / 2;
+    CHECK(calloc(too_many, 3) == NULL);
+    void *aligned = NULL;
+    for (size_t alignment = 64; alignment <= 2 * MIB; alignment *= 8) {
+        CHECK(posix_memalign(&aligned, alignment, 2 * MIB) == 0);
+        CHECK((uintptr_t)aligned % alignment == 0);
+        free(aligned);
+    }
+    CHECK(posix_memalign(&aligned, 24, MIB) == EINVAL);
+    aligned = aligned_alloc(4096, 2 * MIB);
+    CHECK((uintptr_t)aligned % 4096 == 0);
+    free(aligned);
+}
+
+/* What the manual says of mappings. */
+static void maps(void) {
+    size_t size = 8 * MIB;
+    char *m = mapped(size);
+    CHECK(zeros(m, size));
+    memset(m, 1, size);
+    CHECK(madvise(m + 4096, 3 * MIB, MADV_DONTNEED) == 0);
+    CHECK(m[0] == 1 && zeros(m + 4096, 3 * MIB) && m[4096 + 3 * MIB] == 1);
+    CHECK(munmap(m, 4096) == 0 && munmap(m + size - MIB, MIB) == 0);
+    CHECK(m[3 * MIB + 4096] == 1 && m[size - MIB - 1] == 1);
+    CHECK(munmap(m + 4096, size - MIB - 4096) == 0);
+    uint64_t *grows = mapped(2 * MIB);
+    fill(grows, 2 * MIB, 5);
+    grows = mremap(grows, 2 * MIB, 2 * MIB - 4096, 0);
+    grows = mremap(grows, 2 * MIB - 4096, 16 * MIB, MREMAP_MAYMOVE);
+    CHECK(grows != MAP_FAILED);
+    compare(grows, 2 * MIB - 4096, 5);
+    CHECK(zeros((char *)grows + 2 * MIB - 4096, 14 * MIB + 4096));
+    fill(grows, 16 * MIB, 6);
+    uint64_t *behind = mapped(MIB);
+    grows = mremap(grows, 16 * MIB, 20 * MIB, MREMAP_MAYMOVE);
+    compare(grows, 16 * MIB, 6);
+    CHECK(zeros((char *)grows + 16 * MIB, 4 * MIB));
+    CHECK(munmap(behind, MIB) == 0 && munmap(grows, 20 * MIB) == 0);
+}
+
+struct transfer {
+    int fd;
+    char *memory;
+    size_t size;
+};
+
+static void *send_all(void *given) {
+    struct transfer *t = given;
+    for (size_t done = 0; done < t->size;) {
+        ssize_t sent = send(t->fd, t->memory + done, t->size - done, 0);
+        CHECK(sent > 0);
+        done += (size_t)sent;
+    }
+    return NULL;
+}
+
+/* The system reads and writes arrays that are not there. */
+static void calls(const char *folder) {
+    size_t size = bytes / 2;
+    uint64_t *a = malloc(size), *b = malloc(size);
+    char path[4096];
+    snprintf(path, sizeof path, "%s/data-%ld", folder, (long)getpid());
+    fill(a, size, 9);
+    memset(b, 1, size);
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0 && unlink(path) == 0);
+    CHECK(write(fd, a, size) == (ssize_t)size);
+    CHECK(pread(fd, b, size, 0) == (ssize_t)size);
+    compare(b, size, 9);
+    memset(b, 2, size);
+    FILE *file = fdopen(dup(fd), "r+");
+    rewind(file);
+    CHECK(fread(b, 8, size / 8, file) == size / 8);
+    compare(b, size, 9);
+    fill(a, size, 10);
+    rewind(file);
+    CHECK(fwrite(a, 8, size / 8, file) == size / 8 && fflush(file) == 0);
+    CHECK(lseek(fd, 0, SEEK_SET) == 0);
+    char head[24];
+    struct iovec parts[] = {{head, sizeof head},
+                            {(char *)b + sizeof head, size / 2},
+                            {(char *)b + sizeof head + size / 2, size / 2 - sizeof head}};
+    CHECK(readv(fd, parts, 3) == (ssize_t)size);
+    memcpy(b, head, sizeof head);
+    compare(b, size, 10);
+    CHECK(pwritev(fd, parts, 3, 0) == (ssize_t)size);
+    CHECK(fclose(file) == 0 && close(fd) == 0);
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    memset(b, 3, size);
+    struct transfer t = {ends[0], (char *)a, size};
+    pthread_t sender;
+    CHECK(pthread_create(&sender, NULL, send_all, &t) == 0);
+    CHECK(recv(ends[1], b, size, MSG_WAITALL) == (ssize_t)size);
+    CHECK(pthread_join(sender, NULL) == 0);
+    compare(b, size, 10);
+    CHECK(send(ends[0], a, 100, 0) == 100);
+    CHECK(recv(ends[1], b, size, 0) == 100);
+    CHECK(read(-1, b, size) == -1 && errno == EBADF);
+    free(a);
+    free(b);
+}
+
+/* fork, with and without exec. */
+static void forks(char *self) {
+    uint64_t *a = malloc(bytes / 2);
+    fill(a, bytes / 2, 3);
+    CHECK(system("test -n \"$FOREBAY_MEM\" && cat /proc/self/status >/dev/null") == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        free(a);
+        uint64_t *own = malloc(bytes / 4);
+        fill(own, bytes / 4, 4);
+        compare(own, bytes / 4, 4);
+        free(own);
+        execl(self, self, "heap", "16", (char *)NULL);
+        _exit(9);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        _exit((int)((volatile uint64_t *)a)[0]);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    compare(a, bytes / 2, 3);
+    free(a);
+}
+
+static volatile sig_atomic_t own_handler;
+
+static void on_bus(int signal) {
+    (void)signal;
+    own_handler++;
+}
+
+static void *touch_all(void *given) {
+    compare(given, bytes, 11);
+    return NULL;
+}
+
+/* A program's own handler for SIGBUS, and threads that block every signal. */
+static void signals(void) {
+    struct sigaction action = {.sa_handler = on_bus};
+    CHECK(sigaction(SIGBUS, &action, NULL) == 0);
+    uint64_t *a = malloc(bytes);
+    fill(a, bytes, 11);
+    CHECK(raise(SIGBUS) == 0 && own_handler == 1);
+    sigfillset(&action.sa_mask);
+    CHECK(sigaction(SIGBUS, &action, NULL) == 0);
+    compare(a, bytes, 11);
+    CHECK(raise(SIGBUS) == 0 && own_handler == 2);
+    sigset_t all, before;
+    sigfillset(&all);
+    CHECK(pthread_sigmask(SIG_SETMASK, &all, &before) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, touch_all, a) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    free(a);
+}
+
+static void *churn(void *given) {
+    uint64_t seed = (uint64_t)(uintptr_t)given + 1, *mine[4] = {0};
+    for (int round = 0; round < 40; round++) {
+        size_t at = (size_t)(seed >> 33) % 4, size = MIB + (size_t)(seed >> 40) % (2 * MIB) / 8 * 8;
+        if (mine[at]) {
+            compare(mine[at], MIB, (uint64_t)at);
+            free(mine[at]);
+        }
+        mine[at] = malloc(size);
+        fill(mine[at], size, (uint64_t)at);
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+    }
+    for (int at = 0; at < 4; at++) free(mine[at]);
+    return NULL;
+}
+
+/* Allocations that come and go in several threads. */
+static void threads(void) {
+    pthread_t all[4];
+    for (size_t i = 0; i < 4; i++) CHECK(pthread_create(&all[i], NULL, churn, (void *)i) == 0);
+    for (size_t i = 0; i < 4; i++) CHECK(pthread_join(all[i], NULL) == 0);
+}
+
+/* Several processes in one budget. */
+static void share(char *self, char *size) {
+    pid_t children[3];
+    for (int i = 0; i < 3; i++) {
+        children[i] = fork();
+        if (children[i] == 0) {
+            execl(self, self, "stream", size, (char *)NULL);
+            _exit(9);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        int status;
+        CHECK(waitpid(children[i], &status, 0) == children[i] && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+static void say_peak(void) {
+    char line[256];
+    FILE *status = fopen("/proc/self/status", "r");
+    while (fgets(line, sizeof line, status))
+        if (strncmp(line, "VmHWM:", 6) == 0) printf("peak %ld\n", atol(line + 6));
+    fclose(status);
+}
+
+int main(int count, char **words) {
+    CHECK(count >= 3);
+    bytes = (size_t)atol(words[2]) * MIB;
+    const char *what = words[1];
+    if (!strcmp(what, "stream")) stream();
+    else if (!strcmp(what, "heap")) heap();
+    else if (!strcmp(what, "maps")) maps();
+    else if (!strcmp(what, "calls")) calls(words[3]);
+    else if (!strcmp(what, "forks")) forks(words[0]);
+    else if (!strcmp(what, "signals")) signals();
+    else if (!strcmp(what, "threads")) threads();
+    else if (!strcmp(what, "share")) share(words[0], words[2]);
+    else return 2;
+    say_peak();
+    puts("ok");
+    return 0;
+}
