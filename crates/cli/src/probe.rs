@@ -9,6 +9,7 @@ mod measure;
 mod report;
 mod schema_text;
 mod show;
+mod watched;
 
 pub(crate) use show::chosen;
 

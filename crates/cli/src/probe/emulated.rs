@@ -15,6 +15,7 @@ use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
 use super::measure;
+use super::watched::Watched;
 use crate::output::{schema, table_text, wrapped, Output};
 
 /// Columns of notes.
@@ -43,12 +44,12 @@ pub fn run(args: &measure::Args, wanted: &Wanted, out: &Output) -> Result<i32> {
         k: wanted.k,
         budget_ns: args.seconds.map(|s| s.saturating_mul(1_000_000_000)),
     };
-    let bar = measure::bar(out);
+    let mut watched = Watched::new(out);
     let go = AtomicBool::new(false);
     let made = probe(&Machine::here(), &Running, &options, &go, &mut |progress| {
-        measure::show(&bar, progress);
+        watched.show(progress);
     });
-    bar.finish_and_clear();
+    watched.end();
     let made = made?.ok_or_else(|| Error::new(Kind::Internal, "the probe ended without a profile"))?;
     let (file, word) = measure::kept(args, &made.profile)?;
     let facts = Facts { of: &of.name, k: made.k, worst_ratio: made.worst(), points: &made.compared };

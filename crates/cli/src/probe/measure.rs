@@ -10,15 +10,15 @@ use std::sync::Arc;
 use comfy_table::Cell;
 use forebay_perf::probe::find::Running;
 use forebay_perf::probe::machine::Machine;
-use forebay_perf::probe::run::{probe, Options, Progress};
+use forebay_perf::probe::run::{probe, Options};
 use forebay_perf::probe::table::{row, Best, Row};
 use forebay_perf::profile::emulate::Wanted;
 use forebay_perf::profile::saved::{write_whole, Saved};
 use forebay_perf::profile::{Axis, Estimate, Profile, Tier, Unit};
 use forebay_tier::{Error, Kind, Result};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::emulated::Facts;
+use super::watched::Watched;
 use crate::output::{schema, table_text, wrapped, Output};
 
 /// Columns of notes.
@@ -74,10 +74,10 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         take_bytes_max: args.take,
         cache_bytes: None,
     };
-    let bar = bar(out);
+    let mut watched = Watched::new(out);
     let stop = Arc::new(AtomicBool::new(false));
-    let profile = probe(&machine, &Running, &options, &stop, &mut |progress| show(&bar, progress));
-    bar.finish_and_clear();
+    let profile = probe(&machine, &Running, &options, &stop, &mut |progress| watched.show(progress));
+    watched.end();
     // Nobody sets `stop` here, so there is one.
     let profile = profile?.ok_or_else(|| Error::new(Kind::Internal, "the probe ended without a profile"))?;
     let (file, word) = kept(args, &profile)?;
@@ -141,39 +141,6 @@ fn node_name(machine: &Machine) -> String {
         "node".into()
     } else {
         name
-    }
-}
-
-/// Progress, on a terminal.
-pub fn bar(out: &Output) -> ProgressBar {
-    if !out.stderr_is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template("{prefix} {bar:30} {msg}");
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar
-}
-
-/// Shows how far the probe is.
-pub fn show(bar: &ProgressBar, progress: &Progress) {
-    bar.set_prefix(format!("tier {}/{} {}", progress.number, progress.tiers, progress.tier));
-    match progress.done {
-        None => bar.set_message("preparing"),
-        Some(done) => {
-            bar.set_length(progress.all);
-            bar.set_position(done);
-            bar.set_message(left(progress));
-        }
-    }
-}
-
-/// `12 s left`; nothing where it is not known.
-fn left(progress: &Progress) -> String {
-    match progress.left_ns.div_ceil(1_000_000_000) {
-        0 => String::new(),
-        s if s >= 120 => format!("{} min left", s.div_ceil(60)),
-        s => format!("{s} s left"),
     }
 }
 
@@ -257,14 +224,6 @@ fn digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_left_is_said_in_seconds_then_in_minutes() {
-        let said = |left_ns| left(&Progress { left_ns, ..Progress::default() });
-        assert_eq!(said(11_500_000_000), "12 s left");
-        assert_eq!(said(200_000_000_000), "4 min left");
-        assert_eq!(said(0), "");
-    }
 
     #[test]
     fn numbers_are_short_and_say_how_sure_they_are() {

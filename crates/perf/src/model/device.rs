@@ -14,6 +14,8 @@
 //! - *disturbance by mixing*: the curve over the share of reads, read as use of the station; its strength and evenness
 //!   are the least squares of its inner points; its middle follows from two curves with different numbers of threads,
 //!   and is half of the threads where there is one only;
+//! - *how much either side counts for the other*: curves of one side while the other is busy ([`super::beside`]);
+//!   nothing where nobody measured it;
 //! - *latency*: the idle one, for loads and stores; system calls have it in the rate of one thread already.
 //!
 //! Where curves of several ways of access exist, that of [`Wanted`] wins, then sequential ones, then the nearest size.
@@ -21,7 +23,8 @@
 
 use forebay_tier::{Error, Kind, Result};
 
-use super::station::{Class, Mix, Penalty, Polling, Station, Way};
+use super::beside;
+use super::station::{Mix, Penalty, Station, Together, Way};
 use super::table::{Row, Table};
 use crate::profile::{Access, Axis, Conditions, Curve, Load, Locality, Operation, Pattern, Profile, Tier};
 
@@ -67,12 +70,12 @@ pub struct Device {
 /// Half of the error bars, as shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Doubts {
-    /// Of the remote penalties.
-    pub remote: f64,
     /// Of the disturbance by mixing.
     pub mix: f64,
     /// By how much the station misses the curves that it was made of.
     pub shape: f64,
+    /// By how much it misses what was measured of one side beside the other, as a mean; 0 where nothing was.
+    pub together: f64,
 }
 
 struct Picked<'a> {
@@ -108,26 +111,33 @@ impl Device {
         };
         let mut gaps = Vec::new();
         let sharpness = sharpness(&read.rows, &write.rows);
-        let (read_remote, read_doubt) = remote(tier, 100.0, wanted, &mut gaps);
-        let (write_remote, write_doubt) = remote(tier, 0.0, wanted, &mut gaps);
+        let read_remote = remote(tier, 100.0, wanted, &mut gaps);
+        let write_remote = remote(tier, 0.0, wanted, &mut gaps);
         let mut station = Station {
             read: way(tier, &read, sharpness, 100.0, read_remote),
             write: way(tier, &write, sharpness, 0.0, write_remote),
             mix: Mix::NONE,
+            together: Together::default(),
             sharpness,
         };
         let shape = misfit(&station, &read.rows, &write.rows);
-        let mix_doubt = match mix(tier, &station) {
-            Some((mix, doubt)) => {
-                station.mix = mix;
-                doubt
+        let beside = beside::measured(tier);
+        let mixed = |station: &Station| mix(tier, station);
+        let together = match beside.is_empty() {
+            true => {
+                station.mix = mixed(&station).map_or(Mix::NONE, |(mix, _)| mix);
+                None
             }
-            None => {
-                gaps.push("no curve over the share of reads: reading and writing only share the time".into());
-                MISSING_ERROR
+            false => {
+                Some(beside::fit(&mut station, &beside, &|s| mixed(s).map_or(Mix::NONE, |(mix, _)| mix)))
             }
         };
-        let doubts = Doubts { remote: read_doubt.max(write_doubt), mix: mix_doubt, shape };
+        let mix_doubt = mixed(&station).map(|(_, doubt)| doubt);
+        if mix_doubt.is_none() {
+            gaps.push("no curve over the share of reads: reading and writing only share the time".into());
+        }
+        let doubts =
+            Doubts { mix: mix_doubt.unwrap_or(MISSING_ERROR), shape, together: together.unwrap_or(0.0) };
         Ok(Device { tier: tier.name.clone(), station, doubts, gaps })
     }
 }
@@ -160,6 +170,7 @@ fn pick<'a>(tier: &'a Tier, reads: f64, wanted: &[Access], bytes: f64) -> Option
     let fits = |c: &&Curve| {
         matches!(c.over, Axis::Threads | Axis::Depth)
             && c.when.locality == Locality::Local
+            && c.when.beside.is_none()
             && is_reads(&c.when, reads)
             && c.points.first().is_some_and(|p| p.x <= 1.0)
     };
@@ -229,11 +240,14 @@ fn way(tier: &Tier, picked: &Picked, sharpness: i32, reads: f64, remote: Penalty
         Some(Access::Load | Access::Store | Access::StoreFlush | Access::NtStore | Access::LoadNtStore)
     );
     let latency_s = if beside { latency_s(tier, reads, when.access) } else { 0.0 };
+    let (size, of_one) = sizes(tier, reads, when);
     Way {
         single: picked.rows[0].y / picked.rows[0].x,
         latency_s,
         capacity: capacity(&picked.rows, sharpness),
-        size: sizes(tier, reads, when),
+        // What one thread loses with small objects, it loses by itself; what many do, together.
+        size_single: if of_one { size.clone() } else { Table::flat(1.0) },
+        size,
         remote,
     }
 }
@@ -247,8 +261,8 @@ fn latency_s(tier: &Tier, reads: f64, access: Option<Access>) -> f64 {
     mean.map_or(0.0, |ns| ns.value * 1e-9)
 }
 
-/// Factors of the capacity over sizes, relative to the size of a curve over threads.
-fn sizes(tier: &Tier, reads: f64, base: &Conditions) -> Table {
+/// Factors over sizes, relative to the size of a curve over threads, and whether they are of one thread.
+fn sizes(tier: &Tier, reads: f64, base: &Conditions) -> (Table, bool) {
     let fits = |c: &&Curve| {
         c.over == Axis::Bytes
             && c.when.locality == Locality::Local
@@ -257,17 +271,19 @@ fn sizes(tier: &Tier, reads: f64, base: &Conditions) -> Table {
             && c.doubt.is_none()
     };
     let order = |c: &&Curve| (c.when.pattern != base.pattern, c.when.threads == Some(1));
-    let Some(curve) = tier.curves.iter().filter(fits).min_by_key(order) else { return Table::flat(1.0) };
+    let Some(curve) = tier.curves.iter().filter(fits).min_by_key(order) else {
+        return (Table::flat(1.0), false);
+    };
     let table = Table::of_sizes(rows(curve));
     let reference = match base.bytes {
         Some(bytes) => table.at(bytes as f64),
         None => table.rows().last().map_or(1.0, |row| row.y),
     };
-    table.map(|row| row.y / reference)
+    (table.map(|row| row.y / reference), curve.when.threads == Some(1))
 }
 
 /// Local over remote, over threads, of the access that stands first in the list.
-fn remote(tier: &Tier, reads: f64, wanted: &Wanted, gaps: &mut Vec<String>) -> (Penalty, f64) {
+fn remote(tier: &Tier, reads: f64, wanted: &Wanted, gaps: &mut Vec<String>) -> Penalty {
     let list = if reads > 50.0 { wanted.read } else { wanted.write };
     // What mixes loads with non-temporal stores says as much of either at its ends.
     let of = |access: Option<Access>| match access {
@@ -276,7 +292,10 @@ fn remote(tier: &Tier, reads: f64, wanted: &Wanted, gaps: &mut Vec<String>) -> (
     };
     // Kind of access, then sequential before random, then the nearest size: the best of these alone.
     let mut found: Vec<((usize, bool, u64), Row)> = Vec::new();
-    for far in tier.samples().filter(|s| s.when.locality == Locality::Remote && is_reads(&s.when, reads)) {
+    let fits = |when: &Conditions| {
+        when.locality == Locality::Remote && when.beside.is_none() && is_reads(when, reads)
+    };
+    for far in tier.samples().filter(|s| fits(&s.when)) {
         let same = Conditions { locality: Locality::Local, from: None, ..far.when.clone() };
         let near = tier.samples().find(|s| Conditions { from: None, ..s.when.clone() } == same);
         let (Some(near), Some(threads)) = (near, far.when.concurrency()) else { continue };
@@ -285,8 +304,8 @@ fn remote(tier: &Tier, reads: f64, wanted: &Wanted, gaps: &mut Vec<String>) -> (
             continue;
         }
         let error = |e: crate::profile::Estimate| e.error.map_or(UNKNOWN_ERROR, |x| x / e.value);
-        let ratio = (near.value / there.value).max(1.0);
-        let row = Row { x: f64::from(threads), y: ratio, error: error(near).hypot(error(there)) };
+        let share = (there.value / near.value).min(1.0);
+        let row = Row { x: f64::from(threads), y: share, error: error(near).hypot(error(there)) };
         let distance = far.when.bytes.map_or(0.0, |b| (b as f64 / wanted.bytes).log2().abs());
         let random = far.when.pattern == Some(Pattern::Random);
         found.push(((of(far.when.access), random, (distance * 16.0) as u64), row));
@@ -294,14 +313,13 @@ fn remote(tier: &Tier, reads: f64, wanted: &Wanted, gaps: &mut Vec<String>) -> (
     let Some(best) = found.iter().map(|(order, _)| *order).min() else {
         let what = if reads > 50.0 { "reads" } else { "writes" };
         gaps.push(format!("no remote {what}: taken as local ones"));
-        return (Penalty::none(), MISSING_ERROR);
+        return Penalty::Share(Table::new(vec![Row { x: 1.0, y: 1.0, error: MISSING_ERROR }]));
     };
     let mut merged: Vec<Row> =
         found.into_iter().filter(|(order, _)| *order == best).map(|(_, row)| row).collect();
     merged.sort_by(|a, b| a.x.total_cmp(&b.x));
     merged.dedup_by(|a, b| a.x == b.x);
-    let doubt = merged.iter().map(|row| row.error).fold(0.0, f64::max);
-    (Penalty::Table(Table::new(merged)), doubt)
+    Penalty::Share(Table::new(merged))
 }
 
 /// κ that makes the station give what was measured with `threads` of which each reads a share of its bytes.
@@ -309,13 +327,10 @@ fn disturbance(station: &Station, threads: f64, reads: f64, measured: f64, pure:
     // The pure ends of the same curve stand for what the station gives without mixing: other numbers of the profile may
     // come from another run.
     let alone = |reads: bool| {
-        let class =
-            Class { reads, ranks: threads, think_s: 0.0, bytes: 4096.0, remote: 0.0, gate: f64::INFINITY };
-        let solution = match reads {
-            true => station.solve(None, Some(&class), Polling::default()).read,
-            false => station.solve(Some(&class), None, Polling::default()).write,
-        };
-        solution.objects_per_s * class.bytes
+        let way = if reads { &station.read } else { &station.write };
+        let open = threads * way.single;
+        let ratio = open / way.capacity.at(threads);
+        open / (1.0 + ratio.powi(station.sharpness)).powf(1.0 / f64::from(station.sharpness))
     };
     let (scale_read, scale_write) = (pure.0 / alone(true), pure.1 / alone(false));
     let per_byte = |way: &Way, scale: f64| 1.0 / (way.single * scale);
@@ -323,9 +338,10 @@ fn disturbance(station: &Station, threads: f64, reads: f64, measured: f64, pure:
         reads * per_byte(&station.read, scale_read) + (1.0 - reads) * per_byte(&station.write, scale_write);
     let stretch = (threads / (measured * open)).max(1.0 + 1e-9);
     let used = (1.0 - stretch.powi(-station.sharpness)).powf(1.0 / f64::from(station.sharpness));
+    let inside = |own: f64| threads * (own + station.together.capacity * (1.0 - own));
     let plain = measured
-        * (reads / (station.read.capacity.at(threads) * scale_read)
-            + (1.0 - reads) / (station.write.capacity.at(threads) * scale_write));
+        * (reads / (station.read.capacity.at(inside(reads)) * scale_read)
+            + (1.0 - reads) / (station.write.capacity.at(inside(1.0 - reads)) * scale_write));
     (used / plain).max(1.0)
 }
 
@@ -445,6 +461,7 @@ fn mixed_by(curve: &Curve, station: &Station) -> Option<Mixed> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::station::{Class, Polling};
     use super::*;
     use crate::profile::platforms::platform;
 

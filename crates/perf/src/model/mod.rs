@@ -6,6 +6,7 @@
 //! what that study does not print.
 //! Not here: measuring, choosing (`flow`), carrying out.
 
+pub mod beside;
 pub mod device;
 pub mod expansion;
 pub mod forecast;

@@ -4,10 +4,14 @@
 //! out of step with the others) and then moves o_c bytes. Being inside takes L_c alone, and φ times as long together:
 //!
 //! ```text
-//! L_c = (latency + o_c / b1) λ                 b1: rate of one thread; λ: penalty of a remote access at low load
-//! X_c = min(n_c / (z_c + φ L_c), g_c / (φ L_c))    objects per second; g_c: most ranks that the gate lets in
-//! m_c = X_c φ L_c                              ranks inside (Little's law)
-//! C_c = C(m_c) f(o_c) / ρ(m_c)                 capacity over ranks inside, size of objects, penalty of remote accesses
+//! L_c = (latency + o_c / (b1 f1(o_c))) λ ρ(m_c + r m_o) / ρ(m_c)
+//!                                              b1: rate of one thread; λ: penalty of a remote access at low load
+//! T_c = L_c + (φ - 1) ((1 - t) L_c + t L)      inside together; L: mean of all; t: how far accesses take turns
+//! X_c = min(n_c / (z_c + T_c), g_c / T_c)      objects per second; g_c: most ranks that the gate lets in
+//! m_c = X_c T_c                                ranks inside (Little's law)
+//! C_c = C(m_c + c m_o) f(o_c) / ρ(m_c + r m_o) capacity over ranks inside, size of objects, penalty of remote
+//!                                              accesses; m_o: ranks inside that go the other way, which count as
+//!                                              c and r of one
 //! M   = Σ m_c (ω if remote)                    what disturbs; readers that poll count too
 //! H   = (M/μ)^q / (1 + (M/μ)^q)
 //! κ   = 1 + k H (4 w (1 - w))^p                w: share of the writers among those inside
@@ -26,7 +30,7 @@ use super::table::Table;
 
 /// Most steps towards φ; some six are the rule.
 const STEPS: usize = 60;
-/// Rounds towards what accesses feel of a mixture that they make.
+/// Rounds towards what accesses feel of others that they hold up.
 const ROUNDS: usize = 4;
 /// How exactly φ is found.
 const EXACT: f64 = 1e-10;
@@ -34,8 +38,9 @@ const EXACT: f64 = 1e-10;
 /// How far remote accesses fall behind local ones.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Penalty {
-    /// As measured, over ranks inside.
-    Table(Table),
+    /// As measured: the remote rate as a share of the local one, over ranks inside. Rates lie on straight lines between
+    /// what was measured; their ratios, where they fall steeply, do not.
+    Share(Table),
     /// From `low` to `high`, half of it at `middle` ranks inside: `low + (high - low) H(m; middle, steepness)`.
     Rising {
         /// At low load.
@@ -58,10 +63,24 @@ pub struct Way {
     pub latency_s: f64,
     /// Bytes per second that it gives at most, over ranks inside.
     pub capacity: Table,
-    /// Factor of the capacity over bytes of an object.
+    /// f: factor of the capacity over bytes of an object.
     pub size: Table,
+    /// f1: factor of the rate of one thread over them.
+    pub size_single: Table,
     /// Remote against local.
     pub remote: Penalty,
+}
+
+/// How much those who go the other way count, each from 0 to 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Together {
+    /// c: as ranks inside over which the capacity is known.
+    pub capacity: f64,
+    /// r: as ranks inside over which the remote penalty is known; each access feels it by itself.
+    pub remote: f64,
+    /// t: 0 where everybody's accesses take longer by the same factor, 1 where they take turns, so that a short one
+    /// waits as long as a long one.
+    pub turns: f64,
 }
 
 /// How readers and writers disturb each other.
@@ -105,6 +124,8 @@ pub struct Station {
     pub write: Way,
     /// Both at once.
     pub mix: Mix,
+    /// How much either counts for the other.
+    pub together: Together,
     /// s: how sharply the rate of threads bends into the capacity.
     pub sharpness: i32,
 }
@@ -173,13 +194,13 @@ fn hill(x: f64, middle: f64, steepness: i32) -> f64 {
 impl Penalty {
     /// Remote and local are the same.
     pub fn none() -> Penalty {
-        Penalty::Table(Table::flat(1.0))
+        Penalty::Share(Table::flat(1.0))
     }
 
     /// With so many ranks inside.
     pub fn at(&self, inside: f64) -> f64 {
         match self {
-            Penalty::Table(table) => table.at(inside),
+            Penalty::Share(table) => 1.0 / table.at(inside),
             Penalty::Rising { low, high, middle, steepness } => {
                 low + (high - low) * hill(inside, *middle, *steepness)
             }
@@ -189,8 +210,16 @@ impl Penalty {
     /// With one rank inside or fewer.
     pub fn low(&self) -> f64 {
         match self {
-            Penalty::Table(table) => table.at(0.0),
+            Penalty::Share(table) => 1.0 / table.at(0.0),
             Penalty::Rising { low, .. } => *low,
+        }
+    }
+
+    /// Half of the error bar with so many ranks inside, as a share.
+    pub fn error_at(&self, inside: f64) -> f64 {
+        match self {
+            Penalty::Share(table) => table.error_at(inside),
+            Penalty::Rising { .. } => 0.0,
         }
     }
 }
@@ -198,15 +227,8 @@ impl Penalty {
 impl Way {
     /// Seconds that an object takes with nobody else inside.
     pub fn alone_s(&self, bytes: f64, remote: f64) -> f64 {
-        (self.latency_s + bytes / self.single) * (1.0 + remote * (self.remote.low() - 1.0))
-    }
-
-    fn capacity_at(&self, inside: f64, size_factor: f64, remote: f64) -> f64 {
-        let penalty = match remote > 0.0 {
-            true => 1.0 + remote * (self.remote.at(inside) - 1.0),
-            false => 1.0,
-        };
-        self.capacity.at(inside) * size_factor / penalty
+        let rate = self.single * self.size_single.at(bytes);
+        (self.latency_s + bytes / rate) * (1.0 + remote * (self.remote.low() - 1.0))
     }
 }
 
@@ -225,14 +247,39 @@ impl<'a> Group<'a> {
         Group { class: *class, way, alone_s, size_factor: way.size.at(class.bytes) }
     }
 
+    /// The most ranks that may be inside.
+    fn places(&self) -> f64 {
+        self.class.ranks.min(self.class.gate)
+    }
+
+    /// How much worse a remote access is because so many go the other way.
+    fn worse(&self, own: f64, others: f64, together: &Together) -> f64 {
+        if self.class.remote <= 0.0 || together.remote <= 0.0 {
+            return 1.0;
+        }
+        let penalty = |inside: f64| 1.0 + self.class.remote * (self.way.remote.at(inside) - 1.0);
+        (penalty(own + together.remote * others) / penalty(own)).max(1.0)
+    }
+
+    /// All but its use of the tier, with `alone_s` of each access; `turn_s` is what it waits for where turns are taken,
     /// `stretch` is φ κ1.
-    fn share(&self, stretch: f64) -> Share {
-        let inside_s = stretch * self.alone_s;
+    fn share(&self, alone_s: f64, turn_s: f64, stretch: f64, turns: f64) -> Share {
+        let waits_s = (1.0 - turns) * alone_s + turns * turn_s;
+        let inside_s = alone_s + (stretch - 1.0) * waits_s;
         let open = self.class.ranks / (self.class.think_s + inside_s);
         let objects_per_s = open.min(self.class.gate / inside_s);
-        let inside = objects_per_s * inside_s;
-        let capacity = self.way.capacity_at(inside, self.size_factor, self.class.remote);
-        Share { objects_per_s, inside, inside_s, used: objects_per_s * self.class.bytes / capacity }
+        Share { objects_per_s, inside: objects_per_s * inside_s, inside_s, used: 0.0 }
+    }
+
+    /// Its use of the tier, of which it has a share, while so many ranks inside go the other way.
+    fn used(&self, share: &Share, others: f64, together: &Together) -> f64 {
+        let remote = self.class.remote;
+        let penalty = match remote > 0.0 {
+            true => 1.0 + remote * (self.way.remote.at(share.inside + together.remote * others) - 1.0),
+            false => 1.0,
+        };
+        let capacity = self.way.capacity.at(share.inside + together.capacity * others);
+        share.objects_per_s * self.class.bytes * penalty / (capacity * self.size_factor)
     }
 }
 
@@ -241,13 +288,26 @@ impl Station {
     pub fn solve(&self, write: Option<&Class>, read: Option<&Class>, polling: Polling) -> Solution {
         let write = write.filter(|c| c.ranks > 0.0).map(|c| Group::new(self, c));
         let read = read.filter(|c| c.ranks > 0.0).map(|c| Group::new(self, c));
+        let places = |group: &Option<Group>| group.as_ref().map_or(0.0, Group::places);
+        let both = write.is_some() && read.is_some();
         let at = |stretch: f64| {
             let remote = |group: &Option<Group>| group.as_ref().map_or(0.0, |g| g.class.remote);
-            let slowed = |by: f64| {
-                let of = |group: &Option<Group>| {
-                    group.as_ref().map_or(Share::default(), |g| g.share(stretch * by))
+            let slowed = |by: f64, inside: (f64, f64)| {
+                let alone = |group: &Option<Group>, own: f64, others: f64| {
+                    group.as_ref().map_or(0.0, |g| g.alone_s * g.worse(own, others, &self.together))
                 };
-                let (w, r) = (of(&write), of(&read));
+                let alone_s = (alone(&write, inside.0, inside.1), alone(&read, inside.1, inside.0));
+                let all = places(&write) + places(&read);
+                let mean_s = (places(&write) * alone_s.0 + places(&read) * alone_s.1) / all;
+                let of = |group: &Option<Group>, alone_s: f64| {
+                    let share = |g: &Group| g.share(alone_s, mean_s, stretch * by, self.together.turns);
+                    group.as_ref().map_or(Share::default(), share)
+                };
+                let (mut w, mut r) = (of(&write, alone_s.0), of(&read, alone_s.1));
+                let used = |group: &Option<Group>, own: &Share, other: &Share| {
+                    group.as_ref().map_or(0.0, |g| g.used(own, other.inside, &self.together))
+                };
+                (w.used, r.used) = (used(&write, &w, &r), used(&read, &r, &w));
                 let disturbance = self.disturbance(
                     (w.inside, remote(&write)),
                     (r.inside, remote(&read)),
@@ -255,11 +315,12 @@ impl Station {
                 );
                 Solution { write: w, read: r, stretch, disturbance }
             };
-            let mut now = slowed(1.0);
+            let mut now = slowed(1.0, (places(&write), places(&read)));
             // Accesses that take longer change who is inside, but not by much.
-            let rounds = if self.mix.alone > 0.0 { ROUNDS } else { 0 };
-            for _ in 0..rounds {
-                now = slowed(1.0 + self.mix.alone * (now.disturbance - 1.0));
+            let feels = both && (self.mix.alone > 0.0 || self.together.remote > 0.0);
+            for _ in 0..if feels { ROUNDS } else { 0 } {
+                let by = 1.0 + self.mix.alone * (now.disturbance - 1.0);
+                now = slowed(by, (now.write.inside, now.read.inside));
             }
             now
         };
@@ -333,6 +394,7 @@ mod tests {
             latency_s: 0.0,
             capacity: Table::new(vec![row(4.0, most), row(32.0, most * fall)]),
             size: Table::flat(1.0),
+            size_single: Table::flat(1.0),
             remote: Penalty::Rising {
                 low: 1.0 + random.unit(),
                 high: 2.0 + 3.0 * random.unit(),
@@ -352,6 +414,7 @@ mod tests {
                 read: way(read, read_most, &mut random),
                 write: way(write, write_most, &mut random),
                 mix: Mix { strength: 2.0 * random.unit(), strength_remote: 2.0, middle: 6.0, ..Mix::NONE },
+                together: Together::default(),
                 sharpness: SHARPNESS,
             };
             (station, random)
@@ -409,6 +472,30 @@ mod tests {
             assert!(near(alone(&station, &far).objects_per_s, alone(&station, &write).objects_per_s));
             let half = Class { remote: 0.5, ..write };
             assert!(near(alone(&station, &far).objects_per_s, alone(&station, &half).objects_per_s));
+        }
+    }
+
+    #[test]
+    fn who_goes_the_other_way_counts_as_far_as_it_was_said() {
+        for (station, mut random) in stations() {
+            let (writers, readers) = (2.0 + 10.0 * random.unit(), 2.0 + 10.0 * random.unit());
+            let write = Class { remote: 1.0, ..class(false, writers, 0.0) };
+            let read = class(true, readers, 0.0);
+            let with = |together: Together| {
+                let station = Station { together, ..station.clone() };
+                let both = station.solve(Some(&write), Some(&read), Polling::default());
+                (both, alone(&station, &write))
+            };
+            let (apart, lone) = with(Together::default());
+            let (counted, still) = with(Together { capacity: 1.0, remote: 1.0, turns: 0.0 });
+            assert_eq!(lone, still, "alone there is nobody to count");
+            assert!(counted.write.objects_per_s <= apart.write.objects_per_s * (1.0 + 1e-6));
+            let (turns, _) = with(Together { turns: 1.0, ..Together::default() });
+            // Beyond what each takes by itself, all wait equally long.
+            let (w, r) = (&station.write, &station.read);
+            let waits = |share: &Share, alone_s: f64| share.inside_s - alone_s;
+            let (w, r) = (waits(&turns.write, w.alone_s(1e6, 1.0)), waits(&turns.read, r.alone_s(1e6, 0.0)));
+            assert!((w - r).abs() <= 1e-6 * (w + r) + 1e-12, "{w} {r}");
         }
     }
 

@@ -169,8 +169,8 @@ impl Through {
         Ok(Through { near, far })
     }
 
-    fn device(&self, when: &Conditions) -> &dyn Device {
-        match when.locality {
+    fn device(&self, locality: Locality) -> &dyn Device {
+        match locality {
             Locality::Local => &*self.near,
             Locality::Remote => &*self.far,
         }
@@ -179,12 +179,20 @@ impl Through {
 
 impl Subject for Through {
     fn bandwidth(&mut self, when: &Conditions, span_ns: u64) -> Result<Reading> {
-        let (threads, bytes) = (when.threads.unwrap_or(1).max(1), operation_bytes(when)?);
+        let (own, bytes) = (when.threads.unwrap_or(1).max(1), operation_bytes(when)?);
+        let threads = own + when.beside.unwrap_or(0);
         let from = vec![1u8; bytes];
-        let device = self.device(when);
-        let (each, len) = parts(device, u64::from(threads));
+        let opposite = Conditions {
+            locality: if when.locality == Locality::Local { Locality::Remote } else { Locality::Local },
+            reads_percent: Some(100.0 - when.reads_percent.unwrap_or(100.0)),
+            ..when.clone()
+        };
+        let (each, len) = parts(&*self.near, u64::from(threads));
         let opening = Opening::new(threads as usize, span_ns);
         let work = |index: usize, (): (), meeting: &together::Meeting| {
+            let is_own = index < own as usize;
+            let when = if is_own { when } else { &opposite };
+            let device = self.device(when.locality);
             let mut step = Step::new(index as u64, threads, when);
             // An operation that the window cuts counts for its part inside: few large ones fit into a span.
             let (mut shares, mut done) = ([0.0f64; 2], 0);
@@ -195,7 +203,7 @@ impl Subject for Through {
                 let now = clock::now_ns();
                 done += 1;
                 if let Some(window) = opening.window(done, now) {
-                    shares[usize::from(write)] += window.share(before, now);
+                    shares[usize::from(write)] += if is_own { window.share(before, now) } else { 0.0 };
                     if now >= window.end {
                         return Ok(shares);
                     }
@@ -211,7 +219,7 @@ impl Subject for Through {
     fn latency(&mut self, _: Operation, _: Load, when: &Conditions, span_ns: u64) -> Result<Latency> {
         let from = vec![1u8; operation_bytes(when)?];
         let (mut step, mut times) = (Step::new(0, 1, when), Latency::new());
-        let device = self.device(when);
+        let device = self.device(when.locality);
         let (_, len) = parts(device, 1);
         let begun = clock::now_ns();
         let mut before = begun;
@@ -368,6 +376,25 @@ mod tests {
     fn over_threads(reads: f64) -> Ask {
         let when = Conditions { reads_percent: Some(reads), bytes: Some(1 << 20), ..Conditions::default() };
         Ask::Curve { when, over: Axis::Threads, xs: vec![1.0, 2.0, 4.0, 8.0, 16.0] }
+    }
+
+    #[test]
+    fn what_others_move_beside_is_not_counted() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let pool = dir.path().join("pool");
+        let device = forebay_tier::create(TierKind::Dram, &pool, 1 << 20).unwrap();
+        let mut through = Through::new(device.clone(), device).unwrap();
+        let when = Conditions {
+            threads: Some(1),
+            beside: Some(2),
+            bytes: Some(4096),
+            reads_percent: Some(0.0),
+            ..Conditions::default()
+        };
+        // However late its thread comes, an operation of it lies in the window, at least in part.
+        let reading = through.bandwidth(&when, 200_000_000).unwrap();
+        assert!(reading.bytes[1] > 0, "{reading:?}");
+        assert_eq!((reading.operations[0], reading.bytes[0]), (0, 0), "what the readers moved");
     }
 
     #[test]

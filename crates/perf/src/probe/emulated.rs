@@ -39,6 +39,10 @@ const LEVEL_THREADS: u32 = 16;
 /// Readers and writers of a mix: thirds and quarters of so many are whole. Few of them show whether a mixture disturbs
 /// only where there are many.
 const MIX_THREADS: [u32; 2] = [24, 2];
+/// Threads of one side beside so many of the other: more than a few, so that what a remote side loses by the other
+/// one's being there shows beside what it loses by itself.
+const BESIDE: u32 = 8;
+const BESIDE_THREADS: [f64; 4] = [1.0, 3.0, 6.0, 12.0];
 /// What a person may wait.
 pub const BUDGET_NS: u64 = 90_000_000_000;
 /// A debt of a millisecond is what a thread may be off: a span holds hundreds.
@@ -136,7 +140,8 @@ pub fn questions(medium: &Medium, k: f64, carried: &Carried) -> Vec<Ask> {
     let rate = |when: &Conditions| medium.rate(when).unwrap_or(0.0) / k;
     // A curve over threads or shares, with operations that are long enough.
     let curve = |when: Conditions, over: Axis, xs: Vec<f64>, base: u64| {
-        let fastest = xs.iter().map(|x| rate(&when.at(over, *x))).fold(0.0, f64::max);
+        let alone = Conditions { beside: None, ..when.clone() };
+        let fastest = xs.iter().map(|x| rate(&alone.at(over, *x))).fold(0.0, f64::max);
         let long = (fastest * TURN_SECONDS).ceil() as u64;
         let bytes = base.max(long.next_power_of_two()).clamp(64, 1 << 20);
         Ask::Curve { when: Conditions { bytes: Some(bytes), ..when }, over, xs }
@@ -182,7 +187,28 @@ pub fn questions(medium: &Medium, k: f64, carried: &Carried) -> Vec<Ask> {
             }
         }
     }
+    if ways.iter().all(|(_, bandwidth, _, _)| !bandwidth.0.is_empty()) {
+        asks.extend(either_side(medium, &curve));
+    }
     asks
+}
+
+/// Either side of a workflow while the other is busy, with the medium near the one and near the other.
+fn either_side(medium: &Medium, curve: &dyn Fn(Conditions, Axis, Vec<f64>, u64) -> Ask) -> Vec<Ask> {
+    let base = medium.base_bytes[0].max(medium.base_bytes[1]);
+    let sides = [Locality::Remote, Locality::Local].into_iter().flat_map(|l| [(l, 100.0), (l, 0.0)]);
+    let ask = |(locality, reads): (Locality, f64)| {
+        let when = Conditions {
+            locality,
+            pattern: Some(Pattern::Sequential),
+            reads_percent: Some(reads),
+            access: medium.access[if reads > 50.0 { 0 } else { 1 }],
+            beside: Some(BESIDE),
+            ..Conditions::default()
+        };
+        curve(when, Axis::Threads, BESIDE_THREADS.to_vec(), base)
+    };
+    sides.map(ask).collect()
 }
 
 /// The numbers of threads of a curve, and those half-way between two that lie apart; of a level one some.
@@ -367,7 +393,7 @@ mod tests {
             asks.iter().filter(|a| matches!(a, Ask::Curve { over, .. } if *over == axis)).count()
         };
         let asks = questions(&medium, k, &CARRIED);
-        assert_eq!([Axis::Threads, Axis::Bytes, Axis::ReadsPercent].map(|axis| over(&asks, axis)), [4, 2, 2]);
+        assert_eq!([Axis::Threads, Axis::Bytes, Axis::ReadsPercent].map(|axis| over(&asks, axis)), [8, 2, 2]);
         let Ask::Curve { when, xs, .. } = &asks[0] else { panic!("a curve first") };
         // 192 MB/s for a millisecond; nine published numbers of threads, and four half-way between two of them.
         assert_eq!((when.bytes, xs.len(), xs.last()), (Some(262_144), 13, Some(&24.0)));

@@ -57,7 +57,7 @@ pub fn row(tier: &Tier) -> Row {
 }
 
 fn local(curve: &&Curve) -> bool {
-    curve.when.locality == Locality::Local
+    curve.when.locality == Locality::Local && curve.when.beside.is_none()
 }
 
 /// The knee of the curve over threads or depth that reaches farthest; of random accesses among the smallest, which a

@@ -40,6 +40,9 @@ pub struct Conditions {
     /// Operations in flight per thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
+    /// So many more threads do the opposite meanwhile, from the other side of the link; they are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<u32>,
     /// When stores were made persistent.
     #[serde(default, skip_serializing_if = "is_none_horizon")]
     #[schemars(with = "HorizonWord")]

@@ -188,8 +188,11 @@ impl Medium {
     }
 
     /// Bytes per second that the throttle gives under conditions, at k = 1: threads that never pause, of which the
-    /// share of reads are readers. None where a direction is not known.
+    /// share of reads are readers. None where a direction is not known, and of one side beside another.
     pub fn rate(&self, when: &Conditions) -> Option<f64> {
+        if when.beside.is_some() {
+            return None;
+        }
         let reads = when.reads_percent.unwrap_or(100.0) / 100.0;
         let inside = when.concurrency().unwrap_or(1).max(1);
         let of = |way: usize, share: f64| {
@@ -287,7 +290,9 @@ fn points_of(curve: &Curve) -> Vec<(f64, f64)> {
 }
 
 fn way_of(tier: &Tier, way: usize, notes: &mut Vec<String>) -> Way {
-    let mine = |c: &&Curve| c.when.reads_percent == Some(SHARES[way]) && c.doubt.is_none();
+    let mine = |c: &&Curve| {
+        c.when.reads_percent == Some(SHARES[way]) && c.when.beside.is_none() && c.doubt.is_none()
+    };
     let local = |c: &&Curve| mine(c) && c.when.locality == Locality::Local;
     let concurrent = |c: &&Curve| matches!(c.over, Axis::Threads | Axis::Depth);
     let best = |fits: &dyn Fn(&&Curve) -> bool| {
@@ -348,6 +353,7 @@ fn remote(tier: &Tier, way: usize, local: &Way) -> throttle::Curve {
         let fits = |c: &&Curve| {
             c.when.reads_percent == Some(SHARES[way])
                 && c.when.locality == Locality::Remote
+                && c.when.beside.is_none()
                 && c.doubt.is_none()
         };
         tier.curves.iter().filter(fits)

@@ -155,7 +155,9 @@ pub fn concurrency(when: &Conditions) -> String {
 pub fn manner(when: &Conditions) -> String {
     let access = when.access.map(|a| a.to_string());
     let horizon = (when.horizon != Horizon::None).then(|| format!("horizon {}", when.horizon));
-    let parts: Vec<String> = access.into_iter().chain(when.through.clone()).chain(horizon).collect();
+    let beside = when.beside.map(|n| format!("beside {n} that do the opposite"));
+    let parts: Vec<String> =
+        access.into_iter().chain(when.through.clone()).chain(horizon).chain(beside).collect();
     parts.join(", ")
 }
 

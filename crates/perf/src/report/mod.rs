@@ -5,6 +5,7 @@
 //! doubted is said to be. What a profile lacks leaves its section out.
 //! Not here: reading profiles, choosing a file.
 
+pub mod bars;
 mod curve_chart;
 pub mod drawing;
 mod heat_map;

@@ -296,7 +296,8 @@ pub fn station(device: &Device, interference: Interference, values: &Values) -> 
             // The platform has remote reads with 4 threads only; the study itself prints what 24 of them do.
             let low = station.read.remote.low();
             let row = |x, y| Row { x, y, error: 0.0 };
-            station.read.remote = Penalty::Table(Table::new(vec![row(4.0, low), row(24.0, REMOTE_READS_24)]));
+            let rows = vec![row(4.0, 1.0 / low), row(24.0, 1.0 / REMOTE_READS_24)];
+            station.read.remote = Penalty::Share(Table::new(rows));
         }
         Interference::Free => interfere(&mut station, values),
     }
