@@ -388,6 +388,7 @@ mod tests {
     use crate::choices::choices;
     use crate::topology::Topology;
     use crate::workflow::Workflow;
+    use forebay_perf::model::plan::Mode;
     use forebay_perf::profile::platforms::platform;
     use std::path::Path;
 
@@ -481,9 +482,11 @@ mod tests {
 
     #[test]
     fn what_flips_the_choice_really_flips_it() {
-        // Much computing on both sides: at once is better, until there is so much to move that they disturb each other.
-        let known = asked(16.0, 64e6, 40.0);
-        let told = advice(&known, Wish::default()).unwrap();
+        // With more and more computing on both sides it becomes better to be at work at once: somewhere between, a
+        // little more or less of something decides.
+        let cases = [1.0, 2.0, 5.0, 10.0, 20.0, 80.0, 160.0].map(|compute_s| asked(16.0, 64e6, compute_s));
+        let advised = cases.iter().map(|known| (known.clone(), advice(known, Wish::default()).unwrap()));
+        let (known, told) = advised.max_by_key(|(_, told)| told.flips.len()).unwrap();
         let best = told.scores[0].forecast.plan.to_string();
         assert!(!told.flips.is_empty(), "{best}");
         for flip in &told.flips {
@@ -511,7 +514,7 @@ mod tests {
         assert!(strict.dropped.iter().any(|d| d.reason.contains("as long, more than 1.01")));
     }
 
-    const SERIAL: forebay_perf::model::plan::Mode = forebay_perf::model::plan::Mode::Serial;
+    const SERIAL: Mode = Mode::Serial;
 
     #[test]
     fn plans_that_do_not_differ_are_a_tie() {
@@ -529,5 +532,18 @@ mod tests {
         {
             assert_eq!(seconds(s), text);
         }
+    }
+
+    #[test]
+    fn plans_that_differ_in_their_place_only_are_no_matter_of_versions() {
+        let known = asked(16.0, 64e6, 1.0);
+        let mut told = advice(&known, Wish::default()).unwrap();
+        told.scores.retain(|s| s.forecast.plan.mode == Mode::Parallel);
+        assert_eq!(told.scores.len(), 2, "one beside the writers, one beside the readers");
+        let best_s = told.scores[0].expected_s;
+        told.scores.iter_mut().for_each(|s| s.expected_s = best_s);
+        told.sure = Sure::Tie;
+        let why = crate::trials::worth_trying(&told, &known).unwrap_err();
+        assert_eq!(why, "no other plan as good differs in its pace only");
     }
 }

@@ -247,7 +247,10 @@ fn peaks(tier: &Tier) -> Peaks {
     let best = |reads_percent: f64| {
         let knees = tier.all_knees().into_iter();
         let fits = knees.filter(|k| {
-            k.when.reads_percent == Some(reads_percent) && k.when.locality == Side::Local && k.doubt.is_none()
+            k.when.reads_percent == Some(reads_percent)
+                && k.when.locality == Side::Local
+                && k.when.beside.is_none()
+                && k.doubt.is_none()
         });
         let peaks = fits.filter_map(|k| {
             let factor = k.unit.bytes().or_else(|| k.when.bytes.map(|b| b as f64))?;

@@ -135,7 +135,10 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
     let hurry_at = signals.count() + 1;
     ranks.stop_all(options.grace, &|| signals.count() >= hurry_at, &|time| signals.pause(time));
     let seen = sampler.finish();
-    record.tried = steered.map(Steered::finish);
+    if let Some((tried, failed)) = steered.map(Steered::finish) {
+        record.tried = Some(tried);
+        record.notes.extend(failed);
+    }
     record.notes.extend(remove_spaces(&workflow, &dir));
     let traces = complete_record(&mut record, &workflow, &ranks, &seen);
     if show != Show::Quiet {

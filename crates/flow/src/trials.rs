@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_perf::model::plan::Mode;
-use forebay_space::{Error, Progress, Result, Steering};
+use forebay_space::{Error, Kind, Progress, Result, Steering};
 use serde::{Deserialize, Serialize};
 
 use crate::advise::{Advice, Score, Sure, TIE};
@@ -279,7 +279,7 @@ impl Judge {
 pub(crate) struct Steered {
     stop: Arc<AtomicBool>,
     tried: Arc<Mutex<Tried>>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<()>>>,
 }
 
 impl Steered {
@@ -297,33 +297,40 @@ impl Steered {
         Ok(Steered { stop, tried, thread: Some(thread) })
     }
 
-    /// Ends it; what was tried.
-    pub(crate) fn finish(mut self) -> Tried {
-        self.end();
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Ends it; what was tried, and why no more was if steering failed.
+    pub(crate) fn finish(mut self) -> (Tried, Option<String>) {
+        let failed = self.end().err().map(|e| format!("the trials of paces ended: {e}"));
+        (self.tried.lock().unwrap_or_else(PoisonError::into_inner).clone(), failed)
     }
 
-    fn end(&mut self) {
+    fn end(&mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let panicked = || Error::new(Kind::Internal, "the thread that steers panicked");
+        self.thread.take().map_or(Ok(()), |thread| thread.join().unwrap_or_else(|_| Err(panicked())))
     }
 }
 
 impl Drop for Steered {
     fn drop(&mut self) {
-        self.end();
+        // Whoever wants to know calls `finish`.
+        let _ = self.end();
     }
 }
 
-fn steer(places: &[(bool, String)], trials: &Trials, stop: &AtomicBool, noted: &Mutex<Tried>) {
+/// Steers until it is told to stop. What cannot be steered ends it: times of a pace that was not set would be
+/// remembered as those of another.
+fn steer(places: &[(bool, String)], trials: &Trials, stop: &AtomicBool, noted: &Mutex<Tried>) -> Result<()> {
     let mut judge = Judge::new(trials);
     let mut spaces: Vec<Option<Steering>> = places.iter().map(|_| None).collect();
     while !stop.load(Ordering::Relaxed) {
         for (space, (_, place)) in spaces.iter_mut().zip(places) {
             if space.is_none() {
-                *space = Steering::open(place).ok();
+                *space = match Steering::open(place) {
+                    Ok(opened) => Some(opened),
+                    // Its writers are yet to come.
+                    Err(e) if matches!(e.kind(), Kind::PeerMissing | Kind::TimedOut) => None,
+                    Err(e) => return Err(e),
+                };
             }
         }
         let counted = spaces.iter().zip(places).find(|(_, (counts, _))| *counts);
@@ -331,14 +338,15 @@ fn steer(places: &[(bool, String)], trials: &Trials, stop: &AtomicBool, noted: &
             Some(space) => judge.look(monotonic_ns(), space.progress()),
             None => None,
         };
-        if let Some(pace) = set.and_then(|mode| pace_of(mode).ok()) {
-            // A channel that cannot be steered goes on as it was; its times say so.
-            spaces.iter().flatten().for_each(|space| drop(space.set_pace(pace)));
-        }
         noted.lock().unwrap_or_else(PoisonError::into_inner).clone_from(judge.tried());
+        if let Some(mode) = set {
+            let pace = pace_of(mode)?;
+            spaces.iter().flatten().try_for_each(|space| space.set_pace(pace))?;
+        }
         let pause = judge.step_s().map_or(LOOK_MIN, |s| Duration::from_secs_f64(s / LOOKS_PER_STEP));
         std::thread::sleep(pause.clamp(LOOK_MIN, LOOK_MAX));
     }
+    Ok(())
 }
 
 /// The fewest steps of a stretch that tell anything, and the most that are worth waiting for.
@@ -375,6 +383,7 @@ pub fn worth_trying(advice: &Advice, known: &Known) -> std::result::Result<(usiz
     let together = together.filter(|p| p.tier == base.tier && p.locality == base.locality);
     let mut modes: Vec<Mode> = together.map(|p| p.mode).collect();
     modes.truncate(TRIED_MAX);
+    let paces = modes.len();
     let versions = known.load.versions;
     while modes.len() > 1 {
         if let Some(steps) = steps_of(versions, modes.len()) {
@@ -382,7 +391,8 @@ pub fn worth_trying(advice: &Advice, known: &Known) -> std::result::Result<(usiz
         }
         modes.pop();
     }
-    Err(match near.len() {
+    // Plans as good may all differ in locality or tier.
+    Err(match paces {
         0 | 1 => "no other plan as good differs in its pace only".to_owned(),
         _ => format!("{versions} versions are too few for trials"),
     })

@@ -76,6 +76,12 @@ pub struct Args {
     /// Seconds for probing the emulated platform [default: 90].
     #[arg(long, value_name = "S", conflicts_with = "model")]
     probe_seconds: Option<u64>,
+    /// Draw the workflows by this seed, instead of those that are kept: a set that nobody has looked at.
+    #[arg(long, value_name = "N", conflicts_with = "model")]
+    seed: Option<u64>,
+    /// How many are drawn [default: 14].
+    #[arg(long, value_name = "N", requires = "seed")]
+    count: Option<usize>,
     /// Only the first two workflows.
     #[arg(long, conflicts_with = "model")]
     quick: bool,

@@ -1,12 +1,18 @@
 //! The workflows that are run: none of the study's eighteen, small enough that all plans of all of them take minutes.
 //!
+//! Fourteen are kept, and others can be drawn from a seed: those, nobody has looked at when the model was made.
+//!
 //! Pure. Computing is said as on the platform itself, in microseconds of a step; on the platform divided by k it takes
 //! k times as long, as everything does there.
 
+use std::borrow::Cow;
+
+use forebay_perf::model::search::Random;
+
 /// A writer and a reader of objects of one size.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Case {
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     pub writers: u32,
     pub readers: u32,
     /// Bytes of an object.
@@ -29,7 +35,16 @@ const fn case(
     (write_compute_us, read_compute_us): (u32, u32),
     steps: u32,
 ) -> Case {
-    Case { name, writers, readers, object, count, write_compute_us, read_compute_us, steps }
+    Case {
+        name: Cow::Borrowed(name),
+        writers,
+        readers,
+        object,
+        count,
+        write_compute_us,
+        read_compute_us,
+        steps,
+    }
 }
 
 /// All of them. Ranks, size and number of objects, computing of writers and readers, versions.
@@ -52,6 +67,47 @@ pub(crate) const CASES: [Case; 14] = [
 
 /// How many of [`CASES`] a quick run takes.
 pub(crate) const QUICK: usize = 2;
+
+/// Ranks of a side of a drawn workflow at most.
+const RANKS: u64 = 14;
+/// Its objects have this many bytes at least, doubled so many times at most.
+const OBJECT: (u64, u64) = (16 * KIB, 6);
+/// A version of it has this many bytes at least, and nearly so many times as much at most.
+const VERSION: (u64, f64) = (2048 * KIB, 4.0);
+/// A rank puts so many objects in a version at most.
+const COUNT: f64 = 64.0;
+/// Microseconds of a step before k, where it computes at all, and how many times as long at most.
+const COMPUTE: (f64, f64) = (100.0, 20.0);
+/// Of so many sides one does not compute.
+const IDLE: u64 = 3;
+/// Steps at least, and how many more at most.
+const STEPS: (u64, u64) = (8, 4);
+
+/// So many workflows from a seed: ranks, sizes and computing in the ranges above, each as likely as the other on the
+/// scale on which it is felt.
+pub(crate) fn drawn(seed: u64, count: usize) -> Vec<Case> {
+    let mut random = Random::new(seed);
+    (1..=count).map(|number| draw(&mut random, number)).collect()
+}
+
+fn draw(random: &mut Random, number: usize) -> Case {
+    let mut below = |n: u64| (random.unit() * n as f64) as u64;
+    let writers = 1 + below(RANKS);
+    // Half of them have as many on either side.
+    let readers = if below(2) == 0 { writers } else { 1 + below(RANKS) };
+    let object = (OBJECT.0 << below(OBJECT.1 + 1)) / 2 * (2 + below(2));
+    let version = VERSION.0 as f64 * VERSION.1.powf(random.unit());
+    let count = (version / (writers * object) as f64).round().clamp(1.0, COUNT);
+    let mut compute = || match (random.unit() * IDLE as f64) as u64 {
+        0 => 0,
+        _ => (COMPUTE.0 * COMPUTE.1.powf(random.unit())).round() as u32,
+    };
+    let (write_compute_us, read_compute_us) = (compute(), compute());
+    let steps = STEPS.0 as u32 + (random.unit() * (STEPS.1 + 1) as f64) as u32;
+    let (writers, readers) = (writers as u32, readers as u32);
+    let name = Cow::Owned(format!("drawn-{number}"));
+    Case { name, writers, readers, object, count: count as u32, write_compute_us, read_compute_us, steps }
+}
 
 impl Case {
     /// Payload bytes of a version.
@@ -113,12 +169,12 @@ impl Case {
 
     /// The same with one rank of each and few steps, to see what software an object costs.
     pub(crate) fn alone(&self) -> Case {
-        Case { writers: 1, readers: 1, steps: 6, ..*self }
+        Case { writers: 1, readers: 1, steps: 6, ..self.clone() }
     }
 
     /// The same with hardly anything to do, to see how long its ranks take to be under way.
     pub(crate) fn started(&self) -> Case {
-        Case { object: 1024, count: 1, steps: 2, ..*self }
+        Case { object: 1024, count: 1, steps: 2, ..self.clone() }
     }
 }
 
@@ -128,10 +184,10 @@ mod tests {
 
     #[test]
     fn they_are_workflows_and_not_the_studys() {
-        let mut names: Vec<&str> = CASES.iter().map(|c| c.name).collect();
+        let mut names: Vec<_> = CASES.into_iter().map(|c| c.name).collect();
         names.dedup();
         assert!(names.len() >= 12);
-        for case in CASES {
+        for case in CASES.into_iter().chain(drawn(1, 30)) {
             let text = case.workflow("c", Some(("optane-gen1:pmem", 64.0)), Some(2.5));
             let file = std::path::Path::new("w.toml");
             let workflow = forebay_flow::Workflow::parse(file, std::path::Path::new("/"), &text)
@@ -146,8 +202,20 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_draws_the_same_and_another_one_others() {
+        assert_eq!(drawn(7, 5), drawn(7, 9)[..5]);
+        assert_ne!(drawn(7, 5), drawn(8, 5));
+        let many = drawn(1, 200);
+        let sides = |side: fn(&Case) -> u32| (many.iter().map(side).min(), many.iter().map(side).max());
+        assert_eq!((sides(|c| c.writers), sides(|c| c.readers)), ((Some(1), Some(14)), (Some(1), Some(14))));
+        let idle = many.iter().filter(|c| c.write_compute_us == 0).count();
+        assert!((40..100).contains(&idle), "{idle} of 200 writers do not compute");
+        assert!(many.iter().all(|c| c.read_compute_us == 0 || (100..=2000).contains(&c.read_compute_us)));
+    }
+
+    #[test]
     fn computing_takes_k_times_as_long() {
-        let case = CASES[2];
+        let case = &CASES[2];
         assert_eq!(case.compute_ms(100.0), (90.0, 0.0));
         assert_eq!((case.alone().writers, case.alone().readers), (1, 1));
     }

@@ -17,17 +17,18 @@ use forebay_flow::advise::{advise, Advice, Wish};
 use forebay_flow::choices::{choices, Choice, Load};
 use forebay_flow::inputs::Known;
 use forebay_flow::{PlanFile, Topology, Workflow};
+use forebay_perf::model::device::{Device, OURS};
 use forebay_perf::model::forecast::Inputs;
 use forebay_perf::model::workflow as model;
 use forebay_perf::probe::emulated::{probe, Options, BUDGET_NS};
 use forebay_perf::probe::find::Running;
 use forebay_perf::probe::machine::Machine;
 use forebay_perf::profile::saved::{write_whole, Saved};
-use forebay_perf::profile::Profile;
+use forebay_perf::profile::{Profile, Tier};
 use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::cases::{Case, CASES, QUICK};
+use super::cases::{drawn, Case, CASES, QUICK};
 use super::judge::{self, Body};
 use super::measure::{self, Outcome};
 use super::Args;
@@ -44,6 +45,19 @@ pub(crate) struct Platform {
     pub medium: String,
     pub k: f64,
     pub profile: Profile,
+}
+
+impl Platform {
+    /// What the model was not told: gaps of the profile, and what the probe says of itself, such as questions for which
+    /// it had no time.
+    pub(crate) fn gaps(&self) -> Vec<String> {
+        let tiers = self.profile.tiers.iter();
+        let gaps = |tier: &Tier| {
+            let device = Device::of(&self.profile, &tier.name, &OURS);
+            device.map_or(Vec::new(), |device| device.gaps).into_iter().chain(tier.notes.clone())
+        };
+        tiers.flat_map(gaps).collect()
+    }
 }
 
 /// What of a bench stands in its directory beside the profile.
@@ -87,7 +101,11 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         std::fs::create_dir_all(dir).map_err(|e| Error::io(format!("making {}", dir.display()), e))?;
     }
     let platform = platform(args, out)?;
-    let all = if args.quick { &CASES[..QUICK] } else { &CASES[..] };
+    let mut all = match args.seed {
+        Some(seed) => drawn(seed, args.count.unwrap_or(CASES.len())),
+        None => CASES.to_vec(),
+    };
+    all.truncate(if args.quick { QUICK } else { all.len() });
     let mut cases = Vec::new();
     for (number, case) in all.iter().enumerate() {
         let told = judge::Told::of(case);
@@ -234,7 +252,8 @@ fn known(case: &Case, platform: &Platform, measured: &Found) -> Known {
     let flow = model::Workflow {
         versions: case.steps,
         writer: component(case.writers, writing_ms, f64::from(case.count), software_s[0]),
-        reader: component(case.readers, reading_ms, all / f64::from(case.readers), software_s[1]),
+        // Whoever has most of them is the last.
+        reader: component(case.readers, reading_ms, (all / f64::from(case.readers)).ceil(), software_s[1]),
         ahead: None,
     };
     let mut inputs = Inputs::new(flow);

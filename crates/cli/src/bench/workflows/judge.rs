@@ -21,7 +21,7 @@ const TRIED: usize = 3;
 /// The parameters of a workflow.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Told {
-    pub workflow: &'static str,
+    pub workflow: String,
     pub writers: u32,
     pub readers: u32,
     pub object_bytes: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Told {
 impl Told {
     pub(crate) fn of(case: &Case) -> Told {
         Told {
-            workflow: case.name,
+            workflow: case.name.to_string(),
             writers: case.writers,
             readers: case.readers,
             object_bytes: case.object,
@@ -117,6 +117,10 @@ pub(crate) struct Body {
     pub k: f64,
     pub processors: usize,
     pub quick: bool,
+    /// What the model was not told.
+    pub gaps: Vec<String>,
+    /// By which the workflows were drawn; null for those that are kept.
+    pub seed: Option<u64>,
     pub workflows: Vec<CaseBody>,
     pub ways: Vec<Way>,
     /// Why there is no Optuna among them.
@@ -241,6 +245,8 @@ impl Body {
             k: platform.k,
             processors: forebay_perf::memory::together::processors().len(),
             quick: args.quick,
+            gaps: platform.gaps(),
+            seed: args.seed,
             ways,
             without_optuna,
             compared: compared.len(),
@@ -284,7 +290,7 @@ fn gated_wins(workflows: &[CaseBody]) -> Vec<String> {
         };
         of(true) * (1.0 + forebay_flow::advise::TIE) < of(false)
     };
-    workflows.iter().filter(wins).map(|w| w.told.workflow.to_owned()).collect()
+    workflows.iter().filter(wins).map(|w| w.told.workflow.clone()).collect()
 }
 
 #[cfg(test)]
@@ -309,7 +315,7 @@ mod tests {
             sure: Sure::Yes,
             regrets: vec![],
         };
-        assert_eq!(gated_wins(&[case(0.9)]), [told.workflow]);
+        assert_eq!(gated_wins(&[case(0.9)]), [told.workflow.as_str()]);
         assert_eq!(gated_wins(&[case(0.99), case(1.5)]), [""; 0]);
     }
 

@@ -91,7 +91,9 @@ fn shortly(case: &Case, dir: &Path) -> Result<std::result::Result<[PerStep; 2], 
     };
     match steps {
         [Some(write), Some(read)] => Ok(Ok([write, read])),
-        _ => Err(Error::new(Kind::Internal, "a run of the bench left no traces").with("workflow", case.name)),
+        _ => {
+            Err(Error::new(Kind::Internal, "a run of the bench left no traces").with("workflow", &case.name))
+        }
     }
 }
 

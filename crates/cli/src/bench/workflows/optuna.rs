@@ -41,7 +41,7 @@ fn ask(times: &[Vec<f64>], trials: usize) -> Result<Vec<f64>, String> {
         .args(["-c", SCRIPT])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .map_err(|e| format!("no python3: {e}"))?;
     if let Some(mut input) = python.stdin.take() {
@@ -50,7 +50,9 @@ fn ask(times: &[Vec<f64>], trials: usize) -> Result<Vec<f64>, String> {
     }
     let output = python.wait_with_output().map_err(|e| e.to_string())?;
     if !output.status.success() {
-        return Err("python3 has no package optuna".into());
+        // A traceback says in its last line what is missing.
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("python3: {}", said.trim().lines().last().unwrap_or("it failed without a word")));
     }
     serde_json::from_slice(&output.stdout).map_err(|e| format!("it answered no numbers: {e}"))
 }

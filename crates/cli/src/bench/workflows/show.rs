@@ -38,6 +38,7 @@ pub(crate) fn text(body: &Body, out: &Output) -> String {
         table.add_row(row(case));
     });
     text += &table_text(&table);
+    body.gaps.iter().for_each(|gap| text += &format!("of the profile: {gap}\n"));
     text +=
         "measured times relative to the best of a row; > ended there; CHOSEN by the model, ? not sure\n\n";
     let mut table = out.table(&["CHOICE BY", "TRIALS", "MEAN REGRET %", "MAX %", "BEST FOUND"]);
@@ -79,7 +80,7 @@ pub(crate) fn text(body: &Body, out: &Output) -> String {
 fn row(case: &CaseBody) -> Vec<Cell> {
     let told = &case.told;
     let mut row = vec![
-        Cell::new(told.workflow),
+        Cell::new(&told.workflow),
         number(format!("{}+{}", told.writers, told.readers)),
         number(format!("{} x {}", told.objects, forebay_space::format_bytes(told.object_bytes))),
     ];
