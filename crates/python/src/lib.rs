@@ -6,6 +6,7 @@
 mod arrays;
 mod buffer;
 mod cell;
+mod checkpoint;
 mod convert;
 mod errors;
 mod many;
@@ -122,6 +123,7 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<paged::PyPool>()?;
     module.add_class::<paged::PyPaged>()?;
     module.add_class::<window::PyWindow>()?;
+    module.add_class::<checkpoint::PyCheckpoint>()?;
     module.add_function(wrap_pyfunction!(region::map, module)?)?;
     module.add_function(wrap_pyfunction!(open, module)?)?;
     module.add_function(wrap_pyfunction!(list_spaces, module)?)?;

@@ -19,6 +19,7 @@ that happens at the first array.
 from forebay import errors
 from forebay._array import Array, array
 from forebay._attributes import Attributes
+from forebay._checkpoint import Checkpoint
 from forebay._forebay import (
     VIEW_BYTES_MIN,
     Piece,
@@ -50,6 +51,7 @@ __all__ = [
     "VIEW_BYTES_MIN",
     "Array",
     "Attributes",
+    "Checkpoint",
     "Error",
     "Piece",
     "Pool",

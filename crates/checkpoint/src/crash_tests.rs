@@ -1,0 +1,428 @@
+//! The commit protocol under power cuts: every state that a crash may leave is restored from, and each flush is left
+//! out in turn to see that somebody notices.
+//!
+//! The simulated place remembers, for each name and each file's content that is not certainly durable, all values it
+//! has had since it last was. After a crash each may have any of them, independently of the others; content that was
+//! being written may also be torn. That is more than file systems do, which keep some order.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use forebay_log::{Dims, Dtype, NdBox};
+use forebay_tier::{Durability, Error, Kind, Result, TierKind};
+
+use crate::format::{damaged, StepId, Variable, CHUNK_BYTES};
+use crate::level::{Level, Piece};
+use crate::load::Wanted;
+use crate::place::{Blob, Part, Place, Written};
+use crate::restore::Search;
+use crate::run::{Comer, Run};
+use std::sync::Arc;
+
+/// Most combinations that are all tried at one crash.
+const EXHAUSTIVE_MAX: u64 = 512;
+/// Random ones beyond.
+const SAMPLES: u64 = 200;
+
+/// What a name means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    Directory,
+    File(usize),
+}
+
+/// All values that something may have after a crash: the durable one first, the current one last.
+type Values<T> = Vec<T>;
+
+#[derive(Clone, Default)]
+struct World {
+    names: BTreeMap<String, Values<Option<Target>>>,
+    files: Vec<Values<Vec<u8>>>,
+    spares: Vec<String>,
+    /// Counts the flushes of contents and of directories.
+    flushes: usize,
+    /// The flush that is left out.
+    flaw: Option<usize>,
+    /// The newest step that was acknowledged.
+    acknowledged: Option<u64>,
+}
+
+/// The place, and the states that crashes at each of its moments begin from.
+#[derive(Default)]
+struct Sim {
+    world: Mutex<World>,
+    crashes: Mutex<Vec<World>>,
+}
+
+impl World {
+    fn now(&self, name: &str) -> Option<Target> {
+        *self.names.get(name)?.last()?
+    }
+
+    fn set(&mut self, name: &str, target: Option<Target>) {
+        self.names.entry(name.to_string()).or_insert_with(|| vec![None]).push(target);
+    }
+
+    /// Whether this flush is made.
+    fn flushes_now(&mut self) -> bool {
+        self.flushes += 1;
+        self.flaw != Some(self.flushes - 1)
+    }
+}
+
+fn parent(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(dir, _)| dir)
+}
+
+impl Sim {
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A moment at which the power may fail.
+    fn moment(&self, world: &World) {
+        self.crashes.lock().unwrap().push(world.clone());
+    }
+
+    fn put(&self, name: &str, content: Vec<u8>) {
+        let mut world = self.world();
+        let file = match world.now(name) {
+            Some(Target::File(file)) => file,
+            _ => {
+                world.files.push(vec![Vec::new()]);
+                let file = world.files.len() - 1;
+                world.set(name, Some(Target::File(file)));
+                file
+            }
+        };
+        let mut torn = world.files[file].last().unwrap().clone();
+        torn.resize(content.len(), 0);
+        let half = content.len() / 2;
+        torn[..half].copy_from_slice(&content[..half]);
+        world.files[file].push(torn);
+        self.moment(&world);
+        world.files[file].push(content);
+        self.moment(&world);
+        if world.flushes_now() {
+            let now = world.files[file].last().unwrap().clone();
+            world.files[file] = vec![now];
+        }
+        self.moment(&world);
+    }
+
+    fn content(&self, name: &str) -> Option<Vec<u8>> {
+        let world = self.world();
+        match world.now(name)? {
+            Target::File(file) => world.files[file].last().cloned(),
+            Target::Directory => None,
+        }
+    }
+}
+
+struct Bytes(Vec<u8>);
+
+impl Blob for Bytes {
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let at = offset as usize;
+        let from = self.0.get(at..at + out.len()).ok_or_else(|| damaged("a file", "it is too short"))?;
+        out.copy_from_slice(from);
+        Ok(())
+    }
+}
+
+impl Place for Sim {
+    fn describe(&self) -> String {
+        "simulated".into()
+    }
+
+    fn tier(&self) -> TierKind {
+        TierKind::File
+    }
+
+    fn durability(&self) -> Durability {
+        Durability::Power
+    }
+
+    fn make_dir(&self, dir: &str) -> Result<()> {
+        let mut world = self.world();
+        if world.now(dir).is_none() {
+            world.set(dir, Some(Target::Directory));
+            self.moment(&world);
+        }
+        Ok(())
+    }
+
+    fn store_data(
+        &self,
+        name: &str,
+        bytes: u64,
+        parts: &[Part<'_>],
+    ) -> Result<(Vec<Vec<u32>>, Option<Written>)> {
+        let spare = self.world().spares.pop();
+        if let Some(spare) = spare {
+            self.rename(&spare, name)?;
+        }
+        let mut content = vec![0; bytes as usize];
+        let mut sums = Vec::new();
+        for part in parts {
+            let at = part.offset as usize;
+            content[at..at + part.bytes.len()].copy_from_slice(part.bytes);
+            sums.push(part.bytes.chunks(CHUNK_BYTES).map(forebay_tier::checksum::crc32c).collect());
+        }
+        self.put(name, content);
+        Ok((sums, None))
+    }
+
+    fn store(&self, name: &str, content: &[u8]) -> Result<()> {
+        self.put(name, content.to_vec());
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let mut world = self.world();
+        let target = world.now(from).ok_or_else(|| Error::new(Kind::Io, "no such file"))?;
+        world.set(to, Some(target));
+        world.set(from, None);
+        self.moment(&world);
+        Ok(())
+    }
+
+    fn sync(&self, dir: &str) -> Result<()> {
+        let mut world = self.world();
+        if world.flushes_now() {
+            for (name, values) in &mut world.names {
+                if parent(name) == dir {
+                    values.drain(..values.len() - 1);
+                }
+            }
+        }
+        self.moment(&world);
+        Ok(())
+    }
+
+    fn load(&self, name: &str, _: u64) -> Result<Option<Vec<u8>>> {
+        Ok(self.content(name))
+    }
+
+    fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>> {
+        Ok(self.content(name).map(|content| Box::new(Bytes(content)) as Box<dyn Blob>))
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<String>> {
+        let world = self.world();
+        if !dir.is_empty() && world.now(dir).is_none() {
+            return Ok(Vec::new());
+        }
+        let there = world.names.keys().filter(|name| parent(name) == dir && world.now(name).is_some());
+        Ok(there.map(|name| name.rsplit('/').next().unwrap().to_string()).collect())
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let mut world = self.world();
+        if world.now(name).is_some() {
+            world.set(name, None);
+            self.moment(&world);
+        }
+        Ok(())
+    }
+
+    fn retire(&self, name: &str) -> Result<bool> {
+        if self.world().now(name).is_some() {
+            let spare = format!("spare-{}", self.world().flushes);
+            self.rename(name, &spare)?;
+            self.world().spares.push(spare);
+        }
+        Ok(true)
+    }
+
+    fn remove_dir(&self, dir: &str) -> Result<bool> {
+        self.remove(dir).map(|()| true)
+    }
+}
+
+/// A random number generator for the samples: xorshift, seeded by the crash's number.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % n
+    }
+}
+
+/// Every image that a crash at this state may leave, as far as they are not too many.
+fn images(world: &World, seed: u64) -> Vec<World> {
+    let lengths: Vec<u64> = world
+        .names
+        .values()
+        .map(|values| values.len() as u64)
+        .chain(world.files.iter().map(|values| values.len() as u64))
+        .collect();
+    let all = lengths.iter().try_fold(1u64, |product, n| product.checked_mul(*n)).unwrap_or(u64::MAX);
+    let mut random = Random((seed + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let exhaustive = all <= EXHAUSTIVE_MAX;
+    let count = if exhaustive { all } else { SAMPLES };
+    let mut found = Vec::new();
+    for number in 0..count {
+        let mut rest = number;
+        let mut choose = |n: u64| match (exhaustive, number) {
+            (true, _) => {
+                let choice = rest % n;
+                rest /= n;
+                choice
+            }
+            // Both extremes, then chance.
+            (false, 0) => 0,
+            (false, 1) => n - 1,
+            (false, _) => random.below(n),
+        };
+        let mut image = World { acknowledged: world.acknowledged, ..World::default() };
+        for (name, values) in &world.names {
+            image.names.insert(name.clone(), vec![values[choose(values.len() as u64) as usize]]);
+        }
+        for values in &world.files {
+            image.files.push(vec![values[choose(values.len() as u64) as usize].clone()]);
+        }
+        found.push(image);
+    }
+    found
+}
+
+const LENGTH: usize = 100;
+
+fn variable(rank: u32, size: u32) -> Variable {
+    let shape = [LENGTH as u64 * u64::from(size)];
+    let part = NdBox::new(&[LENGTH as u64 * u64::from(rank)], &[LENGTH as u64]).unwrap();
+    Variable { name: "u".into(), dtype: Dtype::U8, shape: Dims::from_slice(&shape), part }
+}
+
+fn bytes_of(step: u64, rank: u32) -> Vec<u8> {
+    (0..LENGTH).map(|i| (step * 37 + u64::from(rank) * 11 + i as u64 * 3) as u8).collect()
+}
+
+/// Saves steps 1 to 4 with `size` ranks, with the flush `flaw` left out; the states that crashes begin from.
+fn workload(size: u32, flaw: Option<usize>) -> (Vec<World>, usize) {
+    let sim = Arc::new(Sim::default());
+    sim.world().flaw = flaw;
+    let level = Level { place: sim.clone(), keep: 2 };
+    for step in 1..=4 {
+        let id = StepId { incarnation: 1, step };
+        for rank in 0..size {
+            level.make_room(LENGTH as u64, rank, 1, &[]).unwrap();
+            let (variables, bytes) = ([variable(rank, size)], bytes_of(step, rank));
+            let piece = Piece {
+                id,
+                rank,
+                size,
+                saved_unix_ns: step,
+                program: "",
+                variables: &variables,
+                sources: &[&bytes],
+            };
+            level.write(&piece).unwrap();
+            let committed = level.commit(id, rank, size, &|| Ok(())).unwrap();
+            assert_eq!(committed, rank + 1 == size);
+        }
+        let mut world = sim.world();
+        world.acknowledged = Some(step);
+        sim.moment(&world);
+    }
+    let flushes = sim.world().flushes;
+    let crashes = std::mem::take(&mut *sim.crashes.lock().unwrap());
+    (crashes, flushes)
+}
+
+/// Restores from an image as one process; what is wrong with the outcome, if something is.
+fn judge(image: World, run: &Run, size: u32) -> Option<String> {
+    let acknowledged = image.acknowledged.unwrap_or(0);
+    let sim = Arc::new(Sim { world: Mutex::new(image), ..Sim::default() });
+    let levels = [Level { place: sim, keep: 2 }];
+    let whole = Variable { part: NdBox::whole(&variable(0, size).shape), ..variable(0, size) };
+    let mut out = vec![0; LENGTH * size as usize];
+    let search = Search { levels: &levels, run, rank: 0, size: 1, number: 1, saved: None, only: None };
+    let variables = [whole];
+    let restored = search.restore(&mut Wanted { variables: &variables, targets: &mut [&mut out] });
+    match restored {
+        Ok(None) if acknowledged == 0 => None,
+        Ok(None) => Some(format!("step {acknowledged} was acknowledged, and nothing is there")),
+        // Before anything was acknowledged a step in the making may be refused.
+        Err(_) if acknowledged == 0 => None,
+        Err(e) => Some(format!("step {acknowledged} was acknowledged: {e}")),
+        Ok(Some(found)) if found.step < acknowledged => {
+            Some(format!("step {acknowledged} was acknowledged, and this came: {found}"))
+        }
+        Ok(Some(found)) => {
+            let right: Vec<u8> = (0..size).flat_map(|rank| bytes_of(found.step, rank)).collect();
+            (out != right).then(|| format!("not the bytes of {found}"))
+        }
+    }
+}
+
+/// The first thing that is wrong after any crash of a workload.
+fn first_fault(size: u32, flaw: Option<usize>, run: &Run) -> (Option<String>, u64) {
+    let (crashes, _) = workload(size, flaw);
+    let mut seen = 0;
+    // Before the flush that is left out nothing is different.
+    let touched = |crash: &&World| flaw.is_none_or(|flaw| crash.flushes > flaw);
+    for (at, crash) in crashes.iter().filter(touched).enumerate() {
+        for image in images(crash, at as u64) {
+            seen += 1;
+            if let Some(fault) = judge(image, run, size) {
+                return (Some(format!("crash {at}: {fault}")), seen);
+            }
+        }
+    }
+    (None, seen)
+}
+
+fn run_in(dir: &std::path::Path) -> Run {
+    let comer = Comer {
+        rank: 0,
+        size: 1,
+        program: "",
+        levels: &[],
+        // What is saved below is of run 1.
+        highest_seen: &|| Ok(1),
+        timeout: Duration::from_secs(20),
+    };
+    Run::join(dir, &comer).unwrap()
+}
+
+#[test]
+fn after_every_crash_the_newest_acknowledged_step_or_a_newer_one_comes_back_whole() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let run = run_in(dir.path());
+    for size in [1, 2] {
+        let (fault, seen) = first_fault(size, None, &run);
+        assert_eq!(fault, None, "{size} ranks");
+        assert!(seen > 1000, "{seen} images of {size} ranks");
+    }
+}
+
+#[test]
+fn each_flush_is_needed() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let run = run_in(dir.path());
+    for size in [1, 2] {
+        let (_, flushes) = workload(size, None);
+        assert_eq!(
+            flushes,
+            4 * (3 + 2 * size as usize),
+            "data and manifest of each rank, record, two directories"
+        );
+        for flaw in 0..flushes {
+            let (fault, _) = first_fault(size, Some(flaw), &run);
+            assert!(
+                fault.is_some(),
+                "flush {flaw} of {flushes} with {size} ranks is superfluous or not covered"
+            );
+        }
+    }
+}

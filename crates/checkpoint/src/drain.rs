@@ -1,0 +1,255 @@
+//! The drain: a thread that carries what the first level holds down to the others, step by step and level by level.
+//!
+//! Guarantees: steps arrive in each level in the order they were saved; what a step held when it was saved is what
+//! arrives, because the first level's copy is not given up before. A failure is kept and told: to the next `save`, to
+//! `wait` and to `close`; the steps behind it are still carried. Nothing is skipped in silence.
+//!
+//! Not here: who waits for it, and which copies are given up afterwards.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_tier::{Error, Kind, Result};
+
+use crate::checkpoint::follow;
+use crate::format::{damaged, Manifest, StepId, Stored, Variable};
+use crate::level::{Level, Piece};
+use crate::load::read_piece;
+use crate::place::Written;
+use crate::run::Run;
+
+/// A step to be carried down.
+pub(crate) struct Job {
+    pub(crate) manifest: Manifest,
+    /// The first level's copy, where it can be read as memory.
+    pub(crate) written: Option<Written>,
+}
+
+/// What the drain is doing.
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Job>,
+    /// The step that is being carried.
+    busy: Option<StepId>,
+    /// The newest step whose piece each level has, the first level included.
+    reached: Vec<Option<StepId>>,
+    failed: Option<Error>,
+    /// Seconds that a step takes to the last level, of late.
+    carried_s: f64,
+    closing: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// See the file's head.
+pub(crate) struct Drain {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drain {
+    /// Starts the thread, where there is more than one level.
+    ///
+    /// # Errors
+    /// `TooMany` when no thread can be started.
+    pub(crate) fn start(levels: &[Level], run: &Arc<Run>, rank: u32) -> Result<Drain> {
+        let state = State { reached: vec![None; levels.len()], ..State::default() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        if levels.len() < 2 {
+            return Ok(Drain { shared, thread: None });
+        }
+        let (own, levels, run) = (shared.clone(), levels.to_vec(), run.clone());
+        let named = std::thread::Builder::new().name("forebay-drain".into());
+        let thread = named.spawn(move || work(&own, &levels, &run, rank));
+        let thread =
+            thread.map_err(|e| Error::new(Kind::TooMany, "cannot start the drain's thread").caused_by(e))?;
+        Ok(Drain { shared, thread: Some(thread) })
+    }
+
+    /// Hands over a step that the first level holds now.
+    pub(crate) fn push(&self, job: Job) {
+        let mut state = self.shared.lock();
+        state.reached[0] = Some(job.manifest.id);
+        if self.thread.is_some() {
+            state.queue.push_back(job);
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// The failure that nobody was told of yet.
+    pub(crate) fn take_failure(&self) -> Option<Error> {
+        self.shared.lock().failed.take()
+    }
+
+    /// The newest step whose piece a level has.
+    pub(crate) fn reached(&self, level: usize) -> Option<StepId> {
+        self.shared.lock().reached[level]
+    }
+
+    /// Waits until something has changed, at most until the deadline; false when it has passed.
+    fn wait_change<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        deadline: Instant,
+    ) -> Option<MutexGuard<'a, State>> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return None;
+        }
+        let slice = left.min(Duration::from_millis(50));
+        Some(self.shared.changed.wait_timeout(state, slice).unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Waits until the thread has carried a step to `level` or has failed; whether it got there.
+    ///
+    /// # Errors
+    /// The drain's failure; `TimedOut`.
+    pub(crate) fn wait_reached(&self, level: usize, id: StepId, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.shared.lock();
+        loop {
+            if let Some(error) = state.failed.take() {
+                return Err(error);
+            }
+            if state.reached[level].is_some_and(|reached| reached >= id) {
+                return Ok(());
+            }
+            let waiting = state.queue.len();
+            state = self.wait_change(state, deadline).ok_or_else(|| behind(waiting, timeout))?;
+        }
+    }
+
+    /// Seconds that a step takes to the last level, of late; 0 before the first.
+    pub(crate) fn carried_s(&self) -> f64 {
+        self.shared.lock().carried_s
+    }
+
+    /// Whether nothing is being carried and nothing waits for it.
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = self.shared.lock();
+        state.busy.is_none() && state.queue.is_empty()
+    }
+
+    /// Waits until the step that is carried now is done, or until there is none.
+    ///
+    /// # Errors
+    /// The drain's failure; `TimedOut`.
+    pub(crate) fn wait_one(&self, timeout: Duration) -> Result<()> {
+        let deadline = Instant::now() + timeout;
+        let mut state = self.shared.lock();
+        let before = state.busy;
+        while state.failed.is_none() && state.busy == before && (before.is_some() || !state.queue.is_empty())
+        {
+            let waiting = state.queue.len();
+            state = self.wait_change(state, deadline).ok_or_else(|| behind(waiting, timeout))?;
+        }
+        state.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Waits for all steps, then ends the thread.
+    ///
+    /// # Errors
+    /// The drain's failure.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.shared.lock().closing = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            thread.join().map_err(|_| Error::new(Kind::Internal, "the drain's thread panicked"))?;
+        }
+        self.take_failure().map_or(Ok(()), Err)
+    }
+}
+
+#[cold]
+fn behind(waiting: usize, timeout: Duration) -> Error {
+    Error::new(Kind::TimedOut, "the lower levels take longer than the time allowed")
+        .with("steps_waiting", waiting)
+        .with("seconds", timeout.as_secs_f64())
+        .hint("save less often, or allow more time")
+}
+
+/// The thread.
+fn work(shared: &Shared, levels: &[Level], run: &Run, rank: u32) {
+    loop {
+        let mut state = shared.lock();
+        let job = loop {
+            if let Some(job) = state.queue.pop_front() {
+                break job;
+            }
+            if state.closing {
+                return;
+            }
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        state.busy = Some(job.manifest.id);
+        drop(state);
+        let id = job.manifest.id;
+        let begin = Instant::now();
+        let carried = carry(shared, levels, run, rank, &job);
+        // The first level may give its copy up from here on.
+        drop(job);
+        let mut state = shared.lock();
+        state.busy = None;
+        match carried {
+            Ok(()) => state.carried_s = follow(state.carried_s, begin.elapsed().as_secs_f64()),
+            Err(error) => drop(state.failed.get_or_insert(error.with("step", id.step))),
+        }
+        drop(state);
+        shared.changed.notify_all();
+    }
+}
+
+/// Carries one step down all levels.
+fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job) -> Result<()> {
+    let manifest = &job.manifest;
+    let variables: Vec<Variable> = manifest.variables.iter().map(|stored| stored.variable.clone()).collect();
+    let mut read = Vec::new();
+    if job.written.is_none() {
+        read = read_piece(&levels[0], manifest)?;
+    }
+    let bytes_of = |(at, stored): (usize, &Stored)| match &job.written {
+        Some(device) => device.bytes(stored.offset..stored.offset + stored.bytes),
+        None => read[at].as_slice(),
+    };
+    let sources: Vec<&[u8]> = manifest.variables.iter().enumerate().map(bytes_of).collect();
+    for (at, level) in levels.iter().enumerate().skip(1) {
+        let piece = Piece {
+            id: manifest.id,
+            rank,
+            size: manifest.size,
+            saved_unix_ns: manifest.saved_unix_ns,
+            program: &manifest.program,
+            variables: &variables,
+            sources: &sources,
+        };
+        run.wait("a lower level has no room before other ranks have saved the last step", || {
+            let below = &levels[at + 1..];
+            Ok(level.make_room(manifest.data_bytes, rank, run.incarnation, below)?.then_some(()))
+        })?;
+        let (copy, _) = level.write(&piece)?;
+        // What arrived is what was saved, or it is not committed here.
+        if copy.variables != manifest.variables {
+            level.drop_step(manifest.id, Some(rank))?;
+            return Err(damaged("the first level's copy", "it changed after it was saved"));
+        }
+        if level.commit(manifest.id, rank, manifest.size, &|| run.check())? {
+            run.acknowledge(at, manifest.id)?;
+            level.prune(level.keep, rank, run.incarnation)?;
+        }
+        shared.lock().reached[at] = Some(manifest.id);
+        shared.changed.notify_all();
+    }
+    Ok(())
+}

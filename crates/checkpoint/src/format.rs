@@ -1,0 +1,529 @@
+//! The durable records of a checkpoint: the manifest of one rank's piece, and the commit record of a whole step.
+//!
+//! Described in docs/src/formats/checkpoint.md; `cargo xtask formats` compares the fixed parts. All numbers are
+//! little-endian. Both records end with the CRC-32C of everything before it.
+//!
+//! Invariants, checked by every reader:
+//! - a manifest names step, incarnation, rank and size, and has one checksum per chunk of each variable's bytes;
+//! - a commit record names length and checksum of each rank's manifest, so that pieces of different steps never meet;
+//! - a feature bit that this build does not know is `UnknownFormat`, any other nonsense is `Damaged`.
+
+use forebay_log::format::Layout;
+use forebay_log::nd_box::DIMENSIONS_MAX;
+use forebay_log::{Dims, Dtype, NdBox};
+use forebay_tier::checksum::crc32c;
+use forebay_tier::{Error, Kind, Result};
+
+use crate::bytes::{In, Out};
+
+/// The version of both records.
+pub const FORMAT: u32 = 1;
+
+/// Bytes that one checksum covers: those of the log, so that one number is known everywhere.
+pub const CHUNK_BYTES: usize = forebay_log::CHUNK_BYTES;
+
+/// Longest name of a variable.
+pub const NAME_BYTES_MAX: usize = 1024;
+
+/// Where a variable begins in a data file: a multiple of this, so that it can go past the page cache as it lies.
+pub const DATA_ALIGN: u64 = 4096;
+
+/// Most ranks of one checkpoint: a commit record is read as a whole.
+pub const SIZE_MAX: u32 = 1 << 20;
+
+/// Longest manifest that is read: the checksums of 64 TiB. Keeps a damaged length from taking all memory.
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 30;
+
+const MANIFEST_MAGIC: &[u8; 8] = b"FBCKPTMF";
+const COMMIT_MAGIC: &[u8; 8] = b"FBCKPTCM";
+const MANIFEST_HEADER: [(&str, usize); 13] = [
+    ("magic", 8),
+    ("format", 4),
+    ("features", 4),
+    ("manifest_bytes", 8),
+    ("data_bytes", 8),
+    ("step", 8),
+    ("incarnation", 8),
+    ("saved_unix_ns", 8),
+    ("rank", 4),
+    ("size", 4),
+    ("variables", 4),
+    ("chunk_bytes", 4),
+    ("program_bytes", 8),
+];
+const VARIABLE_ENTRY: [(&str, usize); 6] =
+    [("offset", 8), ("bytes", 8), ("dtype", 4), ("dimensions", 4), ("name_bytes", 4), ("reserved", 4)];
+const COMMIT_HEADER: [(&str, usize); 9] = [
+    ("magic", 8),
+    ("format", 4),
+    ("features", 4),
+    ("step", 8),
+    ("incarnation", 8),
+    ("saved_unix_ns", 8),
+    ("data_bytes", 8),
+    ("size", 4),
+    ("reserved", 4),
+];
+const RANK_ENTRY: [(&str, usize); 4] =
+    [("manifest_bytes", 8), ("data_bytes", 8), ("manifest_crc", 4), ("reserved", 4)];
+
+/// Bytes of a commit record before its entries, of an entry, and behind them.
+const COMMIT_BYTES: (usize, usize, usize) = (56, 24, 8);
+
+/// The fixed parts, for the format document.
+pub fn layouts() -> Vec<Layout> {
+    let layout = |name: &'static str, list: &[(&'static str, usize)]| {
+        let mut end = 0;
+        let mut fields = Vec::new();
+        for (field, bytes) in list {
+            fields.push((*field, end, *bytes));
+            end += bytes;
+        }
+        Layout { name, size: end, fields }
+    };
+    vec![
+        layout("CheckpointManifest", &MANIFEST_HEADER),
+        layout("CheckpointVariable", &VARIABLE_ENTRY),
+        layout("CheckpointCommit", &COMMIT_HEADER),
+        layout("CheckpointRank", &RANK_ENTRY),
+    ]
+}
+
+/// A variable, or the piece of one that a rank holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Its element type.
+    pub dtype: Dtype,
+    /// Its global shape.
+    pub shape: Dims,
+    /// The part of it that these bytes are, in C order.
+    pub part: NdBox,
+}
+
+impl Variable {
+    /// Bytes of the piece.
+    pub fn bytes(&self) -> Result<usize> {
+        self.part.bytes(self.dtype.size())
+    }
+}
+
+/// Where a variable's bytes lie, and what they must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// What it is.
+    pub variable: Variable,
+    /// Its first byte in the data file.
+    pub offset: u64,
+    /// How many there are.
+    pub bytes: u64,
+    /// CRC-32C of each chunk of [`CHUNK_BYTES`].
+    pub crcs: Vec<u32>,
+}
+
+/// Whose piece of which step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StepId {
+    /// The group of processes that saved it: grows with every restart.
+    pub incarnation: u64,
+    /// The program's number of the step.
+    pub step: u64,
+}
+
+impl std::fmt::Display for StepId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "step {} of run {}", self.step, self.incarnation)
+    }
+}
+
+/// One rank's piece of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    /// The step.
+    pub id: StepId,
+    /// Whose piece it is.
+    pub rank: u32,
+    /// How many pieces make the step.
+    pub size: u32,
+    /// When `save` was called, in ns since 1970.
+    pub saved_unix_ns: u64,
+    /// Bytes of the data file.
+    pub data_bytes: u64,
+    /// The program's name, or nothing.
+    pub program: String,
+    /// What the data file holds.
+    pub variables: Vec<Stored>,
+}
+
+impl Manifest {
+    /// The record as it stands in its file.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Out::default();
+        out.bytes(MANIFEST_MAGIC);
+        out.u32(FORMAT);
+        out.u32(0);
+        let length_at = out.0.len();
+        for number in [0, self.data_bytes, self.id.step, self.id.incarnation, self.saved_unix_ns] {
+            out.u64(number);
+        }
+        for number in [self.rank, self.size, self.variables.len() as u32, CHUNK_BYTES as u32] {
+            out.u32(number);
+        }
+        out.u64(self.program.len() as u64);
+        out.bytes(self.program.as_bytes());
+        out.pad();
+        for stored in &self.variables {
+            let Variable { name, dtype, shape, part } = &stored.variable;
+            out.u64(stored.offset);
+            out.u64(stored.bytes);
+            for number in [*dtype as u32, shape.len() as u32, name.len() as u32, 0] {
+                out.u32(number);
+            }
+            shape.iter().chain(&part.start).chain(&part.count).for_each(|n| out.u64(*n));
+            out.bytes(name.as_bytes());
+            out.pad();
+            stored.crcs.iter().for_each(|crc| out.u32(*crc));
+            out.pad();
+        }
+        out.u32(0);
+        let length = out.0.len() as u64 + 4;
+        out.set_u64(length_at, length);
+        sealed(out)
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// `Damaged`, `UnknownFormat`.
+    pub fn decode(bytes: &[u8]) -> Result<Manifest> {
+        let what = "a manifest";
+        let mut from = opened(what, MANIFEST_MAGIC, bytes)?;
+        let manifest = Manifest::fields(&mut from, bytes.len()).ok_or_else(|| damaged(what, "its fields"))?;
+        manifest.check()?;
+        Ok(manifest)
+    }
+
+    fn fields(from: &mut In<'_>, length: usize) -> Option<Manifest> {
+        if from.u64()? != length as u64 {
+            return None;
+        }
+        let (data_bytes, step, incarnation, saved_unix_ns) =
+            (from.u64()?, from.u64()?, from.u64()?, from.u64()?);
+        let (rank, size, count, chunk) = (from.u32()?, from.u32()?, from.u32()?, from.u32()?);
+        if chunk as usize != CHUNK_BYTES {
+            return None;
+        }
+        let program_bytes = usize::try_from(from.u64()?).ok()?;
+        let program = text(from, program_bytes)?;
+        let mut variables = Vec::new();
+        for _ in 0..count {
+            variables.push(Manifest::variable(from)?);
+        }
+        from.u32()?;
+        let id = StepId { incarnation, step };
+        (from.left() == 0).then_some(Manifest {
+            id,
+            rank,
+            size,
+            saved_unix_ns,
+            data_bytes,
+            program,
+            variables,
+        })
+    }
+
+    fn variable(from: &mut In<'_>) -> Option<Stored> {
+        let (offset, bytes) = (from.u64()?, from.u64()?);
+        let dtype = Dtype::from_code(u8::try_from(from.u32()?).ok()?)?;
+        let (dimensions, name_bytes) = (from.u32()? as usize, from.u32()? as usize);
+        from.u32()?;
+        if dimensions > DIMENSIONS_MAX || name_bytes > NAME_BYTES_MAX {
+            return None;
+        }
+        let mut list = || -> Option<Dims> { (0..dimensions).map(|_| from.u64()).collect() };
+        let (shape, start, count) = (list()?, list()?, list()?);
+        let name = text(from, name_bytes)?;
+        let chunks = usize::try_from(bytes.div_ceil(CHUNK_BYTES as u64)).ok()?;
+        let table = from.take(chunks.checked_mul(4)?)?;
+        let crcs = table.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().expect("four"))).collect();
+        from.pad()?;
+        let variable = Variable { name, dtype, shape, part: NdBox { start, count } };
+        Some(Stored { variable, offset, bytes, crcs })
+    }
+
+    /// What a checksum cannot say: that the numbers fit each other.
+    fn check(&self) -> Result<()> {
+        let fits = |stored: &Stored| {
+            let Variable { part, shape, .. } = &stored.variable;
+            part.is_inside(shape)
+                && stored.variable.bytes().is_ok_and(|bytes| bytes as u64 == stored.bytes)
+                && stored.offset.checked_add(stored.bytes).is_some_and(|end| end <= self.data_bytes)
+        };
+        if self.rank >= self.size || self.size > SIZE_MAX || !self.variables.iter().all(fits) {
+            return Err(damaged("a manifest", "its numbers do not fit each other"));
+        }
+        Ok(())
+    }
+}
+
+/// What a commit record says of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankEntry {
+    /// Length of its manifest.
+    pub manifest_bytes: u64,
+    /// Length of its data file.
+    pub data_bytes: u64,
+    /// The checksum at the end of its manifest.
+    pub manifest_crc: u32,
+}
+
+/// The record that makes a step count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// The step.
+    pub id: StepId,
+    /// When the last rank called `save`, in ns since 1970.
+    pub saved_unix_ns: u64,
+    /// The pieces, by rank.
+    pub ranks: Vec<RankEntry>,
+}
+
+impl Commit {
+    /// Bytes of all data files.
+    pub fn data_bytes(&self) -> u64 {
+        self.ranks.iter().fold(0, |sum, rank| sum.saturating_add(rank.data_bytes))
+    }
+
+    /// The record as it stands in its file.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Out::default();
+        out.bytes(COMMIT_MAGIC);
+        out.u32(FORMAT);
+        out.u32(0);
+        for number in [self.id.step, self.id.incarnation, self.saved_unix_ns, self.data_bytes()] {
+            out.u64(number);
+        }
+        out.u32(self.ranks.len() as u32);
+        out.u32(0);
+        for rank in &self.ranks {
+            out.u64(rank.manifest_bytes);
+            out.u64(rank.data_bytes);
+            out.u32(rank.manifest_crc);
+            out.u32(0);
+        }
+        out.u32(0);
+        sealed(out)
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// `Damaged`, `UnknownFormat`.
+    pub fn decode(bytes: &[u8]) -> Result<Commit> {
+        let what = "a commit record";
+        let mut from = opened(what, COMMIT_MAGIC, bytes)?;
+        Commit::fields(&mut from, bytes.len()).ok_or_else(|| damaged(what, "its fields"))
+    }
+
+    fn fields(from: &mut In<'_>, length: usize) -> Option<Commit> {
+        let (step, incarnation, saved_unix_ns, data_bytes) =
+            (from.u64()?, from.u64()?, from.u64()?, from.u64()?);
+        let size = from.u32()?;
+        from.u32()?;
+        let (header, entry, end) = COMMIT_BYTES;
+        if size == 0 || size > SIZE_MAX || length != header + entry * size as usize + end {
+            return None;
+        }
+        let mut ranks = Vec::new();
+        for _ in 0..size {
+            let (manifest_bytes, data_bytes) = (from.u64()?, from.u64()?);
+            let manifest_crc = from.u32()?;
+            from.u32()?;
+            ranks.push(RankEntry { manifest_bytes, data_bytes, manifest_crc });
+        }
+        let commit = Commit { id: StepId { incarnation, step }, saved_unix_ns, ranks };
+        (commit.data_bytes() == data_bytes).then_some(commit)
+    }
+}
+
+/// Bytes of the commit record of so many ranks.
+pub(crate) fn commit_bytes(size: u32) -> u64 {
+    let (header, entry, end) = COMMIT_BYTES;
+    (header + entry * size as usize + end) as u64
+}
+
+/// A text of so many bytes, and what fills its last eight.
+fn text(from: &mut In<'_>, bytes: usize) -> Option<String> {
+    let text = std::str::from_utf8(from.take(bytes)?).ok()?.to_string();
+    from.pad()?;
+    Some(text)
+}
+
+/// The bytes with their checksum behind them.
+fn sealed(mut out: Out) -> Vec<u8> {
+    let crc = crc32c(&out.0);
+    out.u32(crc);
+    out.0
+}
+
+/// The checksum that ends a record.
+pub(crate) fn seal_of(record: &[u8]) -> Option<u32> {
+    let at = record.len().checked_sub(4)?;
+    Some(u32::from_le_bytes(record[at..].try_into().ok()?))
+}
+
+/// Checks magic, version, checksum and features, in this order; what is left to read begins behind them.
+fn opened<'a>(what: &str, magic: &[u8; 8], bytes: &'a [u8]) -> Result<In<'a>> {
+    let mut from = In::of(bytes);
+    if from.take(8) != Some(magic) {
+        return Err(damaged(what, "it does not begin with the magic word"));
+    }
+    let format = from.u32().ok_or_else(|| damaged(what, "it is cut off"))?;
+    if format != FORMAT {
+        let error = Error::new(Kind::UnknownFormat, format!("{what} has format version {format}"));
+        return Err(error.with("known", FORMAT).hint("a newer Forebay wrote it; use that one"));
+    }
+    let sealed = bytes.len().checked_sub(4).filter(|at| *at >= 16);
+    let sealed = sealed.filter(|at| Some(crc32c(&bytes[..*at])) == seal_of(bytes));
+    let sealed = sealed.ok_or_else(|| damaged(what, "it does not match its checksum"))?;
+    let features = from.u32().unwrap_or(0);
+    if features != 0 {
+        let error = Error::new(Kind::UnknownFormat, format!("{what} uses features {features:#x}"));
+        return Err(error.hint("a newer Forebay wrote it; use that one"));
+    }
+    let mut rest = In::of(&bytes[..sealed]);
+    rest.take(16);
+    Ok(rest)
+}
+
+#[cold]
+pub(crate) fn damaged(what: &str, fault: &str) -> Error {
+    Error::new(Kind::Damaged, format!("{what} is damaged: {fault}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::{Path, PathBuf};
+
+    fn stored(name: &str, dtype: Dtype, shape: &[u64], start: &[u64], count: &[u64], offset: u64) -> Stored {
+        let part = NdBox::new(start, count).unwrap();
+        let variable = Variable { name: name.into(), dtype, shape: Dims::from_slice(shape), part };
+        let bytes = variable.bytes().unwrap() as u64;
+        let crcs = (0..bytes.div_ceil(CHUNK_BYTES as u64)).map(|n| 0x1234_5678 + n as u32).collect();
+        Stored { variable, offset, bytes, crcs }
+    }
+
+    fn manifest() -> Manifest {
+        Manifest {
+            id: StepId { incarnation: 3, step: 12 },
+            rank: 1,
+            size: 2,
+            saved_unix_ns: 1_700_000_000_000_000_007,
+            data_bytes: 172_032,
+            program: "bt".into(),
+            variables: vec![
+                stored("u é", Dtype::F64, &[40, 1000], &[20, 0], &[20, 1000], 0),
+                stored("dt", Dtype::F32, &[], &[], &[], 163_840),
+                stored("none", Dtype::I8, &[0], &[0], &[0], 167_936),
+            ],
+        }
+    }
+
+    fn commit() -> Commit {
+        let entry =
+            |n: u64| RankEntry { manifest_bytes: 300 + n, data_bytes: 4096 * n, manifest_crc: 0xABCD };
+        Commit { id: manifest().id, saved_unix_ns: 17, ranks: vec![entry(1), entry(2)] }
+    }
+
+    /// A record with another word in it and a checksum that fits.
+    fn changed(record: &[u8], at: usize, value: u32) -> Vec<u8> {
+        let mut bytes = record[..record.len() - 4].to_vec();
+        bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        sealed(Out(bytes))
+    }
+
+    type Read = fn(&[u8]) -> Result<()>;
+
+    /// The fixtures: name, content, reader, and the kind of error that reading must give.
+    fn fixtures() -> Vec<(&'static str, Vec<u8>, Read, Option<Kind>)> {
+        let (m, c) = (manifest().encode(), commit().encode());
+        let manifest: Read = |bytes| Manifest::decode(bytes).map(drop);
+        let commit: Read = |bytes| Commit::decode(bytes).map(drop);
+        let mut flipped = m.clone();
+        flipped[100] ^= 1;
+        vec![
+            ("good.manifest", m.clone(), manifest, None),
+            ("good.commit", c.clone(), commit, None),
+            ("damaged.manifest", flipped, manifest, Some(Kind::Damaged)),
+            ("damaged-rank.manifest", changed(&m, 56, 2), manifest, Some(Kind::Damaged)),
+            ("damaged-cut.commit", c[..c.len() - 8].to_vec(), commit, Some(Kind::Damaged)),
+            ("damaged-size.commit", changed(&c, 48, 3), commit, Some(Kind::Damaged)),
+            ("unknown-format.manifest", changed(&m, 8, 2), manifest, Some(Kind::UnknownFormat)),
+            ("unknown-feature.manifest", changed(&m, 12, 1 << 30), manifest, Some(Kind::UnknownFormat)),
+            ("unknown-feature.commit", changed(&c, 12, 1 << 30), commit, Some(Kind::UnknownFormat)),
+        ]
+    }
+
+    fn fixture(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/checkpoint/1").join(name)
+    }
+
+    /// Writes the fixtures of this format version, once: `cargo test -p forebay-checkpoint write_fixtures --
+    /// --ignored`. Released ones are never written again.
+    #[test]
+    #[ignore = "writes fixtures"]
+    fn write_fixtures() {
+        for (name, bytes, _, _) in fixtures() {
+            assert!(!fixture(name).exists(), "{name} is there");
+            std::fs::create_dir_all(fixture("")).unwrap();
+            std::fs::write(fixture(name), bytes).unwrap();
+        }
+    }
+
+    #[test]
+    fn fixtures_are_read_as_ever_and_written_bit_for_bit_the_same() {
+        for (name, bytes, read, kind) in fixtures() {
+            let found = std::fs::read(fixture(name)).unwrap();
+            assert!(found == bytes, "{name}");
+            assert_eq!(read(&found).err().map(|e| e.kind()), kind, "{name}");
+        }
+    }
+
+    #[test]
+    fn records_come_back() {
+        assert_eq!(Manifest::decode(&manifest().encode()).unwrap(), manifest());
+        assert_eq!(Commit::decode(&commit().encode()).unwrap(), commit());
+        assert_eq!(commit().encode().len() as u64, commit_bytes(2));
+        let ends: Vec<usize> = layouts().iter().map(|layout| layout.size).collect();
+        assert_eq!(ends, [80, 32, COMMIT_BYTES.0, COMMIT_BYTES.1]);
+    }
+
+    #[test]
+    fn every_changed_byte_and_every_cut_is_noticed() {
+        for (record, read) in [
+            (manifest().encode(), (|b| Manifest::decode(b).map(drop)) as Read),
+            (commit().encode(), |b| Commit::decode(b).map(drop)),
+        ] {
+            for at in 0..record.len() {
+                let mut bad = record.clone();
+                bad[at] ^= 0x10;
+                let kind = if (8..12).contains(&at) { Kind::UnknownFormat } else { Kind::Damaged };
+                assert_eq!(read(&bad).unwrap_err().kind(), kind, "byte {at}");
+                assert!(read(&record[..at]).is_err(), "cut at {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn wild_lengths_take_no_memory_and_no_panic() {
+        let record = manifest().encode();
+        for at in (16..record.len() - 4).step_by(4) {
+            for value in [u32::MAX, 1 << 31, 0x7FFF_FFFF] {
+                // Whatever comes of it, it comes as a result.
+                let _ = Manifest::decode(&changed(&record, at, value));
+            }
+        }
+    }
+}

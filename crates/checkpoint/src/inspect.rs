@@ -1,0 +1,215 @@
+//! Looking at a checkpoint directory without taking part: which steps are where, and whether their bytes are whole.
+//!
+//! Guarantees: changes nothing, holds no rank. A step that goes away meanwhile is no damage.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use forebay_tier::{Durability, Error, Kind, Result, TierKind};
+use serde::Serialize;
+
+use crate::format::{Manifest, StepId};
+use crate::level::{not_committed, Level};
+use crate::place::Directory;
+use crate::run::{control, Control};
+use crate::{load, run};
+
+/// A step in one level.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepReport {
+    /// Its number.
+    pub step: u64,
+    /// The run that saved it.
+    pub run: u64,
+    /// Whether it counts.
+    pub committed: bool,
+    /// Number of pieces; 0 where that is not known.
+    pub size: u32,
+    /// Bytes of data.
+    pub bytes: u64,
+    /// When it was saved, in ns since 1970; 0 where that is not known.
+    pub saved_unix_ns: u64,
+    /// What is wrong with it, if something is.
+    pub fault: Option<String>,
+}
+
+/// A level and its steps.
+#[derive(Clone, Debug, Serialize)]
+pub struct LevelReport {
+    /// Its directory.
+    pub dir: std::path::PathBuf,
+    /// The kind of tier.
+    pub tier: TierKind,
+    /// What a committed step survives here.
+    pub durability: Durability,
+    /// How many committed steps stay.
+    pub keep: usize,
+    /// The steps, the newest first.
+    pub steps: Vec<StepReport>,
+}
+
+/// A checkpoint directory.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inspection {
+    /// The program that saves here, or nothing.
+    pub program: String,
+    /// The number of the current run.
+    pub run: u64,
+    /// Its ranks.
+    pub size: u32,
+    /// The levels, the fastest first.
+    pub levels: Vec<LevelReport>,
+    /// The newest step that was acknowledged in any level.
+    pub acknowledged: Option<u64>,
+}
+
+/// What reading every byte has shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerifyReport {
+    /// Where the step lies.
+    pub dir: std::path::PathBuf,
+    /// Its number.
+    pub step: u64,
+    /// The run that saved it.
+    pub run: u64,
+    /// Bytes that were read and compared.
+    pub bytes: u64,
+    /// The kind of what is wrong.
+    pub kind: Option<&'static str>,
+    /// What is wrong.
+    pub fault: Option<String>,
+}
+
+/// The levels of a checkpoint directory, for looking at them.
+pub(crate) fn levels_of(base: &Path) -> Result<(Control, Vec<Level>)> {
+    let found = control(base)?.ok_or_else(|| {
+        Error::new(Kind::PeerMissing, format!("{} is no checkpoint directory", base.display()))
+            .hint("it is the path that the program gave to Checkpoint")
+    })?;
+    let mut levels = Vec::new();
+    for info in &found.levels {
+        let place = Directory::for_looking(&info.dir, info.tier)?;
+        levels.push(Level { place: Arc::new(place), keep: info.keep });
+    }
+    Ok((found, levels))
+}
+
+/// What is in a checkpoint directory.
+///
+/// # Errors
+/// `PeerMissing` when it is none; `UnknownFormat`; `Damaged`; those of the operating system.
+pub fn list(base: &Path) -> Result<Inspection> {
+    let (found, levels) = levels_of(base)?;
+    let mut reports = Vec::new();
+    for (info, level) in found.levels.iter().zip(&levels) {
+        let steps: Result<Vec<StepReport>> =
+            level.steps()?.iter().map(|step| describe(level, step.id)).collect();
+        reports.push(LevelReport {
+            dir: info.dir.clone(),
+            tier: info.tier,
+            durability: level.place.durability(),
+            keep: info.keep,
+            steps: steps?,
+        });
+    }
+    let place = Directory::for_looking(base, TierKind::File)?;
+    let acknowledged =
+        run::acknowledged(&place, levels.len())?.into_iter().flatten().map(|known| known.id).max();
+    Ok(Inspection {
+        program: found.program,
+        run: found.incarnation,
+        size: found.size,
+        levels: reports,
+        acknowledged: acknowledged.map(|id| id.step),
+    })
+}
+
+fn describe(level: &Level, id: StepId) -> Result<StepReport> {
+    let mut report = StepReport {
+        step: id.step,
+        run: id.incarnation,
+        committed: false,
+        size: 0,
+        bytes: 0,
+        saved_unix_ns: 0,
+        fault: None,
+    };
+    match level.commit_record(id) {
+        Ok(Some(commit)) => {
+            report.committed = true;
+            report.size = commit.ranks.len() as u32;
+            report.bytes = commit.data_bytes();
+            report.saved_unix_ns = commit.saved_unix_ns;
+        }
+        Ok(None) => report.fault = Some(in_words(&not_committed(level, id))),
+        Err(e) => report.fault = Some(in_words(&e)),
+    }
+    Ok(report)
+}
+
+/// Reads every byte of the committed steps in every level (of one step, if one is named) and compares it.
+///
+/// # Errors
+/// As [`list`]; damage is in the report.
+pub fn verify(base: &Path, only: Option<u64>) -> Result<Vec<VerifyReport>> {
+    let (found, levels) = levels_of(base)?;
+    let mut reports = Vec::new();
+    for (info, level) in found.levels.iter().zip(&levels) {
+        for step in level.steps()?.iter().filter(|s| s.committed && only.is_none_or(|only| s.id.step == only))
+        {
+            let read = level.commit_record(step.id).and_then(|commit| match commit {
+                Some(commit) => load::verify(level, &commit).map(Some),
+                None => Ok(None),
+            });
+            let (bytes, error) = match read {
+                Ok(Some(bytes)) => (bytes, None),
+                // Given up since it was listed.
+                Ok(None) => continue,
+                Err(_) if !level.steps()?.contains(step) => continue,
+                Err(e) => (0, Some(e)),
+            };
+            reports.push(VerifyReport {
+                dir: info.dir.clone(),
+                step: step.id.step,
+                run: step.id.incarnation,
+                bytes,
+                kind: error.as_ref().map(|e| e.kind().name()),
+                fault: error.as_ref().map(in_words),
+            });
+        }
+    }
+    Ok(reports)
+}
+
+/// The variables of a committed step, as its pieces name them, rank by rank.
+///
+/// # Errors
+/// `VersionGone` when no level has the step; `Damaged` when none has it whole.
+pub fn pieces(base: &Path, step: u64) -> Result<Vec<Manifest>> {
+    let (_, levels) = levels_of(base)?;
+    let mut last = Error::new(Kind::VersionGone, format!("no level has step {step}"));
+    for level in &levels {
+        for found in level.steps()?.iter().filter(|found| found.id.step == step) {
+            let read = level.commit_record(found.id).and_then(|commit| match commit {
+                Some(commit) => {
+                    (0..commit.ranks.len() as u32).map(|rank| level.manifest(&commit, rank)).collect()
+                }
+                None => Err(not_committed(level, found.id)),
+            });
+            match read {
+                Ok(manifests) => return Ok(manifests),
+                Err(e) => last = e,
+            }
+        }
+    }
+    Err(last)
+}
+
+/// An error in one line.
+fn in_words(error: &Error) -> String {
+    let facts: Vec<String> = error.context().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    match facts.is_empty() {
+        true => error.message().to_string(),
+        false => format!("{} ({})", error.message(), facts.join(", ")),
+    }
+}

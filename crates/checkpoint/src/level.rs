@@ -1,0 +1,404 @@
+//! A level: one place with steps in it, and the commit protocol on that place.
+//!
+//! A step is a directory `s0000000012-r000003` (step 12, saved by run 3 of the program). Each rank writes, in this
+//! order: its data file, its manifest under a hidden name, then renames that. Whoever finds all manifests there writes
+//! the commit record in the same way and makes the names durable: first those of the step, then that of the step's
+//! directory. A step counts when its commit record can be read.
+//!
+//! Crash argument: the content of data and manifest is durable before the manifest has its name, and the commit record
+//! is written only by a process that saw all manifests. So a durable commit record means durable pieces, except where
+//! a *name* of a piece was lost with the crash before the last sync: then the step was never acknowledged, and readers
+//! reject it because a piece is missing. Two ranks may both write the commit record: its bytes are the same.
+//!
+//! Dropping a step removes the commit record first, so that a step is never half there and still counts.
+
+use std::sync::Arc;
+
+use forebay_tier::{Error, Kind, Result};
+
+use crate::format::{self, damaged, seal_of, Commit, Manifest, RankEntry, StepId, Stored, Variable};
+use crate::place::{Part, Place, Written};
+
+/// Name of the commit record in a step's directory.
+const COMMIT: &str = "commit";
+/// What a manifest's name ends with.
+const MANIFEST: &str = ".manifest";
+/// What a data file's name ends with.
+const DATA: &str = ".data";
+
+/// One level of a checkpoint.
+#[derive(Clone)]
+pub struct Level {
+    /// Where its files are.
+    pub place: Arc<dyn Place>,
+    /// How many committed steps stay, at least.
+    pub keep: usize,
+}
+
+/// A step in a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Which.
+    pub id: StepId,
+    /// Whether it has a commit record.
+    pub committed: bool,
+}
+
+/// The name of a step's directory.
+pub(crate) fn directory_of(id: StepId) -> String {
+    format!("s{:010}-r{:06}", id.step, id.incarnation)
+}
+
+/// The step of a directory of that name.
+pub(crate) fn step_of(name: &str) -> Option<StepId> {
+    let (step, run) = name.strip_prefix('s')?.split_once("-r")?;
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?;
+    let id = StepId { step: digits(step)?, incarnation: digits(run)? };
+    (directory_of(id) == name).then_some(id)
+}
+
+fn in_step(id: StepId, file: &str) -> String {
+    format!("{}/{file}", directory_of(id))
+}
+
+pub(crate) fn data_name(id: StepId, rank: u32) -> String {
+    in_step(id, &format!("{rank:05}{DATA}"))
+}
+
+pub(crate) fn manifest_name(id: StepId, rank: u32) -> String {
+    in_step(id, &format!("{rank:05}{MANIFEST}"))
+}
+
+/// Where the variables of a piece go, and how long its data file is.
+pub(crate) fn arrange(lengths: impl IntoIterator<Item = u64>) -> (Vec<u64>, u64) {
+    let (mut offsets, mut end) = (Vec::new(), 0u64);
+    for bytes in lengths {
+        offsets.push(end);
+        end = (end + bytes).next_multiple_of(format::DATA_ALIGN);
+    }
+    (offsets, end)
+}
+
+/// A rank's piece, before it is written.
+pub(crate) struct Piece<'a> {
+    pub(crate) id: StepId,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) saved_unix_ns: u64,
+    pub(crate) program: &'a str,
+    pub(crate) variables: &'a [Variable],
+    pub(crate) sources: &'a [&'a [u8]],
+}
+
+impl Level {
+    /// Writes a piece: data, then manifest. It does not count before [`Level::commit`].
+    pub(crate) fn write(&self, piece: &Piece<'_>) -> Result<(Manifest, Option<Written>)> {
+        let (offsets, data_bytes) = arrange(piece.sources.iter().map(|source| source.len() as u64));
+        let parts: Vec<Part<'_>> = offsets
+            .iter()
+            .zip(piece.sources)
+            .map(|(offset, bytes)| Part { offset: *offset, bytes })
+            .collect();
+        self.place.make_dir(&directory_of(piece.id))?;
+        let data = data_name(piece.id, piece.rank);
+        let (sums, written) = self.place.store_data(&data, data_bytes, &parts)?;
+        let stored = |((variable, part), crcs): ((&Variable, &Part<'_>), Vec<u32>)| Stored {
+            variable: variable.clone(),
+            offset: part.offset,
+            bytes: part.bytes.len() as u64,
+            crcs,
+        };
+        let manifest = Manifest {
+            id: piece.id,
+            rank: piece.rank,
+            size: piece.size,
+            saved_unix_ns: piece.saved_unix_ns,
+            data_bytes,
+            program: piece.program.to_string(),
+            variables: piece.variables.iter().zip(&parts).zip(sums).map(stored).collect(),
+        };
+        self.publish(&manifest_name(piece.id, piece.rank), piece.rank, &manifest.encode())?;
+        Ok((manifest, written))
+    }
+
+    /// Gives a file its name once its content is durable. The hidden name is this rank's own.
+    fn publish(&self, name: &str, rank: u32, content: &[u8]) -> Result<()> {
+        let (dir, file) = name.split_once('/').expect("files lie in the directory of their step");
+        let hidden = format!("{dir}/.{file}.{rank:05}");
+        let done = self.place.store(&hidden, content).and_then(|()| self.place.rename(&hidden, name));
+        done.inspect_err(|_| {
+            let _ = self.place.remove(&hidden);
+        })
+    }
+
+    /// Writes the commit record if every rank's manifest is there; whether the step is committed now. `fence` is asked
+    /// before, and its error keeps the step from being committed.
+    pub(crate) fn commit(
+        &self,
+        id: StepId,
+        rank: u32,
+        size: u32,
+        fence: &dyn Fn() -> Result<()>,
+    ) -> Result<bool> {
+        let dir = directory_of(id);
+        if size > 1 {
+            let names = self.place.list(&dir)?;
+            if names.iter().any(|name| name == COMMIT) {
+                return Ok(true);
+            }
+            let there =
+                names.iter().filter(|name| name.ends_with(MANIFEST) && !name.starts_with('.')).count();
+            if there < size as usize {
+                return Ok(false);
+            }
+        }
+        let mut commit = Commit { id, saved_unix_ns: 0, ranks: Vec::new() };
+        for of in 0..size {
+            let Some(bytes) = self.place.load(&manifest_name(id, of), format::MANIFEST_BYTES_MAX)? else {
+                return Ok(false);
+            };
+            let manifest = Manifest::decode(&bytes)?;
+            commit.saved_unix_ns = commit.saved_unix_ns.max(manifest.saved_unix_ns);
+            commit.ranks.push(RankEntry {
+                manifest_bytes: bytes.len() as u64,
+                data_bytes: manifest.data_bytes,
+                manifest_crc: seal_of(&bytes).expect("a decoded manifest has a checksum"),
+            });
+        }
+        fence()?;
+        self.publish(&in_step(id, COMMIT), rank, &commit.encode())?;
+        self.place.sync(&dir)?;
+        self.place.sync("")?;
+        Ok(true)
+    }
+
+    /// The steps that are there, the newest first.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn steps(&self) -> Result<Vec<Found>> {
+        let mut found = Vec::new();
+        for id in self.place.list("")?.iter().filter_map(|name| step_of(name)) {
+            let committed = self.place.list(&directory_of(id))?.iter().any(|name| name == COMMIT);
+            found.push(Found { id, committed });
+        }
+        found.sort_unstable_by_key(|step| std::cmp::Reverse(step.id));
+        Ok(found)
+    }
+
+    /// The commit record of a step; None when it has none.
+    ///
+    /// # Errors
+    /// `Damaged`, `UnknownFormat`, those of the operating system.
+    pub fn commit_record(&self, id: StepId) -> Result<Option<Commit>> {
+        let most = format::commit_bytes(format::SIZE_MAX);
+        let Some(bytes) = self.place.load(&in_step(id, COMMIT), most)? else { return Ok(None) };
+        let commit = Commit::decode(&bytes)?;
+        if commit.id != id {
+            return Err(damaged("a commit record", "it belongs to another step").with("found", commit.id));
+        }
+        Ok(Some(commit))
+    }
+
+    /// Whether a step has a commit record that can be read.
+    pub(crate) fn is_committed(&self, id: StepId) -> bool {
+        matches!(self.commit_record(id), Ok(Some(_)))
+    }
+
+    /// The manifest of a rank, checked against the commit record.
+    ///
+    /// # Errors
+    /// `Damaged` also when it is missing or another one than the commit record names.
+    pub fn manifest(&self, commit: &Commit, rank: u32) -> Result<Manifest> {
+        let entry =
+            commit.ranks.get(rank as usize).ok_or_else(|| damaged("a commit record", "a rank is missing"))?;
+        let name = manifest_name(commit.id, rank);
+        let missing = || damaged(&format!("rank {rank}"), "its manifest is missing");
+        let bytes = self.place.load(&name, format::MANIFEST_BYTES_MAX)?.ok_or_else(missing)?;
+        if bytes.len() as u64 != entry.manifest_bytes || seal_of(&bytes) != Some(entry.manifest_crc) {
+            return Err(damaged(&format!("rank {rank}"), "its manifest is not the one that was committed"));
+        }
+        let manifest = Manifest::decode(&bytes)?;
+        let right = manifest.id == commit.id
+            && manifest.rank == rank
+            && manifest.size as usize == commit.ranks.len()
+            && manifest.data_bytes == entry.data_bytes;
+        match right {
+            true => Ok(manifest),
+            false => Err(damaged(&format!("rank {rank}"), "its manifest is of another piece")),
+        }
+    }
+
+    /// Ranks whose manifest a step without a commit record lacks.
+    pub(crate) fn missing_ranks(&self, id: StepId) -> Result<(Vec<u32>, u32)> {
+        let names = self.place.list(&directory_of(id))?;
+        let rank = |name: &String| name.strip_suffix(MANIFEST)?.parse::<u32>().ok();
+        let there: Vec<u32> = names.iter().filter_map(rank).collect();
+        let first =
+            there.first().map(|rank| self.place.load(&manifest_name(id, *rank), format::MANIFEST_BYTES_MAX));
+        let size = match first {
+            Some(Ok(Some(bytes))) => Manifest::decode(&bytes).map_or(0, |manifest| manifest.size),
+            _ => 0,
+        };
+        Ok(((0..size).filter(|rank| !there.contains(rank)).collect(), size))
+    }
+
+    /// Takes away what is not needed any more: committed steps beyond `keep` and unfinished ones of earlier runs.
+    /// Of this run's steps only the files of `rank`, which may go on being read until then; of earlier runs all.
+    pub(crate) fn prune(&self, keep: usize, rank: u32, incarnation: u64) -> Result<()> {
+        let mut committed = 0;
+        for step in self.steps()? {
+            let current = step.id.incarnation >= incarnation;
+            committed += usize::from(step.committed);
+            if !step.committed && current && committed == 0 {
+                // Other ranks may be about to save it, in a directory that is empty so far. Without a manifest of this
+                // rank, what it has there is of a step that was dropped while somebody read it.
+                if !self.has(step.id, rank)? {
+                    self.drop_files(step.id, Some(rank))?;
+                }
+            } else if !step.committed || committed > keep {
+                self.drop_step(step.id, current.then_some(rank))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a rank's piece is there.
+    fn has(&self, id: StepId, rank: u32) -> Result<bool> {
+        let file = format!("{rank:05}{MANIFEST}");
+        Ok(self.place.list(&directory_of(id))?.contains(&file))
+    }
+
+    /// Takes a step away: it does not count from the first moment on. With `only_rank` the files of other
+    /// ranks stay for them.
+    pub(crate) fn drop_step(&self, id: StepId, only_rank: Option<u32>) -> Result<()> {
+        let dir = directory_of(id);
+        self.place.remove(&in_step(id, COMMIT))?;
+        match self.drop_files(id, only_rank)? {
+            true => self.place.remove_dir(&dir).map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes away the files of a step; false when one is still being read.
+    fn drop_files(&self, id: StepId, only_rank: Option<u32>) -> Result<bool> {
+        let dir = directory_of(id);
+        let mut files = self.place.list(&dir)?;
+        // Manifests before data: what has no manifest is known to be on its way out.
+        files.sort_by_key(|file| file.ends_with(DATA));
+        for file in files {
+            let of = file.trim_start_matches('.').split('.').next().and_then(|rank| rank.parse::<u32>().ok());
+            if only_rank.is_some() && only_rank != of {
+                continue;
+            }
+            let name = format!("{dir}/{file}");
+            match only_rank.is_some() && file.ends_with(DATA) {
+                true if !self.place.retire(&name)? => return Ok(false),
+                true => {}
+                false => self.place.remove(&name)?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Frees the room for one more piece of so many bytes, if that is possible now. Where there is room for one piece
+    /// only, the newest one goes as soon as a level `below` has its step committed and nobody reads it.
+    pub(crate) fn make_room(
+        &self,
+        bytes: u64,
+        rank: u32,
+        incarnation: u64,
+        below: &[Level],
+    ) -> Result<bool> {
+        let most = self.place.files_max(bytes);
+        let least = if below.is_empty() { 2 } else { 1 };
+        if most < least {
+            let (what, hint) = match most {
+                0 => ("one piece is larger than the memory that was allowed", "save to a lower level directly"),
+                _ => (
+                    "the last level has no room for two pieces, and a step stays until the next one is whole",
+                    "add a lower level",
+                ),
+            };
+            return Err(Error::new(Kind::TierFull, what)
+                .with("piece_bytes", bytes)
+                .hint(format!("allow more memory, or {hint}")));
+        }
+        if most == 1 {
+            for step in self.steps()? {
+                if below.iter().any(|level| level.is_committed(step.id)) {
+                    let current = step.id.incarnation >= incarnation;
+                    self.drop_step(step.id, current.then_some(rank))?;
+                }
+            }
+        }
+        self.prune(self.keep.min(most - 1).max(1), rank, incarnation)?;
+        Ok(self.place.has_room())
+    }
+}
+
+/// A step whose commit record is missing, as an error.
+pub(crate) fn not_committed(level: &Level, id: StepId) -> Error {
+    let error = Error::new(Kind::Damaged, format!("{id} was not committed"));
+    match level.missing_ranks(id) {
+        Ok((missing, size)) if !missing.is_empty() => {
+            let few: Vec<String> = missing.iter().take(8).map(u32::to_string).collect();
+            error.with("missing_ranks", few.join(" ")).with("size", size)
+        }
+        _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_tier::TierKind;
+
+    use super::*;
+    use crate::place::Directory;
+
+    #[test]
+    fn the_directory_of_a_step_that_another_rank_begins_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Arc::new(Directory::new(dir.path(), TierKind::File, "00001").unwrap());
+        let level = Level { place: place.clone(), keep: 1 };
+        let id = StepId { incarnation: 2, step: 7 };
+        place.make_dir(&directory_of(id)).unwrap();
+        level.prune(1, 1, 2).unwrap();
+        assert_eq!(level.steps().unwrap(), [Found { id, committed: false }]);
+        // One of an earlier run goes.
+        level.prune(1, 1, 3).unwrap();
+        assert_eq!(level.steps().unwrap(), []);
+    }
+
+    #[test]
+    fn the_newest_step_goes_only_when_a_level_below_has_it() {
+        let (above, below) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        let place = Directory::new(above.path(), TierKind::Dram, "00000").unwrap();
+        // Room for one piece: 64 KiB and what is around it.
+        let above = Level { place: Arc::new(place.with_files_max(2, Some(100 << 10))), keep: 1 };
+        let place = Directory::new(below.path(), TierKind::File, "00000").unwrap();
+        let below = [Level { place: Arc::new(place), keep: 1 }];
+        let id = StepId { incarnation: 1, step: 0 };
+        let save = |level: &Level| {
+            let variables = [Variable {
+                name: "u".into(),
+                dtype: forebay_log::Dtype::U8,
+                shape: forebay_log::Dims::from_slice(&[9]),
+                part: forebay_log::NdBox::whole(&[9]),
+            }];
+            let (variables, sources) = (&variables[..], &[&[7u8; 9][..]][..]);
+            level
+                .write(&Piece { id, rank: 0, size: 1, saved_unix_ns: 0, program: "", variables, sources })
+                .map(drop)
+                .unwrap();
+            assert!(level.commit(id, 0, 1, &|| Ok(())).unwrap());
+        };
+        save(&above);
+        assert!(!above.make_room(9, 0, 1, &below).unwrap());
+        assert!(above.is_committed(id));
+        save(&below[0]);
+        assert!(above.make_room(9, 0, 1, &below).unwrap());
+        assert!(!above.is_committed(id) && below[0].is_committed(id));
+        assert_eq!(above.make_room(9, 0, 1, &[]).unwrap_err().kind(), Kind::TierFull);
+    }
+}

@@ -1,0 +1,55 @@
+//! Checkpoints: a program's arrays, saved step by step so that a restart goes on from the newest step that is whole.
+//!
+//! Each step goes to the first level (memory, persistent memory, a directory) and is carried down to the others by a
+//! thread. It counts once its commit record is there, which names the checksum of every rank's manifest, which names
+//! those of every 64 KiB of data: what is restored is one committed step, verified while it is loaded, or an error.
+//!
+//! ```
+//! use forebay_checkpoint::{Checkpoint, Dtype, NdBox, Options};
+//! # fn main() -> forebay_checkpoint::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! let mut state = vec![0u8; 800];
+//! let mut checkpoint = Checkpoint::open(dir.path(), &Options::default())?;
+//! checkpoint.protect("u", Dtype::F64, &[100], &NdBox::whole(&[100]))?;
+//! let first = match checkpoint.restore_latest(&mut [&mut state])? {
+//!     Some(restored) => restored.step + 1,
+//!     None => 0,
+//! };
+//! for step in first..3 {
+//!     state.fill(step as u8);
+//!     checkpoint.save(step, &[&state])?;
+//! }
+//! # assert_eq!(checkpoint.restore_latest(&mut [&mut state])?.map(|r| r.step), Some(2));
+//! checkpoint.close()
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod advice;
+mod bytes;
+mod checkpoint;
+#[cfg(test)]
+mod crash_tests;
+mod drain;
+pub mod format;
+mod inspect;
+pub mod interval;
+pub mod level;
+mod load;
+mod options;
+pub mod place;
+mod restore;
+mod run;
+mod salvage;
+mod when;
+
+pub use advice::{advice, Advice, Costs};
+pub use checkpoint::{Checkpoint, Statistics};
+pub use forebay_log::{Dims, Dtype, NdBox};
+pub use forebay_tier::{Durability, Error, Kind, Result, TierKind};
+pub use inspect::{list, pieces, verify, Inspection, LevelReport, StepReport, VerifyReport};
+pub use options::Options;
+pub use restore::{Reject, Restored};
+pub use run::{control, Control, LevelInfo};
+pub use salvage::{drain, extract, is_alive, Carried, Extracted};
+pub use when::{When, MTBF_DEFAULT_S};

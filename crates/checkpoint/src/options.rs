@@ -1,0 +1,144 @@
+//! How a checkpoint is opened: its levels in text form, ranks, how long to wait.
+//!
+//! A level reads `WORD` or `DIRECTORY`, then options: `dram`, `/scratch/ck`, `/pmem/ck,keep=3`, `direct`,
+//! `/mnt/x,tier=direct`. The words `file`, `direct` and `pmem` mean a directory inside the checkpoint's own;
+//! `dram` and `numa:N` one in the memory of this node. Unknown options are errors with "did you mean".
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_tier::checksum::crc32c;
+use forebay_tier::spelling::did_you_mean;
+use forebay_tier::{device, Error, Kind, Result, TierKind};
+
+use crate::run::LevelInfo;
+
+/// Committed steps that stay in a level of memory: room there is dear, and a lower level has more.
+const KEEP_MEMORY: usize = 1;
+/// Committed steps that stay in any other level: the newest, and one to fall back to.
+const KEEP: usize = 2;
+
+/// How to open a checkpoint.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The levels, the fastest first. See the file's head.
+    pub levels: Vec<String>,
+    /// Rank of this process, below `size`.
+    pub rank: u32,
+    /// Number of processes that save together.
+    pub size: u32,
+    /// The program: a directory that another one saves into is refused. Empty: not said.
+    pub program: String,
+    /// When `need` says yes: `steps:N`, `seconds:S`, `optimum[:MTBF]`, `signal`; any of them.
+    pub when: Vec<String>,
+    /// How long to wait for other ranks and for lower levels.
+    pub timeout: Duration,
+    /// Where levels of memory lie; needed for `dram` and `numa:N`.
+    pub memory_root: Option<PathBuf>,
+    /// Most bytes of memory that this process's pieces may take on a level of memory; None: two pieces.
+    pub memory_bytes_max: Option<u64>,
+    /// For trials: what shall go wrong with data files.
+    pub faults: Option<forebay_tier::adapter::fault::FaultPlan>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            levels: vec!["file".into()],
+            rank: 0,
+            size: 1,
+            program: String::new(),
+            when: vec!["optimum".into()],
+            timeout: Duration::from_secs(60),
+            memory_root: None,
+            memory_bytes_max: None,
+            faults: None,
+        }
+    }
+}
+
+impl Options {
+    /// The levels of the checkpoint directory `base`, which exists and is absolute.
+    ///
+    /// # Errors
+    /// `Usage`, `UnknownKey`; `NotPossibleHere` for a level of memory without a place for it.
+    pub(crate) fn levels_of(&self, base: &Path) -> Result<Vec<LevelInfo>> {
+        let parsed: Result<Vec<LevelInfo>> = self.levels.iter().map(|text| self.level(base, text)).collect();
+        let levels = parsed?;
+        if levels.is_empty() {
+            return Err(Error::new(Kind::Usage, "a checkpoint has at least one level")
+                .hint("levels: dram, file, direct, pmem, or a directory"));
+        }
+        for (at, level) in levels.iter().enumerate() {
+            if levels[..at].iter().any(|before| before.dir == level.dir) {
+                return Err(Error::new(Kind::Usage, format!("two levels lie in {}", level.dir.display())));
+            }
+        }
+        Ok(levels)
+    }
+
+    fn level(&self, base: &Path, text: &str) -> Result<LevelInfo> {
+        let mut words = text.split(',').map(str::trim);
+        let place = words.next().unwrap_or_default();
+        let (mut tier, mut keep) = (place.parse::<TierKind>().ok(), None);
+        let dir = match tier {
+            Some(kind) if kind.is_memory() => self.memory_dir(base, kind)?,
+            Some(TierKind::DevDax) => {
+                return Err(Error::new(Kind::Usage, "a level needs a directory, which devdax has none of"));
+            }
+            Some(kind) => base.join(kind.to_string()),
+            None if place.contains('/') => absolute(Path::new(place))?,
+            None => {
+                let known = ["dram", "file", "direct", "pmem"];
+                let near =
+                    did_you_mean(place, known).map_or(String::new(), |near| format!("did you mean {near}? "));
+                return Err(Error::new(Kind::Usage, format!("`{place}` is not a level")).hint(format!(
+                    "{near}a level is dram, numa:N, file, direct, pmem, or a directory with a `/` in it"
+                )));
+            }
+        };
+        for word in words {
+            match word.split_once('=') {
+                Some(("keep", count)) => keep = Some(parse_keep(count)?),
+                Some(("tier", kind)) => tier = Some(kind.parse()?),
+                _ => {
+                    let key = word.split('=').next().unwrap_or(word);
+                    let near = did_you_mean(key, ["keep", "tier"])
+                        .map_or(String::new(), |near| format!("did you mean {near}? "));
+                    return Err(Error::new(Kind::UnknownKey, format!("`{word}` is no option of a level"))
+                        .hint(format!("{near}a level reads WORD-OR-DIRECTORY[,keep=N][,tier=KIND]")));
+                }
+            }
+        }
+        crate::place::make_dirs(&dir)?;
+        let tier = tier.map_or_else(|| device::detect(&dir), Ok)?;
+        let keep = keep.unwrap_or(if tier.is_memory() { KEEP_MEMORY } else { KEEP });
+        Ok(LevelInfo { dir, tier, keep })
+    }
+
+    /// The directory of a level of memory: named after the checkpoint's, so that a restart finds it.
+    fn memory_dir(&self, base: &Path, kind: TierKind) -> Result<PathBuf> {
+        let root = self.memory_root.as_ref().ok_or_else(|| {
+            Error::new(Kind::NotPossibleHere, "no place for levels of memory was named")
+                .hint("give a directory on tmpfs, as in /dev/shm/ck")
+        })?;
+        let name: String =
+            base.file_name().map_or("checkpoint".into(), |name| name.to_string_lossy().into_owned());
+        let short: String =
+            name.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).take(64).collect();
+        let number = crc32c(base.as_os_str().as_encoded_bytes());
+        let kind = kind.to_string().replace(':', "");
+        Ok(root.join(".checkpoints").join(format!("{short}-{number:08x}-{kind}")))
+    }
+}
+
+fn parse_keep(text: &str) -> Result<usize> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
+        Error::new(Kind::Usage, format!("keep=`{text}`")).hint("the number of steps that stay, 1 or more")
+    })
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path)
+        .map_err(|e| Error::io(format!("cannot find out where {} lies", path.display()), e))
+}

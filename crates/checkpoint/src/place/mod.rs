@@ -1,0 +1,115 @@
+//! A place for the files of checkpoints: a small tree of directories with names, some bytes of data, and flushes.
+//!
+//! The contract, which crash tests rely on: [`Place::store_data`] and [`Place::store`] return when the *content* of the
+//! file is durable, as far as the place is; its *name* is durable only after [`Place::sync`] of its directory. A
+//! rename is atomic. A name is never given to half a content by the callers: they store under a hidden name and
+//! rename, or store under a name that nothing refers to yet.
+//!
+//! Not here: what the files mean, and who may write which (no two writers ever write the same name).
+
+use std::sync::Arc;
+
+use forebay_tier::{Device, Durability, Result, TierKind};
+
+mod directory;
+pub(crate) use directory::make_dirs;
+pub use directory::Directory;
+
+/// Bytes of a data file and where they go.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// The first byte in the file; a multiple of [`crate::format::DATA_ALIGN`].
+    pub offset: u64,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+/// A data file that was written here: what keeps its bytes at hand while somebody else reads them.
+pub type Written = Arc<dyn Device>;
+
+/// A stored file that is read.
+pub trait Blob: Send + Sync {
+    /// Its length.
+    fn bytes(&self) -> u64;
+
+    /// Reads `out.len()` bytes from `offset` on.
+    ///
+    /// # Errors
+    /// `Damaged` beyond its end; `Io`.
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<()>;
+}
+
+/// See the file's head. Names are relative, with `/` between directory and file.
+pub trait Place: Send + Sync {
+    /// For messages: where it is.
+    fn describe(&self) -> String;
+
+    /// The kind of tier.
+    fn tier(&self) -> TierKind;
+
+    /// What a file survives whose content and name were made durable.
+    fn durability(&self) -> Durability;
+
+    /// Makes a directory that may be there already.
+    fn make_dir(&self, dir: &str) -> Result<()>;
+
+    /// Writes a new data file of `bytes` bytes and returns the CRC-32C of each chunk of each part.
+    ///
+    /// # Errors
+    /// `TierFull`, `PermissionDenied`, `Io`; nothing of it stays then.
+    fn store_data(
+        &self,
+        name: &str,
+        bytes: u64,
+        parts: &[Part<'_>],
+    ) -> Result<(Vec<Vec<u32>>, Option<Written>)>;
+
+    /// Writes a small file, over one of that name.
+    fn store(&self, name: &str, content: &[u8]) -> Result<()>;
+
+    /// Gives a file another name, over one of that name.
+    fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Makes the names in a directory durable.
+    fn sync(&self, dir: &str) -> Result<()>;
+
+    /// A small file; None when there is none of that name.
+    fn load(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>>;
+
+    /// A data file; None when there is none of that name.
+    fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>>;
+
+    /// Names in a directory; none when it is not there.
+    fn list(&self, dir: &str) -> Result<Vec<String>>;
+
+    /// Removes a file; nothing happens when it is not there.
+    fn remove(&self, name: &str) -> Result<()>;
+
+    /// Removes a data file of this process, perhaps keeping its blocks for the next one. False: somebody reads it.
+    fn retire(&self, name: &str) -> Result<bool> {
+        self.remove(name).map(|()| true)
+    }
+
+    /// Whether a data file may be written now; false: one has to be retired first.
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    /// How many data files of so many bytes this process may have at a time.
+    fn files_max(&self, bytes: u64) -> usize {
+        let _ = bytes;
+        usize::MAX
+    }
+
+    /// Makes the room for data files of so many bytes ready, as many as this process may have.
+    ///
+    /// # Errors
+    /// `TierFull`.
+    fn prepare(&self, bytes: u64) -> Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
+
+    /// Removes an empty directory; false when it is not empty.
+    fn remove_dir(&self, dir: &str) -> Result<bool>;
+}

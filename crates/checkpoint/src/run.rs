@@ -1,0 +1,339 @@
+//! The run: which group of processes writes now, who of it is alive, and what it has acknowledged.
+//!
+//! A checkpoint directory holds `checkpoint.json` (its levels, the number of the current run, who has joined it),
+//! `members` (kernel record locks, a byte a rank) and `acknowledged` (the newest committed step of each level). Runs
+//! are numbered; a rank that comes joins the current run, or begins the next one when its own place there was taken
+//! before, when somebody of it died, or when the number of ranks differs. Processes of an earlier run are fenced:
+//! they commit nothing any more.
+//!
+//! Guarantees: two live processes never hold the same rank; all ranks that are started together get the same number,
+//! in whatever order they come; a number is never given twice. Not here: nodes that do not share these locks.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use forebay_tier::checksum::crc32c;
+use forebay_tier::liveness::{MembersFile, SlotGuard};
+use forebay_tier::{Error, Kind, Result, TierKind};
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::{In, Out};
+use crate::format::StepId;
+use crate::place::{Directory, Place};
+
+/// The name of the file that makes a directory a checkpoint directory.
+pub(crate) const CONTROL: &str = "checkpoint.json";
+const MEMBERS: &str = "members";
+const ACKNOWLEDGED: &str = "acknowledged";
+const SCHEMA: &str = "forebay.checkpoint/1";
+
+/// The lock under which `checkpoint.json` changes.
+const JOIN_LOCK: u64 = 0;
+
+/// Longest `checkpoint.json`: 1 Mi ranks and their levels.
+const CONTROL_BYTES_MAX: u64 = 32 << 20;
+
+/// Bytes of one level in the file `acknowledged`.
+const ACKNOWLEDGED_BYTES: usize = 24;
+
+/// What `checkpoint.json` says of a level.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LevelInfo {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// The kind of tier.
+    pub tier: TierKind,
+    /// How many committed steps stay.
+    pub keep: usize,
+}
+
+/// What `checkpoint.json` says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Control {
+    schema: String,
+    /// The program that saves here, or nothing.
+    pub program: String,
+    /// The number of the current run.
+    pub incarnation: u64,
+    /// Its ranks.
+    pub size: u32,
+    /// Runs that ended without closing.
+    #[serde(default)]
+    pub failures: u64,
+    /// When the first run began, in seconds since 1970.
+    #[serde(default)]
+    pub began_unix_s: u64,
+    /// Ranks that came.
+    pub joined: Vec<u32>,
+    /// Ranks that went, having said so.
+    pub closed: Vec<u32>,
+    /// The levels, the fastest first.
+    pub levels: Vec<LevelInfo>,
+}
+
+/// A process's place in the run.
+pub(crate) struct Run {
+    pub(crate) incarnation: u64,
+    rank: u32,
+    base: Directory,
+    members: MembersFile,
+    timeout: Duration,
+    _slot: SlotGuard,
+}
+
+/// Who comes.
+pub(crate) struct Comer<'a> {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) program: &'a str,
+    pub(crate) levels: &'a [LevelInfo],
+    /// The highest number of a run that left something in a level.
+    pub(crate) highest_seen: &'a dyn Fn() -> Result<u64>,
+    pub(crate) timeout: Duration,
+}
+
+/// Reads `checkpoint.json`; None when the directory is no checkpoint directory.
+///
+/// # Errors
+/// `UnknownFormat`, `Damaged`, those of the operating system.
+pub fn control(base: &Path) -> Result<Option<Control>> {
+    if !base.is_dir() {
+        return Ok(None);
+    }
+    read_control(&Directory::existing(base, TierKind::File, "look")?)
+}
+
+fn read_control(base: &Directory) -> Result<Option<Control>> {
+    let Some(text) = base.load(CONTROL, CONTROL_BYTES_MAX)? else { return Ok(None) };
+    let unreadable = |e: serde_json::Error| {
+        Error::new(Kind::Damaged, format!("{}/{CONTROL} cannot be read: {e}", base.describe()))
+            .hint("it is rebuilt when it is removed; the steps in the levels stay")
+    };
+    let any: serde_json::Value = serde_json::from_slice(&text).map_err(unreadable)?;
+    match any["schema"].as_str() {
+        Some(SCHEMA) => serde_json::from_value(any).map(Some).map_err(unreadable),
+        other => Err(Error::new(
+            Kind::UnknownFormat,
+            format!("{} is no checkpoint that this build knows", base.describe()),
+        )
+        .with("schema", other.unwrap_or("none"))
+        .with("known", SCHEMA)
+        .hint("a newer Forebay wrote it; use that one")),
+    }
+}
+
+impl Run {
+    /// Joins the current run of a directory, or begins the next one.
+    ///
+    /// # Errors
+    /// `NameInUse`: a live process holds this rank; `OptionMismatch`: another program's directory; `TimedOut`.
+    pub(crate) fn join(base_path: &Path, comer: &Comer<'_>) -> Result<Run> {
+        let base = Directory::new(base_path, TierKind::File, "run")?;
+        let members = MembersFile::create(&base_path.join(MEMBERS))?;
+        let slot = members.lock_slot(comer.rank)?.ok_or_else(|| {
+            Error::new(
+                Kind::NameInUse,
+                format!("rank {} of {} is held by a live process", comer.rank, base.describe()),
+            )
+            .with("pid", members.holder(comer.rank).unwrap_or(0))
+            .hint("two runs save into one directory; give each its own")
+        })?;
+        let incarnation = members.with_lock(JOIN_LOCK, comer.timeout, || admit(&base, &members, comer))?;
+        Ok(Run { incarnation, rank: comer.rank, base, members, timeout: comer.timeout, _slot: slot })
+    }
+
+    /// `Fenced` when a later run has begun.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.current().map(drop)
+    }
+
+    /// What `checkpoint.json` says, which is of this run.
+    fn current(&self) -> Result<Option<Control>> {
+        let control = read_control(&self.base)?;
+        let current = control.as_ref().map_or(0, |control| control.incarnation);
+        if current <= self.incarnation {
+            return Ok(control);
+        }
+        Err(Error::new(Kind::Fenced, "a later run of the program saves into this directory")
+            .with("run", self.incarnation)
+            .with("current_run", current)
+            .hint("this process was left behind by a restart; end it"))
+    }
+
+    /// The directory of the run's small files.
+    pub(crate) fn base(&self) -> &Directory {
+        &self.base
+    }
+
+    /// A rank of the run that is gone without having said so.
+    fn dead_rank(&self) -> Result<Option<u32>> {
+        let Some(control) = self.current()? else { return Ok(None) };
+        let there =
+            control.joined.iter().filter(|rank| !control.closed.contains(rank) && **rank != self.rank);
+        Ok(there.copied().find(|rank| !self.members.is_alive(*rank)))
+    }
+
+    /// Waits until `done` gives something, at most until the deadline, looking at liveness.
+    ///
+    /// # Errors
+    /// `TimedOut`, with `what`; `ProducerDied`; what `done` returns.
+    pub(crate) fn wait<T>(&self, what: &str, mut done: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+        let deadline = Instant::now() + self.timeout;
+        let mut pause = Duration::from_micros(200);
+        loop {
+            if let Some(value) = done()? {
+                return Ok(value);
+            }
+            if let Some(rank) = self.dead_rank()? {
+                // It may have done its part before it died.
+                return match done()? {
+                    Some(value) => Ok(value),
+                    None => Err(Error::new(Kind::ProducerDied, format!("rank {rank} died: {what}"))
+                        .with("rank", rank)
+                        .hint("restart all ranks: they begin at the newest committed step")),
+                };
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::new(Kind::TimedOut, what.to_string())
+                    .with("seconds", self.timeout.as_secs_f64())
+                    .hint("do all ranks call save and restore for the same steps?"));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    /// Notes that a step is committed in a level: what a later restart compares with what it finds.
+    pub(crate) fn acknowledge(&self, level: usize, id: StepId) -> Result<()> {
+        mark_acknowledged(Path::new(&self.base.describe()), level, id)
+    }
+
+    /// Says that this rank ends as it should.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.members.with_lock(JOIN_LOCK, self.timeout, || {
+            let Some(mut control) = read_control(&self.base)? else { return Ok(()) };
+            if control.incarnation == self.incarnation {
+                control.closed.push(self.rank);
+                write_control(&self.base, &control, false)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Writes what a level acknowledges.
+pub(crate) fn mark_acknowledged(base: &Path, level: usize, id: StepId) -> Result<()> {
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
+    let path = base.join(ACKNOWLEDGED);
+    let mut out = Out::default();
+    out.u64(id.incarnation);
+    out.u64(id.step);
+    out.u32(boot());
+    let crc = crc32c(&out.0);
+    out.u32(crc);
+    let mut options = std::fs::File::options();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+    file.and_then(|file| file.write_all_at(&out.0, (level * ACKNOWLEDGED_BYTES) as u64))
+        .map_err(|e| Error::io(format!("cannot write {}", path.display()), e))
+}
+
+/// Holds every rank of the current run of a directory, so that no process of the program can be there or come.
+///
+/// # Errors
+/// `NameInUse` when one lives.
+pub(crate) fn hold_all(base: &Path, control: &Control) -> Result<Vec<SlotGuard>> {
+    let members = MembersFile::create(&base.join(MEMBERS))?;
+    let mut held = Vec::new();
+    for rank in 0..control.size {
+        held.push(members.lock_slot(rank)?.ok_or_else(|| {
+            Error::new(Kind::NameInUse, format!("the program of {} is running", base.display()))
+                .with("rank", rank)
+                .with("pid", members.holder(rank).unwrap_or(0))
+                .hint("it carries its steps down itself")
+        })?);
+    }
+    Ok(held)
+}
+
+/// What a level had acknowledged last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Acknowledged {
+    pub(crate) id: StepId,
+    /// Whether the system has not been started again since.
+    pub(crate) this_boot: bool,
+}
+
+/// The newest acknowledged step of each level, as far as it is known.
+pub(crate) fn acknowledged(base: &dyn Place, levels: usize) -> Result<Vec<Option<Acknowledged>>> {
+    let bytes = base.load(ACKNOWLEDGED, 1 << 20)?.unwrap_or_default();
+    let entry = |level: usize| {
+        let entry = bytes.get(level * ACKNOWLEDGED_BYTES..(level + 1) * ACKNOWLEDGED_BYTES)?;
+        let mut from = In::of(entry);
+        let id = StepId { incarnation: from.u64()?, step: from.u64()? };
+        let this_boot = from.u32()? == boot();
+        (from.u32()? == crc32c(&entry[..20])).then_some(Acknowledged { id, this_boot })
+    };
+    Ok((0..levels).map(entry).collect())
+}
+
+/// Tells this boot of the system from others.
+fn boot() -> u32 {
+    crc32c(forebay_tier::process::boot_id().as_bytes())
+}
+
+/// Decides which run a rank is of, under the lock.
+fn admit(base: &Directory, members: &MembersFile, comer: &Comer<'_>) -> Result<u64> {
+    let known = read_control(base)?;
+    if let Some(control) = known.as_ref().filter(|c| c.program != comer.program) {
+        return Err(Error::new(
+            Kind::OptionMismatch,
+            format!("{} belongs to another program", base.describe()),
+        )
+        .with("program", format!("`{}`", control.program))
+        .with("asked_for", format!("`{}`", comer.program))
+        .hint("give this program a directory of its own"));
+    }
+    let gone = |control: &Control, rank: &u32| !control.closed.contains(rank) && !members.is_alive(*rank);
+    let joins = |control: &&Control| {
+        control.size == comer.size
+            && control.levels == comer.levels
+            && !control.joined.contains(&comer.rank)
+            && !control.joined.iter().any(|rank| gone(control, rank))
+    };
+    let mut control = match known.as_ref().filter(joins) {
+        Some(control) => control.clone(),
+        None => {
+            let before = known.as_ref().map_or(0, |control| control.incarnation);
+            let failed = |c: &Control| c.joined.iter().any(|rank| !c.closed.contains(rank));
+            let failures = known.as_ref().map_or(0, |c| c.failures + u64::from(failed(c)));
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            let began = known.as_ref().map_or(0, |c| c.began_unix_s);
+            Control {
+                schema: SCHEMA.to_string(),
+                program: comer.program.to_string(),
+                incarnation: before.max((comer.highest_seen)()?) + 1,
+                size: comer.size,
+                failures,
+                began_unix_s: if began == 0 { now.as_secs() } else { began },
+                joined: Vec::new(),
+                closed: Vec::new(),
+                levels: comer.levels.to_vec(),
+            }
+        }
+    };
+    control.joined.push(comer.rank);
+    // A new number is durable before anybody uses it.
+    write_control(base, &control, control.joined.len() == 1)?;
+    Ok(control.incarnation)
+}
+
+fn write_control(base: &Directory, control: &Control, durable: bool) -> Result<()> {
+    let hidden = format!(".{CONTROL}");
+    let text = serde_json::to_vec_pretty(control).expect("plain data");
+    base.store(&hidden, &text)?;
+    base.rename(&hidden, CONTROL)?;
+    if durable {
+        base.sync("")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! What can be done with the steps of a program that does not run: carry them down, and take arrays out.
+//!
+//! Guarantees: [`drain`] holds every rank of the directory meanwhile, so that it never meets a living program; a step
+//! is carried with its run, its checksums and its commit, or not at all. [`extract`] changes nothing; what it hands
+//! out matched its checksums.
+
+use std::path::Path;
+
+use forebay_log::NdBox;
+use forebay_tier::{Error, Kind, Result};
+use serde::Serialize;
+
+use crate::format::{Commit, Manifest, StepId, Variable};
+use crate::inspect::levels_of;
+use crate::level::{not_committed, Level, Piece};
+use crate::load::{load, read_piece, Wanted};
+use crate::restore::{reject, Reject};
+use crate::run::{hold_all, mark_acknowledged, Control};
+
+/// What was carried down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Carried {
+    /// The step; None: the lower levels had everything.
+    pub step: Option<u64>,
+    /// The run that saved it.
+    pub run: Option<u64>,
+    /// Directories of the levels that it was carried to.
+    pub to: Vec<std::path::PathBuf>,
+    /// Bytes of data that were written.
+    pub bytes: u64,
+    /// Steps of the first level that could not be carried.
+    pub rejected: Vec<Reject>,
+}
+
+/// What was taken out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Extracted {
+    /// The step.
+    pub step: u64,
+    /// The run that saved it.
+    pub run: u64,
+    /// Where it was loaded from.
+    pub place: String,
+    /// Newer steps, and other copies, that were not taken.
+    pub rejected: Vec<Reject>,
+}
+
+/// Carries the newest step that a program left in its upper levels down to every level that lacks it.
+///
+/// # Errors
+/// `NameInUse` while the program lives; `PeerMissing` when this is no checkpoint directory; those of the levels.
+pub fn drain(base: &Path) -> Result<Carried> {
+    let (control, levels) = levels_of(base)?;
+    let held = hold_all(base, &control)?;
+    let mut carried = Carried { step: None, run: None, to: Vec::new(), bytes: 0, rejected: Vec::new() };
+    for id in newest_first(&levels, None)? {
+        let lacking: Vec<usize> = (0..levels.len()).filter(|at| !has(&levels[*at], id)).collect();
+        if lacking.is_empty() {
+            break;
+        }
+        match whole_copy(&levels, id, &mut carried.rejected)? {
+            None => continue,
+            Some((from, commit)) => {
+                let lower: Vec<usize> = lacking.into_iter().filter(|at| *at > from).collect();
+                for at in &lower {
+                    carried.bytes += copy_step(&levels[from], &levels[*at], &commit)?;
+                    mark_acknowledged(base, *at, id)?;
+                    carried.to.push(control.levels[*at].dir.clone());
+                }
+                if !lower.is_empty() {
+                    (carried.step, carried.run) = (Some(id.step), Some(id.incarnation));
+                }
+                break;
+            }
+        }
+    }
+    drop(held);
+    Ok(carried)
+}
+
+fn has(level: &Level, id: StepId) -> bool {
+    level.commit_record(id).is_ok_and(|commit| commit.is_some())
+}
+
+fn newest_first(levels: &[Level], only: Option<u64>) -> Result<Vec<StepId>> {
+    let mut ids = Vec::new();
+    for level in levels {
+        ids.extend(level.steps()?.iter().map(|found| found.id));
+    }
+    ids.retain(|id| only.is_none_or(|only| id.step == only));
+    ids.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
+    ids.dedup();
+    Ok(ids)
+}
+
+/// The first level that has a step whole, every byte compared.
+fn whole_copy(levels: &[Level], id: StepId, rejected: &mut Vec<Reject>) -> Result<Option<(usize, Commit)>> {
+    for (at, level) in levels.iter().enumerate() {
+        let tried = match level.commit_record(id) {
+            Ok(Some(commit)) => crate::load::verify(level, &commit).map(|_| commit),
+            Ok(None) if level.steps()?.iter().any(|found| found.id == id) => Err(not_committed(level, id)),
+            Ok(None) => continue,
+            Err(e) => Err(e),
+        };
+        match tried {
+            Ok(commit) => return Ok(Some((at, commit))),
+            Err(e) if e.kind() == Kind::UnknownFormat => return Err(e),
+            Err(e) => rejected.push(reject(id, Some(level.place.describe()), &e)),
+        }
+    }
+    Ok(None)
+}
+
+/// Copies a committed step, rank by rank.
+fn copy_step(from: &Level, to: &Level, commit: &Commit) -> Result<u64> {
+    let mut bytes = 0;
+    for rank in 0..commit.ranks.len() as u32 {
+        let manifest = from.manifest(commit, rank)?;
+        let read = read_piece(from, &manifest)?;
+        let sources: Vec<&[u8]> = read.iter().map(Vec::as_slice).collect();
+        let variables: Vec<Variable> =
+            manifest.variables.iter().map(|stored| stored.variable.clone()).collect();
+        to.write(&Piece {
+            id: manifest.id,
+            rank,
+            size: manifest.size,
+            saved_unix_ns: manifest.saved_unix_ns,
+            program: &manifest.program,
+            variables: &variables,
+            sources: &sources,
+        })?;
+        bytes += manifest.data_bytes;
+    }
+    match to.commit(commit.id, 0, commit.ranks.len() as u32, &|| Ok(()))? {
+        true => Ok(bytes),
+        false => Err(Error::new(Kind::Internal, format!("{} was carried and is not whole", commit.id))),
+    }
+}
+
+/// Hands every variable of the newest step that is whole (or of one step) to `take`, with its global shape; a
+/// variable that every rank holds whole as rank 0 holds it.
+///
+/// # Errors
+/// The reason of the newest reject when no step could be taken; `VersionGone` when there is none; what `take` returns.
+pub fn extract(
+    base: &Path,
+    only: Option<u64>,
+    take: &mut dyn FnMut(&Variable, &[u8]) -> Result<()>,
+) -> Result<Extracted> {
+    let (_, levels) = levels_of(base)?;
+    let mut rejected = Vec::new();
+    for id in newest_first(&levels, only)? {
+        if let Some((at, commit)) = whole_copy(&levels, id, &mut rejected)? {
+            let level = &levels[at];
+            for variable in &variables_of(level, &commit)? {
+                let mut bytes = vec![0; variable.bytes()?];
+                let wanted = std::slice::from_ref(variable);
+                load(level, &commit, 0, &mut Wanted { variables: wanted, targets: &mut [&mut bytes] })?;
+                take(variable, &bytes)?;
+            }
+            let place = level.place.describe();
+            return Ok(Extracted { step: id.step, run: id.incarnation, place, rejected });
+        }
+    }
+    match rejected.first() {
+        None => Err(Error::new(Kind::VersionGone, "there is no step to take out")
+            .hint("forebay ckpt list PATH shows the steps that are there")),
+        Some(first) => Err(Error::new(Kind::Damaged, "no step can be taken out").with("newest", first)),
+    }
+}
+
+/// The variables of a step, each whole.
+fn variables_of(level: &Level, commit: &Commit) -> Result<Vec<Variable>> {
+    let mut found: Vec<Variable> = Vec::new();
+    for rank in 0..commit.ranks.len() as u32 {
+        let manifest: Manifest = level.manifest(commit, rank)?;
+        for stored in manifest.variables {
+            if !found.iter().any(|known| known.name == stored.variable.name) {
+                let part = NdBox::whole(&stored.variable.shape);
+                found.push(Variable { part, ..stored.variable });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the directory's program is running, as far as its ranks say.
+pub fn is_alive(control: &Control, base: &Path) -> Result<bool> {
+    match hold_all(base, control) {
+        Ok(_) => Ok(false),
+        Err(e) if e.kind() == Kind::NameInUse => Ok(true),
+        Err(e) => Err(e),
+    }
+}

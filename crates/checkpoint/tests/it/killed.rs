@@ -1,0 +1,97 @@
+//! Ranks that are killed at any moment: what the next run restores is one committed step, and none that was
+//! acknowledged is lost, because memory and files outlive their processes.
+//!
+//! `CHECKPOINT_ROUNDS=200` runs more rounds than the few that belong to every test run.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use forebay_checkpoint::Kind;
+
+use crate::state::{dirs, options, Program};
+
+const SIZE: u32 = 3;
+const ROUNDS: u64 = 5;
+
+/// What the child is told by its environment: base, memory, rank.
+const CHILD: &str = "CHECKPOINT_CHILD";
+
+/// Saves until it is killed. Not a test of its own: started by the one below.
+#[test]
+#[ignore = "the child of another test"]
+fn child() {
+    let Ok(words) = std::env::var(CHILD) else { return };
+    let words: Vec<&str> = words.split(';').collect();
+    let (base, memory) = (PathBuf::from(words[0]), PathBuf::from(words[1]));
+    let mut options = options(&["dram", "file"], &memory);
+    (options.rank, options.size) = (words[2].parse().unwrap(), SIZE);
+    options.timeout = Duration::from_secs(60);
+    let mut program = Program::open(&base, &options).unwrap();
+    let first = match program.restore() {
+        Ok(restored) => restored.map_or(0, |restored| restored.step + 1),
+        Err(e) if e.kind() == Kind::ProducerDied => return,
+        Err(e) => panic!("{e}"),
+    };
+    println!("\nbegins {first}");
+    for step in first.. {
+        let saved = program.save(step).and_then(|()| program.checkpoint.wait_level(0));
+        match saved {
+            Ok(_) => println!("\nsaved {step}"),
+            Err(e) if e.kind() == Kind::ProducerDied => return,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+fn start(base: &std::path::Path, memory: &std::path::Path, rank: u32) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "killed::child", "--ignored", "--nocapture"]);
+    command.env(CHILD, format!("{};{};{rank}", base.display(), memory.display()));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn no_acknowledged_step_is_lost_by_a_kill() {
+    let rounds = std::env::var("CHECKPOINT_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
+    let (base, memory) = dirs();
+    let mut acknowledged = None;
+    for round in 0..rounds {
+        let mut ranks: Vec<Child> = (0..SIZE).map(|rank| start(base.path(), memory.path(), rank)).collect();
+        // Some words of the victim, so many more each round, then the end in the middle of something.
+        let victim = (round % u64::from(SIZE)) as usize;
+        let mut lines = BufReader::new(ranks[victim].stdout.take().unwrap()).lines().map_while(Result::ok);
+        let begins = lines.find_map(|line| line.strip_prefix("begins ")?.parse::<u64>().ok());
+        let begins = begins.unwrap_or_else(|| panic!("round {round}: {:?}", ended(&mut ranks)));
+        let least = acknowledged.map_or(0, |step: u64| step + 1);
+        assert!(begins >= least, "round {round} begins at {begins}, {acknowledged:?} had been acknowledged");
+        let saved = |line: String| line.strip_prefix("saved ")?.parse::<u64>().ok();
+        let wanted = 1 + (round * 7 % 5) as usize;
+        for step in lines.by_ref().filter_map(saved).take(wanted) {
+            acknowledged = Some(step);
+        }
+        std::thread::sleep(Duration::from_micros(round * 7919 % 5000));
+        ranks[victim].kill().unwrap();
+        // What it said before it died counts too.
+        for step in lines.filter_map(saved) {
+            acknowledged = Some(step);
+        }
+        let said = ended(&mut ranks);
+        assert!(!said.contains("panicked"), "round {round}: {said}");
+    }
+    assert!(acknowledged.is_some());
+}
+
+/// Kills the rest, as a job manager does, and gives what they said in the end.
+fn ended(ranks: &mut [Child]) -> String {
+    let mut said = String::new();
+    for rank in ranks {
+        let _ = rank.kill();
+        rank.wait().unwrap();
+        if let Some(mut errors) = rank.stderr.take() {
+            std::io::Read::read_to_string(&mut errors, &mut said).unwrap();
+        }
+    }
+    said
+}

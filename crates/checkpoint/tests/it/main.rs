@@ -1,0 +1,10 @@
+//! Tests of checkpoints on real directories: what was saved comes back, what cannot be trusted is refused.
+
+mod damage;
+mod failing;
+mod killed;
+mod levels;
+mod mistakes;
+mod needs;
+mod ranks;
+mod state;

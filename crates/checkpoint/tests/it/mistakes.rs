@@ -1,0 +1,107 @@
+//! Mistakes of programs and of surroundings: each is an error of its own kind, and older steps stay as they are.
+
+use std::os::unix::fs::PermissionsExt;
+
+use forebay_checkpoint::{Checkpoint, Dtype, Kind, NdBox, Options};
+
+use crate::state::{dirs, file_of, options, Program};
+
+fn kind_of<T>(result: forebay_checkpoint::Result<T>) -> Option<Kind> {
+    result.err().map(|e| e.kind())
+}
+
+#[test]
+fn another_array_of_that_name_is_refused() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    let mut program = Program::open(base.path(), &options).unwrap();
+    program.save(1).unwrap();
+    program.checkpoint.close().unwrap();
+    for (name, dtype, shape, kind) in [
+        ("u", Dtype::F64, [60, 999], Kind::VariableMismatch),
+        ("u", Dtype::I64, [60, 1000], Kind::VariableMismatch),
+        ("v", Dtype::F64, [60, 1000], Kind::UnknownVariable),
+    ] {
+        let mut other = Checkpoint::open(base.path(), &options).unwrap();
+        other.protect(name, dtype, &shape, &NdBox::whole(&shape)).unwrap();
+        let mut bytes = vec![0; (shape[0] * shape[1] * 8) as usize];
+        assert_eq!(kind_of(other.restore_latest(&mut [&mut bytes])), Some(kind), "{name} {dtype} {shape:?}");
+    }
+    let mut again = Program::open(base.path(), &options).unwrap();
+    assert_eq!(again.restore().unwrap().unwrap().step, 1);
+}
+
+#[test]
+fn calls_that_make_no_sense_are_refused() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    let mut program = Program::open(base.path(), &options).unwrap();
+    let u = NdBox::whole(&[4]);
+    assert_eq!(kind_of(program.checkpoint.protect("u", Dtype::U8, &[4], &u)), Some(Kind::Usage));
+    assert_eq!(kind_of(program.checkpoint.protect("", Dtype::U8, &[4], &u)), Some(Kind::BadName));
+    assert_eq!(kind_of(program.checkpoint.protect("x", Dtype::U8, &[3], &u)), Some(Kind::BoxOutsideShape));
+    assert_eq!(kind_of(program.checkpoint.save(1, &[&[0; 4]])), Some(Kind::BufferMismatch));
+    assert_eq!(kind_of(program.checkpoint.save(1, &[&[0; 4], &[0; 8]])), Some(Kind::BufferMismatch));
+    program.save(3).unwrap();
+    assert_eq!(kind_of(program.save(3)), Some(Kind::VersionOutOfOrder));
+    assert_eq!(kind_of(program.save(2)), Some(Kind::VersionOutOfOrder));
+    let (mut a, mut b) = (program.u.clone(), program.count.clone());
+    assert_eq!(kind_of(program.checkpoint.restore(9, &mut [&mut a, &mut b])), Some(Kind::VersionGone));
+    for levels in
+        [&["flie"][..], &[], &["file", "file"], &["file,keep=0"], &["file,tier=floppy"], &["devdax"]]
+    {
+        let wrong = crate::state::options(levels, memory.path());
+        assert_eq!(kind_of(Checkpoint::open(base.path(), &wrong)), Some(Kind::Usage), "{levels:?}");
+    }
+    let wrong = crate::state::options(&["file,kepe=2"], memory.path());
+    let error = Checkpoint::open(base.path(), &wrong).err().unwrap();
+    assert_eq!(error.kind(), Kind::UnknownKey);
+    assert!(error.hint_text().unwrap().contains("did you mean keep?"), "{error}");
+    let wrong = Options { rank: 2, size: 2, ..options.clone() };
+    assert_eq!(kind_of(Checkpoint::open(base.path(), &wrong)), Some(Kind::Usage));
+}
+
+#[test]
+fn another_program_is_refused() {
+    let (base, memory) = dirs();
+    let named = |program: &str| Options { program: program.into(), ..options(&["file"], memory.path()) };
+    let mut program = Program::open(base.path(), &named("bt")).unwrap();
+    program.save(1).unwrap();
+    program.checkpoint.close().unwrap();
+    assert_eq!(kind_of(Checkpoint::open(base.path(), &named("heat"))), Some(Kind::OptionMismatch));
+    assert_eq!(Program::open(base.path(), &named("bt")).unwrap().restore().unwrap().unwrap().step, 1);
+}
+
+#[test]
+fn a_newer_format_is_refused_rather_than_passed_over() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    let mut program = Program::open(base.path(), &options).unwrap();
+    program.save(1).unwrap();
+    program.save(2).unwrap();
+    program.checkpoint.close().unwrap();
+    let path = file_of(base.path(), 2, "commit");
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[8] = 99;
+    std::fs::write(&path, bytes).unwrap();
+    let mut again = Program::open(base.path(), &options).unwrap();
+    assert_eq!(kind_of(again.restore()), Some(Kind::UnknownFormat));
+    drop(again);
+    let control = base.path().join("checkpoint.json");
+    let text = std::fs::read_to_string(&control).unwrap();
+    std::fs::write(&control, text.replace("forebay.checkpoint/1", "forebay.checkpoint/7")).unwrap();
+    assert_eq!(kind_of(Program::open(base.path(), &options)), Some(Kind::UnknownFormat));
+}
+
+#[test]
+fn a_directory_that_may_not_be_written_is_refused() {
+    if rustix::process::geteuid().is_root() {
+        // Root may write anywhere.
+        return;
+    }
+    let (base, memory) = dirs();
+    std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o500)).unwrap();
+    let opened = Program::open(base.path(), &options(&["file"], memory.path()));
+    std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(kind_of(opened), Some(Kind::PermissionDenied));
+}

@@ -1,0 +1,203 @@
+//! Several ranks: a step counts when all have saved it, all restore the same one, and other numbers of ranks can go on.
+
+use std::path::Path;
+use std::sync::Barrier;
+use std::time::Duration;
+
+use forebay_checkpoint::{Checkpoint, Dtype, Kind, NdBox, Options};
+
+use crate::state::{dirs, file_of, flip, options, Program, COLUMNS, ROWS};
+
+/// Runs `work` as each rank of a group, in threads.
+fn group(size: u32, base: &Path, options: &Options, work: impl Fn(u32, &mut Program) + Sync) {
+    let barrier = Barrier::new(size as usize);
+    std::thread::scope(|scope| {
+        for rank in 0..size {
+            let (work, barrier) = (&work, &barrier);
+            let options = Options { rank, size, ..options.clone() };
+            scope.spawn(move || {
+                let mut program = Program::open(base, &options).unwrap();
+                barrier.wait();
+                work(rank, &mut program);
+                barrier.wait();
+            });
+        }
+    });
+}
+
+#[test]
+fn four_ranks_go_on_as_four_as_one_as_three_and_as_six() {
+    for levels in [&["file"][..], &["dram", "file"]] {
+        let (base, memory) = dirs();
+        let options = options(levels, memory.path());
+        group(4, base.path(), &options, |_, program| {
+            for step in 0..3 {
+                program.save(step).unwrap();
+            }
+            assert_eq!(program.checkpoint.wait().unwrap(), Some(2));
+        });
+        for size in [4, 1, 3, 6] {
+            group(size, base.path(), &options, |_, program| {
+                let restored = program.restore().unwrap().unwrap();
+                assert_eq!((restored.step, restored.lost), (2, None), "as {size}");
+            });
+        }
+    }
+}
+
+#[test]
+fn ranks_save_many_steps_side_by_side_also_with_room_for_one() {
+    for memory_bytes_max in [None, Some(300 << 10)] {
+        let (base, memory) = dirs();
+        let options = Options { memory_bytes_max, ..options(&["dram", "file"], memory.path()) };
+        group(3, base.path(), &options, |_, program| {
+            for step in 0..100 {
+                program.save(step).unwrap();
+                assert_eq!(program.checkpoint.wait_level(0).unwrap(), Some(step));
+            }
+            assert_eq!(program.checkpoint.wait().unwrap(), Some(99));
+        });
+        group(3, base.path(), &options, |_, program| {
+            let restored = program.restore().unwrap().unwrap();
+            assert_eq!((restored.step, restored.lost, restored.rejected.len()), (99, None, 0));
+        });
+    }
+}
+
+#[test]
+fn a_step_that_one_rank_did_not_save_does_not_count() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    group(3, base.path(), &options, |rank, program| {
+        program.save(1).unwrap();
+        program.checkpoint.wait().unwrap();
+        if rank != 1 {
+            program.save(2).unwrap();
+        }
+    });
+    group(3, base.path(), &options, |_, program| {
+        let restored = program.restore().unwrap().unwrap();
+        assert_eq!(restored.step, 1);
+        assert_eq!(restored.rejected.len(), 1);
+        assert!(restored.rejected[0].reason.contains("missing_ranks=1"), "{restored}");
+    });
+}
+
+#[test]
+fn what_one_rank_cannot_load_no_rank_takes() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    group(3, base.path(), &options, |_, program| {
+        for step in 1..=2 {
+            program.save(step).unwrap();
+        }
+        program.checkpoint.wait().unwrap();
+    });
+    flip(&file_of(&base.path().join("file"), 2, "00001.data"), 70_000);
+    group(3, base.path(), &options, |rank, program| {
+        let restored = program.restore().unwrap().unwrap();
+        assert_eq!((restored.step, restored.lost), (1, Some(2)));
+        assert_eq!(restored.rejected.len(), 1);
+        assert_eq!(restored.rejected[0].place.is_some(), rank == 1, "{restored}");
+    });
+}
+
+#[test]
+fn what_every_rank_holds_whole_comes_back_to_the_same_rank() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    let own = |rank: u32| vec![rank as u8 + 1; 16];
+    let open = |rank: u32| {
+        let options = Options { rank, size: 2, ..options.clone() };
+        let mut checkpoint = Checkpoint::open(base.path(), &options).unwrap();
+        checkpoint.protect("seed", Dtype::U8, &[16], &NdBox::whole(&[16])).unwrap();
+        checkpoint
+    };
+    let (mut zero, mut one) = (open(0), open(1));
+    zero.save(1, &[&own(0)]).unwrap();
+    one.save(1, &[&own(1)]).unwrap();
+    drop((zero, one));
+    std::thread::scope(|scope| {
+        for rank in 0..2 {
+            let open = &open;
+            scope.spawn(move || {
+                let (mut checkpoint, mut seed) = (open(rank), vec![0; 16]);
+                assert!(checkpoint.restore_latest(&mut [&mut seed]).unwrap().is_some());
+                assert_eq!(seed, own(rank));
+            });
+        }
+    });
+}
+
+#[test]
+fn a_wait_for_a_rank_that_does_not_save_ends() {
+    let (base, memory) = dirs();
+    let mut options = options(&["file"], memory.path());
+    options.timeout = Duration::from_millis(300);
+    options.size = 2;
+    let mut zero = Program::open(base.path(), &options).unwrap();
+    let _one = Program::open(base.path(), &Options { rank: 1, ..options.clone() }).unwrap();
+    zero.save(1).unwrap();
+    assert_eq!(zero.checkpoint.wait().unwrap_err().kind(), Kind::TimedOut);
+}
+
+#[test]
+fn processes_of_an_earlier_run_commit_nothing() {
+    let (base, memory) = dirs();
+    let mut options = options(&["file"], memory.path());
+    options.size = 2;
+    let mut zero = Program::open(base.path(), &options).unwrap();
+    let one = Program::open(base.path(), &Options { rank: 1, ..options.clone() }).unwrap();
+    drop(one);
+    // Rank 1 comes again: the next run begins, and rank 0 of the first one is left behind.
+    let again = Program::open(base.path(), &Options { rank: 1, ..options.clone() }).unwrap();
+    assert_eq!(again.checkpoint.run(), 2);
+    zero.save(1).unwrap();
+    assert_eq!(zero.checkpoint.wait().unwrap_err().kind(), Kind::Fenced);
+}
+
+#[test]
+fn a_rank_is_held_by_one_process() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    let _first = Program::open(base.path(), &options).unwrap();
+    assert_eq!(Program::open(base.path(), &options).err().unwrap().kind(), Kind::NameInUse);
+}
+
+#[test]
+fn boxes_may_lie_in_any_way() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    let shape = [ROWS, COLUMNS];
+    // Saved by columns, read by rows.
+    let columns = |rank: u64| NdBox::new(&[0, rank * 500], &[ROWS, 500]).unwrap();
+    let open = |rank: u32, part: &NdBox| {
+        let options = Options { rank, size: 2, ..options.clone() };
+        let mut checkpoint = Checkpoint::open(base.path(), &options).unwrap();
+        checkpoint.protect("u", Dtype::F64, &shape, part).unwrap();
+        checkpoint
+    };
+    let (mut zero, mut one) = (open(0, &columns(0)), open(1, &columns(1)));
+    zero.save(4, &[&crate::state::u(4, &columns(0))]).unwrap();
+    one.save(4, &[&crate::state::u(4, &columns(1))]).unwrap();
+    drop((zero, one));
+    let mut all = Checkpoint::open(base.path(), &options).unwrap();
+    let whole = NdBox::whole(&shape);
+    all.protect("u", Dtype::F64, &shape, &whole).unwrap();
+    let mut bytes = vec![0; whole.bytes(8).unwrap()];
+    assert!(all.restore_latest(&mut [&mut bytes]).unwrap().is_some());
+    assert!(bytes == crate::state::u(4, &whole));
+}
+
+#[test]
+fn a_rank_that_comes_late_does_not_look_at_what_others_save_already() {
+    let (base, memory) = dirs();
+    let options = Options { size: 2, ..options(&["file"], memory.path()) };
+    let mut zero = Program::open(base.path(), &options).unwrap();
+    let mut one = Program::open(base.path(), &Options { rank: 1, ..options.clone() }).unwrap();
+    assert_eq!(zero.restore().unwrap(), None);
+    zero.save(1).unwrap();
+    assert_eq!(one.restore().unwrap(), None);
+    one.save(1).unwrap();
+    assert_eq!(zero.checkpoint.wait().unwrap(), Some(1));
+}

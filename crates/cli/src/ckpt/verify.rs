@@ -1,0 +1,58 @@
+//! `forebay ckpt verify`: reads every byte of every committed step and compares it with its checksum.
+//!
+//! Guarantees: changes nothing; exit status 8 when anything is damaged, and each damaged copy is named.
+
+use std::path::{Path, PathBuf};
+
+use comfy_table::Cell;
+use forebay_checkpoint::VerifyReport;
+use forebay_space::format_bytes;
+use forebay_tier::{Kind, Result};
+use serde::Serialize;
+
+use crate::output::{number, schema, table_text, toned, Output, Tone};
+
+/// Check every byte of the committed steps in every level against its checksum.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Exit status: 0 all is well, 7 this is no checkpoint directory, 8 damage was found.")]
+pub struct Args {
+    /// The directory that the program gave to Checkpoint.
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// Only this step.
+    #[arg(long, value_name = "N")]
+    step: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    path: &'a Path,
+    ok: bool,
+    steps: &'a [VerifyReport],
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    out.progress(&format!("reading {}", args.path.display()));
+    let steps = forebay_checkpoint::verify(&args.path, args.step)?;
+    let ok = steps.iter().all(|step| step.fault.is_none());
+    out.result(schema::CKPT_VERIFY, &Body { path: &args.path, ok, steps: &steps }, || {
+        let mut table = out.table(&["LEVEL", "STEP", "RUN", "BYTES", "RESULT"]);
+        for step in &steps {
+            let verdict = match &step.fault {
+                None => toned("ok", Tone::Good),
+                Some(fault) => toned(fault, Tone::Bad),
+            };
+            let place = Cell::new(step.dir.display());
+            table.add_row(vec![
+                place,
+                number(step.step),
+                number(step.run),
+                number(format_bytes(step.bytes)),
+                verdict,
+            ]);
+        }
+        table_text(&table)
+    })?;
+    Ok(if ok { 0 } else { Kind::Damaged.exit_code() })
+}

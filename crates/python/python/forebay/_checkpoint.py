@@ -1,0 +1,163 @@
+"""``forebay.Checkpoint``: arrays saved step by step; a restart goes on from the newest step that is whole."""
+
+import os
+import warnings
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from forebay._forebay import _Checkpoint
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Checkpoint:
+    """Steps of a program's arrays in a directory, and perhaps in faster and safer places.
+
+    path: the checkpoint directory, the same at every start. levels: where steps go, the fastest first: "dram", "file",
+    "direct", "pmem" or directories, each with options as in "/scratch/ck,keep=3". rank, size, comm: as for
+    ``forebay.open``; several ranks open the same path. program: a directory that another program saves into is refused.
+    when: what ``need`` goes by: "steps:N", "seconds:S", "optimum" or "optimum:MTBF" (seconds between failures),
+    "signal" (SIGTERM and SIGUSR1: the job is about to end); any of them. memory: most memory that steps may take in a
+    level of memory, as in "4GiB".
+
+    Three lines make a program restartable::
+
+        ck = forebay.Checkpoint("/scratch/ck")
+        ck.protect("u", u)
+        for step in range(ck.restore_latest(default=-1) + 1, steps):
+            advance(u)
+            ck.save(step)
+
+    A context manager: it waits at the end until every step has arrived in the last level; so does the end of the
+    interpreter.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        levels: Sequence[str | os.PathLike[str]] = ("file",),
+        *,
+        rank: int | None = None,
+        size: int | None = None,
+        comm: Any = None,
+        scope: str | None = None,
+        program: str = "",
+        when: str | Sequence[str] = ("optimum",),
+        timeout: float | None = None,
+        memory: int | str | None = None,
+    ) -> None:
+        if isinstance(levels, str):
+            levels = [levels]
+        given = {"rank": rank, "size": size, "comm": comm, "scope": scope, "timeout": timeout}
+        rules = [when] if isinstance(when, str) else list(when)
+        words = [os.fspath(level) for level in levels]
+        self._checkpoint = _Checkpoint(os.fspath(path), words, program, rules, memory, given)
+        self._report: dict[str, Any] | None = None
+        # An interpreter that ends does not delete its objects in order: this waits for the way down all the same.
+        self._end = weakref.finalize(self, self._checkpoint.close)
+
+    def protect(
+        self,
+        name: str,
+        array: "NDArray[Any]",
+        *,
+        shape: Sequence[int] | None = None,
+        start: Sequence[int] | None = None,
+    ) -> None:
+        """Makes an ndarray part of every step. It is kept, saved from and restored into.
+
+        shape, start: where it lies in a variable that ranks share. Without them the array is this rank's own.
+        """
+        self._checkpoint.protect(
+            name, array, None if shape is None else list(shape), None if start is None else list(start)
+        )
+
+    def prepare(self) -> None:
+        """Makes room for two steps in the first level ready, so that the first saves take no longer than later ones."""
+        self._checkpoint.prepare()
+
+    def save(self, step: int) -> None:
+        """Saves the arrays as they are now. Returns when the first level has them; ``wait`` for the others."""
+        self._checkpoint.save(step)
+
+    def need(self, step: int) -> bool:
+        """Whether this step is to be saved, as ``when`` says. All ranks ask for the same steps, with one answer."""
+        return self._checkpoint.need(step)
+
+    def wait(self, level: int | None = None) -> int | None:
+        """Waits until the newest saved step is committed by all ranks in every level (or down to this one)."""
+        return self._checkpoint.wait(level)
+
+    def restore_latest(self, default: int | None = None) -> int | None:
+        """Loads the newest step that is whole into the arrays and returns its number; ``default`` when there is none.
+
+        Steps that could not be taken, and one that had been saved and is lost, are warnings; ``report`` has them all.
+        """
+        self._report = self._checkpoint.restore(None)
+        return default if self._report is None else self._told(self._report)
+
+    def restore(self, step: int) -> int:
+        """Loads this step into the arrays."""
+        report = self._checkpoint.restore(step)
+        assert report is not None
+        self._report = report
+        return self._told(report)
+
+    @staticmethod
+    def _told(report: dict[str, Any]) -> int:
+        for reject in report["rejected"]:
+            where = f" in {reject['place']}" if reject["place"] else ""
+            text = f"step {reject['step']} of run {reject['run']}{where} was not taken: {reject['reason']}"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+        if report["lost"] is not None:
+            text = f"step {report['lost']} had been saved and is lost; going on from step {report['step']}"
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
+        step: int = report["step"]
+        return step
+
+    @property
+    def report(self) -> dict[str, Any] | None:
+        """What the last restore took and what it did not: step, run, place, rejected, lost."""
+        return self._report
+
+    @property
+    def levels(self) -> list[dict[str, Any]]:
+        """Each level: dir, tier, keep, durability (what a step there survives), step (the newest that has arrived)."""
+        return self._checkpoint.levels
+
+    @property
+    def run(self) -> int:
+        """Number of this run: it grows with every start."""
+        return self._checkpoint.run
+
+    @property
+    def statistics(self) -> dict[str, Any]:
+        """Measured: saves, the seconds they blocked (blocked_s; cost_s for one of late), one's way down (carried_s)."""
+        return self._checkpoint.statistics
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._checkpoint.closed
+
+    def close(self) -> None:
+        """Waits until every step has arrived in the last level, then leaves the run."""
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else ", ".join(level["tier"] for level in self.levels)
+        return f"<forebay.Checkpoint: {state}>"

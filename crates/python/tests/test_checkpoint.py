@@ -1,0 +1,147 @@
+"""forebay.Checkpoint: three lines make a program restartable; what is wrong is said."""
+
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import forebay as fb
+import numpy as np
+import pytest
+
+PROGRAM = """
+import sys, time
+import forebay as fb, numpy as np
+
+path, last, wait = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+u = np.zeros((64, 1000))
+ck = fb.Checkpoint(path, ["dram", "file"])
+ck.protect("u", u)
+for step in range(ck.restore_latest(default=-1) + 1, last):
+    u += step
+    ck.save(step)
+    print(step, flush=True)
+    time.sleep(wait)
+print("sum", u.sum())
+"""
+
+
+def run(path: Path, last: int, wait: float = 0.0) -> "subprocess.Popen[str]":
+    words = [sys.executable, "-c", PROGRAM, str(path), str(last), str(wait)]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    root = Path("/dev/shm") / f"forebay-test-{os.getpid()}-{tmp_path.name}"
+    root.mkdir(mode=0o700)
+    monkeypatch.setenv("FOREBAY_DIR", str(root))
+    yield tmp_path
+    subprocess.run(["rm", "-rf", str(root)], check=True)
+
+
+def test_a_killed_program_goes_on(space: Path) -> None:
+    path = space / "ck"
+    first = run(path, 1000, 0.01)
+    assert first.stdout is not None
+    seen = [first.stdout.readline().strip() for _ in range(5)]
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    rest = first.stdout.read().split()
+    first.stdout.close()
+    acknowledged = int((seen + [line for line in rest if line.isdigit()])[-1])
+    last = acknowledged + 5
+    second, _ = run(path, last).communicate(timeout=60)
+    steps = [int(line) for line in second.split("\n") if line.isdigit()]
+    assert steps[0] in (acknowledged + 1, acknowledged + 2), "memory keeps what a kill leaves"
+    assert steps[-1] == last - 1
+    assert f"sum {64000.0 * sum(range(last))}" in second
+
+
+def test_arrays_come_back_and_the_report_says_from_where(space: Path) -> None:
+    a, b = np.arange(1000.0).reshape(10, 100), np.array(7, dtype=np.int32)
+    with fb.Checkpoint(space / "ck", ["dram", space / "disk"]) as ck:
+        ck.protect("a", a)
+        ck.protect("b", b)
+        assert ck.restore_latest() is None and ck.report is None
+        ck.prepare()
+        ck.save(3)
+        assert ck.wait() == 3
+        assert [level["step"] for level in ck.levels] == [3, 3]
+        assert [level["durability"] for level in ck.levels] == ["process crash", "power failure"]
+        assert ck.statistics["saves"] == 1
+    assert ck.closed
+    a[:], b[...] = 0, 0
+    with fb.Checkpoint(space / "ck", ["dram", space / "disk"]) as ck:
+        ck.protect("a", a)
+        ck.protect("b", b)
+        assert ck.run == 2
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert ck.restore_latest() == 3
+        assert ck.report is not None and ck.report["run"] == 1
+    assert (a == np.arange(1000.0).reshape(10, 100)).all() and b == 7
+    with pytest.raises(fb.errors.Closed):
+        ck.save(4)
+
+
+def test_what_was_not_taken_is_a_warning(space: Path) -> None:
+    u = np.ones(100_000)
+    with fb.Checkpoint(space / "ck") as ck:
+        ck.protect("u", u)
+        ck.save(1)
+        u += 1
+        ck.save(2)
+    data = next((space / "ck" / "file").glob("s0000000002-*/00000.data"))
+    with open(data, "r+b") as file:
+        file.seek(5000)
+        file.write(b"!")
+    with fb.Checkpoint(space / "ck") as ck:
+        ck.protect("u", u)
+        with pytest.warns(RuntimeWarning) as told:
+            assert ck.restore_latest() == 1
+        text = "\n".join(str(one.message) for one in told)
+        assert "step 2 of run 1" in text and "checksum" in text and "step 2 had been saved and is lost" in text
+    assert (u == 1).all()
+
+
+def test_mistakes(space: Path) -> None:
+    with fb.Checkpoint(space / "ck") as ck:
+        with pytest.raises(fb.errors.BufferMismatch):
+            ck.protect("t", np.zeros((4, 4)).T[1:])
+        frozen = np.zeros(4)
+        frozen.flags.writeable = False
+        with pytest.raises(fb.errors.BufferMismatch):
+            ck.protect("f", frozen)
+        with pytest.raises(fb.errors.BoxOutsideShape):
+            ck.protect("s", np.zeros(4), shape=[6], start=[3])
+        ck.protect("u", np.zeros(4))
+        ck.save(2)
+        with pytest.raises(fb.errors.VersionOutOfOrder):
+            ck.save(2)
+        with pytest.raises(fb.errors.VersionGone):
+            ck.restore(9)
+        with pytest.raises(fb.errors.Usage):
+            ck.wait(3)
+        with pytest.raises(fb.errors.NameInUse):
+            fb.Checkpoint(space / "ck")
+    with pytest.raises(fb.errors.Usage):
+        fb.Checkpoint(space / "ck", ["tape"])
+
+
+def test_ranks_share_an_array(space: Path) -> None:
+    parts = [np.full(5, float(rank)) for rank in range(2)]
+    pair = [fb.Checkpoint(space / "ck", rank=rank, size=2) for rank in range(2)]
+    for rank, ck in enumerate(pair):
+        ck.protect("u", parts[rank], shape=[10], start=[5 * rank])
+        ck.save(1)
+    for ck in pair:
+        ck.close()
+    whole = np.zeros(10)
+    with fb.Checkpoint(space / "ck") as ck:
+        ck.protect("u", whole)
+        assert ck.restore_latest() == 1
+    assert (whole == np.repeat([0.0, 1.0], 5)).all()
