@@ -2,9 +2,10 @@
 
 use clap::Subcommand;
 use forebay_miniapps::objects::{read, write};
-use forebay_miniapps::{amr, analysis, analytics, gray_scott, particles};
+use forebay_miniapps::{amr, analysis, analytics, bt, gray_scott, particles};
 use forebay_miniapps::{
-    AmrArgs, AnalysisArgs, GrayScottArgs, MultiplyArgs, ParticlesArgs, ReadOnlyArgs, ReaderArgs, WriterArgs,
+    AmrArgs, AnalysisArgs, BtArgs, GrayScottArgs, MultiplyArgs, ParticlesArgs, ReadOnlyArgs, ReaderArgs,
+    WriterArgs,
 };
 use forebay_tier::Result;
 use serde::Serialize;
@@ -30,6 +31,7 @@ enum Program {
     Amr(AmrArgs),
     ReadOnly(ReadOnlyArgs),
     MatrixMultiply(MultiplyArgs),
+    Bt(BtArgs),
 }
 
 /// Runs the verb. The program itself says on stderr what it did; results are in files and spaces.
@@ -47,6 +49,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Program::Amr(args) => amr::run(args.clone()).map(|()| "amr")?,
         Program::ReadOnly(args) => analytics::run_read_only(args.clone()).map(|()| "read-only")?,
         Program::MatrixMultiply(args) => analytics::run_multiply(args.clone()).map(|()| "matrix-multiply")?,
+        Program::Bt(args) => bt::run(args.clone()).map(|()| "bt")?,
     };
     if out.json() {
         out.document(schema::APP, &Body { program })?;

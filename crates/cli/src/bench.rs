@@ -2,13 +2,19 @@
 
 mod beside;
 mod bfs;
+mod bt;
+mod btio;
 mod cfd;
+mod checkpoint;
 mod fio;
 mod ior;
 mod limited;
 mod lriot;
 mod madbench;
+mod npb;
+mod peak;
 mod placing;
+mod plot;
 mod polybench;
 mod sharpen;
 mod sort;
@@ -43,6 +49,10 @@ enum Verb {
     Sharpen(sharpen::Args),
     Cfd(cfd::Args),
     Polybench(polybench::Args),
+    Npb(npb::Args),
+    Bt(bt::Args),
+    Btio(btio::Args),
+    Checkpoint(checkpoint::Args),
 }
 
 /// Runs the verb.
@@ -60,6 +70,10 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Verb::Sharpen(args) => sharpen::run(args, out),
         Verb::Cfd(args) => cfd::run(args, out),
         Verb::Polybench(args) => polybench::run(args, out),
+        Verb::Npb(args) => npb::run(args, out),
+        Verb::Bt(args) => bt::run(args, out),
+        Verb::Btio(args) => btio::run(args, out),
+        Verb::Checkpoint(args) => checkpoint::run(args, out),
     }
 }
 

@@ -11,6 +11,7 @@ mod advise;
 mod app;
 mod bench;
 mod cat;
+mod ckpt;
 mod clean;
 mod completions;
 mod doctor;
@@ -19,6 +20,7 @@ mod exec;
 mod init;
 mod ls;
 mod man;
+mod mem;
 mod metrics;
 pub mod output;
 mod plan;
@@ -95,12 +97,14 @@ enum Verb {
     Advise(advise::Args),
     Plan(plan::Args),
     Exec(exec::Args),
+    Mem(mem::Args),
     Report(report::Args),
     Ls(ls::Args),
     Cat(cat::Args),
     Verify(verify::Args),
     Clean(clean::Args),
     Drain(drain::Args),
+    Ckpt(ckpt::Args),
     Top(top::Args),
     Metrics(metrics::Args),
     Doctor(doctor::Args),
@@ -196,12 +200,14 @@ fn dispatch(verb: &Verb, out: &Output) -> Result<i32> {
         Verb::Advise(args) => advise::run(args, out),
         Verb::Plan(args) => plan::run(args, out),
         Verb::Exec(args) => exec::run(args),
+        Verb::Mem(args) => mem::run(args, out),
         Verb::Report(args) => report::run(args, out),
         Verb::Ls(args) => ls::run(args, out),
         Verb::Cat(args) => cat::run(args, out),
         Verb::Verify(args) => verify::run(args, out),
         Verb::Clean(args) => clean::run(args, out),
         Verb::Drain(args) => drain::run(args, out),
+        Verb::Ckpt(args) => ckpt::run(args, out),
         Verb::Top(args) => top::run(args, out),
         Verb::Metrics(args) => metrics::run(args, out),
         Verb::Doctor(args) => doctor::run(args, out),

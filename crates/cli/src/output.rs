@@ -30,6 +30,16 @@ pub mod schema {
     pub const CLEAN: &str = "forebay.clean/1";
     /// What `drain` moved.
     pub const DRAIN: &str = "forebay.drain/1";
+    /// The levels and steps of a checkpoint directory.
+    pub const CKPT_LIST: &str = "forebay.ckpt-list/1";
+    /// What reading every byte of checkpoints has shown.
+    pub const CKPT_VERIFY: &str = "forebay.ckpt-verify/1";
+    /// The arrays that were taken out of a checkpoint.
+    pub const CKPT_RESTORE: &str = "forebay.ckpt-restore/1";
+    /// How often a program should save.
+    pub const CKPT_ADVISE: &str = "forebay.ckpt-advise/1";
+    /// What was carried down the levels of a checkpoint.
+    pub const CKPT_DRAIN: &str = "forebay.ckpt-drain/1";
     /// A look at running spaces, with rates and waits.
     pub const TOP: &str = "forebay.top/1";
     /// What Prometheus collects.
@@ -66,6 +76,8 @@ pub mod schema {
     pub const MAN: &str = "forebay.man/1";
     /// What came of fio's jobs, in fio's structure.
     pub const BENCH_FIO: &str = "forebay.bench.fio/1";
+    /// What the windows of a program did.
+    pub const MEM: &str = "forebay.mem/1";
     /// How a mini-application ended.
     pub const APP: &str = "forebay.app/1";
     /// The profile that was measured.
@@ -84,6 +96,14 @@ pub mod schema {
     pub const BENCH_MADBENCH: &str = "forebay.bench-madbench/1";
     /// Kernels in memory and on tiles.
     pub const BENCH_POLYBENCH: &str = "forebay.bench-polybench/1";
+    /// Multigrid and Fourier transforms in memory and on tiles.
+    pub const BENCH_NPB: &str = "forebay.bench-npb/1";
+    /// Navier-Stokes equations by alternating directions, by threads and ranks.
+    pub const BENCH_BT: &str = "forebay.bench-bt/1";
+    /// Their field dumped every few steps.
+    pub const BENCH_BTIO: &str = "forebay.bench-btio/1";
+    /// The same solver with a checkpoint after each step, and after a crash.
+    pub const BENCH_CHECKPOINT: &str = "forebay.bench-checkpoint/1";
     /// Sorting more keys than memory holds.
     pub const BENCH_SORT: &str = "forebay.bench-sort/1";
     /// Breadth-first searches of a graph larger than memory.
@@ -106,6 +126,11 @@ pub mod schema {
         VERIFY,
         CLEAN,
         DRAIN,
+        CKPT_LIST,
+        CKPT_VERIFY,
+        CKPT_RESTORE,
+        CKPT_ADVISE,
+        CKPT_DRAIN,
         TOP,
         METRICS,
         DOCTOR,
@@ -124,6 +149,7 @@ pub mod schema {
         COMPLETIONS,
         MAN,
         BENCH_FIO,
+        MEM,
         APP,
         PROBE,
         BENCH_STREAM,
@@ -136,6 +162,10 @@ pub mod schema {
         BENCH_MADBENCH,
         BENCH_PLACING,
         BENCH_POLYBENCH,
+        BENCH_NPB,
+        BENCH_BT,
+        BENCH_BTIO,
+        BENCH_CHECKPOINT,
         BENCH_WORKFLOWS_RUN,
         HELP,
     ];

@@ -23,7 +23,10 @@
 //! * [`sort`]: an external merge sort on tiles, beside the in-place sort of a mapped file;
 //! * [`bfs`]: breadth-first search of a graph whose edges lie in a file.
 //!
-//! And programs whose arrays may lie on a tier ([`placed`]): [`sharpen`], [`cfd`], [`polybench`], [`madbench`].
+//! And programs whose arrays may lie on a tier ([`placed`]): [`sharpen`], [`cfd`], [`polybench`], [`madbench`],
+//! [`npb`].
+//!
+//! And the solver whose checkpoints the studies timed, after the NAS Parallel Benchmarks: [`bt`].
 //!
 //! The crate starts no processes and parses no command line: the `forebay` command mounts the `…Args` of each
 //! program as `forebay app NAME`.
@@ -34,12 +37,15 @@ pub mod amr;
 pub mod analysis;
 pub mod analytics;
 pub mod bfs;
+pub mod bt;
 pub mod cfd;
 pub mod compute;
 mod exchange;
 pub mod gray_scott;
 mod in_place;
 pub mod madbench;
+pub mod npb;
+mod numbers;
 pub mod objects;
 pub mod particles;
 pub mod placed;
@@ -52,6 +58,7 @@ pub use account::Account;
 pub use amr::AmrArgs;
 pub use analysis::AnalysisArgs;
 pub use analytics::{MultiplyArgs, ReadOnlyArgs};
+pub use bt::BtArgs;
 pub use gray_scott::GrayScottArgs;
 pub use objects::{ReaderArgs, WriterArgs};
 pub use particles::ParticlesArgs;

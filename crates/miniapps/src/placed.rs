@@ -16,6 +16,8 @@ use forebay_pager::{Array, ArrayOptions, FileBacking, Mode, Policy, Pool};
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::{plain::PlainFile, Horizon, Region};
 
+use crate::numbers::number;
+
 /// Where an array lies, and when writes to it become durable.
 #[derive(Clone)]
 pub enum Placement {
@@ -306,11 +308,7 @@ impl Fingerprint {
     /// Takes up the values from the `first`-th on.
     pub fn add(&mut self, first: u64, values: &[f64]) {
         for (place, value) in (first..).zip(values) {
-            // A mixer with good avalanche: splitmix64's finaliser.
-            let mut z = value.to_bits() ^ place.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            self.0 = self.0.wrapping_add(z ^ (z >> 31));
+            self.0 = self.0.wrapping_add(number(value.to_bits(), place));
         }
     }
 }

@@ -17,6 +17,7 @@ use std::path::Path;
 
 use forebay_space::{Error, Kind, Result};
 
+use crate::numbers::{number, unit};
 use crate::placed::{band_values, bands, Buffer, Fingerprint, Moved, Placed, Placement};
 
 /// Cells that the filter reaches in each direction.
@@ -103,11 +104,7 @@ impl Case {
         let distance = within(row).hypot(within(column));
         let disc = 1.0 / (1.0 + ((distance - radius) / 2.0).exp());
         let ramp = (row + column) as f64 / (self.rows + self.columns) as f64;
-        let mut noise = self.seed ^ ((row as u64) << 32 | column as u64);
-        for _ in 0..3 {
-            noise = (noise ^ noise >> 31).wrapping_mul(0x9fb2_1c65_1e98_df25);
-        }
-        let noise = (noise >> 40) as f64 / (1u64 << 24) as f64;
+        let noise = unit(number(self.seed, (row * self.columns + column) as u64));
         // Grey values are whole numbers, as a picture's are.
         ((0.55 * disc + 0.35 * ramp + 0.1 * noise) * WHITE).round()
     }

@@ -13,6 +13,7 @@ use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
 use super::limited::{self, Found, Group};
+use super::plot::{self, Picture, PlotArgs};
 use super::size;
 use crate::output::{number, schema, table_text, Output};
 
@@ -61,6 +62,8 @@ pub struct Args {
     /// Seed of the graph.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    plot: PlotArgs,
     /// What a child of this verb does.
     #[arg(long, hide = true)]
     part: Option<String>,
@@ -124,6 +127,13 @@ struct Body {
     /// Seconds of the fastest mapped search over those of the fastest one on tiles.
     speedup: Option<f64>,
 }
+
+const CASE: &[&str] = &["way", "tile_bytes"];
+const PICTURES: [Picture; 3] = [
+    Picture::seconds("searches", CASE),
+    Picture::of("Speed", "searches", CASE, "entries_per_s", (1e-6, "10^6 entries/s")),
+    Picture::of("Peak memory", "searches", CASE, "peak_rss_bytes", (1.0 / 1_048_576.0, "MiB")),
+];
 
 #[derive(Serialize)]
 struct Row {
@@ -198,6 +208,8 @@ fn search_all(args: &Args, signals: &Signals, out: &Output) -> Result<i32> {
         searches,
         skipped,
     };
+    let facts = [format!("{} vertices, budget {}", body.vertices, format_bytes(budget)), body.place.clone()];
+    plot::write(&args.plot, "bfs", &facts, &body, &PICTURES, out)?;
     out.result(schema::BENCH_BFS, &body, || text(&body, out))?;
     Ok(0)
 }

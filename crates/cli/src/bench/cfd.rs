@@ -46,6 +46,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     let edge = case.edge() - 2;
     let kind = if reynolds.is_some() { "with" } else { "without" };
     let head = format!("{} steps over {edge} x {edge} cells {kind} vorticity", case.steps);
+    placing::plot(&args.placing, "cfd", &head, &body, out)?;
     out.result(schema::BENCH_PLACING, &body, || placing::text(&body, &head, out))?;
     Ok(0)
 }

@@ -13,6 +13,8 @@ use forebay_tier::{Error, Kind, Result};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::peak;
+
 /// Where groups are, of version 1 and 2, and the file that takes the limit.
 const PLACES: [(&str, &str); 2] =
     [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
@@ -81,13 +83,25 @@ pub(super) struct Found<R> {
 }
 
 /// How often is looked whether a child has ended.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+pub(super) const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
 
 /// Does work that leaves folders and groups if it is ended: a signal ends its children, then it, then the program.
 pub(super) fn until_signal(work: impl FnOnce(&Signals) -> Result<i32>) -> Result<i32> {
     let signals = Signals::catch()?;
     let outcome = work(&signals);
     signals.caught().map_or(outcome, |signal| Ok(128 + signal))
+}
+
+/// This program once more, with these words and `told` behind `--part`.
+pub(super) fn command(words: &[&str], told: &str) -> Result<Command> {
+    let mut program: Vec<OsString> = crate::run::self_command().map(<[OsString]>::to_vec).unwrap_or_default();
+    if program.is_empty() {
+        let own = std::env::current_exe().map_err(|e| Error::io("cannot find this program", e))?;
+        program.push(own.into());
+    }
+    let mut command = Command::new(&program[0]);
+    command.args(&program[1..]).args(words).arg("--part").arg(told);
+    Ok(command)
 }
 
 /// Runs a part in a child, in the group if there is one. `words` lead to the verb, whose hidden argument `--part` hands
@@ -100,13 +114,7 @@ pub(super) fn run<P: Serialize, R: DeserializeOwned>(
 ) -> Result<Found<R>> {
     let told = Told { group: group.map(|group| group.dir.clone()), part };
     let told = serde_json::to_string(&told).map_err(internal)?;
-    let mut program: Vec<OsString> = crate::run::self_command().map(<[OsString]>::to_vec).unwrap_or_default();
-    if program.is_empty() {
-        let own = std::env::current_exe().map_err(|e| Error::io("cannot find this program", e))?;
-        program.push(own.into());
-    }
-    let mut command = Command::new(&program[0]);
-    command.args(&program[1..]).args(words).arg("--part").arg(told);
+    let mut command = command(words, &told)?;
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let failed = |e| Error::io("cannot run a part of the benchmark", e);
     let mut child = command.spawn().map_err(failed)?;
@@ -146,19 +154,12 @@ pub(super) fn serve<P: DeserializeOwned, R: Serialize>(
             .map_err(|e| Error::io(format!("cannot join {}", group.display()), e))?;
     }
     let result = work(told.part)?;
-    let found = Found { result, peak_rss_bytes: peak_rss_bytes() };
+    let found = Found { result, peak_rss_bytes: peak::most().unwrap_or(0) };
     println!("{}", serde_json::to_string(&found).map_err(internal)?);
     Ok(0)
 }
 
-/// Most memory that this process had at once; 0 where the kernel does not tell.
-fn peak_rss_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()).unwrap_or(0) << 10
-}
-
-fn internal(e: serde_json::Error) -> Error {
+pub(super) fn internal(e: serde_json::Error) -> Error {
     Error::new(Kind::Internal, "a part of a benchmark and its parent do not understand each other")
         .caused_by(e)
 }

@@ -7,10 +7,12 @@ use std::path::PathBuf;
 
 use forebay_miniapps::madbench::{self, Calls, Case, Mapped, Outcome, Tiles, Transfers};
 use forebay_pager::{Pool, PoolOptions};
+use forebay_space::format_bytes;
 use forebay_tier::{capacity, device, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
 use super::placing::usual_tile;
+use super::plot::{self, Picture, PlotArgs};
 use super::size;
 use crate::output::{number, schema, table_text, Output};
 
@@ -46,6 +48,8 @@ pub struct Args {
     /// Where the pixels lie
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    plot: PlotArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -81,6 +85,13 @@ struct Body {
     algebra: bool,
     rows: Vec<Row>,
 }
+
+const CASE: &[&str] = &["interface", "block_bytes", "phase"];
+const PICTURES: [Picture; 3] = [
+    Picture::seconds("rows", &["interface", "block_bytes"]),
+    Picture { inner: Some("phases"), ..Picture::of("Reading", "rows", CASE, "read_s", (1.0, "s")) },
+    Picture { inner: Some("phases"), ..Picture::of("Writing", "rows", CASE, "write_s", (1.0, "s")) },
+];
 
 #[derive(Serialize)]
 struct Row {
@@ -134,6 +145,11 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         algebra: args.io.is_none(),
         rows,
     };
+    let facts = [
+        format!("{} matrices of {}", body.bins, format_bytes(body.matrix_bytes)),
+        format!("{} ({})", body.tier, body.place),
+    ];
+    plot::write(&args.plot, "madbench", &facts, &body, &PICTURES, out)?;
     out.result(schema::BENCH_MADBENCH, &body, || text(&body, out))?;
     Ok(0)
 }

@@ -13,7 +13,8 @@ use forebay_perf::model::stream::{self, Traffic};
 use forebay_tier::{capacity, device, Error, Horizon, Kind, Result, TierKind};
 use serde::Serialize;
 
-use super::size;
+use super::plot::{self, Picture, PlotArgs};
+use super::{peak, size};
 use crate::output::{number, table_text, Output};
 
 /// Part of all arrays that is in memory when they lie on the tier.
@@ -74,6 +75,8 @@ pub struct PlacingArgs {
     /// What moves together, a power of two from 4 KiB to 2 MiB; by default as long as the budget allows, to 1 MiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     tile: Option<u64>,
+    #[command(flatten)]
+    plot: PlotArgs,
 }
 
 /// A program to run: its arrays, which of them the study moved, and how to compute.
@@ -132,6 +135,28 @@ struct Bytes {
 struct Predicted {
     platform: &'static str,
     ratio: f64,
+}
+
+const PICTURES: [Picture; 5] = [
+    Picture::seconds("rows", &["horizon"]),
+    Picture::of("Peak memory", "rows", &["horizon"], "peak_memory_bytes", (1.0 / 1_048_576.0, "MiB")),
+    Picture::of("Time by that in memory", "rows", &["horizon"], "ratio", (1.0, "1")),
+    Picture::of("Time by that in memory", "rows", &["horizon"], "study", (1.0, "1"))
+        .but("study", "published"),
+    Picture {
+        inner: Some("predicted"),
+        kind: "predicted",
+        ..Picture::of("Time by that in memory", "rows", &["horizon", "platform"], "ratio", (1.0, "1"))
+    },
+];
+
+/// Writes the pictures, if they are asked for.
+///
+/// # Errors
+/// What writing the file says.
+pub fn plot(args: &PlacingArgs, title: &str, head: &str, body: &Body, out: &Output) -> Result<()> {
+    let facts = [head.to_owned(), format!("{} ({})", body.tier, body.place)];
+    plot::write(&args.plot, title, &facts, body, &PICTURES, out)
 }
 
 /// What all rows have in common.
@@ -420,38 +445,9 @@ fn beside(body: &Body) -> String {
     text
 }
 
-/// The highest resident set of this process since a moment.
-mod peak {
-    /// Sets the kernel's mark back; gives what is resident now. None where the kernel does not keep one.
-    pub fn begin() -> Option<u64> {
-        std::fs::write("/proc/self/clear_refs", "5").ok()?;
-        field("VmRSS:")
-    }
-
-    /// How much more than `before` was resident at once.
-    pub fn since(before: u64) -> Option<u64> {
-        Some(field("VmHWM:")?.saturating_sub(before))
-    }
-
-    fn field(name: &str) -> Option<u64> {
-        let status = std::fs::read_to_string("/proc/self/status").ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_peak_is_what_was_touched() {
-        let before = peak::begin().expect("Linux says it");
-        let memory = std::hint::black_box(vec![1u8; 64 << 20]);
-        drop(memory);
-        let peak = peak::since(before).expect("Linux says it");
-        assert!((60 << 20..90 << 20).contains(&peak), "{peak}");
-    }
 
     #[test]
     fn what_lies_further_away_takes_longer() {

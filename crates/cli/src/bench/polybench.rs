@@ -8,10 +8,12 @@ use std::path::PathBuf;
 use forebay_miniapps::placed::Placement;
 use forebay_miniapps::polybench::{self, Case, Kernel, Outcome};
 use forebay_pager::{Pool, PoolOptions};
+use forebay_space::format_bytes;
 use forebay_tier::{capacity, device, Error, Horizon, Kind, Result, TierKind};
 use serde::Serialize;
 
 use super::placing::usual_tile;
+use super::plot::{self, Picture, PlotArgs};
 use super::size;
 use crate::output::{number, schema, table_text, Output};
 
@@ -51,6 +53,8 @@ pub struct Args {
     /// Run in memory, too, what does not fit: it swaps, or is killed
     #[arg(long)]
     swap: bool,
+    #[command(flatten)]
+    plot: PlotArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -85,6 +89,12 @@ struct Body {
     same: bool,
     rows: Vec<Row>,
 }
+
+const CASE: &[&str] = &["kernel", "arrays_bytes", "place"];
+const PICTURES: [Picture; 2] = [
+    Picture::of("Speed", "rows", CASE, "flops_per_s", (1e-9, "Gflop/s")),
+    Picture::of("Read from the tier", "rows", CASE, "tier_read_bytes", (1.0 / 1_048_576.0, "MiB")),
+];
 
 #[derive(Serialize)]
 struct Row {
@@ -134,6 +144,9 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         same: true,
         rows,
     };
+    let facts =
+        [format!("budget {}", format_bytes(body.budget_bytes)), format!("{} ({})", body.tier, body.place)];
+    plot::write(&args.plot, "polybench", &facts, &body, &PICTURES, out)?;
     out.result(schema::BENCH_POLYBENCH, &body, || text(args, &body, out))?;
     Ok(0)
 }

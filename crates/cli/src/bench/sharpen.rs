@@ -47,6 +47,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Ok(Computed { fingerprint: outcome.fingerprint, moved: outcome.moved, figure })
     })?;
     let head = format!("an image of {} x {}", case.rows, case.columns);
+    placing::plot(&args.placing, "sharpen", &head, &body, out)?;
     out.result(schema::BENCH_PLACING, &body, || placing::text(&body, &head, out))?;
     Ok(0)
 }

@@ -13,6 +13,7 @@ use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::limited::{self, Found, Group};
+use super::plot::{self, Picture, PlotArgs};
 use super::size;
 use crate::output::{number, schema, table_text, Output};
 
@@ -54,6 +55,8 @@ pub struct Args {
     /// Seed of the keys.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    plot: PlotArgs,
     /// What a child of this verb does.
     #[arg(long, hide = true)]
     part: Option<String>,
@@ -102,6 +105,12 @@ struct Body {
     /// Time of the external sort over that of the mapped one.
     ratio: Option<f64>,
 }
+
+const PICTURES: [Picture; 3] = [
+    Picture::seconds("ways", &["way"]),
+    Picture::of("Speed", "ways", &["way"], "keys_per_s", (1e-6, "10^6 keys/s")),
+    Picture::of("Peak memory", "ways", &["way"], "peak_rss_bytes", (1.0 / 1_048_576.0, "MiB")),
+];
 
 #[derive(Serialize)]
 struct Row {
@@ -175,6 +184,11 @@ fn sort_all(args: &Args, signals: &Signals, out: &Output) -> Result<i32> {
         skipped,
         ratio,
     };
+    let facts = [
+        format!("{} in a budget of {}", format_bytes(body.data_bytes), format_bytes(task.budget)),
+        body.place.clone(),
+    ];
+    plot::write(&args.plot, "sort", &facts, &body, &PICTURES, out)?;
     out.result(schema::BENCH_SORT, &body, || text(&body, out))?;
     Ok(0)
 }

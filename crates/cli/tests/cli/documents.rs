@@ -102,6 +102,42 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
     }
 }
 
+#[test]
+fn the_studies_solvers_print_listed_documents_with_listed_fields() {
+    let bench = Bench::new();
+    let page = documented();
+    let calls: &[(&[&str], &str)] = &[
+        (&["bench", "npb", "--kernel", "mg", "--class", "S"], schema::BENCH_NPB),
+        (&["bench", "bt", "--class", "S"], schema::BENCH_BT),
+        (&["bench", "btio", "--class", "S", "--mode", "full"], schema::BENCH_BTIO),
+        (&["bench", "checkpoint", "--class", "S", "--crash-free"], schema::BENCH_CHECKPOINT),
+    ];
+    for (words, name) in calls {
+        let document = bench.json(words, 0);
+        assert_eq!(document["schema"], *name, "{words:?}");
+        check(&document, &page[*name], words);
+    }
+}
+
+#[test]
+fn verbs_on_checkpoints_print_listed_documents_with_listed_fields() {
+    let bench = Bench::new();
+    crate::ckpt::saved(&bench, &["file"], 1);
+    let page = documented();
+    let calls: [(&[&str], &str); 5] = [
+        (&["ckpt", "list", "ck"], schema::CKPT_LIST),
+        (&["ckpt", "verify", "ck"], schema::CKPT_VERIFY),
+        (&["ckpt", "restore", "ck", "--to", "taken"], schema::CKPT_RESTORE),
+        (&["ckpt", "advise", "ck"], schema::CKPT_ADVISE),
+        (&["ckpt", "drain", "ck"], schema::CKPT_DRAIN),
+    ];
+    for (words, name) in calls {
+        let document = bench.json(words, 0);
+        assert_eq!(document["schema"], name, "{words:?}");
+        check(&document, &page[name], words);
+    }
+}
+
 /// Top-level fields of the document and of the section are the same.
 #[track_caller]
 pub fn check(document: &Value, fields: &[String], words: &[&str]) {
@@ -141,12 +177,14 @@ fn manual_pages_and_completions_cover_every_verb() {
         "run",
         "plan",
         "exec",
+        "mem",
         "report",
         "ls",
         "cat",
         "verify",
         "clean",
         "drain",
+        "ckpt",
         "top",
         "metrics",
         "doctor",

@@ -4,11 +4,13 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod ckpt;
 mod demo;
 mod devices;
 mod doctor;
 mod documents;
 mod fio;
+mod mem;
 mod metrics;
 mod mistakes;
 mod out_of_core;
@@ -19,6 +21,7 @@ mod running;
 mod skips;
 mod slurm;
 mod snapshots;
+mod solver;
 mod spaces;
 mod stopping;
 mod suite;

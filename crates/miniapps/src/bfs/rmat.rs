@@ -1,7 +1,7 @@
 //! R-MAT graphs (Chakrabarti, Zhan, Faloutsos: "R-MAT: a recursive model for graph mining", SDM 2004) with the
 //! probabilities of Graph500: each edge by itself from its number, so that nothing has to be kept.
 
-use crate::sort::keys::key;
+use crate::numbers::number;
 
 /// Probabilities of the quadrants but the last one, of 65 536: .57, .19, .19.
 const A: u64 = 37_356;
@@ -23,12 +23,12 @@ impl Rmat {
     }
 
     /// Both ends of the edge of this number.
-    pub fn edge(&self, number: u64) -> (u32, u32) {
+    pub fn edge(&self, edge: u64) -> (u32, u32) {
         let (mut from, mut to) = (0u64, 0u64);
         let mut bits = 0;
         for level in 0..self.scale {
             if level % 4 == 0 {
-                bits = key(self.seed, number * 8 + u64::from(level / 4));
+                bits = number(self.seed, edge * 8 + u64::from(level / 4));
             }
             let draw = bits & 0xffff;
             bits >>= 16;
@@ -50,7 +50,7 @@ impl Rmat {
         let mut v = vertex;
         for round in 0..3 {
             // Each step can be undone: odd factors, and shifts that keep the upper half.
-            v = v.wrapping_mul(key(self.seed, u64::MAX - round) | 1) & mask;
+            v = v.wrapping_mul(number(self.seed, u64::MAX - round) | 1) & mask;
             v ^= v >> half;
         }
         v as u32

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 
 use forebay_space::{Error, Kind, Result};
 
+use crate::numbers::{number, unit};
+
 pub use interfaces::{Calls, Mapped, Tiles};
 
 /// Multipoles of a bin.
@@ -279,16 +281,10 @@ impl<S: Storage> Run<'_, S> {
 
 /// Points on the unit sphere, evenly at random.
 fn places(pixels: usize, seed: u64) -> Vec<[f64; 3]> {
-    let mut state = seed | 1;
-    let mut random = move || {
-        // xorshift64*: 53 bits of its best half.
-        state ^= state >> 12;
-        state ^= state << 25;
-        state ^= state >> 27;
-        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1u64 << 53) as f64
-    };
-    let point = |_| {
-        let (z, angle) = (2.0 * random() - 1.0, 2.0 * std::f64::consts::PI * random());
+    let random = |place: usize| unit(number(seed, place as u64));
+    let point = |pixel: usize| {
+        let z = 2.0 * random(2 * pixel) - 1.0;
+        let angle = 2.0 * std::f64::consts::PI * random(2 * pixel + 1);
         let radius = (1.0 - z * z).sqrt();
         [radius * angle.cos(), radius * angle.sin(), z]
     };

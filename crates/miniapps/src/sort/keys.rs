@@ -7,21 +7,17 @@ use std::sync::Arc;
 use forebay_pager::{Array, ArrayOptions, FileBacking, Mode, Policy, Pool, PoolOptions};
 use forebay_space::{Error, Horizon, Kind, Result};
 
+use crate::numbers::{mix, number};
+
 /// Keys that are made and written at once.
 const CHUNK: usize = 1 << 18;
 const TILE_BYTES: usize = 1 << 20;
 /// Memory for making and checking files.
 const BUDGET: u64 = 64 << 20;
 
-/// The key of this number: SplitMix64, whose keys are all different and look uniformly random.
-pub fn key(seed: u64, number: u64) -> u64 {
-    mix(seed.wrapping_add((number.wrapping_add(1)).wrapping_mul(0x9E37_79B9_7F4A_7C15)))
-}
-
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ z >> 31
+/// The key of this number; all are different.
+pub fn key(seed: u64, place: u64) -> u64 {
+    number(seed, place)
 }
 
 /// What every permutation of some keys shares: how many, and the sum of their hashes.

@@ -5,7 +5,9 @@
 mod amr;
 mod analytics;
 mod bfs;
+mod bt;
 mod coupled;
+mod npb;
 mod objects;
 mod particles;
 mod sort;
