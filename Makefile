@@ -10,11 +10,12 @@ STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
 DEMO_WORKFLOW := examples/gray-scott/workflow$(if $(SMALL),-small).toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench wheel static docs install clean
+.PHONY: help demo test test-dax bench wheel static docs install clean
 
 help:
 	@echo 'make demo             couple the Gray-Scott simulation with its analytics, write a report'
 	@echo 'make test             everything CI runs'
+	@echo 'make test-dax         tests on persistent memory, memory nodes and sockets, in an emulated machine'
 	@echo 'make bench            put and the coupled stream beside libpmem, ADIOS2 SST and a file per object'
 	@echo 'make wheel            the Python package with the command inside: target/wheels'
 	@echo 'make static           the command as one static file'
@@ -29,7 +30,11 @@ demo:
 	@$(FOREBAY) run $(DEMO_WORKFLOW) --out runs/demo-$$(date +%Y%m%d-%H%M%S)-$$$$ --report --open
 
 test:
-	@$(CARGO) xtask ci $(if $(LONG),--long)
+	@$(CARGO) xtask ci $(if $(LONG),--long) $(if $(DAX),--dax)
+
+# As root it installs the emulator and what the machine in it uses.
+test-dax:
+	@$(CARGO) xtask dax-machine --tests $(if $(filter 0,$(shell id -u)),--install)
 
 # Fetches what the other systems need; BENCH_ARGUMENTS= measures only what is there.
 BENCH_ARGUMENTS ?= --install
@@ -49,8 +54,9 @@ docs:
 	else echo 'mdbook is not installed (cargo install mdbook); read docs/src/SUMMARY.md instead'; fi
 
 install:
-	$(CARGO) build --release --package forebay-cli --package forebay-capi
+	$(CARGO) build --release --package forebay-cli --package forebay-capi --package forebay-mem
 	install -Dm755 $(FOREBAY) $(DESTDIR)$(PREFIX)/bin/forebay
+	install -Dm755 $(TARGET)/release/libforebay_mem.so $(DESTDIR)$(PREFIX)/lib/libforebay_mem.so
 	crates/capi/install.sh $(PREFIX) $(TARGET)/release
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(FOREBAY) man $(DESTDIR)$(PREFIX)/share/man/man1

@@ -1,0 +1,243 @@
+//! What is tested in the emulated machine: the suites of the tiers, pools, logs, arrays and checkpoints on DAX file
+//! systems and device DAX, memory nodes, plans across two sockets, what probe and doctor call the tiers, and losses of
+//! power.
+
+use super::boot::{End, Machine, Shape, Wish};
+use super::guest::Guest;
+use super::{cuts, Fresh};
+use crate::ci::TEST_BUILD;
+use crate::packages::cargo;
+use crate::privilege::{self, Binary};
+use crate::stages::title;
+use crate::summary::Summary;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// A suite may take this long; an emulated processor is some twenty times slower.
+const LIMIT: Duration = Duration::from_secs(900);
+
+/// Test binaries that use what this machine has: crate and name. Their files lie on the first NVDIMM.
+const SUITES: &[(&str, &str)] = &[
+    ("tier", "conformance"),
+    ("tier", "region"),
+    ("pager", "arrays"),
+    ("pager", "window"),
+    ("checkpoint", "it"),
+    ("log", "it"),
+];
+
+/// Skips that this machine must not have: it has what they say is missing.
+const NEVER_SKIPPED: &[&str] =
+    &["pmem conformance", "devdax conformance", "region on pmem", "where pages lie"];
+
+const PLANS: &str = include_str!("plans.sh");
+
+/// Modes that a workflow is run in, beside either side.
+const MODES: &[&str] = &["serial", "serial-per-step", "parallel", "gated:1w1r"];
+
+/// All of it; one count.
+pub fn stage(root: &Path, cuts: u32, summary: &mut Summary) {
+    title("emulated machine with persistent memory");
+    let guest = match Guest::ready(root) {
+        Ok(guest) => guest,
+        Err(why) => {
+            println!("   skipped: {why}");
+            return summary.skip("tests on persistent memory", &why);
+        }
+    };
+    let built = privilege::binaries(root).and_then(|binaries| build(root).map(|()| binaries));
+    let binaries = match built {
+        Ok(binaries) => binaries,
+        Err(why) => return summary.fail(format!("programs for the emulated machine: {why}")),
+    };
+    let wanted: Vec<&Binary> =
+        SUITES.iter().filter_map(|suite| binaries.iter().find(|b| is(b, suite))).collect();
+    if wanted.len() != SUITES.len() {
+        return summary.fail(format!("only {} of {} suites were built", wanted.len(), SUITES.len()));
+    }
+    suites(&guest, &wanted, [Shape::Ext4, Shape::DevDax], false, summary);
+    suites(&guest, &wanted[..2], [Shape::Xfs, Shape::Memory], true, summary);
+    let plans = title_then("plans across two sockets", || plans(root, &guest));
+    summary.stage("plans across two sockets", plans.err());
+    let named = title_then("names of tiers", || names(root, &guest));
+    summary.stage("names of tiers on persistent memory", named.err());
+    for (eadr, cuts) in [(false, cuts), (true, cuts.div_ceil(10))] {
+        let what = format!("{cuts} losses of power{}", if eadr { ", caches persistent" } else { "" });
+        let done = title_then(&what, || {
+            let fresh = Fresh::new(None)?;
+            cuts::check(root, &guest, &fresh.folder, cuts, eadr)
+        });
+        summary.stage(&what, done.err());
+    }
+}
+
+fn title_then<T>(text: &str, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    title(text);
+    let done = work();
+    if let Err(why) = &done {
+        println!("   {why}");
+    }
+    done
+}
+
+fn is(binary: &Binary, (package, name): &(&str, &str)) -> bool {
+    let file = binary.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    binary.folder.ends_with(package) && file.rsplit_once('-').is_some_and(|(stem, _)| stem == *name)
+}
+
+/// The command and the programs of the power cuts.
+fn build(root: &Path) -> Result<(), String> {
+    let arguments = ["build", "--release", "--quiet", "-p", "forebay-cli", "-p", "forebay-space", "-p"];
+    let mut command = Command::new(cargo());
+    command.args(arguments).args(["forebay-checkpoint", "--bins", "--examples"]).current_dir(root);
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cargo build: {status}")),
+        Err(e) => Err(format!("cargo: {e}")),
+    }
+}
+
+/// Runs suites one after the other in one boot.
+fn suites(guest: &Guest, binaries: &[&Binary], shapes: [Shape; 2], eadr: bool, summary: &mut Summary) {
+    let label =
+        format!("on {} and {}{}", shapes[0].word(), shapes[1].word(), if eadr { ", eADR" } else { "" });
+    title(&label);
+    let mut script = String::from("export TMPDIR=\"$NVDIMM0\" FOREBAY_SKIPS=/run/share/skips\n");
+    if shapes[1] == Shape::DevDax {
+        script.push_str("export FOREBAY_TEST_DEVDAX=\"$NVDIMM1\"\n");
+    }
+    for binary in binaries {
+        let (path, folder) = (binary.path.display(), binary.folder.display());
+        script.push_str(&format!(
+            "cd '{folder}' && CARGO_MANIFEST_DIR='{folder}' '{path}' || echo \"SUITE FAILED $?\"\n"
+        ));
+    }
+    let ran = Fresh::new(None).and_then(|fresh| {
+        let machine = Machine { shapes, eadr, images: fresh.folder.clone(), limit: LIMIT };
+        let mut output = String::new();
+        let command = ["sh".to_string(), "-c".to_string(), script];
+        machine.run(guest, Path::new("/"), &command, &mut |line| {
+            println!("{line}");
+            output.push_str(line);
+            output.push('\n');
+            Wish::On
+        })?;
+        let noted = std::fs::read_to_string(fresh.folder.join("share/skips")).unwrap_or_default();
+        Ok((output, noted))
+    });
+    let (output, noted) = match ran {
+        Ok(ran) => ran,
+        Err(why) => return summary.fail(format!("{label}: {why}")),
+    };
+    let before = summary.failed;
+    summary.libtest(&label, &output, &noted);
+    if summary.failed == before && output.contains("SUITE FAILED") {
+        summary.fail(format!("{label}: a suite ended before its end"));
+    }
+    for name in NEVER_SKIPPED {
+        let devdax = *name == "devdax conformance" && shapes[1] != Shape::DevDax;
+        if !devdax && noted.lines().any(|line| line.contains(name)) {
+            summary.fail(format!("{label}: {name} was skipped, where it can run"));
+        }
+    }
+}
+
+/// Runs a workflow in every mode beside either side, and looks at what the kernel says of ranks and pages.
+fn plans(root: &Path, guest: &Guest) -> Result<(), String> {
+    let fresh = Fresh::new(None)?;
+    let shapes = [Shape::Ext4, Shape::Nothing];
+    let machine = Machine { shapes, eadr: false, images: fresh.folder.clone(), limit: LIMIT };
+    let script = format!("built='{}'\nmodes='{}'\n{PLANS}", cuts::built(root).display(), MODES.join(" "));
+    let ended = machine.run(guest, root, &["sh".into(), "-c".into(), script], &mut |line| {
+        println!("{line}");
+        Wish::On
+    })?;
+    if ended != End::Status(0) {
+        return Err(format!("the workflows ended with {ended:?}"));
+    }
+    for mode in MODES {
+        for (side, node) in [("writer", 0), ("reader", 1)] {
+            let path = fresh.folder.join(format!("share/{mode}-{side}.json"));
+            let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let record: Value =
+                serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+            placed(&record, node).map_err(|why| format!("{mode}, beside the {side}: {why}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the ranks of a record sat on the two sockets, and its channel's pages were seen on `node`.
+fn placed(record: &Value, node: u32) -> Result<(), String> {
+    for (component, cpu) in [("gray-scott", "0"), ("analysis", "1")] {
+        let of = |c: &&Value| c["name"] == component;
+        let found = record["components"].as_array().into_iter().flatten().find(of);
+        let cpus = found.map(|c| &c["ranks"][0]["cpus"]);
+        if cpus.and_then(Value::as_str) != Some(cpu) {
+            return Err(format!("{component} ran on processors {cpus:?}, not {cpu}"));
+        }
+    }
+    let channel = &record["channels"][0];
+    match (channel["tier"].as_str(), channel["placement"].as_str()) {
+        (Some(tier), Some("bound")) if tier == format!("numa:{node}") => Ok(()),
+        (tier, placement) => {
+            Err(format!("the channel lay on {tier:?}, {placement:?}, not bound to node {node}"))
+        }
+    }
+}
+
+/// What probe and doctor find.
+fn names(root: &Path, guest: &Guest) -> Result<(), String> {
+    let fresh = Fresh::new(None)?;
+    let shapes = [Shape::Xfs, Shape::Memory];
+    let machine = Machine { shapes, eadr: false, images: fresh.folder.clone(), limit: LIMIT };
+    let script = format!(
+        "f='{}/forebay'; \"$f\" doctor --json >/run/share/doctor.json\n\
+         \"$f\" probe --seconds 8 --json -o p.toml >/run/share/probe.json",
+        cuts::built(root).display()
+    );
+    let ended =
+        machine.run(guest, Path::new("/run/tmp"), &["sh".into(), "-c".into(), script], &mut |line| {
+            println!("{line}");
+            Wish::On
+        })?;
+    if ended != End::Status(0) {
+        return Err(format!("probe ended with {ended:?}"));
+    }
+    let read = |name: &str| {
+        let path = fresh.folder.join("share").join(name);
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        serde_json::from_str::<Value>(&text).map_err(|e| format!("{name}: {e}"))
+    };
+    let probe = read("probe.json")?;
+    let tiers = probe["profile"]["tier"].as_array().into_iter().flatten();
+    let found: Vec<String> =
+        tiers.map(|tier| tier["name"].as_str().unwrap_or_default().to_string()).collect();
+    for wanted in ["dram", "numa:0", "numa:1", "numa:2", "pmem"] {
+        if !found.iter().any(|name| name == wanted) {
+            return Err(format!("the probe found no {wanted}, but {}", found.join(", ")));
+        }
+    }
+    let doctor = read("doctor.json")?.to_string();
+    for wanted in ["/run/pmem0 (xfs, MAP_SYNC works)", "3 NUMA nodes, memory only (CXL or alike): node2"] {
+        if !doctor.contains(wanted) {
+            return Err(format!("doctor does not say: {wanted}"));
+        }
+    }
+    Ok(())
+}
+
+/// Builds the tests and runs the stage alone.
+pub fn alone(root: &Path, cuts: u32) -> Result<Summary, String> {
+    let mut summary = Summary::default();
+    let status =
+        Command::new(cargo()).args(TEST_BUILD).args(["--no-run", "--quiet"]).current_dir(root).status();
+    match status {
+        Ok(status) if status.success() => stage(root, cuts, &mut summary),
+        Ok(status) => return Err(format!("cargo test --no-run: {status}")),
+        Err(e) => return Err(format!("cargo: {e}")),
+    }
+    Ok(summary)
+}
