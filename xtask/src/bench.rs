@@ -8,10 +8,12 @@
 //! takes the name of one group of rows.
 
 mod cage;
+pub mod checkpoint;
 mod disk;
 pub mod expansion;
 pub mod fio;
 mod fio_jobs;
+mod ground;
 mod measures;
 pub mod pager;
 mod peers;

@@ -9,7 +9,8 @@ use crate::packages::cargo;
 use crate::stages::{run, title};
 use crate::summary::Summary;
 use crate::{
-    arch, bench, crash, formats, fuzz, miri, privilege, python, readme, sanitize, tidy, Outcome, Stop,
+    arch, bench, crash, dax_machine, formats, fuzz, miri, privilege, python, readme, sanitize, tidy, Outcome,
+    Stop,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -48,6 +49,9 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("slurmd", "/usr/sbin/slurmd"),
 ];
 
+/// Losses of power with `--dax`; `make test-dax` has more of them.
+const CUTS: u32 = 10;
+
 /// One run of all stages.
 pub struct Run<'a> {
     /// Root of the project.
@@ -57,14 +61,15 @@ pub struct Run<'a> {
     /// What was counted so far.
     pub summary: Summary,
     long: bool,
+    dax: bool,
 }
 
-/// Runs all stages.
-pub fn run_all(root: &Path, long: bool) -> Result<Summary, String> {
+/// Runs all stages; those in the emulated machine with persistent memory only with `dax`.
+pub fn run_all(root: &Path, long: bool, dax: bool) -> Result<Summary, String> {
     let scratch = std::env::temp_dir().join(format!("forebay-ci-{}", std::process::id()));
     open_folder(&scratch).and_then(|()| open_folder(&scratch.join("tmp"))).map_err(|e| e.to_string())?;
     let before = shared_memory();
-    let mut ci = Run { root, scratch, summary: Summary::default(), long };
+    let mut ci = Run { root, scratch, summary: Summary::default(), long, dax };
     ci.stages();
     ci.leftovers(&before);
     let _ = std::fs::remove_dir_all(&ci.scratch);
@@ -73,12 +78,15 @@ pub fn run_all(root: &Path, long: bool) -> Result<Summary, String> {
 
 /// The chore.
 pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
-    let long = match arguments {
-        [] => false,
-        ["--long"] => true,
-        _ => return Err(Stop::Usage("usage: cargo xtask ci [--long]".to_string())),
-    };
-    let summary = run_all(root, long).map_err(Stop::Failed)?;
+    let (mut long, mut dax) = (false, false);
+    for argument in arguments {
+        match *argument {
+            "--long" => long = true,
+            "--dax" => dax = true,
+            _ => return Err(Stop::Usage("usage: cargo xtask ci [--long] [--dax]".to_string())),
+        }
+    }
+    let summary = run_all(root, long, dax).map_err(Stop::Failed)?;
     print!("\n{}", summary.print());
     if summary.failed == 0 {
         Ok(())
@@ -111,7 +119,11 @@ impl Run<'_> {
         let long = self.long;
         self.check("crash simulation", |root| crash::check(root, long));
         privilege::stage(self);
+        if self.dax {
+            dax_machine::tests::stage(self.root, CUTS, &mut self.summary);
+        }
         self.torture();
+        self.soak();
         if self.long {
             self.check("address sanitizer", sanitize::address);
             self.check("thread sanitizer", sanitize::thread);
@@ -135,7 +147,8 @@ impl Run<'_> {
     /// Installs what some tests can use, when that is allowed; otherwise those tests skip themselves.
     fn optional_packages(&mut self) {
         let missing = OPTIONAL.iter().filter(|(_, file)| !Path::new(file).exists());
-        let missing: Vec<&str> = missing.map(|(package, _)| *package).collect();
+        let emulator = if self.dax { dax_machine::missing() } else { Vec::new() };
+        let missing: Vec<&str> = missing.map(|(package, _)| *package).chain(emulator).collect();
         if missing.is_empty() {
             return;
         }
@@ -269,6 +282,19 @@ impl Run<'_> {
         self.environment(command.current_dir(self.root));
         let failure = run(command.env("SPACE_TEST_ROUNDS", LONG_ROUNDS), LONG_ROUNDS_LIMIT).failure;
         self.summary.stage("killed processes, long", failure);
+    }
+
+    /// Only in a long run: a window of two tiles, touched by threads that come and go.
+    fn soak(&mut self) {
+        if !self.long {
+            return;
+        }
+        title("ten million faults of a window");
+        let mut command = self.command(&cargo());
+        command.args(["test", "--release", "-p", "forebay-pager", "--test", "window", "--", "--ignored"]);
+        self.environment(command.current_dir(self.root));
+        let failure = run(&mut command, LONG_ROUNDS_LIMIT).failure;
+        self.summary.stage("faults of a window, long", failure);
     }
 
     /// The demo as `make demo` runs it; small, unless the run is a long one.

@@ -3,8 +3,8 @@
 //! Prints every layout as the code has it and compares it with the fenced `layout` blocks of docs/src/formats. A
 //! block's first line is `NAME SIZE`, then one line a field, indented: `OFFSET BYTES FIELD  meaning`. Also checked:
 //! each document says what it assumes of the medium and which versions there are, each version a document lists has
-//! fixtures, and the table of error kinds is the code's. The code's side is printed by an example of `space`, so that
-//! this program needs none of the crates it checks.
+//! fixtures, and the table of error kinds is the code's. The code's side is printed by examples of `checkpoint` and
+//! `space`, so that this program needs none of the crates it checks.
 
 use crate::packages::cargo;
 use crate::{no_findings, Outcome, Stop};
@@ -50,15 +50,20 @@ pub fn run(root: &Path) -> Outcome {
     no_findings(findings)
 }
 
-/// What the code says, as the example `tables` prints it.
+/// What the code says, as the examples `tables` print it: the kinds of errors come last.
 fn tables(root: &Path) -> Result<String, Stop> {
-    let arguments = ["run", "--release", "--quiet", "--package", "forebay-space", "--example", "tables"];
-    let output = Command::new(cargo()).args(arguments).current_dir(root).stderr(Stdio::inherit()).output();
-    let output = output.map_err(|e| Stop::Failed(format!("cargo: {e}")))?;
-    if !output.status.success() {
-        return Err(Stop::Failed("the example `tables` of forebay-space does not build or run".to_string()));
+    let mut all = String::new();
+    for package in ["forebay-checkpoint", "forebay-space"] {
+        let arguments = ["run", "--release", "--quiet", "--package", package, "--example", "tables"];
+        let output =
+            Command::new(cargo()).args(arguments).current_dir(root).stderr(Stdio::inherit()).output();
+        let output = output.map_err(|e| Stop::Failed(format!("cargo: {e}")))?;
+        if !output.status.success() {
+            return Err(Stop::Failed(format!("the example `tables` of {package} does not build or run")));
+        }
+        all += &String::from_utf8_lossy(&output.stdout);
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(all)
 }
 
 /// The rows `| number | `name` | exit |` of the error table against the lines `number name exit` of the code.

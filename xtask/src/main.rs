@@ -11,6 +11,7 @@ mod bench;
 mod blank;
 mod ci;
 mod crash;
+mod dax_machine;
 mod formats;
 mod fuzz;
 mod miri;
@@ -29,8 +30,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask CHORE
 
-  ci [--long]                 everything CI runs; --long with many more cases of each property, the whole demo,
-                              sanitizers, Miri and libFuzzer
+  ci [--long] [--dax]         everything CI runs; --long with many more cases of each property, the whole demo,
+                              sanitizers, Miri and libFuzzer; --dax with the tests of dax-machine
   tidy [--bless]              rules on the source tree; --bless lowers xtask/long-functions.txt
   arch                        the crates and their arrows against the table in ARCHITECTURE.md
   formats                     the durable layouts of the code against docs/src/formats
@@ -38,6 +39,10 @@ usage: cargo xtask CHORE
   wheel                       the Python package, built into target/wheels and installed into .venv
   crash [--long | --replay PATH]
                               recovery on every image that a crash of the log may leave; each flush and fence left out
+  dax-machine [OPTIONS] -- COMMAND
+                              runs a command in an emulated machine with persistent memory and two sockets
+  dax-machine --tests [--cuts N]
+                              the tests that need such a machine, with N losses of power
   sanitize [address | thread] the tests of tier, log and space under the compiler's sanitizers
   miri                        the parts of the crates that compute only, under Miri
   fuzz [--seconds N] [TARGET ...]
@@ -48,6 +53,8 @@ usage: cargo xtask CHORE
                               the STREAM kernels against a plain C STREAM
   bench fio [--json] [--quick] [--install] [--seconds=S] [--rounds=N] [--only=JOB]
                               the same jobs through fio and through `forebay bench fio`
+  bench checkpoint [--json] [--quick]
+                              checkpoints against a copy of memory and fio
   bench pager [--json] [--quick]
                               arrays larger than memory against fio and numpy.memmap
   bench expansion [--json] [--quick] [--only KERNEL]
@@ -66,12 +73,14 @@ fn main() -> ExitCode {
             .and_then(|()| readme::mapped_memory(&root))
             .and_then(|()| readme::five_minutes(&root)),
         ["wheel"] => python::chore(&root),
+        ["dax-machine", rest @ ..] => dax_machine::run(&root, rest),
         ["crash", rest @ ..] => crash::run_chore(&root, rest),
         ["sanitize", rest @ ..] => sanitize::run_chore(&root, rest),
         ["miri"] => miri::run_chore(&root),
         ["fuzz", rest @ ..] => fuzz::run_chore(&root, rest),
         ["bench", "fio", rest @ ..] => bench::fio::run(&root, rest),
         ["bench", "expansion", rest @ ..] => bench::expansion::run(&root, rest),
+        ["bench", "checkpoint", rest @ ..] => bench::checkpoint::run(&root, rest),
         ["bench", "pager", rest @ ..] => bench::pager::run(&root, rest),
         ["bench", "put", rest @ ..] => bench::run(&root, rest),
         ["bench", "stream", rest @ ..] => bench::stream::run(&root, rest),

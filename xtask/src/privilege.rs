@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Crates whose behaviour depends on what the kernel allows.
-const KERNEL_FACING: &[&str] = &["tier", "log", "pager", "perf", "space"];
+const KERNEL_FACING: &[&str] = &["tier", "log", "pager", "perf", "space", "checkpoint"];
 
 /// What an unprivileged user may lock on current distributions.
 const MEMLOCK_BYTES: u64 = 8 << 20;
@@ -28,9 +28,11 @@ struct Setting {
 }
 
 /// A built test binary and the folder of its crate.
-struct Binary {
-    path: PathBuf,
-    folder: PathBuf,
+pub struct Binary {
+    /// The program.
+    pub path: PathBuf,
+    /// Where the crate's manifest lies.
+    pub folder: PathBuf,
 }
 
 /// Runs the kernel-facing tests under every other setting.
@@ -43,7 +45,7 @@ pub fn stage(ci: &mut Run) {
             arguments: vec!["--refuse-calls".to_string()],
         },
     ];
-    let binaries = match binaries(ci) {
+    let binaries = match binaries(ci.root) {
         Ok(binaries) => binaries,
         Err(why) => return ci.summary.fail(format!("test binaries: {why}")),
     };
@@ -54,7 +56,7 @@ pub fn stage(ci: &mut Run) {
             ci.summary.skip(setting.name, &why);
             continue;
         }
-        for binary in &binaries {
+        for binary in binaries.iter().filter(|binary| faces_the_kernel(ci.root, binary)) {
             one(ci, setting, binary);
         }
     }
@@ -109,21 +111,23 @@ fn copy_executable(from: &Path, to: &Path) -> std::io::Result<()> {
     std::fs::set_permissions(to, std::fs::Permissions::from_mode(0o755))
 }
 
-/// The test binaries of the kernel-facing crates, as cargo built them for the whole workspace.
-fn binaries(ci: &Run) -> Result<Vec<Binary>, String> {
+/// The test binaries, as cargo built them for the whole workspace.
+pub fn binaries(root: &Path) -> Result<Vec<Binary>, String> {
     let mut command = Command::new(cargo());
     command
         .args(crate::ci::TEST_BUILD)
         .args(["--no-run", "--message-format=json", "--quiet"])
-        .current_dir(ci.root);
+        .current_dir(root);
     let output = command.output().map_err(|e| e.to_string())?;
     if !output.status.success() {
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
-    let wanted: Vec<PathBuf> = KERNEL_FACING.iter().map(|name| ci.root.join("crates").join(name)).collect();
     let found = read(&String::from_utf8_lossy(&output.stdout));
-    let kept: Vec<Binary> = found.into_iter().filter(|binary| wanted.contains(&binary.folder)).collect();
-    (!kept.is_empty()).then_some(kept).ok_or_else(|| "cargo built no test of tier, log or space".to_string())
+    (!found.is_empty()).then_some(found).ok_or_else(|| "cargo built no tests".to_string())
+}
+
+fn faces_the_kernel(root: &Path, binary: &Binary) -> bool {
+    KERNEL_FACING.iter().any(|name| binary.folder == root.join("crates").join(name))
 }
 
 /// The executables in cargo's messages.

@@ -1,8 +1,9 @@
 //! `cargo xtask bench expansion`: kernels whose arrays outgrow their memory, on tiles beside swap and beside mmap.
 //!
 //! Each kernel of `forebay bench polybench` runs with arrays of four times the memory it may use: on tiles with that
-//! budget; unchanged in a memory cgroup with a swap file; and over mapped files in such a cgroup. Needs root for cgroup
-//! and swap file; without, the row is skipped and counted. `--only KERNEL`; `--quick` runs everything once at toy size.
+//! budget; unchanged under `forebay mem` with that budget; unchanged in a memory cgroup with a swap file; and over
+//! mapped files in such a cgroup. Needs root for cgroup and swap file; without, the row is skipped and counted.
+//! `--only KERNEL`; `--quick` runs everything once at toy size.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,8 +11,8 @@ use std::process::Command;
 use serde_json::Value;
 
 use super::cage::Cage;
+use super::ground::Ground;
 use super::rows::{Row, Table};
-use crate::packages::cargo;
 use crate::{Outcome, Stop};
 
 const REPETITIONS: usize = 3;
@@ -24,19 +25,15 @@ const KERNELS: [(&str, Option<f64>); 6] = [
     ("adi", None),
     ("gemm", None),
 ];
+/// How many times as fast as with swap those that stream are to be under `forebay mem`.
+const MEM_BAR: f64 = 1.5;
 /// What a process has beside its arrays.
 const BESIDE: u64 = 32 << 20;
 
 struct Bench {
+    ground: Ground,
     ours: PathBuf,
-    folder: PathBuf,
     budget: u64,
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
 }
 
 /// Runs the comparison.
@@ -80,24 +77,24 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
 
 impl Bench {
     fn new(root: &Path, quick: bool) -> Result<Bench, String> {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        let words = ["build", "--release", "--quiet", "--package", "forebay-cli"];
-        let built =
-            Command::new(cargo()).args(words).current_dir(root).status().map_err(|e| e.to_string())?;
-        if !built.success() {
-            return Err("cargo did not build the command".into());
-        }
-        let above = std::env::var_os("TMPDIR").map_or_else(|| target.clone(), PathBuf::from);
-        let folder = above.join(format!("forebay-bench-expansion-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let ground =
+            Ground::new(root, "expansion", &["--package", "forebay-cli", "--package", "forebay-mem"])?;
         let budget = if quick { 64 << 20 } else { 512 << 20 };
-        Ok(Bench { ours: target.join("release/forebay"), folder, budget })
+        Ok(Bench { ours: ground.built.join("forebay"), ground, budget })
     }
 
     /// Why nothing can be compared here, if so.
     fn skipped(&self) -> Vec<String> {
-        let tried = Cage::with_swap(64 << 20, 64 << 20, &self.folder);
+        let tried = Cage::with_swap(64 << 20, 64 << 20, &self.ground.folder);
         tried.err().map(|why| format!("everything: {why}")).into_iter().collect()
+    }
+
+    /// `forebay mem`, before the program.
+    fn under_mem(&self) -> Command {
+        let mut command = Command::new(&self.ours);
+        command.args(["mem", "--dram", &self.budget.to_string(), "--tier"]).arg(&self.ground.folder);
+        command.arg("--").arg(&self.ours);
+        command
     }
 
     /// Nanoseconds of a kernel.
@@ -115,7 +112,7 @@ impl Bench {
             "--place",
             place,
         ]);
-        command.args(["--budget", &budget, "--size", &size, "--tier"]).arg(&self.folder);
+        command.args(["--budget", &budget, "--size", &size, "--tier"]).arg(&self.ground.folder);
         let output = command.output().map_err(|e| format!("forebay: {e}"))?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let document: Value = serde_json::from_str(&said)
@@ -130,16 +127,24 @@ impl Bench {
         if let Some(bar) = bar {
             swapped = swapped.with_bar(bar);
         }
+        let mut unchanged =
+            Row::new(&format!("{kernel} under forebay mem"), size, false, "in memory, with swap");
+        if bar.is_some() {
+            unchanged = unchanged.with_bar(MEM_BAR);
+        }
         let mut mapped = Row::new(kernel, size, false, "mmap");
         for _ in table.turns(kernel) {
             let ours = self.kernel(&mut Command::new(&self.ours), kernel, "tiles")?;
-            let cage = Cage::with_swap(memory, size + memory, &self.folder)?;
-            swapped.add(ours, self.kernel(&mut cage.command(&self.ours), kernel, "dram")?);
+            let cage = Cage::with_swap(memory, size + memory, &self.ground.folder)?;
+            let with_swap = self.kernel(&mut cage.command(&self.ours), kernel, "dram")?;
+            swapped.add(ours, with_swap);
             drop(cage);
+            unchanged.add(self.kernel(&mut self.under_mem(), kernel, "dram")?, with_swap);
             let cage = Cage::new(memory)?;
             mapped.add(ours, self.kernel(&mut cage.command(&self.ours), kernel, "mmap")?);
         }
         table.push(swapped);
+        table.push(unchanged);
         table.push(mapped);
         Ok(())
     }

@@ -6,9 +6,10 @@
 //! `--install` fetches the Debian package when root. `--quick` runs a few jobs at toy size; its figures mean nothing.
 
 use super::fio_jobs::{Bound, Job, ALL};
-use crate::{packages::cargo, Outcome, Stop};
+use super::ground::Ground;
+use crate::{Outcome, Stop};
 use serde_json::{json, Value};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Schema name of the JSON document.
@@ -104,33 +105,17 @@ pub fn version() -> Option<String> {
 
 /// The two programs and a folder for their files.
 struct Bench {
-    ours: PathBuf,
-    folder: PathBuf,
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
+    ground: Ground,
 }
 
 impl Bench {
     fn new(root: &Path, options: &Options) -> Result<Bench, String> {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        let words = ["build", "--release", "--quiet", "--package", "forebay-cli", "--bin", "forebay"];
-        let built =
-            Command::new(cargo()).args(words).current_dir(root).status().map_err(|e| e.to_string())?;
-        if !built.success() {
-            return Err("cargo built no forebay".into());
-        }
-        let above = std::env::var_os("TMPDIR").map_or_else(|| target.clone(), PathBuf::from);
-        let folder = above.join(format!("forebay-bench-fio-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-        let bench = Bench { ours: target.join("release/forebay"), folder };
+        let ground = Ground::new(root, "fio", &["--package", "forebay-cli", "--bin", "forebay"])?;
+        let bench = Bench { ground };
         let size = if options.quick { "16m" } else { "1g" };
         let layout = format!(
             "[global]\ndirectory={}\nfilename=data\nsize={size}\n[layout]\nrw=read\ncreate_only=1\n",
-            bench.folder.display()
+            bench.ground.folder.display()
         );
         bench.call(Program::Fio, &layout)?;
         Ok(bench)
@@ -138,12 +123,12 @@ impl Bench {
 
     /// Runs one job file; the JSON of its first and only group.
     fn call(&self, program: Program, job_file: &str) -> Result<Value, String> {
-        let path = self.folder.join("job.fio");
+        let path = self.ground.folder.join("job.fio");
         std::fs::write(&path, job_file).map_err(|e| format!("{}: {e}", path.display()))?;
         let mut command = match program {
             Program::Fio => Command::new("fio"),
             Program::Forebay => {
-                let mut command = Command::new(&self.ours);
+                let mut command = Command::new(self.ground.built.join("forebay"));
                 command.args(["bench", "fio"]);
                 command
             }
@@ -159,7 +144,7 @@ impl Bench {
 
     fn row(&self, job: &Job, options: &Options) -> Result<Row, String> {
         let size = if options.quick { "16m" } else { "1g" };
-        let text = job.file(&self.folder, size, options.seconds);
+        let text = job.file(&self.ground.folder, size, options.seconds);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for round in 0..options.rounds {
             // Each is first as often as second: what the other left on the device is nobody's advantage.
@@ -181,7 +166,7 @@ impl Bench {
     /// Removes the files that a job made for itself: writing over what the other program has written already, instead
     /// of room that was only set aside, makes a flush cheaper.
     fn remove_own(&self) -> Result<(), String> {
-        for entry in std::fs::read_dir(&self.folder).map_err(|e| e.to_string())?.flatten() {
+        for entry in std::fs::read_dir(&self.ground.folder).map_err(|e| e.to_string())?.flatten() {
             if entry.file_name().to_string_lossy().starts_with("own") {
                 std::fs::remove_file(entry.path()).map_err(|e| e.to_string())?;
             }

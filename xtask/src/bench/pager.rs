@@ -12,9 +12,9 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::cage::Cage;
+use super::ground::Ground;
 use super::rows::{Row, Table};
 use super::windows;
-use crate::packages::cargo;
 use crate::{Outcome, Stop};
 
 /// Pairs of runs.
@@ -25,17 +25,9 @@ const ROW_BYTES: u64 = 4096;
 /// What is measured once.
 struct Bench {
     root: PathBuf,
-    ours: PathBuf,
-    window: PathBuf,
-    folder: PathBuf,
+    ground: Ground,
     size: &'static str,
     seconds: f64,
-}
-
-impl Drop for Bench {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
 }
 
 /// Runs the comparison.
@@ -67,27 +59,20 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
 
 impl Bench {
     fn new(root: &Path, quick: bool) -> Result<Bench, String> {
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-        let words = ["build", "--release", "--quiet", "--package", "forebay-pager", "--examples"];
-        let built =
-            Command::new(cargo()).args(words).current_dir(root).status().map_err(|e| e.to_string())?;
-        if !built.success() {
-            return Err("cargo built no examples of the pager".into());
-        }
-        let above = std::env::var_os("TMPDIR").map_or_else(|| target.clone(), PathBuf::from);
-        let folder = above.join(format!("forebay-bench-pager-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let ground = Ground::new(root, "pager", &["--package", "forebay-pager", "--examples"])?;
         let (size, seconds) = if quick { ("32m", 0.2) } else { ("1g", 3.0) };
-        let ours = target.join("release/examples/measure");
-        let window = target.join("release/examples/window");
-        let bench = Bench { root: root.to_owned(), ours, window, folder, size, seconds };
+        let bench = Bench { root: root.to_owned(), ground, size, seconds };
         // Written by fio, so that no block is a hole or was never written.
         bench.fio("write", "1m", 16, "")?;
         Ok(bench)
     }
 
+    fn example(&self, name: &str) -> PathBuf {
+        self.ground.built.join("examples").join(name)
+    }
+
     fn file(&self) -> PathBuf {
-        self.folder.join("data")
+        self.ground.folder.join("data")
     }
 
     /// One job of fio on the file: nanoseconds a request.
@@ -98,7 +83,7 @@ impl Bench {
             self.file().display(),
             self.size
         );
-        let path = self.folder.join("job.fio");
+        let path = self.ground.folder.join("job.fio");
         std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
         let said = output(Command::new("fio").args(["--output-format=json", "--eta=never"]).arg(&path))?;
         let document: Value = serde_json::from_str(&said).map_err(|e| format!("fio: {e}: {said}"))?;
@@ -109,7 +94,9 @@ impl Bench {
 
     /// One run of ours: nanoseconds for `block` bytes.
     fn ours(&self, what: &str, block: u64) -> Result<f64, String> {
-        let said = output(Command::new(&self.ours).arg(self.file()).args([what, &self.seconds.to_string()]))?;
+        let said = output(
+            Command::new(self.example("measure")).arg(self.file()).args([what, &self.seconds.to_string()]),
+        )?;
         let per_second: f64 = said.trim().parse().map_err(|e| format!("measure: {e}: {said}"))?;
         Ok(block as f64 * 1e9 / per_second)
     }
@@ -165,7 +152,7 @@ impl Bench {
         let file = self.file();
         let bytes = std::fs::metadata(&file).map_err(|e| e.to_string())?.len();
         let run = |cage: Option<&Cage>, how: (&str, &str, u32), block| {
-            windows::run(&self.window, &file, cage, how, self.seconds, block)
+            windows::run(&self.example("window"), &file, cage, how, self.seconds, block)
         };
         let mut scan = Row::new("scan by window", 1 << 20, false, "fio, read, 16").with_bar(0.85);
         for _ in table.turns("scan by window") {

@@ -9,17 +9,20 @@ const UNSAFE_PATHS: &[&str] = &[
     "crates/tier/src/sys/",        // system calls and mappings, behind safe types
     "crates/tier/src/persist/",    // instructions of persistence and non-temporal copies
     "crates/capi/",                // the boundary to C
+    "crates/mem/",                 // the C library's own functions, taken the place of
     "crates/python/src/buffer.rs", // raw memory of ndarrays
 ];
 
 /// How many lines above an unsafe block its reason may begin, the lines of a comment not counted.
 const SAFETY_LINES_MAX: usize = 3;
 
-/// Where clocks may be read: tier owns the clock of traces, space keeps deadlines, and programs tell people the time.
+/// Where clocks may be read: tier owns the clock of traces, space and checkpoint keep
+/// deadlines, and programs tell people the time.
 /// Left out are the crates whose behaviour may depend on nothing but their input: log and the C boundary.
 const CLOCK_PATHS: &[&str] = &[
     "crates/tier/",
     "crates/space/",
+    "crates/checkpoint/",
     "crates/flow/",
     "crates/cli/",
     "crates/miniapps/",
