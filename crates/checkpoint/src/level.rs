@@ -303,18 +303,14 @@ impl Level {
 
     /// Frees the room for one more piece of so many bytes, if that is possible now. Where there is room for one piece
     /// only, the newest one goes as soon as a level `below` has its step committed and nobody reads it.
-    pub(crate) fn make_room(
-        &self,
-        bytes: u64,
-        rank: u32,
-        incarnation: u64,
-        below: &[Level],
-    ) -> Result<bool> {
+    pub(crate) fn make_room(&self, bytes: u64, rank: u32, incarnation: u64, below: &[Level]) -> Result<bool> {
         let most = self.place.files_max(bytes);
         let least = if below.is_empty() { 2 } else { 1 };
         if most < least {
             let (what, hint) = match most {
-                0 => ("one piece is larger than the memory that was allowed", "save to a lower level directly"),
+                0 => {
+                    ("one piece is larger than the memory that was allowed", "save to a lower level directly")
+                }
                 _ => (
                     "the last level has no room for two pieces, and a step stays until the next one is whole",
                     "add a lower level",
