@@ -35,6 +35,8 @@ const LONG_CASES: &str = "4096";
 
 /// Rounds of processes that are killed, in a long run; the tests have 200 of them in any case.
 const LONG_ROUNDS: &str = "10000";
+/// The same of checkpoints, each of which is three processes that restore before they save.
+const LONG_CHECKPOINT_ROUNDS: &str = "200";
 /// Seconds for that many rounds: ten a second, with room.
 const LONG_ROUNDS_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
@@ -276,12 +278,17 @@ impl Run<'_> {
         if !self.long {
             return;
         }
-        title(&format!("{LONG_ROUNDS} rounds of killed processes"));
+        self.killed("forebay-space", "torture", "SPACE_TEST_ROUNDS", LONG_ROUNDS);
+        self.killed("forebay-checkpoint", "it", "CHECKPOINT_ROUNDS", LONG_CHECKPOINT_ROUNDS);
+    }
+
+    fn killed(&mut self, package: &str, test: &str, variable: &str, rounds: &str) {
+        title(&format!("{rounds} rounds of killed processes of {package}"));
         let mut command = self.command(&cargo());
-        command.args(["test", "--release", "-p", "forebay-space", "--test", "torture", "--", "--nocapture"]);
+        command.args(["test", "--release", "-p", package, "--test", test, "--", "--nocapture"]);
         self.environment(command.current_dir(self.root));
-        let failure = run(command.env("SPACE_TEST_ROUNDS", LONG_ROUNDS), LONG_ROUNDS_LIMIT).failure;
-        self.summary.stage("killed processes, long", failure);
+        let failure = run(command.env(variable, rounds), LONG_ROUNDS_LIMIT).failure;
+        self.summary.stage(&format!("killed processes of {package}, long"), failure);
     }
 
     /// Only in a long run: a window of two tiles, touched by threads that come and go.
