@@ -83,7 +83,7 @@ fn bytes(text: &str) -> std::result::Result<u64, String> {
 #[derive(Serialize)]
 struct Stats {
     exit_status: i32,
-    engine: &'static str,
+    engine: String,
     budget: u64,
     threshold: u64,
     tile: u64,
@@ -250,11 +250,20 @@ fn pass_on(child: &Child, signal: usize) {
     }
 }
 
+fn engines_of(job: &Job) -> String {
+    let names: Vec<&str> = job.engines().into_iter().map(WindowEngine::name).collect();
+    if names.is_empty() {
+        "none".into()
+    } else {
+        names.join(" and ")
+    }
+}
+
 fn stats(job: &Job, exit_status: i32) -> Stats {
     let options = job.options();
     Stats {
         exit_status,
-        engine: job.engine().map_or("none", WindowEngine::name),
+        engine: engines_of(job),
         budget: options.budget,
         threshold: options.threshold,
         tile: options.tile_bytes as u64,
@@ -281,7 +290,7 @@ fn text(stats: &Stats) -> String {
         stats.processes,
         if stats.processes == 1 { "" } else { "es" }
     );
-    text += &line("engine", stats.engine.to_string());
+    text += &line("engine", stats.engine.clone());
     text += &line("allocations", stats.allocations.to_string());
     text += &line("most at once", format!("{} in one process", bytes(stats.placed_peak)));
     text += &line("in memory, at most", format!("{} of {}", bytes(stats.resident_peak), bytes(stats.budget)));

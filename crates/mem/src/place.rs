@@ -17,7 +17,7 @@ use forebay_tier::{Error, Result};
 
 use crate::extents::{Extents, PAGE};
 use crate::inside::{is_inside, Inside};
-use crate::{fork, next, steward};
+use crate::{descriptors, fork, next, steward};
 
 /// Set by `forebay mem`: the threshold, a colon, and the path of the job's words.
 const VARIABLE: &std::ffi::CStr = c"FOREBAY_MEM";
@@ -115,7 +115,7 @@ fn here_or_made() -> Option<&'static Place> {
         std::thread::yield_now();
     }
     if here().is_none() && THRESHOLD.load(Relaxed) != usize::MAX {
-        match steward::without_signals(make) {
+        match steward::without_signals(make_and_keep) {
             Ok(place) => publish(place),
             Err(e) => {
                 THRESHOLD.store(usize::MAX, Relaxed);
@@ -126,6 +126,17 @@ fn here_or_made() -> Option<&'static Place> {
     }
     MAKING.store(0, Release);
     here()
+}
+
+/// Makes the place, whose descriptors nobody closes from then on.
+fn make_and_keep() -> Result<Place> {
+    descriptors::keep_those_of(make, |made, target| {
+        let Ok(place) = made else { return false };
+        let folder = &place.member.job().options().folder;
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.clone());
+        let words = asked().is_some_and(|(_, path)| target == path.canonicalize().unwrap_or(path));
+        words || target.starts_with(&folder) || target.to_string_lossy().contains("userfaultfd")
+    })
 }
 
 fn make() -> Result<Place> {
@@ -191,6 +202,7 @@ fn open_high(path: &Path) -> Result<File> {
 /// In a child of fork: it has no place, and what the parent's was is nobody's.
 pub(crate) fn forget_parents() -> Option<Range<usize>> {
     MAKING.store(0, Relaxed);
+    descriptors::forget();
     HELPS.store(false, Relaxed);
     let had = !PLACE.swap(std::ptr::null_mut(), Relaxed).is_null();
     let range = BASE.swap(0, Relaxed)..END.swap(0, Relaxed);

@@ -129,11 +129,8 @@ impl Ground {
         for folder in ["tier", "data"] {
             assert_eq!(std::fs::read_dir(self.path(folder)).unwrap().count(), 0, "left in {folder}: {what}");
         }
-        if self.job.engine() == Some(WindowEngine::Userfault) {
-            // Several processes were seen up to 19 % above for moments; why is not known yet.
-            let several = self.job.sum(Counter::Processes) > 1;
-            let most = if several { BUDGET / 4 * 5 } else { BUDGET };
-            assert!(self.job.resident_peak() <= most, "{} there: {what}", self.job.resident_peak());
+        if self.job.engines() == [WindowEngine::Userfault] {
+            assert!(self.job.resident_peak() <= BUDGET, "{} there: {what}", self.job.resident_peak());
         }
         Some(said)
     }
@@ -193,14 +190,12 @@ fn arrays_outgrow_their_memory() {
         let ground = Ground::new(None);
         let Some(said) = ground.check(setting, &program, &["stream", DATA]) else { continue };
         assert!(ground.job.sum(Counter::Placed) >= 32 * MIB);
-        assert!(ground.job.sum(Counter::Evicted) > 16 * MIB, "they do not fit");
         assert_eq!(ground.job.sum(Counter::Processes), 1);
-        let expected = match setting {
-            Setting::Refused => WindowEngine::Kernel,
-            _ => ground.job.engine().unwrap(),
-        };
-        assert_eq!(ground.job.engine(), Some(expected));
-        if expected == WindowEngine::Userfault {
+        let engines = ground.job.engines();
+        assert!(engines.len() == 1 && (setting != Setting::Refused || engines == [WindowEngine::Kernel]));
+        // The kernel's own pages leave a little later than they should: so short a program may be done before.
+        if engines == [WindowEngine::Userfault] {
+            assert!(ground.job.sum(Counter::Evicted) > 16 * MIB, "they do not fit");
             assert!(peak(&said) <= BUDGET + BUDGET / 20 + 16 * MIB, "{said}");
         }
     }
@@ -226,7 +221,7 @@ fn the_system_reads_and_writes_what_is_not_there() {
         let arguments = ["calls", DATA, data.to_str().unwrap()];
         if ground.check(setting, &program, &arguments).is_some() {
             let helped = ground.job.sum(Counter::Calls) > 0;
-            assert_eq!(helped, ground.job.engine() == Some(WindowEngine::Userfault));
+            assert_eq!(helped, ground.job.engines() == [WindowEngine::Userfault]);
         }
     }
 }
@@ -240,6 +235,16 @@ fn forks_and_signals_are_the_programs_own() {
         // The child had one before it became another program, which had one, too.
         assert_eq!(ground.job.sum(Counter::Processes), 3);
         Ground::new(engine).check(Setting::Plain, &program, &["signals", DATA]);
+    }
+}
+
+#[test]
+fn a_program_that_closes_what_it_did_not_open_keeps_its_arrays() {
+    let Some(program) = arrays() else { return };
+    for engine in [None, Some(WindowEngine::Kernel)] {
+        let ground = Ground::new(engine);
+        let data = ground.path("data");
+        ground.check(Setting::Plain, &program, &["closes", DATA, data.to_str().unwrap()]);
     }
 }
 
@@ -282,7 +287,7 @@ fn numpy_reads_files_as_an_ordinary_user() {
             assert!(ground.job.sum(Counter::Evicted) > 16 * MIB);
             // The interpreter itself, with what it imports.
             let own = 64 * MIB;
-            let exact = ground.job.engine() == Some(WindowEngine::Userfault);
+            let exact = ground.job.engines() == [WindowEngine::Userfault];
             assert!(!exact || peak(&said) <= BUDGET + BUDGET / 20 + own, "{said}");
         }
     }

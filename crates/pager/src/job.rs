@@ -119,8 +119,8 @@ const ROOM_AT: u64 = 32;
 const ENGINE_AT: u64 = 40;
 const PATH_LEN_AT: u64 = 48;
 const PEAK_AT: u64 = 56;
-/// The engine that was used, as a number, 0 when none was.
-const USED_ENGINE_AT: u64 = 64;
+/// The engines that were used, a bit each.
+const USED_ENGINES_AT: u64 = 64;
 
 const ENGINES: [WindowEngine; 2] = [WindowEngine::Userfault, WindowEngine::Kernel];
 
@@ -216,9 +216,10 @@ impl Job {
         self.words.u64(PEAK_AT).load(Relaxed)
     }
 
-    /// The engine of the windows; None where there were none.
-    pub fn engine(&self) -> Option<WindowEngine> {
-        engine_of(self.words.u64(USED_ENGINE_AT).load(Relaxed))
+    /// The engines of the windows: one, unless some process was refused what others had; none where there were none.
+    pub fn engines(&self) -> Vec<WindowEngine> {
+        let used = self.words.u64(USED_ENGINES_AT).load(Relaxed);
+        ENGINES.into_iter().filter(|engine| used >> engine_number(Some(*engine)) & 1 == 1).collect()
     }
 
     /// Empties the place of a member that has ended, after adding what it did to the totals. Under the lock.
@@ -310,7 +311,7 @@ impl Member {
 
     /// Says how it works.
     pub fn set_engine(&self, engine: WindowEngine) {
-        self.job.words.u64(USED_ENGINE_AT).store(engine_number(Some(engine)), Relaxed);
+        self.job.words.u64(USED_ENGINES_AT).fetch_or(1 << engine_number(Some(engine)), Relaxed);
     }
 
     fn locked<T>(&self, with: impl FnOnce(&Job) -> Result<T>) -> Result<T> {

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -216,6 +217,35 @@ static void forks(char *self) {
     free(a);
 }
 
+/* A program that closes what it did not open, and opens files after that. */
+static void closes(const char *folder) {
+    uint64_t *a = malloc(bytes);
+    fill(a, bytes, 5);
+    for (int fd = 3; fd < 1024; fd++) CHECK(close(fd) == 0 || errno == EBADF);
+    CHECK(close_range(3, ~0U, 0) == 0);
+    closefrom(3);
+    int fds[600];
+    for (int i = 0; i < 600; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/closes-%ld-%d", folder, (long)getpid(), i);
+        fds[i] = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+        CHECK(fds[i] >= 3 && unlink(path) == 0);
+    }
+    for (int fd = 3; fd < 1024; fd++) {
+        int mine = 0;
+        for (int i = 0; i < 600; i++) mine |= fds[i] == fd;
+        CHECK(mine || (dup2(0, fd) == fd ? close(fd) == 0 : errno == EBADF));
+    }
+    compare(a, bytes, 5);
+    fill(a, bytes, 6);
+    compare(a, bytes, 6);
+    for (int i = 0; i < 600; i++) {
+        struct stat found;
+        CHECK(fstat(fds[i], &found) == 0 && found.st_size == 0 && close(fds[i]) == 0);
+    }
+    free(a);
+}
+
 static volatile sig_atomic_t own_handler;
 
 static void on_bus(int signal) {
@@ -306,6 +336,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "calls")) calls(words[3]);
     else if (!strcmp(what, "forks")) forks(words[0]);
     else if (!strcmp(what, "signals")) signals();
+    else if (!strcmp(what, "closes")) closes(words[3]);
     else if (!strcmp(what, "threads")) threads();
     else if (!strcmp(what, "share")) share(words[0], words[2]);
     else return 2;

@@ -463,9 +463,14 @@ impl Service {
 
     /// A slot, unless as many as may be are used.
     fn take_slot(&self) -> Option<u32> {
-        let limit = self.limit.load(Relaxed);
+        let limit = self.limit.load(SeqCst);
         let more = |used: u32| (used < limit).then_some(used + 1);
-        let used = self.used.fetch_update(AcqRel, Relaxed, more).ok()?;
+        let used = self.used.fetch_update(SeqCst, Relaxed, more).ok()?;
+        // Who lowers the limit looks at `used` afterwards: one of the two sees the other.
+        if used >= self.limit.load(SeqCst) {
+            self.used.fetch_sub(1, AcqRel);
+            return None;
+        }
         let slot = self.free.pop();
         match slot {
             Some(_) => drop(self.used_peak.fetch_max(used + 1, Relaxed)),

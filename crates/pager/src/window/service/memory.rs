@@ -40,9 +40,9 @@ impl Service {
     /// Changes how many slots may be used.
     pub(in crate::window) fn set_limit(&self, slots: u32) {
         let slots = slots.min(self.slots() as u32);
-        self.limit.store(slots, Relaxed);
+        self.limit.store(slots, SeqCst);
         self.freed.tell();
-        while self.used.load(Relaxed) > slots {
+        while self.used.load(SeqCst) > slots {
             // What cannot be written stays, and is tried again.
             if self.evict(BATCH, 0).0 == 0 {
                 return;
