@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 const REQUIREMENTS: &str = "crates/python/requirements-dev.txt";
+const PRELOADED: &str = "libforebay_mem.so";
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Builds the wheel and installs it from its file; its path, if that worked.
@@ -79,6 +80,7 @@ pub fn wheel(root: &Path) -> Result<PathBuf, String> {
     environment(root)?;
     let wheels = root.join("target/wheels");
     let _ = std::fs::remove_dir_all(&wheels);
+    preloaded_library(root)?;
     let mut command = Command::new(root.join(".venv/bin/maturin"));
     command.args(["build", "--release", "--manifest-path", "crates/python/Cargo.toml"]);
     // Linked against glibc 2.28, whatever this machine has.
@@ -101,6 +103,20 @@ pub fn wheel(root: &Path) -> Result<PathBuf, String> {
     ];
     step(Command::new(python(root)).args(install).arg(&wheel).current_dir(root))?;
     Ok(wheel)
+}
+
+/// Builds what `forebay mem` puts in front of programs, as the wheel's module is built, and puts it into the package.
+fn preloaded_library(root: &Path) -> Result<(), String> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let mut command = Command::new(root.join(".venv/bin/cargo-zigbuild"));
+    command.args(["zigbuild", "--release", "--quiet", "--package", "forebay-mem"]);
+    command.args(["--target", &format!("{target}.2.28")]);
+    step(command.current_dir(root).env("PATH", path_with(root)))?;
+    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let built = folder.join(target).join("release").join(PRELOADED);
+    let placed = root.join("crates/python/python/forebay").join(PRELOADED);
+    // Hidden from version control, which maturin is told in pyproject.toml; without its symbols a tenth as long.
+    step(Command::new("strip").arg("-o").arg(&placed).arg(&built))
 }
 
 fn step(command: &mut Command) -> Result<(), String> {

@@ -33,6 +33,7 @@ mod verify;
 
 use std::ffi::OsString;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -164,9 +165,11 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
 /// [`main_with`] for a caller whose executable is not this command but an interpreter that carries it.
 ///
 /// `self_command` are the words that start the command again, as `[sys.executable, "-m", "forebay"]`: `run`
-/// starts ranks and helpers through it. The words of the first call in a process count.
-pub fn main_with_command(args: Vec<OsString>, self_command: Vec<OsString>) -> i32 {
+/// starts ranks and helpers through it. `libraries` is the folder of the libraries that came with it. Those of the
+/// first call in a process count.
+pub fn main_with_command(args: Vec<OsString>, self_command: Vec<OsString>, libraries: PathBuf) -> i32 {
     run::set_self_command(self_command);
+    mem::set_libraries(libraries);
     main_with(args)
 }
 

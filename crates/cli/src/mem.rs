@@ -12,7 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_pager::job::{self, Counter, Job, JobOptions};
@@ -177,12 +177,21 @@ fn try_window(options: &JobOptions) -> Result<()> {
     Window::scratch(&options.folder, TILES_MIN * options.tile_bytes as u64, &tried).map(drop)
 }
 
+/// The folder of the libraries of this installation, when the caller knows it better than the kernel.
+static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
+
+/// Notes where the libraries of this installation are. The first call counts.
+pub fn set_libraries(folder: PathBuf) {
+    let _ = LIBRARIES.set(folder);
+}
+
 /// The library: beside the command, or where libraries of its installation are.
 fn library() -> Result<PathBuf> {
     let beside =
         std::env::current_exe().ok().and_then(|exe| Some(exe.canonicalize().ok()?.parent()?.to_owned()));
-    let folders = beside.into_iter().flat_map(|b| [b.clone(), b.join("../lib"), b.join("../lib64")]);
-    let mut candidates = folders.map(|folder| folder.join(LIBRARY));
+    let around = beside.into_iter().flat_map(|b| [b.clone(), b.join("../lib"), b.join("../lib64")]);
+    let mut candidates =
+        LIBRARIES.get().cloned().into_iter().chain(around).map(|folder| folder.join(LIBRARY));
     candidates.find(|path| path.is_file()).ok_or_else(|| {
         Error::new(Kind::NotPossibleHere, format!("{LIBRARY} is neither beside this command nor in ../lib"))
             .hint("cargo build --release -p forebay-mem, or make install")

@@ -4,7 +4,7 @@
 //! Guarantees: once a place is made, `close`, `close_range`, `closefrom`, `dup2` and `dup3` of the C library leave its
 //! descriptors alone, and say EBADF where one alone is meant. Not helped: calls past the C library.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::*};
 
 use libc::{c_int, c_uint};
@@ -26,13 +26,13 @@ fn open_now() -> Vec<usize> {
 }
 
 /// Runs `make`, and keeps the descriptors that it left open. Of those that other threads open meanwhile only what
-/// `is_ours` says.
-pub(crate) fn keep_those_of<T>(make: impl FnOnce() -> T, is_ours: impl Fn(&T, &Path) -> bool) -> T {
+/// `is_ours` says, of what was made, the descriptor's entry in /proc and what that leads to.
+pub(crate) fn keep_those_of<T>(make: impl FnOnce() -> T, is_ours: impl Fn(&T, &Path, &Path) -> bool) -> T {
     let before = open_now();
     let made = make();
     for fd in open_now().into_iter().filter(|fd| *fd < MOST && !before.contains(fd)) {
-        let target = std::fs::read_link(format!("/proc/self/fd/{fd}"));
-        if target.is_ok_and(|target| is_ours(&made, &target)) {
+        let descriptor = PathBuf::from(format!("/proc/self/fd/{fd}"));
+        if std::fs::read_link(&descriptor).is_ok_and(|target| is_ours(&made, &descriptor, &target)) {
             OURS[fd / 64].fetch_or(1 << (fd % 64), Relaxed);
         }
     }

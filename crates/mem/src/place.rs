@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -130,12 +131,14 @@ fn here_or_made() -> Option<&'static Place> {
 
 /// Makes the place, whose descriptors nobody closes from then on.
 fn make_and_keep() -> Result<Place> {
-    descriptors::keep_those_of(make, |made, target| {
+    descriptors::keep_those_of(make, |made, descriptor, target| {
         let Ok(place) = made else { return false };
         let folder = &place.member.job().options().folder;
-        let folder = folder.canonicalize().unwrap_or_else(|_| folder.clone());
-        let words = asked().is_some_and(|(_, path)| target == path.canonicalize().unwrap_or(path));
-        words || target.starts_with(&folder) || target.to_string_lossy().contains("userfaultfd")
+        let file = |path: &Path| std::fs::metadata(path).map(|seen| (seen.dev(), seen.ino())).ok();
+        let words = asked().and_then(|(_, path)| file(&path));
+        target.starts_with(folder)
+            || target.to_string_lossy().contains("userfaultfd")
+            || words.is_some() && words == file(descriptor)
     })
 }
 

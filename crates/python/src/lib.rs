@@ -18,6 +18,9 @@ mod reserve;
 mod window;
 mod writer;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
+
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -94,10 +97,11 @@ fn root(py: Python<'_>) -> PyResult<String> {
     forebay_space::root().map(|path| path.display().to_string()).or_raise(py)
 }
 
-/// The `forebay` command with these words; `again` are the words that start it again. Returns its exit status.
+/// The `forebay` command with these words; `again` are the words that start it again, `libraries` is the folder of
+/// the libraries that come with it. Returns its exit status.
 #[pyfunction]
-fn command_line(py: Python<'_>, words: Vec<std::ffi::OsString>, again: Vec<std::ffi::OsString>) -> i32 {
-    py.detach(|| forebay_cli::main_with_command(words, again))
+fn command_line(py: Python<'_>, words: Vec<OsString>, again: Vec<OsString>, libraries: PathBuf) -> i32 {
+    py.detach(|| forebay_cli::main_with_command(words, again, libraries))
 }
 
 /// Kinds of errors with their code and exit status, as compiled in.

@@ -83,3 +83,13 @@ reads = ["ch"]
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert fb.list_spaces() == []
+
+
+def test_mem_brings_its_library(tmp_path: Path):
+    code = "import numpy as np; a = np.arange(4 << 20, dtype='f8'); print(int(a[::4096].sum()))"
+    command = ["mem", "--dram", "8MiB", "--tier", str(tmp_path), "--json", "--", sys.executable, "-c", code]
+    done = run(*command)
+    assert done.returncode == 0, done.stderr
+    assert str(sum(range(0, 4 << 20, 4096))) in done.stderr
+    assert json.loads(done.stdout)["placed_bytes"] >= 32 << 20
+    assert list(tmp_path.iterdir()) == []

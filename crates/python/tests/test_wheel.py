@@ -38,11 +38,14 @@ def wheel() -> Path:
 
 @pytest.fixture(scope="module")
 def module(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package's folder with its libraries."""
     folder = tmp_path_factory.mktemp("wheel")
     with zipfile.ZipFile(wheel) as archive:
         names = [n for n in archive.namelist() if n.endswith(".so")]
-        assert names == ["forebay/_forebay.abi3.so"]
-        return Path(archive.extract(names[0], folder))
+        assert sorted(names) == ["forebay/_forebay.abi3.so", "forebay/libforebay_mem.so"]
+        for name in names:
+            archive.extract(name, folder)
+        return folder / "forebay"
 
 
 class Elf:
@@ -96,8 +99,9 @@ def test_tag(wheel: Path):
     assert re.fullmatch(r"forebay-[\d.]+-cp311-abi3-manylinux_2_28_(x86_64|aarch64)\.whl", wheel.name)
 
 
-def test_needs_no_newer_glibc(module: Path):
-    elf = Elf(module.read_bytes())
+@pytest.mark.parametrize("library", ["_forebay.abi3.so", "libforebay_mem.so"])
+def test_needs_no_newer_glibc(module: Path, library: str):
+    elf = Elf((module / library).read_bytes())
     needed = elf.versions()
     glibc = {v for names in needed.values() for v in names if v.startswith("GLIBC_") and v != "GLIBC_PRIVATE"}
     assert glibc, "no versioned symbol at all: the reader of this test is broken"
@@ -109,9 +113,10 @@ def test_needs_no_newer_glibc(module: Path):
 def test_the_reader_of_this_test_agrees_with_readelf(module: Path):
     if not shutil.which("readelf"):
         pytest.skip("readelf is not installed")
-    text = subprocess.run(["readelf", "--version-info", "--wide", module], capture_output=True, text=True).stdout
+    library = module / "_forebay.abi3.so"
+    text = subprocess.run(["readelf", "--version-info", "--wide", library], capture_output=True, text=True).stdout
     theirs = set(re.findall(r"Name: (GLIBC\S+)", text))
-    ours = {v for names in Elf(module.read_bytes()).versions().values() for v in names}
+    ours = {v for names in Elf(library.read_bytes()).versions().values() for v in names}
     assert theirs == {v for v in ours if v.startswith("GLIBC")}
 
 

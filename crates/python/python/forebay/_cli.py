@@ -6,6 +6,7 @@ not wait for Python byte code that never runs.
 
 import signal
 import sys
+from pathlib import Path
 
 from forebay import _forebay
 
@@ -15,7 +16,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.stdout.flush()
     again = [sys.executable, "-m", "forebay"]
-    sys.exit(_forebay.command_line(["forebay", *sys.argv[1:]], again))
+    sys.exit(_forebay.command_line(["forebay", *sys.argv[1:]], again, str(Path(__file__).parent)))
 
 
 if __name__ == "__main__":
