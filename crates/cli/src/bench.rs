@@ -12,6 +12,7 @@ mod limited;
 mod lriot;
 mod madbench;
 mod npb;
+mod outgrown;
 mod peak;
 mod placing;
 mod plot;

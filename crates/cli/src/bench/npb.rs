@@ -7,11 +7,11 @@
 use std::path::PathBuf;
 
 use forebay_miniapps::npb::{ft, mg, Class, Kernel, Outcome};
-use forebay_miniapps::placed::Placement;
-use forebay_pager::{Pool, PoolOptions};
-use forebay_tier::{capacity, device, Error, Horizon, Kind, Result, TierKind};
+use forebay_pager::Pool;
+use forebay_tier::{device, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
+use super::outgrown::Place;
 use super::placing::usual_tile;
 use super::plot::{self, Picture, PlotArgs};
 use super::size;
@@ -52,27 +52,6 @@ pub struct Args {
     place: Vec<Place>,
     #[command(flatten)]
     plot: PlotArgs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Place {
-    /// In memory, all of them.
-    Dram,
-    /// On the tier, with as much in memory as the budget says.
-    Tiles,
-    /// In mapped files on the tier, with as much in memory as the kernel likes.
-    Mmap,
-}
-
-impl Place {
-    fn name(self) -> &'static str {
-        match self {
-            Place::Dram => "dram",
-            Place::Tiles => "tiles",
-            Place::Mmap => "mmap",
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -141,24 +120,6 @@ fn flops(kernel: Kernel, class: Class) -> f64 {
     }
 }
 
-fn room(args: &Args, tier: TierKind, kernel: Kernel, bytes: u64, place: Place) -> Result<()> {
-    let room = match place {
-        Place::Dram => capacity::memory(),
-        Place::Tiles | Place::Mmap => {
-            let free = capacity::headroom(&args.tier, tier)?;
-            capacity::Headroom { bytes: free.bytes / 2, ..free }
-        }
-    };
-    if bytes <= room.bytes {
-        return Ok(());
-    }
-    Err(Error::new(Kind::TierFull, format!("no room for the arrays of {}", kernel.name()))
-        .with("wanted_bytes", bytes)
-        .with("room_bytes", room.bytes)
-        .with("limited_by", room.limited_by)
-        .hint("a smaller --class; on the tier at most half of what is free is taken"))
-}
-
 fn measure(
     args: &Args,
     tier: TierKind,
@@ -168,21 +129,10 @@ fn measure(
     out: &Output,
 ) -> Result<Row> {
     let bytes = kernel.bytes(class);
-    room(args, tier, kernel, bytes, place)?;
+    place.room(&args.tier, tier, kernel.name(), bytes, "a smaller --class")?;
     let budget = args.budget.unwrap_or(bytes / SHARE);
     let tile = args.tile.unwrap_or_else(|| usual_tile(budget));
-    let options = PoolOptions { tile_max: tile as usize, ..PoolOptions::new(budget) };
-    let pool = if place == Place::Tiles { Some(Pool::new(options)?) } else { None };
-    let placement = match &pool {
-        None if place == Place::Mmap => Placement::Mmap { dir: args.tier.clone() },
-        None => Placement::Dram,
-        Some(pool) => Placement::Tier {
-            pool: pool.clone(),
-            dir: args.tier.clone(),
-            tile_bytes: tile as usize,
-            horizon: Horizon::None,
-        },
-    };
+    let (placement, pool) = place.placement(&args.tier, budget, tile)?;
     let progress = |step| out.progress(&format!("{} {class}, {}: step {step}", kernel.name(), place.name()));
     let outcome = kernel.compute(class, &placement, threads as usize, progress)?;
     let Outcome { figures, difference, moved, seconds } = outcome;

@@ -5,13 +5,13 @@
 
 use std::path::PathBuf;
 
-use forebay_miniapps::placed::Placement;
 use forebay_miniapps::polybench::{self, Case, Kernel, Outcome};
-use forebay_pager::{Pool, PoolOptions};
+use forebay_pager::Pool;
 use forebay_space::format_bytes;
-use forebay_tier::{capacity, device, Error, Horizon, Kind, Result, TierKind};
+use forebay_tier::{device, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
+use super::outgrown::Place;
 use super::placing::usual_tile;
 use super::plot::{self, Picture, PlotArgs};
 use super::size;
@@ -55,27 +55,6 @@ pub struct Args {
     swap: bool,
     #[command(flatten)]
     plot: PlotArgs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Place {
-    /// In memory, all of them.
-    Dram,
-    /// On the tier, with as much in memory as the budget says.
-    Tiles,
-    /// In mapped files on the tier, with as much in memory as the kernel likes.
-    Mmap,
-}
-
-impl Place {
-    fn name(self) -> &'static str {
-        match self {
-            Place::Dram => "dram",
-            Place::Tiles => "tiles",
-            Place::Mmap => "mmap",
-        }
-    }
 }
 
 #[derive(Serialize)]
@@ -166,33 +145,10 @@ fn edge(kernel: Kernel, bytes: u64) -> Result<usize> {
 
 fn measure(args: &Args, tier: TierKind, kernel: Kernel, case: &Case, place: Place) -> Result<Row> {
     let bytes = case.array_bytes() * kernel.arrays() as u64;
-    let (wanted, room) = match place {
-        Place::Dram if args.swap => (0, capacity::memory()),
-        Place::Dram => (bytes, capacity::memory()),
-        Place::Tiles | Place::Mmap => {
-            let free = capacity::headroom(&args.tier, tier)?;
-            (bytes, capacity::Headroom { bytes: free.bytes / 2, ..free })
-        }
-    };
-    if wanted > room.bytes {
-        return Err(Error::new(Kind::TierFull, format!("no room for the arrays of {}", kernel.name()))
-            .with("wanted_bytes", wanted)
-            .with("room_bytes", room.bytes)
-            .with("limited_by", room.limited_by)
-            .hint("smaller --size, or --swap; on the tier at most half of what is free is taken"));
+    if !(args.swap && place == Place::Dram) {
+        place.room(&args.tier, tier, kernel.name(), bytes, "smaller --size, or --swap")?;
     }
-    let options = PoolOptions { tile_max: args.tile() as usize, ..PoolOptions::new(args.budget) };
-    let pool = if place == Place::Tiles { Some(Pool::new(options)?) } else { None };
-    let placement = match &pool {
-        None if place == Place::Mmap => Placement::Mmap { dir: args.tier.clone() },
-        None => Placement::Dram,
-        Some(pool) => Placement::Tier {
-            pool: pool.clone(),
-            dir: args.tier.clone(),
-            tile_bytes: args.tile() as usize,
-            horizon: Horizon::None,
-        },
-    };
+    let (placement, pool) = place.placement(&args.tier, args.budget, args.tile())?;
     let Outcome { fingerprint, moved, seconds } = polybench::compute(kernel, case, &placement)?;
     let seen = pool.as_ref().map(Pool::statistics).unwrap_or_default();
     Ok(Row {
