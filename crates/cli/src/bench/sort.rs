@@ -1,7 +1,7 @@
-//! `forebay bench sort`: sorting more keys than memory holds, by an external merge sort on tiles and by the in-place
-//! sort of a mapped file within the same memory.
+//! `forebay bench sort`: sorting more keys than memory holds, by an external merge sort on tiles and by an in-place sort
+//! of a window and of a mapped file within the same memory.
 //!
-//! Guarantees: both ways begin with the same keys, cold, and end when the result is durable; what each of them left is
+//! Guarantees: all ways begin with the same keys, cold, and end when the result is durable; what each of them left is
 //! read again and checked, by order and by a hash of permutations; nothing is left behind.
 
 use std::path::PathBuf;
@@ -25,14 +25,14 @@ const DATA_OF_BUDGET: u64 = 4;
 /// Tiles that a budget holds where nobody says how long they are.
 const TILES: u64 = 1024;
 
-/// Sort more keys than memory holds, on tiles and through a mapping.
+/// Sort more keys than memory holds, on tiles, in a window and in a mapped file.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Directory for the files: twice --size.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
-    /// Ways to sort: external (merge sort on tiles), mmap (in place in a mapped file).
-    #[arg(long, value_name = "WAYS", value_delimiter = ',', default_value = "external,mmap")]
+    /// Ways to sort: external (merge sort on tiles), window and mmap (in place in a window, in a mapped file).
+    #[arg(long, value_name = "WAYS", value_delimiter = ',', default_value = "external,window,mmap")]
     ways: Vec<Way>,
     /// Bytes of keys [default: four times the budget].
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -68,6 +68,8 @@ pub struct Args {
 enum Way {
     /// Merge sort on tiles.
     External,
+    /// In place in a window.
+    Window,
     /// In place in a mapped file.
     Mmap,
 }
@@ -76,6 +78,7 @@ impl Way {
     fn name(self) -> &'static str {
         match self {
             Way::External => "external",
+            Way::Window => "window",
             Way::Mmap => "mmap",
         }
     }
@@ -104,6 +107,8 @@ struct Body {
     skipped: Vec<Skipped>,
     /// Time of the external sort over that of the mapped one.
     ratio: Option<f64>,
+    /// The same of the sort in a window.
+    window_ratio: Option<f64>,
 }
 
 const PICTURES: [Picture; 3] = [
@@ -150,6 +155,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     if let Some(told) = &args.part {
         return limited::serve(told, |part: Part| match part.way {
             Way::External => sort::external(&part.keys, &part.task),
+            Way::Window => sort::windowed(&part.keys, &part.task),
             Way::Mmap => sort::mapped(&part.keys, &part.task),
         });
     }
@@ -172,7 +178,8 @@ fn sort_all(args: &Args, signals: &Signals, out: &Output) -> Result<i32> {
         }
     }
     let seconds = |way: Way| rows.iter().find(|row: &&Row| row.way == way).map(|row| row.sorted.seconds);
-    let ratio = seconds(Way::External).zip(seconds(Way::Mmap)).map(|(ours, theirs)| ours / theirs);
+    let ratio = |way| seconds(way).zip(seconds(Way::Mmap)).map(|(ours, theirs)| ours / theirs);
+    let (ratio, window_ratio) = (ratio(Way::External), ratio(Way::Window));
     let body = Body {
         provenance: "measured",
         place: args.dir.display().to_string(),
@@ -183,6 +190,7 @@ fn sort_all(args: &Args, signals: &Signals, out: &Output) -> Result<i32> {
         ways: rows,
         skipped,
         ratio,
+        window_ratio,
     };
     let facts = [
         format!("{} in a budget of {}", format_bytes(body.data_bytes), format_bytes(task.budget)),
@@ -263,8 +271,10 @@ fn text(body: &Body, out: &Output) -> String {
     if let Some(limit) = body.limit_bytes {
         text += &format!("each in a memory cgroup of {}, page cache counted\n", format_bytes(limit));
     }
-    if let Some(ratio) = body.ratio {
-        text += &format!("external takes {ratio:.3} of the time of mmap\n");
+    for (way, ratio) in [(Way::External, body.ratio), (Way::Window, body.window_ratio)] {
+        if let Some(ratio) = ratio {
+            text += &format!("{} takes {ratio:.3} of the time of mmap\n", way.name());
+        }
     }
     for Skipped { way, why } in &body.skipped {
         text += &format!("{} skipped: {why}\n", way.name());

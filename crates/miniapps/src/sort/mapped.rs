@@ -1,8 +1,9 @@
-//! The sort that programs have today: the file is mapped, and its memory sorted in place by threads.
+//! The sort that programs have today, in place by threads: of a mapped file, and unchanged of a window over the file.
 
 use std::path::Path;
 use std::time::Instant;
 
+use forebay_pager::{Mode, Window, WindowOptions};
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::{MapMode, Region, TierKind};
 
@@ -25,6 +26,33 @@ pub fn mapped(path: &Path, task: &Task) -> Result<Sorted> {
     region.persist_all()?;
     let seconds = begun.elapsed().as_secs_f64();
     Ok(Sorted { seconds, method: "mmap".into(), ..Sorted::default() })
+}
+
+/// As [`mapped`] through a window, of whose tiles no more are in memory than the budget has room for.
+///
+/// # Errors
+/// Those of the window; what could not be read or written.
+pub fn windowed(path: &Path, task: &Task) -> Result<Sorted> {
+    let begun = Instant::now();
+    let options = WindowOptions {
+        mode: Mode::ReadWrite,
+        tile_bytes: task.tile_bytes,
+        bytes: Some(task.keys * 8),
+        ..WindowOptions::new(task.budget)
+    };
+    let mut window = Window::new(path, &options)?;
+    sort(window.values_mut()?, task.threads);
+    window.flush()?;
+    window.check()?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let seen = window.statistics();
+    window.close()?;
+    Ok(Sorted {
+        seconds,
+        moved_bytes: Some([seen.read_bytes, seen.written_bytes]),
+        method: seen.engine.name().into(),
+        ..Sorted::default()
+    })
 }
 
 /// Quicksort, by threads as long as there are some: each takes one side of what another one has parted.

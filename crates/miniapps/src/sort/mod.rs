@@ -1,5 +1,5 @@
-//! Sorting more keys than memory holds: an external merge sort on tiles, and beside it the plain in-place sort of a
-//! mapped file that it is compared with.
+//! Sorting more keys than memory holds: an external merge sort on tiles, and beside it the plain in-place sort, of a
+//! window and of the mapped file that both are compared with.
 //!
 //! Keys are uniformly random 64-bit numbers of a seed ([`keys`]). Both sorts begin with the same file, and what they
 //! leave is checked by order and by a hash that every permutation of the keys has and hardly anything else.
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use external::external;
 pub use keys::{Checked, Permutation};
-pub use mapped::mapped;
+pub use mapped::{mapped, windowed};
 
 /// What is sorted, and within what.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -44,7 +44,7 @@ pub struct Sorted {
     pub runs: Option<usize>,
     /// Bytes that the pager read and wrote.
     pub moved_bytes: Option<[u64; 2]>,
-    /// How its file was reached: `direct`, `cached`, `mmap`.
+    /// How its file was reached: `direct`, `cached`, `mmap`, or the engine of a window.
     pub method: String,
 }
 

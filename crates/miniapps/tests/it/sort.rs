@@ -1,6 +1,6 @@
 //! Sorts of files larger than their budget: every key is there, in order, by whatever number of threads and runs.
 
-use forebay_miniapps::sort::{external, keys, mapped, sorted_name, Task};
+use forebay_miniapps::sort::{external, keys, mapped, sorted_name, windowed, Task};
 use forebay_space::Kind;
 
 fn task(keys: u64, threads: usize) -> Task {
@@ -8,7 +8,7 @@ fn task(keys: u64, threads: usize) -> Task {
 }
 
 #[test]
-fn both_sorts_leave_a_sorted_permutation() {
+fn all_sorts_leave_a_sorted_permutation() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     // One key, one run, many runs, and lengths that are no multiple of anything.
     for (number, count) in [1, 1000, 50_000, (4 << 20) / 8, (4 << 20) / 8 + 777].into_iter().enumerate() {
@@ -31,6 +31,10 @@ fn both_sorts_leave_a_sorted_permutation() {
             keys::make(&path, count, 5).unwrap();
             mapped(&path, &task(count, threads)).unwrap();
             assert_eq!(keys::check(&path).unwrap(), wanted, "mapped: {count} keys, {threads} threads");
+            std::fs::remove_file(&path).unwrap();
+            keys::make(&path, count, 5).unwrap();
+            windowed(&path, &task(count, threads)).unwrap();
+            assert_eq!(keys::check(&path).unwrap(), wanted, "windowed: {count} keys, {threads} threads");
         }
     }
 }
