@@ -3,7 +3,8 @@
 //! Blocking: `save` returns when the first level holds this rank's piece; with a level of memory in front that is one
 //! copy in memory. It waits longer when that level has no room: until the drain has carried an earlier step down
 //! (back-pressure), at most until the deadline. Durability: that of the first level when `save` returns and all ranks
-//! have saved; of lower levels after `wait`. An end of the program waits for the drain.
+//! have saved; of lower levels, and against the loss of nodes where a level has redundancy, after `wait`. An end of the
+//! program waits for the drain.
 //!
 //! Memory of the program is never kept: `save` and `restore` get it anew each time, in the order of `protect`.
 
@@ -21,7 +22,8 @@ use crate::format::{StepId, Variable, NAME_BYTES_MAX};
 use crate::level::{arrange, Level, Piece};
 use crate::load::Wanted;
 use crate::options::Options;
-use crate::place::{make_dirs, Directory};
+use crate::place::{is_pattern, make_dirs, of_node, Directory, Own, Place};
+use crate::redundancy::is_protected;
 use crate::restore::{Restored, Search};
 use crate::run::{Comer, LevelInfo, Run};
 use crate::when::Policy;
@@ -199,6 +201,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// `BufferMismatch`, `VersionOutOfOrder`; `TierFull` and others of the first level, which keeps its older steps;
+    /// `NotPossibleHere` where the run has too few nodes for a level's redundancy;
     /// a failure of the drain since the last call (this step was not saved then, the next call tries again);
     /// `TimedOut` when there is no room before the deadline; `Fenced`.
     pub fn save(&mut self, step: u64, sources: &[&[u8]]) -> Result<()> {
@@ -216,6 +219,7 @@ impl Checkpoint {
         if let Some(failure) = self.drain.take_failure() {
             return Err(failure);
         }
+        self.infos.iter().try_for_each(|info| self.options.check_nodes(info))?;
         self.make_room()?;
         let (rank, size) = (self.options.rank, self.options.size);
         let piece = Piece {
@@ -274,13 +278,20 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Waits until the newest saved step is committed by all ranks in every level. Returns that step; None when
-    /// nothing was saved.
+    /// Waits until the newest saved step is committed by all ranks in every level, and its redundancy there complete.
+    /// Returns that step; None when nothing was saved.
     ///
     /// # Errors
     /// What went wrong on the way down; `TimedOut`; `ProducerDied`.
     pub fn wait(&mut self) -> Result<Option<u64>> {
-        self.wait_level(self.levels.len() - 1)
+        let mut newest = None;
+        for level in (0..self.levels.len()).rev() {
+            let last = level + 1 == self.levels.len();
+            if last || self.levels[level].guard.is_some() {
+                newest = self.wait_level(level)?;
+            }
+        }
+        Ok(newest)
     }
 
     /// As [`Checkpoint::wait`] for one level.
@@ -299,6 +310,13 @@ impl Checkpoint {
                 // Where there is room for one piece only, it may have gone down already.
                 let below = || self.levels[level + 1..].iter().any(|l| l.is_committed(id));
                 Ok((here || below()).then_some(()))
+            })?;
+        }
+        if self.levels[level].guard.is_some() {
+            self.run.wait("the redundancy of the newest step is not complete", || {
+                self.drain.take_failure().map_or(Ok(()), Err)?;
+                let gone = || !self.levels[level].is_committed(id);
+                Ok((is_protected(&self.levels[level], id)? || gone()).then_some(()))
             })?;
         }
         Ok(Some(id.step))
@@ -411,14 +429,22 @@ impl Drop for Checkpoint {
 
 /// Opens a level as one rank.
 fn level(info: &LevelInfo, options: &Options, counts: &Arc<FaultCounts>) -> Result<(Level, Arc<Directory>)> {
-    let mut place = Directory::new(&info.dir, info.tier, &format!("{:05}", options.rank))?;
+    let nodes = is_pattern(&info.dir)?;
+    let node = options.node_of(info.ranks_per_node)?;
+    let dir = if nodes { of_node(&info.dir, &node) } else { info.dir.clone() };
+    let mut place = Directory::new(&dir, info.tier, &format!("{:05}", options.rank))?;
     if let Some(plan) = &options.faults {
         place = place.with_faults(plan.clone(), counts.clone());
     }
     let place = Arc::new(
         place.with_files_max(info.keep + 1, options.memory_bytes_max.filter(|_| info.tier.is_memory())),
     );
-    Ok((Level { place: place.clone(), keep: info.keep }, place))
+    if !nodes {
+        return Ok((Level { place: place.clone(), keep: info.keep, guard: None }, place));
+    }
+    let faults = options.faults.clone().map(|plan| (plan, counts.clone()));
+    let own = Own { rank: options.rank, node, place: place.clone() };
+    Ok((Level::of_nodes(info, Some(own), faults, place.durability()), place))
 }
 
 fn unix_ns() -> u64 {

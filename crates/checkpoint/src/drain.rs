@@ -2,7 +2,8 @@
 //!
 //! Guarantees: steps arrive in each level in the order they were saved; what a step held when it was saved is what
 //! arrives, because the first level's copy is not given up before. A failure is kept and told: to the next `save`, to
-//! `wait` and to `close`; the steps behind it are still carried. Nothing is skipped in silence.
+//! `wait` and to `close`; the steps behind it are still carried. Nothing is skipped in silence. The redundancy of a step
+//! is written here too, in each level that has it, as soon as all ranks have committed the step there.
 //!
 //! Not here: who waits for it, and which copies are given up afterwards.
 
@@ -18,6 +19,7 @@ use crate::format::{damaged, Manifest, StepId, Stored, Variable};
 use crate::level::{Level, Piece};
 use crate::load::read_piece;
 use crate::place::Written;
+use crate::redundancy::Owed;
 use crate::run::Run;
 
 /// A step to be carried down.
@@ -59,14 +61,14 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// Starts the thread, where there is more than one level.
+    /// Starts the thread, where there is more than one level, or redundancy to be written.
     ///
     /// # Errors
     /// `TooMany` when no thread can be started.
     pub(crate) fn start(levels: &[Level], run: &Arc<Run>, rank: u32) -> Result<Drain> {
         let state = State { reached: vec![None; levels.len()], ..State::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        if levels.len() < 2 {
+        if levels.len() < 2 && levels[0].guard.is_none() {
             return Ok(Drain { shared, thread: None });
         }
         let (own, levels, run) = (shared.clone(), levels.to_vec(), run.clone());
@@ -180,39 +182,112 @@ fn behind(waiting: usize, timeout: Duration) -> Error {
         .hint("save less often, or allow more time")
 }
 
+/// What the thread does next.
+enum Next {
+    Carry(Job),
+    /// Something is owed that could not be done before.
+    Look,
+    End,
+}
+
+/// How long the thread leaves alone what could not be done: other ranks have not saved the step.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+fn next(shared: &Shared, owed: &Owed) -> Next {
+    let mut state = shared.lock();
+    loop {
+        if let Some(job) = state.queue.pop_front() {
+            state.busy = Some(job.manifest.id);
+            return Next::Carry(job);
+        }
+        if !owed.is_empty() {
+            let waited = shared.changed.wait_timeout(state, LOOK_AGAIN);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.queue.is_empty() {
+                return Next::Look;
+            }
+        } else if state.closing {
+            return Next::End;
+        } else {
+            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
 /// The thread.
 fn work(shared: &Shared, levels: &[Level], run: &Run, rank: u32) {
+    let mut owed = Owed::default();
+    let mut closing_since = None;
     loop {
-        let mut state = shared.lock();
-        let job = loop {
-            if let Some(job) = state.queue.pop_front() {
-                break job;
+        match next(shared, &owed) {
+            Next::End => return,
+            Next::Look => {
+                let attempted = owed.attempt(levels, rank);
+                fail(shared, attempted);
+                if shared.lock().closing {
+                    let since = *closing_since.get_or_insert_with(Instant::now);
+                    let given_up = give_up(&mut owed, levels, run, since);
+                    fail(shared, given_up);
+                }
             }
-            if state.closing {
-                return;
+            Next::Carry(job) => {
+                let id = job.manifest.id;
+                let begin = Instant::now();
+                owed.push(levels, 0, id);
+                let protected = owed.attempt(levels, rank);
+                fail(shared, protected);
+                let carried = carry(shared, levels, run, rank, &job, &mut owed);
+                // The first level may give its copy up from here on.
+                drop(job);
+                let protected = owed.attempt(levels, rank);
+                let mut state = shared.lock();
+                state.busy = None;
+                if carried.is_ok() {
+                    state.carried_s = follow(state.carried_s, begin.elapsed().as_secs_f64());
+                }
+                drop(state);
+                fail(shared, carried.map_err(|error| error.with("step", id.step)));
+                fail(shared, protected);
             }
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        };
-        state.busy = Some(job.manifest.id);
-        drop(state);
-        let id = job.manifest.id;
-        let begin = Instant::now();
-        let carried = carry(shared, levels, run, rank, &job);
-        // The first level may give its copy up from here on.
-        drop(job);
-        let mut state = shared.lock();
-        state.busy = None;
-        match carried {
-            Ok(()) => state.carried_s = follow(state.carried_s, begin.elapsed().as_secs_f64()),
-            Err(error) => drop(state.failed.get_or_insert(error.with("step", id.step))),
         }
-        drop(state);
         shared.changed.notify_all();
     }
 }
 
+/// Keeps the first failure that nobody was told of.
+fn fail(shared: &Shared, result: Result<()>) {
+    if let Err(error) = result {
+        shared.lock().failed.get_or_insert(error);
+    }
+}
+
+/// At the end: gives up what other ranks will not commit any more, or have not in time.
+fn give_up(owed: &mut Owed, levels: &[Level], run: &Run, since: Instant) -> Result<()> {
+    if owed.is_empty() {
+        return Ok(());
+    }
+    let alone = run.is_alone();
+    if matches!(alone, Ok(true)) && !owed.any_committed(levels) {
+        // Not saved by all: the step does not count, and needs no redundancy.
+        owed.clear();
+    } else if alone.is_err() || since.elapsed() >= run.timeout() {
+        owed.clear();
+        alone?;
+        return Err(Error::new(
+            Kind::TimedOut,
+            "redundancy is not complete: other ranks have not saved the step",
+        )
+        .with("seconds", run.timeout().as_secs_f64())
+        .hint("do all ranks call save for the same steps?"));
+    }
+    Ok(())
+}
+
 /// Carries one step down all levels.
-fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job) -> Result<()> {
+fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job, owed: &mut Owed) -> Result<()> {
+    if levels.len() < 2 {
+        return Ok(());
+    }
     let manifest = &job.manifest;
     let variables: Vec<Variable> = manifest.variables.iter().map(|stored| stored.variable.clone()).collect();
     let mut read = Vec::new();
@@ -236,6 +311,8 @@ fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job) -> 
         };
         run.wait("a lower level has no room before other ranks have saved the last step", || {
             let below = &levels[at + 1..];
+            // A step without redundancy may be what keeps an older one from going.
+            fail(shared, owed.attempt(levels, rank));
             Ok(level.make_room(manifest.data_bytes, rank, run.incarnation, below)?.then_some(()))
         })?;
         let (copy, _) = level.write(&piece)?;
@@ -248,6 +325,7 @@ fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job) -> 
             run.acknowledge(at, manifest.id)?;
             level.prune(level.keep, rank, run.incarnation)?;
         }
+        owed.push(levels, at, manifest.id);
         shared.lock().reached[at] = Some(manifest.id);
         shared.changed.notify_all();
     }

@@ -72,21 +72,25 @@ const COMMIT_BYTES: (usize, usize, usize) = (56, 24, 8);
 
 /// The fixed parts, for the format document.
 pub fn layouts() -> Vec<Layout> {
-    let layout = |name: &'static str, list: &[(&'static str, usize)]| {
-        let mut end = 0;
-        let mut fields = Vec::new();
-        for (field, bytes) in list {
-            fields.push((*field, end, *bytes));
-            end += bytes;
-        }
-        Layout { name, size: end, fields }
-    };
-    vec![
-        layout("CheckpointManifest", &MANIFEST_HEADER),
-        layout("CheckpointVariable", &VARIABLE_ENTRY),
-        layout("CheckpointCommit", &COMMIT_HEADER),
-        layout("CheckpointRank", &RANK_ENTRY),
-    ]
+    let mut layouts = vec![
+        layout_of("CheckpointManifest", &MANIFEST_HEADER),
+        layout_of("CheckpointVariable", &VARIABLE_ENTRY),
+        layout_of("CheckpointCommit", &COMMIT_HEADER),
+        layout_of("CheckpointRank", &RANK_ENTRY),
+    ];
+    layouts.extend(crate::redundancy::layouts());
+    layouts
+}
+
+/// A fixed part: its fields one behind the other.
+pub(crate) fn layout_of(name: &'static str, list: &[(&'static str, usize)]) -> Layout {
+    let mut end = 0;
+    let mut fields = Vec::new();
+    for (field, bytes) in list {
+        fields.push((*field, end, *bytes));
+        end += bytes;
+    }
+    Layout { name, size: end, fields }
 }
 
 /// A variable, or the piece of one that a rank holds.
@@ -290,6 +294,27 @@ pub struct Commit {
 }
 
 impl Commit {
+    /// Reads the manifest of a rank, which must be the one that was committed.
+    ///
+    /// # Errors
+    /// `Damaged`, `UnknownFormat`.
+    pub(crate) fn check_manifest(&self, rank: u32, bytes: &[u8]) -> Result<Manifest> {
+        let entry = self.ranks.get(rank as usize);
+        let entry = entry.ok_or_else(|| damaged("a commit record", "a rank is missing"))?;
+        if bytes.len() as u64 != entry.manifest_bytes || seal_of(bytes) != Some(entry.manifest_crc) {
+            return Err(damaged(&format!("rank {rank}"), "its manifest is not the one that was committed"));
+        }
+        let manifest = Manifest::decode(bytes)?;
+        let right = manifest.id == self.id
+            && manifest.rank == rank
+            && manifest.size as usize == self.ranks.len()
+            && manifest.data_bytes == entry.data_bytes;
+        match right {
+            true => Ok(manifest),
+            false => Err(damaged(&format!("rank {rank}"), "its manifest is of another piece")),
+        }
+    }
+
     /// Bytes of all data files.
     pub fn data_bytes(&self) -> u64 {
         self.ranks.iter().fold(0, |sum, rank| sum.saturating_add(rank.data_bytes))
@@ -354,14 +379,14 @@ pub(crate) fn commit_bytes(size: u32) -> u64 {
 }
 
 /// A text of so many bytes, and what fills its last eight.
-fn text(from: &mut In<'_>, bytes: usize) -> Option<String> {
+pub(crate) fn text(from: &mut In<'_>, bytes: usize) -> Option<String> {
     let text = std::str::from_utf8(from.take(bytes)?).ok()?.to_string();
     from.pad()?;
     Some(text)
 }
 
 /// The bytes with their checksum behind them.
-fn sealed(mut out: Out) -> Vec<u8> {
+pub(crate) fn sealed(mut out: Out) -> Vec<u8> {
     let crc = crc32c(&out.0);
     out.u32(crc);
     out.0
@@ -374,7 +399,7 @@ pub(crate) fn seal_of(record: &[u8]) -> Option<u32> {
 }
 
 /// Checks magic, version, checksum and features, in this order; what is left to read begins behind them.
-fn opened<'a>(what: &str, magic: &[u8; 8], bytes: &'a [u8]) -> Result<In<'a>> {
+pub(crate) fn opened<'a>(what: &str, magic: &[u8; 8], bytes: &'a [u8]) -> Result<In<'a>> {
     let mut from = In::of(bytes);
     if from.take(8) != Some(magic) {
         return Err(damaged(what, "it does not begin with the magic word"));
@@ -497,7 +522,7 @@ mod tests {
         assert_eq!(Commit::decode(&commit().encode()).unwrap(), commit());
         assert_eq!(commit().encode().len() as u64, commit_bytes(2));
         let ends: Vec<usize> = layouts().iter().map(|layout| layout.size).collect();
-        assert_eq!(ends, [80, 32, COMMIT_BYTES.0, COMMIT_BYTES.1]);
+        assert_eq!(ends, [80, 32, COMMIT_BYTES.0, COMMIT_BYTES.1, 88, 24]);
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! Guarantees: changes nothing, holds no rank. A step that goes away meanwhile is no damage.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 use serde::Serialize;
@@ -11,6 +10,7 @@ use serde::Serialize;
 use crate::format::{Manifest, StepId};
 use crate::level::{not_committed, Level};
 use crate::place::Directory;
+use crate::redundancy::{look, Protection};
 use crate::run::{control, Control};
 use crate::{load, run};
 
@@ -31,6 +31,8 @@ pub struct StepReport {
     pub saved_unix_ns: u64,
     /// What is wrong with it, if something is.
     pub fault: Option<String>,
+    /// How far its redundancy is; None where the level has none, or the step does not count.
+    pub redundancy: Option<Protection>,
 }
 
 /// A level and its steps.
@@ -44,6 +46,8 @@ pub struct LevelReport {
     pub durability: Durability,
     /// How many committed steps stay.
     pub keep: usize,
+    /// What else is kept of each step on other nodes: `partner`, `xor:4`, `rs:4+2`; None: nothing.
+    pub redundancy: Option<String>,
     /// The steps, the newest first.
     pub steps: Vec<StepReport>,
 }
@@ -78,6 +82,8 @@ pub struct VerifyReport {
     pub kind: Option<&'static str>,
     /// What is wrong.
     pub fault: Option<String>,
+    /// Its redundancy, every byte of it compared; None where the level has none.
+    pub redundancy: Option<Protection>,
 }
 
 /// The levels of a checkpoint directory, for looking at them.
@@ -88,8 +94,7 @@ pub(crate) fn levels_of(base: &Path) -> Result<(Control, Vec<Level>)> {
     })?;
     let mut levels = Vec::new();
     for info in &found.levels {
-        let place = Directory::for_looking(&info.dir, info.tier)?;
-        levels.push(Level { place: Arc::new(place), keep: info.keep });
+        levels.push(Level::for_looking(info)?);
     }
     Ok((found, levels))
 }
@@ -109,6 +114,7 @@ pub fn list(base: &Path) -> Result<Inspection> {
             tier: info.tier,
             durability: level.place.durability(),
             keep: info.keep,
+            redundancy: info.redundancy.map(|code| code.to_string()),
             steps: steps?,
         });
     }
@@ -133,6 +139,7 @@ fn describe(level: &Level, id: StepId) -> Result<StepReport> {
         bytes: 0,
         saved_unix_ns: 0,
         fault: None,
+        redundancy: None,
     };
     match level.commit_record(id) {
         Ok(Some(commit)) => {
@@ -140,6 +147,7 @@ fn describe(level: &Level, id: StepId) -> Result<StepReport> {
             report.size = commit.ranks.len() as u32;
             report.bytes = commit.data_bytes();
             report.saved_unix_ns = commit.saved_unix_ns;
+            report.redundancy = look(level, &commit, false)?;
         }
         Ok(None) => report.fault = Some(in_words(&not_committed(level, id))),
         Err(e) => report.fault = Some(in_words(&e)),
@@ -157,8 +165,12 @@ pub fn verify(base: &Path, only: Option<u64>) -> Result<Vec<VerifyReport>> {
     for (info, level) in found.levels.iter().zip(&levels) {
         for step in level.steps()?.iter().filter(|s| s.committed && only.is_none_or(|only| s.id.step == only))
         {
+            let mut redundancy = None;
             let read = level.commit_record(step.id).and_then(|commit| match commit {
-                Some(commit) => load::verify(level, &commit).map(Some),
+                Some(commit) => {
+                    redundancy = look(level, &commit, true)?;
+                    load::verify(level, &commit).map(Some)
+                }
                 None => Ok(None),
             });
             let (bytes, error) = match read {
@@ -175,6 +187,7 @@ pub fn verify(base: &Path, only: Option<u64>) -> Result<Vec<VerifyReport>> {
                 bytes,
                 kind: error.as_ref().map(|e| e.kind().name()),
                 fault: error.as_ref().map(in_words),
+                redundancy,
             });
         }
     }

@@ -14,10 +14,13 @@
 
 use std::sync::Arc;
 
-use forebay_tier::{Error, Kind, Result};
+use forebay_tier::adapter::fault::{FaultCounts, FaultPlan};
+use forebay_tier::{Durability, Error, Kind, Result};
 
 use crate::format::{self, damaged, seal_of, Commit, Manifest, RankEntry, StepId, Stored, Variable};
-use crate::place::{Part, Place, Written};
+use crate::place::{is_pattern, Directories, Directory, Nodes, Own, Part, Place, Written};
+use crate::redundancy::{self, Guard};
+use crate::run::LevelInfo;
 
 /// Name of the commit record in a step's directory.
 const COMMIT: &str = "commit";
@@ -33,6 +36,8 @@ pub struct Level {
     pub place: Arc<dyn Place>,
     /// How many committed steps stay, at least.
     pub keep: usize,
+    /// What else is kept of each step, on other nodes; None: nothing.
+    pub guard: Option<Arc<Guard>>,
 }
 
 /// A step in a level.
@@ -69,6 +74,10 @@ pub(crate) fn manifest_name(id: StepId, rank: u32) -> String {
     in_step(id, &format!("{rank:05}{MANIFEST}"))
 }
 
+pub(crate) fn commit_name(id: StepId) -> String {
+    in_step(id, COMMIT)
+}
+
 /// Where the variables of a piece go, and how long its data file is.
 pub(crate) fn arrange(lengths: impl IntoIterator<Item = u64>) -> (Vec<u64>, u64) {
     let (mut offsets, mut end) = (Vec::new(), 0u64);
@@ -91,6 +100,34 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Level {
+    /// A level with a directory for each node, as one rank sees it, or nobody.
+    pub(crate) fn of_nodes(
+        info: &LevelInfo,
+        own: Option<Own>,
+        faults: Option<(FaultPlan, Arc<FaultCounts>)>,
+        durability: Durability,
+    ) -> Level {
+        let family = Arc::new(Directories::new(&info.dir, info.tier, faults));
+        let ranks_per_node = info.ranks_per_node.unwrap_or(1);
+        let nodes = Arc::new(Nodes::new(family, own, ranks_per_node, (info.tier, durability)));
+        let guard = info.redundancy.map(|code| Arc::new(Guard { code, nodes: nodes.clone() }));
+        Level { place: nodes, keep: info.keep, guard }
+    }
+
+    /// A level as those see it who save nothing there.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(crate) fn for_looking(info: &LevelInfo) -> Result<Level> {
+        if is_pattern(&info.dir)? {
+            let memory = info.tier.is_memory();
+            let durability = if memory { Durability::Process } else { Durability::Power };
+            return Ok(Level::of_nodes(info, None, None, durability));
+        }
+        let place = Directory::for_looking(&info.dir, info.tier)?;
+        Ok(Level { place: Arc::new(place), keep: info.keep, guard: None })
+    }
+
     /// Writes a piece: data, then manifest. It does not count before [`Level::commit`].
     pub(crate) fn write(&self, piece: &Piece<'_>) -> Result<(Manifest, Option<Written>)> {
         let (offsets, data_bytes) = arrange(piece.sources.iter().map(|source| source.len() as u64));
@@ -210,23 +247,10 @@ impl Level {
     /// # Errors
     /// `Damaged` also when it is missing or another one than the commit record names.
     pub fn manifest(&self, commit: &Commit, rank: u32) -> Result<Manifest> {
-        let entry =
-            commit.ranks.get(rank as usize).ok_or_else(|| damaged("a commit record", "a rank is missing"))?;
-        let name = manifest_name(commit.id, rank);
         let missing = || damaged(&format!("rank {rank}"), "its manifest is missing");
+        let name = manifest_name(commit.id, rank);
         let bytes = self.place.load(&name, format::MANIFEST_BYTES_MAX)?.ok_or_else(missing)?;
-        if bytes.len() as u64 != entry.manifest_bytes || seal_of(&bytes) != Some(entry.manifest_crc) {
-            return Err(damaged(&format!("rank {rank}"), "its manifest is not the one that was committed"));
-        }
-        let manifest = Manifest::decode(&bytes)?;
-        let right = manifest.id == commit.id
-            && manifest.rank == rank
-            && manifest.size as usize == commit.ranks.len()
-            && manifest.data_bytes == entry.data_bytes;
-        match right {
-            true => Ok(manifest),
-            false => Err(damaged(&format!("rank {rank}"), "its manifest is of another piece")),
-        }
+        commit.check_manifest(rank, &bytes)
     }
 
     /// Ranks whose manifest a step without a commit record lacks.
@@ -247,7 +271,9 @@ impl Level {
     /// Of this run's steps only the files of `rank`, which may go on being read until then; of earlier runs all.
     pub(crate) fn prune(&self, keep: usize, rank: u32, incarnation: u64) -> Result<()> {
         let mut committed = 0;
-        for step in self.steps()? {
+        let steps = self.steps()?;
+        let shield = self.shield(&steps)?;
+        for step in steps {
             let current = step.id.incarnation >= incarnation;
             committed += usize::from(step.committed);
             if !step.committed && current && committed == 0 {
@@ -256,15 +282,28 @@ impl Level {
                 if !self.has(step.id, rank)? {
                     self.drop_files(step.id, Some(rank))?;
                 }
-            } else if !step.committed || committed > keep {
+            } else if !step.committed || (committed > keep && shield != Some(step.id)) {
                 self.drop_step(step.id, current.then_some(rank))?;
             }
         }
         Ok(())
     }
 
+    /// The newest step whose redundancy is complete: it stays until a newer one is as safe. None without redundancy.
+    fn shield(&self, steps: &[Found]) -> Result<Option<StepId>> {
+        if self.guard.is_none() {
+            return Ok(None);
+        }
+        for step in steps.iter().filter(|step| step.committed) {
+            if redundancy::is_protected(self, step.id)? {
+                return Ok(Some(step.id));
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether a rank's piece is there.
-    fn has(&self, id: StepId, rank: u32) -> Result<bool> {
+    pub(crate) fn has(&self, id: StepId, rank: u32) -> Result<bool> {
         let file = format!("{rank:05}{MANIFEST}");
         Ok(self.place.list(&directory_of(id))?.contains(&file))
     }
@@ -350,13 +389,12 @@ mod tests {
     use forebay_tier::TierKind;
 
     use super::*;
-    use crate::place::Directory;
 
     #[test]
     fn the_directory_of_a_step_that_another_rank_begins_stays() {
         let dir = tempfile::tempdir().unwrap();
         let place = Arc::new(Directory::new(dir.path(), TierKind::File, "00001").unwrap());
-        let level = Level { place: place.clone(), keep: 1 };
+        let level = Level { place: place.clone(), keep: 1, guard: None };
         let id = StepId { incarnation: 2, step: 7 };
         place.make_dir(&directory_of(id)).unwrap();
         level.prune(1, 1, 2).unwrap();
@@ -371,9 +409,9 @@ mod tests {
         let (above, below) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
         let place = Directory::new(above.path(), TierKind::Dram, "00000").unwrap();
         // Room for one piece: 64 KiB and what is around it.
-        let above = Level { place: Arc::new(place.with_files_max(2, Some(100 << 10))), keep: 1 };
+        let above = Level { place: Arc::new(place.with_files_max(2, Some(100 << 10))), keep: 1, guard: None };
         let place = Directory::new(below.path(), TierKind::File, "00000").unwrap();
-        let below = [Level { place: Arc::new(place), keep: 1 }];
+        let below = [Level { place: Arc::new(place), keep: 1, guard: None }];
         let id = StepId { incarnation: 1, step: 0 };
         let save = |level: &Level| {
             let variables = [Variable {

@@ -41,19 +41,22 @@ pub(crate) fn load(level: &Level, commit: &Commit, rank: u32, wanted: &mut Wante
 
 /// Reads every byte of every piece of a committed step and compares it; how many bytes that were.
 pub(crate) fn verify(level: &Level, commit: &Commit) -> Result<u64> {
+    (0..commit.ranks.len() as u32).try_fold(0, |read, rank| Ok(read + verify_piece(level, commit, rank)?))
+}
+
+/// As [`verify`] for one rank's piece.
+pub(crate) fn verify_piece(level: &Level, commit: &Commit, rank: u32) -> Result<u64> {
     let mut read = 0;
     let mut block = vec![0; BLOCK_BYTES];
-    for rank in 0..commit.ranks.len() as u32 {
-        let manifest = level.manifest(commit, rank)?;
-        let blob = open(level, commit, rank)?;
-        for stored in &manifest.variables {
-            for (nth, crcs) in stored.crcs.chunks(BLOCK_BYTES / CHUNK_BYTES).enumerate() {
-                let at = nth * BLOCK_BYTES;
-                let out = &mut block[..BLOCK_BYTES.min(stored.bytes as usize - at)];
-                blob.read(stored.offset + at as u64, out)?;
-                compare(out, crcs).map_err(|e| about(e, stored, rank))?;
-                read += out.len() as u64;
-            }
+    let manifest = level.manifest(commit, rank)?;
+    let blob = open(level, commit, rank)?;
+    for stored in &manifest.variables {
+        for (nth, crcs) in stored.crcs.chunks(BLOCK_BYTES / CHUNK_BYTES).enumerate() {
+            let at = nth * BLOCK_BYTES;
+            let out = &mut block[..BLOCK_BYTES.min(stored.bytes as usize - at)];
+            blob.read(stored.offset + at as u64, out)?;
+            compare(out, crcs).map_err(|e| about(e, stored, rank))?;
+            read += out.len() as u64;
         }
     }
     Ok(read)

@@ -2,7 +2,9 @@
 //!
 //! A level reads `WORD` or `DIRECTORY`, then options: `dram`, `/scratch/ck`, `/pmem/ck,keep=3`, `direct`,
 //! `/mnt/x,tier=direct`. The words `file`, `direct` and `pmem` mean a directory inside the checkpoint's own;
-//! `dram` and `numa:N` one in the memory of this node. Unknown options are errors with "did you mean".
+//! `dram` and `numa:N` one in the memory of this node. `+partner`, `+xor:N` or `+rs:K+M` behind it is redundancy
+//! between nodes, `{node}` in a directory stands for the node's name: `file+xor:4`, `/local/{node}/ck+partner`.
+//! Unknown options are errors with "did you mean".
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +13,8 @@ use forebay_tier::checksum::crc32c;
 use forebay_tier::spelling::did_you_mean;
 use forebay_tier::{device, Error, Kind, Result, TierKind};
 
+use crate::place::{check_name, is_pattern, numbered, of_node, NODE};
+use crate::redundancy::Code;
 use crate::run::LevelInfo;
 
 /// Committed steps that stay in a level of memory: room there is dear, and a lower level has more.
@@ -31,6 +35,9 @@ pub struct Options {
     pub program: String,
     /// When `need` says yes: `steps:N`, `seconds:S`, `optimum[:MTBF]`, `signal`; any of them.
     pub when: Vec<String>,
+    /// The name of the node that this rank runs on, for levels with a directory for each node; None: a number that
+    /// follows from the rank and the level's `ranks_per_node`.
+    pub node: Option<String>,
     /// How long to wait for other ranks and for lower levels.
     pub timeout: Duration,
     /// Where levels of memory lie; needed for `dram` and `numa:N`.
@@ -49,6 +56,7 @@ impl Default for Options {
             size: 1,
             program: String::new(),
             when: vec!["optimum".into()],
+            node: None,
             timeout: Duration::from_secs(60),
             memory_root: None,
             memory_bytes_max: None,
@@ -79,9 +87,9 @@ impl Options {
 
     fn level(&self, base: &Path, text: &str) -> Result<LevelInfo> {
         let mut words = text.split(',').map(str::trim);
-        let place = words.next().unwrap_or_default();
-        let (mut tier, mut keep) = (place.parse::<TierKind>().ok(), None);
-        let dir = match tier {
+        let (place, redundancy) = Code::split(words.next().unwrap_or_default())?;
+        let (mut tier, mut keep, mut ranks_per_node) = (place.parse::<TierKind>().ok(), None, None);
+        let mut dir = match tier {
             Some(kind) if kind.is_memory() => self.memory_dir(base, kind)?,
             Some(TierKind::DevDax) => {
                 return Err(Error::new(Kind::Usage, "a level needs a directory, which devdax has none of"));
@@ -101,19 +109,57 @@ impl Options {
             match word.split_once('=') {
                 Some(("keep", count)) => keep = Some(parse_keep(count)?),
                 Some(("tier", kind)) => tier = Some(kind.parse()?),
+                Some(("ranks_per_node", count)) => ranks_per_node = Some(parse_ranks(count)?),
                 _ => {
                     let key = word.split('=').next().unwrap_or(word);
-                    let near = did_you_mean(key, ["keep", "tier"])
+                    let near = did_you_mean(key, ["keep", "tier", "ranks_per_node"])
                         .map_or(String::new(), |near| format!("did you mean {near}? "));
                     return Err(Error::new(Kind::UnknownKey, format!("`{word}` is no option of a level"))
-                        .hint(format!("{near}a level reads WORD-OR-DIRECTORY[,keep=N][,tier=KIND]")));
+                        .hint(format!(
+                            "{near}a level reads WORD-OR-DIRECTORY[+REDUNDANCY][,keep=N][,tier=KIND][,ranks_per_node=N]"
+                        )));
                 }
             }
         }
-        crate::place::make_dirs(&dir)?;
-        let tier = tier.map_or_else(|| device::detect(&dir), Ok)?;
+        if redundancy.is_some() && !is_pattern(&dir)? {
+            dir = dir.join(NODE);
+        }
+        let mut own = dir.clone();
+        if is_pattern(&dir)? {
+            own = of_node(&dir, &self.node_of(ranks_per_node)?);
+        } else if ranks_per_node.is_some() {
+            return Err(Error::new(Kind::Usage, format!("`{text}` has no directories of nodes"))
+                .hint("ranks_per_node goes with redundancy, or with {node} in the directory"));
+        }
+        crate::place::make_dirs(&own)?;
+        let tier = tier.map_or_else(|| device::detect(&own), Ok)?;
         let keep = keep.unwrap_or(if tier.is_memory() { KEEP_MEMORY } else { KEEP });
-        Ok(LevelInfo { dir, tier, keep })
+        Ok(LevelInfo { dir, tier, keep, redundancy, ranks_per_node })
+    }
+
+    /// The node of this rank in a level.
+    ///
+    /// # Errors
+    /// `BadName`.
+    pub(crate) fn node_of(&self, ranks_per_node: Option<u32>) -> Result<String> {
+        match &self.node {
+            Some(node) => check_name(node).map(|()| node.clone()),
+            None => Ok(numbered(self.rank, ranks_per_node.unwrap_or(1))),
+        }
+    }
+
+    /// Whether a run of this size has nodes enough for a level's redundancy, as far as that is known before all ranks
+    /// have come.
+    ///
+    /// # Errors
+    /// `NotPossibleHere`.
+    pub(crate) fn check_nodes(&self, level: &LevelInfo) -> Result<()> {
+        match (level.redundancy, &self.node) {
+            (Some(code), None) => {
+                code.check_nodes(self.size.div_ceil(level.ranks_per_node.unwrap_or(1)) as usize)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The directory of a level of memory: named after the checkpoint's, so that a restart finds it.
@@ -135,6 +181,13 @@ impl Options {
 fn parse_keep(text: &str) -> Result<usize> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
         Error::new(Kind::Usage, format!("keep=`{text}`")).hint("the number of steps that stay, 1 or more")
+    })
+}
+
+fn parse_ranks(text: &str) -> Result<u32> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
+        Error::new(Kind::Usage, format!("ranks_per_node=`{text}`"))
+            .hint("the number of ranks on a node, 1 or more")
     })
 }
 

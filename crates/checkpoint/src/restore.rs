@@ -2,7 +2,8 @@
 //!
 //! Guarantees: what is loaded is one committed step, whole, or an error is returned; what was looked at and not taken
 //! is in the report, with its reason; so is every step that had been acknowledged and is newer than the one restored.
-//! Ranks agree on each step before any of them takes it: a step that one rank cannot load no rank takes.
+//! Where a level has redundancy, what is missing or damaged is brought back and written back before the step is
+//! rejected; the report says what that was. Ranks agree on each step before any of them takes it: a step that one rank cannot load no rank takes.
 //!
 //! The order of steps is that of time: a later run's before an earlier run's, then by number. A step is tried in each
 //! level that has it, the fastest first.
@@ -15,6 +16,7 @@ use crate::format::StepId;
 use crate::level::{not_committed, Level};
 use crate::load::{load, Wanted};
 use crate::place::Place;
+use crate::redundancy::{is_protected, repair, Repair};
 use crate::run::{Acknowledged, Run};
 
 /// A step, or one level's copy of it, that was looked at and not taken.
@@ -54,6 +56,8 @@ pub struct Restored {
     pub place: String,
     /// What was looked at before.
     pub rejected: Vec<Reject>,
+    /// What this process brought back from redundancy, and wrote back.
+    pub repaired: Vec<Repair>,
     /// The newest step that had been acknowledged, when it is newer than the one restored: the work since is lost.
     pub lost: Option<u64>,
 }
@@ -63,6 +67,9 @@ impl fmt::Display for Restored {
         write!(f, "restored step {} of run {} from {}", self.step, self.run, self.place)?;
         for reject in &self.rejected {
             write!(f, "\n  {reject}")?;
+        }
+        for repair in &self.repaired {
+            write!(f, "\n  {repair}")?;
         }
         if let Some(lost) = self.lost {
             write!(f, "\n  step {lost} had been saved and is lost")?;
@@ -99,11 +106,11 @@ impl Search<'_> {
     /// The reason of the newest reject when there were steps and none could be taken; what the program asks for and
     /// the step does not hold.
     pub(crate) fn restore(&self, wanted: &mut Wanted<'_, '_>) -> Result<Option<Restored>> {
-        let mut rejected = Vec::new();
+        let (mut rejected, mut repaired) = (Vec::new(), Vec::new());
         let mut first_error = None;
         for id in self.candidates()? {
             let mut reasons = Vec::new();
-            let taken = self.try_step(id, wanted, &mut reasons).inspect_err(|_| {
+            let taken = self.try_step(id, wanted, &mut reasons, &mut repaired).inspect_err(|_| {
                 // The others learn of it as far as files can be written; they end with their deadline else.
                 let _ = self.say(id, STOP);
             })?;
@@ -116,7 +123,7 @@ impl Search<'_> {
                 let lost = self.acknowledged()?.map(|newest| newest.id).filter(|newest| *newest > id);
                 let lost = lost.map(|newest| newest.step);
                 let (step, run) = (id.step, id.incarnation);
-                return Ok(Some(Restored { step, run, place, rejected, lost }));
+                return Ok(Some(Restored { step, run, place, rejected, repaired, lost }));
             }
             if taken.is_some_and(|_| !everybody) {
                 let what = Error::new(Kind::Damaged, "another rank could not load it");
@@ -173,19 +180,19 @@ impl Search<'_> {
         id: StepId,
         wanted: &mut Wanted<'_, '_>,
         reasons: &mut Vec<(Option<String>, Error)>,
+        repaired: &mut Vec<Repair>,
     ) -> Result<Option<String>> {
         let mut unfinished = None;
         for level in self.levels {
             let place = level.place.describe();
-            let loaded = match level.commit_record(id) {
-                Ok(None) => {
+            let loaded = match self.load_whole(level, id, wanted, repaired)? {
+                Some(loaded) => loaded,
+                None => {
                     let has = level.steps()?.iter().any(|found| found.id == id);
                     unfinished =
                         unfinished.or_else(|| has.then(|| (place.clone(), not_committed(level, id))));
                     continue;
                 }
-                Ok(Some(commit)) => load(level, &commit, self.rank, wanted),
-                Err(e) => Err(e),
             };
             match loaded {
                 Ok(()) => return Ok(Some(place)),
@@ -206,6 +213,54 @@ impl Search<'_> {
             reasons.push((Some(place), error));
         }
         Ok(None)
+    }
+
+    /// Loads a step from a level, and repairs it there where that is needed and possible. None when it is not committed
+    /// there.
+    fn load_whole(
+        &self,
+        level: &Level,
+        id: StepId,
+        wanted: &mut Wanted<'_, '_>,
+        repaired: &mut Vec<Repair>,
+    ) -> Result<Option<Result<()>>> {
+        let mut load_once = || match level.commit_record(id) {
+            Ok(None) => None,
+            Ok(Some(commit)) => Some(load(level, &commit, self.rank, wanted)),
+            Err(e) => Some(Err(e)),
+        };
+        let mut loaded = load_once();
+        if level.guard.is_none() || !self.wants_repair(level, id, &loaded)? {
+            return Ok(loaded);
+        }
+        // Another rank may have repaired it while this one waited.
+        self.run.repairing(|| {
+            loaded = load_once();
+            if !self.wants_repair(level, id, &loaded)? {
+                return Ok(());
+            }
+            match repair(level, id) {
+                Ok(done) => {
+                    repaired.extend(done);
+                    loaded = load_once();
+                }
+                Err(e) if matches!(loaded, Some(Err(_))) => loaded = Some(Err(e)),
+                // Loaded as it was, or never committed.
+                Err(_) => {}
+            }
+            Ok(())
+        })?;
+        Ok(loaded)
+    }
+
+    /// Whether something of a step is missing or damaged, as far as it was looked at: also redundancy, of steps that no
+    /// rank is about to write it for.
+    fn wants_repair(&self, level: &Level, id: StepId, loaded: &Option<Result<()>>) -> Result<bool> {
+        Ok(match loaded {
+            Some(Ok(())) => id.incarnation < self.run.incarnation && !is_protected(level, id)?,
+            Some(Err(e)) => !matches!(e.kind(), Kind::UnknownVariable | Kind::VariableMismatch),
+            None => level.steps()?.iter().any(|found| found.id == id),
+        })
     }
 
     /// Whether all ranks could load the step. Each says so in a file; the first word against it decides.

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::{In, Out};
 use crate::format::StepId;
 use crate::place::{Directory, Place};
+use crate::redundancy::Code;
 
 /// The name of the file that makes a directory a checkpoint directory.
 pub(crate) const CONTROL: &str = "checkpoint.json";
@@ -29,6 +30,9 @@ const SCHEMA: &str = "forebay.checkpoint/1";
 
 /// The lock under which `checkpoint.json` changes.
 const JOIN_LOCK: u64 = 0;
+
+/// The lock under which a step is repaired.
+const REPAIR_LOCK: u64 = 1;
 
 /// Longest `checkpoint.json`: 1 Mi ranks and their levels.
 const CONTROL_BYTES_MAX: u64 = 32 << 20;
@@ -45,6 +49,12 @@ pub struct LevelInfo {
     pub tier: TierKind,
     /// How many committed steps stay.
     pub keep: usize,
+    /// What else is kept of each step, on other nodes; the directory has `{node}` in it then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redundancy: Option<Code>,
+    /// How many ranks share a node where ranks do not name theirs; None: one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks_per_node: Option<u32>,
 }
 
 /// What `checkpoint.json` says.
@@ -158,6 +168,26 @@ impl Run {
             .with("run", self.incarnation)
             .with("current_run", current)
             .hint("this process was left behind by a restart; end it"))
+    }
+
+    /// How long a wait may take.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Whether every other rank of the run has gone.
+    pub(crate) fn is_alone(&self) -> Result<bool> {
+        let Some(control) = self.current()? else { return Ok(true) };
+        let other = |rank: &&u32| **rank != self.rank && !control.closed.contains(rank);
+        Ok(!control.joined.iter().filter(other).any(|rank| self.members.is_alive(*rank)))
+    }
+
+    /// Runs `work` while no other rank repairs anything.
+    ///
+    /// # Errors
+    /// `TimedOut`; what `work` returns.
+    pub(crate) fn repairing<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.members.with_lock(REPAIR_LOCK, self.timeout, work)
     }
 
     /// The directory of the run's small files.

@@ -1,8 +1,8 @@
 //! What can be done with the steps of a program that does not run: carry them down, and take arrays out.
 //!
 //! Guarantees: [`drain`] holds every rank of the directory meanwhile, so that it never meets a living program; a step
-//! is carried with its run, its checksums and its commit, or not at all. [`extract`] changes nothing; what it hands
-//! out matched its checksums.
+//! is carried with its run, its checksums and its commit, or not at all. [`extract`] changes nothing but what it brings
+//! back from redundancy while no program runs; what it hands out matched its checksums.
 
 use std::path::Path;
 
@@ -13,12 +13,13 @@ use serde::Serialize;
 use crate::format::{Commit, Manifest, StepId, Variable};
 use crate::inspect::levels_of;
 use crate::level::{not_committed, Level, Piece};
-use crate::load::{load, read_piece, Wanted};
+use crate::load::{self, load, read_piece, Wanted};
+use crate::redundancy::{protect_all, repair, Repair};
 use crate::restore::{reject, Reject};
 use crate::run::{hold_all, mark_acknowledged, Control};
 
 /// What was carried down.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Carried {
     /// The step; None: the lower levels had everything.
     pub step: Option<u64>,
@@ -30,6 +31,8 @@ pub struct Carried {
     pub bytes: u64,
     /// Steps of the first level that could not be carried.
     pub rejected: Vec<Reject>,
+    /// What was brought back from redundancy before.
+    pub repaired: Vec<Repair>,
 }
 
 /// What was taken out.
@@ -43,6 +46,8 @@ pub struct Extracted {
     pub place: String,
     /// Newer steps, and other copies, that were not taken.
     pub rejected: Vec<Reject>,
+    /// What was brought back from redundancy, and written back.
+    pub repaired: Vec<Repair>,
 }
 
 /// Carries the newest step that a program left in its upper levels down to every level that lacks it.
@@ -52,13 +57,14 @@ pub struct Extracted {
 pub fn drain(base: &Path) -> Result<Carried> {
     let (control, levels) = levels_of(base)?;
     let held = hold_all(base, &control)?;
-    let mut carried = Carried { step: None, run: None, to: Vec::new(), bytes: 0, rejected: Vec::new() };
+    let mut carried = Carried::default();
     for id in newest_first(&levels, None)? {
         let lacking: Vec<usize> = (0..levels.len()).filter(|at| !has(&levels[*at], id)).collect();
         if lacking.is_empty() {
             break;
         }
-        match whole_copy(&levels, id, &mut carried.rejected)? {
+        let found = whole_copy(&levels, id, &mut carried.rejected, Some(&mut carried.repaired))?;
+        match found {
             None => continue,
             Some((from, commit)) => {
                 let lower: Vec<usize> = lacking.into_iter().filter(|at| *at > from).collect();
@@ -93,22 +99,45 @@ fn newest_first(levels: &[Level], only: Option<u64>) -> Result<Vec<StepId>> {
     Ok(ids)
 }
 
-/// The first level that has a step whole, every byte compared.
-fn whole_copy(levels: &[Level], id: StepId, rejected: &mut Vec<Reject>) -> Result<Option<(usize, Commit)>> {
+/// The first level that has a step whole, every byte compared; with `repaired`, made whole where redundancy can.
+fn whole_copy(
+    levels: &[Level],
+    id: StepId,
+    rejected: &mut Vec<Reject>,
+    mut repaired: Option<&mut Vec<Repair>>,
+) -> Result<Option<(usize, Commit)>> {
     for (at, level) in levels.iter().enumerate() {
-        let tried = match level.commit_record(id) {
-            Ok(Some(commit)) => crate::load::verify(level, &commit).map(|_| commit),
-            Ok(None) if level.steps()?.iter().any(|found| found.id == id) => Err(not_committed(level, id)),
-            Ok(None) => continue,
-            Err(e) => Err(e),
-        };
+        let mut tried = whole_in(level, id);
+        if let (Some(repaired), Some(_), false) = (&mut repaired, &level.guard, matches!(tried, Some(Ok(_))))
+        {
+            match repair(level, id) {
+                Ok(done) => {
+                    repaired.extend(done);
+                    tried = whole_in(level, id);
+                }
+                Err(e) => tried = tried.map(|_| Err(e)),
+            }
+        }
         match tried {
-            Ok(commit) => return Ok(Some((at, commit))),
-            Err(e) if e.kind() == Kind::UnknownFormat => return Err(e),
-            Err(e) => rejected.push(reject(id, Some(level.place.describe()), &e)),
+            None => {}
+            Some(Ok(commit)) => return Ok(Some((at, commit))),
+            Some(Err(e)) if e.kind() == Kind::UnknownFormat => return Err(e),
+            Some(Err(e)) => rejected.push(reject(id, Some(level.place.describe()), &e)),
         }
     }
     Ok(None)
+}
+
+/// Reads every byte of a step in a level; None when it is not there.
+fn whole_in(level: &Level, id: StepId) -> Option<Result<Commit>> {
+    match level.commit_record(id) {
+        Ok(Some(commit)) => Some(load::verify(level, &commit).map(|_| commit)),
+        Ok(None) => match level.steps() {
+            Ok(steps) => steps.iter().any(|found| found.id == id).then(|| Err(not_committed(level, id))),
+            Err(e) => Some(Err(e)),
+        },
+        Err(e) => Some(Err(e)),
+    }
 }
 
 /// Copies a committed step, rank by rank.
@@ -132,7 +161,7 @@ fn copy_step(from: &Level, to: &Level, commit: &Commit) -> Result<u64> {
         bytes += manifest.data_bytes;
     }
     match to.commit(commit.id, 0, commit.ranks.len() as u32, &|| Ok(()))? {
-        true => Ok(bytes),
+        true => protect_all(to, commit.id).map(|()| bytes),
         false => Err(Error::new(Kind::Internal, format!("{} was carried and is not whole", commit.id))),
     }
 }
@@ -147,10 +176,16 @@ pub fn extract(
     only: Option<u64>,
     take: &mut dyn FnMut(&Variable, &[u8]) -> Result<()>,
 ) -> Result<Extracted> {
-    let (_, levels) = levels_of(base)?;
-    let mut rejected = Vec::new();
+    let (control, levels) = levels_of(base)?;
+    let (mut rejected, mut repaired) = (Vec::new(), Vec::new());
+    // A living program repairs its steps itself.
+    let held = match levels.iter().any(|level| level.guard.is_some()) {
+        true => hold_all(base, &control).ok(),
+        false => None,
+    };
     for id in newest_first(&levels, only)? {
-        if let Some((at, commit)) = whole_copy(&levels, id, &mut rejected)? {
+        let repairs = held.as_ref().map(|_| &mut repaired);
+        if let Some((at, commit)) = whole_copy(&levels, id, &mut rejected, repairs)? {
             let level = &levels[at];
             for variable in &variables_of(level, &commit)? {
                 let mut bytes = vec![0; variable.bytes()?];
@@ -159,7 +194,7 @@ pub fn extract(
                 take(variable, &bytes)?;
             }
             let place = level.place.describe();
-            return Ok(Extracted { step: id.step, run: id.incarnation, place, rejected });
+            return Ok(Extracted { step: id.step, run: id.incarnation, place, rejected, repaired });
         }
     }
     match rejected.first() {

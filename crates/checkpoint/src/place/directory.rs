@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use forebay_tier::adapter::fault::{Fault, FaultCounts, FaultPlan};
 use forebay_tier::{device, Access, Device, Durability, Error, Kind, Result, TierKind};
 
-use super::{Blob, Part, Place, Written};
+use super::{Blob, Part, Place, Written, BLOCK_BYTES};
 use crate::format::{damaged, CHUNK_BYTES};
 
 /// Least bytes that are worth a second thread: starting one takes as long as copying some 200 KiB.
@@ -239,6 +239,34 @@ impl Place for Directory {
                 Err(e)
             }
         }
+    }
+
+    fn store_blocks(
+        &self,
+        name: &str,
+        bytes: u64,
+        next: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<Vec<u32>> {
+        let device = device::create(self.tier, &self.at(name), capacity_of(bytes))?;
+        let device = self.around(device);
+        let mut write = || {
+            device.prepare(0..capacity_of(bytes))?;
+            let mut block = vec![0; BLOCK_BYTES.min(bytes as usize)];
+            let (mut crcs, mut at) = (Vec::new(), 0);
+            while at < bytes {
+                let part = &mut block[..(bytes - at).min(BLOCK_BYTES as u64) as usize];
+                next(at, part)?;
+                device.write_checksummed(at, part, CHUNK_BYTES, &mut crcs)?;
+                at += part.len() as u64;
+            }
+            if self.durability > Durability::Process && bytes > 0 {
+                device.persist_written(0..bytes)?;
+            }
+            Ok(crcs)
+        };
+        write().inspect_err(|_| {
+            let _ = self.remove(name);
+        })
     }
 
     fn store(&self, name: &str, content: &[u8]) -> Result<()> {

@@ -12,8 +12,16 @@ use std::sync::Arc;
 use forebay_tier::{Device, Durability, Result, TierKind};
 
 mod directory;
+mod nodes;
 pub(crate) use directory::make_dirs;
 pub use directory::Directory;
+#[cfg(test)]
+pub(crate) use nodes::Family;
+pub use nodes::Nodes;
+pub(crate) use nodes::{check_name, is_pattern, numbered, of_node, Directories, Own, NODE};
+
+/// Most bytes of a block of [`Place::store_blocks`].
+pub(crate) const BLOCK_BYTES: usize = 64 * crate::format::CHUNK_BYTES;
 
 /// Bytes of a data file and where they go.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +71,25 @@ pub trait Place: Send + Sync {
         bytes: u64,
         parts: &[Part<'_>],
     ) -> Result<(Vec<Vec<u32>>, Option<Written>)>;
+
+    /// Writes a new file of `bytes` bytes block by block: `next` is told where each begins and fills it. Blocks are
+    /// whole chunks, but for the end of the last. Returns the CRC-32C of each chunk.
+    ///
+    /// # Errors
+    /// As [`Place::store_data`], and what `next` returns; nothing of the file stays then.
+    fn store_blocks(
+        &self,
+        name: &str,
+        bytes: u64,
+        next: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
+    ) -> Result<Vec<u32>> {
+        let mut content = vec![0; bytes as usize];
+        for (nth, block) in content.chunks_mut(BLOCK_BYTES).enumerate() {
+            next((nth * BLOCK_BYTES) as u64, block)?;
+        }
+        let (mut sums, _) = self.store_data(name, bytes, &[Part { offset: 0, bytes: &content }])?;
+        Ok(sums.pop().unwrap_or_default())
+    }
 
     /// Writes a small file, over one of that name.
     fn store(&self, name: &str, content: &[u8]) -> Result<()>;

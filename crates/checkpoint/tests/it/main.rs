@@ -7,4 +7,5 @@ mod levels;
 mod mistakes;
 mod needs;
 mod ranks;
+mod redundancy;
 mod state;

@@ -9,7 +9,7 @@ use forebay_checkpoint::{Checkpoint, Dtype, Kind, NdBox, Options};
 use crate::state::{dirs, file_of, flip, options, Program, COLUMNS, ROWS};
 
 /// Runs `work` as each rank of a group, in threads.
-fn group(size: u32, base: &Path, options: &Options, work: impl Fn(u32, &mut Program) + Sync) {
+pub fn group(size: u32, base: &Path, options: &Options, work: impl Fn(u32, &mut Program) + Sync) {
     let barrier = Barrier::new(size as usize);
     std::thread::scope(|scope| {
         for rank in 0..size {
