@@ -23,7 +23,7 @@ use crate::redundancy::{self, Guard};
 use crate::run::LevelInfo;
 
 /// Name of the commit record in a step's directory.
-const COMMIT: &str = "commit";
+pub(crate) const COMMIT: &str = "commit";
 /// What a manifest's name ends with.
 const MANIFEST: &str = ".manifest";
 /// What a data file's name ends with.

@@ -238,12 +238,14 @@ pub(crate) fn protect_all(level: &Level, id: StepId) -> Result<()> {
     Ok(())
 }
 
-/// Whether a committed step has everything that protects it, as far as names say. True without redundancy.
+/// Whether a committed step has everything that protects it on every node, as far as names say. True without redundancy.
 pub(crate) fn is_protected(level: &Level, id: StepId) -> Result<bool> {
     let Some(guard) = &level.guard else { return Ok(true) };
     let Some(commit) = level.commit_record(id)? else { return Ok(false) };
-    Ok(group::plan(guard, &commit)?
-        .is_some_and(|groups| state::missing(guard, id, &groups).is_ok_and(|m| m == 0)))
+    match group::plan(guard, &commit)? {
+        Some(groups) => state::missing(guard, id, &groups).map(|missing| missing == (0, 0)),
+        None => Ok(false),
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use super::group::{plan, Group};
 use super::record::ParityRecord;
 use super::{file_name, record_of, Guard, PARITY, RECORD};
 use crate::format::{damaged, Commit, StepId, CHUNK_BYTES, MANIFEST_BYTES_MAX};
-use crate::level::{directory_of, Level};
+use crate::level::{commit_name, directory_of, Level, COMMIT};
 use crate::place::Place;
 
 /// How far the redundancy of a step is.
@@ -40,19 +40,23 @@ pub struct Protection {
     pub fault: Option<String>,
 }
 
-/// Keepers that lack parity or its record, by names.
-pub(super) fn missing(guard: &Guard, id: StepId, groups: &[Group]) -> Result<usize> {
+/// Keepers that lack parity or its record, and nodes that lack the commit record, by names.
+pub(super) fn missing(guard: &Guard, id: StepId, groups: &[Group]) -> Result<(usize, usize)> {
     let dir = directory_of(id);
     let mut names = HashSet::new();
     for (node, place) in guard.nodes.all()? {
         names.extend(place.list(&dir)?.into_iter().map(|file| (node.clone(), file)));
     }
-    let has = |node: &String, rank: u32, row: u32| {
-        [PARITY, RECORD].iter().all(|end| names.contains(&(node.clone(), file_name(rank, row, end))))
+    let has = |node: &String, file: String| names.contains(&(node.clone(), file));
+    let lacks = |group: &Group| {
+        let kept = |(node, rank): &&(String, u32)| {
+            [PARITY, RECORD].iter().all(|end| has(node, file_name(*rank, group.row, end)))
+        };
+        group.holders.iter().filter(|holder| !kept(holder)).count()
     };
-    let lacks =
-        |group: &&Group| group.holders.iter().filter(|(node, rank)| !has(node, *rank, group.row)).count();
-    Ok(groups.iter().map(|group| lacks(&group)).sum())
+    let nodes: HashSet<&String> = groups.iter().flat_map(|g| &g.slots).map(|slot| &slot.node).collect();
+    let uncommitted = nodes.into_iter().filter(|node| !has(node, COMMIT.to_string())).count();
+    Ok((groups.iter().map(lacks).sum(), uncommitted))
 }
 
 /// The redundancy of a committed step; with `read` every byte of it is compared. None without redundancy.
@@ -68,8 +72,9 @@ pub(crate) fn look(level: &Level, commit: &Commit, read: bool) -> Result<Option<
     match plan(guard, commit) {
         Ok(Some(groups)) => {
             found.files = groups.iter().map(|group| group.holders.len()).sum();
-            found.missing = missing(guard, commit.id, &groups)?;
-            if found.missing == 0 {
+            let (parity, uncommitted) = missing(guard, commit.id, &groups)?;
+            found.missing = parity;
+            if parity + uncommitted == 0 {
                 found.state = State::Complete;
             }
         }
@@ -79,6 +84,11 @@ pub(crate) fn look(level: &Level, commit: &Commit, read: bool) -> Result<Option<
     if read {
         for (node, place) in guard.nodes.all()? {
             let dir = directory_of(commit.id);
+            let record = place.load(&commit_name(commit.id), MANIFEST_BYTES_MAX)?;
+            if record.is_some_and(|bytes| bytes != commit.encode()) {
+                found.state = State::Damaged;
+                found.fault.get_or_insert(format!("a commit record is damaged (on node {node})"));
+            }
             for (rank, row) in place.list(&dir)?.iter().filter_map(|file| record_of(file)) {
                 if let Err(e) = check(&*place, commit, rank, row) {
                     found.state = State::Damaged;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use forebay_checkpoint::{Kind, Options, Restored, State};
 
 use crate::ranks::group;
-use crate::state::{dirs, file_of, files, flip, options, Program};
+use crate::state::{dirs, files, flip, options};
 
 /// Saves steps 1 to `steps` with `size` ranks and waits for their redundancy.
 fn saved(base: &Path, options: &Options, size: u32, steps: u64) {
@@ -51,7 +51,8 @@ fn a_lost_node_comes_back_from_every_kind_of_redundancy() {
         ("file+xor:4", &[&[0], &[2]]),
         ("file+xor:2", &[&[0, 2], &[1, 3], &[1]]),
         ("file+rs:2+2", &[&[0, 1], &[1, 3], &[2]]),
-    ] as [(&str, &[&[u32]]); 4] {
+    ] as [(&str, &[&[u32]]); 4]
+    {
         let (base, memory) = dirs();
         let options = options(&[level], memory.path());
         saved(base.path(), &options, 4, 3);
@@ -80,6 +81,141 @@ fn a_lost_node_comes_back_from_every_kind_of_redundancy() {
                 }
                 let (_, repaired) = restored_as(again.path(), &options, size, 3);
                 assert_eq!(repaired, 0);
+            }
+        }
+    }
+}
+
+/// What comes of damage to the newest step, when the step before is whole: `same` (restored, nothing that was read was
+/// damaged), `repaired` (restored, and brought back from redundancy) or `older` (refused, with its reason). Where every
+/// step is damaged like that, `older` becomes an error of the kind `Damaged`.
+///
+/// Four ranks on four nodes; one: that of rank 1, two: those of ranks 1 and 2, which are neighbours. `partner` keeps the
+/// copy of rank 1 on the node of rank 2, and so on; `xor:4` and `rs:2+2` are one group. `copy` is what a rank keeps for
+/// others: the copy or its parity; `record` is the record beside it; `member` is everything on a rank's node. What is
+/// corrupt has one changed byte (of data that is one chunk, in other stripes for each rank), what is truncated is shorter
+/// than a chunk. The parity of `rs:2+2` is as much as the data, and enough where all data is lost.
+const MATRIX: &str = "
+                 |          erase          |         corrupt         |         truncate
+                 | one      two      all   | one      two      all   | one      two      all
+none    data     | older    older    older | older    older    older | older    older    older
+none    manifest | older    older    older | older    older    older | older    older    older
+none    commit   | older    older    older | older    older    older | older    older    older
+none    member   | older    older    older | older    older    older | older    older    older
+partner data     | repaired repaired repaired | repaired repaired repaired | repaired repaired repaired
+partner manifest | repaired repaired repaired | repaired repaired repaired | repaired repaired repaired
+partner commit   | repaired repaired repaired | repaired repaired repaired | repaired repaired repaired
+partner copy     | repaired repaired repaired | same     same     same  | same     same     same
+partner record   | repaired repaired repaired | same     same     same  | same     same     same
+partner member   | repaired older    older | repaired older    older | repaired older    older
+xor:4   data     | repaired older    older | repaired repaired repaired | repaired older    older
+xor:4   manifest | repaired repaired repaired | repaired repaired repaired | repaired repaired repaired
+xor:4   commit   | repaired repaired repaired | repaired repaired repaired | repaired repaired repaired
+xor:4   copy     | repaired repaired repaired | same     same     same  | same     same     same
+xor:4   record   | repaired repaired repaired | same     same     same  | same     same     same
+xor:4   member   | repaired older    older | repaired older    older | repaired older    older
+rs:2+2  data     | repaired repaired repaired | repaired repaired repaired | repaired repaired repaired
+rs:2+2  manifest | repaired repaired repaired | repaired repaired repaired | repaired repaired repaired
+rs:2+2  commit   | repaired repaired repaired | repaired repaired repaired | repaired repaired repaired
+rs:2+2  copy     | repaired repaired repaired | same     same     same  | same     same     same
+rs:2+2  record   | repaired repaired repaired | same     same     same  | same     same     same
+rs:2+2  member   | repaired repaired older | repaired repaired older | repaired repaired older
+";
+
+/// Harms the files of a step that a cell of the matrix names.
+fn harm(level: &Path, kind: &str, target: &str, ranks: &[u32], harm: &str, step: u64) {
+    let mut hit = 0;
+    for rank in ranks {
+        let dir = if kind == "none" { level.to_path_buf() } else { level.join(format!("{rank:05}")) };
+        for file in
+            files(&dir).iter().filter(|file| file.display().to_string().contains(&format!("/s{step:010}-")))
+        {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            let own = name.starts_with(&format!("{rank:05}."));
+            let named = match target {
+                "data" | "manifest" => own && name.ends_with(&format!(".{target}")),
+                "copy" => own && name.ends_with(".parity"),
+                "record" => own && name.ends_with(".redundancy"),
+                "commit" => name == "commit",
+                _ => own || kind != "none",
+            };
+            if !named {
+                continue;
+            }
+            hit += 1;
+            let bytes = std::fs::read(file).unwrap();
+            match harm {
+                "erase" => std::fs::remove_file(file).unwrap(),
+                "corrupt" => flip(file, bytes.len() / 3),
+                _ => std::fs::write(file, &bytes[..4096.min(bytes.len() / 2)]).unwrap(),
+            }
+            if target == "commit" && kind == "none" {
+                return;
+            }
+        }
+    }
+    assert!(hit >= ranks.len(), "{kind} {target}: {hit} files");
+}
+
+/// What all ranks say of a restore.
+fn outcome(base: &Path, options: &Options) -> Result<(u64, bool), Kind> {
+    let all = std::sync::Mutex::new(Vec::new());
+    group(4, base, options, |_, program| {
+        let said = program.restore().map(|restored| restored.unwrap()).map_err(|e| e.kind());
+        all.lock().unwrap().push(said);
+    });
+    let all = all.into_inner().unwrap();
+    let repaired = all.iter().flatten().any(|restored| !restored.repaired.is_empty());
+    let steps: Vec<Result<u64, Kind>> =
+        all.into_iter().map(|said| said.map(|restored| restored.step)).collect();
+    assert!(steps.iter().all(|step| *step == steps[0]), "ranks differ: {steps:?}");
+    steps[0].map(|step| (step, repaired))
+}
+
+/// Whether a look at the directory shows that something is wrong with a step.
+fn shows(base: &Path, step: u64) -> bool {
+    let seen = forebay_checkpoint::verify(base, Some(step)).unwrap();
+    let whole = |report: &forebay_checkpoint::VerifyReport| {
+        report.fault.is_none() && report.redundancy.as_ref().is_none_or(|kept| kept.state == State::Complete)
+    };
+    seen.is_empty() || !seen.iter().all(whole)
+}
+
+#[test]
+fn every_cell_of_the_matrix_of_failures() {
+    let rows = MATRIX.lines().skip(3).filter(|line| !line.is_empty());
+    let mut sources = std::collections::HashMap::new();
+    for row in rows {
+        let words: Vec<&str> = row.split_whitespace().filter(|word| *word != "|").collect();
+        let (kind, target) = (words[0], words[1]);
+        let (source, memory, options) = &*sources.entry(kind.to_string()).or_insert_with(|| {
+            let (base, memory) = dirs();
+            let level = if kind == "none" { "file".to_string() } else { format!("file+{kind}") };
+            let options = options(&[&level], memory.path());
+            saved(base.path(), &options, 4, 2);
+            (base, memory, options)
+        });
+        assert!(memory.path().exists());
+        for (cell, expected) in words[2..].iter().enumerate() {
+            let how = ["erase", "corrupt", "truncate"][cell / 3];
+            let ranks: &[u32] = [&[1][..], &[1, 2], &[0, 1, 2, 3]][cell % 3];
+            for steps in [&[2][..], &[1, 2]] {
+                let what = format!("{kind} {target} {how} {ranks:?} of steps {steps:?}");
+                let (base, _keep) = dirs();
+                copy(source.path(), base.path());
+                for step in steps {
+                    harm(&base.path().join("file"), kind, target, ranks, how, *step);
+                }
+                let result = outcome(base.path(), options);
+                match (*expected, steps.len()) {
+                    ("same", _) => assert_eq!(result, Ok((2, false)), "{what}"),
+                    ("repaired", _) => assert_eq!(result, Ok((2, true)), "{what}"),
+                    ("older", 1) => assert_eq!(result.map(|(step, _)| step), Ok(1), "{what}"),
+                    ("older", _) => assert_eq!(result, Err(Kind::Damaged), "{what}"),
+                    _ => panic!("{expected} is no word of the matrix"),
+                }
+                // What a restore need not see, a look shows; what it has repaired is whole.
+                assert_eq!(shows(base.path(), 2), *expected != "repaired", "{what}");
             }
         }
     }
