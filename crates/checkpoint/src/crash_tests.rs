@@ -27,7 +27,7 @@ const SAMPLES: u64 = 200;
 
 /// What a name means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+pub(crate) enum Target {
     Directory,
     File(usize),
 }
@@ -36,53 +36,59 @@ enum Target {
 type Values<T> = Vec<T>;
 
 #[derive(Clone, Default)]
-struct World {
-    names: BTreeMap<String, Values<Option<Target>>>,
-    files: Vec<Values<Vec<u8>>>,
-    spares: Vec<String>,
-    /// Counts the flushes of contents and of directories.
-    flushes: usize,
+pub(crate) struct World {
+    pub(crate) names: BTreeMap<String, Values<Option<Target>>>,
+    pub(crate) files: Vec<Values<Arc<Vec<u8>>>>,
+    pub(crate) spares: Vec<String>,
+    /// What was flushed: contents and directories, in order.
+    pub(crate) flushed: Vec<String>,
     /// The flush that is left out.
-    flaw: Option<usize>,
+    pub(crate) flaw: Option<usize>,
     /// The newest step that was acknowledged.
-    acknowledged: Option<u64>,
+    pub(crate) acknowledged: Option<u64>,
+    /// The newest step whose redundancy was complete.
+    pub(crate) protected: Option<u64>,
 }
 
 /// The place, and the states that crashes at each of its moments begin from.
 #[derive(Default)]
-struct Sim {
-    world: Mutex<World>,
-    crashes: Mutex<Vec<World>>,
+pub(crate) struct Sim {
+    pub(crate) world: Mutex<World>,
+    pub(crate) crashes: Mutex<Vec<World>>,
+    /// Nobody asks for its crashes.
+    pub(crate) quiet: bool,
 }
 
 impl World {
-    fn now(&self, name: &str) -> Option<Target> {
+    pub(crate) fn now(&self, name: &str) -> Option<Target> {
         *self.names.get(name)?.last()?
     }
 
-    fn set(&mut self, name: &str, target: Option<Target>) {
+    pub(crate) fn set(&mut self, name: &str, target: Option<Target>) {
         self.names.entry(name.to_string()).or_insert_with(|| vec![None]).push(target);
     }
 
     /// Whether this flush is made.
-    fn flushes_now(&mut self) -> bool {
-        self.flushes += 1;
-        self.flaw != Some(self.flushes - 1)
+    fn flushes_now(&mut self, what: &str) -> bool {
+        self.flushed.push(what.to_string());
+        self.flaw != Some(self.flushed.len() - 1)
     }
 }
 
-fn parent(name: &str) -> &str {
+pub(crate) fn parent(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(dir, _)| dir)
 }
 
 impl Sim {
-    fn world(&self) -> MutexGuard<'_, World> {
+    pub(crate) fn world(&self) -> MutexGuard<'_, World> {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A moment at which the power may fail.
-    fn moment(&self, world: &World) {
-        self.crashes.lock().unwrap().push(world.clone());
+    pub(crate) fn moment(&self, world: &World) {
+        if !self.quiet {
+            self.crashes.lock().unwrap().push(world.clone());
+        }
     }
 
     fn put(&self, name: &str, content: Vec<u8>) {
@@ -90,28 +96,28 @@ impl Sim {
         let file = match world.now(name) {
             Some(Target::File(file)) => file,
             _ => {
-                world.files.push(vec![Vec::new()]);
+                world.files.push(vec![Arc::default()]);
                 let file = world.files.len() - 1;
                 world.set(name, Some(Target::File(file)));
                 file
             }
         };
-        let mut torn = world.files[file].last().unwrap().clone();
+        let mut torn = world.files[file].last().unwrap().to_vec();
         torn.resize(content.len(), 0);
         let half = content.len() / 2;
         torn[..half].copy_from_slice(&content[..half]);
-        world.files[file].push(torn);
+        world.files[file].push(Arc::new(torn));
         self.moment(&world);
-        world.files[file].push(content);
+        world.files[file].push(Arc::new(content));
         self.moment(&world);
-        if world.flushes_now() {
+        if world.flushes_now(name) {
             let now = world.files[file].last().unwrap().clone();
             world.files[file] = vec![now];
         }
         self.moment(&world);
     }
 
-    fn content(&self, name: &str) -> Option<Vec<u8>> {
+    fn content(&self, name: &str) -> Option<Arc<Vec<u8>>> {
         let world = self.world();
         match world.now(name)? {
             Target::File(file) => world.files[file].last().cloned(),
@@ -120,7 +126,7 @@ impl Sim {
     }
 }
 
-struct Bytes(Vec<u8>);
+struct Bytes(Arc<Vec<u8>>);
 
 impl Blob for Bytes {
     fn bytes(&self) -> u64 {
@@ -163,7 +169,11 @@ impl Place for Sim {
         bytes: u64,
         parts: &[Part<'_>],
     ) -> Result<(Vec<Vec<u32>>, Option<Written>)> {
-        let spare = self.world().spares.pop();
+        let mut world = self.world();
+        let level = parent(parent(name)).to_string();
+        let spare = world.spares.iter().position(|spare| parent(spare) == level);
+        let spare = spare.map(|at| world.spares.swap_remove(at));
+        drop(world);
         if let Some(spare) = spare {
             self.rename(&spare, name)?;
         }
@@ -194,7 +204,7 @@ impl Place for Sim {
 
     fn sync(&self, dir: &str) -> Result<()> {
         let mut world = self.world();
-        if world.flushes_now() {
+        if world.flushes_now(dir) {
             for (name, values) in &mut world.names {
                 if parent(name) == dir {
                     values.drain(..values.len() - 1);
@@ -206,7 +216,7 @@ impl Place for Sim {
     }
 
     fn load(&self, name: &str, _: u64) -> Result<Option<Vec<u8>>> {
-        Ok(self.content(name))
+        Ok(self.content(name).map(|content| content.to_vec()))
     }
 
     fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>> {
@@ -233,7 +243,9 @@ impl Place for Sim {
 
     fn retire(&self, name: &str) -> Result<bool> {
         if self.world().now(name).is_some() {
-            let spare = format!("spare-{}", self.world().flushes);
+            let number = self.world().flushed.len();
+            let spare = format!("{}/spare-{number}", parent(parent(name)));
+            let spare = spare.trim_start_matches('/').to_string();
             self.rename(name, &spare)?;
             self.world().spares.push(spare);
         }
@@ -258,7 +270,7 @@ impl Random {
 }
 
 /// Every image that a crash at this state may leave, as far as they are not too many.
-fn images(world: &World, seed: u64) -> Vec<World> {
+pub(crate) fn images(world: &World, seed: u64) -> Vec<World> {
     let lengths: Vec<u64> = world
         .names
         .values()
@@ -283,7 +295,8 @@ fn images(world: &World, seed: u64) -> Vec<World> {
             (false, 1) => n - 1,
             (false, _) => random.below(n),
         };
-        let mut image = World { acknowledged: world.acknowledged, ..World::default() };
+        let mut image =
+            World { acknowledged: world.acknowledged, protected: world.protected, ..World::default() };
         for (name, values) in &world.names {
             image.names.insert(name.clone(), vec![values[choose(values.len() as u64) as usize]]);
         }
@@ -295,15 +308,15 @@ fn images(world: &World, seed: u64) -> Vec<World> {
     found
 }
 
-const LENGTH: usize = 100;
+pub(crate) const LENGTH: usize = 100;
 
-fn variable(rank: u32, size: u32) -> Variable {
+pub(crate) fn variable(rank: u32, size: u32) -> Variable {
     let shape = [LENGTH as u64 * u64::from(size)];
     let part = NdBox::new(&[LENGTH as u64 * u64::from(rank)], &[LENGTH as u64]).unwrap();
     Variable { name: "u".into(), dtype: Dtype::U8, shape: Dims::from_slice(&shape), part }
 }
 
-fn bytes_of(step: u64, rank: u32) -> Vec<u8> {
+pub(crate) fn bytes_of(step: u64, rank: u32) -> Vec<u8> {
     (0..LENGTH).map(|i| (step * 37 + u64::from(rank) * 11 + i as u64 * 3) as u8).collect()
 }
 
@@ -334,7 +347,7 @@ fn workload(size: u32, flaw: Option<usize>) -> (Vec<World>, usize) {
         world.acknowledged = Some(step);
         sim.moment(&world);
     }
-    let flushes = sim.world().flushes;
+    let flushes = sim.world().flushed.len();
     let crashes = std::mem::take(&mut *sim.crashes.lock().unwrap());
     (crashes, flushes)
 }
@@ -342,7 +355,7 @@ fn workload(size: u32, flaw: Option<usize>) -> (Vec<World>, usize) {
 /// Restores from an image as one process; what is wrong with the outcome, if something is.
 fn judge(image: World, run: &Run, size: u32) -> Option<String> {
     let acknowledged = image.acknowledged.unwrap_or(0);
-    let sim = Arc::new(Sim { world: Mutex::new(image), ..Sim::default() });
+    let sim = Arc::new(Sim { world: Mutex::new(image), quiet: true, ..Sim::default() });
     let levels = [Level { place: sim, keep: 2, guard: None }];
     let whole = Variable { part: NdBox::whole(&variable(0, size).shape), ..variable(0, size) };
     let mut out = vec![0; LENGTH * size as usize];
@@ -370,7 +383,7 @@ fn first_fault(size: u32, flaw: Option<usize>, run: &Run) -> (Option<String>, u6
     let (crashes, _) = workload(size, flaw);
     let mut seen = 0;
     // Before the flush that is left out nothing is different.
-    let touched = |crash: &&World| flaw.is_none_or(|flaw| crash.flushes > flaw);
+    let touched = |crash: &&World| flaw.is_none_or(|flaw| crash.flushed.len() > flaw);
     for (at, crash) in crashes.iter().filter(touched).enumerate() {
         for image in images(crash, at as u64) {
             seen += 1;
@@ -382,7 +395,7 @@ fn first_fault(size: u32, flaw: Option<usize>, run: &Run) -> (Option<String>, u6
     (None, seen)
 }
 
-fn run_in(dir: &std::path::Path) -> Run {
+pub(crate) fn run_in(dir: &std::path::Path) -> Run {
     let comer = Comer {
         rank: 0,
         size: 1,

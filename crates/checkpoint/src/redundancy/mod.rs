@@ -29,6 +29,8 @@ use crate::format::StepId;
 use crate::level::{directory_of, Level};
 use crate::place::Nodes;
 
+#[cfg(test)]
+mod crash_tests;
 mod group;
 mod owed;
 mod parity;
