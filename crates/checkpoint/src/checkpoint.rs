@@ -237,7 +237,8 @@ impl Checkpoint {
             self.run.acknowledge(0, id)?;
         }
         self.saved = Some(id);
-        self.drain.push(Job { manifest, written });
+        let pin = (written.is_none() && self.levels.len() > 1).then(|| level.pin(&manifest));
+        self.drain.push(Job { manifest, written, _pin: pin });
         self.last_save = Instant::now();
         let took = self.last_save - begin;
         self.statistics.saves += 1;
@@ -440,7 +441,7 @@ fn level(info: &LevelInfo, options: &Options, counts: &Arc<FaultCounts>) -> Resu
         place.with_files_max(info.keep + 1, options.memory_bytes_max.filter(|_| info.tier.is_memory())),
     );
     if !nodes {
-        return Ok((Level { place: place.clone(), keep: info.keep, guard: None }, place));
+        return Ok((Level { packing: info.packing, ..Level::new(place.clone(), info.keep) }, place));
     }
     let faults = options.faults.clone().map(|plan| (plan, counts.clone()));
     let own = Own { rank: options.rank, node, place: place.clone() };

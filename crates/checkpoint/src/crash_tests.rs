@@ -324,7 +324,7 @@ pub(crate) fn bytes_of(step: u64, rank: u32) -> Vec<u8> {
 fn workload(size: u32, flaw: Option<usize>) -> (Vec<World>, usize) {
     let sim = Arc::new(Sim::default());
     sim.world().flaw = flaw;
-    let level = Level { place: sim.clone(), keep: 2, guard: None };
+    let level = Level::new(sim.clone(), 2);
     for step in 1..=4 {
         let id = StepId { incarnation: 1, step };
         for rank in 0..size {
@@ -356,7 +356,7 @@ fn workload(size: u32, flaw: Option<usize>) -> (Vec<World>, usize) {
 fn judge(image: World, run: &Run, size: u32) -> Option<String> {
     let acknowledged = image.acknowledged.unwrap_or(0);
     let sim = Arc::new(Sim { world: Mutex::new(image), quiet: true, ..Sim::default() });
-    let levels = [Level { place: sim, keep: 2, guard: None }];
+    let levels = [Level::new(sim, 2)];
     let whole = Variable { part: NdBox::whole(&variable(0, size).shape), ..variable(0, size) };
     let mut out = vec![0; LENGTH * size as usize];
     let search = Search { levels: &levels, run, rank: 0, size: 1, number: 1, saved: None, only: None };

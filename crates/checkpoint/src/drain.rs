@@ -16,8 +16,9 @@ use forebay_tier::{Error, Kind, Result};
 
 use crate::checkpoint::follow;
 use crate::format::{damaged, Manifest, StepId, Stored, Variable};
-use crate::level::{Level, Piece};
+use crate::level::{arrange, Level, Piece};
 use crate::load::read_piece;
+use crate::packing::Pin;
 use crate::place::Written;
 use crate::redundancy::Owed;
 use crate::run::Run;
@@ -27,6 +28,8 @@ pub(crate) struct Job {
     pub(crate) manifest: Manifest,
     /// The first level's copy, where it can be read as memory.
     pub(crate) written: Option<Written>,
+    /// Keeps the first level's copy there, where it has to be read from files.
+    pub(crate) _pin: Option<Pin>,
 }
 
 /// What the drain is doing.
@@ -299,6 +302,7 @@ fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job, owe
         None => read[at].as_slice(),
     };
     let sources: Vec<&[u8]> = manifest.variables.iter().enumerate().map(bytes_of).collect();
+    let data_bytes = arrange(manifest.variables.iter().map(|stored| stored.bytes)).1;
     for (at, level) in levels.iter().enumerate().skip(1) {
         let piece = Piece {
             id: manifest.id,
@@ -313,11 +317,13 @@ fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job, owe
             let below = &levels[at + 1..];
             // A step without redundancy may be what keeps an older one from going.
             fail(shared, owed.attempt(levels, rank));
-            Ok(level.make_room(manifest.data_bytes, rank, run.incarnation, below)?.then_some(()))
+            Ok(level.make_room(data_bytes, rank, run.incarnation, below)?.then_some(()))
         })?;
         let (copy, _) = level.write(&piece)?;
         // What arrived is what was saved, or it is not committed here.
-        if copy.variables != manifest.variables {
+        let is_same =
+            |(there, here): (&Stored, &Stored)| there.variable == here.variable && there.crcs == here.crcs;
+        if !copy.variables.iter().zip(&manifest.variables).all(is_same) {
             level.drop_step(manifest.id, Some(rank))?;
             return Err(damaged("the first level's copy", "it changed after it was saved"));
         }

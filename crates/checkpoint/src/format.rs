@@ -5,6 +5,8 @@
 //!
 //! Invariants, checked by every reader:
 //! - a manifest names step, incarnation, rank and size, and has one checksum per chunk of each variable's bytes;
+//! - a packed one says how many bytes each chunk takes in the data file, and their checksum; none means that the chunk
+//!   lies in the base, which it names by step, length and checksum of the manifest;
 //! - a commit record names length and checksum of each rank's manifest, so that pieces of different steps never meet;
 //! - a feature bit that this build does not know is `UnknownFormat`, any other nonsense is `Damaged`.
 
@@ -36,7 +38,7 @@ pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 
 const MANIFEST_MAGIC: &[u8; 8] = b"FBCKPTMF";
 const COMMIT_MAGIC: &[u8; 8] = b"FBCKPTCM";
-const MANIFEST_HEADER: [(&str, usize); 13] = [
+const MANIFEST_HEADER: [(&str, usize); 17] = [
     ("magic", 8),
     ("format", 4),
     ("features", 4),
@@ -50,6 +52,10 @@ const MANIFEST_HEADER: [(&str, usize); 13] = [
     ("variables", 4),
     ("chunk_bytes", 4),
     ("program_bytes", 8),
+    ("base_step", 8),
+    ("base_manifest_bytes", 8),
+    ("base_manifest_crc", 4),
+    ("packing", 4),
 ];
 const VARIABLE_ENTRY: [(&str, usize); 6] =
     [("offset", 8), ("bytes", 8), ("dtype", 4), ("dimensions", 4), ("name_bytes", 4), ("reserved", 4)];
@@ -64,11 +70,16 @@ const COMMIT_HEADER: [(&str, usize); 9] = [
     ("size", 4),
     ("reserved", 4),
 ];
-const RANK_ENTRY: [(&str, usize); 4] =
-    [("manifest_bytes", 8), ("data_bytes", 8), ("manifest_crc", 4), ("reserved", 4)];
+const RANK_ENTRY: [(&str, usize); 5] =
+    [("manifest_bytes", 8), ("data_bytes", 8), ("base_step", 8), ("manifest_crc", 4), ("has_base", 4)];
 
 /// Bytes of a commit record before its entries, of an entry, and behind them.
-const COMMIT_BYTES: (usize, usize, usize) = (56, 24, 8);
+const COMMIT_BYTES: (usize, usize, usize) = (56, 32, 8);
+
+/// In `packing`: a table says what lies where in the data file.
+const PACKED: u32 = 1;
+/// In `packing`: chunks may lie in the base.
+const ON_BASE: u32 = 2;
 
 /// The fixed parts, for the format document.
 pub fn layouts() -> Vec<Layout> {
@@ -124,6 +135,54 @@ pub struct Stored {
     pub bytes: u64,
     /// CRC-32C of each chunk of [`CHUNK_BYTES`].
     pub crcs: Vec<u32>,
+    /// How each chunk lies in the data file, one behind the other; nothing: each as it is.
+    pub packed: Vec<Packed>,
+}
+
+/// How a chunk lies in a data file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packed {
+    /// Bytes that it takes: 0 where it lies in the base, its own length where it lies there as it is, less where it is
+    /// compressed.
+    pub bytes: u32,
+    /// CRC-32C of these bytes.
+    pub crc: u32,
+}
+
+/// The full step that an incremental one stands on: of the same run and rank, in the same level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Its number.
+    pub step: u64,
+    /// Length of its manifest.
+    pub manifest_bytes: u64,
+    /// The checksum at the end of its manifest.
+    pub manifest_crc: u32,
+}
+
+impl Stored {
+    /// Bytes of a chunk.
+    pub(crate) fn chunk_bytes(&self, nth: usize) -> usize {
+        CHUNK_BYTES.min(self.bytes as usize - nth * CHUNK_BYTES)
+    }
+
+    /// Bytes that it takes in the data file.
+    pub fn stored_bytes(&self) -> u64 {
+        match self.packed.is_empty() {
+            true => self.bytes,
+            false => self.packed.iter().map(|packed| u64::from(packed.bytes)).sum(),
+        }
+    }
+
+    /// Whether it can be what a data file of so many bytes holds of it.
+    fn lies_in(&self, data_bytes: u64, on_base: bool) -> bool {
+        let possible = |(nth, packed): (usize, &Packed)| match packed.bytes {
+            0 => on_base,
+            bytes => bytes as usize <= self.chunk_bytes(nth),
+        };
+        self.offset.checked_add(self.stored_bytes()).is_some_and(|end| end <= data_bytes)
+            && self.packed.iter().enumerate().all(possible)
+    }
 }
 
 /// Whose piece of which step.
@@ -156,6 +215,8 @@ pub struct Manifest {
     pub data_bytes: u64,
     /// The program's name, or nothing.
     pub program: String,
+    /// What chunks that the data file lacks are taken from; None: it lacks none.
+    pub base: Option<Base>,
     /// What the data file holds.
     pub variables: Vec<Stored>,
 }
@@ -175,6 +236,12 @@ impl Manifest {
             out.u32(number);
         }
         out.u64(self.program.len() as u64);
+        let packing = self.packing();
+        let base = self.base.unwrap_or(Base { step: 0, manifest_bytes: 0, manifest_crc: 0 });
+        out.u64(base.step);
+        out.u64(base.manifest_bytes);
+        out.u32(base.manifest_crc);
+        out.u32(packing);
         out.bytes(self.program.as_bytes());
         out.pad();
         for stored in &self.variables {
@@ -189,11 +256,25 @@ impl Manifest {
             out.pad();
             stored.crcs.iter().for_each(|crc| out.u32(*crc));
             out.pad();
+            for packed in &stored.packed {
+                out.u32(packed.bytes);
+                out.u32(packed.crc);
+            }
         }
         out.u32(0);
         let length = out.0.len() as u64 + 4;
         out.set_u64(length_at, length);
         sealed(out)
+    }
+
+    fn packing(&self) -> u32 {
+        let packed = self.base.is_some() || self.variables.iter().any(|stored| !stored.packed.is_empty());
+        u32::from(packed) * PACKED + u32::from(self.base.is_some()) * ON_BASE
+    }
+
+    /// The step that this one stands on.
+    pub fn base_id(&self) -> Option<StepId> {
+        self.base.map(|base| StepId { step: base.step, ..self.id })
     }
 
     /// Reads a record.
@@ -219,25 +300,31 @@ impl Manifest {
             return None;
         }
         let program_bytes = usize::try_from(from.u64()?).ok()?;
+        let base = Base { step: from.u64()?, manifest_bytes: from.u64()?, manifest_crc: from.u32()? };
+        let packing = from.u32()?;
         let program = text(from, program_bytes)?;
         let mut variables = Vec::new();
         for _ in 0..count {
-            variables.push(Manifest::variable(from)?);
+            variables.push(Manifest::variable(from, packing & PACKED != 0)?);
         }
         from.u32()?;
         let id = StepId { incarnation, step };
-        (from.left() == 0).then_some(Manifest {
-            id,
-            rank,
-            size,
-            saved_unix_ns,
-            data_bytes,
-            program,
-            variables,
-        })
+        (from.left() == 0)
+            .then_some(Manifest {
+                id,
+                rank,
+                size,
+                saved_unix_ns,
+                data_bytes,
+                program,
+                base: (packing & ON_BASE != 0).then_some(base),
+                variables,
+            })
+            // A bit that nothing here stands for, or one without what it stands for.
+            .filter(|manifest| manifest.packing() == packing)
     }
 
-    fn variable(from: &mut In<'_>) -> Option<Stored> {
+    fn variable(from: &mut In<'_>, packed: bool) -> Option<Stored> {
         let (offset, bytes) = (from.u64()?, from.u64()?);
         let dtype = Dtype::from_code(u8::try_from(from.u32()?).ok()?)?;
         let (dimensions, name_bytes) = (from.u32()? as usize, from.u32()? as usize);
@@ -252,8 +339,13 @@ impl Manifest {
         let table = from.take(chunks.checked_mul(4)?)?;
         let crcs = table.chunks_exact(4).map(|c| u32::from_le_bytes(c.try_into().expect("four"))).collect();
         from.pad()?;
+        let table = from.take(if packed { chunks.checked_mul(8)? } else { 0 })?;
+        let mut table = In::of(table);
+        let packed =
+            (0..table.left() / 8).map_while(|_| Some(Packed { bytes: table.u32()?, crc: table.u32()? }));
+        let packed = packed.collect();
         let variable = Variable { name, dtype, shape, part: NdBox { start, count } };
-        Some(Stored { variable, offset, bytes, crcs })
+        Some(Stored { variable, offset, bytes, crcs, packed })
     }
 
     /// What a checksum cannot say: that the numbers fit each other.
@@ -262,9 +354,10 @@ impl Manifest {
             let Variable { part, shape, .. } = &stored.variable;
             part.is_inside(shape)
                 && stored.variable.bytes().is_ok_and(|bytes| bytes as u64 == stored.bytes)
-                && stored.offset.checked_add(stored.bytes).is_some_and(|end| end <= self.data_bytes)
+                && stored.lies_in(self.data_bytes, self.base.is_some())
         };
-        if self.rank >= self.size || self.size > SIZE_MAX || !self.variables.iter().all(fits) {
+        let earlier = self.base.is_none_or(|base| base.step < self.id.step);
+        if !earlier || self.rank >= self.size || self.size > SIZE_MAX || !self.variables.iter().all(fits) {
             return Err(damaged("a manifest", "its numbers do not fit each other"));
         }
         Ok(())
@@ -280,6 +373,8 @@ pub struct RankEntry {
     pub data_bytes: u64,
     /// The checksum at the end of its manifest.
     pub manifest_crc: u32,
+    /// The number of the full step that its piece stands on; None: it stands alone.
+    pub base: Option<u64>,
 }
 
 /// The record that makes a step count.
@@ -306,6 +401,7 @@ impl Commit {
         }
         let manifest = Manifest::decode(bytes)?;
         let right = manifest.id == self.id
+            && manifest.base.map(|base| base.step) == entry.base
             && manifest.rank == rank
             && manifest.size as usize == self.ranks.len()
             && manifest.data_bytes == entry.data_bytes;
@@ -318,6 +414,14 @@ impl Commit {
     /// Bytes of all data files.
     pub fn data_bytes(&self) -> u64 {
         self.ranks.iter().fold(0, |sum, rank| sum.saturating_add(rank.data_bytes))
+    }
+
+    /// The full steps that pieces of this one stand on, each once; mostly one or none.
+    pub fn bases(&self) -> Vec<StepId> {
+        let mut steps: Vec<u64> = self.ranks.iter().filter_map(|rank| rank.base).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        steps.into_iter().map(|step| StepId { step, ..self.id }).collect()
     }
 
     /// The record as it stands in its file.
@@ -334,8 +438,9 @@ impl Commit {
         for rank in &self.ranks {
             out.u64(rank.manifest_bytes);
             out.u64(rank.data_bytes);
+            out.u64(rank.base.unwrap_or(0));
             out.u32(rank.manifest_crc);
-            out.u32(0);
+            out.u32(u32::from(rank.base.is_some()));
         }
         out.u32(0);
         sealed(out)
@@ -362,10 +467,14 @@ impl Commit {
         }
         let mut ranks = Vec::new();
         for _ in 0..size {
-            let (manifest_bytes, data_bytes) = (from.u64()?, from.u64()?);
+            let (manifest_bytes, data_bytes, base) = (from.u64()?, from.u64()?, from.u64()?);
             let manifest_crc = from.u32()?;
-            from.u32()?;
-            ranks.push(RankEntry { manifest_bytes, data_bytes, manifest_crc });
+            let base = match from.u32()? {
+                0 => None,
+                1 if base < step => Some(base),
+                _ => return None,
+            };
+            ranks.push(RankEntry { manifest_bytes, data_bytes, manifest_crc, base });
         }
         let commit = Commit { id: StepId { incarnation, step }, saved_unix_ns, ranks };
         (commit.data_bytes() == data_bytes).then_some(commit)
@@ -437,7 +546,21 @@ mod tests {
         let variable = Variable { name: name.into(), dtype, shape: Dims::from_slice(shape), part };
         let bytes = variable.bytes().unwrap() as u64;
         let crcs = (0..bytes.div_ceil(CHUNK_BYTES as u64)).map(|n| 0x1234_5678 + n as u32).collect();
-        Stored { variable, offset, bytes, crcs }
+        Stored { variable, offset, bytes, crcs, packed: Vec::new() }
+    }
+
+    /// The first chunk as it is, the second in the base, the third compressed.
+    fn incremental() -> Manifest {
+        let mut manifest = manifest();
+        let base = Base { step: 9, manifest_bytes: 312, manifest_crc: 0xBEEF };
+        let packed = |bytes, crc| Packed { bytes, crc };
+        manifest.base = Some(base);
+        manifest.variables[0].packed = vec![packed(65_536, 0x1234_5678), packed(0, 0), packed(777, 0xFEED)];
+        manifest.variables[1].packed = vec![packed(0, 0)];
+        manifest.data_bytes = 69_632;
+        manifest.variables[1].offset = 69_632;
+        manifest.variables[2].offset = 69_632;
+        manifest
     }
 
     fn manifest() -> Manifest {
@@ -448,6 +571,7 @@ mod tests {
             saved_unix_ns: 1_700_000_000_000_000_007,
             data_bytes: 172_032,
             program: "bt".into(),
+            base: None,
             variables: vec![
                 stored("u é", Dtype::F64, &[40, 1000], &[20, 0], &[20, 1000], 0),
                 stored("dt", Dtype::F32, &[], &[], &[], 163_840),
@@ -457,8 +581,12 @@ mod tests {
     }
 
     fn commit() -> Commit {
-        let entry =
-            |n: u64| RankEntry { manifest_bytes: 300 + n, data_bytes: 4096 * n, manifest_crc: 0xABCD };
+        let entry = |n: u64| RankEntry {
+            manifest_bytes: 300 + n,
+            data_bytes: 4096 * n,
+            manifest_crc: 0xABCD,
+            base: (n == 2).then_some(9),
+        };
         Commit { id: manifest().id, saved_unix_ns: 17, ranks: vec![entry(1), entry(2)] }
     }
 
@@ -473,7 +601,8 @@ mod tests {
 
     /// The fixtures: name, content, reader, and the kind of error that reading must give.
     fn fixtures() -> Vec<(&'static str, Vec<u8>, Read, Option<Kind>)> {
-        let (m, c) = (manifest().encode(), commit().encode());
+        let (m, c, i) = (manifest().encode(), commit().encode(), incremental().encode());
+        let lone = Manifest { base: None, ..incremental() }.encode();
         let manifest: Read = |bytes| Manifest::decode(bytes).map(drop);
         let commit: Read = |bytes| Commit::decode(bytes).map(drop);
         let mut flipped = m.clone();
@@ -481,6 +610,11 @@ mod tests {
         vec![
             ("good.manifest", m.clone(), manifest, None),
             ("good.commit", c.clone(), commit, None),
+            ("incremental.manifest", i.clone(), manifest, None),
+            // A chunk that lies nowhere; a base that is not earlier; a way of packing that nobody knows.
+            ("damaged-chunk.manifest", lone, manifest, Some(Kind::Damaged)),
+            ("damaged-base.manifest", changed(&i, 80, 12), manifest, Some(Kind::Damaged)),
+            ("damaged-packing.manifest", changed(&i, 100, 7), manifest, Some(Kind::Damaged)),
             ("damaged.manifest", flipped, manifest, Some(Kind::Damaged)),
             ("damaged-rank.manifest", changed(&m, 56, 2), manifest, Some(Kind::Damaged)),
             ("damaged-cut.commit", c[..c.len() - 8].to_vec(), commit, Some(Kind::Damaged)),
@@ -519,16 +653,18 @@ mod tests {
     #[test]
     fn records_come_back() {
         assert_eq!(Manifest::decode(&manifest().encode()).unwrap(), manifest());
+        assert_eq!(Manifest::decode(&incremental().encode()).unwrap(), incremental());
         assert_eq!(Commit::decode(&commit().encode()).unwrap(), commit());
         assert_eq!(commit().encode().len() as u64, commit_bytes(2));
         let ends: Vec<usize> = layouts().iter().map(|layout| layout.size).collect();
-        assert_eq!(ends, [80, 32, COMMIT_BYTES.0, COMMIT_BYTES.1, 88, 24]);
+        assert_eq!(ends, [104, 32, COMMIT_BYTES.0, COMMIT_BYTES.1, 88, 24]);
     }
 
     #[test]
     fn every_changed_byte_and_every_cut_is_noticed() {
         for (record, read) in [
             (manifest().encode(), (|b| Manifest::decode(b).map(drop)) as Read),
+            (incremental().encode(), |b| Manifest::decode(b).map(drop)),
             (commit().encode(), |b| Commit::decode(b).map(drop)),
         ] {
             for at in 0..record.len() {
@@ -543,11 +679,12 @@ mod tests {
 
     #[test]
     fn wild_lengths_take_no_memory_and_no_panic() {
-        let record = manifest().encode();
-        for at in (16..record.len() - 4).step_by(4) {
-            for value in [u32::MAX, 1 << 31, 0x7FFF_FFFF] {
-                // Whatever comes of it, it comes as a result.
-                let _ = Manifest::decode(&changed(&record, at, value));
+        for record in [manifest().encode(), incremental().encode()] {
+            for at in (16..record.len() - 4).step_by(4) {
+                for value in [u32::MAX, 1 << 31, 0x7FFF_FFFF] {
+                    // Whatever comes of it, it comes as a result.
+                    let _ = Manifest::decode(&changed(&record, at, value));
+                }
             }
         }
     }

@@ -7,8 +7,9 @@ use std::path::Path;
 use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
-use crate::format::{Manifest, StepId};
+use crate::format::{Commit, Manifest, StepId};
 use crate::level::{not_committed, Level};
+use crate::packing::Packing;
 use crate::place::Directory;
 use crate::redundancy::{look, Protection};
 use crate::run::{control, Control};
@@ -25,8 +26,10 @@ pub struct StepReport {
     pub committed: bool,
     /// Number of pieces; 0 where that is not known.
     pub size: u32,
-    /// Bytes of data.
+    /// Bytes of data files.
     pub bytes: u64,
+    /// The full step that it stands on; None: it is a full one. (The newest, where ranks stand on several.)
+    pub incremental_on: Option<u64>,
     /// When it was saved, in ns since 1970; 0 where that is not known.
     pub saved_unix_ns: u64,
     /// What is wrong with it, if something is.
@@ -48,6 +51,8 @@ pub struct LevelReport {
     pub keep: usize,
     /// What else is kept of each step on other nodes: `partner`, `xor:4`, `rs:4+2`; None: nothing.
     pub redundancy: Option<String>,
+    /// How steps are stored there now.
+    pub packing: Packing,
     /// The steps, the newest first.
     pub steps: Vec<StepReport>,
 }
@@ -76,8 +81,10 @@ pub struct VerifyReport {
     pub step: u64,
     /// The run that saved it.
     pub run: u64,
-    /// Bytes that were read and compared.
+    /// Bytes that were read and compared; of an incremental step also those that lie in the full one.
     pub bytes: u64,
+    /// The full step that it stands on; None: it is a full one.
+    pub incremental_on: Option<u64>,
     /// The kind of what is wrong.
     pub kind: Option<&'static str>,
     /// What is wrong.
@@ -115,6 +122,7 @@ pub fn list(base: &Path) -> Result<Inspection> {
             durability: level.place.durability(),
             keep: info.keep,
             redundancy: info.redundancy.map(|code| code.to_string()),
+            packing: info.packing,
             steps: steps?,
         });
     }
@@ -137,6 +145,7 @@ fn describe(level: &Level, id: StepId) -> Result<StepReport> {
         committed: false,
         size: 0,
         bytes: 0,
+        incremental_on: None,
         saved_unix_ns: 0,
         fault: None,
         redundancy: None,
@@ -146,6 +155,7 @@ fn describe(level: &Level, id: StepId) -> Result<StepReport> {
             report.committed = true;
             report.size = commit.ranks.len() as u32;
             report.bytes = commit.data_bytes();
+            report.incremental_on = newest_base(&commit);
             report.saved_unix_ns = commit.saved_unix_ns;
             report.redundancy = look(level, &commit, false)?;
         }
@@ -153,6 +163,10 @@ fn describe(level: &Level, id: StepId) -> Result<StepReport> {
         Err(e) => report.fault = Some(in_words(&e)),
     }
     Ok(report)
+}
+
+fn newest_base(commit: &Commit) -> Option<u64> {
+    commit.bases().iter().map(|base| base.step).max()
 }
 
 /// Reads every byte of the committed steps in every level (of one step, if one is named) and compares it.
@@ -165,10 +179,11 @@ pub fn verify(base: &Path, only: Option<u64>) -> Result<Vec<VerifyReport>> {
     for (info, level) in found.levels.iter().zip(&levels) {
         for step in level.steps()?.iter().filter(|s| s.committed && only.is_none_or(|only| s.id.step == only))
         {
-            let mut redundancy = None;
+            let (mut redundancy, mut incremental_on) = (None, None);
             let read = level.commit_record(step.id).and_then(|commit| match commit {
                 Some(commit) => {
                     redundancy = look(level, &commit, true)?;
+                    incremental_on = newest_base(&commit);
                     load::verify(level, &commit).map(Some)
                 }
                 None => Ok(None),
@@ -185,6 +200,7 @@ pub fn verify(base: &Path, only: Option<u64>) -> Result<Vec<VerifyReport>> {
                 step: step.id.step,
                 run: step.id.incarnation,
                 bytes,
+                incremental_on,
                 kind: error.as_ref().map(|e| e.kind().name()),
                 fault: error.as_ref().map(in_words),
                 redundancy,

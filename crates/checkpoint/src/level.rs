@@ -11,13 +11,17 @@
 //! reject it because a piece is missing. Two ranks may both write the commit record: its bytes are the same.
 //!
 //! Dropping a step removes the commit record first, so that a step is never half there and still counts.
+//!
+//! An incremental step stands on a full one of the same run (packing.rs). It is committed only when that one is, and a
+//! full one stays as long as a step that stays stands on it.
 
 use std::sync::Arc;
 
 use forebay_tier::adapter::fault::{FaultCounts, FaultPlan};
 use forebay_tier::{Durability, Error, Kind, Result};
 
-use crate::format::{self, damaged, seal_of, Commit, Manifest, RankEntry, StepId, Stored, Variable};
+use crate::format::{self, damaged, seal_of, Base, Commit, Manifest, RankEntry, StepId, Stored, Variable};
+use crate::packing::{self, Known, Packing};
 use crate::place::{is_pattern, Directories, Directory, Nodes, Own, Part, Place, Written};
 use crate::redundancy::{self, Guard};
 use crate::run::LevelInfo;
@@ -38,6 +42,10 @@ pub struct Level {
     pub keep: usize,
     /// What else is kept of each step, on other nodes; None: nothing.
     pub guard: Option<Arc<Guard>>,
+    /// How steps are stored.
+    pub(crate) packing: Packing,
+    /// What this process knows of its own steps here.
+    pub(crate) known: Arc<Known>,
 }
 
 /// A step in a level.
@@ -99,7 +107,28 @@ pub(crate) struct Piece<'a> {
     pub(crate) sources: &'a [&'a [u8]],
 }
 
+impl Piece<'_> {
+    /// Its manifest, which still says nothing of where the bytes lie.
+    pub(crate) fn manifest(&self, data_bytes: u64) -> Manifest {
+        Manifest {
+            id: self.id,
+            rank: self.rank,
+            size: self.size,
+            saved_unix_ns: self.saved_unix_ns,
+            data_bytes,
+            program: self.program.to_string(),
+            base: None,
+            variables: Vec::new(),
+        }
+    }
+}
+
 impl Level {
+    /// A level whose steps are all full, as they are, and nothing else is kept of them.
+    pub fn new(place: Arc<dyn Place>, keep: usize) -> Level {
+        Level { place, keep, guard: None, packing: Packing::default(), known: Arc::default() }
+    }
+
     /// A level with a directory for each node, as one rank sees it, or nobody.
     pub(crate) fn of_nodes(
         info: &LevelInfo,
@@ -111,7 +140,7 @@ impl Level {
         let ranks_per_node = info.ranks_per_node.unwrap_or(1);
         let nodes = Arc::new(Nodes::new(family, own, ranks_per_node, (info.tier, durability)));
         let guard = info.redundancy.map(|code| Arc::new(Guard { code, nodes: nodes.clone() }));
-        Level { place: nodes, keep: info.keep, guard }
+        Level { guard, ..Level::new(nodes, info.keep) }
     }
 
     /// A level as those see it who save nothing there.
@@ -125,11 +154,19 @@ impl Level {
             return Ok(Level::of_nodes(info, None, None, durability));
         }
         let place = Directory::for_looking(&info.dir, info.tier)?;
-        Ok(Level { place: Arc::new(place), keep: info.keep, guard: None })
+        Ok(Level::new(Arc::new(place), info.keep))
     }
 
     /// Writes a piece: data, then manifest. It does not count before [`Level::commit`].
     pub(crate) fn write(&self, piece: &Piece<'_>) -> Result<(Manifest, Option<Written>)> {
+        match self.packing.is_on() {
+            true => packing::write(self, piece),
+            false => self.write_plain(piece).map(|(manifest, written, _)| (manifest, written)),
+        }
+    }
+
+    /// As [`Level::write`], every chunk as it is; also how a later step can stand on this one.
+    pub(crate) fn write_plain(&self, piece: &Piece<'_>) -> Result<(Manifest, Option<Written>, Base)> {
         let (offsets, data_bytes) = arrange(piece.sources.iter().map(|source| source.len() as u64));
         let parts: Vec<Part<'_>> = offsets
             .iter()
@@ -144,18 +181,23 @@ impl Level {
             offset: part.offset,
             bytes: part.bytes.len() as u64,
             crcs,
+            packed: Vec::new(),
         };
-        let manifest = Manifest {
-            id: piece.id,
-            rank: piece.rank,
-            size: piece.size,
-            saved_unix_ns: piece.saved_unix_ns,
-            data_bytes,
-            program: piece.program.to_string(),
-            variables: piece.variables.iter().zip(&parts).zip(sums).map(stored).collect(),
-        };
-        self.publish(&manifest_name(piece.id, piece.rank), piece.rank, &manifest.encode())?;
-        Ok((manifest, written))
+        let mut manifest = piece.manifest(data_bytes);
+        manifest.variables = piece.variables.iter().zip(&parts).zip(sums).map(stored).collect();
+        let base = self.publish_manifest(&manifest)?;
+        Ok((manifest, written, base))
+    }
+
+    /// Gives a manifest its name; how a later step can name it.
+    pub(crate) fn publish_manifest(&self, manifest: &Manifest) -> Result<Base> {
+        let record = manifest.encode();
+        self.publish(&manifest_name(manifest.id, manifest.rank), manifest.rank, &record)?;
+        Ok(Base {
+            step: manifest.id.step,
+            manifest_bytes: record.len() as u64,
+            manifest_crc: seal_of(&record).expect("an encoded manifest has a checksum"),
+        })
     }
 
     /// Gives a file its name once its content is durable. The hidden name is this rank's own.
@@ -200,8 +242,10 @@ impl Level {
                 manifest_bytes: bytes.len() as u64,
                 data_bytes: manifest.data_bytes,
                 manifest_crc: seal_of(&bytes).expect("a decoded manifest has a checksum"),
+                base: manifest.base.map(|base| base.step),
             });
         }
+        self.commit_bases(&commit, rank, fence)?;
         fence()?;
         self.publish(&in_step(id, COMMIT), rank, &commit.encode())?;
         self.place.sync(&dir)?;
@@ -273,6 +317,8 @@ impl Level {
         let mut committed = 0;
         let steps = self.steps()?;
         let shield = self.shield(&steps)?;
+        // Newest first, so that what stands on a full step is seen, and goes, before it.
+        let mut needed = self.known.pinned();
         for step in steps {
             let current = step.id.incarnation >= incarnation;
             committed += usize::from(step.committed);
@@ -282,8 +328,12 @@ impl Level {
                 if !self.has(step.id, rank)? {
                     self.drop_files(step.id, Some(rank))?;
                 }
+            } else if needed.contains(&step.id) {
+                continue;
             } else if !step.committed || (committed > keep && shield != Some(step.id)) {
                 self.drop_step(step.id, current.then_some(rank))?;
+            } else {
+                needed.extend(self.bases(step.id)?);
             }
         }
         Ok(())
@@ -368,7 +418,7 @@ impl Level {
             }
         }
         self.prune(self.keep.min(most - 1).max(1), rank, incarnation)?;
-        Ok(self.place.has_room())
+        Ok(self.place.has_room() && self.known.has_room())
     }
 }
 
@@ -394,7 +444,7 @@ mod tests {
     fn the_directory_of_a_step_that_another_rank_begins_stays() {
         let dir = tempfile::tempdir().unwrap();
         let place = Arc::new(Directory::new(dir.path(), TierKind::File, "00001").unwrap());
-        let level = Level { place: place.clone(), keep: 1, guard: None };
+        let level = Level::new(place.clone(), 1);
         let id = StepId { incarnation: 2, step: 7 };
         place.make_dir(&directory_of(id)).unwrap();
         level.prune(1, 1, 2).unwrap();
@@ -409,9 +459,9 @@ mod tests {
         let (above, below) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
         let place = Directory::new(above.path(), TierKind::Dram, "00000").unwrap();
         // Room for one piece: 64 KiB and what is around it.
-        let above = Level { place: Arc::new(place.with_files_max(2, Some(100 << 10))), keep: 1, guard: None };
+        let above = Level::new(Arc::new(place.with_files_max(2, Some(100 << 10))), 1);
         let place = Directory::new(below.path(), TierKind::File, "00000").unwrap();
-        let below = [Level { place: Arc::new(place), keep: 1, guard: None }];
+        let below = [Level::new(Arc::new(place), 1)];
         let id = StepId { incarnation: 1, step: 0 };
         let save = |level: &Level| {
             let variables = [Variable {

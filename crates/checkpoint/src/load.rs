@@ -12,8 +12,9 @@ use forebay_tier::checksum::crc32c;
 use forebay_tier::{Error, Kind, Result};
 
 use crate::format::{damaged, Commit, Manifest, Stored, Variable, CHUNK_BYTES};
-use crate::level::{data_name, Level};
+use crate::level::Level;
 use crate::place::Blob;
+use crate::unpack::PieceFile;
 
 /// What is read at once. The requests of one block are under way together and end together: it holds several times as
 /// many as fit, so that the device is seldom left with a few.
@@ -31,7 +32,7 @@ pub(crate) struct Wanted<'a, 't> {
 /// `Damaged`, `UnknownFormat`, `Io`: of this step in this level. `UnknownVariable`, `VariableMismatch`: the program
 /// asks for something else than was saved.
 pub(crate) fn load(level: &Level, commit: &Commit, rank: u32, wanted: &mut Wanted<'_, '_>) -> Result<()> {
-    let mut pieces = Pieces { level, commit, manifests: Vec::new(), own: rank, blobs: Vec::new() };
+    let mut pieces = Pieces { level, commit, manifests: Vec::new(), own: rank, files: Vec::new() };
     pieces.manifests.resize_with(commit.ranks.len(), || None);
     for (variable, target) in wanted.variables.iter().zip(wanted.targets.iter_mut()) {
         pieces.load(variable, target)?;
@@ -49,13 +50,11 @@ pub(crate) fn verify_piece(level: &Level, commit: &Commit, rank: u32) -> Result<
     let mut read = 0;
     let mut block = vec![0; BLOCK_BYTES];
     let manifest = level.manifest(commit, rank)?;
-    let blob = open(level, commit, rank)?;
+    let file = PieceFile::open(level, &manifest)?;
     for stored in &manifest.variables {
-        for (nth, crcs) in stored.crcs.chunks(BLOCK_BYTES / CHUNK_BYTES).enumerate() {
-            let at = nth * BLOCK_BYTES;
+        for at in (0..stored.bytes as usize).step_by(BLOCK_BYTES) {
             let out = &mut block[..BLOCK_BYTES.min(stored.bytes as usize - at)];
-            blob.read(stored.offset + at as u64, out)?;
-            compare(out, crcs).map_err(|e| about(e, stored, rank))?;
+            file.read(stored, at as u64, out).map_err(|e| about(e, stored, rank))?;
             read += out.len() as u64;
         }
     }
@@ -64,21 +63,14 @@ pub(crate) fn verify_piece(level: &Level, commit: &Commit, rank: u32) -> Result<
 
 /// The bytes of all variables of one piece, compared.
 pub(crate) fn read_piece(level: &Level, manifest: &Manifest) -> Result<Vec<Vec<u8>>> {
-    let name = data_name(manifest.id, manifest.rank);
-    let missing = || damaged(&format!("rank {}", manifest.rank), "its data file is missing");
-    let blob = level.place.open(&name)?.ok_or_else(missing)?;
+    let file = PieceFile::open(level, manifest)?;
     let mut all = Vec::new();
     for stored in &manifest.variables {
         let mut bytes = vec![0; stored.bytes as usize];
-        read_checked(&*blob, stored, 0, &mut bytes)?;
+        file.read(stored, 0, &mut bytes)?;
         all.push(bytes);
     }
     Ok(all)
-}
-
-fn open(level: &Level, commit: &Commit, rank: u32) -> Result<Box<dyn Blob>> {
-    let missing = || damaged(&format!("rank {rank}"), "its data file is missing");
-    level.place.open(&data_name(commit.id, rank))?.ok_or_else(missing)
 }
 
 /// The pieces of a step, read as they are needed.
@@ -88,7 +80,7 @@ struct Pieces<'a> {
     manifests: Vec<Option<Manifest>>,
     /// The rank that asks: of variables that every rank holds whole, it gets its own.
     own: u32,
-    blobs: Vec<(u32, Box<dyn Blob>)>,
+    files: Vec<(u32, PieceFile)>,
 }
 
 impl Pieces<'_> {
@@ -100,12 +92,14 @@ impl Pieces<'_> {
         Ok(slot.as_ref().expect("read above"))
     }
 
-    fn blob(&mut self, rank: u32) -> Result<usize> {
-        if let Some(at) = self.blobs.iter().position(|(of, _)| *of == rank) {
+    fn file(&mut self, rank: u32) -> Result<usize> {
+        if let Some(at) = self.files.iter().position(|(of, _)| *of == rank) {
             return Ok(at);
         }
-        self.blobs.push((rank, open(self.level, self.commit, rank)?));
-        Ok(self.blobs.len() - 1)
+        let level = self.level;
+        let file = PieceFile::open(level, self.manifest(rank)?)?;
+        self.files.push((rank, file));
+        Ok(self.files.len() - 1)
     }
 
     /// The piece of `variable` that `rank` holds; an error when it is another array of that name.
@@ -152,9 +146,8 @@ impl Pieces<'_> {
             return Err(error.with("box", gap));
         }
         for (rank, stored) in &parts {
-            let at = self.blob(*rank)?;
-            read_overlap(&*self.blobs[at].1, stored, variable, target)
-                .map_err(|e| about(e, stored, *rank))?;
+            let at = self.file(*rank)?;
+            read_overlap(&self.files[at].1, stored, variable, target).map_err(|e| about(e, stored, *rank))?;
         }
         Ok(())
     }
@@ -165,10 +158,10 @@ fn about(error: Error, stored: &Stored, rank: u32) -> Error {
 }
 
 /// Reads what a piece and the wanted box have in common.
-fn read_overlap(blob: &dyn Blob, stored: &Stored, wanted: &Variable, target: &mut [u8]) -> Result<()> {
+fn read_overlap(file: &PieceFile, stored: &Stored, wanted: &Variable, target: &mut [u8]) -> Result<()> {
     let piece = &stored.variable.part;
     if *piece == wanted.part {
-        return read_checked(blob, stored, 0, target);
+        return file.read(stored, 0, target);
     }
     let Some(common) = piece.intersect(&wanted.part) else { return Ok(()) };
     let (rows, first_byte) = rows_of(piece, &common, wanted.dtype.size());
@@ -178,7 +171,7 @@ fn read_overlap(blob: &dyn Blob, stored: &Stored, wanted: &Variable, target: &mu
     let start = first_byte / chunk * chunk;
     let end = (first_byte + row_bytes as u64).next_multiple_of(chunk).min(stored.bytes);
     let mut bytes = vec![0; (end - start) as usize];
-    read_checked(blob, stored, start, &mut bytes)?;
+    file.read(stored, start, &mut bytes)?;
     let skip = (first_byte - start) as usize;
     copy_overlap(&rows, &bytes[skip..skip + row_bytes], &wanted.part, target, wanted.dtype.size()).map(drop)
 }
@@ -196,7 +189,7 @@ fn rows_of(piece: &NdBox, common: &NdBox, element_bytes: usize) -> (NdBox, u64) 
 
 /// Reads bytes of a variable from `start` on (a whole number of chunks) and compares them, in a second thread where
 /// there is more than one block of them.
-fn read_checked(blob: &dyn Blob, stored: &Stored, start: u64, out: &mut [u8]) -> Result<()> {
+pub(crate) fn read_checked(blob: &dyn Blob, stored: &Stored, start: u64, out: &mut [u8]) -> Result<()> {
     let crcs = &stored.crcs[(start / CHUNK_BYTES as u64) as usize..];
     let offset = stored.offset + start;
     if out.len() <= BLOCK_BYTES {
@@ -231,7 +224,7 @@ fn read_checked(blob: &dyn Blob, stored: &Stored, start: u64, out: &mut [u8]) ->
 }
 
 /// Compares whole chunks (the last may be shorter) with their checksums.
-fn compare(bytes: &[u8], crcs: &[u32]) -> Result<()> {
+pub(crate) fn compare(bytes: &[u8], crcs: &[u32]) -> Result<()> {
     for (nth, (chunk, crc)) in bytes.chunks(CHUNK_BYTES).zip(crcs).enumerate() {
         if crc32c(chunk) != *crc {
             return Err(damaged("data", "it does not match its checksum").with("chunk", nth));

@@ -1,10 +1,10 @@
 //! How a checkpoint is opened: its levels in text form, ranks, how long to wait.
 //!
 //! A level reads `WORD` or `DIRECTORY`, then options: `dram`, `/scratch/ck`, `/pmem/ck,keep=3`, `direct`,
-//! `/mnt/x,tier=direct`. The words `file`, `direct` and `pmem` mean a directory inside the checkpoint's own;
-//! `dram` and `numa:N` one in the memory of this node. `+partner`, `+xor:N` or `+rs:K+M` behind it is redundancy
-//! between nodes, `{node}` in a directory stands for the node's name: `file+xor:4`, `/local/{node}/ck+partner`.
-//! Unknown options are errors with "did you mean".
+//! `/mnt/x,tier=direct`, `file,incremental=10,compress=zstd:3`. The words `file`, `direct` and `pmem` mean a directory
+//! inside the checkpoint's own; `dram` and `numa:N` one in the memory of this node. `+partner`, `+xor:N` or `+rs:K+M`
+//! behind it is redundancy between nodes, `{node}` in a directory stands for the node's name: `file+xor:4`,
+//! `/local/{node}/ck+partner`. Unknown options are errors with "did you mean".
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use forebay_tier::checksum::crc32c;
 use forebay_tier::spelling::did_you_mean;
 use forebay_tier::{device, Error, Kind, Result, TierKind};
 
+use crate::packing::Packing;
 use crate::place::{check_name, is_pattern, numbered, of_node, NODE};
 use crate::redundancy::Code;
 use crate::run::LevelInfo;
@@ -31,6 +32,12 @@ pub struct Options {
     pub rank: u32,
     /// Number of processes that save together.
     pub size: u32,
+    /// Every so many steps a full one and incremental ones between, in levels that are no memory and do not say it
+    /// themselves; 0: all are full.
+    pub incremental: u32,
+    /// How chunks are compressed in levels that are no memory and do not say it themselves: `none`, `zstd`,
+    /// `zstd:LEVEL`.
+    pub compress: String,
     /// The program: a directory that another one saves into is refused. Empty: not said.
     pub program: String,
     /// When `need` says yes: `steps:N`, `seconds:S`, `optimum[:MTBF]`, `signal`; any of them.
@@ -54,6 +61,8 @@ impl Default for Options {
             levels: vec!["file".into()],
             rank: 0,
             size: 1,
+            incremental: 0,
+            compress: "none".into(),
             program: String::new(),
             when: vec!["optimum".into()],
             node: None,
@@ -77,6 +86,9 @@ impl Options {
             return Err(Error::new(Kind::Usage, "a checkpoint has at least one level")
                 .hint("levels: dram, file, direct, pmem, or a directory"));
         }
+        if self.packing()?.is_on() && levels.iter().all(|level| level.tier.is_memory()) {
+            return Err(memory_is_plain());
+        }
         for (at, level) in levels.iter().enumerate() {
             if levels[..at].iter().any(|before| before.dir == level.dir) {
                 return Err(Error::new(Kind::Usage, format!("two levels lie in {}", level.dir.display())));
@@ -89,6 +101,7 @@ impl Options {
         let mut words = text.split(',').map(str::trim);
         let (place, redundancy) = Code::split(words.next().unwrap_or_default())?;
         let (mut tier, mut keep, mut ranks_per_node) = (place.parse::<TierKind>().ok(), None, None);
+        let (mut incremental, mut compress) = (None, None);
         let mut dir = match tier {
             Some(kind) if kind.is_memory() => self.memory_dir(base, kind)?,
             Some(TierKind::DevDax) => {
@@ -110,13 +123,17 @@ impl Options {
                 Some(("keep", count)) => keep = Some(parse_keep(count)?),
                 Some(("tier", kind)) => tier = Some(kind.parse()?),
                 Some(("ranks_per_node", count)) => ranks_per_node = Some(parse_ranks(count)?),
+                Some(("incremental", every)) => incremental = Some(Packing::parse_incremental(every)?),
+                Some(("compress", how)) => compress = Some(Packing::parse_compress(how)?),
                 _ => {
                     let key = word.split('=').next().unwrap_or(word);
-                    let near = did_you_mean(key, ["keep", "tier", "ranks_per_node"])
+                    let known = ["keep", "tier", "ranks_per_node", "incremental", "compress"];
+                    let near = did_you_mean(key, known)
                         .map_or(String::new(), |near| format!("did you mean {near}? "));
                     return Err(Error::new(Kind::UnknownKey, format!("`{word}` is no option of a level"))
                         .hint(format!(
-                            "{near}a level reads WORD-OR-DIRECTORY[+REDUNDANCY][,keep=N][,tier=KIND][,ranks_per_node=N]"
+                            "{near}a level reads WORD-OR-DIRECTORY[+REDUNDANCY][,keep=N][,tier=KIND]\
+                             [,ranks_per_node=N][,incremental=N][,compress=zstd]"
                         )));
                 }
             }
@@ -134,7 +151,15 @@ impl Options {
         crate::place::make_dirs(&own)?;
         let tier = tier.map_or_else(|| device::detect(&own), Ok)?;
         let keep = keep.unwrap_or(if tier.is_memory() { KEEP_MEMORY } else { KEEP });
-        Ok(LevelInfo { dir, tier, keep, redundancy, ranks_per_node })
+        let packing = self.packing(tier, incremental, compress)?;
+        if redundancy.is_some() && packing.is_on() {
+            return Err(Error::new(
+                Kind::NotPossibleHere,
+                format!("`{text}`: redundancy between nodes is of steps that are stored as they are"),
+            )
+            .hint("incremental=1,compress=none on this level, or redundancy on another one"));
+        }
+        Ok(LevelInfo { dir, tier, keep, redundancy, ranks_per_node, packing })
     }
 
     /// The node of this rank in a level.
@@ -162,6 +187,24 @@ impl Options {
         }
     }
 
+    /// How a level stores its steps: as it says itself, else as all do. Memory stores them as they are.
+    fn packing(
+        &self,
+        tier: TierKind,
+        full_every: Option<u32>,
+        zstd: Option<Option<i32>>,
+    ) -> Result<Packing> {
+        let own = Packing { full_every: full_every.unwrap_or(0), zstd: zstd.unwrap_or(None) };
+        if tier.is_memory() {
+            return if own.is_on() { Err(memory_is_plain()) } else { Ok(own) };
+        }
+        let given = if self.incremental == 1 { 0 } else { self.incremental };
+        Ok(Packing {
+            full_every: full_every.unwrap_or(given),
+            zstd: zstd.map_or_else(|| Packing::parse_compress(&self.compress), Ok)?,
+        })
+    }
+
     /// The directory of a level of memory: named after the checkpoint's, so that a restart finds it.
     fn memory_dir(&self, base: &Path, kind: TierKind) -> Result<PathBuf> {
         let root = self.memory_root.as_ref().ok_or_else(|| {
@@ -176,6 +219,12 @@ impl Options {
         let kind = kind.to_string().replace(':', "");
         Ok(root.join(".checkpoints").join(format!("{short}-{number:08x}-{kind}")))
     }
+}
+
+#[cold]
+fn memory_is_plain() -> Error {
+    Error::new(Kind::Usage, "a level of memory holds steps as they are, neither incremental nor compressed")
+        .hint("say it of a level below, as in [\"dram\", \"file,incremental=10\"]")
 }
 
 fn parse_keep(text: &str) -> Result<usize> {

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::{In, Out};
 use crate::format::StepId;
+use crate::packing::Packing;
 use crate::place::{Directory, Place};
 use crate::redundancy::Code;
 
@@ -55,6 +56,9 @@ pub struct LevelInfo {
     /// How many ranks share a node where ranks do not name theirs; None: one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ranks_per_node: Option<u32>,
+    /// How they are stored.
+    #[serde(default)]
+    pub packing: Packing,
 }
 
 /// What `checkpoint.json` says.

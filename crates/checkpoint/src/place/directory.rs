@@ -269,6 +269,15 @@ impl Place for Directory {
         })
     }
 
+    fn store_packed(&self, name: &str, bytes: u64, parts: &[Part<'_>]) -> Result<Vec<Vec<u32>>> {
+        let device = self.around(device::create(self.tier, &self.at(name), capacity_of(bytes))?);
+        let written = self.fill(&*device, bytes, parts);
+        if written.is_err() {
+            self.remove(name)?;
+        }
+        written
+    }
+
     fn store(&self, name: &str, content: &[u8]) -> Result<()> {
         let path = self.at(name);
         let durable = self.durability > Durability::Process;
@@ -450,7 +459,7 @@ fn capacity_of(bytes: u64) -> u64 {
 }
 
 /// How many threads copy.
-fn threads() -> usize {
+pub(crate) fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, |n| n.get()).min(THREADS_MAX)
 }
 

@@ -13,8 +13,8 @@ use forebay_tier::{Device, Durability, Result, TierKind};
 
 mod directory;
 mod nodes;
-pub(crate) use directory::make_dirs;
 pub use directory::Directory;
+pub(crate) use directory::{make_dirs, threads};
 #[cfg(test)]
 pub(crate) use nodes::Family;
 pub use nodes::Nodes;
@@ -89,6 +89,14 @@ pub trait Place: Send + Sync {
         }
         let (mut sums, _) = self.store_data(name, bytes, &[Part { offset: 0, bytes: &content }])?;
         Ok(sums.pop().unwrap_or_default())
+    }
+
+    /// As [`Place::store_data`] for a file of a length of its own, for which no blocks are kept.
+    ///
+    /// # Errors
+    /// As there.
+    fn store_packed(&self, name: &str, bytes: u64, parts: &[Part<'_>]) -> Result<Vec<Vec<u32>>> {
+        self.store_data(name, bytes, parts).map(|(sums, _)| sums)
     }
 
     /// Writes a small file, over one of that name.

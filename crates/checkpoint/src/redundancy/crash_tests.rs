@@ -125,7 +125,7 @@ fn level(sim: &Arc<Sim>, code: &str, rank: u32) -> Level {
     let own = Own { rank, node: node(rank), place: family.place(&node(rank)).unwrap() };
     let nodes = Arc::new(Nodes::new(family, Some(own), 1, (TierKind::File, Durability::Power)));
     let guard = Guard { code: code.parse().unwrap(), nodes: nodes.clone() };
-    Level { place: nodes, keep: 1, guard: Some(Arc::new(guard)) }
+    Level { guard: Some(Arc::new(guard)), ..Level::new(nodes, 1) }
 }
 
 /// A world in which the nodes have empty directories, which are durable.

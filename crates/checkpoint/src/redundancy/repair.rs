@@ -108,7 +108,7 @@ fn records(guard: &Guard, id: StepId) -> Result<Vec<Kept>> {
 /// The commit record of a step: a node's, or one that redundancy keeps.
 fn commit_of(level: &Level, guard: &Guard, id: StepId, kept: &[Kept]) -> Result<Commit> {
     for (_, place) in guard.nodes.all()? {
-        let one = Level { place, keep: 1, guard: None };
+        let one = Level::new(place, 1);
         if let Ok(Some(commit)) = one.commit_record(id) {
             return Ok(commit);
         }
