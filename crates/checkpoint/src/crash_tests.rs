@@ -15,6 +15,7 @@ use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 use crate::format::{damaged, StepId, Variable, CHUNK_BYTES};
 use crate::level::{Level, Piece};
 use crate::load::Wanted;
+use crate::packing::Packing;
 use crate::place::{Blob, Part, Place, Written};
 use crate::restore::Search;
 use crate::run::{Comer, Run};
@@ -310,26 +311,53 @@ pub(crate) fn images(world: &World, seed: u64) -> Vec<World> {
 
 pub(crate) const LENGTH: usize = 100;
 
-pub(crate) fn variable(rank: u32, size: u32) -> Variable {
+/// What is saved, and how.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    size: u32,
+    packing: Packing,
+}
+
+/// Full steps of one and of two ranks; then a full one and two that stand on it, and so on, also compressed.
+fn cases() -> Vec<Case> {
+    let case = |size, full_every, zstd| Case { size, packing: Packing { full_every, zstd } };
+    vec![case(1, 0, None), case(2, 0, None), case(1, 3, None), case(2, 3, None), case(1, 3, Some(1))]
+}
+
+const STEPS: u64 = 4;
+
+/// `fast` changes with every step, the others with every third: less than three quarters of the whole.
+pub(crate) fn variables(rank: u32, size: u32) -> Vec<Variable> {
     let shape = [LENGTH as u64 * u64::from(size)];
     let part = NdBox::new(&[LENGTH as u64 * u64::from(rank)], &[LENGTH as u64]).unwrap();
-    Variable { name: "u".into(), dtype: Dtype::U8, shape: Dims::from_slice(&shape), part }
+    let variable = |name: &str| Variable {
+        name: name.into(),
+        dtype: Dtype::U8,
+        shape: Dims::from_slice(&shape),
+        part: part.clone(),
+    };
+    ["fast", "slow", "still"].map(variable).to_vec()
 }
 
-pub(crate) fn bytes_of(step: u64, rank: u32) -> Vec<u8> {
-    (0..LENGTH).map(|i| (step * 37 + u64::from(rank) * 11 + i as u64 * 3) as u8).collect()
+pub(crate) fn bytes_of(nth: usize, step: u64, rank: u32) -> Vec<u8> {
+    let changed = if nth == 0 { step } else { (step - 1) / 3 * 3 + 20 * nth as u64 };
+    (0..LENGTH).map(|i| (changed * 37 + u64::from(rank) * 11 + i as u64 * 3) as u8).collect()
 }
 
-/// Saves steps 1 to 4 with `size` ranks, with the flush `flaw` left out; the states that crashes begin from.
-fn workload(size: u32, flaw: Option<usize>) -> (Vec<World>, usize) {
+/// Saves some steps, with the flush `flaw` left out; the states that crashes begin from.
+fn workload(case: Case, flaw: Option<usize>) -> (Vec<World>, usize) {
+    let Case { size, packing } = case;
     let sim = Arc::new(Sim::default());
     sim.world().flaw = flaw;
-    let level = Level::new(sim.clone(), 2);
-    for step in 1..=4 {
+    // What each rank knows is its own.
+    let level = |_| Level { packing, ..Level::new(sim.clone(), 2) };
+    let levels: Vec<Level> = (0..size).map(level).collect();
+    for step in 1..=STEPS {
         let id = StepId { incarnation: 1, step };
-        for rank in 0..size {
-            level.make_room(LENGTH as u64, rank, 1, &[]).unwrap();
-            let (variables, bytes) = ([variable(rank, size)], bytes_of(step, rank));
+        for (rank, level) in (0..size).zip(&levels) {
+            level.make_room(3 * LENGTH as u64, rank, 1, &[]).unwrap();
+            let variables = variables(rank, size);
+            let bytes: Vec<Vec<u8>> = (0..3).map(|nth| bytes_of(nth, step, rank)).collect();
             let piece = Piece {
                 id,
                 rank,
@@ -337,9 +365,12 @@ fn workload(size: u32, flaw: Option<usize>) -> (Vec<World>, usize) {
                 saved_unix_ns: step,
                 program: "",
                 variables: &variables,
-                sources: &[&bytes],
+                sources: &bytes.iter().map(Vec::as_slice).collect::<Vec<_>>(),
             };
-            level.write(&piece).unwrap();
+            let (manifest, _) = level.write(&piece).unwrap();
+            let on = manifest.base.map(|base| base.step);
+            let first = (step - 1) / 3 * 3 + 1;
+            assert_eq!(on, (packing.full_every > 0 && step > first).then_some(first), "{case:?} {step}");
             let committed = level.commit(id, rank, size, &|| Ok(())).unwrap();
             assert_eq!(committed, rank + 1 == size);
         }
@@ -357,11 +388,12 @@ fn judge(image: World, run: &Run, size: u32) -> Option<String> {
     let acknowledged = image.acknowledged.unwrap_or(0);
     let sim = Arc::new(Sim { world: Mutex::new(image), quiet: true, ..Sim::default() });
     let levels = [Level::new(sim, 2)];
-    let whole = Variable { part: NdBox::whole(&variable(0, size).shape), ..variable(0, size) };
-    let mut out = vec![0; LENGTH * size as usize];
+    let whole = |variable: Variable| Variable { part: NdBox::whole(&variable.shape), ..variable };
+    let variables: Vec<Variable> = variables(0, size).into_iter().map(whole).collect();
+    let mut out = vec![vec![0; LENGTH * size as usize]; 3];
+    let mut targets: Vec<&mut [u8]> = out.iter_mut().map(Vec::as_mut_slice).collect();
     let search = Search { levels: &levels, run, rank: 0, size: 1, number: 1, saved: None, only: None };
-    let variables = [whole];
-    let restored = search.restore(&mut Wanted { variables: &variables, targets: &mut [&mut out] });
+    let restored = search.restore(&mut Wanted { variables: &variables, targets: &mut targets });
     match restored {
         Ok(None) if acknowledged == 0 => None,
         Ok(None) => Some(format!("step {acknowledged} was acknowledged, and nothing is there")),
@@ -372,22 +404,23 @@ fn judge(image: World, run: &Run, size: u32) -> Option<String> {
             Some(format!("step {acknowledged} was acknowledged, and this came: {found}"))
         }
         Ok(Some(found)) => {
-            let right: Vec<u8> = (0..size).flat_map(|rank| bytes_of(found.step, rank)).collect();
-            (out != right).then(|| format!("not the bytes of {found}"))
+            let right =
+                |nth| -> Vec<u8> { (0..size).flat_map(|rank| bytes_of(nth, found.step, rank)).collect() };
+            (0..3).any(|nth| out[nth] != right(nth)).then(|| format!("not the bytes of {found}"))
         }
     }
 }
 
 /// The first thing that is wrong after any crash of a workload.
-fn first_fault(size: u32, flaw: Option<usize>, run: &Run) -> (Option<String>, u64) {
-    let (crashes, _) = workload(size, flaw);
+fn first_fault(case: Case, flaw: Option<usize>, run: &Run) -> (Option<String>, u64) {
+    let (crashes, _) = workload(case, flaw);
     let mut seen = 0;
     // Before the flush that is left out nothing is different.
     let touched = |crash: &&World| flaw.is_none_or(|flaw| crash.flushed.len() > flaw);
     for (at, crash) in crashes.iter().filter(touched).enumerate() {
         for image in images(crash, at as u64) {
             seen += 1;
-            if let Some(fault) = judge(image, run, size) {
+            if let Some(fault) = judge(image, run, case.size) {
                 return (Some(format!("crash {at}: {fault}")), seen);
             }
         }
@@ -412,10 +445,10 @@ pub(crate) fn run_in(dir: &std::path::Path) -> Run {
 fn after_every_crash_the_newest_acknowledged_step_or_a_newer_one_comes_back_whole() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let run = run_in(dir.path());
-    for size in [1, 2] {
-        let (fault, seen) = first_fault(size, None, &run);
-        assert_eq!(fault, None, "{size} ranks");
-        assert!(seen > 1000, "{seen} images of {size} ranks");
+    for case in cases() {
+        let (fault, seen) = first_fault(case, None, &run);
+        assert_eq!(fault, None, "{case:?}");
+        assert!(seen > 1000, "{seen} images of {case:?}");
     }
 }
 
@@ -423,19 +456,16 @@ fn after_every_crash_the_newest_acknowledged_step_or_a_newer_one_comes_back_whol
 fn each_flush_is_needed() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let run = run_in(dir.path());
-    for size in [1, 2] {
-        let (_, flushes) = workload(size, None);
+    for case in cases() {
+        let (_, flushes) = workload(case, None);
         assert_eq!(
             flushes,
-            4 * (3 + 2 * size as usize),
+            STEPS as usize * (3 + 2 * case.size as usize),
             "data and manifest of each rank, record, two directories"
         );
         for flaw in 0..flushes {
-            let (fault, _) = first_fault(size, Some(flaw), &run);
-            assert!(
-                fault.is_some(),
-                "flush {flaw} of {flushes} with {size} ranks is superfluous or not covered"
-            );
+            let (fault, _) = first_fault(case, Some(flaw), &run);
+            assert!(fault.is_some(), "flush {flaw} of {flushes} is superfluous or not covered: {case:?}");
         }
     }
 }

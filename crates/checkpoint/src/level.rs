@@ -418,7 +418,11 @@ impl Level {
             }
         }
         self.prune(self.keep.min(most - 1).max(1), rank, incarnation)?;
-        Ok(self.place.has_room() && self.known.has_room())
+        let written = match self.packing.is_on() {
+            true => self.may_go_ahead(rank, incarnation)?,
+            false => self.place.has_room(),
+        };
+        Ok(written && self.known.has_room())
     }
 }
 

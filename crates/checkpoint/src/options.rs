@@ -86,7 +86,7 @@ impl Options {
             return Err(Error::new(Kind::Usage, "a checkpoint has at least one level")
                 .hint("levels: dram, file, direct, pmem, or a directory"));
         }
-        if self.packing()?.is_on() && levels.iter().all(|level| level.tier.is_memory()) {
+        if self.usual_packing()?.is_on() && levels.iter().all(|level| level.tier.is_memory()) {
             return Err(memory_is_plain());
         }
         for (at, level) in levels.iter().enumerate() {
@@ -198,11 +198,17 @@ impl Options {
         if tier.is_memory() {
             return if own.is_on() { Err(memory_is_plain()) } else { Ok(own) };
         }
-        let given = if self.incremental == 1 { 0 } else { self.incremental };
+        let usual = self.usual_packing()?;
         Ok(Packing {
-            full_every: full_every.unwrap_or(given),
-            zstd: zstd.map_or_else(|| Packing::parse_compress(&self.compress), Ok)?,
+            full_every: full_every.unwrap_or(usual.full_every),
+            zstd: zstd.unwrap_or(usual.zstd),
         })
+    }
+
+    /// What levels do that do not say it themselves.
+    fn usual_packing(&self) -> Result<Packing> {
+        let full_every = if self.incremental == 1 { 0 } else { self.incremental };
+        Ok(Packing { full_every, zstd: Packing::parse_compress(&self.compress)? })
     }
 
     /// The directory of a level of memory: named after the checkpoint's, so that a restart finds it.

@@ -40,6 +40,9 @@ const RUN_BYTES_MIN: usize = 1 << 20;
 /// Steps of this process that are still to be read from a level before the next one may be written there.
 const PINS_MAX: usize = 2;
 
+/// Steps that a rank may have written before other ranks have.
+const AHEAD_MAX: usize = 2;
+
 /// How a level's steps are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packing {
@@ -158,6 +161,16 @@ impl Level {
     pub(crate) fn pin(&self, manifest: &Manifest) -> Pin {
         self.known.pins().push((manifest.id, manifest.base_id()));
         Pin { known: self.known.clone(), id: manifest.id }
+    }
+
+    /// Whether a rank may write one more packed piece, or has to wait for other ranks. Files are not counted here: how
+    /// many full ones stay depends on what the pieces of all ranks stand on.
+    pub(crate) fn may_go_ahead(&self, rank: u32, incarnation: u64) -> Result<bool> {
+        let mut ahead = 0;
+        for step in self.steps()?.iter().take_while(|step| !step.committed) {
+            ahead += usize::from(step.id.incarnation == incarnation && self.has(step.id, rank)?);
+        }
+        Ok(ahead < AHEAD_MAX)
     }
 
     /// The full steps that a committed step stands on.

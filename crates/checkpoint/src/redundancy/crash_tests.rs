@@ -10,7 +10,7 @@ use forebay_log::NdBox;
 use forebay_tier::{Durability, Result, TierKind};
 
 use super::{protect_all, repair, Guard};
-use crate::crash_tests::{bytes_of, images, run_in, variable, Sim, Target, World, LENGTH};
+use crate::crash_tests::{bytes_of, images, run_in, variables, Sim, Target, World, LENGTH};
 use crate::format::{StepId, Variable};
 use crate::level::{Level, Piece};
 use crate::load::Wanted;
@@ -119,6 +119,11 @@ fn node(rank: u32) -> String {
     format!("{rank:05}")
 }
 
+/// One array of each rank is enough here.
+fn first_of(rank: u32, size: u32) -> Variable {
+    variables(rank, size).swap_remove(0)
+}
+
 /// The level as one rank sees it.
 fn level(sim: &Arc<Sim>, code: &str, rank: u32) -> Level {
     let family = Arc::new(Subs(sim.clone()));
@@ -145,7 +150,7 @@ fn workload(code: &str, size: u32, flaw: Option<usize>) -> Arc<Sim> {
         let id = StepId { incarnation: 1, step };
         for (level, rank) in levels.iter().zip(0..) {
             level.make_room(LENGTH as u64, rank, 1, &[]).unwrap();
-            let (variables, bytes) = ([variable(rank, size)], bytes_of(step, rank));
+            let (variables, bytes) = ([first_of(rank, size)], bytes_of(0, step, rank));
             let (variables, sources) = (&variables[..], &[&bytes[..]][..]);
             level
                 .write(&Piece { id, rank, size, saved_unix_ns: step, program: "", variables, sources })
@@ -174,7 +179,7 @@ fn lose(world: &mut World, node: &str) {
 fn judge(image: World, code: &str, least: u64, run: &Run, size: u32) -> Option<String> {
     let sim = Arc::new(Sim { world: Mutex::new(image), quiet: true, ..Sim::default() });
     let levels = [level(&sim, code, 0)];
-    let whole = [Variable { part: NdBox::whole(&variable(0, size).shape), ..variable(0, size) }];
+    let whole = [Variable { part: NdBox::whole(&first_of(0, size).shape), ..first_of(0, size) }];
     let mut out = vec![0; LENGTH * size as usize];
     let search = Search { levels: &levels, run, rank: 0, size: 1, number: 1, saved: None, only: None };
     let restored = search.restore(&mut Wanted { variables: &whole, targets: &mut [&mut out] });
@@ -186,7 +191,7 @@ fn judge(image: World, code: &str, least: u64, run: &Run, size: u32) -> Option<S
             Some(format!("step {least} was there, and this came: {found}"))
         }
         Ok(Some(found)) => {
-            let right: Vec<u8> = (0..size).flat_map(|rank| bytes_of(found.step, rank)).collect();
+            let right: Vec<u8> = (0..size).flat_map(|rank| bytes_of(0, found.step, rank)).collect();
             (out != right).then(|| format!("not the bytes of {found}"))
         }
     }

@@ -2,6 +2,7 @@
 
 mod damage;
 mod failing;
+mod incremental;
 mod killed;
 mod levels;
 mod mistakes;

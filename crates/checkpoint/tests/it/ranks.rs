@@ -45,6 +45,41 @@ fn four_ranks_go_on_as_four_as_one_as_three_and_as_six() {
     }
 }
 
+/// Columns of the first row change with every step, the others never.
+fn slowly(step: u64, part: &NdBox) -> Vec<u8> {
+    let mut bytes = crate::state::u(0, part);
+    if part.start[0] == 0 {
+        bytes[..8].copy_from_slice(&step.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn incremental_steps_of_four_ranks_go_on_as_four_as_one_as_three_and_as_six() {
+    for level in ["file,incremental=4", "file,incremental=4,compress=zstd"] {
+        let (base, memory) = dirs();
+        let options = options(&[level], memory.path());
+        group(4, base.path(), &options, |_, program| {
+            for step in 0..7 {
+                program.u = slowly(step, &program.part);
+                program.count = step.to_le_bytes().to_vec();
+                program.checkpoint.save(step, &[&program.u, &program.count]).unwrap();
+            }
+            assert_eq!(program.checkpoint.wait().unwrap(), Some(6));
+        });
+        let found = &forebay_checkpoint::list(base.path()).unwrap().levels[0].steps;
+        assert_eq!((found[0].step, found[0].incremental_on), (6, Some(4)), "{level}");
+        for size in [4, 1, 3, 6] {
+            group(size, base.path(), &options, |_, program| {
+                let targets = &mut [&mut program.u[..], &mut program.count[..]];
+                let restored = program.checkpoint.restore_latest(targets).unwrap().unwrap();
+                assert_eq!((restored.step, restored.rejected.len()), (6, 0), "{level} as {size}");
+                assert!(program.u == slowly(6, &program.part), "{level} as {size}");
+            });
+        }
+    }
+}
+
 #[test]
 fn ranks_save_many_steps_side_by_side_also_with_room_for_one() {
     for memory_bytes_max in [None, Some(300 << 10)] {
