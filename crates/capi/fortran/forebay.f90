@@ -260,6 +260,54 @@ module forebay
     procedure :: unpin => pin_unpin
   end type
 
+  !> Arrays that are saved step by step; a restart goes on from the newest step that is whole. Steps are integers of
+  !> the default kind or of 64 bits.
+  type, public :: forebay_checkpoint
+    private
+    type(c_ptr) :: handle = c_null_ptr
+  contains
+    !> open(path [, levels, rank, size, when, options]): levels as 'dram; file,keep=3', the fastest first; when (what
+    !> need goes by) as 'optimum; signal'; options as 'timeout=10; program=heat', see fb_options_set.
+    procedure :: open => checkpoint_open
+    !> protect(name, values [, shape, start]): values is a target or a pointer, contiguous, and keeps its place until
+    !> close; called again with the same name and shape it takes the new place. Without shape it is this rank's own.
+    generic :: protect => &
+      protect_r4_0, protect_r4_1, protect_r4_2, protect_r4_3, protect_r4_4, protect_r8_0, protect_r8_1, &
+      protect_r8_2, protect_r8_3, protect_r8_4, protect_i4_0, protect_i4_1, protect_i4_2, protect_i4_3, &
+      protect_i4_4, protect_i8_0, protect_i8_1, protect_i8_2, protect_i8_3, protect_i8_4
+    procedure, private :: &
+      protect_r4_0, protect_r4_1, protect_r4_2, protect_r4_3, protect_r4_4, protect_r8_0, protect_r8_1, &
+      protect_r8_2, protect_r8_3, protect_r8_4, protect_i4_0, protect_i4_1, protect_i4_2, protect_i4_3, &
+      protect_i4_4, protect_i8_0, protect_i8_1, protect_i8_2, protect_i8_3, protect_i8_4
+    !> prepare(): makes the room of the first level ready.
+    procedure :: prepare => checkpoint_prepare
+    !> save(step): returns when the first level has the arrays as they are now.
+    generic :: save => save_i4, save_i8
+    procedure, private :: save_i4, save_i8
+    !> need(step, yes): whether this step is to be saved.
+    generic :: need => need_i4, need_i8
+    procedure, private :: need_i4, need_i8
+    !> wait([level, step]): until every level (or those down to this one, from 0) has the newest step; step is -1 when
+    !> nothing was saved.
+    procedure :: wait => checkpoint_wait
+    !> restore_latest(step [, found]): step keeps its value when nothing was ever saved.
+    generic :: restore_latest => restore_latest_i4, restore_latest_i8
+    procedure, private :: restore_latest_i4, restore_latest_i8
+    !> restore(step)
+    generic :: restore => restore_i4, restore_i8
+    procedure, private :: restore_i4, restore_i8
+    !> report(text [, rejected, lost]): what the last restore took and what it did not; lost is -1 when nothing is.
+    procedure :: report => checkpoint_report
+    !> info([run, rank, size, levels])
+    procedure :: info => checkpoint_info
+    !> level(number [, dir, tier, durability, step]): from 0; step is the newest that it has, or -1.
+    procedure :: level => checkpoint_level
+    !> statistic(name, value): see fb_checkpoint_statistic.
+    procedure :: statistic => checkpoint_statistic
+    !> close(): waits until the last level has every step.
+    procedure :: close => checkpoint_close
+  end type
+
   interface
     function fb_last_error() result(text) bind(C)
       import :: c_ptr
@@ -647,6 +695,106 @@ module forebay
     end function
 
     function fb_array_close(handle) result(code) bind(C)
+      import :: c_int, c_ptr
+      type(c_ptr), intent(inout) :: handle
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_open(path, options, handle) result(code) bind(C)
+      import :: c_int, c_ptr, c_char
+      character(kind=c_char), intent(in) :: path(*)
+      type(c_ptr), value :: options
+      type(c_ptr), intent(inout) :: handle
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_protect(handle, name, dtype, ndim, shape, start, count, values) result(code) bind(C)
+      import :: c_int, c_ptr, c_char, c_int64_t
+      type(c_ptr), value :: handle, values
+      character(kind=c_char), intent(in) :: name(*)
+      integer(c_int), value :: dtype, ndim
+      integer(c_int64_t), intent(in) :: shape(*), start(*), count(*)
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_prepare(handle) result(code) bind(C)
+      import :: c_int, c_ptr
+      type(c_ptr), value :: handle
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_save(handle, step) result(code) bind(C)
+      import :: c_int, c_ptr, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int64_t), value :: step
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_restore(handle, step) result(code) bind(C)
+      import :: c_int, c_ptr, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int64_t), value :: step
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_need(handle, step, need) result(code) bind(C)
+      import :: c_int, c_ptr, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int64_t), value :: step
+      integer(c_int), intent(inout) :: need
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_wait(handle, level, step) result(code) bind(C)
+      import :: c_int, c_ptr, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int), value :: level
+      integer(c_int64_t), intent(inout) :: step
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_restore_latest(handle, step) result(code) bind(C)
+      import :: c_int, c_ptr, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int64_t), intent(inout) :: step
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_report(handle, text, rejected, lost) result(code) bind(C)
+      import :: c_int, c_ptr, c_int64_t
+      type(c_ptr), value :: handle
+      type(c_ptr), intent(inout) :: text
+      integer(c_int64_t), intent(inout) :: rejected, lost
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_info(handle, run, rank, size, levels) result(code) bind(C)
+      import :: c_int, c_ptr, c_int32_t, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int64_t), intent(inout) :: run
+      integer(c_int32_t), intent(inout) :: rank, size
+      integer(c_int), intent(inout) :: levels
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_level(handle, level, dir, tier, durability, step) result(code) bind(C)
+      import :: c_int, c_ptr, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int), value :: level
+      type(c_ptr), intent(inout) :: dir, tier, durability
+      integer(c_int64_t), intent(inout) :: step
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_statistic(handle, name, value) result(code) bind(C)
+      import :: c_int, c_ptr, c_char, c_double
+      type(c_ptr), value :: handle
+      character(kind=c_char), intent(in) :: name(*)
+      real(c_double), intent(inout) :: value
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_close(handle) result(code) bind(C)
       import :: c_int, c_ptr
       type(c_ptr), intent(inout) :: handle
       integer(c_int) :: code
@@ -1340,6 +1488,247 @@ contains
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
     call finish(fb_tile_unpin(self%handle), stat, errmsg)
+  end subroutine
+
+  ! -------------------------------------------------------------------------------------- checkpoint
+
+  subroutine checkpoint_open(self, path, levels, rank, size, when, options, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: path
+    character(len=*), intent(in), optional :: levels, when, options
+    integer, intent(in), optional :: rank, size
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: set
+    integer(c_int) :: code, ignored
+
+    if (c_associated(self%handle)) then
+      call finish(FB_USAGE, stat, errmsg, 'the checkpoint is open already')
+      return
+    end if
+    call make_options(set, rank, size, options, code)
+    if (code == FB_OK .and. present(levels)) code = fb_options_set(set, to_c('levels'), to_c(levels))
+    if (code == FB_OK .and. present(when)) code = fb_options_set(set, to_c('when'), to_c(when))
+    if (code == FB_OK) code = fb_checkpoint_open(to_c(path), set, self%handle)
+    ignored = fb_options_free(set)
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  !> What every protect does: `extents` is the shape of the values in Fortran's order, `dense` that they are one piece.
+  subroutine protect_any(self, name, dtype, extents, address, dense, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int), intent(in) :: dtype
+    integer(c_int64_t), intent(in) :: extents(:)
+    type(c_ptr), intent(in) :: address
+    logical, intent(in) :: dense
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t), dimension(size(extents)) :: whole, first, count
+    logical :: fits
+
+    if (.not. dense) then
+      call finish(FB_USAGE, stat, errmsg, trim(name) // ' is not contiguous, or points to nothing')
+      return
+    end if
+    count = reversed(extents)
+    call to_c_order(shape, count, whole, fits)
+    if (fits) call to_c_order(start, 0 * count, first, fits)
+    if (.not. fits) then
+      call finish(FB_USAGE, stat, errmsg, misfit(name))
+      return
+    end if
+    call finish(fb_checkpoint_protect(self%handle, to_c(name), dtype, size(extents, kind=c_int), whole, first, &
+      count, address), stat, errmsg)
+  end subroutine
+
+  subroutine checkpoint_prepare(self, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_checkpoint_prepare(self%handle), stat, errmsg)
+  end subroutine
+
+  subroutine save_i4(self, step, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    integer(c_int32_t), intent(in) :: step
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call save_i8(self, int(step, c_int64_t), stat, errmsg)
+  end subroutine
+
+  subroutine save_i8(self, step, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    integer(c_int64_t), intent(in) :: step
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    if (step < 0) then
+      call finish(FB_USAGE, stat, errmsg, 'steps count from 0')
+      return
+    end if
+    call finish(fb_checkpoint_save(self%handle, step), stat, errmsg)
+  end subroutine
+
+  subroutine need_i4(self, step, yes, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    integer(c_int32_t), intent(in) :: step
+    logical, intent(out) :: yes
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call need_i8(self, int(step, c_int64_t), yes, stat, errmsg)
+  end subroutine
+
+  subroutine need_i8(self, step, yes, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    integer(c_int64_t), intent(in) :: step
+    logical, intent(out) :: yes
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int) :: code, need
+    need = 0
+    code = fb_checkpoint_need(self%handle, step, need)
+    yes = need /= 0
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine checkpoint_wait(self, level, step, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    integer, intent(in), optional :: level
+    integer(c_int64_t), intent(out), optional :: step
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: saved
+    integer(c_int) :: code, down_to
+    saved = -1
+    down_to = -1
+    if (present(level)) down_to = level
+    code = fb_checkpoint_wait(self%handle, down_to, saved)
+    if (present(step)) step = saved
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine restore_latest_i4(self, step, found, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    integer(c_int32_t), intent(inout) :: step
+    logical, intent(out), optional :: found
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: wide
+    wide = step
+    call restore_latest_i8(self, wide, found, stat, errmsg)
+    if (wide > huge(step)) then
+      call finish(FB_USAGE, stat, errmsg, 'the step needs an integer of 64 bits')
+      return
+    end if
+    step = int(wide, c_int32_t)
+  end subroutine
+
+  subroutine restore_latest_i8(self, step, found, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    integer(c_int64_t), intent(inout) :: step
+    logical, intent(out), optional :: found
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int) :: code
+    code = fb_checkpoint_restore_latest(self%handle, step)
+    if (present(found)) found = code == FB_OK
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine restore_i4(self, step, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    integer(c_int32_t), intent(in) :: step
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call restore_i8(self, int(step, c_int64_t), stat, errmsg)
+  end subroutine
+
+  subroutine restore_i8(self, step, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    integer(c_int64_t), intent(in) :: step
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_checkpoint_restore(self%handle, step), stat, errmsg)
+  end subroutine
+
+  subroutine checkpoint_report(self, text, rejected, lost, stat, errmsg)
+    class(forebay_checkpoint), intent(in) :: self
+    character(len=:), allocatable, intent(out) :: text
+    integer(c_int64_t), intent(out), optional :: rejected, lost
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: not_taken, newer
+    type(c_ptr) :: told
+    integer(c_int) :: code
+    told = c_null_ptr
+    not_taken = 0
+    newer = -1
+    code = fb_checkpoint_report(self%handle, told, not_taken, newer)
+    text = ''
+    if (code == FB_OK) text = from_c(told)
+    if (present(rejected)) rejected = not_taken
+    if (present(lost)) lost = newer
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine checkpoint_info(self, run, rank, size, levels, stat, errmsg)
+    class(forebay_checkpoint), intent(in) :: self
+    integer(c_int64_t), intent(out), optional :: run
+    integer, intent(out), optional :: rank, size, levels
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: number
+    integer(c_int32_t) :: r, n
+    integer(c_int) :: code, count
+    number = 0
+    r = 0
+    n = 0
+    count = 0
+    code = fb_checkpoint_info(self%handle, number, r, n, count)
+    if (present(run)) run = number
+    if (present(rank)) rank = r
+    if (present(size)) size = n
+    if (present(levels)) levels = count
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine checkpoint_level(self, number, dir, tier, durability, step, stat, errmsg)
+    class(forebay_checkpoint), intent(in) :: self
+    integer, intent(in) :: number
+    character(len=:), allocatable, intent(out), optional :: dir, tier, durability
+    integer(c_int64_t), intent(out), optional :: step
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: newest
+    type(c_ptr) :: place, kind_of_tier, survives
+    integer(c_int) :: code
+    newest = -1
+    place = c_null_ptr
+    kind_of_tier = c_null_ptr
+    survives = c_null_ptr
+    code = fb_checkpoint_level(self%handle, int(number, c_int), place, kind_of_tier, survives, newest)
+    if (code == FB_OK .and. present(dir)) dir = from_c(place)
+    if (code == FB_OK .and. present(tier)) tier = from_c(kind_of_tier)
+    if (code == FB_OK .and. present(durability)) durability = from_c(survives)
+    if (present(step)) step = newest
+    call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine checkpoint_statistic(self, name, value, stat, errmsg)
+    class(forebay_checkpoint), intent(in) :: self
+    character(len=*), intent(in) :: name
+    real(c_double), intent(inout) :: value
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_checkpoint_statistic(self%handle, to_c(name), value), stat, errmsg)
+  end subroutine
+
+  subroutine checkpoint_close(self, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_checkpoint_close(self%handle), stat, errmsg)
   end subroutine
 
   ! -------------------------------------------------------------------------------------- helpers
@@ -2388,6 +2777,364 @@ contains
     address = c_null_ptr
     if (size(values) > 0) address = c_loc(values)
     call get_each(self, names, FB_INT64, ubound(values, kind=c_int64_t), address, stat, errmsg)
+  end subroutine
+
+  ! ---------------------------- one protect of a checkpoint for each type and number of dimensions
+
+  subroutine protect_r4_0(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    real(c_float), pointer, intent(in) :: values
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (associated(values)) address = c_loc(values)
+    call protect_any(self, name, FB_FLOAT32, no_extents, address, associated(values), shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_r4_1(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    real(c_float), pointer, intent(in) :: values(:)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(1)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_FLOAT32, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_r4_2(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    real(c_float), pointer, intent(in) :: values(:, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(2)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_FLOAT32, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_r4_3(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    real(c_float), pointer, intent(in) :: values(:, :, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(3)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_FLOAT32, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_r4_4(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    real(c_float), pointer, intent(in) :: values(:, :, :, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(4)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_FLOAT32, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_r8_0(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    real(c_double), pointer, intent(in) :: values
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (associated(values)) address = c_loc(values)
+    call protect_any(self, name, FB_FLOAT64, no_extents, address, associated(values), shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_r8_1(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    real(c_double), pointer, intent(in) :: values(:)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(1)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_FLOAT64, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_r8_2(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    real(c_double), pointer, intent(in) :: values(:, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(2)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_FLOAT64, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_r8_3(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    real(c_double), pointer, intent(in) :: values(:, :, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(3)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_FLOAT64, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_r8_4(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    real(c_double), pointer, intent(in) :: values(:, :, :, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(4)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_FLOAT64, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_i4_0(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int32_t), pointer, intent(in) :: values
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (associated(values)) address = c_loc(values)
+    call protect_any(self, name, FB_INT32, no_extents, address, associated(values), shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_i4_1(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int32_t), pointer, intent(in) :: values(:)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(1)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_INT32, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_i4_2(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int32_t), pointer, intent(in) :: values(:, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(2)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_INT32, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_i4_3(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int32_t), pointer, intent(in) :: values(:, :, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(3)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_INT32, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_i4_4(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int32_t), pointer, intent(in) :: values(:, :, :, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(4)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_INT32, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_i8_0(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int64_t), pointer, intent(in) :: values
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    type(c_ptr) :: address
+    address = c_null_ptr
+    if (associated(values)) address = c_loc(values)
+    call protect_any(self, name, FB_INT64, no_extents, address, associated(values), shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_i8_1(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int64_t), pointer, intent(in) :: values(:)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(1)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_INT64, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_i8_2(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int64_t), pointer, intent(in) :: values(:, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(2)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_INT64, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_i8_3(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int64_t), pointer, intent(in) :: values(:, :, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(3)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_INT64, extents, address, dense, shape, start, stat, errmsg)
+  end subroutine
+
+  subroutine protect_i8_4(self, name, values, shape, start, stat, errmsg)
+    class(forebay_checkpoint), intent(inout) :: self
+    character(len=*), intent(in) :: name
+    integer(c_int64_t), pointer, intent(in) :: values(:, :, :, :)
+    class(*), intent(in), optional :: shape(:), start(:)
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    integer(c_int64_t) :: extents(4)
+    type(c_ptr) :: address
+    logical :: dense
+    extents = 0
+    address = c_null_ptr
+    dense = associated(values)
+    if (dense) dense = is_contiguous(values)
+    if (dense) extents = 1 + ubound(values, kind=c_int64_t) - lbound(values, kind=c_int64_t)
+    if (all(extents > 0)) address = c_loc(values)
+    call protect_any(self, name, FB_INT64, extents, address, dense, shape, start, stat, errmsg)
   end subroutine
 
 end module

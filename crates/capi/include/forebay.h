@@ -271,7 +271,7 @@
 #define FB_END_OF_STREAM 1
 
 /**
- * No error: there is no complete version yet.
+ * No error: there is no complete version yet, or no step of a checkpoint.
  */
 #define FB_NOT_YET 2
 
@@ -373,8 +373,13 @@
 typedef struct fb_array fb_array;
 
 /**
- * How to open a space: made by fb_options_new, filled by fb_options_set, ended by fb_options_free. One set
- * of options may open any number of writers and readers.
+ * Arrays of this process that are saved step by step: made by fb_checkpoint_open, ended by fb_checkpoint_close.
+ */
+typedef struct fb_checkpoint fb_checkpoint;
+
+/**
+ * How to open a space or a checkpoint: made by fb_options_new, filled by fb_options_set, ended by
+ * fb_options_free. One set of options may open any number of writers, readers and checkpoints.
  */
 typedef struct fb_options fb_options;
 
@@ -499,6 +504,12 @@ int fb_options_new(fb_options **options);
  * version that is complete: "error", "skip"), "verify" (checksums when reading: "first" time, "always",
  * "never"), "latest" ("true": begin with the newest version), "observer" ("true": look without being a
  * registered reader; versions are not kept for it, except those it holds a view of).
+ *
+ * Of a checkpoint, beside "rank", "size", "scope" and "timeout": "levels" (where steps go, the fastest first, with
+ * ";" between them: "dram; file,keep=3"; else "file"), "when" (what fb_checkpoint_need goes by: "steps:N",
+ * "seconds:S", "optimum" or "optimum:MTBF", "signal", with ";" between them; else "optimum"), "program" (a directory
+ * that another program saves into is refused), "memory" (most bytes that steps may take in a level of memory, as
+ * "4GiB").
  *
  * FB_UNKNOWN_KEY with the nearest key in the hint, FB_USAGE when the value cannot be read.
  */
@@ -1121,6 +1132,141 @@ int fb_window_flush(fb_window *window);
  * errors it has; what could not be written is lost then.
  */
 int fb_window_close(fb_window **window);
+
+/**
+ * Opens the checkpoint directory `path`, made if it is missing, as one rank of a new run of the program, and stores
+ * the handle in `*checkpoint`. `options` may be NULL; it knows "rank", "size", "scope" and "timeout" as for a space
+ * (ranks come from the environment of srun, flux or mpiexec when nobody says them), and "levels", "when", "program"
+ * and "memory", see fb_options_set. All ranks give the same path and levels. Does not wait for other ranks.
+ *
+ * FB_NAME_IN_USE (a live process holds this rank), FB_OPTION_MISMATCH (another program saves there),
+ * FB_NOT_POSSIBLE_HERE (a level's directory is not on its tier), FB_UNKNOWN_KEY (an option of a level),
+ * FB_UNKNOWN_FORMAT, FB_DAMAGED, FB_PERMISSION_DENIED, FB_SEVERAL_NODES, FB_UNKNOWN_ENVIRONMENT.
+ */
+int fb_checkpoint_open(const char *path,
+                       const fb_options *options,
+                       fb_checkpoint **checkpoint);
+
+/**
+ * Makes an array part of every step: the box (`start`, `count`) of a variable of this `shape`, as for fb_put. `data`
+ * is its memory, read by each save and written by each restore, and must stay until fb_checkpoint_close. An array
+ * that ranks share has its global shape and each rank's box; one that every rank protects whole is each rank's own.
+ *
+ * Called again with the same name, type, shape and box it takes the new memory instead: after a realloc, or when a
+ * program swaps two buffers. Does not block.
+ *
+ * FB_BAD_NAME, FB_BOX_OUTSIDE_SHAPE; FB_USAGE also when the name is protected as another array.
+ */
+int fb_checkpoint_protect(fb_checkpoint *checkpoint,
+                          const char *name,
+                          int dtype,
+                          int ndim,
+                          const uint64_t *shape,
+                          const uint64_t *start,
+                          const uint64_t *count,
+                          void *data);
+
+/**
+ * Makes room for two steps in the first level ready, so that the first saves take no longer than later ones. Blocks
+ * while pages are allocated (some 0.2 ms per MiB on memory). FB_TIER_FULL.
+ */
+int fb_checkpoint_prepare(fb_checkpoint *checkpoint);
+
+/**
+ * Saves the protected arrays as they are now; `step` is larger than every step this run saved before. Returns when
+ * the first level holds them, which is when it survives what that level says (fb_checkpoint_level); a thread carries
+ * it down to the others. Waits, at most for the timeout, when the first level has no room before an earlier step has
+ * gone down. After an error the older steps are all there, and the next call tries again.
+ *
+ * FB_VERSION_OUT_OF_ORDER, FB_TIER_FULL, FB_FENCED (a later run has begun), FB_TIMED_OUT, FB_PRODUCER_DIED; also
+ * what went wrong on the way down since the last call: this step was not saved then.
+ */
+int fb_checkpoint_save(fb_checkpoint *checkpoint,
+                       uint64_t step);
+
+/**
+ * Stores in `*need` 1 when this step is to be saved, as the option "when" says, else 0. All ranks ask for the same
+ * steps in the same order and get the same answer. Looks at a clock; of several ranks the others wait for rank 0.
+ * FB_TIMED_OUT, FB_VERSION_OUT_OF_ORDER, FB_PRODUCER_DIED.
+ */
+int fb_checkpoint_need(fb_checkpoint *checkpoint,
+                       uint64_t step,
+                       int *need);
+
+/**
+ * Waits until the newest saved step is committed by all ranks in every level down to `level` (from 0; -1 is the last
+ * one), at most for the timeout, and stores it in `*step` (may be NULL). FB_NOT_YET (no error) when nothing was saved.
+ * What went wrong on the way down; FB_TIMED_OUT, FB_PRODUCER_DIED; FB_USAGE also when there is no such level.
+ */
+int fb_checkpoint_wait(fb_checkpoint *checkpoint,
+                       int level,
+                       uint64_t *step);
+
+/**
+ * Loads the newest step that is whole into the protected arrays and stores its number in `*step` (may be NULL). All
+ * ranks call it and get the same step, compared with its checksums. FB_NOT_YET (no error) when nothing was ever
+ * saved: the arrays are untouched. What was looked at and not taken, and a saved step that is lost, are written to
+ * stderr, a line each; fb_checkpoint_report has them, too. Waits for other ranks, at most for the timeout.
+ *
+ * The reason of the newest step when none could be taken (FB_DAMAGED and others); FB_VERSION_GONE (steps had been
+ * saved and no level has one), FB_UNKNOWN_VARIABLE, FB_VARIABLE_MISMATCH, FB_BOX_NOT_COVERED (the program protects
+ * something else than was saved), FB_COMPONENT_FAILED (another rank does), FB_TIMED_OUT. The arrays then hold anything.
+ */
+int fb_checkpoint_restore_latest(fb_checkpoint *checkpoint,
+                                 uint64_t *step);
+
+/**
+ * As fb_checkpoint_restore_latest for this step. FB_VERSION_GONE when no level has it.
+ */
+int fb_checkpoint_restore(fb_checkpoint *checkpoint, uint64_t step);
+
+/**
+ * What the last restore took and what it did not: `*text`, for a person, in one or more lines; `*rejected`, how many
+ * copies were looked at and not taken; `*lost`, the newest step that had been saved and is newer than the one
+ * restored, or -1. Any of them may be NULL. The text lives until the next restore. FB_NOT_YET (no error) before a
+ * restore has taken a step. Does not block.
+ */
+int fb_checkpoint_report(fb_checkpoint *checkpoint,
+                         const char **text,
+                         uint64_t *rejected,
+                         int64_t *lost);
+
+/**
+ * Number of this run (it grows with every start of the program), rank and size as given or found in the environment,
+ * and the number of levels. Any of them may be NULL. Does not block.
+ */
+int fb_checkpoint_info(fb_checkpoint *checkpoint,
+                       uint64_t *run,
+                       uint32_t *rank,
+                       uint32_t *size,
+                       int *levels);
+
+/**
+ * One level, from 0: its directory, tier ("dram", "file" and so on), what a committed step survives there ("process
+ * crash", "power failure"), and the newest step of this process that it has (-1: none). Any of them may be NULL. The
+ * texts live as long as the checkpoint. FB_USAGE when there is no such level. Does not block.
+ */
+int fb_checkpoint_level(fb_checkpoint *checkpoint,
+                        int level,
+                        const char **dir,
+                        const char **tier,
+                        const char **durability,
+                        int64_t *step);
+
+/**
+ * Stores one number of what was measured in `*value`: "saves" (how many), and in seconds "blocked_s" (all saves),
+ * "cost_s" (one of late), "carried_s" (the way of one down to the last level), "restore_s" (the last restore).
+ * FB_UNKNOWN_KEY. Does not block.
+ */
+int fb_checkpoint_statistic(fb_checkpoint *checkpoint,
+                            const char *name,
+                            double *value);
+
+/**
+ * Waits until every step has arrived in the last level, leaves the run and sets `*checkpoint` to NULL. A process that
+ * ends without it counts as one that failed. What went wrong on the way down; the checkpoint is ended all the same.
+ */
+int fb_checkpoint_close(fb_checkpoint **checkpoint);
 
 #ifdef __cplusplus
 }  // extern "C"

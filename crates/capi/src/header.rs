@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Files that declare what C sees, in the order of the header.
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "version.rs",
     "status.rs",
     "dtype.rs",
@@ -21,6 +21,7 @@ const SOURCES: [&str; 11] = [
     "region.rs",
     "array.rs",
     "window.rs",
+    "checkpoint.rs",
 ];
 
 /// Between these two lines of the Fortran module stands what [`fortran_constants`] gives.
@@ -48,6 +49,7 @@ pub fn header(manifest: &Path) -> String {
                 "STATISTICS".to_owned(),
                 "TILE_BYTES".to_owned(),
                 "COUNTS".to_owned(),
+                "MEASURED".to_owned(),
             ],
             ..Default::default()
         },

@@ -15,6 +15,7 @@
 
 mod array;
 mod attribute;
+mod checkpoint;
 mod dtype;
 mod memory;
 mod options;
@@ -28,6 +29,7 @@ mod writer;
 
 pub use array::*;
 pub use attribute::*;
+pub use checkpoint::*;
 pub use dtype::*;
 pub use options::*;
 pub use reader::*;

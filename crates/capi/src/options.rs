@@ -1,4 +1,4 @@
-//! `fb_options`: how to open a space, as pairs of text.
+//! `fb_options`: how to open a space or a checkpoint, as pairs of text.
 //!
 //! Guarantees: every key and value is checked when it is set, an unknown key names the nearest one, and what
 //! was set before an error stays set. Whether the options agree with a space that exists is only known when
@@ -7,23 +7,32 @@
 use crate::memory::{give, handle, lock, out, take, text};
 use crate::status::guard;
 use crate::FB_OK;
-use forebay_space::environment::{did_you_mean, parse_number};
+use forebay_checkpoint::{Options, When};
+use forebay_space::environment::{self, did_you_mean, parse_number};
 use forebay_space::options::{
     parse_flag, parse_horizon, parse_readers, parse_seconds, parse_spill, parse_tier, TIMEOUT_SECONDS_MAX,
 };
 use forebay_space::{parse_bytes, Error, Kind, OpenOptions, Result};
+use forebay_tier::adapter::fault::FaultPlan;
 use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How to open a space: made by fb_options_new, filled by fb_options_set, ended by fb_options_free. One set
-/// of options may open any number of writers and readers.
+/// How to open a space or a checkpoint: made by fb_options_new, filled by fb_options_set, ended by
+/// fb_options_free. One set of options may open any number of writers, readers and checkpoints.
 pub struct fb_options {
-    state: Mutex<OpenOptions>,
+    state: Mutex<Set>,
+}
+
+/// What was set. Rank, size, scope and timeout are the space's and the checkpoint's.
+#[derive(Clone, Default)]
+struct Set {
+    space: OpenOptions,
+    checkpoint: Options,
 }
 
 /// Every key; the order is the one of the documentation.
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 23] = [
     "rank",
     "size",
     "component",
@@ -43,6 +52,10 @@ const KEYS: [&str; 19] = [
     "verify",
     "latest",
     "observer",
+    "levels",
+    "when",
+    "program",
+    "memory",
 ];
 
 /// Makes options that hold the defaults and stores them in `*options`. Does not block.
@@ -51,7 +64,7 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
     guard(|| {
         // SAFETY: the header's contract for outputs.
         let place = unsafe { out(options, "options")? };
-        give(fb_options { state: Mutex::new(OpenOptions::default()) }, place);
+        give(fb_options { state: Mutex::new(Set::default()) }, place);
         Ok(FB_OK)
     })
 }
@@ -74,6 +87,12 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 /// version that is complete: "error", "skip"), "verify" (checksums when reading: "first" time, "always",
 /// "never"), "latest" ("true": begin with the newest version), "observer" ("true": look without being a
 /// registered reader; versions are not kept for it, except those it holds a view of).
+///
+/// Of a checkpoint, beside "rank", "size", "scope" and "timeout": "levels" (where steps go, the fastest first, with
+/// ";" between them: "dram; file,keep=3"; else "file"), "when" (what fb_checkpoint_need goes by: "steps:N",
+/// "seconds:S", "optimum" or "optimum:MTBF", "signal", with ";" between them; else "optimum"), "program" (a directory
+/// that another program saves into is refused), "memory" (most bytes that steps may take in a level of memory, as
+/// "4GiB").
 ///
 /// FB_UNKNOWN_KEY with the nearest key in the hint, FB_USAGE when the value cannot be read.
 #[no_mangle]
@@ -112,7 +131,28 @@ pub(crate) unsafe fn options_or_default(options: *const fb_options) -> Result<Op
     }
     // SAFETY: the caller's contract.
     let options = unsafe { handle(options, "options")? };
-    Ok(lock(&options.state, "options")?.clone())
+    Ok(lock(&options.state, "options")?.space.clone())
+}
+
+/// How to open a checkpoint: what was set, and what the environment adds.
+///
+/// # Safety
+/// NULL or live options.
+pub(crate) unsafe fn checkpoint_options(options: *const fb_options, path: &str) -> Result<Options> {
+    let set = match options.is_null() {
+        true => Set::default(),
+        // SAFETY: the caller's contract.
+        false => lock(&unsafe { handle(options, "options")? }.state, "options")?.clone(),
+    };
+    let known = set.space.resolved(path, &environment::process)?;
+    Ok(Options {
+        rank: known.rank.unwrap_or(0),
+        size: known.size.unwrap_or(1),
+        timeout: known.timeout,
+        memory_root: Some(forebay_space::root()?),
+        faults: environment::parsed("FOREBAY_FAULT", &environment::process, FaultPlan::parse)?,
+        ..set.checkpoint
+    })
 }
 
 /// A timeout of the header's form: None is the handle's own.
@@ -123,9 +163,18 @@ pub(crate) fn timeout_of(seconds: f64) -> Result<Option<Duration>> {
     Ok((seconds >= 0.0).then(|| Duration::from_secs_f64(seconds.min(TIMEOUT_SECONDS_MAX))))
 }
 
-fn set(options: &mut OpenOptions, key: &str, value: &str) -> Result<()> {
+fn set(set: &mut Set, key: &str, value: &str) -> Result<()> {
     let value = value.trim();
+    let Set { space: options, checkpoint } = set;
     match key {
+        "levels" => checkpoint.levels = words(value)?,
+        "when" => {
+            let rules = words(value)?;
+            rules.iter().try_for_each(|rule| rule.parse::<When>().map(drop))?;
+            checkpoint.when = rules;
+        }
+        "program" => checkpoint.program = value.to_owned(),
+        "memory" => checkpoint.memory_bytes_max = Some(parse_bytes(value)?),
         "rank" => options.rank = Some(parse_number(value)?),
         "size" => options.size = Some(parse_number(value)?),
         "component" => options.component = Some(value.to_owned()),
@@ -150,6 +199,18 @@ fn set(options: &mut OpenOptions, key: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
+/// What stands between semicolons; at least one word.
+fn words(text: &str) -> Result<Vec<String>> {
+    let words = text.split(';').map(str::trim).filter(|word| !word.is_empty());
+    let words: Vec<String> = words.map(str::to_owned).collect();
+    match words.is_empty() {
+        true => {
+            Err(Error::new(Kind::Usage, "nothing was said").hint("one or more words with ; between them"))
+        }
+        false => Ok(words),
+    }
+}
+
 fn unknown(key: &str) -> Error {
     let error = Error::new(Kind::UnknownKey, format!("there is no option `{key}`"));
     match did_you_mean(key, KEYS) {
@@ -164,7 +225,7 @@ mod tests {
 
     #[test]
     fn every_key_can_be_set() {
-        let mut options = OpenOptions::default();
+        let mut options = Set::default();
         for (key, value) in [
             ("rank", "1"),
             ("size", "2"),
@@ -185,13 +246,20 @@ mod tests {
             ("scope", "node"),
             ("readers", "analysis:3, viz:1"),
             ("observer", "false"),
+            ("levels", "dram; file,keep=3;"),
+            ("when", "steps:10;signal"),
+            ("program", "heat"),
+            ("memory", "4GiB"),
         ] {
             set(&mut options, key, value).unwrap_or_else(|e| panic!("{key}: {e}"));
             let wrong = set(&mut options, key, "a:0").err().map(|e| e.kind());
-            // Any text is a name, and any text is the path of a directory.
-            let is_free = ["component", "spill"].contains(&key);
+            // Any text is a name, and any text is the path of a directory; levels are read where they are opened.
+            let is_free = ["component", "spill", "levels", "program"].contains(&key);
             assert_eq!(wrong, if is_free { None } else { Some(Kind::Usage) }, "{key}");
         }
+        let Set { space: options, checkpoint } = options;
+        assert_eq!(checkpoint.levels, ["a:0"], "the last word counts");
+        assert_eq!((checkpoint.when.len(), checkpoint.memory_bytes_max), (2, Some(4 << 30)));
         assert_eq!((options.rank, options.size), (Some(1), Some(2)));
         assert_eq!(options.quota_bytes, Some(512 << 20));
         assert_eq!(options.timeout, Duration::from_millis(500));
@@ -201,10 +269,10 @@ mod tests {
 
     #[test]
     fn an_unknown_key_names_the_nearest() {
-        let error = set(&mut OpenOptions::default(), "quotta", "1").expect_err("unknown");
+        let error = set(&mut Set::default(), "quotta", "1").expect_err("unknown");
         assert_eq!(error.kind(), Kind::UnknownKey);
         assert_eq!(error.hint_text(), Some("did you mean `quota`?"));
-        let error = set(&mut OpenOptions::default(), "colour", "red").expect_err("unknown");
+        let error = set(&mut Set::default(), "colour", "red").expect_err("unknown");
         assert!(error.hint_text().is_some_and(|h| h.starts_with("the options are rank, size")));
     }
 

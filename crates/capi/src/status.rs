@@ -14,7 +14,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 pub const FB_OK: c_int = 0;
 /// No error: every writer closed, and this reader has seen the last version.
 pub const FB_END_OF_STREAM: c_int = 1;
-/// No error: there is no complete version yet.
+/// No error: there is no complete version yet, or no step of a checkpoint.
 pub const FB_NOT_YET: c_int = 2;
 /// No error: the version is complete already and the option "on_existing" is "skip"; the puts of this step
 /// are accepted and dropped.
