@@ -281,7 +281,8 @@ module forebay
       protect_i4_4, protect_i8_0, protect_i8_1, protect_i8_2, protect_i8_3, protect_i8_4
     !> prepare(): makes the room of the first level ready.
     procedure :: prepare => checkpoint_prepare
-    !> save(step): returns when the first level has the arrays as they are now.
+    !> save(step [, metric]): returns when the first level has the arrays as they are now; metric, a real(8), says how
+    !> good the step is, for levels with best=K.
     generic :: save => save_i4, save_i8
     procedure, private :: save_i4, save_i8
     !> need(step, yes): whether this step is to be saved.
@@ -727,6 +728,14 @@ module forebay
       import :: c_int, c_ptr, c_int64_t
       type(c_ptr), value :: handle
       integer(c_int64_t), value :: step
+      integer(c_int) :: code
+    end function
+
+    function fb_checkpoint_save_metric(handle, step, metric) result(code) bind(C)
+      import :: c_int, c_ptr, c_double, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int64_t), value :: step
+      real(c_double), value :: metric
       integer(c_int) :: code
     end function
 
@@ -1550,24 +1559,30 @@ contains
     call finish(fb_checkpoint_prepare(self%handle), stat, errmsg)
   end subroutine
 
-  subroutine save_i4(self, step, stat, errmsg)
+  subroutine save_i4(self, step, metric, stat, errmsg)
     class(forebay_checkpoint), intent(inout) :: self
     integer(c_int32_t), intent(in) :: step
+    real(c_double), intent(in), optional :: metric
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
-    call save_i8(self, int(step, c_int64_t), stat, errmsg)
+    call save_i8(self, int(step, c_int64_t), metric, stat, errmsg)
   end subroutine
 
-  subroutine save_i8(self, step, stat, errmsg)
+  subroutine save_i8(self, step, metric, stat, errmsg)
     class(forebay_checkpoint), intent(inout) :: self
     integer(c_int64_t), intent(in) :: step
+    real(c_double), intent(in), optional :: metric
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
     if (step < 0) then
       call finish(FB_USAGE, stat, errmsg, 'steps count from 0')
       return
     end if
-    call finish(fb_checkpoint_save(self%handle, step), stat, errmsg)
+    if (present(metric)) then
+      call finish(fb_checkpoint_save_metric(self%handle, step, metric), stat, errmsg)
+    else
+      call finish(fb_checkpoint_save(self%handle, step), stat, errmsg)
+    end if
   end subroutine
 
   subroutine need_i4(self, step, yes, stat, errmsg)

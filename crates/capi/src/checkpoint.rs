@@ -148,14 +148,20 @@ pub unsafe extern "C" fn fb_checkpoint_prepare(checkpoint: *mut fb_checkpoint) -
 /// what went wrong on the way down since the last call: this step was not saved then.
 #[no_mangle]
 pub unsafe extern "C" fn fb_checkpoint_save(checkpoint: *mut fb_checkpoint, step: u64) -> c_int {
-    guard(|| {
-        // SAFETY: the header's contract for handles.
-        let mut state = unsafe { state_of(checkpoint)? };
-        // SAFETY: the caller's promise at fb_checkpoint_protect.
-        let sources = unsafe { state.sources()? };
-        state.checkpoint.save(step, &sources)?;
-        Ok(FB_OK)
-    })
+    // SAFETY: this function's own contract.
+    guard(|| unsafe { save(checkpoint, step, None) })
+}
+
+/// As fb_checkpoint_save, with a number that says how good the step is: levels with "best=K" keep the K best (see
+/// fb_options_set). Of several ranks rank 0's number counts. FB_USAGE also when it is not a number.
+#[no_mangle]
+pub unsafe extern "C" fn fb_checkpoint_save_metric(
+    checkpoint: *mut fb_checkpoint,
+    step: u64,
+    metric: f64,
+) -> c_int {
+    // SAFETY: this function's own contract.
+    guard(|| unsafe { save(checkpoint, step, Some(metric)) })
 }
 
 /// Stores in `*need` 1 when this step is to be saved, as the option "when" says, else 0. All ranks ask for the same
@@ -370,6 +376,19 @@ pub unsafe extern "C" fn fb_checkpoint_close(checkpoint: *mut *mut fb_checkpoint
         state.checkpoint.close()?;
         Ok(FB_OK)
     })
+}
+
+/// What both saves do.
+///
+/// # Safety
+/// NULL or a live handle, whose arrays are where fb_checkpoint_protect was told.
+unsafe fn save(checkpoint: *mut fb_checkpoint, step: u64, metric: Option<f64>) -> Result<c_int> {
+    // SAFETY: the caller's contract.
+    let mut state = unsafe { state_of(checkpoint)? };
+    // SAFETY: the caller's contract.
+    let sources = unsafe { state.sources()? };
+    state.checkpoint.save_with(step, &sources, metric)?;
+    Ok(FB_OK)
 }
 
 impl fb_checkpoint {

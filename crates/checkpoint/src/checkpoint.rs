@@ -19,6 +19,7 @@ use forebay_tier::{Error, Kind, Result};
 
 use crate::drain::{Drain, Job};
 use crate::format::{StepId, Variable, NAME_BYTES_MAX};
+use crate::keep::check_metric;
 use crate::level::{arrange, Level, Piece};
 use crate::load::Wanted;
 use crate::options::Options;
@@ -205,8 +206,18 @@ impl Checkpoint {
     /// a failure of the drain since the last call (this step was not saved then, the next call tries again);
     /// `TimedOut` when there is no room before the deadline; `Fenced`.
     pub fn save(&mut self, step: u64, sources: &[&[u8]]) -> Result<()> {
+        self.save_with(step, sources, None)
+    }
+
+    /// As [`Checkpoint::save`], with a value that says how good the step is, by which levels with `best=` choose what
+    /// they keep. Of several ranks rank 0's value counts.
+    ///
+    /// # Errors
+    /// As there; `Usage` for a value that is not a number.
+    pub fn save_with(&mut self, step: u64, sources: &[&[u8]], metric: Option<f64>) -> Result<()> {
         let begin = Instant::now();
         self.check_open()?;
+        metric.map_or(Ok(()), check_metric)?;
         self.check_lengths(sources.iter().map(|source| source.len()))?;
         let id = StepId { incarnation: self.run.incarnation, step };
         if let Some(last) = self.saved.filter(|last| *last >= id) {
@@ -232,13 +243,14 @@ impl Checkpoint {
             sources,
         };
         let level = &self.levels[0];
+        level.note_metric(id, rank, metric)?;
         let (manifest, written) = level.write(&piece)?;
         if level.commit(id, rank, size, &|| self.run.check())? {
             self.run.acknowledge(0, id)?;
         }
         self.saved = Some(id);
         let pin = (written.is_none() && self.levels.len() > 1).then(|| level.pin(&manifest));
-        self.drain.push(Job { manifest, written, _pin: pin });
+        self.drain.push(Job { manifest, written, metric, _pin: pin });
         self.last_save = Instant::now();
         let took = self.last_save - begin;
         self.statistics.saves += 1;
@@ -438,7 +450,7 @@ fn level(info: &LevelInfo, options: &Options, counts: &Arc<FaultCounts>) -> Resu
         place = place.with_faults(plan.clone(), counts.clone());
     }
     let place = Arc::new(
-        place.with_files_max(info.keep + 1, options.memory_bytes_max.filter(|_| info.tier.is_memory())),
+        place.with_files_max(info.keep.last + 1, options.memory_bytes_max.filter(|_| info.tier.is_memory())),
     );
     if !nodes {
         return Ok((Level { packing: info.packing, ..Level::new(place.clone(), info.keep) }, place));

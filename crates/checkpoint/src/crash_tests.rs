@@ -13,6 +13,7 @@ use forebay_log::{Dims, Dtype, NdBox};
 use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 
 use crate::format::{damaged, StepId, Variable, CHUNK_BYTES};
+use crate::keep::Keep;
 use crate::level::{Level, Piece};
 use crate::load::Wanted;
 use crate::packing::Packing;
@@ -350,7 +351,7 @@ fn workload(case: Case, flaw: Option<usize>) -> (Vec<World>, usize) {
     let sim = Arc::new(Sim::default());
     sim.world().flaw = flaw;
     // What each rank knows is its own.
-    let level = |_| Level { packing, ..Level::new(sim.clone(), 2) };
+    let level = |_| Level { packing, ..Level::new(sim.clone(), Keep::last(2)) };
     let levels: Vec<Level> = (0..size).map(level).collect();
     for step in 1..=STEPS {
         let id = StepId { incarnation: 1, step };
@@ -387,7 +388,7 @@ fn workload(case: Case, flaw: Option<usize>) -> (Vec<World>, usize) {
 fn judge(image: World, run: &Run, size: u32) -> Option<String> {
     let acknowledged = image.acknowledged.unwrap_or(0);
     let sim = Arc::new(Sim { world: Mutex::new(image), quiet: true, ..Sim::default() });
-    let levels = [Level::new(sim, 2)];
+    let levels = [Level::new(sim, Keep::last(2))];
     let whole = |variable: Variable| Variable { part: NdBox::whole(&variable.shape), ..variable };
     let variables: Vec<Variable> = variables(0, size).into_iter().map(whole).collect();
     let mut out = vec![vec![0; LENGTH * size as usize]; 3];

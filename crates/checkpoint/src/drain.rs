@@ -30,6 +30,8 @@ pub(crate) struct Job {
     pub(crate) written: Option<Written>,
     /// Keeps the first level's copy there, where it has to be read from files.
     pub(crate) _pin: Option<Pin>,
+    /// The value of the step, where one was given.
+    pub(crate) metric: Option<f64>,
 }
 
 /// What the drain is doing.
@@ -319,6 +321,7 @@ fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job, owe
             fail(shared, owed.attempt(levels, rank));
             Ok(level.make_room(data_bytes, rank, run.incarnation, below)?.then_some(()))
         })?;
+        level.note_metric(manifest.id, rank, job.metric)?;
         let (copy, _) = level.write(&piece)?;
         // What arrived is what was saved, or it is not committed here.
         let is_same =
@@ -329,7 +332,7 @@ fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job, owe
         }
         if level.commit(manifest.id, rank, manifest.size, &|| run.check())? {
             run.acknowledge(at, manifest.id)?;
-            level.prune(level.keep, rank, run.incarnation)?;
+            level.prune(level.keep.last, rank, run.incarnation)?;
         }
         owed.push(levels, at, manifest.id);
         shared.lock().reached[at] = Some(manifest.id);

@@ -89,6 +89,7 @@ pub fn layouts() -> Vec<Layout> {
         layout_of("CheckpointCommit", &COMMIT_HEADER),
         layout_of("CheckpointRank", &RANK_ENTRY),
     ];
+    layouts.push(layout_of("CheckpointMetric", &crate::keep::METRIC));
     layouts.extend(crate::redundancy::layouts());
     layouts
 }
@@ -657,7 +658,7 @@ mod tests {
         assert_eq!(Commit::decode(&commit().encode()).unwrap(), commit());
         assert_eq!(commit().encode().len() as u64, commit_bytes(2));
         let ends: Vec<usize> = layouts().iter().map(|layout| layout.size).collect();
-        assert_eq!(ends, [104, 32, COMMIT_BYTES.0, COMMIT_BYTES.1, 88, 24]);
+        assert_eq!(ends, [104, 32, COMMIT_BYTES.0, COMMIT_BYTES.1, 24, 88, 24]);
     }
 
     #[test]

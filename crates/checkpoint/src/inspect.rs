@@ -8,6 +8,7 @@ use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
 use crate::format::{Commit, Manifest, StepId};
+use crate::keep::{Keep, Reason};
 use crate::level::{not_committed, Level};
 use crate::packing::Packing;
 use crate::place::Directory;
@@ -32,6 +33,10 @@ pub struct StepReport {
     pub incremental_on: Option<u64>,
     /// When it was saved, in ns since 1970; 0 where that is not known.
     pub saved_unix_ns: u64,
+    /// The value that was given when it was saved.
+    pub metric: Option<f64>,
+    /// Why it stays when the next step is committed; nothing: it may go.
+    pub stays: Vec<Reason>,
     /// What is wrong with it, if something is.
     pub fault: Option<String>,
     /// How far its redundancy is; None where the level has none, or the step does not count.
@@ -47,8 +52,9 @@ pub struct LevelReport {
     pub tier: TierKind,
     /// What a committed step survives here.
     pub durability: Durability,
-    /// How many committed steps stay.
-    pub keep: usize,
+    /// Which committed steps stay.
+    #[serde(flatten)]
+    pub keep: Keep,
     /// What else is kept of each step on other nodes: `partner`, `xor:4`, `rs:4+2`; None: nothing.
     pub redundancy: Option<String>,
     /// How steps are stored there now.
@@ -114,8 +120,10 @@ pub fn list(base: &Path) -> Result<Inspection> {
     let (found, levels) = levels_of(base)?;
     let mut reports = Vec::new();
     for (info, level) in found.levels.iter().zip(&levels) {
+        let found = level.steps()?;
+        let reasons = level.reasons(&found, level.keep.last)?;
         let steps: Result<Vec<StepReport>> =
-            level.steps()?.iter().map(|step| describe(level, step.id)).collect();
+            found.iter().map(|step| describe(level, step.id, &reasons)).collect();
         reports.push(LevelReport {
             dir: info.dir.clone(),
             tier: info.tier,
@@ -138,7 +146,7 @@ pub fn list(base: &Path) -> Result<Inspection> {
     })
 }
 
-fn describe(level: &Level, id: StepId) -> Result<StepReport> {
+fn describe(level: &Level, id: StepId, reasons: &[(StepId, Vec<Reason>)]) -> Result<StepReport> {
     let mut report = StepReport {
         step: id.step,
         run: id.incarnation,
@@ -147,6 +155,8 @@ fn describe(level: &Level, id: StepId) -> Result<StepReport> {
         bytes: 0,
         incremental_on: None,
         saved_unix_ns: 0,
+        metric: None,
+        stays: reasons.iter().find(|(of, _)| *of == id).map_or(Vec::new(), |(_, why)| why.clone()),
         fault: None,
         redundancy: None,
     };
@@ -158,6 +168,10 @@ fn describe(level: &Level, id: StepId) -> Result<StepReport> {
             report.incremental_on = newest_base(&commit);
             report.saved_unix_ns = commit.saved_unix_ns;
             report.redundancy = look(level, &commit, false)?;
+            match level.metric(id) {
+                Ok(value) => report.metric = value,
+                Err(e) => report.fault = Some(in_words(&e)),
+            }
         }
         Ok(None) => report.fault = Some(in_words(&not_committed(level, id))),
         Err(e) => report.fault = Some(in_words(&e)),
@@ -184,7 +198,8 @@ pub fn verify(base: &Path, only: Option<u64>) -> Result<Vec<VerifyReport>> {
                 Some(commit) => {
                     redundancy = look(level, &commit, true)?;
                     incremental_on = newest_base(&commit);
-                    load::verify(level, &commit).map(Some)
+                    load::verify(level, &commit)
+                        .and_then(|bytes| level.metric(commit.id).map(|_| Some(bytes)))
                 }
                 None => Ok(None),
             });

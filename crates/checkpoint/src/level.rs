@@ -21,6 +21,7 @@ use forebay_tier::adapter::fault::{FaultCounts, FaultPlan};
 use forebay_tier::{Durability, Error, Kind, Result};
 
 use crate::format::{self, damaged, seal_of, Base, Commit, Manifest, RankEntry, StepId, Stored, Variable};
+use crate::keep::{decode_metric, encode_metric, Keep, Reason, METRIC_BYTES};
 use crate::packing::{self, Known, Packing};
 use crate::place::{is_pattern, Directories, Directory, Nodes, Own, Part, Place, Written};
 use crate::redundancy::{self, Guard};
@@ -32,14 +33,16 @@ pub(crate) const COMMIT: &str = "commit";
 const MANIFEST: &str = ".manifest";
 /// What a data file's name ends with.
 const DATA: &str = ".data";
+/// The file of the value that was given when a step was saved; rank 0 writes it.
+const METRIC: &str = "00000.metric";
 
 /// One level of a checkpoint.
 #[derive(Clone)]
 pub struct Level {
     /// Where its files are.
     pub place: Arc<dyn Place>,
-    /// How many committed steps stay, at least.
-    pub keep: usize,
+    /// Which committed steps stay, at least.
+    pub keep: Keep,
     /// What else is kept of each step, on other nodes; None: nothing.
     pub guard: Option<Arc<Guard>>,
     /// How steps are stored.
@@ -125,7 +128,7 @@ impl Piece<'_> {
 
 impl Level {
     /// A level whose steps are all full, as they are, and nothing else is kept of them.
-    pub fn new(place: Arc<dyn Place>, keep: usize) -> Level {
+    pub fn new(place: Arc<dyn Place>, keep: Keep) -> Level {
         Level { place, keep, guard: None, packing: Packing::default(), known: Arc::default() }
     }
 
@@ -140,7 +143,7 @@ impl Level {
         let ranks_per_node = info.ranks_per_node.unwrap_or(1);
         let nodes = Arc::new(Nodes::new(family, own, ranks_per_node, (info.tier, durability)));
         let guard = info.redundancy.map(|code| Arc::new(Guard { code, nodes: nodes.clone() }));
-        Level { guard, ..Level::new(nodes, info.keep) }
+        Level { guard, packing: info.packing, ..Level::new(nodes, info.keep) }
     }
 
     /// A level as those see it who save nothing there.
@@ -198,6 +201,47 @@ impl Level {
             manifest_bytes: record.len() as u64,
             manifest_crc: seal_of(&record).expect("an encoded manifest has a checksum"),
         })
+    }
+
+    /// Notes the value of a step, of which rank 0's counts; before [`Level::write`].
+    pub(crate) fn note_metric(&self, id: StepId, rank: u32, metric: Option<f64>) -> Result<()> {
+        let Some(value) = metric.filter(|_| rank == 0) else { return Ok(()) };
+        self.place.make_dir(&directory_of(id))?;
+        self.publish(&in_step(id, METRIC), rank, &encode_metric(value))
+    }
+
+    /// The value of a step; None when it was saved without one.
+    ///
+    /// # Errors
+    /// `Damaged`, those of the operating system.
+    pub fn metric(&self, id: StepId) -> Result<Option<f64>> {
+        let Some(bytes) = self.place.load(&in_step(id, METRIC), METRIC_BYTES)? else { return Ok(None) };
+        decode_metric(&bytes).map(Some)
+    }
+
+    /// As [`Level::metric`]; a damaged one counts as none: nobody can say any more how good the step is.
+    pub(crate) fn metric_if_known(&self, id: StepId) -> Result<Option<f64>> {
+        match self.metric(id) {
+            Err(e) if e.kind() == Kind::Damaged => Ok(None),
+            value => value,
+        }
+    }
+
+    /// Why the committed steps of a list (the newest first) stay, beside the `last` ones.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub(crate) fn reasons(&self, steps: &[Found], last: usize) -> Result<Vec<(StepId, Vec<Reason>)>> {
+        let mut committed = Vec::new();
+        for step in steps.iter().filter(|step| step.committed) {
+            let value = match self.keep.best {
+                None => None,
+                Some(_) => self.metric_if_known(step.id)?,
+            };
+            committed.push((step.id, value));
+        }
+        let reasons = Keep { last, ..self.keep }.reasons(&committed);
+        Ok(committed.into_iter().map(|(id, _)| id).zip(reasons).collect())
     }
 
     /// Gives a file its name once its content is durable. The hidden name is this rank's own.
@@ -311,17 +355,24 @@ impl Level {
         Ok(((0..size).filter(|rank| !there.contains(rank)).collect(), size))
     }
 
-    /// Takes away what is not needed any more: committed steps beyond `keep` and unfinished ones of earlier runs.
-    /// Of this run's steps only the files of `rank`, which may go on being read until then; of earlier runs all.
+    /// Takes away what is not needed any more: committed steps beyond the last `keep` that nothing else keeps, and
+    /// unfinished ones of earlier runs. Of this run's steps only the files of `rank`, which may go on being read until
+    /// then; of earlier runs all.
     pub(crate) fn prune(&self, keep: usize, rank: u32, incarnation: u64) -> Result<()> {
         let mut committed = 0;
         let steps = self.steps()?;
         let shield = self.shield(&steps)?;
+        let reasons = if self.keep.is_selective() { self.reasons(&steps, keep)? } else { Vec::new() };
         // Newest first, so that what stands on a full step is seen, and goes, before it.
         let mut needed = self.known.pinned();
         for step in steps {
             let current = step.id.incarnation >= incarnation;
             committed += usize::from(step.committed);
+            if committed > keep && reasons.iter().any(|(id, why)| *id == step.id && !why.is_empty()) {
+                self.place.let_be(&data_name(step.id, rank));
+                needed.extend(self.bases(step.id)?);
+                continue;
+            }
             if !step.committed && current && committed == 0 {
                 // Other ranks may be about to save it, in a directory that is empty so far. Without a manifest of this
                 // rank, what it has there is of a step that was dropped while somebody read it.
@@ -417,7 +468,7 @@ impl Level {
                 }
             }
         }
-        self.prune(self.keep.min(most - 1).max(1), rank, incarnation)?;
+        self.prune(self.keep.last.min(most - 1).max(1), rank, incarnation)?;
         let written = match self.packing.is_on() {
             true => self.may_go_ahead(rank, incarnation)?,
             false => self.place.has_room(),
@@ -448,7 +499,7 @@ mod tests {
     fn the_directory_of_a_step_that_another_rank_begins_stays() {
         let dir = tempfile::tempdir().unwrap();
         let place = Arc::new(Directory::new(dir.path(), TierKind::File, "00001").unwrap());
-        let level = Level::new(place.clone(), 1);
+        let level = Level::new(place.clone(), Keep::last(1));
         let id = StepId { incarnation: 2, step: 7 };
         place.make_dir(&directory_of(id)).unwrap();
         level.prune(1, 1, 2).unwrap();
@@ -463,9 +514,9 @@ mod tests {
         let (above, below) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
         let place = Directory::new(above.path(), TierKind::Dram, "00000").unwrap();
         // Room for one piece: 64 KiB and what is around it.
-        let above = Level::new(Arc::new(place.with_files_max(2, Some(100 << 10))), 1);
+        let above = Level::new(Arc::new(place.with_files_max(2, Some(100 << 10))), Keep::last(1));
         let place = Directory::new(below.path(), TierKind::File, "00000").unwrap();
-        let below = [Level::new(Arc::new(place), 1)];
+        let below = [Level::new(Arc::new(place), Keep::last(1))];
         let id = StepId { incarnation: 1, step: 0 };
         let save = |level: &Level| {
             let variables = [Variable {

@@ -1,10 +1,10 @@
 //! How a checkpoint is opened: its levels in text form, ranks, how long to wait.
 //!
 //! A level reads `WORD` or `DIRECTORY`, then options: `dram`, `/scratch/ck`, `/pmem/ck,keep=3`, `direct`,
-//! `/mnt/x,tier=direct`, `file,incremental=10,compress=zstd:3`. The words `file`, `direct` and `pmem` mean a directory
-//! inside the checkpoint's own; `dram` and `numa:N` one in the memory of this node. `+partner`, `+xor:N` or `+rs:K+M`
-//! behind it is redundancy between nodes, `{node}` in a directory stands for the node's name: `file+xor:4`,
-//! `/local/{node}/ck+partner`. Unknown options are errors with "did you mean".
+//! `/mnt/x,tier=direct`, `file,incremental=10,compress=zstd:3`, `file,every=1000,best=3:largest`. The words `file`,
+//! `direct` and `pmem` mean a directory inside the checkpoint's own; `dram` and `numa:N` one in the memory of this
+//! node. `+partner`, `+xor:N` or `+rs:K+M` behind it is redundancy between nodes, `{node}` in a directory stands for
+//! the node's name: `file+xor:4`, `/local/{node}/ck+partner`. Unknown options are errors with "did you mean".
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use forebay_tier::checksum::crc32c;
 use forebay_tier::spelling::did_you_mean;
 use forebay_tier::{device, Error, Kind, Result, TierKind};
 
+use crate::keep::{parse_best, Keep};
 use crate::packing::Packing;
 use crate::place::{check_name, is_pattern, numbered, of_node, NODE};
 use crate::redundancy::Code;
@@ -102,6 +103,7 @@ impl Options {
         let (place, redundancy) = Code::split(words.next().unwrap_or_default())?;
         let (mut tier, mut keep, mut ranks_per_node) = (place.parse::<TierKind>().ok(), None, None);
         let (mut incremental, mut compress) = (None, None);
+        let (mut every, mut best) = (None, None);
         let mut dir = match tier {
             Some(kind) if kind.is_memory() => self.memory_dir(base, kind)?,
             Some(TierKind::DevDax) => {
@@ -121,18 +123,20 @@ impl Options {
         for word in words {
             match word.split_once('=') {
                 Some(("keep", count)) => keep = Some(parse_keep(count)?),
+                Some(("every", count)) => every = Some(parse_every(count)?),
+                Some(("best", count)) => best = Some(parse_best(count)?),
                 Some(("tier", kind)) => tier = Some(kind.parse()?),
                 Some(("ranks_per_node", count)) => ranks_per_node = Some(parse_ranks(count)?),
                 Some(("incremental", every)) => incremental = Some(Packing::parse_incremental(every)?),
                 Some(("compress", how)) => compress = Some(Packing::parse_compress(how)?),
                 _ => {
                     let key = word.split('=').next().unwrap_or(word);
-                    let known = ["keep", "tier", "ranks_per_node", "incremental", "compress"];
+                    let known = ["keep", "every", "best", "tier", "ranks_per_node", "incremental", "compress"];
                     let near = did_you_mean(key, known)
                         .map_or(String::new(), |near| format!("did you mean {near}? "));
                     return Err(Error::new(Kind::UnknownKey, format!("`{word}` is no option of a level"))
                         .hint(format!(
-                            "{near}a level reads WORD-OR-DIRECTORY[+REDUNDANCY][,keep=N][,tier=KIND]\
+                            "{near}a level reads WORD-OR-DIRECTORY[+REDUNDANCY][,keep=N][,every=N][,best=N][,tier=KIND]\
                              [,ranks_per_node=N][,incremental=N][,compress=zstd]"
                         )));
                 }
@@ -150,7 +154,15 @@ impl Options {
         }
         crate::place::make_dirs(&own)?;
         let tier = tier.map_or_else(|| device::detect(&own), Ok)?;
-        let keep = keep.unwrap_or(if tier.is_memory() { KEEP_MEMORY } else { KEEP });
+        let last = keep.unwrap_or(if tier.is_memory() { KEEP_MEMORY } else { KEEP });
+        let keep = Keep { last, every, best };
+        if keep.is_selective() && tier.is_memory() {
+            return Err(Error::new(
+                Kind::Usage,
+                format!("`{text}`: a level of memory keeps the last steps only"),
+            )
+            .hint("every= and best= belong to a level below, where there is room"));
+        }
         let packing = self.packing(tier, incremental, compress)?;
         if redundancy.is_some() && packing.is_on() {
             return Err(Error::new(
@@ -243,6 +255,13 @@ fn parse_ranks(text: &str) -> Result<u32> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
         Error::new(Kind::Usage, format!("ranks_per_node=`{text}`"))
             .hint("the number of ranks on a node, 1 or more")
+    })
+}
+
+fn parse_every(text: &str) -> Result<u64> {
+    text.parse().ok().filter(|count| *count > 0).ok_or_else(|| {
+        Error::new(Kind::Usage, format!("every=`{text}`"))
+            .hint("a number of steps: every=1000 keeps each 1000th")
     })
 }
 

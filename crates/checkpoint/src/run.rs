@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::bytes::{In, Out};
 use crate::format::StepId;
 use crate::packing::Packing;
+use crate::keep::Keep;
 use crate::place::{Directory, Place};
 use crate::redundancy::Code;
 
@@ -48,8 +49,9 @@ pub struct LevelInfo {
     pub dir: PathBuf,
     /// The kind of tier.
     pub tier: TierKind,
-    /// How many committed steps stay.
-    pub keep: usize,
+    /// Which committed steps stay.
+    #[serde(flatten)]
+    pub keep: Keep,
     /// What else is kept of each step, on other nodes; the directory has `{node}` in it then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redundancy: Option<Code>,

@@ -143,6 +143,7 @@ fn whole_in(level: &Level, id: StepId) -> Option<Result<Commit>> {
 /// Copies a committed step, rank by rank.
 fn copy_step(from: &Level, to: &Level, commit: &Commit) -> Result<u64> {
     let mut bytes = 0;
+    to.note_metric(commit.id, 0, from.metric_if_known(commit.id)?)?;
     for rank in 0..commit.ranks.len() as u32 {
         let manifest = from.manifest(commit, rank)?;
         let read = read_piece(from, &manifest)?;

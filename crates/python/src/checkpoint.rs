@@ -89,13 +89,13 @@ impl PyCheckpoint {
         self.0.without_gil(py, |state| state.open()?.prepare()).or_raise(py)
     }
 
-    fn save(&self, py: Python<'_>, step: u64) -> PyResult<()> {
+    fn save(&self, py: Python<'_>, step: u64, metric: Option<f64>) -> PyResult<()> {
         let arrays = self.arrays(py);
         let mut sources = Vec::new();
         for (name, array) in &arrays {
             sources.push(buffer::contiguous(array).ok_or_else(|| unfit(py, name))?.bytes);
         }
-        self.0.without_gil(py, |state| state.open()?.save(step, &sources)).or_raise(py)
+        self.0.without_gil(py, |state| state.open()?.save_with(step, &sources, metric)).or_raise(py)
     }
 
     fn need(&self, py: Python<'_>, step: u64) -> PyResult<bool> {
@@ -164,7 +164,9 @@ impl PyCheckpoint {
             let level = PyDict::new(py);
             level.set_item("dir", info.dir.display().to_string())?;
             level.set_item("tier", info.tier.to_string())?;
-            level.set_item("keep", info.keep)?;
+            level.set_item("keep", info.keep.last)?;
+            level.set_item("every", info.keep.every)?;
+            level.set_item("best", info.keep.best.map(|best| best.count))?;
             level.set_item("durability", durability.to_string())?;
             level.set_item("step", reached)?;
             levels.push(level);

@@ -97,7 +97,8 @@ fn set(py: Python<'_>, options: &mut OpenOptions, key: &str, value: &Bound<'_, P
     Ok(())
 }
 
-/// Rank and size of an mpi4py communicator; nothing else of it is touched and no MPI is linked.
+/// Rank and size of a communicator: `Get_rank()` and `Get_size()` as mpi4py has them, or attributes `rank` and `size`;
+/// nothing else of it is touched and no MPI is linked.
 fn take_communicator(py: Python<'_>, options: &mut OpenOptions, comm: &Bound<'_, PyAny>) -> PyResult<()> {
     if options.rank.is_some() || options.size.is_some() {
         return Err(usage(
@@ -107,12 +108,19 @@ fn take_communicator(py: Python<'_>, options: &mut OpenOptions, comm: &Bound<'_,
             "give one of them",
         ));
     }
-    if !comm.hasattr("Get_rank")? || !comm.hasattr("Get_size")? {
-        let what = format!("comm= is a {}, which has no Get_rank and Get_size", comm.get_type().name()?);
+    let (rank, size) = if comm.hasattr("Get_rank")? && comm.hasattr("Get_size")? {
+        (comm.call_method0("Get_rank")?, comm.call_method0("Get_size")?)
+    } else if comm.hasattr("rank")? && comm.hasattr("size")? {
+        (comm.getattr("rank")?, comm.getattr("size")?)
+    } else {
+        let what = format!(
+            "comm= is a {}, which has neither Get_rank and Get_size nor rank and size",
+            comm.get_type().name()?
+        );
         return Err(usage(py, Kind::Usage, what, "pass an mpi4py communicator, such as MPI.COMM_WORLD"));
-    }
-    options.rank = Some(comm.call_method0("Get_rank")?.extract()?);
-    options.size = Some(comm.call_method0("Get_size")?.extract()?);
+    };
+    options.rank = Some(argument("comm", &rank)?);
+    options.size = Some(argument("comm", &size)?);
     Ok(())
 }
 

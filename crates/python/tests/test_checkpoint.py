@@ -132,6 +132,64 @@ def test_mistakes(space: Path) -> None:
         fb.Checkpoint(space / "ck", ["tape"])
 
 
+class Mpi4py:
+    """What mpi4py's communicators have, and nothing else."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self._rank, self._size = rank, size
+
+    def Get_rank(self) -> int:
+        return self._rank
+
+    def Get_size(self) -> int:
+        return self._size
+
+
+class Plain:
+    """Rank and size as attributes."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank, self.size = rank, size
+
+
+@pytest.mark.parametrize("kind", [Mpi4py, Plain])
+def test_ranks_by_a_communicator(space: Path, kind: Any) -> None:
+    group = [fb.Checkpoint(space / "ck", comm=kind(rank, 3)) for rank in range(3)]
+    for rank, ck in enumerate(group):
+        ck.protect("u", np.full(2, float(rank)), shape=[6], start=[2 * rank])
+        ck.save(1)
+    for ck in group:
+        assert ck.wait() == 1
+        ck.close()
+    whole = np.zeros(6)
+    with fb.Checkpoint(space / "ck", comm=kind(0, 1)) as ck:
+        ck.protect("u", whole)
+        assert ck.restore_latest() == 1
+    assert (whole == [0, 0, 1, 1, 2, 2]).all()
+    with pytest.raises(fb.errors.Usage, match="together with rank"):
+        fb.Checkpoint(space / "ck", comm=kind(0, 1), rank=0, size=1)
+    with pytest.raises(fb.errors.Usage, match="neither Get_rank"):
+        fb.Checkpoint(space / "ck", comm=object())
+
+
+def test_the_best_steps_stay(space: Path) -> None:
+    u = np.zeros(100)
+    with fb.Checkpoint(space / "ck", ["dram", "file,keep=1,every=4,best=1"]) as ck:
+        ck.protect("u", u)
+        for step, loss in enumerate([0.9, 0.4, 0.3, 0.5, 0.6, 0.7, 0.8]):
+            u[:] = step
+            ck.save(step, metric=np.float32(loss))
+        ck.wait()
+        assert [(level["keep"], level["every"], level["best"]) for level in ck.levels] == [(1, None, None), (1, 4, 1)]
+        for step in (0, 2, 4, 6):
+            assert ck.restore(step) == step and (u == step).all()
+        for step in (1, 3):
+            with pytest.raises(fb.errors.VersionGone):
+                ck.restore(step)
+        with pytest.raises(fb.errors.Usage):
+            ck.save(9, metric=float("nan"))
+
+
 def test_ranks_share_an_array(space: Path) -> None:
     parts = [np.full(5, float(rank)) for rank in range(2)]
     pair = [fb.Checkpoint(space / "ck", rank=rank, size=2) for rank in range(2)]

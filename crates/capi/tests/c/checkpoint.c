@@ -202,6 +202,39 @@ static void damaged(const char *dir)
     EXPECT(FB_OK, fb_checkpoint_close(&ck));
 }
 
+/* The best steps stay behind the newest. */
+static void kept(const char *dir)
+{
+    const double loss[6] = {9, 5, 3, 4, 6, 7};
+    fb_options *options = NULL;
+    fb_checkpoint *ck = NULL;
+    char path[4096];
+
+    snprintf(path, sizeof path, "%s-kept", dir);
+    EXPECT(FB_OK, fb_options_new(&options));
+    EXPECT(FB_OK, fb_options_set(options, "levels", "file,keep=1,best=2,every=5"));
+    EXPECT(FB_OK, fb_checkpoint_open(path, options, &ck));
+    EXPECT(FB_OK, fb_options_free(&options));
+    EXPECT(FB_OK, fb_checkpoint_protect(ck, "u", FB_FLOAT64, 2, shape, NULL, NULL, u));
+    for (uint64_t step = 0; step < 6; step++) {
+        fill(u, step);
+        EXPECT(FB_OK, fb_checkpoint_save_metric(ck, step, loss[step]));
+    }
+    EXPECT(FB_USAGE, fb_checkpoint_save_metric(ck, 6, strtod("nan", NULL)));
+    for (uint64_t step = 6; step < 8; step++) {
+        fill(u, step);
+        EXPECT(FB_OK, fb_checkpoint_save(ck, step));
+    }
+    EXPECT(FB_VERSION_GONE, fb_checkpoint_restore(ck, 1));
+    EXPECT(FB_VERSION_GONE, fb_checkpoint_restore(ck, 4));
+    for (uint64_t step = 0; step < 8; step++)
+        if (step == 0 || step == 2 || step == 3 || step == 5 || step == 7) {
+            EXPECT(FB_OK, fb_checkpoint_restore(ck, step));
+            TRUE(is(u, step));
+        }
+    EXPECT(FB_OK, fb_checkpoint_close(&ck));
+}
+
 static void steps(const char *dir, uint64_t last)
 {
     const struct timespec pause = {0, 2000000};
@@ -263,6 +296,7 @@ int main(int argc, char **argv)
         saved_and_restored(argv[2]);
         mistakes(argv[2]);
         damaged(argv[2]);
+        kept(argv[2]);
         puts("ok");
         return 0;
     }

@@ -97,6 +97,21 @@ program checkpoint_test
   call ck%report(text, rejected, lost)
   call must(index(text, 'restored step 4 of run 1') == 1 .and. rejected == 0 .and. lost == -1, 'report')
   call ck%close()
+
+  ! The best step stays behind the newest.
+  call ck%open(trim(path) // '-best', levels='file,keep=1,best=1:largest')
+  call ck%protect('u', u)
+  do small = 1, 5
+    call fill(u, small)
+    call ck%save(small, metric=real(10 - abs(small - 2), c_double))
+  end do
+  call ck%save(6, metric=log(-u(0, -1)), stat=code)
+  call must(code == FB_USAGE, 'not a number')
+  call ck%restore(2)
+  call must(same(u, 2), 'the best')
+  call ck%restore(3, stat=code)
+  call must(code == FB_VERSION_GONE, 'neither the best nor the newest')
+  call ck%close()
   print '(a)', 'ok'
 
 contains

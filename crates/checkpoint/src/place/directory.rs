@@ -373,6 +373,10 @@ impl Place for Directory {
         Ok(true)
     }
 
+    fn let_be(&self, name: &str) {
+        self.files().held.remove(name);
+    }
+
     fn has_room(&self) -> bool {
         let files = self.files();
         files.files_max.is_none_or(|most| files.held.len() < most)

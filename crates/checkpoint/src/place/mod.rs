@@ -125,6 +125,11 @@ pub trait Place: Send + Sync {
         self.remove(name).map(|()| true)
     }
 
+    /// Says that a data file of this process stays for good: it does not count any more among those that it may have.
+    fn let_be(&self, name: &str) {
+        let _ = name;
+    }
+
     /// Whether a data file may be written now; false: one has to be retired first.
     fn has_room(&self) -> bool {
         true

@@ -287,6 +287,12 @@ impl Place for Nodes {
         place.store_data(name, bytes, parts)
     }
 
+    fn store_packed(&self, name: &str, bytes: u64, parts: &[Part<'_>]) -> Result<Vec<Vec<u32>>> {
+        let place = self.home_of(name)?.ok_or_else(|| misnamed(name))?;
+        place.make_dir(dir_of(name))?;
+        place.store_packed(name, bytes, parts)
+    }
+
     fn store(&self, name: &str, content: &[u8]) -> Result<()> {
         if let Some(place) = self.home_of(name)? {
             return place.store(name, content);
@@ -338,6 +344,12 @@ impl Place for Nodes {
         match self.own.as_ref().filter(|own| rank_of(name) == Some(own.rank)) {
             Some(own) => own.place.retire(name),
             None => self.remove(name).map(|()| true),
+        }
+    }
+
+    fn let_be(&self, name: &str) {
+        if let Some(own) = self.own.as_ref().filter(|own| rank_of(name) == Some(own.rank)) {
+            own.place.let_be(name);
         }
     }
 

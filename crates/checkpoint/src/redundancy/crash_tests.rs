@@ -12,6 +12,7 @@ use forebay_tier::{Durability, Result, TierKind};
 use super::{protect_all, repair, Guard};
 use crate::crash_tests::{bytes_of, images, run_in, variables, Sim, Target, World, LENGTH};
 use crate::format::{StepId, Variable};
+use crate::keep::Keep;
 use crate::level::{Level, Piece};
 use crate::load::Wanted;
 use crate::place::{Blob, Family, Nodes, Own, Part, Place, Written};
@@ -130,7 +131,7 @@ fn level(sim: &Arc<Sim>, code: &str, rank: u32) -> Level {
     let own = Own { rank, node: node(rank), place: family.place(&node(rank)).unwrap() };
     let nodes = Arc::new(Nodes::new(family, Some(own), 1, (TierKind::File, Durability::Power)));
     let guard = Guard { code: code.parse().unwrap(), nodes: nodes.clone() };
-    Level { guard: Some(Arc::new(guard)), ..Level::new(nodes, 1) }
+    Level { guard: Some(Arc::new(guard)), ..Level::new(nodes, Keep::last(1)) }
 }
 
 /// A world in which the nodes have empty directories, which are durable.

@@ -20,6 +20,7 @@ use super::parity::{read_padded, write, Codec};
 use super::record::ParityRecord;
 use super::{file_name, hidden, homes, record_of, state, Guard, PARITY};
 use crate::format::{damaged, Commit, StepId, CHUNK_BYTES};
+use crate::keep::Keep;
 use crate::level::{commit_name, data_name, directory_of, manifest_name, not_committed, Level};
 use crate::load::verify_piece;
 use crate::place::{Blob, Place};
@@ -108,7 +109,7 @@ fn records(guard: &Guard, id: StepId) -> Result<Vec<Kept>> {
 /// The commit record of a step: a node's, or one that redundancy keeps.
 fn commit_of(level: &Level, guard: &Guard, id: StepId, kept: &[Kept]) -> Result<Commit> {
     for (_, place) in guard.nodes.all()? {
-        let one = Level::new(place, 1);
+        let one = Level::new(place, Keep::last(1));
         if let Ok(Some(commit)) = one.commit_record(id) {
             return Ok(commit);
         }

@@ -3,6 +3,7 @@
 mod damage;
 mod failing;
 mod incremental;
+mod keep;
 mod killed;
 mod levels;
 mod mistakes;

@@ -67,9 +67,13 @@ impl Program {
     }
 
     pub fn save(&mut self, step: u64) -> Result<()> {
+        self.save_with(step, None)
+    }
+
+    pub fn save_with(&mut self, step: u64, metric: Option<f64>) -> Result<()> {
         self.u = u(step, &self.part);
         self.count = step.to_le_bytes().to_vec();
-        self.checkpoint.save(step, &[&self.u, &self.count])
+        self.checkpoint.save_with(step, &[&self.u, &self.count], metric)
     }
 
     /// Restores, and checks that everything is of one step.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use comfy_table::Cell;
-use forebay_checkpoint::Inspection;
+use forebay_checkpoint::{Inspection, LevelReport, Reason, StepReport};
 use forebay_space::format_bytes;
 use forebay_tier::Result;
 use serde::Serialize;
@@ -98,11 +98,28 @@ fn extents(list: &[u64]) -> String {
     }
 }
 
+/// Why a step stays, as the level's options say it.
+fn stays(step: &StepReport, level: &LevelReport) -> String {
+    let word = |reason: &Reason| match (reason, level.keep.every, level.keep.best) {
+        (Reason::Every, Some(every), _) => format!("every {every}"),
+        (Reason::Best, _, Some(best)) => format!("best {}", best.count),
+        (Reason::Last, ..) => format!("last {}", level.keep.last),
+        (reason, ..) => reason.to_string(),
+    };
+    match step.stays.is_empty() {
+        true => "-".to_string(),
+        false => step.stays.iter().map(word).collect::<Vec<_>>().join(", "),
+    }
+}
+
 fn text(found: &Inspection, running: bool, out: &Output) -> String {
     let state = if running { "running" } else { "not running" };
     let program = if found.program.is_empty() { String::new() } else { format!(" of {}", found.program) };
     let mut text = format!("run {}{program}, {} rank(s), {state}\n\n", found.run, found.size);
-    let mut table = out.table(&["LEVEL", "TIER", "SURVIVES", "STEP", "RUN", "STATE", "RANKS", "BYTES"]);
+    let valued = found.levels.iter().flat_map(|level| &level.steps).any(|step| step.metric.is_some());
+    let mut head = vec!["LEVEL", "TIER", "SURVIVES", "STEP", "RUN", "STATE", "STAYS", "RANKS", "BYTES"];
+    head.extend(valued.then_some("METRIC"));
+    let mut table = out.table(&head);
     for level in &found.levels {
         let survives = format!(
             "{} {}",
@@ -124,9 +141,13 @@ fn text(found: &Inspection, running: bool, out: &Output) -> String {
                 number(step.step),
                 number(step.run),
                 state,
+                Cell::new(stays(step, level)),
                 number(step.size),
                 number(format_bytes(step.bytes)),
             ]);
+            row.extend(
+                valued.then(|| number(step.metric.map_or("-".to_string(), |value| value.to_string()))),
+            );
             table.add_row(row);
         }
     }

@@ -36,6 +36,32 @@ fn steps_are_listed_with_what_they_survive() {
 }
 
 #[test]
+fn the_list_says_why_a_step_stays() {
+    let bench = Bench::new();
+    let options = Options { levels: vec!["file,keep=1,every=4,best=2:largest".into()], ..Options::default() };
+    let mut checkpoint = Checkpoint::open(&bench.file("ck"), &options).unwrap();
+    checkpoint.protect("u", Dtype::F64, &[3, 4], &NdBox::whole(&[3, 4])).unwrap();
+    for (step, score) in [0.5, 0.9, 0.25, 0.125, 0.75, 0.1].into_iter().enumerate() {
+        checkpoint.save_with(step as u64 + 1, &[&[step as u8; 96]], Some(score)).unwrap();
+    }
+    checkpoint.close().unwrap();
+    let list = bench.call(&["ckpt", "list", "ck"]);
+    list.wants(0).says("last 1").says("every 4").says("best 2").says("METRIC").says("0.125");
+    let document = bench.json(&["ckpt", "list", "ck"], 0);
+    let level = &document["levels"][0];
+    assert_eq!((level["keep"].as_u64(), level["every"].as_u64()), (Some(1), Some(4)));
+    assert_eq!(level["best"]["by"], "largest");
+    let steps: Vec<String> = level["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|step| format!("{} {} {}", step["step"], step["stays"], step["metric"]))
+        .collect();
+    let wanted = ["6 [\"last\"] 0.1", "5 [\"best\"] 0.75", "4 [\"every\"] 0.125", "2 [\"best\"] 0.9"];
+    assert_eq!(steps, wanted);
+}
+
+#[test]
 fn damage_is_found_and_the_step_before_is_taken_out() {
     let bench = Bench::new();
     saved(&bench, &["file"], 2);

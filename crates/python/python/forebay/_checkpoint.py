@@ -17,8 +17,9 @@ class Checkpoint:
     """Steps of a program's arrays in a directory, and perhaps in faster and safer places.
 
     path: the checkpoint directory, the same at every start. levels: where steps go, the fastest first: "dram", "file",
-    "direct", "pmem" or directories, each with options as in "/scratch/ck,keep=3". rank, size, comm: as for
-    ``forebay.open``; several ranks open the same path. program: a directory that another program saves into is refused.
+    "direct", "pmem" or directories, each with options as in "/scratch/ck,keep=3": keep=N of the newest steps stay,
+    every=N keeps each N-th step for good, best=K (or best=K:largest) the K best by the metric of ``save``. rank, size,
+    comm: as for ``forebay.open``; several ranks open the same path. program: a directory that another program saves into is refused.
     when: what ``need`` goes by: "steps:N", "seconds:S", "optimum" or "optimum:MTBF" (seconds between failures),
     "signal" (SIGTERM and SIGUSR1: the job is about to end); any of them. memory: most memory that steps may take in a
     level of memory, as in "4GiB".
@@ -79,9 +80,12 @@ class Checkpoint:
         """Makes room for two steps in the first level ready, so that the first saves take no longer than later ones."""
         self._checkpoint.prepare()
 
-    def save(self, step: int) -> None:
-        """Saves the arrays as they are now. Returns when the first level has them; ``wait`` for the others."""
-        self._checkpoint.save(step)
+    def save(self, step: int, *, metric: float | None = None) -> None:
+        """Saves the arrays as they are now. Returns when the first level has them; ``wait`` for the others.
+
+        metric: how good the step is; levels with "best=K" keep the K best. Of several ranks rank 0's counts.
+        """
+        self._checkpoint.save(step, None if metric is None else float(metric))
 
     def need(self, step: int) -> bool:
         """Whether this step is to be saved, as ``when`` says. All ranks ask for the same steps, with one answer."""
@@ -125,7 +129,8 @@ class Checkpoint:
 
     @property
     def levels(self) -> list[dict[str, Any]]:
-        """Each level: dir, tier, keep, durability (what a step there survives), step (the newest that has arrived)."""
+        """Each level: dir, tier, keep, every, best (what stays), durability (what a step there survives), step (the
+        newest that has arrived)."""
         return self._checkpoint.levels
 
     @property
