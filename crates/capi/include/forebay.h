@@ -506,7 +506,8 @@ int fb_options_new(fb_options **options);
  * registered reader; versions are not kept for it, except those it holds a view of).
  *
  * Of a checkpoint, beside "rank", "size", "scope" and "timeout": "levels" (where steps go, the fastest first, with
- * ";" between them: "dram; file,keep=3"; else "file"), "when" (what fb_checkpoint_need goes by: "steps:N",
+ * ";" between them: "dram; file,keep=3"; else "file"; of a level "keep=N" newest steps stay, "every=N" keeps each
+ * N-th for good, "best=K" or "best=K:largest" the K best by fb_checkpoint_save_metric), "when" (what fb_checkpoint_need goes by: "steps:N",
  * "seconds:S", "optimum" or "optimum:MTBF", "signal", with ";" between them; else "optimum"), "program" (a directory
  * that another program saves into is refused), "memory" (most bytes that steps may take in a level of memory, as
  * "4GiB").
@@ -1149,8 +1150,8 @@ int fb_checkpoint_open(const char *path,
 
 /**
  * Makes an array part of every step: the box (`start`, `count`) of a variable of this `shape`, as for fb_put. `data`
- * is its memory, read by each save and written by each restore, and must stay until fb_checkpoint_close. An array
- * that ranks share has its global shape and each rank's box; one that every rank protects whole is each rank's own.
+ * is its memory, read by each save and written by each restore; it must stay until fb_checkpoint_close and not overlap
+ * another one. An array that ranks share has its global shape and each rank's box; one that every rank protects whole is each rank's own.
  *
  * Called again with the same name, type, shape and box it takes the new memory instead: after a realloc, or when a
  * program swaps two buffers. Does not block.
@@ -1183,6 +1184,14 @@ int fb_checkpoint_prepare(fb_checkpoint *checkpoint);
  */
 int fb_checkpoint_save(fb_checkpoint *checkpoint,
                        uint64_t step);
+
+/**
+ * As fb_checkpoint_save, with a number that says how good the step is: levels with "best=K" keep the K best (see
+ * fb_options_set). Of several ranks rank 0's number counts. FB_USAGE also when it is not a number.
+ */
+int fb_checkpoint_save_metric(fb_checkpoint *checkpoint,
+                              uint64_t step,
+                              double metric);
 
 /**
  * Stores in `*need` 1 when this step is to be saved, as the option "when" says, else 0. All ranks ask for the same

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use forebay_log::{Dims, Dtype, NdBox};
 use forebay_tier::adapter::fault::FaultCounts;
+use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::ForkMark;
 use forebay_tier::{Error, Kind, Result};
 
@@ -22,6 +23,7 @@ use crate::format::{StepId, Variable, NAME_BYTES_MAX};
 use crate::keep::check_metric;
 use crate::level::{arrange, Level, Piece};
 use crate::load::Wanted;
+use crate::memory::attend;
 use crate::options::Options;
 use crate::place::{is_pattern, make_dirs, of_node, Directory, Own, Place};
 use crate::redundancy::is_protected;
@@ -46,6 +48,8 @@ pub struct Checkpoint {
     /// When the last save ended, or this was opened.
     last_save: Instant,
     statistics: Statistics,
+    /// Levels of memory are not cleaned away while these are held.
+    _attended: Vec<SlotGuard>,
 }
 
 /// What a checkpoint did so far in this process.
@@ -108,6 +112,10 @@ impl Checkpoint {
             timeout: options.timeout,
         };
         let run = Arc::new(Run::join(&base, &comer)?);
+        let mut attended = Vec::new();
+        for info in infos.iter().filter(|info| info.tier.is_memory()) {
+            attended.push(attend(&info.dir, &base, options.rank, options.size, options.timeout)?);
+        }
         // Only now that nobody else has this rank.
         for (_, directory) in &levels {
             directory.adopt_spares()?;
@@ -128,6 +136,7 @@ impl Checkpoint {
             policy,
             last_save: Instant::now(),
             statistics: Statistics::default(),
+            _attended: attended,
         })
     }
 

@@ -37,6 +37,7 @@ pub mod interval;
 mod keep;
 pub mod level;
 mod load;
+pub mod memory;
 mod options;
 mod packing;
 pub mod place;

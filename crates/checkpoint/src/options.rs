@@ -235,7 +235,7 @@ impl Options {
             name.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).take(64).collect();
         let number = crc32c(base.as_os_str().as_encoded_bytes());
         let kind = kind.to_string().replace(':', "");
-        Ok(root.join(".checkpoints").join(format!("{short}-{number:08x}-{kind}")))
+        Ok(root.join(crate::memory::FOLDER).join(format!("{short}-{number:08x}-{kind}")))
     }
 }
 

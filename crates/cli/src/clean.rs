@@ -1,18 +1,22 @@
-//! `forebay clean`: removes spaces that no live process holds.
+//! `forebay clean`: removes spaces that no live process holds, and levels of checkpoints in memory that nobody can need.
 //!
-//! Guarantees: a space with a live member is never touched, whatever is asked for; says nothing and ends with
-//! 0 when there is nothing to do, so that `forebay clean --dead` can stand in a job's epilog.
+//! Guarantees: a space with a live member is never touched, whatever is asked for, nor the memory of a checkpoint whose
+//! program lives; says nothing and ends with 0 when there is nothing to do, so that `forebay clean --dead` can stand in
+//! a job's epilog.
 
-use forebay_space::{format_bytes, CleanOptions, CleanReport, Error, Kind, Result};
+use std::path::{Path, PathBuf};
+
+use forebay_space::{format_bytes, CleanOptions, CleanReport, Error, Kept, Kind, Removed, Result};
 
 use crate::output::{schema, Output, Tone};
 use crate::spaces;
 
-/// Remove spaces that no live process holds.
+/// Remove spaces that no live process holds, and memory of checkpoints that are gone.
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "In a job's epilog:  forebay clean --dead\n\nExit status: 0, also when there was nothing \
-                        to do; 3 when a space that was named is in use."
+                        to do; 3 when a space or \
+                        checkpoint that was named is in use."
 )]
 pub struct Args {
     /// Short names or paths; without any, all spaces of this user.
@@ -21,6 +25,9 @@ pub struct Args {
     /// Only spaces whose processes died; finished ones stay.
     #[arg(long)]
     dead: bool,
+    /// Remove what this checkpoint directory has in memory, and nothing else; a step that is nowhere else is lost.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["names", "dead"])]
+    checkpoint: Option<PathBuf>,
     /// Say what would be removed and remove nothing.
     #[arg(long, short = 'n')]
     dry_run: bool,
@@ -32,19 +39,59 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         spaces::look_up(name).map(drop).or_else(removable)?;
     }
     let options = CleanOptions { names: args.names.clone(), dead_only: args.dead, dry_run: args.dry_run };
-    let report = forebay_space::clean(&options)?;
+    let mut report = match &args.checkpoint {
+        None => forebay_space::clean(&options)?,
+        Some(path) => checkpoint(path)?,
+    };
+    if args.names.is_empty() {
+        memory(args, &mut report)?;
+    }
     out.result(schema::CLEAN, &report, || text(&report, args, out))?;
-    if args.names.is_empty() || args.dead {
+    if args.checkpoint.is_none() && (args.names.is_empty() || args.dead) {
         return Ok(0);
     }
     match report.kept.first() {
         None => Ok(0),
         Some(_) if out.json() => Ok(Kind::NameInUse.exit_code()),
+        Some(kept) if args.checkpoint.is_some() => {
+            Err(Error::new(Kind::NameInUse, format!("{} was kept: {}", kept.name, kept.reason))
+                .hint("end the program first"))
+        }
         Some(kept) => {
             Err(Error::new(Kind::NameInUse, format!("space {} was kept: {}", kept.name, kept.reason))
                 .hint(format!("forebay ls {} names who holds it", kept.name)))
         }
     }
+}
+
+/// A checkpoint directory that is named must be one, or have been one.
+fn checkpoint(path: &Path) -> Result<CleanReport> {
+    let options =
+        forebay_checkpoint::memory::CleanOptions { checkpoint: Some(path.to_path_buf()), dry_run: true };
+    let found = forebay_checkpoint::memory::clean(&forebay_space::root()?, &options)?;
+    let known = !found.removed.is_empty() || !found.kept.is_empty();
+    if !known && forebay_checkpoint::control(path)?.is_none() {
+        return Err(Error::new(Kind::PeerMissing, format!("no checkpoint knows {}", path.display()))
+            .hint("it is the path that the program gave to Checkpoint"));
+    }
+    Ok(CleanReport::default())
+}
+
+/// Removes levels of memory, and adds them to what is told.
+fn memory(args: &Args, report: &mut CleanReport) -> Result<()> {
+    let options = forebay_checkpoint::memory::CleanOptions {
+        checkpoint: args.checkpoint.clone(),
+        dry_run: args.dry_run,
+    };
+    let cleaned = forebay_checkpoint::memory::clean(&forebay_space::root()?, &options)?;
+    let name = |dir: &Path| dir.display().to_string();
+    for gone in cleaned.removed {
+        report.removed.push(Removed { name: name(&gone.dir), bytes: gone.bytes, reason: gone.reason });
+    }
+    for (dir, reason) in cleaned.kept {
+        report.kept.push(Kept { name: name(&dir), reason });
+    }
+    Ok(())
 }
 
 /// A damaged space cannot be looked into, but it can be removed.

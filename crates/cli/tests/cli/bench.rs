@@ -111,6 +111,13 @@ impl Outcome {
         self
     }
 
+    /// Asserts that both streams are empty.
+    #[track_caller]
+    pub fn says_nothing(&self) -> &Outcome {
+        assert_eq!((self.text().as_str(), self.stderr.as_str()), ("", ""), "{self}");
+        self
+    }
+
     /// The one document on stdout.
     #[track_caller]
     pub fn document(&self) -> Value {

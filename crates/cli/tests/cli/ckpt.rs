@@ -61,6 +61,80 @@ fn the_list_says_why_a_step_stays() {
     assert_eq!(steps, wanted);
 }
 
+/// Opens the checkpoint `ck` of the bench with a level of memory where `forebay clean` looks, and saves a step.
+fn in_memory(bench: &Bench) -> Checkpoint {
+    let options = Options {
+        levels: vec!["dram".into(), "file".into()],
+        memory_root: Some(bench.root().to_path_buf()),
+        ..Options::default()
+    };
+    let mut checkpoint = Checkpoint::open(&bench.file("ck"), &options).unwrap();
+    checkpoint.protect("u", Dtype::F64, &[3, 4], &NdBox::whole(&[3, 4])).unwrap();
+    checkpoint.save(1, &[&[1; 96]]).unwrap();
+    checkpoint
+}
+
+#[test]
+fn memory_of_a_checkpoint_goes_with_its_directory_and_never_before_its_program() {
+    let bench = Bench::new();
+    let levels = || std::fs::read_dir(bench.root().join(".checkpoints")).unwrap().count();
+    let checkpoint = in_memory(&bench);
+    bench.call(&["clean"]).wants(0).says_nothing();
+    bench.call(&["clean", "--checkpoint", "ck"]).wants(3).complains("is running");
+    // Its directory is gone, and the program lives.
+    std::fs::rename(bench.file("ck"), bench.file("elsewhere")).unwrap();
+    bench.call(&["clean", "--dry-run"]).wants(0).says("would keep").says("in use by rank 0, pid");
+    bench.call(&["clean", "--checkpoint", "ck"]).wants(3).complains("in use by rank 0");
+    std::fs::rename(bench.file("elsewhere"), bench.file("ck")).unwrap();
+    checkpoint.close().unwrap();
+    assert_eq!(levels(), 1);
+
+    // A restart may need it.
+    let dry = bench.call(&["clean", "--dry-run"]);
+    dry.wants(0).says("would keep").says("a restart with");
+    bench.call(&["clean"]).wants(0).says_nothing();
+    assert_eq!(levels(), 1);
+    bench.call(&["clean", "--checkpoint", "ck", "--dry-run"]).wants(0).says("would remove");
+    assert_eq!(levels(), 1);
+    bench.call(&["clean", "--checkpoint", "ck"]).wants(0).says("removed").says("memory of the checkpoint");
+    assert_eq!(levels(), 0);
+    bench.call(&["clean", "--checkpoint", "ck"]).wants(0).says_nothing();
+    bench.call(&["clean", "--checkpoint", "nothing"]).wants(7).complains("no checkpoint knows");
+    bench.call(&["clean", "--checkpoint", "ck", "--dead"]).wants(2);
+
+    in_memory(&bench).close().unwrap();
+    std::fs::remove_dir_all(bench.file("ck")).unwrap();
+    let document = bench.json(&["clean", "--dead"], 0);
+    assert!(document["removed"][0]["reason"].as_str().unwrap().ends_with("which is gone"), "{document}");
+    assert_eq!(levels(), 0);
+    // The next run makes its level anew.
+    in_memory(&bench).close().unwrap();
+    assert_eq!(levels(), 1);
+}
+
+#[test]
+fn memory_stays_when_the_file_system_of_its_checkpoint_is_not_there_or_it_says_nothing() {
+    let bench = Bench::new();
+    in_memory(&bench).close().unwrap();
+    let level = std::fs::read_dir(bench.root().join(".checkpoints")).unwrap().next().unwrap().unwrap().path();
+    let record = level.join("level.json");
+    let mut owner: serde_json::Value = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+    let base = bench.work().join("mnt/ck");
+    std::fs::create_dir(bench.work().join("mnt")).unwrap();
+    owner["base"] = base.display().to_string().into();
+    owner["mount"] = bench.work().join("mnt").display().to_string().into();
+    std::fs::write(&record, owner.to_string()).unwrap();
+    bench.call(&["clean", "--dry-run"]).wants(0).says("would keep").says("nothing is mounted at");
+    bench.call(&["clean"]).wants(0).says_nothing();
+    std::fs::write(&record, "{").unwrap();
+    bench.call(&["clean", "-n"]).wants(0).says("would keep").says("it does not say whose it is");
+    bench.call(&["clean"]).wants(0).says_nothing();
+    assert!(level.is_dir());
+    // A killed `clean` leaves what the next one takes away.
+    std::fs::rename(&level, level.with_file_name(".gone-4194304-ck")).unwrap();
+    bench.call(&["clean"]).wants(0).says("left by a process that was killed");
+}
+
 #[test]
 fn damage_is_found_and_the_step_before_is_taken_out() {
     let bench = Bench::new();
