@@ -6,6 +6,7 @@ mod incremental;
 mod keep;
 mod killed;
 mod levels;
+mod memory;
 mod mistakes;
 mod needs;
 mod ranks;
