@@ -268,24 +268,16 @@ fn fail(shared: &Shared, result: Result<()>) {
 
 /// At the end: gives up what other ranks will not commit any more, or have not in time.
 fn give_up(owed: &mut Owed, levels: &[Level], run: &Run, since: Instant) -> Result<()> {
-    if owed.is_empty() {
+    // Not saved by all: the step does not count, and needs no redundancy.
+    let hopeless = run.gone_ranks().and_then(|gone| owed.forget_hopeless(levels, &gone));
+    if owed.is_empty() || (hopeless.is_ok() && since.elapsed() < run.timeout()) {
         return Ok(());
     }
-    let alone = run.is_alone();
-    if matches!(alone, Ok(true)) && !owed.any_committed(levels) {
-        // Not saved by all: the step does not count, and needs no redundancy.
-        owed.clear();
-    } else if alone.is_err() || since.elapsed() >= run.timeout() {
-        owed.clear();
-        alone?;
-        return Err(Error::new(
-            Kind::TimedOut,
-            "redundancy is not complete: other ranks have not saved the step",
-        )
+    owed.clear();
+    hopeless?;
+    Err(Error::new(Kind::TimedOut, "redundancy is not complete: other ranks have not saved the step")
         .with("seconds", run.timeout().as_secs_f64())
-        .hint("do all ranks call save for the same steps?"));
-    }
-    Ok(())
+        .hint("do all ranks call save for the same steps?"))
 }
 
 /// Carries one step down all levels.

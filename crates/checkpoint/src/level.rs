@@ -152,8 +152,8 @@ impl Level {
     /// Those of the operating system.
     pub(crate) fn for_looking(info: &LevelInfo) -> Result<Level> {
         if is_pattern(&info.dir)? {
-            let memory = info.tier.is_memory();
-            let durability = if memory { Durability::Process } else { Durability::Power };
+            let one = info.directories()?.pop().unwrap_or_else(|| info.dir.clone());
+            let durability = Directory::for_looking(&one, info.tier)?.durability();
             return Ok(Level::of_nodes(info, None, None, durability));
         }
         let place = Directory::for_looking(&info.dir, info.tier)?;

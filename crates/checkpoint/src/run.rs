@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::{In, Out};
 use crate::format::StepId;
-use crate::packing::Packing;
 use crate::keep::Keep;
-use crate::place::{Directory, Place};
+use crate::packing::Packing;
+use crate::place::{is_pattern, of_node, Directories, Directory, Family, Place};
 use crate::redundancy::Code;
 
 /// The name of the file that makes a directory a checkpoint directory.
@@ -61,6 +61,20 @@ pub struct LevelInfo {
     /// How they are stored.
     #[serde(default)]
     pub packing: Packing,
+}
+
+impl LevelInfo {
+    /// The directories that are there: the level's own, or one for each node.
+    ///
+    /// # Errors
+    /// Those of the operating system.
+    pub fn directories(&self) -> Result<Vec<PathBuf>> {
+        if !is_pattern(&self.dir)? {
+            return Ok(if self.dir.is_dir() { vec![self.dir.clone()] } else { Vec::new() });
+        }
+        let nodes = Directories::new(&self.dir, self.tier, None).names()?;
+        Ok(nodes.iter().map(|node| of_node(&self.dir, node)).collect())
+    }
 }
 
 /// What `checkpoint.json` says.
@@ -181,11 +195,11 @@ impl Run {
         self.timeout
     }
 
-    /// Whether every other rank of the run has gone.
-    pub(crate) fn is_alone(&self) -> Result<bool> {
-        let Some(control) = self.current()? else { return Ok(true) };
-        let other = |rank: &&u32| **rank != self.rank && !control.closed.contains(rank);
-        Ok(!control.joined.iter().filter(other).any(|rank| self.members.is_alive(*rank)))
+    /// Ranks of the run that have gone, whether they said so or not.
+    pub(crate) fn gone_ranks(&self) -> Result<Vec<u32>> {
+        let Some(control) = self.current()? else { return Ok(Vec::new()) };
+        let gone = |rank: &u32| control.closed.contains(rank) || !self.members.is_alive(*rank);
+        Ok(control.joined.iter().copied().filter(|rank| *rank != self.rank && gone(rank)).collect())
     }
 
     /// Runs `work` while no other rank repairs anything.

@@ -8,9 +8,11 @@ mod restore;
 mod verify;
 
 use clap::Subcommand;
+use comfy_table::Cell;
+use forebay_checkpoint::{Protection, Repair, State};
 use forebay_tier::Result;
 
-use crate::output::Output;
+use crate::output::{toned, Output, Tone};
 
 /// Look into checkpoints: list their steps, check every byte, take arrays out, say how often to save, carry steps down
 /// to lower levels.
@@ -44,4 +46,25 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 /// What was not taken, a line each.
 fn rejects(list: &[forebay_checkpoint::Reject]) -> String {
     list.iter().map(|reject| format!("{reject}\n")).collect()
+}
+
+/// What was brought back, a line each.
+fn repairs(list: &[Repair]) -> String {
+    list.iter().map(|repair| format!("{repair}\n")).collect()
+}
+
+/// The redundancy of a step, in a table.
+fn protection(found: Option<&Protection>) -> Cell {
+    let Some(found) = found else { return Cell::new("-") };
+    let Protection { kind, state, files, missing, fault } = found;
+    match (state, fault) {
+        (State::Complete, _) => toned(format!("{kind} complete"), Tone::Good),
+        (State::Damaged, Some(fault)) => toned(format!("{kind} damaged: {fault}"), Tone::Bad),
+        (State::Damaged, None) => toned(format!("{kind} damaged"), Tone::Bad),
+        (State::Incomplete, Some(fault)) => toned(format!("{kind} incomplete: {fault}"), Tone::Notable),
+        (State::Incomplete, None) if *missing > 0 => {
+            toned(format!("{kind} incomplete: {missing} of {files} files missing"), Tone::Notable)
+        }
+        (State::Incomplete, None) => toned(format!("{kind} incomplete"), Tone::Notable),
+    }
 }

@@ -51,6 +51,7 @@ impl PyCheckpoint {
             levels,
             program,
             when,
+            node: environment::value("FOREBAY_NODE", &environment::process),
             rank: known.rank.unwrap_or(0),
             size: known.size.unwrap_or(1),
             timeout: known.timeout,
@@ -167,6 +168,7 @@ impl PyCheckpoint {
             level.set_item("keep", info.keep.last)?;
             level.set_item("every", info.keep.every)?;
             level.set_item("best", info.keep.best.map(|best| best.count))?;
+            level.set_item("redundancy", info.redundancy.map(|code| code.to_string()))?;
             level.set_item("durability", durability.to_string())?;
             level.set_item("step", reached)?;
             levels.push(level);

@@ -1,6 +1,7 @@
 """forebay.Checkpoint: three lines make a program restartable; what is wrong is said."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import forebay as fb
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 PROGRAM = """
 import sys, time
@@ -203,3 +205,36 @@ def test_ranks_share_an_array(space: Path) -> None:
         ck.protect("u", whole)
         assert ck.restore_latest() == 1
     assert (whole == np.repeat([0.0, 1.0], 5)).all()
+
+
+def test_a_lost_node_is_repaired_and_that_is_a_warning(space: Path, tmp_path: Path) -> None:
+    levels = ["file+partner"]
+
+    def ranks() -> "list[tuple[fb.Checkpoint, NDArray[np.float64]]]":
+        made = []
+        for rank in range(2):
+            u = np.zeros(1000)
+            ck = fb.Checkpoint(tmp_path / "ck", levels, rank=rank, size=2)
+            ck.protect("u", u, shape=[2000], start=[1000 * rank])
+            made.append((ck, u))
+        return made
+
+    first = ranks()
+    for ck, u in first:
+        u += 7
+        ck.save(1)
+    for ck, _ in first:
+        assert ck.wait() == 1
+        assert ck.levels[0]["redundancy"] == "partner"
+        ck.close()
+    shutil.rmtree(tmp_path / "ck" / "file" / "00001")
+    whole = np.zeros(2000)
+    with fb.Checkpoint(tmp_path / "ck", levels) as ck:
+        ck.protect("u", whole)
+        with pytest.warns(RuntimeWarning, match="data of rank 1 on node 00001 was repaired from partner"):
+            assert ck.restore_latest() == 1
+        assert ck.report is not None
+        assert [repair["what"] for repair in ck.report["repaired"]] == ["manifest", "data", "commit record", "parity"]
+        assert (whole == 7).all()
+        with pytest.raises(fb.NotPossibleHere, match="partner needs pieces on 2 nodes"):
+            ck.save(2)

@@ -35,6 +35,7 @@ pub const VARIABLES: &[Variable] = &[
     text("FOREBAY_DIR", "directory of spaces that are opened by short name (default /dev/shm/forebay-UID)"),
     number("FOREBAY_RANK", "rank of this process in its component"),
     number("FOREBAY_SIZE", "number of processes of the component"),
+    text("FOREBAY_NODE", "name of this process's node, for checkpoint levels with a directory for each node"),
     text("FOREBAY_COMPONENT", "name of the component (default: the program's name)"),
     text("FOREBAY_RUN", "directory of the run that this process belongs to"),
     text("FOREBAY_TRACE", "directory into which every writer and reader writes its steps"),

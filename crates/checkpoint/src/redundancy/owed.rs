@@ -33,9 +33,17 @@ impl Owed {
         self.list.clear();
     }
 
-    /// Whether a step that is owed is committed.
-    pub(crate) fn any_committed(&self, levels: &[Level]) -> bool {
-        self.list.iter().any(|(at, id)| levels[*at].is_committed(*id))
+    /// Forgets steps that will never be committed: every rank whose piece is missing has `gone`.
+    pub(crate) fn forget_hopeless(&mut self, levels: &[Level], gone: &[u32]) -> Result<()> {
+        let mut failed = Ok(());
+        self.list.retain(|(at, id)| match levels[*at].missing_ranks(*id) {
+            Ok((missing, _)) => missing.is_empty() || !missing.iter().all(|rank| gone.contains(rank)),
+            Err(e) => {
+                failed = Err(e);
+                true
+            }
+        });
+        failed
     }
 
     /// Does what can be done now; the first error, and the step that it was about, after everything was tried.

@@ -4,7 +4,7 @@
 //! `CHECKPOINT_ROUNDS=200` runs more rounds than the few that belong to every test run.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::state::{dirs, options, Program};
 const SIZE: u32 = 3;
 const ROUNDS: u64 = 5;
 
-/// What the child is told by its environment: base, memory, rank.
+/// What the child is told by its environment: base, memory, rank, levels.
 const CHILD: &str = "CHECKPOINT_CHILD";
 
 /// Saves until it is killed. Not a test of its own: started by the one below.
@@ -25,7 +25,8 @@ fn child() {
     let Ok(words) = std::env::var(CHILD) else { return };
     let words: Vec<&str> = words.split(';').collect();
     let (base, memory) = (PathBuf::from(words[0]), PathBuf::from(words[1]));
-    let mut options = options(&["dram", "file"], &memory);
+    let levels: Vec<&str> = words[3].split(' ').collect();
+    let mut options = options(&levels, &memory);
     (options.rank, options.size) = (words[2].parse().unwrap(), SIZE);
     options.timeout = Duration::from_secs(60);
     let mut program = Program::open(&base, &options).unwrap();
@@ -45,20 +46,34 @@ fn child() {
     }
 }
 
-fn start(base: &std::path::Path, memory: &std::path::Path, rank: u32) -> Child {
+fn start(base: &Path, memory: &Path, rank: u32, levels: &str) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "killed::child", "--ignored", "--nocapture"]);
-    command.env(CHILD, format!("{};{};{rank}", base.display(), memory.display()));
+    command.env(CHILD, format!("{};{};{rank};{levels}", base.display(), memory.display()));
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 #[test]
 fn no_acknowledged_step_is_lost_by_a_kill() {
+    kills("dram file", |_, _| {});
+}
+
+#[test]
+fn no_step_whose_redundancy_was_acknowledged_is_lost_by_a_kill_and_a_lost_node() {
+    kills("file+xor:3", |base, round| {
+        let lost = base.join(format!("file/{:05}", round % u64::from(SIZE)));
+        std::fs::remove_dir_all(lost).unwrap();
+    });
+}
+
+/// Kills a rank in the middle of something, round after round, with more harm between them.
+fn kills(levels: &str, harm: impl Fn(&Path, u64)) {
     let rounds = std::env::var("CHECKPOINT_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
     let (base, memory) = dirs();
     let mut acknowledged = None;
     for round in 0..rounds {
-        let mut ranks: Vec<Child> = (0..SIZE).map(|rank| start(base.path(), memory.path(), rank)).collect();
+        let mut ranks: Vec<Child> =
+            (0..SIZE).map(|rank| start(base.path(), memory.path(), rank, levels)).collect();
         // Some words of the victim, so many more each round, then the end in the middle of something.
         let victim = (round % u64::from(SIZE)) as usize;
         let mut lines = BufReader::new(ranks[victim].stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -79,6 +94,7 @@ fn no_acknowledged_step_is_lost_by_a_kill() {
         }
         let said = ended(&mut ranks);
         assert!(!said.contains("panicked"), "round {round}: {said}");
+        harm(base.path(), round);
     }
     assert!(acknowledged.is_some());
 }

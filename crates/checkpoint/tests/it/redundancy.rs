@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use forebay_checkpoint::{Kind, Options, Restored, State};
 
 use crate::ranks::group;
-use crate::state::{dirs, files, flip, options};
+use crate::state::{dirs, files, flip, options, Program};
 
 /// Saves steps 1 to `steps` with `size` ranks and waits for their redundancy.
 fn saved(base: &Path, options: &Options, size: u32, steps: u64) {
@@ -218,5 +218,117 @@ fn every_cell_of_the_matrix_of_failures() {
                 assert_eq!(shows(base.path(), 2), *expected != "repaired", "{what}");
             }
         }
+    }
+}
+
+#[test]
+fn a_run_with_too_few_nodes_restores_and_saves_nothing() {
+    for (level, size) in [("file+partner", 1), ("file+xor:4,ranks_per_node=2", 2), ("file+rs:1+2", 2)] {
+        let (base, memory) = dirs();
+        let options = options(&[level], memory.path());
+        group(size, base.path(), &options, |_, program| {
+            assert_eq!(program.restore().unwrap(), None);
+            let error = program.save(1).unwrap_err();
+            assert_eq!(error.kind(), Kind::NotPossibleHere, "{error}");
+            assert!(error.to_string().contains("needs pieces on"), "{error}");
+        });
+    }
+}
+
+#[test]
+fn nodes_may_have_names_and_any_number_of_ranks() {
+    let (base, memory) = dirs();
+    let mount = tempfile::tempdir_in("/dev/shm").unwrap();
+    let level = format!("{}/{{node}}/ck+xor:3", mount.path().display());
+    let options = options(&[&level], memory.path());
+    // Three ranks on one node, one on another, two on a third, in no order.
+    let nodes = ["b", "a", "b", "c", "c", "b"];
+    let at = |rank: u32| Options { node: Some(nodes[rank as usize].into()), ..options.clone() };
+    let run = |work: &(dyn Fn(&mut Program) + Sync)| {
+        std::thread::scope(|scope| {
+            for rank in 0..6 {
+                let options = Options { rank, size: 6, ..at(rank) };
+                let base = base.path();
+                scope.spawn(move || work(&mut Program::open(base, &options).unwrap()));
+            }
+        });
+    };
+    run(&|program| {
+        program.save(1).unwrap();
+        program.checkpoint.wait().unwrap();
+    });
+    let of_b: Vec<PathBuf> = files(&mount.path().join("b/ck"));
+    let data = |path: &&PathBuf| path.extension().is_some_and(|end| end == "data");
+    assert_eq!(of_b.iter().filter(data).count(), 3);
+    for lost in ["a", "b", "c"] {
+        std::fs::remove_dir_all(mount.path().join(lost)).unwrap();
+        run(&|program| assert_eq!(program.restore().unwrap().unwrap().step, 1));
+        assert!(!shows(base.path(), 1), "{lost}");
+    }
+    let bad = Options { node: Some("../x".into()), ..options.clone() };
+    assert_eq!(Program::open(base.path(), &bad).err().unwrap().kind(), Kind::BadName);
+}
+
+#[test]
+fn each_level_has_redundancy_of_its_own() {
+    let (base, memory) = dirs();
+    let lower = format!("{}/{{node}}+rs:2+2", memory.path().display());
+    let options = options(&["file+partner,ranks_per_node=2", &lower], memory.path());
+    saved(base.path(), &options, 5, 3);
+    let seen = forebay_checkpoint::verify(base.path(), Some(3)).unwrap();
+    let kinds: Vec<&str> = seen.iter().map(|step| step.redundancy.as_ref().unwrap().kind.as_str()).collect();
+    assert_eq!(kinds, ["partner", "rs:2+2"]);
+    assert!(!shows(base.path(), 3));
+    // The upper level with all its nodes, and two of five nodes of the lower one.
+    std::fs::remove_dir_all(base.path().join("file")).unwrap();
+    for lost in ["00001", "00004"] {
+        std::fs::remove_dir_all(memory.path().join(lost)).unwrap();
+    }
+    let (report, repaired) = restored_as(base.path(), &options, 2, 3);
+    assert!(report.place.ends_with("{node}") && report.lost.is_none(), "{report}");
+    assert_eq!(repaired, 8, "{report}");
+}
+
+#[test]
+fn steps_that_not_every_rank_saved_are_owed_nothing() {
+    let (base, memory) = dirs();
+    let options = options(&["file+partner"], memory.path());
+    group(3, base.path(), &options, |rank, program| {
+        program.save(1).unwrap();
+        program.checkpoint.wait().unwrap();
+        if rank != 1 {
+            program.save(2).unwrap();
+        }
+    });
+    // Nobody waited for the deadline, which is said when it passes.
+    let (report, _) = restored_as(base.path(), &options, 3, 1);
+    assert_eq!(report.rejected.len(), 1);
+    assert!(report.rejected[0].reason.contains("missing_ranks=1"), "{report}");
+}
+
+#[test]
+fn nothing_left_of_any_node_is_an_error_and_not_a_first_start() {
+    let (base, memory) = dirs();
+    let options = options(&["file+partner"], memory.path());
+    saved(base.path(), &options, 2, 1);
+    std::fs::remove_dir_all(base.path().join("file")).unwrap();
+    group(2, base.path(), &options, |_, program| {
+        assert_eq!(program.restore().unwrap_err().kind(), Kind::VersionGone);
+    });
+}
+
+#[test]
+fn options_of_levels_with_nodes_are_checked() {
+    let (base, memory) = dirs();
+    for (level, kind) in [
+        ("file+parnter", Kind::Usage),
+        ("file+xor:1", Kind::Usage),
+        ("file+partner,ranks_per_node=0", Kind::Usage),
+        ("file,ranks_per_node=2", Kind::Usage),
+        ("/dev/shm/{node}/{node}+xor", Kind::Usage),
+        ("file+partner,rank_per_node=2", Kind::UnknownKey),
+    ] {
+        let error = Program::open(base.path(), &options(&[level], memory.path())).err().unwrap();
+        assert_eq!(error.kind(), kind, "{level}: {error}");
     }
 }

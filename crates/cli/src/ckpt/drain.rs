@@ -39,7 +39,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
                 format!("carried step {step} to {} ({})", to.join(" and "), format_bytes(carried.bytes))
             }
         };
-        format!("{}{}\n", super::rejects(&carried.rejected), out.paint(Tone::Good, &what))
+        let before = super::rejects(&carried.rejected) + &super::repairs(&carried.repaired);
+        format!("{before}{}\n", out.paint(Tone::Good, &what))
     })?;
     Ok(0)
 }

@@ -117,8 +117,10 @@ fn text(found: &Inspection, running: bool, out: &Output) -> String {
     let program = if found.program.is_empty() { String::new() } else { format!(" of {}", found.program) };
     let mut text = format!("run {}{program}, {} rank(s), {state}\n\n", found.run, found.size);
     let valued = found.levels.iter().flat_map(|level| &level.steps).any(|step| step.metric.is_some());
+    let guarded = found.levels.iter().any(|level| level.redundancy.is_some());
     let mut head = vec!["LEVEL", "TIER", "SURVIVES", "STEP", "RUN", "STATE", "STAYS", "RANKS", "BYTES"];
     head.extend(valued.then_some("METRIC"));
+    head.extend(guarded.then_some("REDUNDANCY"));
     let mut table = out.table(&head);
     for level in &found.levels {
         let survives = format!(
@@ -148,6 +150,7 @@ fn text(found: &Inspection, running: bool, out: &Output) -> String {
             row.extend(
                 valued.then(|| number(step.metric.map_or("-".to_string(), |value| value.to_string()))),
             );
+            row.extend(guarded.then(|| super::protection(step.redundancy.as_ref())));
             table.add_row(row);
         }
     }

@@ -20,7 +20,8 @@ use crate::output::{schema, Output};
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "An array that ranks share is put together; of one that every rank holds whole, rank 0's is taken.\n\
-                  A program restores its arrays itself, by restore_latest.\n\n\
+                  A program restores its arrays itself, by restore_latest.\n\
+                  While no program runs, what is missing or damaged is brought back from redundancy first.\n\n\
                   Exit status: 0 done, 7 this is no checkpoint directory, 8 no step is whole."
 )]
 pub struct Args {
@@ -66,6 +67,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     out.result(schema::CKPT_RESTORE, &body, || {
         let mut text = format!("step {} of run {} from {}\n", taken.step, taken.run, taken.place);
         text += &super::rejects(&taken.rejected);
+        text += &super::repairs(&taken.repaired);
         for file in &files {
             text += &format!("{}  {}\n", file.file.display(), format_bytes(file.bytes as u64));
         }

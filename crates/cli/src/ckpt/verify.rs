@@ -1,20 +1,24 @@
-//! `forebay ckpt verify`: reads every byte of every committed step and compares it with its checksum.
+//! `forebay ckpt verify`: reads every byte of every committed step and of its redundancy, and compares it with its
+//! checksum.
 //!
 //! Guarantees: changes nothing; exit status 8 when anything is damaged, and each damaged copy is named.
 
 use std::path::{Path, PathBuf};
 
 use comfy_table::Cell;
-use forebay_checkpoint::VerifyReport;
+use forebay_checkpoint::{State, VerifyReport};
 use forebay_space::format_bytes;
 use forebay_tier::{Kind, Result};
 use serde::Serialize;
 
 use crate::output::{number, schema, table_text, toned, Output, Tone};
 
-/// Check every byte of the committed steps in every level against its checksum.
+/// Check every byte of the committed steps in every level, and of their redundancy, against its checksum.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Exit status: 0 all is well, 7 this is no checkpoint directory, 8 damage was found.")]
+#[command(
+    after_help = "Redundancy that is not complete is shown and is no damage: a restore completes it.\n\n\
+                  Exit status: 0 all is well, 7 this is no checkpoint directory, 8 damage was found."
+)]
 pub struct Args {
     /// The directory that the program gave to Checkpoint.
     #[arg(value_name = "PATH")]
@@ -35,24 +39,29 @@ struct Body<'a> {
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     out.progress(&format!("reading {}", args.path.display()));
     let steps = forebay_checkpoint::verify(&args.path, args.step)?;
-    let ok = steps.iter().all(|step| step.fault.is_none());
+    let kept = |step: &VerifyReport| step.redundancy.as_ref().is_none_or(|kept| kept.state != State::Damaged);
+    let ok = steps.iter().all(|step| step.fault.is_none() && kept(step));
+    let repairable = steps.iter().any(|step| step.fault.is_some() && step.redundancy.is_some());
     out.result(schema::CKPT_VERIFY, &Body { path: &args.path, ok, steps: &steps }, || {
-        let mut table = out.table(&["LEVEL", "STEP", "RUN", "BYTES", "RESULT"]);
+        let guarded = steps.iter().any(|step| step.redundancy.is_some());
+        let mut head = vec!["LEVEL", "STEP", "RUN", "BYTES", "RESULT"];
+        head.extend(guarded.then_some("REDUNDANCY"));
+        let mut table = out.table(&head);
         for step in &steps {
             let verdict = match &step.fault {
                 None => toned("ok", Tone::Good),
                 Some(fault) => toned(fault, Tone::Bad),
             };
             let place = Cell::new(step.dir.display());
-            table.add_row(vec![
-                place,
-                number(step.step),
-                number(step.run),
-                number(format_bytes(step.bytes)),
-                verdict,
-            ]);
+            let mut row =
+                vec![place, number(step.step), number(step.run), number(format_bytes(step.bytes)), verdict];
+            row.extend(guarded.then(|| super::protection(step.redundancy.as_ref())));
+            table.add_row(row);
         }
         table_text(&table)
     })?;
+    if repairable {
+        out.next("a restore, by the program or by forebay ckpt restore, repairs what redundancy can");
+    }
     Ok(if ok { 0 } else { Kind::Damaged.exit_code() })
 }

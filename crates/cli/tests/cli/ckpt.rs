@@ -170,3 +170,57 @@ fn what_only_an_upper_level_holds_is_carried_down() {
     advice.wants(0).says("measured").says("predicted").says("3600 s between failures");
     bench.call(&["ckpt", "advise", "."]).wants(7);
 }
+
+/// Saves a step with a rank on each of four nodes.
+fn saved_by_four(bench: &Bench, level: &str) {
+    std::thread::scope(|scope| {
+        for rank in 0..4u32 {
+            scope.spawn(move || {
+                let options = Options { levels: vec![level.into()], rank, size: 4, ..Options::default() };
+                let mut checkpoint = Checkpoint::open(&bench.file("ck"), &options).unwrap();
+                let part = NdBox::new(&[u64::from(rank), 0], &[1, 12]).unwrap();
+                checkpoint.protect("u", Dtype::F64, &[4, 12], &part).unwrap();
+                checkpoint.save(1, &[&[rank as u8; 96]]).unwrap();
+                assert_eq!(checkpoint.wait().unwrap(), Some(1));
+                checkpoint.close().unwrap();
+            });
+        }
+    });
+}
+
+#[test]
+fn redundancy_is_shown_and_brings_back_a_lost_node() {
+    let bench = Bench::new();
+    saved_by_four(&bench, "file+xor:4");
+    bench.call(&["ckpt", "list", "ck"]).wants(0).says("REDUNDANCY").says("xor:4 complete");
+    bench.call(&["ckpt", "verify", "ck"]).wants(0).says("xor:4 complete");
+    let document = bench.json(&["ckpt", "list", "ck"], 0);
+    assert_eq!(document["levels"][0]["redundancy"], "xor:4");
+    let kept = &document["levels"][0]["steps"][0]["redundancy"];
+    assert_eq!((kept["state"].as_str(), kept["files"].as_u64()), (Some("complete"), Some(4)));
+
+    // Parity that is changed is damage, which a look finds.
+    let parity = bench.file("ck/file/00003/s0000000001-r000001/00003.0.parity");
+    let mut bytes = std::fs::read(&parity).unwrap();
+    bytes[7] ^= 1;
+    std::fs::write(&parity, bytes).unwrap();
+    bench.call(&["ckpt", "verify", "ck"]).wants(8).says("xor:4 damaged").says("on node 00003");
+
+    std::fs::remove_dir_all(bench.file("ck/file/00003")).unwrap();
+    bench.call(&["ckpt", "list", "ck"]).wants(0).says("xor:4 incomplete");
+    bench.call(&["ckpt", "verify", "ck"]).wants(8).says("rank 3");
+    let taken = bench.json(&["ckpt", "restore", "ck", "--to", "out"], 0);
+    let what = taken["repaired"].as_array().unwrap();
+    let what: Vec<&str> = what.iter().map(|repair| repair["what"].as_str().unwrap()).collect();
+    assert_eq!(what, ["manifest", "data", "commit record", "parity"]);
+    let file = std::fs::read(bench.file("out/u.npy")).unwrap();
+    assert!(file.ends_with(&[[2; 96], [3; 96]].concat()));
+    bench.call(&["ckpt", "verify", "ck"]).wants(0).says("xor:4 complete");
+
+    // More than it can bear.
+    for node in ["00001", "00002"] {
+        std::fs::remove_dir_all(bench.file("ck/file").join(node)).unwrap();
+    }
+    let refused = bench.call(&["ckpt", "restore", "ck", "--to", "none"]);
+    refused.wants(8).complains("xor:4 is not enough to rebuild it");
+}

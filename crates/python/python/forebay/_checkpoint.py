@@ -18,11 +18,12 @@ class Checkpoint:
 
     path: the checkpoint directory, the same at every start. levels: where steps go, the fastest first: "dram", "file",
     "direct", "pmem" or directories, each with options as in "/scratch/ck,keep=3": keep=N of the newest steps stay,
-    every=N keeps each N-th step for good, best=K (or best=K:largest) the K best by the metric of ``save``. rank, size,
-    comm: as for ``forebay.open``; several ranks open the same path. program: a directory that another program saves into is refused.
-    when: what ``need`` goes by: "steps:N", "seconds:S", "optimum" or "optimum:MTBF" (seconds between failures),
-    "signal" (SIGTERM and SIGUSR1: the job is about to end); any of them. memory: most memory that steps may take in a
-    level of memory, as in "4GiB".
+    every=N keeps each N-th step for good, best=K (or best=K:largest) the K best by the metric of ``save``; "+partner",
+    "+xor:4" or "+rs:4+2" behind it keeps copies or parity on other nodes, as in
+    "/local/{node}/ck+xor:4,ranks_per_node=8". rank, size, comm: as for ``forebay.open``; several ranks open the same
+    path. program: a directory that another program saves into is refused. when: what ``need`` goes by: "steps:N",
+    "seconds:S", "optimum" or "optimum:MTBF" (seconds between failures), "signal" (SIGTERM and SIGUSR1: the job is about
+    to end); any of them. memory: most memory that steps may take in a level of memory, as in "4GiB".
 
     Three lines make a program restartable::
 
@@ -92,13 +93,17 @@ class Checkpoint:
         return self._checkpoint.need(step)
 
     def wait(self, level: int | None = None) -> int | None:
-        """Waits until the newest saved step is committed by all ranks in every level (or down to this one)."""
+        """Waits until the newest saved step is committed by all ranks in every level, its redundancy complete.
+
+        level: only this one, by its number.
+        """
         return self._checkpoint.wait(level)
 
     def restore_latest(self, default: int | None = None) -> int | None:
         """Loads the newest step that is whole into the arrays and returns its number; ``default`` when there is none.
 
-        Steps that could not be taken, and one that had been saved and is lost, are warnings; ``report`` has them all.
+        Steps that could not be taken, what was repaired from redundancy, and a step that had been saved and is lost are
+        warnings; ``report`` has them all.
         """
         self._report = self._checkpoint.restore(None)
         return default if self._report is None else self._told(self._report)
@@ -116,6 +121,10 @@ class Checkpoint:
             where = f" in {reject['place']}" if reject["place"] else ""
             text = f"step {reject['step']} of run {reject['run']}{where} was not taken: {reject['reason']}"
             warnings.warn(text, RuntimeWarning, stacklevel=3)
+        for repair in report["repaired"]:
+            whose = "" if repair["rank"] is None else f" of rank {repair['rank']}"
+            text = f"step {repair['step']}: {repair['what']}{whose} on node {repair['node']} was repaired"
+            warnings.warn(f"{text} from {repair['from']}", RuntimeWarning, stacklevel=3)
         if report["lost"] is not None:
             text = f"step {report['lost']} had been saved and is lost; going on from step {report['step']}"
             warnings.warn(text, RuntimeWarning, stacklevel=3)
@@ -124,13 +133,13 @@ class Checkpoint:
 
     @property
     def report(self) -> dict[str, Any] | None:
-        """What the last restore took and what it did not: step, run, place, rejected, lost."""
+        """What the last restore took and what it did not: step, run, place, rejected, repaired, lost."""
         return self._report
 
     @property
     def levels(self) -> list[dict[str, Any]]:
-        """Each level: dir, tier, keep, every, best (what stays), durability (what a step there survives), step (the
-        newest that has arrived)."""
+        """Each level: dir, tier, keep, every, best (what stays), redundancy, durability (what a step there survives),
+        step (the newest that has arrived)."""
         return self._checkpoint.levels
 
     @property
