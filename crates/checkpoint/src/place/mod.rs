@@ -15,10 +15,8 @@ mod directory;
 mod nodes;
 pub use directory::Directory;
 pub(crate) use directory::{make_dirs, threads};
-#[cfg(test)]
-pub(crate) use nodes::Family;
 pub use nodes::Nodes;
-pub(crate) use nodes::{check_name, is_pattern, numbered, of_node, Directories, Own, NODE};
+pub(crate) use nodes::{check_name, is_pattern, numbered, of_node, Directories, Family, Own, NODE};
 
 /// Most bytes of a block of [`Place::store_blocks`].
 pub(crate) const BLOCK_BYTES: usize = 64 * crate::format::CHUNK_BYTES;

@@ -296,15 +296,10 @@ impl<'a> Group<'a> {
         let (slots, lost_max) = (self.record.members.len(), self.record.lost_max as usize);
         let first = first_holder(slots, lost_max, slot, slice);
         let symbol_of = |record: &ParityRecord| (slots + record.position as usize - first) % slots;
-        let tables: Vec<(usize, Vec<u32>)> = self
-            .kept
-            .iter()
-            .map(|(record, _)| (symbol_of(record), *record))
-            .filter(|(symbol, _)| *symbol < lost_max)
-            .map(|(symbol, record)| (symbol, record.source_table(symbol, row).to_vec()))
-            .collect();
-        for nth in 0..tables.len() {
-            let table = &tables[nth].1;
+        let records = self.kept.iter().map(|(record, _)| (symbol_of(record), *record));
+        let records = records.filter(|(symbol, _)| *symbol < lost_max);
+        let tables: Vec<&[u32]> = records.map(|(symbol, record)| record.source_table(symbol, row)).collect();
+        for table in tables {
             if self.read_source(first, slice, row, table[slice], out) {
                 return Ok(());
             }
