@@ -3,7 +3,9 @@
 //! `blocked` saves to memory (DIR lies there) and prints the nanoseconds that `save` took, then those of a plain copy
 //! of the same arrays on as many threads into memory that was touched before: the best of a few rounds. `durable` saves
 //! to a disk past the page cache and prints nanoseconds until the step was committed, on new files and on files that
-//! are written over; `restore` those until it was loaded from there and compared: medians.
+//! are written over; `restore` those until it was loaded from there and compared: medians. `incremental` prints those
+//! until a full step was committed, on files that are written over, then those of an incremental step with one changed
+//! chunk in a hundred, on the same medium in turns: medians.
 
 use std::path::Path;
 use std::time::Instant;
@@ -23,12 +25,13 @@ fn main() -> Result<()> {
         "blocked" => blocked(Path::new(dir), &state),
         "durable" => durable(Path::new(dir), &state),
         "restore" => restore(Path::new(dir), &mut state),
+        "incremental" => incremental(Path::new(dir), &mut state),
         _ => Err(usage()),
     }
 }
 
 fn usage() -> Error {
-    Error::new(Kind::Usage, "measure DIR BYTES blocked|durable|restore")
+    Error::new(Kind::Usage, "measure DIR BYTES blocked|durable|restore|incremental")
 }
 
 fn open(dir: &Path, level: &str, bytes: usize) -> Result<Checkpoint> {
@@ -93,6 +96,29 @@ fn restore(dir: &Path, state: &mut [u8]) -> Result<()> {
     }
     println!("{}", median(&mut times));
     checkpoint.close()
+}
+
+/// Chunks as they are compared.
+const CHUNK_BYTES: usize = forebay_checkpoint::format::CHUNK_BYTES;
+
+fn incremental(dir: &Path, state: &mut [u8]) -> Result<()> {
+    let mut full = open(&dir.join("full"), "direct,keep=1", state.len())?;
+    let mut packed = open(&dir.join("incremental"), "direct,keep=1,incremental=1000", state.len())?;
+    let (mut full_times, mut packed_times) = (Vec::new(), Vec::new());
+    for step in 0..ROUNDS + 2 {
+        // Scattered, and always the same ones: so many differ from the full step each time.
+        state.chunks_mut(CHUNK_BYTES).step_by(100).for_each(|chunk| chunk[step as usize] ^= 0x55);
+        for (checkpoint, times) in [(&mut full, &mut full_times), (&mut packed, &mut packed_times)] {
+            let begin = Instant::now();
+            checkpoint.save(step, &[&*state])?;
+            checkpoint.wait()?;
+            times.push(begin.elapsed().as_nanos());
+        }
+    }
+    // The first two full steps are on new files, the first incremental one is full.
+    println!("{} {}", median(&mut full_times[2..]), median(&mut packed_times[2..]));
+    full.close()?;
+    packed.close()
 }
 
 fn median(times: &mut [u128]) -> u128 {

@@ -60,6 +60,18 @@ impl Packing {
         *self != Packing::default()
     }
 
+    /// How chunks are compressed, as it is said in options; None: they are not.
+    pub fn compression(&self) -> Option<String> {
+        self.zstd.map(|level| format!("zstd:{level}"))
+    }
+
+    /// In words, as a level's options have it; nothing where steps are stored as they are.
+    pub fn words(&self) -> String {
+        let every = (self.full_every > 0).then(|| format!("incremental={}", self.full_every));
+        let how = self.compression().map(|how| format!("compress={how}"));
+        every.into_iter().chain(how).collect::<Vec<_>>().join(",")
+    }
+
     /// The number of steps in `incremental=N`.
     ///
     /// # Errors

@@ -43,6 +43,8 @@ impl PyCheckpoint {
         levels: Vec<String>,
         program: String,
         when: Vec<String>,
+        incremental: u32,
+        compress: String,
         memory: Option<&Bound<'_, PyAny>>,
         keywords: &Bound<'_, PyDict>,
     ) -> PyResult<PyCheckpoint> {
@@ -52,6 +54,8 @@ impl PyCheckpoint {
             program,
             when,
             node: environment::value("FOREBAY_NODE", &environment::process),
+            incremental,
+            compress,
             rank: known.rank.unwrap_or(0),
             size: known.size.unwrap_or(1),
             timeout: known.timeout,
@@ -169,6 +173,9 @@ impl PyCheckpoint {
             level.set_item("every", info.keep.every)?;
             level.set_item("best", info.keep.best.map(|best| best.count))?;
             level.set_item("redundancy", info.redundancy.map(|code| code.to_string()))?;
+            let packing = info.packing;
+            level.set_item("incremental", (packing.full_every > 0).then_some(packing.full_every))?;
+            level.set_item("compress", packing.compression())?;
             level.set_item("durability", durability.to_string())?;
             level.set_item("step", reached)?;
             levels.push(level);

@@ -110,6 +110,30 @@ def test_what_was_not_taken_is_a_warning(space: Path) -> None:
     assert (u == 1).all()
 
 
+def test_incremental_and_compressed_steps(space: Path) -> None:
+    u = np.zeros((64, 8192))
+    with fb.Checkpoint(space / "ck", ["dram", "file"], incremental=3, compress="zstd:1") as ck:
+        assert [level["incremental"] for level in ck.levels] == [None, 3]
+        assert [level["compress"] for level in ck.levels] == [None, "zstd:1"]
+        ck.protect("u", u)
+        for step in range(5):
+            u[step] = step
+            ck.save(step)
+            ck.wait()
+    files = {int(path.parent.name[1:11]): path.stat().st_size for path in (space / "ck").rglob("*.data")}
+    assert files[4] <= files[3] <= 65536 < u.nbytes
+    subprocess.run(["rm", "-rf", f"{os.environ['FOREBAY_DIR']}/.checkpoints"], check=True)
+    again = np.ones_like(u)
+    with fb.Checkpoint(space / "ck", ["dram", "file"]) as ck:
+        ck.protect("u", again)
+        assert ck.restore_latest() == 4
+    assert (again == u).all()
+    with pytest.raises(fb.errors.Usage):
+        fb.Checkpoint(space / "ck", compress="gzip")
+    with pytest.raises(fb.errors.Usage):
+        fb.Checkpoint(space / "ck", ["dram"], incremental=3)
+
+
 def test_mistakes(space: Path) -> None:
     with fb.Checkpoint(space / "ck") as ck:
         with pytest.raises(fb.errors.BufferMismatch):

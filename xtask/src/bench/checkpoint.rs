@@ -3,8 +3,9 @@
 //! `save, memory`: how long `save` keeps a program waiting with memory as its first level, against a plain copy of the
 //! same arrays on as many threads. `durable`: a save to a disk past the page cache until it is committed, against fio's
 //! sequential write of as many bytes (1 MiB, 16 in flight, flushed at the end): on new files, and on files that are
-//! written over. `restore`: loading and comparing, against fio's sequential read. The median of the ratios is printed
-//! with its spread. Files lie in TMPDIR, else in target/. `--quick` runs everything once at toy size; its figures mean
+//! written over. `restore`: loading and comparing, against fio's sequential read. `incremental`: a save with one changed
+//! chunk in a hundred until it is committed, against a full save to the same disk (files written over), past the page
+//! cache, in turns. The median of the ratios is printed with its spread. Files lie in TMPDIR, else in target/. `--quick` runs everything once at toy size; its figures mean
 //! nothing.
 
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use super::rows::{Row, Table};
 use crate::{Outcome, Stop};
 
 /// Pairs of runs.
-const REPETITIONS: usize = 3;
+const REPETITIONS: usize = 5;
 const MIB: u64 = 1 << 20;
 
 /// Runs the comparison.
@@ -52,6 +53,12 @@ fn rows(ground: &Ground, table: &mut Table, quick: bool) -> Result<(), String> {
         blocked.add(times[0], times[1]);
     }
     table.push(blocked);
+    let mut incremental = Row::new("incremental, 1 % changed", memory, true, "full save").with_bar(5.0);
+    for _ in table.turns("incremental") {
+        let times = measure(ground, &ground.folder, memory, "incremental")?;
+        incremental.add(times[1], times[0]);
+    }
+    table.push(incremental);
     if super::fio::version().is_none() {
         table.skip("rows beside fio: fio is not installed".into());
         return Ok(());

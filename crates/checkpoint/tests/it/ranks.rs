@@ -81,6 +81,47 @@ fn incremental_steps_of_four_ranks_go_on_as_four_as_one_as_three_and_as_six() {
 }
 
 #[test]
+fn ranks_whose_full_steps_differ_save_many_steps_side_by_side() {
+    // What a rank holds changes as a whole now and then, and each rank has its own now and then.
+    let held = |step: u64, rank: u32| {
+        let mut bytes = vec![(step / u64::from(3 + rank)) as u8; 5 << 16];
+        bytes[..8].copy_from_slice(&step.to_le_bytes());
+        bytes
+    };
+    for levels in [&["file,incremental=7"][..], &["dram", "file,incremental=7,keep=1"]] {
+        let (base, memory) = dirs();
+        let options = options(levels, memory.path());
+        let own = |rank: u32, checkpoint: &mut Checkpoint| {
+            let name = format!("own {rank}");
+            checkpoint.protect(&name, Dtype::U8, &[5 << 16], &NdBox::whole(&[5 << 16])).unwrap();
+        };
+        let each = |work: &(dyn Fn(u32, &mut Checkpoint) + Sync)| {
+            std::thread::scope(|scope| {
+                for rank in 0..3 {
+                    let options = Options { rank, size: 3, ..options.clone() };
+                    let mut checkpoint = Checkpoint::open(base.path(), &options).unwrap();
+                    own(rank, &mut checkpoint);
+                    scope.spawn(move || work(rank, &mut checkpoint));
+                }
+            });
+        };
+        each(&|rank, checkpoint| {
+            (0..60).for_each(|step| checkpoint.save(step, &[&held(step, rank)]).unwrap());
+            assert_eq!(checkpoint.wait().unwrap(), Some(59));
+        });
+        if levels.len() > 1 {
+            std::fs::remove_dir_all(memory.path().join(".checkpoints")).unwrap();
+        }
+        each(&|rank, checkpoint| {
+            let mut bytes = vec![0; 5 << 16];
+            let restored = checkpoint.restore_latest(&mut [&mut bytes]).unwrap().unwrap();
+            assert_eq!((restored.step, restored.rejected.len()), (59, 0), "{levels:?}: {restored}");
+            assert!(bytes == held(59, rank), "{levels:?} {rank}");
+        });
+    }
+}
+
+#[test]
 fn ranks_save_many_steps_side_by_side_also_with_room_for_one() {
     for memory_bytes_max in [None, Some(300 << 10)] {
         let (base, memory) = dirs();

@@ -56,6 +56,12 @@ pub struct Args {
     /// Directory in memory that async saves go to first
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     memory: PathBuf,
+    /// Write a full step every N-th time and incremental ones between; 0: full ones always
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    incremental: u32,
+    /// Compress what is written to the directory: none, zstd or zstd:LEVEL
+    #[arg(long, value_name = "HOW", default_value = "none")]
+    compress: String,
     /// Without the runs that are killed halfway and go on
     #[arg(long)]
     crash_free: bool,
@@ -91,6 +97,8 @@ struct Body {
     place: String,
     tier: TierKind,
     threads: u32,
+    incremental: u32,
+    compress: String,
     verified: bool,
     rows: Vec<Row>,
     published: Vec<published::Row>,
@@ -104,6 +112,8 @@ struct Row {
     state: Option<Saved>,
     manner: Option<Manner>,
     checkpoint_bytes: u64,
+    /// What the last checkpoint takes in the directory.
+    stored_bytes: u64,
     /// Until the last step was on the medium.
     seconds: f64,
     /// Against the run without checkpoints.
@@ -144,6 +154,8 @@ struct Way {
     threads: usize,
     dir: PathBuf,
     memory: PathBuf,
+    incremental: u32,
+    compress: String,
     /// After this step the process kills itself.
     killed_after: Option<u64>,
 }
@@ -156,7 +168,15 @@ impl Way {
         };
         let memory_root = Some(self.memory.clone());
         let program = "forebay bench checkpoint".to_owned();
-        let options = Options { levels, memory_root, program, timeout: DEADLINE, ..Options::default() };
+        let options = Options {
+            levels,
+            memory_root,
+            program,
+            timeout: DEADLINE,
+            incremental: self.incremental,
+            compress: self.compress.clone(),
+            ..Options::default()
+        };
         let mut checkpoint = Checkpoint::open(&self.dir, &options)?;
         self.state.protect(&mut checkpoint, state)?;
         checkpoint.prepare()?;
@@ -225,6 +245,8 @@ fn measure_all(args: &Args, signals: &Signals, out: &Output) -> Result<i32> {
         place: args.dir.display().to_string(),
         tier: device::detect(&args.dir)?,
         threads,
+        incremental: args.incremental,
+        compress: args.compress.clone(),
         verified: true,
         rows,
         published: published::rows(),
@@ -269,6 +291,7 @@ impl Base {
             state: None,
             manner: None,
             checkpoint_bytes: 0,
+            stored_bytes: 0,
             seconds: self.seconds,
             ratio: 1.0,
             bound: 1.0,
@@ -308,6 +331,8 @@ impl Base {
             threads: self.threads,
             dir: dir.path().join("run"),
             memory: memory.path().into(),
+            incremental: args.incremental,
+            compress: args.compress.clone(),
             killed_after: None,
         };
         let mut state = State::new(problem, self.threads)?;
@@ -319,6 +344,7 @@ impl Base {
         let durability = Some(checkpoint.durability(checkpoint.levels().len() - 1));
         checkpoint.close()?;
         self.check(&mut state)?;
+        let stored_bytes = stored_bytes(&way.dir)?;
         let crash = match args.crash_free {
             true => None,
             false => Some(self.crash(way, dir.path(), signals)?),
@@ -329,6 +355,7 @@ impl Base {
             state: Some(saved),
             manner: Some(manner),
             checkpoint_bytes: saved.bytes(&problem),
+            stored_bytes,
             seconds,
             ratio: seconds / self.seconds,
             bound,
@@ -375,6 +402,12 @@ impl Base {
     }
 }
 
+/// Bytes of the newest step in the last level.
+fn stored_bytes(dir: &Path) -> Result<u64> {
+    let levels = forebay_checkpoint::list(dir)?.levels;
+    Ok(levels.last().and_then(|level| level.steps.first()).map_or(0, |step| step.bytes))
+}
+
 /// Runs the way in a process that kills itself; how long it lived.
 fn die(way: &Way, signals: &Signals) -> Result<f64> {
     let told = serde_json::to_string(way).map_err(limited::internal)?;
@@ -410,6 +443,7 @@ fn text(body: &Body, out: &Output) -> String {
         "STATE",
         "MANNER",
         "MiB EACH",
+        "MiB STORED",
         "s",
         "BY NONE",
         "BOUND",
@@ -425,6 +459,7 @@ fn text(body: &Body, out: &Output) -> String {
             comfy_table::Cell::new(row.state.map_or("none", Saved::name)),
             comfy_table::Cell::new(row.manner.map_or("-", Manner::name)),
             number(format!("{:.2}", row.checkpoint_bytes as f64 / f64::from(1 << 20))),
+            number(format!("{:.2}", row.stored_bytes as f64 / f64::from(1 << 20))),
             number(format!("{:.2}", row.seconds)),
             number(format!("{:.2}", row.ratio)),
             number(format!("{:.2}", row.bound)),

@@ -91,6 +91,14 @@ fn piece_text(pieces: &[Piece], out: &Output) -> String {
     table_text(&table)
 }
 
+/// A committed step, and what it needs beside its own files.
+fn committed(step: &StepReport) -> String {
+    match step.incremental_on {
+        Some(on) => format!("committed, incremental, on step {on}"),
+        None => "committed".to_string(),
+    }
+}
+
 fn extents(list: &[u64]) -> String {
     match list {
         [] => "-".to_string(),
@@ -128,13 +136,16 @@ fn text(found: &Inspection, running: bool, out: &Output) -> String {
             level.durability,
             if level.durability.to_string() == "power" { "failure" } else { "crash" }
         );
-        let place = [Cell::new(level.dir.display()), Cell::new(level.tier), Cell::new(survives)];
+        let packing = Some(level.packing.words()).filter(|words| !words.is_empty());
+        let dir = level.dir.display().to_string();
+        let name = packing.map_or(dir.clone(), |words| format!("{dir},{words}"));
+        let place = [Cell::new(name), Cell::new(level.tier), Cell::new(survives)];
         if level.steps.is_empty() {
             table.add_row(place.iter().cloned().chain([Cell::new("-")]).collect::<Vec<_>>());
         }
         for step in &level.steps {
             let state = match (&step.fault, step.committed) {
-                (None, true) => toned("committed", Tone::Good),
+                (None, true) => toned(committed(step), Tone::Good),
                 (Some(fault), _) => toned(fault, Tone::Bad),
                 (None, false) => toned("unfinished", Tone::Notable),
             };

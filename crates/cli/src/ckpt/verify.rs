@@ -49,7 +49,10 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         let mut table = out.table(&head);
         for step in &steps {
             let verdict = match &step.fault {
-                None => toned("ok", Tone::Good),
+                None => match step.incremental_on {
+                    Some(on) => toned(format!("ok, incremental, on step {on}"), Tone::Good),
+                    None => toned("ok", Tone::Good),
+                },
                 Some(fault) => toned(fault, Tone::Bad),
             };
             let place = Cell::new(step.dir.display());

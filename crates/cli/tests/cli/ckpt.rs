@@ -156,6 +156,35 @@ fn damage_is_found_and_the_step_before_is_taken_out() {
 }
 
 #[test]
+fn incremental_steps_say_what_they_stand_on() {
+    let bench = Bench::new();
+    saved(&bench, &["file,incremental=3,compress=zstd:1"], 1);
+    let options = Options {
+        levels: vec!["file,incremental=3,compress=zstd:1".into()],
+        memory_root: Some(bench.file("memory")),
+        ..Options::default()
+    };
+    let mut checkpoint = Checkpoint::open(&bench.file("ck"), &options).unwrap();
+    checkpoint.protect("u", Dtype::U8, &[2 << 16], &NdBox::whole(&[2 << 16])).unwrap();
+    let mut bytes = vec![7; 2 << 16];
+    for step in 2..=3 {
+        bytes[9] = step as u8;
+        checkpoint.save(step, &[&bytes]).unwrap();
+    }
+    checkpoint.close().unwrap();
+    bench
+        .call(&["ckpt", "list", "ck"])
+        .wants(0)
+        .says("committed, incremental, on step 2")
+        .says("ck/file,incremental=3,compress=zstd:1");
+    bench.call(&["ckpt", "verify", "ck"]).wants(0).says("ok, incremental, on step 2");
+    let document = bench.json(&["ckpt", "list", "ck"], 0);
+    assert_eq!(document["levels"][0]["packing"], serde_json::json!({"full_every": 3, "zstd": 1}));
+    assert_eq!(document["levels"][0]["steps"][0]["incremental_on"], 2);
+    assert_eq!(document["levels"][0]["steps"][1]["incremental_on"], serde_json::Value::Null);
+}
+
+#[test]
 fn what_only_an_upper_level_holds_is_carried_down() {
     let bench = Bench::new();
     let upper = bench.file("upper").display().to_string();

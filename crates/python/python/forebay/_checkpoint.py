@@ -23,7 +23,10 @@ class Checkpoint:
     "/local/{node}/ck+xor:4,ranks_per_node=8". rank, size, comm: as for ``forebay.open``; several ranks open the same
     path. program: a directory that another program saves into is refused. when: what ``need`` goes by: "steps:N",
     "seconds:S", "optimum" or "optimum:MTBF" (seconds between failures), "signal" (SIGTERM and SIGUSR1: the job is about
-    to end); any of them. memory: most memory that steps may take in a level of memory, as in "4GiB".
+    to end); any of them. incremental: only what changed is written, and everything at every so many-th step; 0:
+    everything always. compress: "zstd", "zstd:LEVEL" or "none". Both are for levels that are no memory and without
+    redundancy, which may also say it for themselves: "file,incremental=10,compress=zstd:1". memory: most memory that
+    steps may take in a level of memory, as in "4GiB".
 
     Three lines make a program restartable::
 
@@ -49,6 +52,8 @@ class Checkpoint:
         program: str = "",
         when: str | Sequence[str] = ("optimum",),
         timeout: float | None = None,
+        incremental: int = 0,
+        compress: str = "none",
         memory: int | str | None = None,
     ) -> None:
         if isinstance(levels, str):
@@ -56,7 +61,7 @@ class Checkpoint:
         given = {"rank": rank, "size": size, "comm": comm, "scope": scope, "timeout": timeout}
         rules = [when] if isinstance(when, str) else list(when)
         words = [os.fspath(level) for level in levels]
-        self._checkpoint = _Checkpoint(os.fspath(path), words, program, rules, memory, given)
+        self._checkpoint = _Checkpoint(os.fspath(path), words, program, rules, incremental, compress, memory, given)
         self._report: dict[str, Any] | None = None
         # An interpreter that ends does not delete its objects in order: this waits for the way down all the same.
         self._end = weakref.finalize(self, self._checkpoint.close)
@@ -138,8 +143,8 @@ class Checkpoint:
 
     @property
     def levels(self) -> list[dict[str, Any]]:
-        """Each level: dir, tier, keep, every, best (what stays), redundancy, durability (what a step there survives),
-        step (the newest that has arrived)."""
+        """Each level: dir, tier, keep, every, best (what stays), redundancy, incremental (a full step every so often,
+        or None), compress (or None), durability (what a step there survives), step (the newest that has arrived)."""
         return self._checkpoint.levels
 
     @property

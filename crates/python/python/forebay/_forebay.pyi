@@ -410,6 +410,8 @@ class _Checkpoint:
         levels: list[str],
         program: str,
         when: list[str],
+        incremental: int,
+        compress: str,
         memory: int | str | None,
         keywords: dict[str, Any],
     ) -> _Checkpoint: ...
