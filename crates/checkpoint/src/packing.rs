@@ -486,3 +486,87 @@ fn compressed(
     bodies.iter_mut().zip(joined).for_each(|(body, bytes)| body.runs = vec![bytes.into()]);
     Ok(bodies)
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_log::{Dims, Dtype, NdBox};
+    use forebay_tier::TierKind;
+
+    use super::*;
+    use crate::place::Directory;
+
+    const LENGTH: usize = 3 * CHUNK_BYTES;
+
+    fn level(dir: &tempfile::TempDir, keep: usize) -> Level {
+        let place = Directory::new(dir.path(), TierKind::File, "00000").unwrap();
+        let packing = Packing { full_every: 4, zstd: None };
+        Level { packing, ..Level::new(Arc::new(place), keep) }
+    }
+
+    /// Writes a step of which one chunk changes; the step that it stands on.
+    fn write(level: &Level, step: u64, rank: u32, size: u32) -> Manifest {
+        let shape = [LENGTH as u64];
+        let variables = [Variable {
+            name: "u".into(),
+            dtype: Dtype::U8,
+            shape: Dims::from_slice(&shape),
+            part: NdBox::whole(&shape),
+        }];
+        let mut bytes = vec![7; LENGTH];
+        bytes[CHUNK_BYTES] = step as u8;
+        let id = StepId { incarnation: 1, step };
+        let (variables, sources) = (&variables[..], &[&bytes[..]][..]);
+        level.write(&Piece { id, rank, size, saved_unix_ns: 0, program: "", variables, sources }).unwrap().0
+    }
+
+    #[test]
+    fn what_is_still_to_be_read_stays_with_what_it_stands_on() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let level = level(&dir, 1);
+        let commit = |step| {
+            let manifest = write(&level, step, 0, 1);
+            assert!(level.commit(manifest.id, 0, 1, &|| Ok(())).unwrap());
+            manifest
+        };
+        let there = || level.steps().unwrap().iter().map(|step| step.id.step).collect::<Vec<_>>();
+        commit(1);
+        let second = commit(2);
+        assert_eq!(second.base.map(|base| base.step), Some(1));
+        let pin = level.pin(&second);
+        assert!(level.known.has_room());
+        let other = level.pin(&commit(3));
+        assert!(!level.known.has_room());
+        drop(other);
+        // A full one, on which nothing older has a claim.
+        (4..=5).for_each(|step| drop(commit(step)));
+        level.prune(1, 0, 1).unwrap();
+        assert_eq!(there(), [5, 2, 1]);
+        drop(pin);
+        level.prune(1, 0, 1).unwrap();
+        assert_eq!(there(), [5]);
+    }
+
+    #[test]
+    fn nothing_is_committed_that_stands_on_what_is_not() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        // Each rank knows its own.
+        let ranks = [level(&dir, 2), level(&dir, 2)];
+        let both = |step| [0, 1].map(|rank| write(&ranks[rank], step, rank as u32, 2));
+        let id = |step| StepId { incarnation: 1, step };
+        let [first, _] = both(1);
+        let [second, _] = both(2);
+        assert_eq!((first.base, second.base.map(|base| base.step)), (None, Some(1)));
+        // The full step's commit had failed; it is made good.
+        assert!(!ranks[0].is_committed(id(1)));
+        assert!(ranks[1].commit(id(2), 1, 2, &|| Ok(())).unwrap());
+        assert!(ranks[0].is_committed(id(1)) && ranks[0].is_committed(id(2)));
+        // Or it cannot be made good.
+        both(3);
+        ranks[0].drop_step(id(1), Some(0)).unwrap();
+        let error = ranks[1].commit(id(3), 1, 2, &|| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), Kind::Damaged);
+        assert!(!ranks[0].is_committed(id(3)));
+        // A rank whose full step is gone stands on it no more.
+        assert_eq!(write(&ranks[0], 4, 0, 2).base, None);
+    }
+}

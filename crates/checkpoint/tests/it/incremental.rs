@@ -264,6 +264,10 @@ fn after_a_failed_save_and_with_much_changed_a_full_step_is_written() {
     save(&mut checkpoint, 30).unwrap();
     assert_eq!(bases(base.path(), 0)[0], (30, None));
     assert_whole(base.path());
+    // And when there is another array.
+    checkpoint.protect("late", Dtype::U8, &[3], &NdBox::whole(&[3])).unwrap();
+    checkpoint.save(31, &[&array(31), &[0; 8], &[1; 3]]).unwrap();
+    assert_eq!(bases(base.path(), 0)[0], (31, None));
 }
 
 #[test]
