@@ -3,10 +3,10 @@
 //! `save, memory`: how long `save` keeps a program waiting with memory as its first level, against a plain copy of the
 //! same arrays on as many threads. `durable`: a save to a disk past the page cache until it is committed, against fio's
 //! sequential write of as many bytes (1 MiB, 16 in flight, flushed at the end): on new files, and on files that are
-//! written over. `restore`: loading and comparing, against fio's sequential read. `incremental`: a save with one changed
-//! chunk in a hundred until it is committed, against a full save to the same disk (files written over), past the page
-//! cache, in turns. The median of the ratios is printed with its spread. Files lie in TMPDIR, else in target/. `--quick` runs everything once at toy size; its figures mean
-//! nothing.
+//! written over. `restore`: loading and comparing, against fio's sequential read. `incremental`: a save with one
+//! changed chunk in a hundred until it is committed, against a full save to the same disk (files written over), past
+//! the page cache, in turns. The median of the ratios is printed with its spread. Files lie in TMPDIR, else in target/.
+//! `--quick` runs everything once at toy size; its figures mean nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
