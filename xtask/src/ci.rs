@@ -122,7 +122,8 @@ impl Run<'_> {
         self.check("crash simulation", |root| crash::check(root, long));
         privilege::stage(self);
         if self.dax {
-            dax_machine::tests::stage(self.root, CUTS, &mut self.summary);
+            let wanted = dax_machine::tests::Wanted { cuts: CUTS, only: None };
+            dax_machine::tests::stage(self.root, wanted, &mut self.summary);
         }
         self.torture();
         self.soak();

@@ -14,13 +14,14 @@ pub use self::guest::missing;
 
 use self::boot::{End, Machine, Shape, Wish};
 use self::guest::Guest;
+use self::tests::{Part, Wanted};
 use crate::{Outcome, Stop};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const USAGE: &str = "\
 usage: cargo xtask dax-machine [OPTIONS] -- COMMAND [ARGUMENTS]
-       cargo xtask dax-machine --tests [--cuts N] [--install]
+       cargo xtask dax-machine --tests [--cuts N] [--only PART] [--install]
 
   --nvdimm A,B      what is made of the two NVDIMMs: ext4, xfs (mounted with DAX), devdax (a character device),
                     memory (a node without processors), none; ext4,devdax unless said; the command finds them in
@@ -30,6 +31,7 @@ usage: cargo xtask dax-machine [OPTIONS] -- COMMAND [ARGUMENTS]
   --cut SECONDS     cut the power so long after the command's first line
   --limit SECONDS   kill the machine after so long (300)
   --tests           run the tests that need persistent memory, memory nodes and sockets; with N losses of power (50)
+  --only PART       of them: suites, plans, names or cuts
   --install         as root, install the Debian packages that are missing";
 
 struct Options {
@@ -78,21 +80,22 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
 }
 
 fn run_tests(root: &Path, arguments: &[&str]) -> Outcome {
-    let cuts = match arguments {
-        [] => CUTS,
-        ["--install"] => {
-            install()?;
-            CUTS
+    let usage = || Stop::Usage(USAGE.to_string());
+    let (mut wanted, mut needs_packages) = (Wanted { cuts: CUTS, only: None }, false);
+    let mut rest = arguments.iter();
+    while let Some(argument) = rest.next() {
+        let mut value = || rest.next().copied().ok_or_else(usage);
+        match *argument {
+            "--cuts" => wanted.cuts = value()?.parse().map_err(|_| usage())?,
+            "--only" => wanted.only = Some(Part::named(value()?).ok_or_else(usage)?),
+            "--install" => needs_packages = true,
+            _ => return Err(usage()),
         }
-        ["--cuts", number, rest @ ..] if matches!(rest, [] | ["--install"]) => {
-            if !rest.is_empty() {
-                install()?;
-            }
-            number.parse().map_err(|_| Stop::Usage(USAGE.to_string()))?
-        }
-        _ => return Err(Stop::Usage(USAGE.to_string())),
-    };
-    let summary = tests::alone(root, cuts).map_err(Stop::Failed)?;
+    }
+    if needs_packages {
+        install()?;
+    }
+    let summary = tests::alone(root, wanted);
     print!("\n{}", summary.print());
     if summary.failed == 0 {
         Ok(())

@@ -5,7 +5,6 @@
 use super::boot::{End, Machine, Shape, Wish};
 use super::guest::Guest;
 use super::{cuts, Fresh};
-use crate::ci::TEST_BUILD;
 use crate::packages::cargo;
 use crate::privilege::{self, Binary};
 use crate::stages::title;
@@ -37,8 +36,45 @@ const PLANS: &str = include_str!("plans.sh");
 /// Modes that a workflow is run in, beside either side.
 const MODES: &[&str] = &["serial", "serial-per-step", "parallel", "gated:1w1r"];
 
-/// All of it; one count.
-pub fn stage(root: &Path, cuts: u32, summary: &mut Summary) {
+/// A part of the stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Test suites with their files on persistent memory.
+    Suites,
+    /// Workflows in every mode beside either side.
+    Plans,
+    /// What probe and doctor call the tiers.
+    Names,
+    /// Losses of power.
+    Cuts,
+}
+
+impl Part {
+    /// The part that a word names.
+    pub fn named(word: &str) -> Option<Part> {
+        let all =
+            [("suites", Part::Suites), ("plans", Part::Plans), ("names", Part::Names), ("cuts", Part::Cuts)];
+        all.into_iter().find(|(name, _)| *name == word).map(|(_, part)| part)
+    }
+}
+
+/// What is wanted of the stage.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Losses of power.
+    pub cuts: u32,
+    /// One part; None: all of it.
+    pub only: Option<Part>,
+}
+
+impl Wanted {
+    fn has(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
+    }
+}
+
+/// All that is wanted; one count.
+pub fn stage(root: &Path, wanted: Wanted, summary: &mut Summary) {
     title("emulated machine with persistent memory");
     let guest = match Guest::ready(root) {
         Ok(guest) => guest,
@@ -47,27 +83,44 @@ pub fn stage(root: &Path, cuts: u32, summary: &mut Summary) {
             return summary.skip("tests on persistent memory", &why);
         }
     };
-    let built = privilege::binaries(root).and_then(|binaries| build(root).map(|()| binaries));
-    let binaries = match built {
-        Ok(binaries) => binaries,
-        Err(why) => return summary.fail(format!("programs for the emulated machine: {why}")),
-    };
+    if let Err(why) = build(root) {
+        return summary.fail(format!("programs for the emulated machine: {why}"));
+    }
+    if wanted.has(Part::Suites) {
+        match privilege::binaries(root) {
+            Ok(binaries) => all_suites(&guest, &binaries, summary),
+            Err(why) => summary.fail(format!("test binaries for the emulated machine: {why}")),
+        }
+    }
+    if wanted.has(Part::Plans) {
+        let plans = title_then("plans across two sockets", || plans(root, &guest));
+        summary.stage("plans across two sockets", plans.err());
+    }
+    if wanted.has(Part::Names) {
+        let named = title_then("names of tiers", || names(root, &guest));
+        summary.stage("names of tiers on persistent memory", named.err());
+    }
+    if wanted.has(Part::Cuts) {
+        all_cuts(root, &guest, wanted.cuts, summary);
+    }
+}
+
+fn all_suites(guest: &Guest, binaries: &[Binary], summary: &mut Summary) {
     let wanted: Vec<&Binary> =
         SUITES.iter().filter_map(|suite| binaries.iter().find(|b| is(b, suite))).collect();
     if wanted.len() != SUITES.len() {
         return summary.fail(format!("only {} of {} suites were built", wanted.len(), SUITES.len()));
     }
-    suites(&guest, &wanted, [Shape::Ext4, Shape::DevDax], false, summary);
-    suites(&guest, &wanted[..2], [Shape::Xfs, Shape::Memory], true, summary);
-    let plans = title_then("plans across two sockets", || plans(root, &guest));
-    summary.stage("plans across two sockets", plans.err());
-    let named = title_then("names of tiers", || names(root, &guest));
-    summary.stage("names of tiers on persistent memory", named.err());
+    suites(guest, &wanted, [Shape::Ext4, Shape::DevDax], false, summary);
+    suites(guest, &wanted[..2], [Shape::Xfs, Shape::Memory], true, summary);
+}
+
+fn all_cuts(root: &Path, guest: &Guest, cuts: u32, summary: &mut Summary) {
     for (eadr, cuts) in [(false, cuts), (true, cuts.div_ceil(10))] {
         let what = format!("{cuts} losses of power{}", if eadr { ", caches persistent" } else { "" });
         let done = title_then(&what, || {
             let fresh = Fresh::new(None)?;
-            cuts::check(root, &guest, &fresh.folder, cuts, eadr)
+            cuts::check(root, guest, &fresh.folder, cuts, eadr)
         });
         summary.stage(&what, done.err());
     }
@@ -229,15 +282,9 @@ fn names(root: &Path, guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Builds the tests and runs the stage alone.
-pub fn alone(root: &Path, cuts: u32) -> Result<Summary, String> {
+/// Runs the stage alone; tests are built without a word, so that a first run is long before it says anything.
+pub fn alone(root: &Path, wanted: Wanted) -> Summary {
     let mut summary = Summary::default();
-    let status =
-        Command::new(cargo()).args(TEST_BUILD).args(["--no-run", "--quiet"]).current_dir(root).status();
-    match status {
-        Ok(status) if status.success() => stage(root, cuts, &mut summary),
-        Ok(status) => return Err(format!("cargo test --no-run: {status}")),
-        Err(e) => return Err(format!("cargo: {e}")),
-    }
-    Ok(summary)
+    stage(root, wanted, &mut summary);
+    summary
 }
