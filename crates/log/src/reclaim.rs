@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::mem::size_of;
 use std::ops::Range;
 
-use forebay_tier::{Device, Horizon, Result};
+use forebay_tier::{watch, Device, Horizon, Result};
 
 use crate::format::{RecordHeader, RecordKind, SegmentDf, SEGMENT_CRC_WORD};
 use crate::scan::SegmentScan;
@@ -208,8 +208,8 @@ impl Ledger {
 
 /// The first record of a version above `version` in the segment at `start`.
 fn telling(device: &dyn Device, start: u64, version: u64) -> Option<Telling> {
-    let head: SegmentDf =
-        bytemuck::pod_read_unaligned(device.bytes(start..start + size_of::<SegmentDf>() as u64));
+    let head = device.bytes(start..start + size_of::<SegmentDf>() as u64);
+    let (head, _): (SegmentDf, _) = watch(|| bytemuck::pod_read_unaligned(head));
     let df = SegmentDf::decode(bytemuck::bytes_of(&head), &head.uuid, start)?;
     // A void may become a piece at any time, and is neither while its header is being written.
     let tells =

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use forebay_tier::{Device, Horizon, Result};
+use forebay_tier::{Device, Horizon, Kind, Result, TierKind};
 
 use crate::format::{
     CommitDf, IncarnationDf, RecordHeader, RecordKind, SegmentDf, Superblock, HEADER_BYTES,
@@ -92,7 +92,11 @@ pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec
     let mut at = next(granule);
     let mut head = [0u8; std::mem::size_of::<SegmentDf>()];
     while at + granule <= superblock.capacity_bytes {
-        device.read(at, &mut head)?;
+        match device.read(at, &mut head) {
+            // On persistent memory that is a bad block: what stands there is lost, and the rest of the pool is not.
+            Err(e) if e.kind() == Kind::Io && device.kind() == TierKind::Pmem => head.fill(0),
+            read => read?,
+        }
         match SegmentDf::decode(&head, &superblock.uuid, at) {
             Some(df)
                 if df.length_bytes >= HEADER_BYTES && df.length_bytes <= superblock.capacity_bytes - at =>

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use forebay_tier::{Device, Error, Horizon, Kind, Result};
+use forebay_tier::{watched, Device, Error, Horizon, Kind, Result};
 
 use crate::format::{SegmentDf, HEADER_BYTES};
 use crate::scan::SegmentScan;
@@ -48,7 +48,7 @@ pub fn copy_segment(
     let room = to.end - to.start;
     let used = old.length_bytes.min(room);
     debug_assert!(used >= used_bytes(device, &old), "the new place holds what the old one does");
-    device.write(to.start + HEADER_BYTES, device.bytes(from + HEADER_BYTES..from + used))?;
+    watched(|| device.write(to.start + HEADER_BYTES, device.bytes(from + HEADER_BYTES..from + used)))?;
     if horizon != Horizon::None {
         device.persist(to.start + HEADER_BYTES..to.start + used)?;
     }

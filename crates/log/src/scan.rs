@@ -2,9 +2,9 @@
 //!
 //! A scan ends at the first place that holds no valid record of the lane with a rising number: the end of what
 //! was written, or damage. Only who knows what was committed can tell which; [`SegmentScan::resync`] looks for
-//! more records behind such a place.
+//! more records behind such a place. A page that the medium does not give ends a scan as damage does, and is told.
 
-use forebay_tier::Device;
+use forebay_tier::{watch, Device};
 
 use crate::format::{
     round_up, RecordHeader, RecordKind, SegmentDf, BLOCK_BYTES, HEADER_BYTES, RECORD_ALIGN, RECORD_BYTES,
@@ -51,6 +51,7 @@ pub struct SegmentScan<'a> {
     pub next_record: u64,
     lane: LaneId,
     blocks: bool,
+    lost: bool,
 }
 
 impl<'a> SegmentScan<'a> {
@@ -76,16 +77,26 @@ impl<'a> SegmentScan<'a> {
             next_record,
             lane,
             blocks: !device.byte_addressable(),
+            lost: false,
         }
     }
 
-    fn header_at(&self, at: u64) -> Option<RecordHeader<'a>> {
-        let header = RecordHeader::decode(self.bytes.get(at as usize..)?)?;
+    #[inline]
+    fn header_at(&mut self, at: u64) -> Option<RecordHeader<'a>> {
+        let bytes = self.bytes.get(at as usize..)?;
+        let (header, lost) = watch(|| RecordHeader::decode(bytes));
+        self.lost |= lost.is_some();
+        let header = header.filter(|_| lost.is_none())?;
         let place = header.place();
         let fits = place.rank == self.lane.rank
             && place.incarnation == self.lane.incarnation
             && place.sequence >= self.next_record;
         fits.then_some(header)
+    }
+
+    /// Whether a page was met that the medium does not give.
+    pub fn met_lost_page(&self) -> bool {
+        self.lost
     }
 
     /// Looks for the next valid record of the lane behind the current place, at every possible alignment, and

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use forebay_tier::persist::checksum_ahead;
-use forebay_tier::{Device, Result};
+use forebay_tier::{watch, Device, Result};
 
 use crate::format::{RecordHeader, RecordKind, Superblock, CHUNK_BYTES};
 use crate::recover::{find_segments, lanes_of, walk_lane};
@@ -161,13 +161,19 @@ fn check_record(
     }
     report.bytes += header.payload_bytes();
     let record = device.bytes(offset..offset + header.payload_offset() + header.payload_bytes());
-    if let Some(at) = payload_damage(header, record) {
-        report.damaged.push(Damage {
-            version: Some(place.version),
-            rank: place.rank,
-            variable: Some(header.name().to_string()),
-            offset: offset + header.payload_offset() + at,
-            what: format!("the payload does not match its checksum in the chunk at byte {at}"),
-        });
-    }
+    let (damage, lost) = watch(|| payload_damage(header, record));
+    let what = match (damage, lost) {
+        (_, Some(lost)) => Some((damage.unwrap_or(0), lost.to_string())),
+        (Some(at), None) => {
+            Some((at, format!("the payload does not match its checksum in the chunk at byte {at}")))
+        }
+        (None, None) => None,
+    };
+    report.damaged.extend(what.map(|(at, what)| Damage {
+        version: Some(place.version),
+        rank: place.rank,
+        variable: Some(header.name().to_string()),
+        offset: offset + header.payload_offset() + at,
+        what,
+    }));
 }

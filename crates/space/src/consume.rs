@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_log::{Dims, Dtype, LaneId};
-use forebay_tier::{clock, counters, wait, Access, Error, Kind, Result};
+use forebay_tier::{clock, counters, wait, watched, Access, Error, Kind, Result};
 use rustc_hash::FxHashMap;
 
 use crate::attach::{Attachment, Missing};
@@ -380,12 +380,14 @@ impl SpaceReader {
         self.check_open()?;
         let current = self.current()?;
         let device = &*self.space().device;
-        current.index.names(device).iter().map(|name| current.index.describe(device, name)).collect()
+        let describe = |name: &String| current.index.describe(device, name);
+        watched(|| current.index.names(device).iter().map(describe).collect())
     }
 
     pub(crate) fn variable(&mut self, name: &str) -> Result<VariableInfo> {
         self.check_open()?;
-        self.current()?.index.describe(&*self.space().device, name)
+        let index = &self.current()?.index;
+        watched(|| index.describe(&*self.space().device, name))
     }
 
     /// Dtype and global shape of a variable.
@@ -394,11 +396,13 @@ impl SpaceReader {
         self.member.check_fork()?;
         let current = self.current()?;
         let device = &*self.space().device;
-        let pieces = current.index.find(device, name);
-        if pieces.is_empty() {
-            return Err(current.index.unknown_variable(device, name));
-        }
-        current.index.agreed(device, name, &pieces)
+        watched(|| {
+            let pieces = current.index.find(device, name);
+            if pieces.is_empty() {
+                return Err(current.index.unknown_variable(device, name));
+            }
+            current.index.agreed(device, name, &pieces)
+        })
     }
 
     /// Copies a box of the current version to `out`, which has exactly its bytes.
@@ -408,7 +412,7 @@ impl SpaceReader {
         self.calls += 1;
         self.go_in()?;
         let timer = CallTimer::start(out.len(), self.calls);
-        let got = self.gather().and_then(|mut gather| gather.run(name, wanted, out));
+        let got = self.gather().and_then(|mut gather| watched(|| gather.run(name, wanted, out)));
         self.gate.leave();
         got?;
         self.stats.gets += 1;
@@ -445,7 +449,7 @@ impl SpaceReader {
         done: &mut usize,
     ) -> Result<()> {
         self.each(objects, done, |gather, i, (name, out)| {
-            gather.run(name, None, out).map_err(|e| at_object(e, i, name))?;
+            watched(|| gather.run(name, None, out)).map_err(|e| at_object(e, i, name))?;
             Ok(Some(out.len() as u64))
         })
     }
@@ -559,7 +563,7 @@ impl SpaceReader {
     pub(crate) fn view(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
         self.member.check_fork()?;
         self.go_in()?;
-        let view = self.view_inside(name, wanted);
+        let view = watched(|| self.view_inside(name, wanted));
         self.gate.leave();
         view
     }
@@ -580,7 +584,7 @@ impl SpaceReader {
         let (dtype, shape) = index.agreed(device, name, &pieces)?;
         let target = target_box(name, wanted, &shape)?;
         for i in &pieces {
-            let (header, _) = index.header(device, *i).expect("found above");
+            let (header, _) = index.header_there(device, *i)?;
             let Some(range) = contiguous_range(&box_of(&header), &target, dtype.size()) else { continue };
             let payload = index.offset(*i) + header.payload_offset();
             if !never {
@@ -686,20 +690,24 @@ impl Gather<'_> {
         bytes_max: usize,
         look: impl FnOnce(Dtype, &[u64], &[u8]) -> R,
     ) -> Result<Option<(u64, R)>> {
-        let Some((i, header)) = self.index.single(self.device, name) else { return Ok(None) };
-        let bytes = header.payload_bytes();
-        if bytes > bytes_max as u64 {
-            return Ok(None);
-        }
-        let payload = self.index.offset(i) + header.payload_offset();
-        let range = payload..payload + bytes;
-        if self.never {
-            self.device.will_read(range.clone())?;
-        } else {
-            self.index.verify_chunks(self.device, i, 0, bytes as usize, self.always, |_, _| {})?;
-        }
-        let shape: Dims = header.shape().collect();
-        Ok(Some((bytes, look(header.dtype(), &shape, self.device.bytes(range)))))
+        let found = watched(|| {
+            let Some((i, header)) = self.index.single(self.device, name) else { return Ok(None) };
+            let bytes = header.payload_bytes();
+            if bytes > bytes_max as u64 {
+                return Ok(None);
+            }
+            let payload = self.index.offset(i) + header.payload_offset();
+            let range = payload..payload + bytes;
+            if self.never {
+                self.device.will_read(range.clone())?;
+            } else {
+                self.index.verify_chunks(self.device, i, 0, bytes as usize, self.always, |_, _| {})?;
+            }
+            Ok(Some((header.dtype(), header.shape().collect::<Dims>(), range)))
+        })?;
+        let Some((dtype, shape, range)) = found else { return Ok(None) };
+        let bytes = range.end - range.start;
+        Ok(Some((bytes, look(dtype, &shape, self.device.bytes(range)))))
     }
 
     #[inline]
@@ -725,7 +733,7 @@ impl Gather<'_> {
                 .with("box_bytes", bytes));
         }
         if let [only] = pieces[..] {
-            let (header, _) = self.index.header(self.device, only).expect("found above");
+            let (header, _) = self.index.header_there(self.device, only)?;
             if let Some(range) = contiguous_range(&box_of(&header), &target, dtype.size()) {
                 return self.copy_range(only, range, out);
             }
@@ -737,7 +745,7 @@ impl Gather<'_> {
     #[inline]
     fn copy_range(&mut self, i: u32, range: std::ops::Range<usize>, out: &mut [u8]) -> Result<()> {
         if self.never {
-            let (header, bytes) = self.index.header(self.device, i).expect("found before");
+            let (header, bytes) = self.index.header_there(self.device, i)?;
             let base = header.payload_offset() as usize;
             let place = self.index.offset(i) + base as u64;
             self.device.will_read(place + range.start as u64..place + range.end as u64)?;
@@ -760,8 +768,8 @@ impl Gather<'_> {
     ) -> Result<()> {
         let boxes: Vec<NdBox> = pieces
             .iter()
-            .map(|i| box_of(&self.index.header(self.device, *i).expect("found before").0))
-            .collect();
+            .map(|i| Ok(box_of(&self.index.header_there(self.device, *i)?.0)))
+            .collect::<Result<_>>()?;
         if let Some(gap) = coverage_gap(target, &boxes) {
             return Err(Error::new(
                 Kind::BoxNotCovered,
@@ -778,7 +786,7 @@ impl Gather<'_> {
             if !self.never {
                 self.index.verify_chunks(self.device, *i, hull.start, hull.end, self.always, |_, _| {})?;
             }
-            let (header, bytes) = self.index.header(self.device, *i).expect("found before");
+            let (header, bytes) = self.index.header_there(self.device, *i)?;
             let base = header.payload_offset() as usize;
             if self.never {
                 let place = self.index.offset(*i) + base as u64;

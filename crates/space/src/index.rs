@@ -11,7 +11,7 @@ use forebay_log::format::{
 };
 use forebay_log::{Dims, Dtype, LaneId, RecordRef, SegmentScan};
 use forebay_tier::persist::checksum_ahead;
-use forebay_tier::{Device, Error, Kind, Result};
+use forebay_tier::{watched, Device, Error, Kind, Result};
 use rustc_hash::{FxHashMap, FxHasher};
 use serde::Serialize;
 
@@ -171,7 +171,8 @@ fn segment_at(space: &Attachment, granule: usize) -> Result<Option<SegmentDf>> {
     space.populate(offset..offset + space.superblock.granule_bytes);
     space.device.can_read(offset..offset + HEADER_BYTES)?;
     let head = space.device.bytes(offset..offset + HEADER_BYTES);
-    let Some(df) = SegmentDf::decode(head, &space.superblock.uuid, offset) else { return Ok(None) };
+    let found = watched(|| Ok(SegmentDf::decode(head, &space.superblock.uuid, offset)))?;
+    let Some(df) = found else { return Ok(None) };
     let segment = offset..offset + df.length_bytes;
     space.populate(segment.clone());
     space.device.can_read(segment)?;
@@ -281,6 +282,11 @@ fn scan_version(
             }
         }
         next_record = scan.next_record;
+        // Behind a page that is lost others follow; what was on it is missed by who counts the pieces.
+        if scan.met_lost_page() && scan.resync().is_some() {
+            at = scan.at;
+            continue;
+        }
         if !is_still_there(space, lane, &segment) {
             return Err(unreadable(space, lane, version, segment.offset_bytes + scan.at));
         }
@@ -351,6 +357,17 @@ impl VersionIndex {
         RecordHeader::reread(bytes).map(|header| (header, bytes))
     }
 
+    /// As [`VersionIndex::header`], of an entry that was there when the version was looked at. Errors: `Damaged`, when
+    /// it is no longer.
+    #[inline]
+    pub(crate) fn header_there<'a>(
+        &self,
+        device: &'a dyn Device,
+        i: u32,
+    ) -> Result<(RecordHeader<'a>, &'a [u8])> {
+        self.header(device, i).ok_or_else(|| self.damaged(i, "its header changed", 0))
+    }
+
     /// Rank that put entry `i`.
     pub(crate) fn rank(&self, i: u32) -> u32 {
         self.entries[i as usize].rank
@@ -405,8 +422,7 @@ impl VersionIndex {
         always: bool,
         mut each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
-        let (header, bytes) =
-            self.header(device, i).ok_or_else(|| self.damaged(i, "its header changed", 0))?;
+        let (header, bytes) = self.header_there(device, i)?;
         let base = header.payload_offset() as usize;
         let place = self.offset(i) + base as u64;
         device.will_read(place + from as u64..place + to as u64)?;
@@ -464,12 +480,10 @@ impl VersionIndex {
     /// Dtype and shape of the variable, the same for all its pieces. Errors: [`Kind::VariableMismatch`].
     #[inline]
     pub(crate) fn agreed(&self, device: &dyn Device, name: &str, pieces: &[u32]) -> Result<(Dtype, Dims)> {
-        let (first, _) =
-            self.header(device, pieces[0]).ok_or_else(|| self.damaged(pieces[0], "its header changed", 0))?;
+        let (first, _) = self.header_there(device, pieces[0])?;
         let (dtype, shape): (Dtype, Dims) = (first.dtype(), first.shape().collect());
         for i in &pieces[1..] {
-            let (header, _) =
-                self.header(device, *i).ok_or_else(|| self.damaged(*i, "its header changed", 0))?;
+            let (header, _) = self.header_there(device, *i)?;
             if header.dtype() != dtype || !header.shape().eq(shape.iter().copied()) {
                 return Err(Error::new(
                     Kind::VariableMismatch,

@@ -22,7 +22,7 @@ use forebay_log::reclaim::{retire, Segment};
 use forebay_log::relocate::{copy_segment, used_bytes};
 use forebay_log::{LaneId, Ledger};
 use forebay_tier::adapter::throttle::Locality;
-use forebay_tier::{Access, Error, Kind, Result};
+use forebay_tier::{watched, Access, Error, Kind, Result};
 use serde::Serialize;
 
 use crate::attach::{Attachment, Missing, LOCK_ADOPT};
@@ -286,7 +286,8 @@ fn relocate(
 ) -> Result<Option<Range<u64>>> {
     let granule = space.superblock.granule_bytes;
     let head = space.device.bytes(from..from + HEADER_BYTES);
-    let Some(df) = SegmentDf::decode(head, &space.superblock.uuid, from) else {
+    let found = watched(|| Ok(SegmentDf::decode(head, &space.superblock.uuid, from)))?;
+    let Some(df) = found else {
         return Err(Error::new(Kind::Damaged, "a segment that was to be moved has no valid header")
             .with("pool_offset", from));
     };

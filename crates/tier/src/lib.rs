@@ -41,4 +41,4 @@ pub use error::{Error, Kind, Result};
 pub use kind::{Access, Durability, Horizon, Placement, TierKind};
 pub use region::{MapMode, Region, SharedRegion};
 pub use shared_words::SharedWords;
-pub use sys::StagedWrite;
+pub use sys::{watch, watched, LostPage, StagedWrite};

@@ -351,14 +351,16 @@ impl SharedRegion {
     /// another thread stores there meanwhile may show in any mixture.
     ///
     /// # Errors
-    /// `Usage` for a range outside.
+    /// `Usage` for a range outside; on tier `pmem` `Io` for a page that the medium does not give.
     #[inline]
     pub fn copy_out(&self, offset: usize, out: &mut [u8]) -> Result<()> {
         let mapped = &self.inner.mapped;
         let end = offset.checked_add(out.len()).filter(|end| *end as u64 <= mapped.pool.capacity);
         let Some(end) = end else { return Err(self.inner.outside(offset, out.len())) };
-        out.copy_from_slice(mapped.mapping().bytes(offset as u64..end as u64));
-        Ok(())
+        crate::watched(|| {
+            out.copy_from_slice(mapped.mapping().bytes(offset as u64..end as u64));
+            Ok(())
+        })
     }
 
     /// Copies `src` to `offset`, without making it persistent. Each range belongs to the thread that writes it.

@@ -60,7 +60,11 @@ impl Mapped {
             huge: huge != HugePages::Never,
             align,
         };
-        let mapping = Arc::new(Mapping::new(&pool.file, pool.capacity, options)?);
+        let mut mapping = Mapping::new(&pool.file, pool.capacity, options)?;
+        if kind == TierKind::Pmem {
+            mapping.tell_lost_pages(&pool.file, &pool.path);
+        }
+        let mapping = Arc::new(mapping);
         let huge_by_fault = huge == HugePages::OnRequest && mapping.can_populate();
         let (prepared, placer) = (Prepared::default(), None);
         Ok(Mapped { pool, mapping, kind, persisted, policy, write_back, huge_by_fault, prepared, placer })
@@ -200,6 +204,20 @@ impl Device for Mapped {
         if self.pool.check(range.start, range.end.wrapping_sub(range.start)).is_ok() {
             self.mapping.populate_read(&range);
         }
+    }
+
+    #[inline]
+    fn will_read(&self, range: Range<u64>) -> Result<()> {
+        match self.kind {
+            TierKind::Pmem => self.mapping.touch_read(&range),
+            _ => Ok(()),
+        }
+    }
+
+    /// One lost page loses nothing but what lies on it: who reads here does so within [`crate::watch`].
+    #[inline]
+    fn can_read(&self, _range: Range<u64>) -> Result<()> {
+        Ok(())
     }
 
     #[inline]

@@ -38,3 +38,32 @@ pub(super) unsafe fn pwrite(fd: c_int, from: *const c_void, len: usize, offset: 
     let put = unsafe { libc::syscall(libc::SYS_pwrite64, fd, from, len, offset) };
     usize::try_from(put).map_err(|_| io::Error::last_os_error())
 }
+
+/// mmap(2): a page of zeros over what is mapped there, to read only.
+///
+/// # Safety
+/// The caller's own pages, of which nobody needs a byte.
+pub(super) unsafe fn map_zeros(start: usize, len: usize) -> io::Result<()> {
+    let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: as the caller promises.
+    unsafe { map_file(start, len, libc::PROT_READ, flags, -1, 0) }
+}
+
+/// mmap(2) over what is mapped there; `flags` have MAP_FIXED.
+///
+/// # Safety
+/// The caller's own pages; whoever has slices of them can do with the new content.
+pub(super) unsafe fn map_file(
+    start: usize,
+    len: usize,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: u64,
+) -> io::Result<()> {
+    // SAFETY: as the caller promises.
+    match unsafe { libc::syscall(libc::SYS_mmap, start, len, protection, flags, fd, offset) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}

@@ -7,11 +7,14 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 
+use super::lost::{watched, Covered};
 use crate::counters;
 use crate::persist::{self, CopyPolicy};
+use crate::Result;
 
 /// Mappings begin at a multiple of this, so that 2 MiB pages fit where the kernel has them.
 const ALIGNMENT: usize = 2 << 20;
@@ -52,6 +55,10 @@ pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
     writable: bool,
+    /// Kind of mapping, as the kernel was told.
+    flags: libc::c_int,
+    /// Where lost pages are told.
+    covered: Option<Covered>,
 }
 
 // SAFETY: the mapping is plain shared memory with a fixed address; all mutation through &self is atomic or
@@ -82,12 +89,37 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         hole.keep_only(base, len);
-        let mapping = Mapping { base, len, writable: options.writable };
+        let mapping = Mapping { base, len, writable: options.writable, flags, covered: None };
         if options.huge {
             // Refused where huge pages are not built in: then pages are small, nothing else changes.
             let _ = mapping.advise(&(0..len as u64), libc::MADV_HUGEPAGE);
         }
         Ok(mapping)
+    }
+
+    /// From now on [`super::watch`] is told of pages of `file`, which is what is mapped here, that the medium does not
+    /// give. Best effort: a process has room for some 1000 such mappings.
+    pub(crate) fn tell_lost_pages(&mut self, file: &File, path: &Path) {
+        let protection = libc::PROT_READ | if self.writable { libc::PROT_WRITE } else { 0 };
+        let place = (self.base.as_ptr() as usize, self.len);
+        self.covered = Covered::new(place, file, path, (protection, self.flags)).ok();
+    }
+
+    /// Loads a byte of each page of a range, for which a page that the medium does not give is lost.
+    pub(crate) fn touch_read(&self, range: &Range<u64>) -> Result<()> {
+        if self.covered.is_none() || range.is_empty() {
+            return Ok(());
+        }
+        let page = page_bytes() as u64;
+        let start = self.at(range.start, range.end - range.start).as_ptr();
+        watched(|| {
+            let pages = (range.start / page + 1) * page..range.end;
+            for at in std::iter::once(range.start).chain(pages.step_by(page as usize)) {
+                // SAFETY: inside the range that `at` has checked; any value will do.
+                unsafe { start.add((at - range.start) as usize).read_volatile() };
+            }
+            Ok(())
+        })
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -316,6 +348,7 @@ fn is_unknown_advice(error: &io::Error) -> bool {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        self.covered = None;
         // SAFETY: the range was mapped by `new` and belongs to this value alone; slices of it borrow from
         // `self`, and staged writes keep `self` alive by an Arc.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };

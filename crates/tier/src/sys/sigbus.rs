@@ -1,4 +1,5 @@
-//! SIGBUS: who touches an absent page of a window gets it, and answers the fault in its own handler.
+//! SIGBUS: who touches an absent page of a window, or a lost one of a pool, gets it, and answers the fault in its own
+//! handler.
 //!
 //! One handler for the process, installed with the first window and never taken away; a fault that is none of ours goes
 //! on to the handler that was there before. The table of windows is fixed and read without a lock.
@@ -13,7 +14,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most windows of one process at once.
+/// Most windows, and pools on persistent memory, of one process at once.
 const WINDOWS_MAX: usize = 1024;
 
 /// Answers the faults of a window.
@@ -24,6 +25,13 @@ pub trait Serve: Send + Sync {
     /// Somebody touched byte `offset`; whether to store, where the processor tells. True: try again. False: it cannot
     /// be had, and the program gets the signal.
     fn serve(&self, offset: u64, write: Option<bool>) -> bool;
+
+    /// As `serve`, where the memory itself has failed under byte `offset`. True only where something else is mapped
+    /// there now.
+    fn lost(&self, offset: u64, write: Option<bool>) -> bool {
+        self.serve(offset, write);
+        false
+    }
 }
 
 struct Entry {
@@ -153,12 +161,9 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     // SAFETY: the kernel gives a whole siginfo with an address for a SIGBUS.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr() as usize) };
     let served = match code {
-        BUS_ADRERR => serve(address, store(context)),
-        libc::BUS_MCEERR_AR => {
-            // Memory that fails is never tried again; but its server may have something to say.
-            serve(address, store(context));
-            false
-        }
+        BUS_ADRERR => find(address, |server, offset| server.serve(offset, store(context))),
+        // Memory that fails is never tried again.
+        libc::BUS_MCEERR_AR => find(address, |server, offset| server.lost(offset, store(context))),
         _ => false,
     };
     if !served {
@@ -170,7 +175,8 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
 
 const BUS_ADRERR: i32 = 2;
 
-fn serve(address: usize, write: Option<bool>) -> bool {
+/// What the server of an address answers; false: nobody serves it.
+fn find(address: usize, answer: impl Fn(&dyn Serve, u64) -> bool) -> bool {
     for entry in &TABLE[..USED.load(Acquire)] {
         if address < entry.start.load(Acquire) || address >= entry.end.load(Acquire) {
             continue;
@@ -185,7 +191,7 @@ fn serve(address: usize, write: Option<bool>) -> bool {
             // SAFETY: whoever leaves empties the range first and then waits for users; we were counted and then saw
             // the range, so that the server is alive until we are uncounted.
             let server = unsafe { &*entry.server.load(Acquire) };
-            server.serve((address - start) as u64, write)
+            answer(&**server, (address - start) as u64)
         };
         entry.users.fetch_sub(1, SeqCst);
         if inside {
