@@ -500,7 +500,7 @@ mod tests {
     fn level(dir: &tempfile::TempDir, keep: usize) -> Level {
         let place = Directory::new(dir.path(), TierKind::File, "00000").unwrap();
         let packing = Packing { full_every: 4, zstd: None };
-        Level { packing, ..Level::new(Arc::new(place), keep) }
+        Level { packing, ..Level::new(Arc::new(place), crate::keep::Keep::last(keep)) }
     }
 
     /// Writes a step of which one chunk changes; the step that it stands on.

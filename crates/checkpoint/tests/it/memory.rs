@@ -22,6 +22,10 @@ fn any_living_rank_holds_its_level() {
     for program in &mut group {
         program.save(1).unwrap();
     }
+    // What is still on its way down would make the directory anew.
+    for program in &mut group {
+        program.checkpoint.wait().unwrap();
+    }
     let running = format!("the program of {} is running", base.path().display());
     assert_eq!(cleaned(memory.path()), (vec![], vec![running]));
     // The directory goes first, then the ranks, the last one last.
