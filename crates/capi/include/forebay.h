@@ -507,10 +507,10 @@ int fb_options_new(fb_options **options);
  *
  * Of a checkpoint, beside "rank", "size", "scope" and "timeout": "levels" (where steps go, the fastest first, with
  * ";" between them: "dram; file,keep=3"; else "file"; of a level "keep=N" newest steps stay, "every=N" keeps each
- * N-th for good, "best=K" or "best=K:largest" the K best by fb_checkpoint_save_metric), "when" (what fb_checkpoint_need goes by: "steps:N",
- * "seconds:S", "optimum" or "optimum:MTBF", "signal", with ";" between them; else "optimum"), "program" (a directory
- * that another program saves into is refused), "memory" (most bytes that steps may take in a level of memory, as
- * "4GiB").
+ * N-th for good, "best=K" or "best=K:largest" the K best by fb_checkpoint_save_metric), "when" (what
+ * fb_checkpoint_need goes by: "steps:N", "seconds:S", "optimum" or "optimum:MTBF", "signal", with ";" between them;
+ * else "optimum"), "program" (a directory that another program saves into is refused), "memory" (most bytes that
+ * steps may take in a level of memory, as "4GiB").
  *
  * FB_UNKNOWN_KEY with the nearest key in the hint, FB_USAGE when the value cannot be read.
  */
@@ -1151,7 +1151,8 @@ int fb_checkpoint_open(const char *path,
 /**
  * Makes an array part of every step: the box (`start`, `count`) of a variable of this `shape`, as for fb_put. `data`
  * is its memory, read by each save and written by each restore; it must stay until fb_checkpoint_close and not overlap
- * another one. An array that ranks share has its global shape and each rank's box; one that every rank protects whole is each rank's own.
+ * another one. An array that ranks share has its global shape and each rank's box; one that every rank protects whole
+ * is each rank's own.
  *
  * Called again with the same name, type, shape and box it takes the new memory instead: after a realloc, or when a
  * program swaps two buffers. Does not block.
@@ -1219,7 +1220,8 @@ int fb_checkpoint_wait(fb_checkpoint *checkpoint,
  *
  * The reason of the newest step when none could be taken (FB_DAMAGED and others); FB_VERSION_GONE (steps had been
  * saved and no level has one), FB_UNKNOWN_VARIABLE, FB_VARIABLE_MISMATCH, FB_BOX_NOT_COVERED (the program protects
- * something else than was saved), FB_COMPONENT_FAILED (another rank does), FB_TIMED_OUT. The arrays then hold anything.
+ * something else than was saved), FB_COMPONENT_FAILED (another rank does), FB_TIMED_OUT. The arrays then hold
+ * anything.
  */
 int fb_checkpoint_restore_latest(fb_checkpoint *checkpoint,
                                  uint64_t *step);

@@ -86,7 +86,8 @@ pub unsafe extern "C" fn fb_checkpoint_open(
 
 /// Makes an array part of every step: the box (`start`, `count`) of a variable of this `shape`, as for fb_put. `data`
 /// is its memory, read by each save and written by each restore; it must stay until fb_checkpoint_close and not overlap
-/// another one. An array that ranks share has its global shape and each rank's box; one that every rank protects whole is each rank's own.
+/// another one. An array that ranks share has its global shape and each rank's box; one that every rank protects whole
+/// is each rank's own.
 ///
 /// Called again with the same name, type, shape and box it takes the new memory instead: after a realloc, or when a
 /// program swaps two buffers. Does not block.
@@ -208,7 +209,8 @@ pub unsafe extern "C" fn fb_checkpoint_wait(
 ///
 /// The reason of the newest step when none could be taken (FB_DAMAGED and others); FB_VERSION_GONE (steps had been
 /// saved and no level has one), FB_UNKNOWN_VARIABLE, FB_VARIABLE_MISMATCH, FB_BOX_NOT_COVERED (the program protects
-/// something else than was saved), FB_COMPONENT_FAILED (another rank does), FB_TIMED_OUT. The arrays then hold anything.
+/// something else than was saved), FB_COMPONENT_FAILED (another rank does), FB_TIMED_OUT. The arrays then hold
+/// anything.
 #[no_mangle]
 pub unsafe extern "C" fn fb_checkpoint_restore_latest(
     checkpoint: *mut fb_checkpoint,

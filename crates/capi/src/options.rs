@@ -90,10 +90,10 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 ///
 /// Of a checkpoint, beside "rank", "size", "scope" and "timeout": "levels" (where steps go, the fastest first, with
 /// ";" between them: "dram; file,keep=3"; else "file"; of a level "keep=N" newest steps stay, "every=N" keeps each
-/// N-th for good, "best=K" or "best=K:largest" the K best by fb_checkpoint_save_metric), "when" (what fb_checkpoint_need goes by: "steps:N",
-/// "seconds:S", "optimum" or "optimum:MTBF", "signal", with ";" between them; else "optimum"), "program" (a directory
-/// that another program saves into is refused), "memory" (most bytes that steps may take in a level of memory, as
-/// "4GiB").
+/// N-th for good, "best=K" or "best=K:largest" the K best by fb_checkpoint_save_metric), "when" (what
+/// fb_checkpoint_need goes by: "steps:N", "seconds:S", "optimum" or "optimum:MTBF", "signal", with ";" between them;
+/// else "optimum"), "program" (a directory that another program saves into is refused), "memory" (most bytes that
+/// steps may take in a level of memory, as "4GiB").
 ///
 /// FB_UNKNOWN_KEY with the nearest key in the hint, FB_USAGE when the value cannot be read.
 #[no_mangle]

@@ -1,11 +1,11 @@
 //! Levels of memory after their programs: whose they are, who uses them, and removing those that nobody can need.
 //!
 //! A level of memory lies apart from its checkpoint directory, and outlives it. So it says whose it is (`level.json`),
-//! and each rank that has it open holds a kernel record lock on a byte of its `members`, as in the checkpoint directory.
+//! and each rank that has it open holds a kernel record lock on a byte of its `members`, as in that directory.
 //!
-//! Guarantees: [`clean`] never takes a level away from a live process, nor one whose checkpoint directory may come back:
-//! it goes when that directory is gone from a file system that is there, or when it is named. Not here: memory of
-//! other nodes.
+//! Guarantees: [`clean`] never takes a level away from a live process, nor one whose checkpoint directory may come
+//! back: it goes when that directory is gone from a file system that is there, or when it is named. Not here: memory
+//! of other nodes.
 
 use std::fs;
 use std::io::ErrorKind;
