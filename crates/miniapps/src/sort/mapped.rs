@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use forebay_pager::{Mode, Window, WindowOptions};
 use forebay_space::{Error, Kind, Result};
+use forebay_tier::plain::PlainFile;
 use forebay_tier::{MapMode, Region, TierKind};
 
 use super::{Sorted, Task};
@@ -40,7 +41,7 @@ pub fn windowed(path: &Path, task: &Task) -> Result<Sorted> {
         bytes: Some(task.keys * 8),
         ..WindowOptions::new(task.budget)
     };
-    let mut window = Window::new(path, &options)?;
+    let mut window = Window::new(PlainFile::open(path, true)?, &options)?;
     sort(window.values_mut()?, task.threads);
     window.flush()?;
     window.check()?;
