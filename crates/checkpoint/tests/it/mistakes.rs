@@ -53,6 +53,10 @@ fn calls_that_make_no_sense_are_refused() {
         let wrong = crate::state::options(levels, memory.path());
         assert_eq!(kind_of(Checkpoint::open(base.path(), &wrong)), Some(Kind::Usage), "{levels:?}");
     }
+    for level in ["file+xor:4,incremental=3", "file+partner,compress=zstd"] {
+        let wrong = Options { size: 8, ..crate::state::options(&[level], memory.path()) };
+        assert_eq!(kind_of(Checkpoint::open(base.path(), &wrong)), Some(Kind::NotPossibleHere), "{level}");
+    }
     let wrong = crate::state::options(&["file,kepe=2"], memory.path());
     let error = Checkpoint::open(base.path(), &wrong).err().unwrap();
     assert_eq!(error.kind(), Kind::UnknownKey);
