@@ -37,6 +37,7 @@ impl State {
 impl PyCheckpoint {
     /// keywords: rank, size, comm, timeout, as `forebay.open` knows them.
     #[new]
+    #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         path: PathBuf,
