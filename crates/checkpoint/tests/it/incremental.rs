@@ -237,7 +237,7 @@ fn a_chunk_that_changed_and_kept_its_checksum_is_saved() {
     let before = vec![1; length as usize];
     // A multiple of the generator changes no CRC.
     let mut after = before.clone();
-    for bit in (0..33).filter(|bit| 0x1_1EDC_6F41_u64 >> (32 - bit) & 1 == 1) {
+    for bit in (0..33).filter(|bit| (0x1_1EDC_6F41_u64 >> (32 - bit)) & 1 == 1) {
         after[1000 + bit / 8] ^= 1 << (bit % 8);
     }
     assert!(before != after && crc32c(&before[..CHUNK]) == crc32c(&after[..CHUNK]));
