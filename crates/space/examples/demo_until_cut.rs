@@ -18,7 +18,7 @@ use std::io::Write as _;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often it looks.
 const LOOK: Duration = Duration::from_millis(20);
@@ -73,7 +73,14 @@ fn back(
 }
 
 fn follow(path: &str, mut next: u64) -> Result<()> {
-    let reader = open(path)?;
+    let late = Instant::now() + PATIENCE;
+    // Who only looks does not wait for a space that is not there yet.
+    let reader = loop {
+        match open(path) {
+            Err(e) if e.kind() == Kind::PeerMissing && Instant::now() < late => std::thread::sleep(LOOK),
+            opened => break opened?,
+        }
+    };
     loop {
         let latest = reader.latest()?.unwrap_or(0);
         while next < latest {

@@ -39,7 +39,14 @@ fn operations_cost_what_they_should() {
     if cfg!(target_arch = "x86_64") {
         let pmem = pmem::create_emulated(&dir.path().join("pmem"), 4 << 20).unwrap();
         pmem.prepare(0..4 << 20).unwrap();
-        pmem_costs(&pmem);
+        pmem_costs(&pmem, false);
+        match forebay_tier::create(TierKind::Pmem, &disk.path().join("pmem"), 4 << 20) {
+            Ok(real) => {
+                real.prepare(0..4 << 20).unwrap();
+                pmem_costs(&*real, caches_persist());
+            }
+            Err(e) => skips::skipped("counts of real persistent memory", e.message()),
+        }
     }
     region_costs(dir.path());
     waking_costs(dir.path());
@@ -107,29 +114,43 @@ fn direct_costs(direct: &dyn Device) {
     costs("view", [0, 0, 0, 0], || assert_eq!(direct.bytes(0..1 << 20).len(), 1 << 20));
 }
 
-fn pmem_costs(pmem: &dyn Device) {
+/// Whether the platform writes its caches back when the power goes, as sysfs says of all regions.
+fn caches_persist() -> bool {
+    let regions = std::fs::read_dir("/sys/bus/nd/devices").into_iter().flatten().flatten();
+    let mut domains =
+        regions.filter_map(|region| std::fs::read_to_string(region.path().join("persistence_domain")).ok());
+    domains.next().is_some_and(|domain| domain.trim() == "cpu_cache")
+}
+
+/// `eadr`: no line is written back, and every fence stays.
+fn pmem_costs(pmem: &dyn Device, eadr: bool) {
     let (data, mut crcs) = (vec![1u8; 1 << 20], Vec::new());
-    costs("100 bytes on two lines", [100, 2, 0, 0], || pmem.write(64, &data[..100]).unwrap());
-    costs("100 bytes on three lines", [100, 3, 0, 0], || pmem.write(63, &data[..100]).unwrap());
-    costs("2 KiB of whole lines", [2048, 0, 1, 0], || pmem.write(64, &data[..2048]).unwrap());
-    costs("2 KiB between lines", [2048, 2, 1, 0], || pmem.write(96, &data[..2048]).unwrap());
-    costs("1 MiB with sums", [1 << 20, 0, 1, 0], || {
+    let costs_of = |name: &str, expected: [u64; 4], operation: &mut dyn FnMut()| {
+        let [copied, flushes, fences, syscalls] = expected;
+        let flushes = if eadr { 0 } else { flushes };
+        costs(&format!("{name}, caches persistent: {eadr}"), [copied, flushes, fences, syscalls], operation);
+    };
+    costs_of("100 bytes on two lines", [100, 2, 0, 0], &mut || pmem.write(64, &data[..100]).unwrap());
+    costs_of("100 bytes on three lines", [100, 3, 0, 0], &mut || pmem.write(63, &data[..100]).unwrap());
+    costs_of("2 KiB of whole lines", [2048, 0, 1, 0], &mut || pmem.write(64, &data[..2048]).unwrap());
+    costs_of("2 KiB between lines", [2048, 2, 1, 0], &mut || pmem.write(96, &data[..2048]).unwrap());
+    costs_of("1 MiB with sums", [1 << 20, 0, 1, 0], &mut || {
         pmem.write_checksummed(64, &data, CHUNK, &mut crcs).unwrap()
     });
-    costs("1 MiB with sums between lines", [1 << 20, 2, 1, 0], || {
+    costs_of("1 MiB with sums between lines", [1 << 20, 2, 1, 0], &mut || {
         pmem.write_checksummed(96, &data, CHUNK, &mut crcs).unwrap()
     });
-    costs("2 KiB between lines in no order", [2048, 2, 0, 0], || {
+    costs_of("2 KiB between lines in no order", [2048, 2, 0, 0], &mut || {
         pmem.write_unordered(96, &data[..2048], None, &mut crcs, true).unwrap()
     });
-    costs("1 MiB with sums in no order", [1 << 20, 0, 0, 0], || {
+    costs_of("1 MiB with sums in no order", [1 << 20, 0, 0, 0], &mut || {
         pmem.write_unordered(64, &data, Some(CHUNK), &mut crcs, false).unwrap()
     });
-    costs("word", [0, 0, 0, 0], || pmem.store_word(8, 1).unwrap());
-    costs("persist of a word", [0, 1, 1, 0], || pmem.persist(8..16).unwrap());
-    costs("persist of a page", [0, 64, 1, 0], || pmem.persist(4096..8192).unwrap());
-    costs("persist of what was written", [0, 0, 1, 0], || pmem.persist_written(4096..8192).unwrap());
-    costs("reserve and commit", [0, 0, 1, 0], || {
+    costs_of("word", [0, 0, 0, 0], &mut || pmem.store_word(8, 1).unwrap());
+    costs_of("persist of a word", [0, 1, 1, 0], &mut || pmem.persist(8..16).unwrap());
+    costs_of("persist of a page", [0, 64, 1, 0], &mut || pmem.persist(4096..8192).unwrap());
+    costs_of("persist of what was written", [0, 0, 1, 0], &mut || pmem.persist_written(4096..8192).unwrap());
+    costs_of("reserve and commit", [0, 0, 1, 0], &mut || {
         let staged = pmem.stage(0..1 << 20).unwrap();
         pmem.unstage(staged, Some(CHUNK), &mut crcs).unwrap();
     });

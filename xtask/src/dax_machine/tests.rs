@@ -21,15 +21,33 @@ const LIMIT: Duration = Duration::from_secs(900);
 const SUITES: &[(&str, &str)] = &[
     ("tier", "conformance"),
     ("tier", "region"),
+    ("tier", "counts"),
+    ("tier", "lost"),
     ("pager", "arrays"),
     ("pager", "window"),
     ("checkpoint", "it"),
     ("log", "it"),
 ];
 
+/// Of them, those that are run with eADR, too.
+const WITH_EADR: usize = 4;
+
+/// The suite of spaces, and its part that says nothing of a tier: everything a reader does.
+const SPACES: (&str, &str) = ("space", "it");
+const SPACES_PART: &str = "reading::";
+
+/// Bad blocks below spaces, checkpoints and windows.
+const BAD_BLOCKS: (&str, &str) = ("cli", "lost_pages");
+
 /// Skips that this machine must not have: it has what they say is missing.
-const NEVER_SKIPPED: &[&str] =
-    &["pmem conformance", "devdax conformance", "region on pmem", "where pages lie"];
+const NEVER_SKIPPED: &[&str] = &[
+    "pmem conformance",
+    "devdax conformance",
+    "region on pmem",
+    "where pages lie",
+    "counts of real persistent memory",
+    "bad blocks below",
+];
 
 const PLANS: &str = include_str!("plans.sh");
 
@@ -106,13 +124,41 @@ pub fn stage(root: &Path, wanted: Wanted, summary: &mut Summary) {
 }
 
 fn all_suites(guest: &Guest, binaries: &[Binary], summary: &mut Summary) {
-    let wanted: Vec<&Binary> =
-        SUITES.iter().filter_map(|suite| binaries.iter().find(|b| is(b, suite))).collect();
-    if wanted.len() != SUITES.len() {
-        return summary.fail(format!("only {} of {} suites were built", wanted.len(), SUITES.len()));
+    let find = |suites: &[(&str, &str)]| {
+        suites.iter().filter_map(|suite| binaries.iter().find(|b| is(b, suite))).collect::<Vec<&Binary>>()
+    };
+    let (wanted, spaces, bad_blocks) = (find(SUITES), find(&[SPACES]), find(&[BAD_BLOCKS]));
+    if wanted.len() + spaces.len() + bad_blocks.len() != SUITES.len() + 2 {
+        return summary.fail(format!("not all suites of {SUITES:?}, {SPACES:?}, {BAD_BLOCKS:?} were built"));
     }
-    suites(guest, &wanted, [Shape::Ext4, Shape::DevDax], false, summary);
-    suites(guest, &wanted[..2], [Shape::Xfs, Shape::Memory], true, summary);
+    let every = calls(&wanted);
+    suites(guest, &every, [Shape::Ext4, Shape::DevDax], false, summary);
+    let with_eadr = calls(&wanted[..WITH_EADR]);
+    suites(guest, &with_eadr, [Shape::Xfs, Shape::Memory], true, summary);
+    let mut rest = String::new();
+    for (place, horizon) in [("$NVDIMM0", "epoch"), ("$NVDIMM1", "write"), ("$NVDIMM1", "none")] {
+        let variables = format!("DAX_MACHINE_POOLS=\"{place}\" FOREBAY_HORIZON={horizon}");
+        rest.push_str(&call(spaces[0], &variables, SPACES_PART));
+    }
+    // Last: their blocks stay bad.
+    for place in ["$NVDIMM0", "$NVDIMM1"] {
+        let variables = format!("DAX_MACHINE_BAD_BLOCKS=\"{place}\"");
+        rest.push_str(&call(bad_blocks[0], &variables, "--test-threads=1"));
+    }
+    suites(guest, &rest, [Shape::Ext4, Shape::Xfs], false, summary);
+}
+
+/// Lines of a shell that run test binaries one after the other.
+fn calls(binaries: &[&Binary]) -> String {
+    binaries.iter().map(|binary| call(binary, "", "")).collect()
+}
+
+/// One of them, with variables and arguments.
+fn call(binary: &Binary, variables: &str, arguments: &str) -> String {
+    let (path, folder) = (binary.path.display(), binary.folder.display());
+    format!(
+        "cd '{folder}' && {variables} CARGO_MANIFEST_DIR='{folder}' '{path}' {arguments} || echo \"SUITE FAILED $?\"\n"
+    )
 }
 
 fn all_cuts(root: &Path, guest: &Guest, cuts: u32, summary: &mut Summary) {
@@ -153,7 +199,7 @@ fn build(root: &Path) -> Result<(), String> {
 }
 
 /// Runs suites one after the other in one boot.
-fn suites(guest: &Guest, binaries: &[&Binary], shapes: [Shape; 2], eadr: bool, summary: &mut Summary) {
+fn suites(guest: &Guest, calls: &str, shapes: [Shape; 2], eadr: bool, summary: &mut Summary) {
     let label =
         format!("on {} and {}{}", shapes[0].word(), shapes[1].word(), if eadr { ", eADR" } else { "" });
     title(&label);
@@ -161,12 +207,7 @@ fn suites(guest: &Guest, binaries: &[&Binary], shapes: [Shape; 2], eadr: bool, s
     if shapes[1] == Shape::DevDax {
         script.push_str("export FOREBAY_TEST_DEVDAX=\"$NVDIMM1\"\n");
     }
-    for binary in binaries {
-        let (path, folder) = (binary.path.display(), binary.folder.display());
-        script.push_str(&format!(
-            "cd '{folder}' && CARGO_MANIFEST_DIR='{folder}' '{path}' || echo \"SUITE FAILED $?\"\n"
-        ));
-    }
+    script.push_str(calls);
     let ran = Fresh::new(None).and_then(|fresh| {
         let machine = Machine { shapes, eadr, images: fresh.folder.clone(), limit: LIMIT };
         let mut output = String::new();
