@@ -4,8 +4,9 @@
 //! usage: demo_until_cut look CHANNEL REFERENCE KEPT ACKNOWLEDGED
 //!        demo_until_cut follow CHANNEL FROM
 //!
-//! CHANNEL is a path on a DAX file system. REFERENCE is a folder with the files U and V: what each version holds, one
-//! behind the other, computed where no power was cut. The channel keeps at least KEPT versions. ACKNOWLEDGED is the last
+//! CHANNEL is a path on a DAX file system. REFERENCE is a folder with the files U and V: what each version holds,
+//! one behind the other, computed where no power was cut. The channel keeps at least KEPT versions. ACKNOWLEDGED is
+//! the last
 //! version that an earlier run said, or `none`.
 //!
 //! `look` prints `back FIRST..LAST` or `back none`, or `wrong` and what, with status 1. `follow` prints `version N` for

@@ -230,6 +230,11 @@ fn is_held(space: &Attachment, lane: LaneId, cursor: &LaneCursor) -> bool {
     is_still_there(space, lane, &cursor.segment) && space.control.granule_last(granule) >= cursor.version
 }
 
+/// Moves a scan that a lost page ended to what follows; what was on the page is missed by who counts the pieces.
+fn is_behind_lost_page(scan: &mut SegmentScan<'_>) -> bool {
+    scan.met_lost_page() && scan.resync().is_some()
+}
+
 fn scan_version(
     space: &Attachment,
     lane: LaneId,
@@ -282,8 +287,7 @@ fn scan_version(
             }
         }
         next_record = scan.next_record;
-        // Behind a page that is lost others follow; what was on it is missed by who counts the pieces.
-        if scan.met_lost_page() && scan.resync().is_some() {
+        if is_behind_lost_page(&mut scan) {
             at = scan.at;
             continue;
         }

@@ -1,5 +1,6 @@
 //! Pages that the medium does not give, on the code path of persistent memory: an error for who watches, the signal for
-//! who does not. A file that is cut off below its mapping stands for a bad block: the kernel answers a load with the same
+//! who does not. A file that is cut off below its mapping stands for a bad block: the kernel answers a load with the
+//! same
 //! signal.
 
 use std::fs::OpenOptions;

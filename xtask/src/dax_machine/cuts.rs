@@ -1,5 +1,6 @@
 //! Losses of power: programs put versions, save checkpoints and run the demo with a durable channel on DAX file systems
-//! until the emulator is killed at a random moment; booted again on the same NVDIMMs they have to find all that they had
+//! until the emulator is killed at a random moment; booted again on the same NVDIMMs they have to find all that they
+//! had
 //! said.
 //!
 //! What the programs had said is known on this side, from the serial line. A cut counts when all of them had

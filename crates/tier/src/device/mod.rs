@@ -152,7 +152,8 @@ pub trait Device: Send + Sync {
     /// not give is an error here and the end of the process (SIGBUS) there. Costs next to nothing.
     ///
     /// # Errors
-    /// `Io` on `file`, when reading the range ahead has failed and fails again; on `pmem`, when it holds a page that the
+    /// `Io` on `file`, when reading the range ahead has failed and fails again; on `pmem`, when it holds a page that
+    /// the
     /// medium does not give.
     fn will_read(&self, range: Range<u64>) -> Result<()> {
         let _ = range;
@@ -160,7 +161,8 @@ pub trait Device: Send + Sync {
     }
 
     /// As [`Device::will_read`] for a range of which only some parts, not known yet, will be read: a page that the
-    /// medium does not give is an error, and adapters neither account for it nor delay it. (On `pmem` it is none yet: who
+    /// medium does not give is an error, and adapters neither account for it nor delay it. (On `pmem` it is none yet:
+    /// who
     /// reads within [`crate::watch`] is told of it when it is met.)
     ///
     /// # Errors

@@ -207,7 +207,8 @@ impl fmt::Display for LostPage {
 
 /// Calls `work`, which may read pools on persistent memory through their mappings. With what it returned comes the
 /// first page that it met and that the medium does not give: all of that page was zeros to it. `work` is called again
-/// when another thread met such a page meanwhile, for two seconds at most; then the page that is told is nowhere. Costs a
+/// when another thread met such a page meanwhile, for two seconds at most; then the page that is told is nowhere.
+/// Costs a
 /// few nanoseconds.
 #[inline]
 pub fn watch<R>(mut work: impl FnMut() -> R) -> (R, Option<LostPage>) {
