@@ -246,11 +246,8 @@ fn scan_version(
     index.found.clear();
     loop {
         let mut scan = SegmentScan::resume(&*space.device, &segment, lane, at, next_record);
-        for (record, header) in scan.by_ref() {
+        for (record, header) in scan.by_ref().filter(|(_, header)| header.place().version >= version) {
             let place = header.place();
-            if place.version < version {
-                continue;
-            }
             if place.version > version {
                 return Err(unreadable(space, lane, version, record.offset));
             }

@@ -1,28 +1,16 @@
-//! Losses of power: programs put versions, save checkpoints and run the demo with a durable channel on DAX file systems
-//! until the emulator is killed at a random moment; booted again on the same NVDIMMs they have to find all that they
-//! had
-//! said.
+//! Losses of power: two programs put versions and save checkpoints on a DAX file system until the emulator is killed
+//! at a random moment; booted again on the same NVDIMMs they have to find all that they had said.
 //!
-//! What the programs had said is known on this side, from the serial line. A cut counts when all of them had
-//! acknowledged something since the boot and were at work on more: it falls between the first commit and the last one.
+//! What the programs had said is known on this side, from the serial line. A cut counts when both had acknowledged
+//! something since the boot and were at work on more.
 
 use super::boot::{End, Machine, Shape, Wish};
 use super::guest::Guest;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The longest time between the first acknowledgements of a boot and its cut.
+/// The longest time between the first acknowledgement of a boot and its cut.
 const LONGEST_MS: u64 = 1500;
-
-const DEMO: &str = include_str!("demo.sh");
-
-/// The demo's deck, and its steps: more than all cuts leave time for.
-const DECK: &str = "examples/gray-scott/deck-small.toml";
-const STEPS: [&str; 4] = ["--steps", "8000", "--output-every", "20"];
-
-/// Who speaks on the serial line, in the order of the columns.
-const SPEAKERS: [&str; 3] = ["versions", "steps", "demo"];
 
 /// What one program had said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,10 +25,11 @@ struct Said {
     looked: bool,
 }
 
-/// All programs, as heard on the serial line.
+/// Both programs, as heard on the serial line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Heard {
-    said: [Said; SPEAKERS.len()],
+    versions: Said,
+    steps: Said,
     wrong: Option<String>,
 }
 
@@ -48,17 +37,13 @@ impl Heard {
     /// Takes a line in.
     fn line(&mut self, line: &str) {
         let mut words = line.split_whitespace();
-        let (Some(who), Some(what)) = (words.next(), words.next()) else { return };
-        let speaker = SPEAKERS.iter().position(|name| who.strip_suffix(':') == Some(name));
-        match (speaker, what) {
-            (Some(_), "wrong") => drop(self.wrong.get_or_insert_with(|| line.to_string())),
-            (None, _) if who == "dax-machine:" => {
+        match (words.next(), words.next(), words.next()) {
+            (Some("versions:" | "steps:"), Some("wrong"), _) | (Some("dax-machine:"), ..) => {
                 self.wrong.get_or_insert_with(|| line.to_string());
             }
-            (Some(speaker), "back" | "version" | "step") => {
-                let number = words.next().unwrap_or_default().rsplit("..").next();
-                let number: Option<u64> = number.and_then(|text| text.parse().ok());
-                let said = &mut self.said[speaker];
+            (Some(who @ ("versions:" | "steps:")), Some(what), Some(number)) => {
+                let said = if who == "versions:" { &mut self.versions } else { &mut self.steps };
+                let number: Option<u64> = number.rsplit("..").next().and_then(|text| text.parse().ok());
                 match what {
                     "back" => (said.back, said.looked) = (number, true),
                     _ => (said.last, said.since_boot) = (number, said.since_boot + 1),
@@ -68,12 +53,8 @@ impl Heard {
         }
     }
 
-    fn all_at_work(&self) -> bool {
-        self.said.iter().all(|said| said.since_boot > 0)
-    }
-
-    fn all_looked(&self) -> bool {
-        self.said.iter().all(|said| said.looked)
+    fn both_at_work(&self) -> bool {
+        self.versions.since_boot > 0 && self.steps.since_boot > 0
     }
 }
 
@@ -86,12 +67,9 @@ pub fn check(root: &Path, guest: &Guest, images: &Path, cuts: u32, eadr: bool) -
     let machine = Machine { shapes, eadr, images: images.to_owned(), limit: Duration::from_secs(400) };
     let mut random = seed();
     println!(
-        "   seed {random:#x}; power cut at random up to {LONGEST_MS} ms behind the first acknowledgements of all"
+        "   seed {random:#x}; power cut at random up to {LONGEST_MS} ms behind the first acknowledgements"
     );
-    println!("   of each program: the last number acknowledged, the last one back; commits since the boot");
-    let columns = SPEAKERS.map(|name| format!("{name:>24}")).concat();
-    println!("   {:>4}  {:>7}{columns}", "cut", "ms");
-    let reference = reference(root, images)?;
+    println!("   {:>4}  {:>7}  {:>26}  {:>26}", "cut", "ms", "versions acked, back", "steps acked, back");
     let (mut before, mut counted) = (Heard::default(), 0);
     // One boot more than cuts: the last one only looks.
     for boot in 0..=cuts + cuts / 4 {
@@ -99,9 +77,12 @@ pub fn check(root: &Path, guest: &Guest, images: &Path, cuts: u32, eadr: bool) -
         random = next(random);
         let after = Duration::from_millis(random % LONGEST_MS);
         let mut heard = Heard::default();
-        let ended = machine.run(guest, root, &command(root, &reference, &before), &mut |line| {
+        let ended = machine.run(guest, root, &command(root, &before), &mut |line| {
             heard.line(line);
-            match (heard.wrong.is_some() || last && heard.all_looked(), heard.all_at_work()) {
+            match (
+                heard.wrong.is_some() || last && heard.versions.looked && heard.steps.looked,
+                heard.both_at_work(),
+            ) {
                 (true, _) => Wish::CutIn(Duration::ZERO),
                 (false, true) => Wish::CutIn(after),
                 (false, false) => Wish::On,
@@ -114,77 +95,41 @@ pub fn check(root: &Path, guest: &Guest, images: &Path, cuts: u32, eadr: bool) -
             return Err(format!("boot {boot}: the programs ended by themselves, with status {status}"));
         }
         if boot > 0 {
-            println!("   {counted:>4}  {:>7}{}", "", columns_of(&before, &heard));
+            let show = |acknowledged: Said, back: Said| {
+                let text = |number: Option<u64>| number.map_or("none".into(), |number| number.to_string());
+                format!("{}, {}", text(acknowledged.last), text(back.back))
+            };
+            let (versions, steps) = (show(before.versions, heard.versions), show(before.steps, heard.steps));
+            println!("   {counted:>4}  {:>7}  {versions:>26}  {steps:>26}", "");
         }
         if last {
             println!("   {counted} cuts, everything that was acknowledged was back after each");
             return Ok(());
         }
-        counted += u32::from(heard.all_at_work());
+        counted += u32::from(heard.both_at_work());
         println!("   {:>4}  {:>7}", "", after.as_millis());
         // What a boot did not come to say again stands as it was.
-        let newer = |at: usize| Said {
-            last: heard.said[at].last.max(before.said[at].last).max(heard.said[at].back),
-            ..heard.said[at]
+        let newer = |now: Said, old: Said| Said { last: now.last.max(old.last).max(now.back), ..now };
+        before = Heard {
+            versions: newer(heard.versions, before.versions),
+            steps: newer(heard.steps, before.steps),
+            wrong: None,
         };
-        before = Heard { said: std::array::from_fn(newer), wrong: None };
     }
-    Err(format!("only {counted} of {cuts} cuts fell between two acknowledgements of all programs"))
+    Err(format!("only {counted} of {cuts} cuts fell between two acknowledgements"))
 }
 
-/// What was acknowledged before a cut and what was back after it.
-fn columns_of(before: &Heard, after: &Heard) -> String {
-    let text = |number: Option<u64>| number.map_or("none".into(), |number| number.to_string());
-    let column = |(before, after): (&Said, &Said)| {
-        let shown = format!("{}, {}; {}", text(before.last), text(after.back), before.since_boot);
-        format!("{shown:>24}")
-    };
-    before.said.iter().zip(&after.said).map(column).collect()
-}
-
-/// A folder with what the demo's versions hold, computed here.
-fn reference(root: &Path, images: &Path) -> Result<PathBuf, String> {
-    let folder = images.join("reference");
-    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let forebay = |arguments: &[&str], output: Stdio| {
-        let mut command = Command::new(built(root).join("forebay"));
-        command.args(arguments).env("FOREBAY_DIR", &folder).stdin(Stdio::null()).stdout(output);
-        let kept = r#"{"tier": "file", "quota": "256MiB", "retention": "forever"}"#;
-        command.env("FOREBAY_CHANNEL_GS", kept).current_dir(root);
-        match command.status() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("forebay {}: {status}", arguments.join(" "))),
-            Err(e) => Err(format!("forebay: {e}")),
-        }
-    };
-    let demo = [&["app", "gray-scott", "--deck", DECK], &STEPS[..]].concat();
-    forebay(&demo, Stdio::null())?;
-    for name in ["U", "V"] {
-        let path = folder.join(name);
-        let file = std::fs::File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        forebay(&["cat", "gs", name, "--version", "all", "--format", "raw"], file.into())?;
-    }
-    forebay(&["clean", "gs"], Stdio::null())?;
-    Ok(folder)
-}
-
-/// All programs side by side, each line with the name of who said it.
-fn command(root: &Path, reference: &Path, before: &Heard) -> Vec<String> {
-    let [versions, steps, demo] = before.said.map(|said| said.last.map_or("none".into(), |n| n.to_string()));
+/// Both programs side by side, each line with the name of who said it.
+fn command(root: &Path, before: &Heard) -> Vec<String> {
+    let number = |said: Said| said.last.map_or("none".into(), |number| number.to_string());
     let example = |name: &str| built(root).join("examples").join(name).display().to_string();
-    let from = before.said[2].last.map_or(0, |last| last + 1);
     let script = format!(
-        "built='{}' deck='{}' steps='{}' reference='{}' acknowledged={demo} from={from}\n\
-         speak() {{ sed -u \"s/^/$1: /\"; }}\n\
-         {{ {} \"$NVDIMM0/versions\" epoch {versions} | speak versions; }} &\n\
-         {{ {} \"$NVDIMM1/steps\" {steps} | speak steps; }} &\n\
-         {{\n{DEMO}}} 2>&1 | speak demo &\nwait",
-        built(root).display(),
-        root.join(DECK).display(),
-        STEPS.join(" "),
-        reference.display(),
+        "{{ {} \"$NVDIMM0/versions\" epoch {} | sed -u 's/^/versions: /'; }} &\n\
+         {{ {} \"$NVDIMM1/steps\" {} | sed -u 's/^/steps: /'; }} &\nwait",
         example("versions_until_cut"),
+        number(before.versions),
         example("checkpoints_until_cut"),
+        number(before.steps),
     );
     vec!["sh".into(), "-c".into(), script]
 }
@@ -213,25 +158,16 @@ mod tests {
     #[test]
     fn lines_say_what_was_promised() {
         let mut heard = Heard::default();
-        for line in ["versions: back 3..10", "steps: back none", "steps: step 0", "noise", "demo: warning: x"]
-        {
+        for line in ["versions: back 3..10", "steps: back none", "steps: step 0", "noise"] {
             heard.line(line);
         }
-        let [versions, steps, demo] = heard.said;
-        assert_eq!((versions.back, versions.looked), (Some(10), true));
-        assert_eq!((steps.back, steps.looked, steps.last), (None, true, Some(0)));
-        assert!(demo == Said::default() && !heard.all_at_work() && !heard.all_looked());
-        assert!(heard.wrong.is_none());
+        assert_eq!((heard.versions.back, heard.versions.looked), (Some(10), true));
+        assert_eq!((heard.steps.back, heard.steps.looked, heard.steps.last), (None, true, Some(0)));
+        assert!(!heard.both_at_work() && heard.wrong.is_none());
         heard.line("versions: version 11");
-        heard.line("demo: back 4..4");
-        assert!(heard.all_looked() && !heard.all_at_work(), "the demo has acknowledged nothing yet");
-        heard.line("demo: version 5");
-        assert!(heard.all_at_work() && heard.said[0].last == Some(11));
+        assert!(heard.both_at_work() && heard.versions.last == Some(11));
         heard.line("steps: wrong step 4 came back, acknowledged was 5");
         heard.line("steps: wrong again");
         assert_eq!(heard.wrong.as_deref(), Some("steps: wrong step 4 came back, acknowledged was 5"));
-        heard = Heard::default();
-        heard.line("dax-machine: no files of the host");
-        assert!(heard.wrong.is_some());
     }
 }
