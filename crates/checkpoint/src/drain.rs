@@ -2,8 +2,8 @@
 //!
 //! Guarantees: steps arrive in each level in the order they were saved; what a step held when it was saved is what
 //! arrives, because the first level's copy is not given up before. A failure is kept and told: to the next `save`, to
-//! `wait` and to `close`; the steps behind it are still carried. Nothing is skipped in silence. The redundancy of a step
-//! is written here too, in each level that has it, as soon as all ranks have committed the step there.
+//! `wait` and to `close`; the steps behind it are still carried. Nothing is skipped in silence. The redundancy of a
+//! step is written here too, in each level that has it, as soon as all ranks have committed the step there.
 //!
 //! Not here: who waits for it, and which copies are given up afterwards.
 

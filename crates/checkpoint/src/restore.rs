@@ -3,7 +3,8 @@
 //! Guarantees: what is loaded is one committed step, whole, or an error is returned; what was looked at and not taken
 //! is in the report, with its reason; so is every step that had been acknowledged and is newer than the one restored.
 //! Where a level has redundancy, what is missing or damaged is brought back and written back before the step is
-//! rejected; the report says what that was. Ranks agree on each step before any of them takes it: a step that one rank cannot load no rank takes.
+//! rejected; the report says what that was.
+//! Ranks agree on each step before any of them takes it: a step that one rank cannot load no rank takes.
 //!
 //! The order of steps is that of time: a later run's before an earlier run's, then by number. A step is tried in each
 //! level that has it, the fastest first.

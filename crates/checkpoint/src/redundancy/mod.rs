@@ -240,7 +240,8 @@ pub(crate) fn protect_all(level: &Level, id: StepId) -> Result<()> {
     Ok(())
 }
 
-/// Whether a committed step has everything that protects it on every node, as far as names say. True without redundancy.
+/// Whether a committed step has everything that protects it on every node, as far as names say. True without
+/// redundancy.
 pub(crate) fn is_protected(level: &Level, id: StepId) -> Result<bool> {
     let Some(guard) = &level.guard else { return Ok(true) };
     let Some(commit) = level.commit_record(id)? else { return Ok(false) };

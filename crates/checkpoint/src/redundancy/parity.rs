@@ -262,7 +262,8 @@ fn slice_bytes(data_bytes: impl Iterator<Item = u64>, sources: usize) -> u64 {
     longest.div_ceil(sources as u64).max(1).next_multiple_of(CHUNK_BYTES as u64)
 }
 
-/// Cuts a block of a parity file where stripes end: the stripe, where the part begins in its slices, where in the block.
+/// Cuts a block of a parity file where stripes end: the stripe, where the part begins in its slices, and where it is
+/// in the block.
 fn parts(offset: u64, bytes: usize, slice_bytes: u64) -> Vec<(usize, u64, Range<usize>)> {
     let (mut found, mut at) = (Vec::new(), 0);
     while at < bytes {

@@ -90,11 +90,12 @@ fn a_lost_node_comes_back_from_every_kind_of_redundancy() {
 /// damaged), `repaired` (restored, and brought back from redundancy) or `older` (refused, with its reason). Where every
 /// step is damaged like that, `older` becomes an error of the kind `Damaged`.
 ///
-/// Four ranks on four nodes; one: that of rank 1, two: those of ranks 1 and 2, which are neighbours. `partner` keeps the
-/// copy of rank 1 on the node of rank 2, and so on; `xor:4` and `rs:2+2` are one group. `copy` is what a rank keeps for
-/// others: the copy or its parity; `record` is the record beside it; `member` is everything on a rank's node. What is
-/// corrupt has one changed byte (of data that is one chunk, in other stripes for each rank), what is truncated is shorter
-/// than a chunk. The parity of `rs:2+2` is as much as the data, and enough where all data is lost.
+/// Four ranks on four nodes; one: that of rank 1, two: those of ranks 1 and 2, which are neighbours. `partner` keeps
+/// the copy of rank 1 on the node of rank 2, and so on; `xor:4` and `rs:2+2` are one group. `copy` is what a rank
+/// keeps for others: the copy or its parity; `record` is the record beside it; `member` is everything on a rank's
+/// node. What is
+/// corrupt has one changed byte (of data that is one chunk, in another stripe for each rank), what is truncated is
+/// shorter than a chunk. The parity of `rs:2+2` is as much as the data, and enough where all data is lost.
 const MATRIX: &str = "
                  |          erase          |         corrupt         |         truncate
                  | one      two      all   | one      two      all   | one      two      all
