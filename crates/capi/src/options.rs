@@ -150,6 +150,7 @@ pub(crate) unsafe fn checkpoint_options(options: *const fb_options, path: &str) 
         rank: known.rank.unwrap_or(0),
         size: known.size.unwrap_or(1),
         timeout: known.timeout,
+        node: environment::value("FOREBAY_NODE", &environment::process),
         memory_root: Some(forebay_space::root()?),
         faults: environment::parsed("FOREBAY_FAULT", &environment::process, FaultPlan::parse)?,
         ..set.checkpoint

@@ -114,7 +114,7 @@ impl Checkpoint {
         let run = Arc::new(Run::join(&base, &comer)?);
         let mut attended = Vec::new();
         for info in infos.iter().filter(|info| info.tier.is_memory()) {
-            attended.push(attend(&info.dir, &base, options.rank, options.size, options.timeout)?);
+            attended.push(attend(&info.root(), &base, options.rank, options.size, options.timeout)?);
         }
         // Only now that nobody else has this rank.
         for (_, directory) in &levels {

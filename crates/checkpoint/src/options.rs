@@ -131,7 +131,8 @@ impl Options {
                 Some(("compress", how)) => compress = Some(Packing::parse_compress(how)?),
                 _ => {
                     let key = word.split('=').next().unwrap_or(word);
-                    let known = ["keep", "every", "best", "tier", "ranks_per_node", "incremental", "compress"];
+                    let known =
+                        ["keep", "every", "best", "tier", "ranks_per_node", "incremental", "compress"];
                     let near = did_you_mean(key, known)
                         .map_or(String::new(), |near| format!("did you mean {near}? "));
                     return Err(Error::new(Kind::UnknownKey, format!("`{word}` is no option of a level"))
@@ -200,21 +201,13 @@ impl Options {
     }
 
     /// How a level stores its steps: as it says itself, else as all do. Memory stores them as they are.
-    fn packing(
-        &self,
-        tier: TierKind,
-        full_every: Option<u32>,
-        zstd: Option<Option<i32>>,
-    ) -> Result<Packing> {
+    fn packing(&self, tier: TierKind, full_every: Option<u32>, zstd: Option<Option<i32>>) -> Result<Packing> {
         let own = Packing { full_every: full_every.unwrap_or(0), zstd: zstd.unwrap_or(None) };
         if tier.is_memory() {
             return if own.is_on() { Err(memory_is_plain()) } else { Ok(own) };
         }
         let usual = self.usual_packing()?;
-        Ok(Packing {
-            full_every: full_every.unwrap_or(usual.full_every),
-            zstd: zstd.unwrap_or(usual.zstd),
-        })
+        Ok(Packing { full_every: full_every.unwrap_or(usual.full_every), zstd: zstd.unwrap_or(usual.zstd) })
     }
 
     /// What levels do that do not say it themselves.

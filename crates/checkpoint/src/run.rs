@@ -21,7 +21,7 @@ use crate::bytes::{In, Out};
 use crate::format::StepId;
 use crate::keep::Keep;
 use crate::packing::Packing;
-use crate::place::{is_pattern, of_node, Directories, Directory, Family, Place};
+use crate::place::{is_pattern, of_node, Directories, Directory, Family, Place, NODE};
 use crate::redundancy::Code;
 
 /// The name of the file that makes a directory a checkpoint directory.
@@ -64,6 +64,12 @@ pub struct LevelInfo {
 }
 
 impl LevelInfo {
+    /// The directory that holds all of the level: its own, or the one that the directories of its nodes lie in.
+    pub fn root(&self) -> PathBuf {
+        let is_of_nodes = |part: &std::path::Component<'_>| part.as_os_str().to_string_lossy().contains(NODE);
+        self.dir.components().take_while(|part| !is_of_nodes(part)).collect()
+    }
+
     /// The directories that are there: the level's own, or one for each node.
     ///
     /// # Errors

@@ -43,6 +43,26 @@ fn any_living_rank_holds_its_level() {
 }
 
 #[test]
+fn memory_of_several_nodes_is_one_level() {
+    let (base, memory) = dirs();
+    let of = |rank| Options { rank, size: 2, ..options(&["dram+partner", "file"], memory.path()) };
+    let mut group: Vec<Program> = (0..2).map(|rank| Program::open(base.path(), &of(rank)).unwrap()).collect();
+    for program in &mut group {
+        program.save(1).unwrap();
+    }
+    for program in &mut group {
+        program.checkpoint.wait().unwrap();
+    }
+    let running = format!("the program of {} is running", base.path().display());
+    assert_eq!(cleaned(memory.path()), (vec![], vec![running]));
+    drop(group);
+    std::fs::remove_dir_all(base.path()).unwrap();
+    let gone = format!("memory of the checkpoint {}, which is gone", base.path().display());
+    assert_eq!(cleaned(memory.path()), (vec![gone], vec![]));
+    assert_eq!(cleaned(memory.path()), (vec![], vec![]));
+}
+
+#[test]
 fn what_was_cleaned_away_is_made_again_and_the_lower_level_is_taken() {
     let (base, memory) = dirs();
     let options = options(&["dram", "file"], memory.path());
