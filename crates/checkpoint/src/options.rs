@@ -129,18 +129,7 @@ impl Options {
                 Some(("ranks_per_node", count)) => ranks_per_node = Some(parse_ranks(count)?),
                 Some(("incremental", every)) => incremental = Some(Packing::parse_incremental(every)?),
                 Some(("compress", how)) => compress = Some(Packing::parse_compress(how)?),
-                _ => {
-                    let key = word.split('=').next().unwrap_or(word);
-                    let known =
-                        ["keep", "every", "best", "tier", "ranks_per_node", "incremental", "compress"];
-                    let near = did_you_mean(key, known)
-                        .map_or(String::new(), |near| format!("did you mean {near}? "));
-                    return Err(Error::new(Kind::UnknownKey, format!("`{word}` is no option of a level"))
-                        .hint(format!(
-                            "{near}a level reads WORD-OR-DIRECTORY[+REDUNDANCY][,keep=N][,every=N][,best=N][,tier=KIND]\
-                             [,ranks_per_node=N][,incremental=N][,compress=zstd]"
-                        )));
-                }
+                _ => return Err(unknown(word)),
             }
         }
         if redundancy.is_some() && !is_pattern(&dir)? {
@@ -230,6 +219,17 @@ impl Options {
         let kind = kind.to_string().replace(':', "");
         Ok(root.join(crate::memory::FOLDER).join(format!("{short}-{number:08x}-{kind}")))
     }
+}
+
+#[cold]
+fn unknown(word: &str) -> Error {
+    let key = word.split('=').next().unwrap_or(word);
+    let known = ["keep", "every", "best", "tier", "ranks_per_node", "incremental", "compress"];
+    let near = did_you_mean(key, known).map_or(String::new(), |near| format!("did you mean {near}? "));
+    Error::new(Kind::UnknownKey, format!("`{word}` is no option of a level")).hint(format!(
+        "{near}a level reads WORD-OR-DIRECTORY[+REDUNDANCY][,keep=N][,every=N][,best=N][,tier=KIND]\
+         [,ranks_per_node=N][,incremental=N][,compress=zstd]"
+    ))
 }
 
 #[cold]

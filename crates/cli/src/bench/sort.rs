@@ -1,5 +1,5 @@
-//! `forebay bench sort`: sorting more keys than memory holds, by an external merge sort on tiles and by an in-place sort
-//! of a window and of a mapped file within the same memory.
+//! `forebay bench sort`: sorting more keys than memory holds, by an external merge sort on tiles and by an in-place
+//! sort of a window and of a mapped file within the same memory.
 //!
 //! Guarantees: all ways begin with the same keys, cold, and end when the result is durable; what each of them left is
 //! read again and checked, by order and by a hash of permutations; nothing is left behind.
