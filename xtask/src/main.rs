@@ -41,7 +41,7 @@ usage: cargo xtask CHORE
                               recovery on every image that a crash of the log may leave; each flush and fence left out
   dax-machine [OPTIONS] -- COMMAND
                               runs a command in an emulated machine with persistent memory and two sockets
-  dax-machine --tests [--cuts N]
+  dax-machine --tests [--only suites|plans|names|cuts] [--cuts N]
                               the tests that need such a machine, with N losses of power
   sanitize [address | thread] the tests of tier, log and space under the compiler's sanitizers
   miri                        the parts of the crates that compute only, under Miri

@@ -71,6 +71,8 @@ fn in_memory(bench: &Bench) -> Checkpoint {
     let mut checkpoint = Checkpoint::open(&bench.file("ck"), &options).unwrap();
     checkpoint.protect("u", Dtype::F64, &[3, 4], &NdBox::whole(&[3, 4])).unwrap();
     checkpoint.save(1, &[&[1; 96]]).unwrap();
+    // What is still on its way down would make the directory anew.
+    checkpoint.wait().unwrap();
     checkpoint
 }
 
