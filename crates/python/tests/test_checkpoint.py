@@ -260,5 +260,5 @@ def test_a_lost_node_is_repaired_and_that_is_a_warning(space: Path, tmp_path: Pa
         assert ck.report is not None
         assert [repair["what"] for repair in ck.report["repaired"]] == ["manifest", "data", "commit record", "parity"]
         assert (whole == 7).all()
-        with pytest.raises(fb.NotPossibleHere, match="partner needs pieces on 2 nodes"):
+        with pytest.raises(fb.errors.NotPossibleHere, match="partner needs pieces on 2 nodes"):
             ck.save(2)
