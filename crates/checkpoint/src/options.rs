@@ -154,14 +154,9 @@ impl Options {
             .hint("every= and best= belong to a level below, where there is room"));
         }
         let packing = self.packing(tier, incremental, compress)?;
-        if redundancy.is_some() && packing.is_on() {
-            return Err(Error::new(
-                Kind::NotPossibleHere,
-                format!("`{text}`: redundancy between nodes is of steps that are stored as they are"),
-            )
-            .hint("incremental=1,compress=none on this level, or redundancy on another one"));
-        }
-        Ok(LevelInfo { dir, tier, keep, redundancy, ranks_per_node, packing })
+        let found = LevelInfo { dir, tier, keep, redundancy, ranks_per_node, packing };
+        check_together(text, &found, own != found.dir)?;
+        Ok(found)
     }
 
     /// The node of this rank in a level.
@@ -219,6 +214,24 @@ impl Options {
         let kind = kind.to_string().replace(':', "");
         Ok(root.join(crate::memory::FOLDER).join(format!("{short}-{number:08x}-{kind}")))
     }
+}
+
+/// Refuses what one level cannot have at once; `nodes`: it has a directory for each.
+fn check_together(text: &str, level: &LevelInfo, nodes: bool) -> Result<()> {
+    let (what, hint) = if level.redundancy.is_some() && level.packing.is_on() {
+        (
+            "redundancy between nodes is of steps that are stored as they are",
+            "incremental=1,compress=none on this level, or redundancy on another one",
+        )
+    } else if nodes && level.keep.best.is_some() {
+        (
+            "the value of a step lies on one node, and would be lost with it",
+            "best= on a level without directories of nodes",
+        )
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Kind::NotPossibleHere, format!("`{text}`: {what}")).hint(hint))
 }
 
 #[cold]

@@ -53,7 +53,7 @@ fn calls_that_make_no_sense_are_refused() {
         let wrong = crate::state::options(levels, memory.path());
         assert_eq!(kind_of(Checkpoint::open(base.path(), &wrong)), Some(Kind::Usage), "{levels:?}");
     }
-    for level in ["file+xor:4,incremental=3", "file+partner,compress=zstd"] {
+    for level in ["file+xor:4,incremental=3", "file+partner,compress=zstd", "file+partner,best=2"] {
         let wrong = Options { size: 8, ..crate::state::options(&[level], memory.path()) };
         assert_eq!(kind_of(Checkpoint::open(base.path(), &wrong)), Some(Kind::NotPossibleHere), "{level}");
     }
