@@ -12,8 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::packages::cargo;
-use crate::sanitize::target_folder;
+use crate::packages::{cargo, target_folder};
 use crate::stages::run;
 use crate::{Outcome, Stop};
 

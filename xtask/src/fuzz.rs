@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::packages::cargo;
-use crate::sanitize::{target_folder, Toolchain};
+use crate::packages::{cargo, target_folder};
+use crate::sanitize::Toolchain;
 use crate::stages::{run, title};
 use crate::{Outcome, Stop};
 

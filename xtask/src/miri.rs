@@ -7,8 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::packages::cargo;
-use crate::sanitize::target_folder;
+use crate::packages::{cargo, target_folder};
 use crate::stages::{run, title};
 use crate::{Outcome, Stop};
 

@@ -2,7 +2,7 @@
 
 use crate::Stop;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// One crate of the workspace.
@@ -49,6 +49,11 @@ fn read(value: &Value) -> Vec<Package> {
         }
     };
     list.iter().map(package).collect()
+}
+
+/// Where cargo builds.
+pub fn target_folder(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The Python stage: a virtual environment, the wheel, and the package's tests against the installed wheel.
 
 use crate::ci::Run;
+use crate::packages::target_folder;
 use crate::stages::{run, title};
 use crate::{Outcome, Stop};
 use std::path::{Path, PathBuf};
@@ -86,7 +87,7 @@ pub fn wheel(root: &Path) -> Result<PathBuf, String> {
     // Linked against glibc 2.28, whatever this machine has.
     command.args(["--zig", "--compatibility", "manylinux_2_28", "--out"]).arg(&wheels);
     // The linker comes with the environment (the package ziglang) and is found by its Python.
-    step(command.current_dir(root).env("PATH", path_with(root)))?;
+    step(inside(root, &mut command))?;
     let entries = std::fs::read_dir(&wheels).map_err(|e| e.to_string())?;
     let wheel =
         entries.flatten().map(|entry| entry.path()).find(|path| path.extension().is_some_and(|e| e == "whl"));
@@ -111,12 +112,21 @@ fn preloaded_library(root: &Path) -> Result<(), String> {
     let mut command = Command::new(root.join(".venv/bin/cargo-zigbuild"));
     command.args(["zigbuild", "--release", "--quiet", "--package", "forebay-mem"]);
     command.args(["--target", &format!("{target}.2.28")]);
-    step(command.current_dir(root).env("PATH", path_with(root)))?;
-    let folder = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    step(inside(root, &mut command))?;
+    let folder = target_folder(root);
     let built = folder.join(target).join("release").join(PRELOADED);
     let placed = root.join("crates/python/python/forebay").join(PRELOADED);
     // Hidden from version control, which maturin is told in pyproject.toml; without its symbols a tenth as long.
     step(Command::new("strip").arg("-o").arg(&placed).arg(&built))
+}
+
+/// A command of the environment that keeps what it caches inside the clone, and not in the user's home.
+fn inside<'a>(root: &Path, command: &'a mut Command) -> &'a mut Command {
+    let cache = target_folder(root).join("cache");
+    command.current_dir(root).env("PATH", path_with(root));
+    command
+        .env("ZIG_GLOBAL_CACHE_DIR", cache.join("zig"))
+        .env("CARGO_ZIGBUILD_CACHE_DIR", cache.join("zigbuild"))
 }
 
 fn step(command: &mut Command) -> Result<(), String> {

@@ -4,7 +4,7 @@
 //! The blocks are taken from the documents as they stand, so what a reader copies is what was run. Each run has a
 //! folder and a root of spaces of its own, both gone afterwards.
 
-use crate::packages::cargo;
+use crate::packages::{cargo, target_folder};
 use crate::stages::run;
 use crate::{Outcome, Stop};
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ fn read(root: &Path, path: &str) -> Result<String, Stop> {
 pub fn programs(root: &Path) -> Outcome {
     let text = read(root, "README.md")?;
     let scratch = Scratch::new("readme")?;
-    let release = target(root).join("release");
+    let release = target_folder(root).join("release");
     let library =
         format!("-I{} -L{} -lforebay", root.join("crates/capi/include").display(), release.display());
     let module = root.join("crates/capi/fortran/forebay.f90");
@@ -112,7 +112,7 @@ pub fn mapped_memory(root: &Path) -> Outcome {
     let library = format!(
         "-I{} -L{} -lforebay",
         root.join("crates/capi/include").display(),
-        target(root).join("release").display()
+        target_folder(root).join("release").display()
     );
     let module = root.join("crates/capi/fortran/forebay.f90");
     let manifest = root.join("Cargo.toml");
@@ -162,13 +162,9 @@ fn write(path: &Path, text: &str) -> Outcome {
     std::fs::write(path, text).map_err(|e| Stop::Failed(format!("{}: {e}", path.display())))
 }
 
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
-}
-
 /// Runs a script in the scratch folder with the built programs on the path; what it printed.
 fn shell(root: &Path, scratch: &Scratch, script: &str) -> Result<String, Stop> {
-    let release = target(root).join("release");
+    let release = target_folder(root).join("release");
     let mut command = Command::new("sh");
     command.args(["-euc", script]).current_dir(&scratch.0);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FOREBAY_")) {

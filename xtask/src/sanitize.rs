@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::packages::cargo;
+use crate::packages::{cargo, target_folder};
 use crate::stages::{run, title};
 use crate::{Outcome, Stop};
 
@@ -94,11 +94,6 @@ fn check(root: &Path, sanitizer: Sanitizer) -> Outcome {
         None => Ok(()),
         Some(why) => Err(Stop::Failed(format!("tests under the {} sanitizer: {why}", sanitizer.name))),
     }
-}
-
-/// Where cargo builds.
-pub fn target_folder(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 /// The compiler that is used here.
