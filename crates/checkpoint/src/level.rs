@@ -36,6 +36,9 @@ const DATA: &str = ".data";
 /// The file of the value that was given when a step was saved; rank 0 writes it.
 const METRIC: &str = "00000.metric";
 
+/// How often a level is looked at anew when other ranks go on meanwhile, which they cannot do often without this one.
+const PRUNE_ATTEMPTS: usize = 8;
+
 /// One level of a checkpoint.
 #[derive(Clone)]
 pub struct Level {
@@ -302,13 +305,15 @@ impl Level {
     /// # Errors
     /// Those of the operating system.
     pub fn steps(&self) -> Result<Vec<Found>> {
-        let mut found = Vec::new();
-        for id in self.place.list("")?.iter().filter_map(|name| step_of(name)) {
+        let mut ids: Vec<StepId> = self.place.list("")?.iter().filter_map(|name| step_of(name)).collect();
+        // Looked at in this order too: a step is committed before the next one is, so that none which is older than one
+        // that counts looks as if it did not yet.
+        ids.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
+        let found = |id| {
             let committed = self.place.list(&directory_of(id))?.iter().any(|name| name == COMMIT);
-            found.push(Found { id, committed });
-        }
-        found.sort_unstable_by_key(|step| std::cmp::Reverse(step.id));
-        Ok(found)
+            Ok(Found { id, committed })
+        };
+        ids.into_iter().map(found).collect()
     }
 
     /// The commit record of a step; None when it has none.
@@ -359,35 +364,53 @@ impl Level {
     /// unfinished ones of earlier runs. Of this run's steps only the files of `rank`, which may go on being read until
     /// then; of earlier runs all.
     pub(crate) fn prune(&self, keep: usize, rank: u32, incarnation: u64) -> Result<()> {
+        for _ in 0..PRUNE_ATTEMPTS {
+            if self.prune_seen(&self.steps()?, keep, rank, incarnation)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// As [`Level::prune`], of steps as they were seen (the newest first); false when other ranks have gone on since and
+    /// it cannot be said any more what they stand on.
+    pub(crate) fn prune_seen(
+        &self,
+        steps: &[Found],
+        keep: usize,
+        rank: u32,
+        incarnation: u64,
+    ) -> Result<bool> {
         let mut committed = 0;
-        let steps = self.steps()?;
-        let shield = self.shield(&steps)?;
-        let reasons = if self.keep.is_selective() { self.reasons(&steps, keep)? } else { Vec::new() };
-        // Newest first, so that what stands on a full step is seen, and goes, before it.
+        let shield = self.shield(steps)?;
+        let reasons = if self.keep.is_selective() { self.reasons(steps, keep)? } else { Vec::new() };
+        // Newest first, so that what stands on a full step is seen, and goes, before it. What a step that was not yet
+        // committed stands on is what the newest committed one stands on, or that one, or newer.
         let mut needed = self.known.pinned();
         for step in steps {
             let current = step.id.incarnation >= incarnation;
             committed += usize::from(step.committed);
-            if committed > keep && reasons.iter().any(|(id, why)| *id == step.id && !why.is_empty()) {
-                self.place.let_be(&data_name(step.id, rank));
-                needed.extend(self.bases(step.id)?);
-                continue;
-            }
+            let by_reason = reasons.iter().any(|(id, why)| *id == step.id && !why.is_empty());
             if !step.committed && current && committed == 0 {
                 // Other ranks may be about to save it, in a directory that is empty so far. Without a manifest of this
                 // rank, what it has there is of a step that was dropped while somebody read it.
                 if !self.has(step.id, rank)? {
                     self.drop_files(step.id, Some(rank))?;
                 }
-            } else if needed.contains(&step.id) {
                 continue;
-            } else if !step.committed || (committed > keep && shield != Some(step.id)) {
+            }
+            let stays = step.committed && (committed <= keep || by_reason || shield == Some(step.id));
+            if stays {
+                if committed > keep && by_reason {
+                    self.place.let_be(&data_name(step.id, rank));
+                }
+                let Some(bases) = self.bases(step.id)? else { return Ok(false) };
+                needed.extend(bases);
+            } else if !needed.contains(&step.id) {
                 self.drop_step(step.id, current.then_some(rank))?;
-            } else {
-                needed.extend(self.bases(step.id)?);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The newest step whose redundancy is complete: it stays until a newer one is as safe. None without redundancy.

@@ -185,17 +185,17 @@ impl Level {
         Ok(ahead < AHEAD_MAX)
     }
 
-    /// The full steps that a committed step stands on.
+    /// The full steps that a committed step stands on; None when it is not committed any more.
     ///
     /// # Errors
     /// Those of reading. A damaged record stands on nothing: that step cannot be taken any more.
-    pub(crate) fn bases(&self, id: StepId) -> Result<Vec<StepId>> {
+    pub(crate) fn bases(&self, id: StepId) -> Result<Option<Vec<StepId>>> {
         if self.place.tier().is_memory() {
-            return Ok(Vec::new());
+            return Ok(Some(Vec::new()));
         }
         match self.commit_record(id) {
-            Ok(commit) => Ok(commit.map_or(Vec::new(), |commit| commit.bases())),
-            Err(e) if e.kind() == Kind::Damaged => Ok(Vec::new()),
+            Ok(commit) => Ok(commit.map(|commit| commit.bases())),
+            Err(e) if e.kind() == Kind::Damaged => Ok(Some(Vec::new())),
             Err(e) => Err(e),
         }
     }
@@ -568,5 +568,56 @@ mod tests {
         assert!(!ranks[0].is_committed(id(3)));
         // A rank whose full step is gone stands on it no more.
         assert_eq!(write(&ranks[0], 4, 0, 2).base, None);
+    }
+
+    /// Two ranks that have saved steps, both pieces of each; rank 0 has committed them.
+    fn saved(dir: &tempfile::TempDir, keep: usize, steps: std::ops::RangeInclusive<u64>) -> [Level; 2] {
+        let ranks = [level(dir, keep), level(dir, keep)];
+        for step in steps {
+            (0..2).for_each(|rank| drop(write(&ranks[rank], step, rank as u32, 2)));
+            commit(&ranks[0], step);
+        }
+        ranks
+    }
+
+    fn commit(level: &Level, step: u64) {
+        assert!(level.commit(StepId { incarnation: 1, step }, 0, 2, &|| Ok(())).unwrap());
+    }
+
+    fn steps(level: &Level) -> Vec<(u64, bool)> {
+        level.steps().unwrap().iter().map(|step| (step.id.step, step.committed)).collect()
+    }
+
+    #[test]
+    fn a_rank_that_saw_what_is_gone_since_drops_nothing_that_a_newer_step_stands_on() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let ranks = saved(&dir, 1, 1..=2);
+        (0..2).for_each(|rank| drop(write(&ranks[rank], 3, rank as u32, 2)));
+        let seen = ranks[1].steps().unwrap();
+        assert_eq!(steps(&ranks[1]), [(3, false), (2, true), (1, true)]);
+        // The other rank goes on: step 2, which rank 1 takes for the newest one, goes.
+        commit(&ranks[0], 3);
+        ranks[0].prune(1, 0, 1).unwrap();
+        assert!(!ranks[1].prune_seen(&seen, 1, 1, 1).unwrap());
+        assert!(ranks[1].is_committed(StepId { incarnation: 1, step: 1 }));
+        ranks[1].prune(1, 1, 1).unwrap();
+        assert_eq!(steps(&ranks[1]), [(3, true), (1, true)]);
+        (0..2).for_each(|rank| assert!(ranks[0].has(StepId { incarnation: 1, step: 1 }, rank).unwrap()));
+    }
+
+    #[test]
+    fn what_a_kept_step_stands_on_stays_also_where_a_newer_one_stands_on_that() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let ranks = [level(&dir, 2), level(&dir, 2)];
+        // Rank 1 writes a full step where rank 0 stands on the first one, and the other way round.
+        for step in 1..=3 {
+            if step > 1 {
+                *ranks[3 - step as usize].known.full() = None;
+            }
+            (0..2).for_each(|rank| drop(write(&ranks[rank], step, rank as u32, 2)));
+            commit(&ranks[0], step);
+        }
+        (0..2).for_each(|rank| ranks[rank].prune(2, rank as u32, 1).unwrap());
+        assert_eq!(steps(&ranks[0]), [(3, true), (2, true), (1, true)]);
     }
 }
