@@ -5,12 +5,12 @@
 //! Guarantees: what comes out is the same bit for bit for every number of threads and every part.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use super::lanes::{Lanes, LANES};
 use super::lines::{lanes, order, Factors, Lines};
 use super::operator::{derive, Planes, DAMPING};
 use super::{Problem, COMPONENTS};
-use crate::gray_scott::split::part;
 
 /// How far the first half of a step goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,35 +55,41 @@ pub(super) fn planes(
 ) {
     let problem = field.problem;
     let values = problem.plane_values();
-    let work = |own: Range<usize>, forcing: &[f64], rhs: &mut [f64]| {
+    let each = own.zip(forcing.chunks_exact(values)).zip(rhs.chunks_exact_mut(values));
+    share_out(&problem, each, threads, |((k, forcing), rhs), lines| {
+        rhs.copy_from_slice(forcing);
+        field.add_to(k, rhs);
+        rhs.iter_mut().for_each(|x| *x *= problem.dt);
+        if half == Half::Solved {
+            let at = (k - field.first) * values;
+            let u = &field.u[at..at + values];
+            solve_plane(&problem, u, rhs, 0, lines);
+            solve_plane(&problem, u, rhs, 1, lines);
+        }
+    });
+}
+
+/// Works on all pieces by some threads. Each takes the next one when it is done with its last, so that none waits long
+/// for one that shares its processor with something else.
+fn share_out<T: Send>(
+    problem: &Problem,
+    pieces: impl ExactSizeIterator<Item = T> + Send,
+    threads: usize,
+    work: impl Fn(T, &mut Lines) + Sync,
+) {
+    let helpers = threads.min(pieces.len()).saturating_sub(1);
+    let pieces = Mutex::new(pieces);
+    let take = || {
         let mut lines = Lines::new(problem.inner());
-        let each = own.zip(forcing.chunks_exact(values)).zip(rhs.chunks_exact_mut(values));
-        for ((k, forcing), rhs) in each {
-            rhs.copy_from_slice(forcing);
-            field.add_to(k, rhs);
-            rhs.iter_mut().for_each(|x| *x *= problem.dt);
-            if half == Half::Solved {
-                let at = (k - field.first) * values;
-                let u = &field.u[at..at + values];
-                solve_plane(&problem, u, rhs, 0, &mut lines);
-                solve_plane(&problem, u, rhs, 1, &mut lines);
-            }
+        // Not in the loop's head, where the lock would be held during the work.
+        let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).next();
+        while let Some(piece) = next() {
+            work(piece, &mut lines);
         }
     };
-    let threads = threads.min(own.len()).max(1);
     std::thread::scope(|scope| {
-        let (mut forcing, mut rhs) = (forcing, rhs);
-        for thread in 0..threads {
-            let mine = part(own.len(), threads, thread);
-            let (forcing_here, forcing_rest) = forcing.split_at(mine.len() * values);
-            let (rhs_here, rhs_rest) = rhs.split_at_mut(mine.len() * values);
-            (forcing, rhs) = (forcing_rest, rhs_rest);
-            let mine = own.start + mine.start..own.start + mine.end;
-            match thread + 1 == threads {
-                true => work(mine, forcing_here, rhs_here),
-                false => drop(scope.spawn(|| work(mine, forcing_here, rhs_here))),
-            }
-        }
+        (0..helpers).for_each(|_| drop(scope.spawn(take)));
+        take();
     });
 }
 
@@ -125,22 +131,7 @@ pub(super) struct Sheet<'a> {
 
 /// The second half of a step.
 pub(super) fn sheets(problem: &Problem, sheets: &mut [Sheet<'_>], threads: usize) {
-    let threads = threads.min(sheets.len()).max(1);
-    let work = |sheets: &mut [Sheet<'_>]| {
-        let mut lines = Lines::new(problem.inner());
-        sheets.iter_mut().for_each(|sheet| solve_sheet(problem, sheet, &mut lines));
-    };
-    std::thread::scope(|scope| {
-        let (all, mut rest) = (sheets.len(), sheets);
-        for thread in 0..threads {
-            let (here, others) = rest.split_at_mut(part(all, threads, thread).len());
-            rest = others;
-            match thread + 1 == threads {
-                true => work(here),
-                false => drop(scope.spawn(|| work(here))),
-            }
-        }
-    });
+    share_out(problem, sheets.iter_mut(), threads, |sheet, lines| solve_sheet(problem, sheet, lines));
 }
 
 fn solve_sheet(problem: &Problem, sheet: &mut Sheet<'_>, lines: &mut Lines) {
