@@ -16,7 +16,7 @@ use forebay_log::{Dims, Dtype, NdBox};
 use forebay_tier::adapter::fault::FaultCounts;
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::ForkMark;
-use forebay_tier::{Error, Kind, Result};
+use forebay_tier::{Error, Kind, Result, TierKind};
 
 use crate::drain::{Drain, Job};
 use crate::format::{StepId, Variable, NAME_BYTES_MAX};
@@ -25,7 +25,7 @@ use crate::level::{arrange, Level, Piece};
 use crate::load::Wanted;
 use crate::memory::attend;
 use crate::options::Options;
-use crate::place::{is_pattern, make_dirs, of_node, Directory, Own, Place};
+use crate::place::{is_pattern, make_dirs, of_node, Directory, Objects, Own, Place};
 use crate::redundancy::is_protected;
 use crate::restore::{Restored, Search};
 use crate::run::{Comer, LevelInfo, Run};
@@ -117,9 +117,7 @@ impl Checkpoint {
             attended.push(attend(&info.root(), &base, options.rank, options.size, options.timeout)?);
         }
         // Only now that nobody else has this rank.
-        for (_, directory) in &levels {
-            directory.adopt_spares()?;
-        }
+        levels.iter().filter_map(|(_, own)| own.as_ref()).try_for_each(|own| own.adopt_spares())?;
         let levels: Vec<Level> = levels.into_iter().map(|(level, _)| level).collect();
         let drain = Drain::start(&levels, &run, options.rank)?;
         Ok(Checkpoint {
@@ -450,7 +448,16 @@ impl Drop for Checkpoint {
 }
 
 /// Opens a level as one rank.
-fn level(info: &LevelInfo, options: &Options, counts: &Arc<FaultCounts>) -> Result<(Level, Arc<Directory>)> {
+/// A level, and the directory in it that is this rank's own, if it has one.
+fn level(
+    info: &LevelInfo,
+    options: &Options,
+    counts: &Arc<FaultCounts>,
+) -> Result<(Level, Option<Arc<Directory>>)> {
+    if info.tier == TierKind::Object {
+        let place = Arc::new(Objects::of_url(&info.dir.to_string_lossy(), options.timeout)?);
+        return Ok((Level { packing: info.packing, ..Level::new(place, info.keep) }, None));
+    }
     let nodes = is_pattern(&info.dir)?;
     let node = options.node_of(info.ranks_per_node)?;
     let dir = if nodes { of_node(&info.dir, &node) } else { info.dir.clone() };
@@ -462,11 +469,12 @@ fn level(info: &LevelInfo, options: &Options, counts: &Arc<FaultCounts>) -> Resu
         place.with_files_max(info.keep.last + 1, options.memory_bytes_max.filter(|_| info.tier.is_memory())),
     );
     if !nodes {
-        return Ok((Level { packing: info.packing, ..Level::new(place.clone(), info.keep) }, place));
+        let level = Level { packing: info.packing, ..Level::new(place.clone(), info.keep) };
+        return Ok((level, Some(place)));
     }
     let faults = options.faults.clone().map(|plan| (plan, counts.clone()));
     let own = Own { rank: options.rank, node, place: place.clone() };
-    Ok((Level::of_nodes(info, Some(own), faults, place.durability()), place))
+    Ok((Level::of_nodes(info, Some(own), faults, place.durability()), Some(place)))
 }
 
 fn unix_ns() -> u64 {

@@ -16,14 +16,15 @@
 //! full one stays as long as a step that stays stands on it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_tier::adapter::fault::{FaultCounts, FaultPlan};
-use forebay_tier::{Durability, Error, Kind, Result};
+use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 
 use crate::format::{self, damaged, seal_of, Base, Commit, Manifest, RankEntry, StepId, Stored, Variable};
 use crate::keep::{decode_metric, encode_metric, Keep, Reason, METRIC_BYTES};
 use crate::packing::{self, Known, Packing};
-use crate::place::{is_pattern, Directories, Directory, Nodes, Own, Part, Place, Written};
+use crate::place::{is_pattern, Directories, Directory, Nodes, Objects, Own, Part, Place, Written};
 use crate::redundancy::{self, Guard};
 use crate::run::LevelInfo;
 
@@ -35,6 +36,9 @@ const MANIFEST: &str = ".manifest";
 const DATA: &str = ".data";
 /// The file of the value that was given when a step was saved; rank 0 writes it.
 const METRIC: &str = "00000.metric";
+
+/// How long a store of objects may take for an answer to those who save nothing there.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a level is looked at anew when other ranks go on meanwhile, which they cannot do often without this one.
 const PRUNE_ATTEMPTS: usize = 8;
@@ -159,8 +163,11 @@ impl Level {
             let durability = Directory::for_looking(&one, info.tier)?.durability();
             return Ok(Level::of_nodes(info, None, None, durability));
         }
-        let place = Directory::for_looking(&info.dir, info.tier)?;
-        Ok(Level::new(Arc::new(place), info.keep))
+        let place: Arc<dyn Place> = match info.tier {
+            TierKind::Object => Arc::new(Objects::of_url(&info.dir.to_string_lossy(), LOOK_TIMEOUT)?),
+            tier => Arc::new(Directory::for_looking(&info.dir, tier)?),
+        };
+        Ok(Level::new(place, info.keep))
     }
 
     /// Writes a piece: data, then manifest. It does not count before [`Level::commit`].
@@ -250,11 +257,7 @@ impl Level {
     /// Gives a file its name once its content is durable. The hidden name is this rank's own.
     fn publish(&self, name: &str, rank: u32, content: &[u8]) -> Result<()> {
         let (dir, file) = name.split_once('/').expect("files lie in the directory of their step");
-        let hidden = format!("{dir}/.{file}.{rank:05}");
-        let done = self.place.store(&hidden, content).and_then(|()| self.place.rename(&hidden, name));
-        done.inspect_err(|_| {
-            let _ = self.place.remove(&hidden);
-        })
+        self.place.publish(name, &format!("{dir}/.{file}.{rank:05}"), content)
     }
 
     /// Writes the commit record if every rank's manifest is there; whether the step is committed now. `fence` is asked
@@ -372,8 +375,8 @@ impl Level {
         Ok(())
     }
 
-    /// As [`Level::prune`], of steps as they were seen (the newest first); false when other ranks have gone on since and
-    /// it cannot be said any more what they stand on.
+    /// As [`Level::prune`], of steps as they were seen (the newest first); false when other ranks have gone on since
+    /// and it cannot be said any more what they stand on.
     pub(crate) fn prune_seen(
         &self,
         steps: &[Found],
@@ -514,8 +517,6 @@ pub(crate) fn not_committed(level: &Level, id: StepId) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use forebay_tier::TierKind;
-
     use super::*;
 
     #[test]

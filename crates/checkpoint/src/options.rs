@@ -3,8 +3,9 @@
 //! A level reads `WORD` or `DIRECTORY`, then options: `dram`, `/scratch/ck`, `/pmem/ck,keep=3`, `direct`,
 //! `/mnt/x,tier=direct`, `file,incremental=10,compress=zstd:3`, `file,every=1000,best=3:largest`. The words `file`,
 //! `direct` and `pmem` mean a directory inside the checkpoint's own; `dram` and `numa:N` one in the memory of this
-//! node. `+partner`, `+xor:N` or `+rs:K+M` behind it is redundancy between nodes, `{node}` in a directory stands for
-//! the node's name: `file+xor:4`, `/local/{node}/ck+partner`. Unknown options are errors with "did you mean".
+//! node. `s3://BUCKET/PREFIX` and `file:///DIRECTORY` are stores of objects. `+partner`, `+xor:N` or `+rs:K+M` behind a
+//! directory is redundancy between nodes, `{node}` in it stands for the node's name: `file+xor:4`,
+//! `/local/{node}/ck+partner`. Unknown options are errors with "did you mean".
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use forebay_tier::{device, Error, Kind, Result, TierKind};
 
 use crate::keep::{parse_best, Keep};
 use crate::packing::Packing;
-use crate::place::{check_name, is_pattern, numbered, of_node, NODE};
+use crate::place::{check_name, is_pattern, is_url, numbered, of_node, NODE};
 use crate::redundancy::Code;
 use crate::run::LevelInfo;
 
@@ -101,25 +102,10 @@ impl Options {
     fn level(&self, base: &Path, text: &str) -> Result<LevelInfo> {
         let mut words = text.split(',').map(str::trim);
         let (place, redundancy) = Code::split(words.next().unwrap_or_default())?;
-        let (mut tier, mut keep, mut ranks_per_node) = (place.parse::<TierKind>().ok(), None, None);
+        let (mut dir, mut tier) = self.place_of(base, place)?;
+        let (mut keep, mut ranks_per_node) = (None, None);
         let (mut incremental, mut compress) = (None, None);
         let (mut every, mut best) = (None, None);
-        let mut dir = match tier {
-            Some(kind) if kind.is_memory() => self.memory_dir(base, kind)?,
-            Some(TierKind::DevDax) => {
-                return Err(Error::new(Kind::Usage, "a level needs a directory, which devdax has none of"));
-            }
-            Some(kind) => base.join(kind.to_string()),
-            None if place.contains('/') => absolute(Path::new(place))?,
-            None => {
-                let known = ["dram", "file", "direct", "pmem"];
-                let near =
-                    did_you_mean(place, known).map_or(String::new(), |near| format!("did you mean {near}? "));
-                return Err(Error::new(Kind::Usage, format!("`{place}` is not a level")).hint(format!(
-                    "{near}a level is dram, numa:N, file, direct, pmem, or a directory with a `/` in it"
-                )));
-            }
-        };
         for word in words {
             match word.split_once('=') {
                 Some(("keep", count)) => keep = Some(parse_keep(count)?),
@@ -132,6 +118,14 @@ impl Options {
                 _ => return Err(unknown(word)),
             }
         }
+        let of_objects = is_url(place);
+        if of_objects && (redundancy.is_some() || tier != Some(TierKind::Object) || is_pattern(&dir)?) {
+            return Err(Error::new(
+                Kind::NotPossibleHere,
+                format!("`{text}`: a store of objects is one place"),
+            )
+            .hint("without tier=, {node} and redundancy: the store keeps copies itself"));
+        }
         if redundancy.is_some() && !is_pattern(&dir)? {
             dir = dir.join(NODE);
         }
@@ -142,7 +136,9 @@ impl Options {
             return Err(Error::new(Kind::Usage, format!("`{text}` has no directories of nodes"))
                 .hint("ranks_per_node goes with redundancy, or with {node} in the directory"));
         }
-        crate::place::make_dirs(&own)?;
+        if !of_objects {
+            crate::place::make_dirs(&own)?;
+        }
         let tier = tier.map_or_else(|| device::detect(&own), Ok)?;
         let last = keep.unwrap_or(if tier.is_memory() { KEEP_MEMORY } else { KEEP });
         let keep = Keep { last, every, best };
@@ -157,6 +153,28 @@ impl Options {
         let found = LevelInfo { dir, tier, keep, redundancy, ranks_per_node, packing };
         check_together(text, &found, own != found.dir)?;
         Ok(found)
+    }
+
+    /// Where a level lies, and its tier where the word says it.
+    fn place_of(&self, base: &Path, place: &str) -> Result<(PathBuf, Option<TierKind>)> {
+        let tier = place.parse::<TierKind>().ok();
+        let dir = match tier {
+            Some(kind) if kind.is_memory() => self.memory_dir(base, kind)?,
+            Some(TierKind::DevDax) => {
+                return Err(Error::new(Kind::Usage, "a level needs a directory, which devdax has none of"));
+            }
+            Some(TierKind::Object) => {
+                let error = Error::new(Kind::Usage, "a store of objects has an address");
+                return Err(error.hint("s3://BUCKET/PREFIX, or file:///DIRECTORY"));
+            }
+            Some(kind) => base.join(kind.to_string()),
+            None if is_url(place) => {
+                return Ok((PathBuf::from(place.trim_end_matches('/')), Some(TierKind::Object)));
+            }
+            None if place.contains('/') => absolute(Path::new(place))?,
+            None => return Err(no_level(place)),
+        };
+        Ok((dir, tier))
     }
 
     /// The node of this rank in a level.
@@ -232,6 +250,15 @@ fn check_together(text: &str, level: &LevelInfo, nodes: bool) -> Result<()> {
         return Ok(());
     };
     Err(Error::new(Kind::NotPossibleHere, format!("`{text}`: {what}")).hint(hint))
+}
+
+#[cold]
+fn no_level(place: &str) -> Error {
+    let near = did_you_mean(place, ["dram", "file", "direct", "pmem"]);
+    let near = near.map_or(String::new(), |near| format!("did you mean {near}? "));
+    Error::new(Kind::Usage, format!("`{place}` is not a level")).hint(format!(
+        "{near}a level is dram, numa:N, file, direct, pmem, a directory with a `/` in it, or s3://BUCKET/PREFIX"
+    ))
 }
 
 #[cold]

@@ -326,6 +326,8 @@ fn tier_bytes(tier: TierKind) -> (u8, u16) {
         TierKind::Direct => (4, 0),
         TierKind::DevDax => (5, 0),
         TierKind::Numa(node) => (6, node),
+        // Never written: no pool lies there.
+        TierKind::Object => (0, 0),
     }
 }
 

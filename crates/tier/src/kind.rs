@@ -29,6 +29,8 @@ pub enum TierKind {
     DevDax,
     /// Main memory of one node of the machine, also memory behind CXL: as `dram`, bound to that node.
     Numa(u16),
+    /// A store of whole objects behind a network (S3 and its like). No pool of bytes can lie there.
+    Object,
 }
 
 impl TierKind {
@@ -101,6 +103,7 @@ impl fmt::Display for TierKind {
             TierKind::Pmem => "pmem",
             TierKind::Direct => "direct",
             TierKind::DevDax => "devdax",
+            TierKind::Object => "object",
             TierKind::Numa(node) => return f.pad(&format!("{NUMA_PREFIX}{node}")),
         })
     }
@@ -110,7 +113,7 @@ impl fmt::Display for TierKind {
 const NUMA_PREFIX: &str = "numa:";
 
 /// The words for tiers, for messages.
-const TIER_WORDS: &str = "dram, numa:N, pmem, devdax, file, direct";
+const TIER_WORDS: &str = "dram, numa:N, pmem, devdax, file, direct, object";
 
 impl FromStr for TierKind {
     type Err = Error;
@@ -121,6 +124,7 @@ impl FromStr for TierKind {
             "pmem" => Ok(TierKind::Pmem),
             "direct" => Ok(TierKind::Direct),
             "devdax" => Ok(TierKind::DevDax),
+            "object" => Ok(TierKind::Object),
             _ => node_number(text).map(TierKind::Numa).ok_or_else(|| unknown_word("tier", text, TIER_WORDS)),
         }
     }

@@ -524,6 +524,7 @@ fn not_mappable(tier: TierKind) -> Error {
         .hint("use tier dram, numa:N, pmem or file");
     match tier {
         TierKind::DevDax => error.with("reason", "it is a whole device, and a region is a file"),
+        TierKind::Object => error.with("reason", "it is behind a network"),
         _ => error.with("reason", "it goes past the page cache, so there is no memory to map"),
     }
 }

@@ -79,7 +79,7 @@ impl Directory {
             TierKind::Pmem => found == TierKind::Pmem,
             TierKind::Direct => !on_memory,
             TierKind::File => true,
-            TierKind::DevDax => false,
+            TierKind::DevDax | TierKind::Object => false,
         };
         if !fits {
             return Err(Error::new(

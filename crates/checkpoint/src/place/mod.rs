@@ -13,10 +13,13 @@ use forebay_tier::{Device, Durability, Result, TierKind};
 
 mod directory;
 mod nodes;
+mod objects;
 pub use directory::Directory;
 pub(crate) use directory::{make_dirs, threads};
 pub use nodes::Nodes;
 pub(crate) use nodes::{check_name, is_pattern, numbered, of_node, Directories, Family, Own, NODE};
+pub(crate) use objects::is_url;
+pub use objects::Objects;
 
 /// Most bytes of a block of [`Place::store_blocks`].
 pub(crate) const BLOCK_BYTES: usize = 64 * crate::format::CHUNK_BYTES;
@@ -102,6 +105,14 @@ pub trait Place: Send + Sync {
 
     /// Gives a file another name, over one of that name.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
+
+    /// Gives a small file its name once its content is durable; it is under the `hidden` name before that, or nowhere.
+    fn publish(&self, name: &str, hidden: &str, content: &[u8]) -> Result<()> {
+        let done = self.store(hidden, content).and_then(|()| self.rename(hidden, name));
+        done.inspect_err(|_| {
+            let _ = self.remove(hidden);
+        })
+    }
 
     /// Makes the names in a directory durable.
     fn sync(&self, dir: &str) -> Result<()>;

@@ -66,10 +66,17 @@ fn no_step_whose_redundancy_was_acknowledged_is_lost_by_a_kill_and_a_lost_node()
     });
 }
 
-/// Kills a rank in the middle of something, round after round, with more harm between them.
+#[test]
+fn no_step_that_a_store_of_objects_acknowledged_is_lost_by_a_kill() {
+    kills("file://BASE/store", |_, _| {});
+}
+
+/// Kills a rank in the middle of something, round after round, with more harm between them. `BASE` in levels is the
+/// checkpoint's directory.
 fn kills(levels: &str, harm: impl Fn(&Path, u64)) {
     let rounds = std::env::var("CHECKPOINT_ROUNDS").map_or(ROUNDS, |text| text.parse().unwrap());
     let (base, memory) = dirs();
+    let levels = &levels.replace("BASE", &base.path().display().to_string());
     let mut acknowledged = None;
     for round in 0..rounds {
         let mut ranks: Vec<Child> =

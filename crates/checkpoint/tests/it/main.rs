@@ -9,6 +9,9 @@ mod levels;
 mod memory;
 mod mistakes;
 mod needs;
+mod objects;
 mod ranks;
 mod redundancy;
+#[path = "../../../tier/tests/skips/mod.rs"]
+mod skips;
 mod state;

@@ -230,6 +230,7 @@ pub fn create(kind: TierKind, path: &Path, capacity: u64) -> Result<Arc<dyn Devi
         TierKind::Direct => Arc::new(direct::Direct::create(path, capacity)?),
         TierKind::Numa(node) => Arc::new(numa::create(node, path, capacity)?),
         TierKind::DevDax => Arc::new(devdax::create(path, capacity)?),
+        TierKind::Object => return Err(no_pool_of_objects()),
     })
 }
 
@@ -245,7 +246,14 @@ pub fn open(kind: TierKind, path: &Path, access: Access) -> Result<Arc<dyn Devic
         TierKind::Direct => Arc::new(direct::Direct::open(path, access)?),
         TierKind::Numa(node) => Arc::new(numa::open(node, path, access)?),
         TierKind::DevDax => Arc::new(devdax::open(path, access)?),
+        TierKind::Object => return Err(no_pool_of_objects()),
     })
+}
+
+#[cold]
+fn no_pool_of_objects() -> Error {
+    Error::new(Kind::NotPossibleHere, "a store of objects holds whole objects, which no pool can be")
+        .hint("the last level of a checkpoint can be there: s3://BUCKET/PREFIX; name another tier here")
 }
 
 /// The kind of tier that a directory is on: tmpfs is `Dram`, a DAX file system (a trial mapping with MAP_SYNC
