@@ -24,6 +24,7 @@ mod policy;
 mod pool;
 mod shelf;
 mod state;
+mod striped;
 mod table;
 mod tiles;
 mod window;
@@ -34,6 +35,7 @@ pub use backing::{Backing, DeviceBacking, FileBacking};
 pub use pin::{Tile, TileMut};
 pub use policy::Policy;
 pub use pool::{Pool, PoolOptions, Statistics};
+pub use striped::{lengths as stripe_lengths, StripedBacking};
 pub use tiles::{Tiles, TilesMut};
 pub use window::{Advice, OnError, Pinned, Window, WindowEngine, WindowOptions, WindowStatistics};
 

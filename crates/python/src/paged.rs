@@ -5,7 +5,9 @@
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use forebay_pager::{Array, ArrayOptions, Backing, FileBacking, Mode, PoolOptions};
+use forebay_pager::{
+    stripe_lengths, Array, ArrayOptions, Backing, FileBacking, Mode, PoolOptions, StripedBacking,
+};
 use forebay_space::{parse_bytes, Dtype, Kind};
 use forebay_tier::plain::PlainFile;
 use forebay_tier::{Error, Horizon};
@@ -71,42 +73,66 @@ impl PyPool {
 #[pyclass(name = "_Paged", module = "forebay._forebay", frozen)]
 pub struct PyPaged(RwLock<Option<Arc<Array>>>);
 
-/// Where the bytes of an array lie.
-fn backing(
-    path: &std::path::Path,
-    how: &str,
-    nbytes: u64,
-    header: &[u8],
+/// Where the bytes of an array lie: one file, or stripe after stripe in several.
+struct Place {
+    paths: Vec<PathBuf>,
+    stripe: u64,
+    /// "read", "write", "create" or "nameless" (the path is then a folder).
+    how: String,
+    /// Through the page cache.
     cached: bool,
-) -> forebay_tier::Result<FileBacking> {
-    let file = match how {
-        "create" => PlainFile::create(path, nbytes)?,
-        "nameless" => PlainFile::nameless(path, nbytes)?,
-        _ => PlainFile::open(path, how == "write")?,
-    };
-    let file = FileBacking::new(if cached { file.without_direct() } else { file })?;
-    if !header.is_empty() {
-        file.write(0, header)?;
-    }
-    Ok(file)
 }
 
-/// Opens the array; of one that cannot be opened no file stays that was made for it.
-fn open(
-    pool: &forebay_pager::Pool,
-    (path, how): (&std::path::Path, &str),
-    nbytes: u64,
-    header: &[u8],
-    cached: bool,
-    options: &ArrayOptions,
-) -> forebay_tier::Result<Array> {
-    let backing = backing(path, how, nbytes, header, cached);
-    let there_before = matches!(&backing, Err(e) if e.kind() == Kind::NameInUse);
-    let opened = backing.and_then(|backing| Array::open(pool, Arc::new(backing), options));
-    if opened.is_err() && how == "create" && !there_before {
-        let _ = std::fs::remove_file(path);
+impl Place {
+    fn file(&self, path: &std::path::Path, nbytes: u64) -> forebay_tier::Result<FileBacking> {
+        let file = match self.how.as_str() {
+            "create" => PlainFile::create(path, nbytes)?,
+            "nameless" => PlainFile::nameless(path, nbytes)?,
+            how => PlainFile::open(path, how == "write")?,
+        };
+        FileBacking::new(if self.cached { file.without_direct() } else { file })
     }
-    opened
+
+    /// Opens or makes the files; those that were made are `made`, also when a later one fails.
+    fn backing(
+        &self,
+        nbytes: u64,
+        header: &[u8],
+        made: &mut Vec<PathBuf>,
+    ) -> forebay_tier::Result<Arc<dyn Backing>> {
+        let mut files = Vec::new();
+        for (path, bytes) in self.paths.iter().zip(stripe_lengths(nbytes, self.paths.len(), self.stripe)) {
+            files.push(self.file(path, bytes)?);
+            if self.how == "create" {
+                made.push(path.clone());
+            }
+        }
+        let backing: Arc<dyn Backing> = match files.len() {
+            1 => Arc::new(files.remove(0)),
+            _ => Arc::new(StripedBacking::new(files, self.stripe)?),
+        };
+        if !header.is_empty() {
+            backing.write(0, header)?;
+        }
+        Ok(backing)
+    }
+
+    /// Opens the array; of one that cannot be opened no file stays that was made for it.
+    fn open(
+        &self,
+        pool: &forebay_pager::Pool,
+        nbytes: u64,
+        header: &[u8],
+        options: &ArrayOptions,
+    ) -> forebay_tier::Result<Array> {
+        let mut made = Vec::new();
+        let backing = self.backing(nbytes, header, &mut made);
+        let opened = backing.and_then(|backing| Array::open(pool, backing, options));
+        if opened.is_err() {
+            made.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        }
+        opened
+    }
 }
 
 impl PyPaged {
@@ -119,15 +145,16 @@ impl PyPaged {
 
 #[pymethods]
 impl PyPaged {
-    /// how: "read", "write", "create" or "nameless" (path is then a folder).
+    /// how: "read", "write", "create" or "nameless" (the one path is then a folder). Several paths: stripe after stripe.
     #[new]
-    #[pyo3(signature = (pool, path, how, mode, tile, policy, horizon, origin, nbytes, header, cached))]
+    #[pyo3(signature = (pool, paths, stripe, how, mode, tile, policy, horizon, origin, nbytes, header, cached))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         pool: &PyPool,
-        path: PathBuf,
-        how: &str,
+        paths: Vec<PathBuf>,
+        stripe: &Bound<'_, PyAny>,
+        how: String,
         mode: &str,
         tile: &Bound<'_, PyAny>,
         policy: &str,
@@ -146,8 +173,15 @@ impl PyPaged {
         options.policy = policy.parse().or_raise(py)?;
         options.horizon = horizon.parse::<Horizon>().or_raise(py)?;
         (options.origin, options.bytes) = (origin, Some(nbytes));
-        options.overlay = forebay_tier::capacity::folder_of(&path);
-        let array = py.detach(|| open(&pool.0, (&path, how), origin + nbytes, header, cached, &options));
+        let stripe = bytes("stripe", stripe)?;
+        if paths.is_empty() || stripe == 0 {
+            let error =
+                Error::new(Kind::Usage, format!("{} files in stripes of {stripe} bytes", paths.len()));
+            return Err(raise(py, error.hint("one file or more, and a stripe such as \"1MiB\"")));
+        }
+        options.overlay = forebay_tier::capacity::folder_of(&paths[0]);
+        let place = Place { paths, stripe, how, cached };
+        let array = py.detach(|| place.open(&pool.0, origin + nbytes, header, &options));
         Ok(PyPaged(RwLock::new(Some(Arc::new(array.or_raise(py)?)))))
     }
 

@@ -301,3 +301,51 @@ def test_memory_stays_in_a_group_with_the_page_cache_counted(children: Any, fold
         gc.collect()
         children.end()
         made.rmdir()
+
+
+def test_several_files_hold_one_array_in_stripes(folder: Path) -> None:
+    model = np.random.default_rng(3).integers(0, 1 << 40, (300, 1000))
+    paths = [folder / name for name in "abc"]
+    stripe = 16 << 10
+    with fb.array(model.shape, model.dtype, path=paths, stripe=stripe, budget=BUDGET, tile=TILE, mode="x+") as ours:
+        ours[...] = model
+        ours.flush()
+        assert ours.method == fb.array((8,), "u1", path=folder / "one").method
+        with pytest.raises(ValueError, match="a window shows one file"):
+            ours.window()
+    raw = model.tobytes()
+    held = [path.read_bytes() for path in paths]
+    for nth, at in enumerate(range(0, len(raw), stripe)):
+        part = raw[at : at + stripe]
+        start = nth // 3 * stripe
+        assert held[nth % 3][start : start + len(part)] == part
+    assert sum(map(len, held)) == len(raw)
+    with fb.array(model.shape, model.dtype, path=paths, stripe="16KiB", budget=BUDGET, tile="64KiB", mode="r") as ours:
+        # Tiles longer than a stripe are put together.
+        np.testing.assert_array_equal(ours[::7], model[::7])
+        np.testing.assert_array_equal(ours.gather([299, 0, 17]), model[[299, 0, 17]])
+        assert ours.sum() == model.sum()
+
+
+def test_files_that_are_not_stripes_of_one_array_are_refused(folder: Path) -> None:
+    def array(names: str, **options: Any) -> fb.Array:
+        options.setdefault("stripe", 4096)
+        return fb.array((5000,), "f8", path=[folder / name for name in names], budget=BUDGET, tile=TILE, **options)
+
+    array("abc", mode="x+").close()
+    for wrong in ({"names": "bac"}, {"names": "abc", "stripe": 8192}):
+        with pytest.raises(fb.errors.Damaged, match="the files beside it"):
+            array(**wrong, mode="r")
+    with pytest.raises(fb.errors.NameInUse):
+        array("xa", mode="x+")
+    # What was made before that error is gone, what was there is not.
+    assert sorted(os.listdir(folder)) == ["a", "b", "c"]
+    for names, stripe in (("", 4096), ("aa", 4096)):
+        with pytest.raises(ValueError, match="named once"):
+            array(names, stripe=stripe, mode="r")
+    for stripe in (0, 1000):
+        with pytest.raises(fb.errors.Usage):
+            array("xy", stripe=stripe, mode="x+")
+    with pytest.raises(ValueError, match="without .npy"):
+        fb.array((3,), path=[folder / "x.npy", folder / "y.npy"], mode="x+")
+    assert sorted(os.listdir(folder)) == ["a", "b", "c"]

@@ -153,12 +153,12 @@ class Array:
         """The whole array as a plain ndarray (its ``array``) in a budget of its own: see ``forebay.window``.
 
         What was written here is flushed first; what is written here or there later is seen on the other side only
-        after a flush, of what was not in memory there. Not for arrays without a file, or in mode "c".
+        after a flush, of what was not in memory there. Not for arrays without a file, in several, or in mode "c".
         """
         from forebay._window import window
 
         if self._source is None or self.mode == "c":
-            raise ValueError("a window shows a file: not an array without one, and not what mode 'c' keeps to itself")
+            raise ValueError("a window shows one file: not none or several, and not what mode 'c' keeps to itself")
         self.flush()
         options.setdefault("mode", "r" if self.mode == "r" else "r+")
         options.setdefault("tile", self.tile_bytes)
@@ -253,10 +253,11 @@ def array(
     shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
     dtype: "DTypeLike | None" = None,
     *,
-    path: str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     budget: int | str | None = None,
     pool: Pool | None = None,
     tile: int | str | None = None,
+    stripe: int | str = "1MiB",
     tier: Literal["direct", "file"] | None = None,
     mode: Literal["r", "r+", "a+", "x+", "c"] | None = None,
     policy: Literal["s3fifo", "clock", "none"] = "s3fifo",
@@ -267,11 +268,13 @@ def array(
 
     shape, dtype: as with ``numpy.memmap``; both may be left out for a .npy file that is there.
     path: the file, raw bytes in C order, or in NumPy's format where the name ends with .npy. None: a file without a
-        name in TMPDIR that goes with the array.
+        name in TMPDIR that goes with the array. A list of files: stripe i lies in file i mod N, so that disks work
+        side by side; raw bytes only.
     budget: most memory for its data and what is known of it, 256 MiB if not said; or pool: a ``forebay.Pool`` that
         several arrays share.
     tile: bytes that move together, a power of two from 4 KiB to 2 MiB. Short for scattered items, long for scans;
         None takes 64 KiB, or less where the budget is small.
+    stripe: bytes of each of several files in turn, a multiple of 4 KiB; no shorter than a tile.
     tier: "direct" insists on transfers past the page cache, "file" goes through it; None takes direct where it can.
     mode: "r" reads a file that is there, "r+" writes it, too; "c" keeps what is written to itself; "x+" makes a new
         file; "a+" (as without a mode) opens the file to write, or makes it.
@@ -285,30 +288,46 @@ def array(
     if budget is not None and pool is not None:
         raise ValueError("budget and pool exclude each other")
     wanted = mode or "a+"
-    name = os.fspath(path) if path is not None else None
+    names = _names(path)
+    name = names[0] if names else None
     if name is None and wanted in ("r", "r+", "c"):
         raise ValueError(f"mode {wanted!r} needs a path")
-    opens = wanted in ("r", "r+", "c") or (wanted == "a+" and name is not None and os.path.exists(name))
+    opens = wanted in ("r", "r+", "c") or (wanted == "a+" and any(os.path.exists(each) for each in names))
     dims, kind, offset, header = layout_of(name, opens, shape, dtype, offset)
     how = ("read" if wanted in ("r", "c") else "write") if opens else "create"
     if name is None:
-        how, name = "nameless", os.environ.get("TMPDIR", "/var/tmp")
+        how, names = "nameless", [os.environ.get("TMPDIR", "/var/tmp")]
     if pool is None:
         pool = Pool(_BUDGET if budget is None else budget, tile_max=tile)
     if tile is None:
         tile = min(pool.tile_max, 64 << 10)
     nbytes = math.prod(dims) * kind.itemsize
     own = {"r": "r", "c": "c"}.get(wanted, "w")
-    paged = _Paged(pool, name, how, own, tile, policy, horizon, offset, nbytes, header, tier == "file")
+    paged = _Paged(pool, names, stripe, how, own, tile, policy, horizon, offset, nbytes, header, tier == "file")
     if tier == "direct" and paged.method != "direct":
         paged.close()
         if how == "create":
-            os.remove(name)
-        raise ValueError(f"{name} takes no direct transfers; leave tier out, or use another directory")
+            for each in names:
+                os.remove(each)
+        raise ValueError(f"{names[0]} takes no direct transfers; leave tier out, or use another directory")
     made = Array(paged, pool, dims, kind, wanted)
-    if path is not None:
+    if name is not None and len(names) == 1:
         made._source = name, offset
     return made
+
+
+def _names(path: Any) -> list[str]:
+    """The files of an array: none, one or several."""
+    if path is None:
+        return []
+    if isinstance(path, str | os.PathLike):
+        return [os.fspath(path)]
+    names = [os.fspath(each) for each in path]
+    if not names or len(set(names)) < len(names):
+        raise ValueError("several files are one or more, each named once")
+    if len(names) > 1 and any(name.endswith(".npy") for name in names):
+        raise ValueError("several files hold raw bytes: name them without .npy")
+    return names
 
 
 def layout_of(

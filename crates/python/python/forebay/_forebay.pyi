@@ -352,7 +352,8 @@ class _Paged:
     def __new__(
         cls,
         pool: Pool,
-        path: str | PathLike[str],
+        paths: Sequence[str | PathLike[str]],
+        stripe: int | str,
         how: str,
         mode: str,
         tile: int | str,
