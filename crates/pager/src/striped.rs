@@ -34,7 +34,7 @@ impl StripedBacking {
     /// # Errors
     /// `Usage` for no file or another stripe; `Damaged` when their lengths are not those of stripes of one array.
     pub fn new(files: Vec<FileBacking>, stripe: u64) -> Result<StripedBacking> {
-        if files.is_empty() || stripe == 0 || !stripe.is_multiple_of(4096) {
+        if files.is_empty() || stripe == 0 || stripe % 4096 != 0 {
             return Err(Error::new(
                 Kind::Usage,
                 format!("{} files in stripes of {stripe} bytes", files.len()),

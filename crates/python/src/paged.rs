@@ -145,7 +145,7 @@ impl PyPaged {
 
 #[pymethods]
 impl PyPaged {
-    /// how: "read", "write", "create" or "nameless" (the one path is then a folder). Several paths: stripe after stripe.
+    /// how: "read", "write", "create" or "nameless" (the one path is then a folder). Several paths: stripe by stripe.
     #[new]
     #[pyo3(signature = (pool, paths, stripe, how, mode, tile, policy, horizon, origin, nbytes, header, cached))]
     #[allow(clippy::too_many_arguments)]
