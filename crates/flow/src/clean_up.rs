@@ -1,17 +1,18 @@
 //! Whose spaces are whose: a run must not touch those of another, and takes its own away at its end.
 //!
 //! Guarantees: a space that a living process holds, that belongs to a running run, or that was kept on purpose is
-//! never removed by a run; the second run with a name fails before it starts anything. A space belongs to the run
-//! whose directory it notes (`SpaceInfo::run`), also when a program opened it by itself.
+//! never removed by a run; the second run with a name fails before it starts anything, unless it is to go on with what
+//! was kept (`existing = "continue"`) and nobody else is at work there. A space belongs to the run whose directory it
+//! notes (`SpaceInfo::run`), also when a program opened it by itself.
 //! Not here: removing spaces that no run made (`forebay clean`).
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_space::{Error, Kind, Result, SpaceInfo};
+use forebay_space::{Error, Kind, MemberInfo, Result, SpaceInfo};
 
 use crate::record::{is_running, RunDir, RunRecord};
-use crate::workflow::{Channel, Workflow};
+use crate::workflow::{Channel, Existing, Workflow};
 
 /// Ranks of a runner that was killed are killed by the kernel, and for a moment their locks stay.
 const DYING_RANKS: Duration = Duration::from_secs(5);
@@ -26,7 +27,10 @@ pub fn take_names(workflow: &Workflow) -> Result<()> {
         let location = channel.location(&workflow.dir);
         take_files_channel(&channel.name, &location)?;
         let Some(space) = settled(channel, &location)? else { continue };
-        if left_by_dead_run(&space) {
+        if continues(channel) && is_at_rest(&space) {
+            continue;
+        }
+        if !continues(channel) && left_by_dead_run(&space) {
             forebay_space::destroy(&location)?;
             continue;
         }
@@ -107,6 +111,18 @@ fn left_by_dead_run(space: &SpaceInfo) -> bool {
     !keeps(run_dir, &space.name)
 }
 
+/// Nobody is at work on the space, and no run that may begin to be. Who only looks on is no reason not to go on with it.
+fn is_at_rest(space: &SpaceInfo) -> bool {
+    let is_running = |run: &str| is_running(Path::new(run));
+    let is_at_work = |member: &MemberInfo| member.alive && member.role != "observer";
+    !space.members.iter().any(is_at_work) && !space.run.as_deref().is_some_and(is_running)
+}
+
+/// Whether a run goes on with what the channel holds.
+fn continues(channel: &Channel) -> bool {
+    channel.options.existing == Existing::Continue
+}
+
 /// The error for a name that is in use.
 pub fn taken(space: &SpaceInfo) -> Error {
     let error = Error::new(Kind::NameInUse, format!("there is a space {} already", space.name))
@@ -122,9 +138,11 @@ pub fn taken(space: &SpaceInfo) -> Error {
         .map(|m| format!("{} {} rank {} (pid {})", m.component, m.role, m.rank, m.pid))
         .collect();
     if alive.is_empty() {
-        return error
-            .with("state", &space.state)
-            .hint(format!("it holds data of an earlier run; remove it with: forebay clean {}", space.name));
+        return error.with("state", &space.state).hint(format!(
+            "it holds data of an earlier run; remove it with: forebay clean {}; or go on with it: \
+                 existing = \"continue\" in the channel's table",
+            space.name
+        ));
     }
     let others = alive.len() - 1;
     let more = if others > 0 { format!(" and {others} more") } else { String::new() };
@@ -133,19 +151,27 @@ pub fn taken(space: &SpaceInfo) -> Error {
         .hint("another run uses this name: let it end, or name the channel differently")
 }
 
-/// Spaces that belong to the run: those that note its directory, and its channels with a path of their own.
+/// Spaces that belong to the run: those that note its directory, its channels with a path of their own, and channels of
+/// an earlier run that it goes on with.
 pub fn spaces_of(workflow: &Workflow, run: &RunDir) -> Result<Vec<SpaceInfo>> {
+    let id = run.id();
     let mut spaces = forebay_space::list()?;
-    for channel in workflow.channels.iter().filter(|c| c.options.path.is_some()) {
+    let (below_root, elsewhere): (Vec<&Channel>, _) =
+        workflow.channels.iter().partition(|c| c.options.path.is_none());
+    spaces.retain(|space| {
+        let continued = below_root.iter().any(|c| continues(c) && c.name == space.name);
+        continued || space.run.as_deref() == Some(&id)
+    });
+    for channel in elsewhere {
         // A channel outside the root that is being made, or gone, is simply not there.
         if let Ok(Some(mut space)) = inspect_if_there(&channel.location(&workflow.dir)) {
             // It was looked for by its path, and is known to the run by its name.
             space.name.clone_from(&channel.name);
-            spaces.push(space);
+            if continues(channel) || space.run.as_deref() == Some(&id) {
+                spaces.push(space);
+            }
         }
     }
-    let id = run.id();
-    spaces.retain(|space| space.run.as_deref() == Some(&id));
     Ok(spaces)
 }
 

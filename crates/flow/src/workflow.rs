@@ -107,6 +107,20 @@ pub struct ChannelTable {
     /// Stays after the run; its retention is then `forever` unless said otherwise.
     #[serde(default)]
     pub keep: bool,
+    /// What becomes of a run that finds the channel there, kept by an earlier one.
+    #[serde(default)]
+    pub existing: Existing,
+}
+
+/// What becomes of a run that finds its channel there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Existing {
+    /// It fails.
+    #[default]
+    Error,
+    /// It goes on behind the versions that are complete.
+    Continue,
 }
 
 /// A size in bytes: a number, or text such as `512MiB`.
@@ -405,6 +419,7 @@ impl Source<'_> {
                     .error(Kind::Usage, options.span().start, message)
                     .hint("with keep = true say retention = \"forever\" (the default then) or \"last:K\""));
             }
+            self.check_continued(options)?;
             self.check_emulated(options)?;
             // `a-b` and `a_b` would share one variable, and one would get the other's options.
             if let Some(other) = variables.insert(channel_variable(name.get_ref()), name.get_ref()) {
@@ -415,6 +430,17 @@ impl Source<'_> {
             }
         }
         Ok(table.keys().map(|k| k.get_ref().clone()).collect())
+    }
+
+    /// A channel that a run goes on with is one that stays, and whose steps are versions of a space.
+    fn check_continued(&self, options: &Spanned<ChannelTable>) -> Result<()> {
+        let table = options.get_ref();
+        if table.existing == Existing::Error || table.keep && table.kind != Some(ChannelKind::Files) {
+            return Ok(());
+        }
+        Err(self
+            .error(Kind::Usage, options.span().start, "existing = \"continue\" is for spaces that are kept")
+            .hint("say keep = true, and leave `kind` out"))
     }
 
     /// What a table says of emulation makes sense.

@@ -23,6 +23,7 @@ fn helper_process() {
         Some("exec-rank") => forebay_flow::exec_rank(rest).map(|never| match never {}),
         Some("bridge") => forebay_flow::bridge(rest).map(|()| 0),
         Some("put") => put(&text(&rest[0]), text(&rest[1]).parse().expect("a number")).map(|()| 0),
+        Some("go-on") => go_on(&text(&rest[0]), text(&rest[1]).parse().expect("a number")).map(|()| 0),
         Some("get") => get(&text(&rest[0])).map(|()| 0),
         Some("run") => {
             let options = RunOptions {
@@ -58,6 +59,17 @@ fn put(channel: &str, steps: u64) -> forebay_space::Result<()> {
     }
     writer.close()?;
     helper.close()
+}
+
+/// Puts versions until there are `versions`, behind those that are complete.
+fn go_on(channel: &str, versions: u64) -> forebay_space::Result<()> {
+    let mut writer = Writer::open(channel, &OpenOptions::default())?;
+    for version in writer.resume()?..versions {
+        writer.begin_version(version)?;
+        writer.put_array("T", &[1 << 17], &[0], &[1 << 17], &vec![version as f64; 1 << 17])?;
+        writer.end_step()?;
+    }
+    writer.close()
 }
 
 /// Reads all versions and says how many there were.
@@ -317,6 +329,30 @@ fn a_kept_channel_stays_with_its_versions() {
     assert_eq!(again.0, 3, "{}", again.1);
     assert!(again.1.contains("NameInUse") && again.1.contains("forebay clean T"), "{}", again.1);
     assert!(!bench.path("again").exists(), "the refused run makes nothing");
+}
+
+#[test]
+fn a_run_goes_on_with_a_channel_that_was_kept() {
+    let workflow = |versions: u64| {
+        format!(
+            "[channel.T]\nkeep = true\nexisting = \"continue\"\n[[component]]\nname = \"sim\"\nwrites = [\"T\"]\n\
+             command = [\"forebay\", \"go-on\", \"T\", \"{versions}\"]\n"
+        )
+    };
+    let bench = Bench::new(&workflow(3));
+    let (code, stderr) = bench.run("run");
+    assert_eq!(code, 0, "{stderr}");
+    // Who only looks on does not keep a run from it.
+    let path = bench.spaces.path().join("T");
+    let looking = OpenOptions { path: Some(path), observer: true, ..OpenOptions::default() };
+    let reader = Reader::open("T", &looking).expect("the channel is there");
+    assert_eq!(reader.versions().expect("readable"), 0..3);
+    bench.workflow(&workflow(5));
+    let (code, stderr) = bench.run("again");
+    assert_eq!(code, 0, "{stderr}");
+    assert_eq!(reader.versions().expect("readable"), 0..5, "those of both runs");
+    assert_eq!(bench.record("again").channels[0].versions_complete, 5);
+    assert_eq!(bench.spaces(), ["T"]);
 }
 
 #[test]
