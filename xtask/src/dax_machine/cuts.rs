@@ -1,16 +1,64 @@
-//! Losses of power: two programs put versions and save checkpoints on a DAX file system until the emulator is killed
-//! at a random moment; booted again on the same NVDIMMs they have to find all that they had said.
+//! Losses of power: programs work on DAX file systems until the emulator is killed at a random moment; booted again on
+//! the same NVDIMMs they have to find all that they had said.
 //!
-//! What the programs had said is known on this side, from the serial line. A cut counts when both had acknowledged
-//! something since the boot and were at work on more.
+//! In turn it is a program that puts versions beside one that saves checkpoints, and the demo: a simulation on two ranks
+//! coupled with its analysis, run by `forebay run` through a durable channel, and after each cut run again with it.
+//! What the programs had said is known on this side, from the serial line. A cut counts when all programs of the turn
+//! had acknowledged something since the boot and were at work on more: it falls between the first and the last commit.
 
 use super::boot::{End, Machine, Shape, Wish};
 use super::guest::Guest;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// The longest time between the first acknowledgement of a boot and its cut.
+/// The longest time between the first acknowledgements of a boot and its cut.
 const LONGEST_MS: u64 = 1500;
+
+const DEMO: &str = include_str!("demo.sh");
+
+/// The demo's deck. A version every step, so that a simulation that begins anew is soon where it was cut.
+const DECK: &str = "examples/gray-scott/deck-small.toml";
+/// More than all cuts leave time for.
+const STEPS: u64 = 2000;
+/// Versions that the demo's channel keeps.
+const KEPT: u64 = 32;
+
+/// Who speaks on the serial line.
+const SPEAKERS: [&str; 3] = ["versions", "steps", "demo"];
+
+/// What runs in a boot, by its places in [`SPEAKERS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Pair,
+    Demo,
+    /// The last boot: all look, nobody needs to go on.
+    All,
+}
+
+impl Turn {
+    /// Whose turn it is behind so many cuts.
+    fn after(counted: u32, cuts: u32) -> Turn {
+        match counted {
+            _ if counted == cuts => Turn::All,
+            _ if counted % 2 == 1 => Turn::Demo,
+            _ => Turn::Pair,
+        }
+    }
+
+    fn has(self, speaker: usize) -> bool {
+        match self {
+            Turn::Pair => speaker < 2,
+            Turn::Demo => speaker == 2,
+            Turn::All => true,
+        }
+    }
+
+    /// Whether `all` holds for everybody whose turn it is.
+    fn every(self, heard: &Heard, all: impl Fn(&Said) -> bool) -> bool {
+        heard.said.iter().enumerate().all(|(speaker, said)| !self.has(speaker) || all(said))
+    }
+}
 
 /// What one program had said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,11 +73,10 @@ struct Said {
     looked: bool,
 }
 
-/// Both programs, as heard on the serial line.
+/// All programs, as heard on the serial line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Heard {
-    versions: Said,
-    steps: Said,
+    said: [Said; SPEAKERS.len()],
     wrong: Option<String>,
 }
 
@@ -37,13 +84,17 @@ impl Heard {
     /// Takes a line in.
     fn line(&mut self, line: &str) {
         let mut words = line.split_whitespace();
-        match (words.next(), words.next(), words.next()) {
-            (Some("versions:" | "steps:"), Some("wrong"), _) | (Some("dax-machine:"), ..) => {
+        let (Some(who), Some(what)) = (words.next(), words.next()) else { return };
+        let speaker = SPEAKERS.iter().position(|name| who.strip_suffix(':') == Some(name));
+        match (speaker, what) {
+            (Some(_), "wrong") => drop(self.wrong.get_or_insert_with(|| line.to_string())),
+            (None, _) if who == "dax-machine:" => {
                 self.wrong.get_or_insert_with(|| line.to_string());
             }
-            (Some(who @ ("versions:" | "steps:")), Some(what), Some(number)) => {
-                let said = if who == "versions:" { &mut self.versions } else { &mut self.steps };
-                let number: Option<u64> = number.rsplit("..").next().and_then(|text| text.parse().ok());
+            (Some(speaker), "back" | "version" | "step") => {
+                let number = words.next().unwrap_or_default().rsplit("..").next();
+                let number: Option<u64> = number.and_then(|text| text.parse().ok());
+                let said = &mut self.said[speaker];
                 match what {
                     "back" => (said.back, said.looked) = (number, true),
                     _ => (said.last, said.since_boot) = (number, said.since_boot + 1),
@@ -53,8 +104,13 @@ impl Heard {
         }
     }
 
-    fn both_at_work(&self) -> bool {
-        self.versions.since_boot > 0 && self.steps.since_boot > 0
+    /// What stands after another boot: who did not come to say more stands as it was.
+    fn and_then(&self, later: &Heard) -> Heard {
+        let newer = |at: usize| {
+            let (old, now) = (self.said[at], later.said[at]);
+            Said { last: now.last.max(old.last).max(now.back), ..now }
+        };
+        Heard { said: std::array::from_fn(newer), wrong: None }
     }
 }
 
@@ -65,24 +121,22 @@ impl Heard {
 pub fn check(root: &Path, guest: &Guest, images: &Path, cuts: u32, eadr: bool) -> Result<(), String> {
     let shapes = [Shape::Ext4, Shape::Xfs];
     let machine = Machine { shapes, eadr, images: images.to_owned(), limit: Duration::from_secs(400) };
+    let reference = reference(root, images)?;
     let mut random = seed();
     println!(
         "   seed {random:#x}; power cut at random up to {LONGEST_MS} ms behind the first acknowledgements"
     );
-    println!("   {:>4}  {:>7}  {:>26}  {:>26}", "cut", "ms", "versions acked, back", "steps acked, back");
-    let (mut before, mut counted) = (Heard::default(), 0);
+    let (mut before, mut counted, mut of_demo) = (Heard::default(), 0, 0);
     // One boot more than cuts: the last one only looks.
-    for boot in 0..=cuts + cuts / 4 {
-        let last = counted == cuts;
+    for boot in 0..=cuts + cuts / 4 + 1 {
+        let turn = Turn::after(counted, cuts);
         random = next(random);
         let after = Duration::from_millis(random % LONGEST_MS);
         let mut heard = Heard::default();
-        let ended = machine.run(guest, root, &command(root, &before), &mut |line| {
+        let ended = machine.run(guest, root, &command(root, &reference, &before, turn), &mut |line| {
             heard.line(line);
-            match (
-                heard.wrong.is_some() || last && heard.versions.looked && heard.steps.looked,
-                heard.both_at_work(),
-            ) {
+            let is_done = turn == Turn::All && turn.every(&heard, |said| said.looked);
+            match (heard.wrong.is_some() || is_done, turn.every(&heard, |said| said.since_boot > 0)) {
                 (true, _) => Wish::CutIn(Duration::ZERO),
                 (false, true) => Wish::CutIn(after),
                 (false, false) => Wish::On,
@@ -94,43 +148,86 @@ pub fn check(root: &Path, guest: &Guest, images: &Path, cuts: u32, eadr: bool) -
         if let End::Status(status) = ended {
             return Err(format!("boot {boot}: the programs ended by themselves, with status {status}"));
         }
-        if boot > 0 {
-            let show = |acknowledged: Said, back: Said| {
-                let text = |number: Option<u64>| number.map_or("none".into(), |number| number.to_string());
-                format!("{}, {}", text(acknowledged.last), text(back.back))
-            };
-            let (versions, steps) = (show(before.versions, heard.versions), show(before.steps, heard.steps));
-            println!("   {counted:>4}  {:>7}  {versions:>26}  {steps:>26}", "");
-        }
-        if last {
-            println!("   {counted} cuts, everything that was acknowledged was back after each");
+        if turn == Turn::All {
+            println!("   at the end{}", columns(turn, &before, &heard, false));
+            println!(
+                "   {counted} cuts, {of_demo} of them of the demo; everything that was acknowledged was back after each"
+            );
             return Ok(());
         }
-        counted += u32::from(heard.both_at_work());
-        println!("   {:>4}  {:>7}", "", after.as_millis());
-        // What a boot did not come to say again stands as it was.
-        let newer = |now: Said, old: Said| Said { last: now.last.max(old.last).max(now.back), ..now };
-        before = Heard {
-            versions: newer(heard.versions, before.versions),
-            steps: newer(heard.steps, before.steps),
-            wrong: None,
-        };
+        let counts = turn.every(&heard, |said| said.since_boot > 0);
+        counted += u32::from(counts);
+        of_demo += u32::from(counts && turn == Turn::Demo);
+        let number = if counts { counted.to_string() } else { "-".to_string() };
+        println!("   {number:>4}  {:>5} ms{}", after.as_millis(), columns(turn, &before, &heard, true));
+        before = before.and_then(&heard);
     }
     Err(format!("only {counted} of {cuts} cuts fell between two acknowledgements"))
 }
 
-/// Both programs side by side, each line with the name of who said it.
-fn command(root: &Path, before: &Heard) -> Vec<String> {
-    let number = |said: Said| said.last.map_or("none".into(), |number| number.to_string());
-    let example = |name: &str| built(root).join("examples").join(name).display().to_string();
-    let script = format!(
-        "{{ {} \"$NVDIMM0/versions\" epoch {} | sed -u 's/^/versions: /'; }} &\n\
-         {{ {} \"$NVDIMM1/steps\" {} | sed -u 's/^/steps: /'; }} &\nwait",
-        example("versions_until_cut"),
-        number(before.versions),
-        example("checkpoints_until_cut"),
-        number(before.steps),
-    );
+/// Of each program in its turn what was promised before the boot and what was back, and what it came to say until the
+/// cut.
+fn columns(turn: Turn, before: &Heard, heard: &Heard, is_cut: bool) -> String {
+    let text = |number: Option<u64>| number.map_or("none".into(), |number| number.to_string());
+    let mut all = String::new();
+    for (speaker, name) in SPEAKERS.iter().enumerate().filter(|(speaker, _)| turn.has(*speaker)) {
+        let (promised, now) = (before.said[speaker].last, heard.said[speaker]);
+        all.push_str(&format!("   {name}: promised {}, back {}", text(promised), text(now.back)));
+        if is_cut {
+            all.push_str(&format!(", cut after {} (commit {})", text(now.last), now.since_boot));
+        }
+    }
+    all
+}
+
+/// A folder with what the demo's versions hold, computed here.
+fn reference(root: &Path, images: &Path) -> Result<PathBuf, String> {
+    let folder = images.join("reference");
+    std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    let forebay = |arguments: &[&str], output: Stdio| {
+        let mut command = Command::new(built(root).join("forebay"));
+        command.args(arguments).env("FOREBAY_DIR", &folder).stdin(Stdio::null()).stdout(output);
+        command.stderr(Stdio::null());
+        let kept = r#"{"tier": "file", "quota": "1GiB", "retention": "forever"}"#;
+        command.env("FOREBAY_CHANNEL_GS", kept).current_dir(root);
+        match command.status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("forebay {}: {status}", arguments.join(" "))),
+            Err(e) => Err(format!("forebay: {e}")),
+        }
+    };
+    let steps = STEPS.to_string();
+    forebay(&["app", "gray-scott", "--deck", DECK, "--steps", &steps, "--output-every", "1"], Stdio::null())?;
+    for name in ["U", "V"] {
+        let path = folder.join(name);
+        let file = std::fs::File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        forebay(&["cat", "gs", name, "--version", "all", "--format", "raw"], file.into())?;
+    }
+    forebay(&["clean", "gs"], Stdio::null())?;
+    Ok(folder)
+}
+
+/// The programs of a turn side by side, each line with the name of who said it.
+fn command(root: &Path, reference: &Path, before: &Heard, turn: Turn) -> Vec<String> {
+    let [versions, steps, demo] =
+        before.said.map(|said| said.last.map_or("none".into(), |number| number.to_string()));
+    let built = built(root);
+    let mut script = format!("built='{}'\nspeak() {{ sed -u \"s/^/$1: /\"; }}\n", built.display());
+    if turn.has(0) {
+        script.push_str(&format!(
+            "{{ \"$built/examples/versions_until_cut\" \"$NVDIMM0/versions\" epoch {versions} | speak versions; }} &\n\
+             {{ \"$built/examples/checkpoints_until_cut\" \"$NVDIMM1/steps\" {steps} | speak steps; }} &\n",
+        ));
+    }
+    if turn.has(2) {
+        script.push_str(&format!(
+            "deck='{}' steps='{STEPS}' kept={KEPT} reference='{}' acknowledged={demo}\n\
+             {{\n{DEMO}}} 2>&1 | speak demo &\n",
+            root.join(DECK).display(),
+            reference.display(),
+        ));
+    }
+    script.push_str("wait");
     vec!["sh".into(), "-c".into(), script]
 }
 
@@ -158,16 +255,48 @@ mod tests {
     #[test]
     fn lines_say_what_was_promised() {
         let mut heard = Heard::default();
-        for line in ["versions: back 3..10", "steps: back none", "steps: step 0", "noise"] {
+        for line in ["versions: back 3..10", "steps: back none", "steps: step 0", "noise", "demo: warning: x"]
+        {
             heard.line(line);
         }
-        assert_eq!((heard.versions.back, heard.versions.looked), (Some(10), true));
-        assert_eq!((heard.steps.back, heard.steps.looked, heard.steps.last), (None, true, Some(0)));
-        assert!(!heard.both_at_work() && heard.wrong.is_none());
+        let [versions, steps, demo] = heard.said;
+        assert_eq!((versions.back, versions.looked), (Some(10), true));
+        assert_eq!((steps.back, steps.looked, steps.last), (None, true, Some(0)));
+        assert!(demo == Said::default() && heard.wrong.is_none());
         heard.line("versions: version 11");
-        assert!(heard.both_at_work() && heard.versions.last == Some(11));
+        assert_eq!(heard.said[0].last, Some(11));
         heard.line("steps: wrong step 4 came back, acknowledged was 5");
         heard.line("steps: wrong again");
         assert_eq!(heard.wrong.as_deref(), Some("steps: wrong step 4 came back, acknowledged was 5"));
+        heard = Heard::default();
+        heard.line("dax-machine: no files of the host");
+        assert!(heard.wrong.is_some());
+    }
+
+    #[test]
+    fn a_turn_waits_for_those_whose_it_is() {
+        assert_eq!(
+            [0, 1, 2, 3].map(|counted| Turn::after(counted, 3)),
+            [Turn::Pair, Turn::Demo, Turn::Pair, Turn::All]
+        );
+        let mut heard = Heard::default();
+        let are_at_work = |heard: &Heard| {
+            [Turn::Pair, Turn::Demo, Turn::All].map(|turn| turn.every(heard, |said| said.since_boot > 0))
+        };
+        heard.line("versions: version 1");
+        assert_eq!(are_at_work(&heard), [false, false, false]);
+        heard.line("demo: version 1");
+        assert_eq!(are_at_work(&heard), [false, true, false]);
+        heard.line("steps: step 1");
+        assert_eq!(are_at_work(&heard), [true, true, true]);
+    }
+
+    #[test]
+    fn what_was_promised_stands_until_more_is() {
+        let (mut first, mut second) = (Heard::default(), Heard::default());
+        ["versions: version 7", "demo: version 3"].map(|line| first.line(line));
+        ["demo: back 1..4", "steps: back none"].map(|line| second.line(line));
+        let promised = first.and_then(&second).said.map(|said| said.last);
+        assert_eq!(promised, [Some(7), None, Some(4)], "who looked is held to what it found");
     }
 }
