@@ -294,8 +294,10 @@ mod tests {
     #[test]
     fn what_was_promised_stands_until_more_is() {
         let (mut first, mut second) = (Heard::default(), Heard::default());
-        ["versions: version 7", "demo: version 3"].map(|line| first.line(line));
-        ["demo: back 1..4", "steps: back none"].map(|line| second.line(line));
+        first.line("versions: version 7");
+        first.line("demo: version 3");
+        second.line("demo: back 1..4");
+        second.line("steps: back none");
         let promised = first.and_then(&second).said.map(|said| said.last);
         assert_eq!(promised, [Some(7), None, Some(4)], "who looked is held to what it found");
     }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::support::{options, reader, Root};
+use crate::support::{options, reader, tier_of_roots, Root};
 use forebay_log::format::{
     CommitDf, RecordDf, RecordHeader, RecordKind, SegmentDf, SuperblockDf, HEADER_BYTES,
 };
@@ -148,8 +148,8 @@ fn every_flipped_byte_is_found_below(tier: TierKind, dir: &Path) {
 }
 
 #[test]
-fn every_flipped_byte_is_found_in_memory() {
-    every_flipped_byte_is_found(TierKind::Dram);
+fn every_flipped_byte_is_found_in_memory_or_where_roots_lie() {
+    every_flipped_byte_is_found(tier_of_roots().0);
 }
 
 #[test]
@@ -174,10 +174,11 @@ fn every_flipped_byte_is_found_in_a_file_that_was_written_past_the_page_cache() 
 fn damage_that_comes_later_is_found_by_who_looks_again() {
     let root = Root::new();
     let name = root.name("later");
-    let _writer = filled(&name, TierKind::Dram);
+    let (tier, _) = tier_of_roots();
+    let _writer = filled(&name, tier);
     let pool = Path::new(&name).join("pool");
-    let payload = parts(&pool, TierKind::Dram).iter().rposition(|(_, p)| *p == Part::Payload).unwrap();
-    let at = parts(&pool, TierKind::Dram)[payload].0;
+    let payload = parts(&pool, tier).iter().rposition(|(_, p)| *p == Part::Payload).unwrap();
+    let at = parts(&pool, tier)[payload].0;
     let mut once = reader(&name, 0, 1).unwrap();
     let always = OpenOptions { verify: Verify::Always, observer: true, ..options() };
     let mut always = Reader::open(&name, &always).unwrap();
@@ -219,9 +220,10 @@ fn pages_that_cannot_be_read_are_an_error() {
 fn a_box_that_does_not_fit_its_payload_is_damage() {
     let root = Root::new();
     let name = root.name("box");
-    let _writer = filled(&name, TierKind::Dram);
+    let _writer = filled(&name, tier_of_roots().0);
     let pool = Path::new(&name).join("pool");
-    let header = parts(&pool, TierKind::Dram).into_iter().find(|(_, part)| *part == Part::Header).unwrap().0;
+    let header =
+        parts(&pool, tier_of_roots().0).into_iter().find(|(_, part)| *part == Part::Header).unwrap().0;
     let file = std::fs::OpenOptions::new().read(true).write(true).open(&pool).unwrap();
     let mut record = vec![0; 4096];
     file.read_exact_at(&mut record, header).unwrap();
@@ -246,7 +248,7 @@ fn a_box_that_does_not_fit_its_payload_is_damage() {
 fn a_damaged_count_of_versions_ends_nobody_in_a_loop() {
     let root = Root::new();
     let name = root.name("count");
-    let _writer = filled(&name, TierKind::Dram);
+    let _writer = filled(&name, tier_of_roots().0);
     let control = std::fs::OpenOptions::new().write(true).open(Path::new(&name).join("control")).unwrap();
     let observer = OpenOptions { observer: true, component: Some("look".into()), ..options() };
     let mut reader = Reader::open(&name, &observer).unwrap();

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::{options, Root};
+use crate::support::{options, shared_state, Root};
 use forebay_space::{Curves, Emulation, Kind, Mechanism, OpenOptions, Reader, Writer};
 use forebay_tier::adapter::throttle::{Curve, Throttle};
 
@@ -27,7 +27,7 @@ fn emulated() -> OpenOptions {
 }
 
 fn busy_ns(name: &str) -> u64 {
-    Throttle::busy_until_ns(&PathBuf::from(name).join("throttle")).unwrap()
+    Throttle::busy_until_ns(&shared_state(name, "throttle")).unwrap()
 }
 
 /// The other process: this test binary again.

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{options, Root};
+use crate::support::{options, tier_of_roots, Root};
 use forebay_space::{Horizon, Kind, OpenOptions, Reader, Result, Retention, TierKind, Writer};
 
 /// The child met a fault and got over it.
@@ -160,11 +160,11 @@ fn every_operation_may_fail_once(tier: TierKind, root: &Path, faults: &[(&str, u
 }
 
 #[test]
-fn a_writer_gets_over_a_full_or_failing_memory_tier() {
+fn a_writer_gets_over_a_full_or_failing_memory_tier_or_where_roots_lie() {
     let root = Root::new();
     let faults =
         [("prepare:enospc", 12, 5), ("write:enospc", 48, 40), ("write:torn", 48, 40), ("word:eio", 7, 6)];
-    every_operation_may_fail_once(TierKind::Dram, Path::new(&root.name("")), &faults);
+    every_operation_may_fail_once(tier_of_roots().0, Path::new(&root.name("")), &faults);
 }
 
 #[test]
@@ -269,14 +269,15 @@ fn read_through_faults(name: &str) -> bool {
 
 #[test]
 fn a_read_that_fails_is_an_error_and_works_again() {
-    for tier in [TierKind::Dram, TierKind::File, TierKind::Direct] {
+    let (of_roots, _) = tier_of_roots();
+    for tier in [of_roots, TierKind::File, TierKind::Direct] {
         let root = Root::new();
         let dir = tempfile::tempdir().unwrap();
         if tier == TierKind::Direct && !has_direct(dir.path()) {
             continue;
         }
         let name = match tier {
-            TierKind::Dram => root.name("read"),
+            tier if tier == of_roots => root.name("read"),
             _ => format!("{}/read", dir.path().display()),
         };
         let mut w = Writer::open(&name, &space(tier)).unwrap();

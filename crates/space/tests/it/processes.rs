@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{options, ranked, reader, writer, Root};
+use crate::support::{is_elsewhere, options, ranked, reader, shared_state, tier_of_roots, writer, Root};
 use forebay_space::{Horizon, Kind, OnExisting, OpenOptions, Reader, Retention, TierKind, Writer};
 
 /// Starts a child in a role; `arguments` are words.
@@ -242,16 +242,19 @@ fn a_killed_reader_holds_nothing_back() {
 
 #[test]
 fn what_nobody_closed_is_found_again_without_the_shared_state() {
-    let root = Root::new();
+    let (memory_root, root) = (Root::in_memory(), Root::new());
     let memory = [TierKind::Dram, TierKind::Numa(0)].map(|tier| (tier, Horizon::None));
     let disk = [TierKind::File, TierKind::Direct].map(|tier| (tier, Horizon::Epoch));
-    for (tier, horizon) in memory.into_iter().chain(disk) {
+    let of_roots = is_elsewhere().then(tier_of_roots);
+    for (tier, horizon) in memory.into_iter().chain(disk).chain(of_roots) {
         let disk = tempfile::tempdir().unwrap();
-        let name = match tier.is_memory() {
-            true => root.name("lost"),
-            false => format!("{}/lost", disk.path().display()),
+        let is_disk = matches!(tier, TierKind::File | TierKind::Direct);
+        let name = match tier {
+            _ if tier.is_memory() => memory_root.name("lost"),
+            _ if is_disk => format!("{}/lost", disk.path().display()),
+            _ => root.name("lost"),
         };
-        let tried = (!tier.is_memory()).then(|| forebay_tier::create(tier, &disk.path().join("try"), 4096));
+        let tried = is_disk.then(|| forebay_tier::create(tier, &disk.path().join("try"), 4096));
         if let Some(Err(e)) = tried {
             crate::skips::skipped(&format!("a lost space on {tier}"), e.message());
             continue;
@@ -272,17 +275,8 @@ fn what_nobody_closed_is_found_again_without_the_shared_state() {
             }
             w.close().unwrap();
         };
-        let forget = || {
-            // As a reboot does. The durable part alone has to do.
-            let control = forebay_space::root().unwrap();
-            let uuid = forebay_space::inspect(&name).unwrap().uuid;
-            let soft = if tier.is_memory() {
-                Path::new(&name).to_path_buf()
-            } else {
-                control.join(format!(".soft-{uuid}"))
-            };
-            std::fs::remove_file(soft.join("control")).unwrap();
-        };
+        // As a reboot does. The durable part alone has to do.
+        let forget = || std::fs::remove_file(shared_state(&name, "control")).unwrap();
         write(0, 5);
         forget();
         write(5, 9);
@@ -347,12 +341,12 @@ fn a_tier_without_room_is_refused_before_a_page_is_touched() {
     assert_eq!(refused.kind(), Kind::TierFull);
     assert!(refused.to_string().contains("limited_by"), "{refused}");
     assert_eq!(root.left(), Vec::<String>::new());
-    let no_pmem = OpenOptions { tier: Some(TierKind::Pmem), ..options() };
+    let (memory, no_pmem) = (Root::in_memory(), OpenOptions { tier: Some(TierKind::Pmem), ..options() });
     assert_eq!(
-        Writer::open(&root.name("pmem"), &no_pmem).map(drop).unwrap_err().kind(),
+        Writer::open(&memory.name("pmem"), &no_pmem).map(drop).unwrap_err().kind(),
         Kind::NotPossibleHere
     );
-    assert_eq!(root.left(), Vec::<String>::new());
+    assert_eq!(memory.left(), Vec::<String>::new());
 }
 
 #[test]

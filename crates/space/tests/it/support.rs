@@ -1,6 +1,7 @@
 //! A private root for each test and short ways to open its spaces.
 
-use forebay_space::{OpenOptions, Reader, Result, Writer};
+use forebay_space::{Horizon, OpenOptions, Reader, Result, TierKind, Writer};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where the tests' spaces lie instead of in /dev/shm: on another tier, in the emulated machine.
@@ -9,9 +10,40 @@ const POOLS: &str = "DAX_MACHINE_POOLS";
 /// A directory under /dev/shm, or where [`POOLS`] says, that goes with the test.
 pub struct Root(tempfile::TempDir);
 
+/// Whether [`POOLS`] says another place.
+pub fn is_elsewhere() -> bool {
+    std::env::var_os(POOLS).is_some()
+}
+
+/// The tier of a [`Root`], for tests that name it, and a horizon that it takes.
+pub fn tier_of_roots() -> (TierKind, Horizon) {
+    match is_elsewhere() {
+        true => (TierKind::Pmem, Horizon::Epoch),
+        false => (TierKind::Dram, Horizon::None),
+    }
+}
+
+/// A file of a space's shared state, which lies beside a pool in memory, and in memory for any other.
+pub fn shared_state(name: &str, file: &str) -> PathBuf {
+    let beside = Path::new(name).join(file);
+    if beside.exists() {
+        return beside;
+    }
+    let uuid = forebay_space::inspect(name).expect("a space").uuid;
+    forebay_space::root().expect("a root").join(format!(".soft-{uuid}")).join(file)
+}
+
 impl Root {
     pub fn new() -> Root {
-        let parent = std::env::var_os(POOLS).unwrap_or_else(|| "/dev/shm".into());
+        Root::below(std::env::var_os(POOLS).unwrap_or_else(|| "/dev/shm".into()).as_ref())
+    }
+
+    /// In memory, wherever the others lie: for what memory alone does, or cannot do.
+    pub fn in_memory() -> Root {
+        Root::below(Path::new("/dev/shm"))
+    }
+
+    fn below(parent: &Path) -> Root {
         Root(tempfile::Builder::new().prefix("forebay-test-").tempdir_in(parent).expect("a directory"))
     }
 
