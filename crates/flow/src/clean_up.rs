@@ -111,7 +111,7 @@ fn left_by_dead_run(space: &SpaceInfo) -> bool {
     !keeps(run_dir, &space.name)
 }
 
-/// Nobody is at work on the space, and no run that may begin to be. Who only looks on is no reason not to go on with it.
+/// Nobody is at work on the space, and no run that may begin to be. Who only looks on does not count.
 fn is_at_rest(space: &SpaceInfo) -> bool {
     let is_running = |run: &str| is_running(Path::new(run));
     let is_at_work = |member: &MemberInfo| member.alive && member.role != "observer";

@@ -1,5 +1,5 @@
-# In the emulated machine: first what was promised of the demo's channel is looked for; then the demo, a simulation on two
-# ranks coupled with its analysis by `forebay run`, goes on with that channel until the power goes. `built`,
+# In the emulated machine: first what was promised of the demo's channel is looked for; then the demo, a simulation on
+# two ranks coupled with its analysis by `forebay run`, goes on with that channel until the power goes. `built`,
 # `acknowledged`, `kept`, `deck`, `steps` and `reference` are set before.
 path=$NVDIMM0/gs
 back=$("$built/examples/demo_until_cut" look "$path" "$reference" "$kept" "$acknowledged")
