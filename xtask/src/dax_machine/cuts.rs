@@ -2,7 +2,7 @@
 //! the same NVDIMMs they have to find all that they had said.
 //!
 //! In turn it is a program that puts versions beside one that saves checkpoints, and the demo: a simulation on two
-//! ranks coupled with its analysis, run by `forebay run` through a durable channel, and after each cut run again with it.
+//! ranks coupled with its analysis, run by `forebay run` through a durable channel, and after each cut again.
 //! What the programs had said is known on this side, from the serial line. A cut counts when all programs of the turn
 //! had acknowledged something since the boot and were at work on more: it falls between the first and the last commit.
 
