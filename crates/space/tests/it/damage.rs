@@ -3,7 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use crate::support::{options, reader, tier_of_roots, Root};
+use crate::support::{options, reader, shared_state, tier_of_roots, Root};
 use forebay_log::format::{
     CommitDf, RecordDf, RecordHeader, RecordKind, SegmentDf, SuperblockDf, HEADER_BYTES,
 };
@@ -249,7 +249,7 @@ fn a_damaged_count_of_versions_ends_nobody_in_a_loop() {
     let root = Root::new();
     let name = root.name("count");
     let _writer = filled(&name, tier_of_roots().0);
-    let control = std::fs::OpenOptions::new().write(true).open(Path::new(&name).join("control")).unwrap();
+    let control = std::fs::OpenOptions::new().write(true).open(shared_state(&name, "control")).unwrap();
     let observer = OpenOptions { observer: true, component: Some("look".into()), ..options() };
     let mut reader = Reader::open(&name, &observer).unwrap();
     // Behind the head stands the progress of rank 0: incarnation 1, and how many versions it has committed.
