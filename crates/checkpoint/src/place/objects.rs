@@ -5,7 +5,8 @@
 //! of them at a time; memory holds these parts and no more. Each request has its deadline; one that failed on the way
 //! is tried again within it. Not here: credentials, which the environment has (AWS_ACCESS_KEY_ID and the others).
 //!
-//! A store speaks asynchronously; its runtime runs inside the calls of this place and nowhere else. A process that is
+//! A store speaks asynchronously; its runtime runs inside the calls of this place and nowhere else, also where a program
+//! that has one of its own makes them. A process that is
 //! killed while a file goes up may leave its parts, which nobody sees and which the store drops by its own rules.
 
 use std::future::Future;
@@ -19,7 +20,7 @@ use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Name;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload, RetryConfig};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
 use super::{make_dirs, Blob, Part, Place, Written, BLOCK_BYTES};
@@ -56,7 +57,17 @@ struct Inner {
     url: String,
     durability: Durability,
     timeout: Duration,
-    runtime: Runtime,
+    /// Some until the end.
+    runtime: Option<Runtime>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A runtime may not be waited for where the program runs one of its own.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Whether a level's text is the address of a store.
@@ -107,9 +118,8 @@ impl Objects {
     ) -> Result<Objects> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| Error::io("cannot begin to speak with a store of objects", e))?;
-        Ok(Objects {
-            inner: Arc::new(Inner { store, prefix, url: url.to_string(), durability, timeout, runtime }),
-        })
+        let (url, runtime) = (url.to_string(), Some(runtime));
+        Ok(Objects { inner: Arc::new(Inner { store, prefix, url, durability, timeout, runtime }) })
     }
 }
 
@@ -134,24 +144,36 @@ impl Inner {
             .fold(self.prefix.clone(), |name, part| name.join(part))
     }
 
-    /// Runs requests to their end.
-    fn run<T>(
+    /// Runs requests to their end; on a thread of their own where the caller's has another runtime.
+    fn wait<T: Send>(&self, work: impl Future<Output = T> + Send) -> T {
+        let runtime = self.runtime.as_ref().expect("there until the end");
+        match Handle::try_current() {
+            Err(_) => runtime.block_on(work),
+            Ok(_) => std::thread::scope(|scope| {
+                let done = scope.spawn(|| runtime.block_on(work)).join();
+                done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }),
+        }
+    }
+
+    /// As [`Inner::wait`], with errors in the user's words.
+    fn run<T: Send>(
         &self,
         what: &str,
         name: &str,
-        work: impl Future<Output = object_store::Result<T>>,
+        work: impl Future<Output = object_store::Result<T>> + Send,
     ) -> Result<T> {
-        self.runtime.block_on(work).map_err(|e| self.failed(what, name, e))
+        self.wait(work).map_err(|e| self.failed(what, name, e))
     }
 
     /// As [`Inner::run`], of one request; None when there is no such object.
-    fn ask<T>(
+    fn ask<T: Send>(
         &self,
         what: &str,
         name: &str,
-        work: impl Future<Output = object_store::Result<T>>,
+        work: impl Future<Output = object_store::Result<T>> + Send,
     ) -> Result<Option<T>> {
-        match self.runtime.block_on(in_time(self.timeout, work)) {
+        match self.wait(in_time(self.timeout, work)) {
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             done => done.map(Some).map_err(|e| self.failed(what, name, e)),
         }
@@ -192,7 +214,7 @@ impl Inner {
             sent.and_then(|()| self.run("write", name, in_time(self.timeout, upload.complete())).map(drop));
         if done.is_err() {
             // What went up is of no use; where even this fails, the store drops it in time.
-            let _ = self.runtime.block_on(in_time(self.timeout, upload.abort()));
+            let _ = self.wait(in_time(self.timeout, upload.abort()));
         }
         done
     }
@@ -578,6 +600,18 @@ mod tests {
         for (nth, done) in errors.into_iter().enumerate() {
             assert_eq!(done.unwrap_err().kind(), Kind::TimedOut, "{nth}");
         }
+    }
+
+    #[test]
+    fn programs_with_a_runtime_of_their_own_may_call() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let own = Builder::new_current_thread().build().unwrap();
+        own.block_on(async {
+            for place in both(&dir) {
+                place.store("s1/commit", b"1").unwrap();
+                assert_eq!(place.load("s1/commit", 9).unwrap().unwrap(), b"1");
+            }
+        });
     }
 
     #[test]
