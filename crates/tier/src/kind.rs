@@ -112,8 +112,8 @@ impl fmt::Display for TierKind {
 /// What stands before the number of a memory node.
 const NUMA_PREFIX: &str = "numa:";
 
-/// The words for tiers, for messages.
-const TIER_WORDS: &str = "dram, numa:N, pmem, devdax, file, direct, object";
+/// The words for tiers that bytes can be put on, for messages.
+const TIER_WORDS: &str = "dram, numa:N, pmem, devdax, file, direct";
 
 impl FromStr for TierKind {
     type Err = Error;
@@ -194,7 +194,8 @@ mod tests {
     #[test]
     fn text_forms_are_read_back() {
         let nodes = [0, 1, u16::MAX].map(TierKind::Numa);
-        let others = [TierKind::Dram, TierKind::File, TierKind::Pmem, TierKind::Direct, TierKind::DevDax];
+        use TierKind::{DevDax, Direct, Dram, File, Object, Pmem};
+        let others = [Dram, File, Pmem, Direct, DevDax, Object];
         for kind in nodes.into_iter().chain(others) {
             assert_eq!(kind.to_string().parse::<TierKind>().unwrap(), kind);
             assert_eq!(TierKind::try_from(String::from(kind)).unwrap(), kind);

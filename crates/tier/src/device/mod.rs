@@ -270,3 +270,17 @@ pub fn detect(dir: &Path) -> Result<TierKind> {
     }
     Ok(if pmem::trial(dir) { TierKind::Pmem } else { TierKind::File })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_pool_lies_in_a_store_of_objects() {
+        let path = Path::new("/dev/shm/forebay-no-pool");
+        let made = create(TierKind::Object, path, 4096).map(drop).unwrap_err();
+        let opened = open(TierKind::Object, path, Access::Read).map(drop).unwrap_err();
+        assert_eq!((made.kind(), opened.kind()), (Kind::NotPossibleHere, Kind::NotPossibleHere));
+        assert!(!path.exists());
+    }
+}
