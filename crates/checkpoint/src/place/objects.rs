@@ -5,9 +5,9 @@
 //! of them at a time; memory holds these parts and no more. Each request has its deadline; one that failed on the way
 //! is tried again within it. Not here: credentials, which the environment has (AWS_ACCESS_KEY_ID and the others).
 //!
-//! A store speaks asynchronously; its runtime runs inside the calls of this place and nowhere else, also where a program
-//! that has one of its own makes them. A process that is
-//! killed while a file goes up may leave its parts, which nobody sees and which the store drops by its own rules.
+//! A store speaks asynchronously; its runtime runs inside the calls of this place and nowhere else, also where a
+//! program that has one of its own makes them. A process that is killed while a file goes up may leave its parts, which
+//! nobody sees and which the store drops by its own rules.
 
 use std::future::Future;
 use std::ops::Range;
