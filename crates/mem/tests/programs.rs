@@ -292,3 +292,27 @@ fn numpy_reads_files_as_an_ordinary_user() {
         }
     }
 }
+
+/// Names of functions that a library has for others.
+fn exported(library: &Path) -> Option<Vec<String>> {
+    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+    // A version may stand behind a name: malloc@@GLIBC_2.2.5.
+    let name = |line: &str| Some(line.split_whitespace().last()?.split('@').next()?.to_string());
+    Some(text.lines().filter_map(name).collect())
+}
+
+#[test]
+fn what_the_library_takes_over_is_the_c_librarys() {
+    let asked = Command::new("cc").arg("-print-file-name=libc.so.6").output();
+    let found = asked.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    let known = found.and_then(|path| exported(Path::new(path.trim())));
+    let Some(known) = known else {
+        return skipped("the library's symbols", "no nm, or no cc that says where the C library lies");
+    };
+    let own = exported(&library()).unwrap();
+    assert!(own.contains(&"malloc".to_string()) && known.len() > 1000, "{own:?}");
+    // Anything else would take the place of a program's own.
+    let others: Vec<_> = own.iter().filter(|name| !known.contains(name)).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
