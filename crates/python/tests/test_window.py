@@ -73,7 +73,7 @@ def test_an_array_shows_itself(model: np.ndarray[Any, Any], tmp_path: Path) -> N
             assert (ours.array[5] == 7).all()
             ours.array[6] = 8
     assert (np.fromfile(path, model.dtype).reshape(model.shape)[6] == 8).all()
-    with fb.array((4, 4), "f8", budget=BUDGET, tile=TILE) as nameless, pytest.raises(ValueError, match="shows a file"):
+    with fb.array((4, 4), "f8", budget=BUDGET, tile=TILE) as nameless, pytest.raises(ValueError, match="shows one"):
         nameless.window()
 
 
