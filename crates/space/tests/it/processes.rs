@@ -241,6 +241,55 @@ fn a_killed_reader_holds_nothing_back() {
 }
 
 #[test]
+fn a_reader_that_comes_first_after_a_reboot_waits_for_the_writers_that_come_again() {
+    let root = Root::in_memory();
+    let name = root.name("again");
+    let keep = OpenOptions {
+        tier: Some(TierKind::Dram),
+        horizon: Some(Horizon::None),
+        retention: Some(Retention::Forever),
+        ..ranked(0, 1)
+    };
+    let write = |version: u64| {
+        let mut w = Writer::open(&name, &keep).unwrap();
+        assert_eq!(w.resume().unwrap(), version);
+        w.begin_step().unwrap();
+        put(&mut w, version).unwrap();
+        w.end_step().unwrap();
+        w
+    };
+    // Not closed, as a power failure leaves it.
+    let died = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                let _held = write(0);
+                panic!("as planned");
+            })
+            .join()
+    });
+    assert!(died.is_err());
+    std::fs::remove_file(shared_state(&name, "control")).unwrap();
+    let patient = |timeout| Reader::open(&name, &OpenOptions { timeout, ..ranked(0, 1) }).unwrap();
+    let mut r = patient(Duration::from_millis(50));
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    r.end_step().unwrap();
+    // Nobody comes: what is said in the end is why.
+    assert_eq!(r.begin_step(None).unwrap_err().kind(), Kind::ProducerDied);
+    drop(r);
+    std::fs::remove_file(shared_state(&name, "control")).unwrap();
+    let mut r = patient(Duration::from_secs(20));
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    r.end_step().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            write(1).close().unwrap();
+        });
+        assert_eq!(r.begin_step(None).unwrap(), Some(1));
+    });
+}
+
+#[test]
 fn what_nobody_closed_is_found_again_without_the_shared_state() {
     let (memory_root, root) = (Root::in_memory(), Root::new());
     let memory = [TierKind::Dram, TierKind::Numa(0)].map(|tier| (tier, Horizon::None));
