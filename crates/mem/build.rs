@@ -3,6 +3,12 @@
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    // They come in archives; this crate's own functions do not.
-    println!("cargo:rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
+    println!("cargo:rerun-if-env-changed=RUSTC_LINKER");
+    // Zig's linker, which links the wheel's, knows no such option. There this package is built alone, and then no other
+    // crate has any: they come with a feature that checkpoints ask for.
+    let is_zig = std::env::var("RUSTC_LINKER").is_ok_and(|linker| linker.contains("zig"));
+    if !is_zig {
+        // They come in archives; this crate's own functions do not.
+        println!("cargo:rustc-cdylib-link-arg=-Wl,--exclude-libs,ALL");
+    }
 }

@@ -4,6 +4,7 @@ Not part of a plain test run, since it needs a wheel: `TEST_WHEEL=path pytest te
 (or the newest in target/wheels when TEST_WHEEL=newest). Skipped, and counted, when there is none.
 """
 
+import ctypes
 import os
 import re
 import shutil
@@ -108,6 +109,16 @@ def test_needs_no_newer_glibc(module: Path, library: str):
     too_new = sorted(v for v in glibc if number(v) > GLIBC_MAX)
     assert not too_new, f"symbols above GLIBC_2.28: {too_new}"
     assert set(elf.libraries()) <= LIBRARIES, elf.libraries()
+
+
+def test_what_is_put_in_front_of_programs_has_no_names_but_those_of_the_c_library(module: Path):
+    if not shutil.which("nm"):
+        pytest.skip("nm is not installed")
+    command = ["nm", "-D", "--defined-only", module / "libforebay_mem.so"]
+    names = [line.split()[-1] for line in subprocess.run(command, capture_output=True, text=True).stdout.splitlines()]
+    assert "malloc" in names
+    libc = ctypes.CDLL(None)
+    assert [name for name in names if not hasattr(libc, name)] == []
 
 
 def test_the_reader_of_this_test_agrees_with_readelf(module: Path):
