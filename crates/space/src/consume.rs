@@ -265,7 +265,8 @@ impl SpaceReader {
             }
             match state {
                 ProducerState::Finished => return Ok(Waited::EndOfStream),
-                // Of an earlier boot: those who are started again with this reader may come after it.
+                // Of an earlier boot: those who are started again with this reader may come after it. At the deadline
+                // it is said why nobody came.
                 ProducerState::Died(None) if Instant::now() < deadline => {}
                 ProducerState::Died(slot) => return Err(producer_died(&space, slot)),
                 _ if control.is_removed() => {
