@@ -447,8 +447,7 @@ impl Drop for Checkpoint {
     }
 }
 
-/// Opens a level as one rank.
-/// A level, and the directory in it that is this rank's own, if it has one.
+/// Opens a level as one rank; also the directory in it that is this rank's own, if it has one.
 fn level(
     info: &LevelInfo,
     options: &Options,

@@ -53,7 +53,7 @@ pub struct Options {
     pub memory_root: Option<PathBuf>,
     /// Most bytes of memory that this process's pieces may take on a level of memory; None: two pieces.
     pub memory_bytes_max: Option<u64>,
-    /// For trials: what shall go wrong with data files.
+    /// For trials: what shall go wrong with data files in directories.
     pub faults: Option<forebay_tier::adapter::fault::FaultPlan>,
 }
 
@@ -103,6 +103,7 @@ impl Options {
         let mut words = text.split(',').map(str::trim);
         let (place, redundancy) = Code::split(words.next().unwrap_or_default())?;
         let (mut dir, mut tier) = self.place_of(base, place)?;
+        let of_objects = tier == Some(TierKind::Object);
         let (mut keep, mut ranks_per_node) = (None, None);
         let (mut incremental, mut compress) = (None, None);
         let (mut every, mut best) = (None, None);
@@ -118,7 +119,6 @@ impl Options {
                 _ => return Err(unknown(word)),
             }
         }
-        let of_objects = is_url(place);
         if of_objects && (redundancy.is_some() || tier != Some(TierKind::Object) || is_pattern(&dir)?) {
             return Err(Error::new(
                 Kind::NotPossibleHere,

@@ -11,7 +11,7 @@
 //! `look` prints `back FIRST..LAST` or `back none`, or `wrong` and what, with status 1. `follow` prints `version N` for
 //! each version from FROM on that is complete: from then on no loss of power may take it. It ends when it is killed.
 
-use forebay_space::{Kind, OpenOptions, Reader, Result};
+use forebay_space::{Error, Kind, OpenOptions, Reader, Result};
 use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::fs::FileExt;
@@ -86,7 +86,7 @@ fn follow(path: &str, mut next: u64) -> Result<()> {
             println!("version {next}");
             next += 1;
         }
-        let _ = std::io::stdout().flush();
+        std::io::stdout().flush().map_err(|e| Error::io("cannot say what is complete", e))?;
         std::thread::sleep(LOOK);
     }
 }

@@ -274,7 +274,7 @@ def array(
         several arrays share.
     tile: bytes that move together, a power of two from 4 KiB to 2 MiB. Short for scattered items, long for scans;
         None takes 64 KiB, or less where the budget is small.
-    stripe: bytes of each of several files in turn, a multiple of 4 KiB; no shorter than a tile.
+    stripe: bytes of each of several files in turn, a multiple of 4 KiB; best no shorter than a tile.
     tier: "direct" insists on transfers past the page cache, "file" goes through it; None takes direct where it can.
     mode: "r" reads a file that is there, "r+" writes it, too; "c" keeps what is written to itself; "x+" makes a new
         file; "a+" (as without a mode) opens the file to write, or makes it.
