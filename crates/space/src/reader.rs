@@ -88,9 +88,9 @@ impl Reader {
     /// stream: all writers closed and every version was seen.
     ///
     /// # Errors
-    /// `TimedOut` (names the ranks that are missing), `ProducerDied` (after every complete version was seen; of writers of an
-    /// earlier boot only at the deadline, for they may be started again),
-    /// `StepState`, `Damaged`, `PeerMissing` (the space was removed).
+    /// `TimedOut` (names the ranks that are missing), `ProducerDied` (after every complete version was seen; of writers
+    /// of an earlier boot only at the deadline, for they may be started again), `StepState`, `Damaged`, `PeerMissing`
+    /// (the space was removed).
     pub fn begin_step(&mut self, timeout: Option<Duration>) -> Result<Option<u64>> {
         either!(&mut self.0, r => r.begin_step(timeout))
     }
