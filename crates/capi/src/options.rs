@@ -32,7 +32,7 @@ struct Set {
 }
 
 /// Every key; the order is the one of the documentation.
-const KEYS: [&str; 23] = [
+const KEYS: [&str; 24] = [
     "rank",
     "size",
     "component",
@@ -46,6 +46,7 @@ const KEYS: [&str; 23] = [
     "horizon",
     "retention",
     "checksum",
+    "batch",
     "readers",
     "timeout",
     "on_existing",
@@ -83,7 +84,8 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 /// ("released": until every registered reader released the version; "last:K"; "forever"), "checksum" ("true",
 /// "false"), "readers" ("analysis:3,viz:1": reader groups that will come, with their size).
 ///
-/// How this handle behaves: "timeout" (seconds that a call may wait, default 60), "on_existing" (begin a
+/// How this handle behaves: "batch" (of a writer: small objects of a step are gathered in memory to so many bytes,
+/// as "1MiB", which the tier gets with one write; not at horizon "write"), "timeout" (seconds that a call may wait, default 60), "on_existing" (begin a
 /// version that is complete: "error", "skip"), "verify" (checksums when reading: "first" time, "always",
 /// "never"), "latest" ("true": begin with the newest version), "observer" ("true": look without being a
 /// registered reader; versions are not kept for it, except those it holds a view of).
@@ -190,6 +192,7 @@ fn set(set: &mut Set, key: &str, value: &str) -> Result<()> {
         "horizon" => options.horizon = Some(parse_horizon(value)?),
         "retention" => options.retention = Some(value.parse()?),
         "checksum" => options.checksum = Some(parse_flag(value)?),
+        "batch" => options.batch_bytes = Some(parse_bytes(value)?),
         "readers" => options.readers = parse_readers(value)?,
         "timeout" => options.timeout = parse_seconds(value)?,
         "on_existing" => options.on_existing = value.parse()?,
@@ -241,6 +244,7 @@ mod tests {
             ("horizon", "epoch"),
             ("retention", "last:3"),
             ("checksum", "true"),
+            ("batch", "1MiB"),
             ("on_existing", "skip"),
             ("verify", "always"),
             ("timeout", "0.5"),

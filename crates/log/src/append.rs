@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use forebay_tier::{Device, Error, Horizon, Kind, Result, StagedWrite};
 
+use crate::batch::Batch;
 use crate::dtype::{Dims, Dtype};
 use crate::format::{
     encode_commit, encode_piece, piece_meta_bytes, round_up, CommitDf, PieceHeader, Place, RecordKind,
@@ -157,6 +158,8 @@ pub struct Lane {
     next_segment: u64,
     next_record: u64,
     open: Option<OpenVersion>,
+    /// Small pieces of the open version that are not in the pool yet: they lie before the tail.
+    batch: Option<Batch>,
     /// Scratch for headers and checksums, so that a put allocates nothing.
     header: Vec<u8>,
     crcs: Vec<u32>,
@@ -243,9 +246,21 @@ impl Lane {
             next_segment: 0,
             next_record: 0,
             open: None,
+            batch: None,
             header: Vec::with_capacity(512),
             crcs: Vec::new(),
         }
+    }
+
+    /// Keeps small pieces back in memory until there are `bytes` of them or the version is sealed, so that the device
+    /// gets them with one write. Pieces of more than half of that go on being written by themselves.
+    ///
+    /// # Panics
+    /// At horizon `write`, where a piece is persistent when it was put.
+    pub fn in_batches(mut self, bytes: usize) -> Lane {
+        assert!(self.horizon != Horizon::Write, "pieces are persistent one by one");
+        self.batch = Some(Batch::new(bytes));
+        self
     }
 
     /// The version that is open, if any.
@@ -278,7 +293,8 @@ impl Lane {
 
     /// Appends a piece: one copy of `data` into the pool, checksummed on the way. Not visible before the commit.
     /// At horizon `write` it is persistent on return.
-    /// Errors: those of [`Piece::payload_bytes`], [`Kind::BufferMismatch`], those of the segment source and device.
+    /// Errors: those of [`Piece::payload_bytes`], [`Kind::BufferMismatch`], those of the segment source and device; in
+    /// batches also of writing those before it. The piece is then not part of the version.
     #[inline]
     pub fn append(&mut self, source: &mut dyn SegmentSource, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
         let payload_bytes = piece.payload_bytes()?;
@@ -290,8 +306,59 @@ impl Lane {
         }
         let at = self.place(source, piece, payload_bytes)?;
         let payload_at = at + self.payload_offset(piece, payload_bytes);
-        self.write_piece(at, payload_at, piece, data).inspect_err(|_| self.ghost = true)?;
+        if self.gathers(piece, payload_bytes) {
+            self.keep_back(at, payload_at, piece, data)?;
+        } else {
+            self.write_batch()?;
+            self.write_piece(at, payload_at, piece, data).inspect_err(|_| self.ghost = true)?;
+        }
         self.advance(at, payload_at + payload_bytes, payload_bytes, 1)
+    }
+
+    /// Whether pieces of this size go through a batch, which copies them once more.
+    pub fn gathers(&self, piece: &Piece<'_>, payload_bytes: u64) -> bool {
+        let bytes = self.payload_offset(piece, payload_bytes).saturating_add(payload_bytes);
+        self.batch.as_ref().is_some_and(|batch| batch.is_for(bytes))
+    }
+
+    /// Whether a piece would only be kept back in memory: nothing of the device is touched when it is appended.
+    pub fn keeps_back(&self, piece: &Piece<'_>, payload_bytes: u64) -> bool {
+        let (Some(batch), Some((segment, _)), Some(_)) = (&self.batch, &self.current, &self.open) else {
+            return false;
+        };
+        let bytes = self.payload_offset(piece, payload_bytes).saturating_add(payload_bytes);
+        let end = self.tail.saturating_add(round_up(bytes, RECORD_ALIGN));
+        self.gathers(piece, payload_bytes)
+            && batch.has_room(self.tail, end)
+            && end + self.closing_bytes() <= segment.end
+    }
+
+    /// Adds a piece to the batch, which is written first when it has no room left.
+    fn keep_back(&mut self, at: u64, payload_at: u64, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
+        let payload_bytes = data.len() as u64;
+        let has_room = |batch: &Batch| batch.has_room(at, payload_at + payload_bytes);
+        if !self.batch.as_ref().is_some_and(has_room) {
+            self.write_batch()?;
+        }
+        self.crcs.clear();
+        if self.checksum {
+            self.crcs.extend(data.chunks(CHUNK_BYTES).map(forebay_tier::checksum::crc32c));
+        }
+        let place = self.next_place();
+        encode_piece(&mut self.header, place, RecordKind::Piece, &piece.header(), payload_bytes, &self.crcs);
+        let batch = self.batch.as_mut().expect("asked by the caller");
+        batch.push(place.sequence, at, &self.header, payload_at, data);
+        Ok(())
+    }
+
+    /// Writes what was kept back. When that fails it stays kept back, and the next call tries again.
+    fn write_batch(&mut self) -> Result<()> {
+        let soon = self.is_wanted_soon(0);
+        let Some(batch) = &mut self.batch else { return Ok(()) };
+        let Some((at, bytes)) = batch.kept_back() else { return Ok(()) };
+        self.device.write_unordered(at, bytes, None, &mut self.crcs, soon)?;
+        batch.clear();
+        Ok(())
     }
 
     /// Writes payload and header of a piece.
@@ -320,6 +387,7 @@ impl Lane {
     /// Space for a piece that the caller fills in place and gives back by [`Lane::fill`]. Errors as for `append`.
     pub fn reserve(&mut self, source: &mut dyn SegmentSource, piece: &Piece<'_>) -> Result<Reserved> {
         let payload_bytes = piece.payload_bytes()?;
+        self.write_batch()?;
         let at = self.place(source, piece, payload_bytes)?;
         let payload_at = at + self.payload_offset(piece, payload_bytes);
         // Until it is filled the place holds a void, so that the lane can be read across it.
@@ -426,6 +494,7 @@ impl Lane {
             pieces: open.pieces,
             payload_bytes: open.payload_bytes,
         };
+        self.write_batch()?;
         let at = self.room(source, COMMIT_RECORD_BYTES, true)?;
         let place = self.next_place();
         let word = encode_commit(&mut self.header, place, kind, &commit);
@@ -457,6 +526,11 @@ impl Lane {
     pub fn abort(&mut self) {
         // The records stay where they are: they belong to no commit, and their numbers are never used again.
         self.open = None;
+        if let Some((at, record)) = self.batch.as_mut().and_then(Batch::clear) {
+            // Those that never came there would leave a hole, which ends a scan. Part of them may have come there.
+            (self.tail, self.next_record) = (at, record);
+            self.ghost = true;
+        }
     }
 
     fn next_place(&self) -> Place {
@@ -516,6 +590,7 @@ impl Lane {
 
     #[cold]
     fn add_segment(&mut self, source: &mut dyn SegmentSource, needed: u64, version: u64) -> Result<()> {
+        self.write_batch()?;
         self.wipe_ghost()?;
         let range = self.next_range(source, HEADER_BYTES + needed, version)?;
         assert!(range.start % HEADER_BYTES == 0, "segments begin on a page");

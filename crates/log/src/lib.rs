@@ -18,6 +18,7 @@
 compile_error!("the durable formats are little-endian and are mapped, not decoded");
 
 pub mod append;
+mod batch;
 pub mod dtype;
 pub mod format;
 pub mod gather;

@@ -31,7 +31,7 @@ use crate::errors::{usage, OrRaise};
 #[pyo3(signature = (name, mode="r", **options))]
 #[pyo3(text_signature = "(name, mode='r', *, rank=None, size=None, comm=None, component=None, \
     channel='space', tier=None, quota=None, spill=None, when_full=None, segment=None, horizon=None, \
-    retention=None, checksum=None, \
+    retention=None, checksum=None, batch=None, \
     on_existing='error', verify='first', timeout=60, latest=False, scope='job', readers=None, observer=False)")]
 fn open<'py>(
     py: Python<'py>,

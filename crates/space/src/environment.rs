@@ -85,6 +85,11 @@ pub const VARIABLES: &[Variable] = &[
         read: |t| options::parse_flag(t).map(drop),
     },
     Variable {
+        name: "FOREBAY_BATCH",
+        meaning: "bytes to which writers gather small objects, as in 1MiB",
+        read: |t| parse_bytes(t).map(drop),
+    },
+    Variable {
         name: "FOREBAY_CHANNEL_KIND",
         meaning: "what carries the data: space, or files (the baseline)",
         read: |t| {
@@ -287,6 +292,7 @@ mod tests {
             ("FOREBAY_HORIZON", "far"),
             ("FOREBAY_RETENTION", "last:0"),
             ("FOREBAY_CHECKSUM", "maybe"),
+            ("FOREBAY_BATCH", "much"),
             ("FOREBAY_CHANNEL_KIND", "pigeon"),
             ("FOREBAY_READERS", "a:0"),
             ("FOREBAY_SCOPE", "world"),

@@ -16,6 +16,7 @@ use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::{Error, Horizon, Kind, Result, TierKind};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -272,6 +273,9 @@ pub struct OpenOptions {
     pub checksum: Option<bool>,
     /// Writers: who may be at work when. Their first rank says it for all; None: `parallel`.
     pub pace: Option<Pace>,
+    /// Writers: small objects of a step are gathered in memory to so many bytes, which the tier gets with one write. A
+    /// step's data count when it ends, as without. [`BATCH_BYTES`]; not at horizon `write`, nor in files.
+    pub batch_bytes: Option<u64>,
     /// A medium that the first pool takes as long as, for studies of a tier that is not there. Creation only; whoever
     /// opens the space finds it emulated.
     pub emulate: Option<Emulation>,
@@ -310,6 +314,7 @@ impl Default for OpenOptions {
             retention: None,
             checksum: None,
             pace: None,
+            batch_bytes: None,
             emulate: None,
             locality: None,
             on_existing: OnExisting::default(),
@@ -346,6 +351,7 @@ impl OpenOptions {
                 .with("emulate", &emulation.of)
                 .hint("emulated tiers carry spaces only: leave `emulate` out, or use kind = \"space\""));
         }
+        check_batch(&result).map_err(|e| e.with("space", name))?;
         if result.component.is_none() {
             result.component =
                 Some(environment::value("FOREBAY_COMPONENT", lookup).unwrap_or_else(program_name));
@@ -421,6 +427,9 @@ pub struct ChannelOptions {
     /// See [`OpenOptions::pace`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace: Option<Pace>,
+    /// See [`OpenOptions::batch_bytes`].
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "size_text")]
+    pub batch: Option<u64>,
     /// See [`OpenOptions::emulate`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub emulate: Option<Emulation>,
@@ -469,6 +478,7 @@ impl ChannelOptions {
         "retention",
         "checksum",
         "pace",
+        "batch",
         "emulate",
         "locality",
         "on_existing",
@@ -539,6 +549,7 @@ impl ChannelOptions {
             readers: environment::parsed("FOREBAY_READERS", lookup, parse_readers)?,
             // A pace is one channel's: programs also open spaces that no plan knows of.
             pace: None,
+            batch: environment::parsed("FOREBAY_BATCH", lookup, parse_bytes)?,
             locality: environment::parsed("FOREBAY_LOCALITY", lookup, parse_locality)?,
             emulate: None,
             on_existing: None,
@@ -558,6 +569,7 @@ impl ChannelOptions {
         options.retention = options.retention.or(self.retention);
         options.checksum = options.checksum.or(self.checksum);
         options.pace = options.pace.or(self.pace);
+        options.batch_bytes = options.batch_bytes.or(self.batch);
         options.emulate = options.emulate.take().or(self.emulate);
         options.locality = options.locality.or(self.locality);
         let defaults = OpenOptions::default();
@@ -579,6 +591,31 @@ fn fill_default<T: PartialEq>(field: &mut T, value: Option<T>, default: &T) {
             *field = value;
         }
     }
+}
+
+/// What `batch` may be: less holds no two objects, more would wait in memory for nothing.
+pub const BATCH_BYTES: RangeInclusive<u64> = 4096..=64 << 20;
+
+/// Whether objects can be gathered at all, as far as the options alone say.
+fn check_batch(options: &OpenOptions) -> Result<()> {
+    let Some(bytes) = options.batch_bytes else { return Ok(()) };
+    if !BATCH_BYTES.contains(&bytes) {
+        return Err(refuse("batch", &bytes.to_string(), "bytes from 4KiB to 64MiB"));
+    }
+    if options.channel == Mechanism::Files {
+        return Err(Error::new(Kind::Usage, "a channel of files gathers nothing: each object is a file")
+            .hint("leave `batch` out, or use kind = \"space\""));
+    }
+    if options.horizon == Some(Horizon::Write) {
+        return Err(durable_one_by_one());
+    }
+    Ok(())
+}
+
+/// Why nothing is gathered at horizon `write`.
+pub(crate) fn durable_one_by_one() -> Error {
+    Error::new(Kind::Usage, "at horizon write every object is durable by itself: there is nothing to gather")
+        .hint("leave `batch` out, or make the space with horizon none or epoch")
 }
 
 /// Reads a tier.
@@ -871,7 +908,7 @@ mod tests {
         // The list of keys is the list of fields.
         let all = r#"{"kind":null,"tier":null,"quota":null,"segment":null,"horizon":null,"retention":null,
             "checksum":null,"pace":null,"on_existing":null,"verify":null,"timeout":null,"latest":null,"scope":null,
-            "readers":null,"emulate":null,"locality":null,"spill":null,"path":null,"when_full":null}"#;
+            "readers":null,"emulate":null,"locality":null,"batch":null,"spill":null,"path":null,"when_full":null}"#;
         assert_eq!(ChannelOptions::from_json("test", all).unwrap(), ChannelOptions::default());
     }
 

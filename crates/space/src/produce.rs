@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_log::{Dtype, Lane, LaneOwner, Piece, Reserved};
-use forebay_tier::{clock, Access, Durability, Error, Kind, Result};
+use forebay_tier::{clock, Access, Durability, Error, Horizon, Kind, Result};
 use rustc_hash::FxHasher;
 
 use crate::attach::{retention_of, Attachment, Missing, LOCK_ATTRIBUTES};
@@ -23,7 +23,7 @@ use crate::environment;
 use crate::membership::{
     find_or_add_group, holders, producer_died, released_by_groups, settle_producers, Membership,
 };
-use crate::options::{OnExisting, OpenOptions};
+use crate::options::{durable_one_by_one, OnExisting, OpenOptions};
 use crate::pace::Pace;
 use crate::segments::{check_group, LaneSpace, WAIT_SLICE};
 use crate::stats::{CallTimer, Stats};
@@ -84,6 +84,9 @@ fn check_options(space: &Attachment, options: &OpenOptions) -> Result<()> {
             let words = |e: &Emulation| format!("{} divided by k = {}", e.of, e.k);
             return mismatch("emulated tier", words(wanted), is.as_ref().map_or("none".into(), words));
         }
+    }
+    if options.batch_bytes.is_some() && sb.horizon == Horizon::Write {
+        return Err(durable_one_by_one().with("space", &space.name));
     }
     match options.tier {
         Some(tier) if tier != sb.tier => return mismatch("tier", tier.to_string(), sb.tier.to_string()),
@@ -171,6 +174,10 @@ impl SpaceWriter {
             base_version: space.control.base(),
         };
         let lane = Lane::new(space.first.clone(), owner, space.superblock.horizon, space.superblock.checksum);
+        let lane = match options.batch_bytes {
+            Some(bytes) => lane.in_batches(bytes as usize),
+            None => lane,
+        };
         let segments = LaneSpace::new(member.clone(), options.timeout)?;
         // The first segment was faulted in just now, and a sample of its pages asked for its node.
         let placement = space.first.placement().map(|placement| placement.to_string());
@@ -381,12 +388,18 @@ impl SpaceWriter {
     pub(crate) fn put(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
         self.calls += 1;
         self.member.check_fork()?;
-        self.go_in()?;
+        // Where only memory of this process is touched, nobody has to make room inside.
+        let stays_outside = self.lane.keeps_back(piece, data.len() as u64);
+        if !stays_outside {
+            self.go_in()?;
+        }
         let timer = CallTimer::start(data.len(), self.calls);
         let waited = self.begin_call();
         let before = self.stats.bytes_put;
         let put = self.append(piece, data);
-        self.segments.gate.leave();
+        if !stays_outside {
+            self.segments.gate.leave();
+        }
         if put.is_err() {
             self.note_failed(waited);
             return put;
@@ -410,7 +423,8 @@ impl SpaceWriter {
         self.stats.puts += 1;
         self.times.objects += 1;
         self.stats.bytes_put += data.len() as u64;
-        self.stats.bytes_copied += data.len() as u64;
+        let copies = 1 + u64::from(self.lane.gathers(piece, data.len() as u64));
+        self.stats.bytes_copied += copies * data.len() as u64;
         Ok(())
     }
 

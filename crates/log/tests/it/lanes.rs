@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use forebay_log::format::{RecordKind, HEADER_BYTES};
 use forebay_log::{recover, Dtype, Kind, Lane, Ledger, Piece, SegmentScan};
+use forebay_tier::adapter::fault::{Fault, FaultPlan};
+use forebay_tier::adapter::OpKind;
 use forebay_tier::{Device, Horizon, TierKind};
 
 use crate::sample::{owner, superblock, Bump, GRANULE};
@@ -211,4 +213,88 @@ fn a_failed_flush_acknowledges_nothing_and_poisons_the_pool() {
     lane.begin(0);
     let again = lane.append(&mut source, &piece("a", &[10]), &[2; 10]).unwrap_err();
     assert_eq!(again.kind(), Kind::Poisoned);
+}
+
+/// Versions of records of all sizes, some of them filled in place; the bytes of the pool and the writes that it took.
+fn written(tier: TierKind, batch: Option<usize>) -> (Vec<u8>, u64) {
+    let p = pool(tier, Horizon::Epoch, 2048);
+    let counting = Arc::new(Fault::new(p.device.clone(), FaultPlan::default()));
+    let mut source = Bump { next: GRANULE, bytes: 8 * GRANULE };
+    let lane = Lane::new(counting.clone(), owner(0, 1, 1, 0), Horizon::Epoch, true);
+    let mut lane = batch.into_iter().fold(lane, Lane::in_batches);
+    for version in 0..12u64 {
+        lane.begin(version);
+        for i in 0..40u64 {
+            let bytes = match (version + i) % 13 {
+                0 => 0,
+                1 => 20_000,
+                small => 61 * small + i,
+            };
+            let (name, shape, data) =
+                (format!("v{i}"), [bytes], vec![(version * 7 + i) as u8; bytes as usize]);
+            let piece = piece(&name, &shape);
+            let alone = lane.keeps_back(&piece, bytes).then(|| counting.seen(OpKind::Write));
+            if i % 17 == 16 {
+                let mut reserved = lane.reserve(&mut source, &piece).unwrap();
+                reserved.as_mut_slice().copy_from_slice(&data);
+                lane.fill(reserved).unwrap();
+                continue;
+            }
+            lane.append(&mut source, &piece, &data).unwrap();
+            assert!(alone.is_none_or(|before| counting.seen(OpKind::Write) == before), "it was kept back");
+        }
+        lane.seal(&mut source).unwrap().flush().unwrap().commit().unwrap();
+    }
+    lane.finish(&mut source, 12).unwrap();
+    let report = forebay_log::verify::verify(&*p.device, &p.superblock).unwrap();
+    assert_eq!((report.versions, report.damaged.len()), (12, 0));
+    (p.device.bytes(0..2048 * GRANULE).to_vec(), counting.seen(OpKind::Write))
+}
+
+#[test]
+fn in_batches_the_pool_is_the_same_with_fewer_writes() {
+    for tier in [TierKind::Dram, TierKind::File, TierKind::Direct] {
+        if let Some(why) = impossible(tier) {
+            skips::skipped(&format!("batches on {tier}"), &why);
+            continue;
+        }
+        let (plain, writes) = written(tier, None);
+        for batch in [4096, 16 << 10, 1 << 20] {
+            let (bytes, fewer) = written(tier, Some(batch));
+            let differs = bytes.iter().zip(&plain).position(|(a, b)| a != b);
+            assert_eq!((bytes.len(), differs), (plain.len(), None), "{tier} in batches of {batch}");
+            let most = if batch > 4096 { writes / 2 } else { writes * 2 / 3 };
+            assert!(fewer < most, "{tier} in batches of {batch}: {fewer} writes instead of {writes}");
+        }
+    }
+}
+
+#[test]
+fn a_batch_that_is_given_up_leaves_no_hole() {
+    for next_bytes in [100, 3000, 60_000] {
+        let p = pool(TierKind::Dram, Horizon::Epoch, 256);
+        let mut source = Bump { next: GRANULE, bytes: 8 * GRANULE };
+        let mut lane =
+            Lane::new(p.device.clone(), owner(0, 1, 1, 0), Horizon::Epoch, true).in_batches(16 << 10);
+        for version in 0..8u64 {
+            lane.begin(version);
+            (0..3).for_each(|_| lane.append(&mut source, &piece("lost", &[500]), &[9; 500]).unwrap());
+            lane.abort();
+            lane.begin(version);
+            let data = vec![version as u8; next_bytes as usize];
+            lane.append(&mut source, &piece("kept", &[next_bytes]), &data).unwrap();
+            lane.seal(&mut source).unwrap().flush().unwrap().commit().unwrap();
+        }
+        assert_eq!(recover(&*p.device, &p.superblock).unwrap().complete, 8);
+        let report = forebay_log::verify::verify(&*p.device, &p.superblock).unwrap();
+        assert_eq!((report.versions, report.damaged.len()), (8, 0));
+        assert!(report.bytes >= 8 * next_bytes, "records that were given up may be there, too");
+    }
+}
+
+#[test]
+#[should_panic(expected = "persistent one by one")]
+fn what_is_persistent_at_once_cannot_wait_in_a_batch() {
+    let p = pool(TierKind::Dram, Horizon::Write, 16);
+    let _ = Lane::new(p.device.clone(), owner(0, 1, 1, 0), Horizon::Write, true).in_batches(4096);
 }

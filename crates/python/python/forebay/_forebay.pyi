@@ -330,6 +330,7 @@ def open(
     horizon: Literal["none", "epoch", "write"] | None = None,
     retention: str | None = None,
     checksum: bool | None = None,
+    batch: int | str | None = None,
     on_existing: Literal["error", "skip"] | None = None,
     timeout: float | None = None,
     scope: Literal["job", "node"] | None = None,

@@ -124,6 +124,27 @@ fn ranks_agree_on_the_pace_and_inspection_shows_it() {
 }
 
 #[test]
+fn who_gathers_passes_the_gate_once_a_batch() {
+    let root = Root::new();
+    let name = root.name("gathers");
+    let pace = Pace::Gated { writers: 1, readers: 1 };
+    let gathering = OpenOptions { batch_bytes: Some(4096), ..paced(1, 2, pace) };
+    let mut first = Writer::open(&name, &paced(0, 2, pace)).unwrap();
+    let mut second = Writer::open(&name, &gathering).unwrap();
+    second.set_timeout(SHORT);
+    first.begin_step().unwrap();
+    second.begin_step().unwrap();
+    let mut put = |i: u64| second.put("a", Dtype::U8, &[1 << 20], &[i * 64], &[64], &[2; 64]);
+    put(0).unwrap();
+    let reserved = first.reserve("b", Dtype::U8, &[64], &[0], &[64]).unwrap();
+    let outside =
+        (1..).find_map(|i| put(i).err().map(|e| (i, e.kind()))).expect("a batch is full at some time");
+    assert!(outside.0 > 5 && outside.1 == Kind::TimedOut, "{outside:?}");
+    first.commit(reserved).unwrap();
+    put(outside.0).unwrap();
+}
+
+#[test]
 fn a_full_gate_keeps_others_out_until_somebody_leaves() {
     let root = Root::new();
     let name = root.name("gate");

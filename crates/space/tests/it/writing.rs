@@ -1,7 +1,7 @@
 //! Writers: steps, quota, bad input, incarnations.
 
 use crate::support::{options, ranked, reader, writer, Root};
-use forebay_space::{Dtype, Horizon, Kind, NdBox, OnExisting, OpenOptions, Reader, Writer};
+use forebay_space::{Dtype, Horizon, Kind, Mechanism, NdBox, OnExisting, OpenOptions, Reader, Writer};
 use std::time::Duration;
 
 #[test]
@@ -274,4 +274,60 @@ fn a_short_name_can_stand_for_a_directory_elsewhere() {
     r.close().unwrap();
     assert!(!disk.path().join("placed").exists());
     assert_eq!(root.left(), Vec::<String>::new());
+}
+
+#[test]
+fn small_objects_arrive_whole_from_batches() {
+    let root = Root::new();
+    let batched = |rank| OpenOptions { batch_bytes: Some(16 << 10), ..ranked(rank, 2) };
+    let name = root.name("many");
+    let mut ranks: Vec<Writer> = (0..2).map(|rank| Writer::open(&name, &batched(rank)).unwrap()).collect();
+    let mut reader = reader(&name, 0, 1).unwrap();
+    for version in 0..4u64 {
+        for (rank, writer) in ranks.iter_mut().enumerate() {
+            writer.begin_step().unwrap();
+            if version == 2 {
+                // Given up with objects in memory, and put anew.
+                writer.put_array("given up", &[100], &[0], &[100], &[0u64; 100]).unwrap();
+                writer.abort_step().unwrap();
+                writer.begin_step().unwrap();
+            }
+            for object in 0..50u64 {
+                let length = if object == 20 { 5000 } else { 3 * object };
+                let data = vec![version * 1000 + rank as u64 * 100 + object; length as usize];
+                let object = format!("{rank}-{object}");
+                writer.put_array(&object, &[length], &[0], &[length], &data).unwrap();
+            }
+            writer.end_step().unwrap();
+        }
+        assert_eq!(reader.begin_step(None).unwrap(), Some(version));
+        assert_eq!(reader.variables().unwrap().len(), 100, "what was given up is not there");
+        for rank in 0..2 {
+            for object in 0..50u64 {
+                let length = if object == 20 { 5000 } else { 3 * object };
+                let found: Vec<u64> = reader.get_array(&format!("{rank}-{object}"), None).unwrap();
+                assert_eq!(found, vec![version * 1000 + rank * 100 + object; length as usize]);
+            }
+        }
+        reader.end_step().unwrap();
+    }
+    // Gathered objects were copied twice, the large one once.
+    let small: u64 = (0..50).filter(|object| *object != 20).map(|object| 3 * object * 8).sum();
+    let stats = ranks[0].stats();
+    assert_eq!(stats.bytes_copied - stats.bytes_put, 4 * small + 800, "{stats:?}");
+}
+
+#[test]
+fn batches_are_refused_where_nothing_could_be_gathered() {
+    let root = Root::new();
+    let open = |more: OpenOptions| {
+        let options = OpenOptions { batch_bytes: more.batch_bytes.or(Some(1 << 20)), ..more };
+        Writer::open(&root.name("x"), &options).err().map(|e| e.to_string()).unwrap_or_default()
+    };
+    assert!(open(OpenOptions { batch_bytes: Some(100), ..options() }).contains("4KiB"));
+    assert!(open(OpenOptions { batch_bytes: Some(1 << 40), ..options() }).contains("64MiB"));
+    assert!(open(OpenOptions { channel: Mechanism::Files, ..options() }).contains("each object is a file"));
+    let durable = open(OpenOptions { horizon: Some(Horizon::Write), ..options() });
+    assert!(durable.contains("durable by itself"), "{durable}");
+    assert_eq!(open(options()), "");
 }
