@@ -44,6 +44,7 @@ type Measure = fn(&Setup, bool, &mut Table) -> Result<(), String>;
 const GROUPS: [(&str, Measure); 7] = [
     ("put", measures::puts),
     ("batch", measures::batch),
+    ("gathered", measures::gathered),
     ("between", measures::between),
     ("published", measures::published),
     ("small-stream", measures::small_stream),

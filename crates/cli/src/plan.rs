@@ -37,6 +37,9 @@ pub struct Args {
     /// Beside whom the channels lie: writer or reader.
     #[arg(long, value_name = "SIDE", default_value = "writer", hide_default_value = true, requires = "mode")]
     locality: Locality,
+    /// Small objects are gathered to batches of so many bytes, as in 1MiB.
+    #[arg(long, value_name = "SIZE", value_parser = crate::bench::size, requires = "mode")]
+    batch: Option<u64>,
     /// Tier of the profile that holds the channels [default: where the workflow file says].
     #[arg(long, value_name = "TIER")]
     tier: Option<String>,
@@ -93,35 +96,26 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     Ok(0)
 }
 
-/// A plan for what the command line says.
-pub fn requested(
-    workflow: &Workflow,
-    mode: Mode,
-    locality: Locality,
-    tier: Option<&str>,
-    profile: Option<&str>,
-) -> Result<PlanFile> {
+/// A plan for what the command line says; its tier is one of the profile, or [`AS_THE_FILE_SAYS`].
+pub fn requested(workflow: &Workflow, plan: &Plan, profile: Option<&str>) -> Result<PlanFile> {
     let topology = Topology::here()?;
-    let Some(tier) = tier else {
-        return PlanFile::new(
-            workflow,
-            &topology,
-            &Plan::new(mode, locality, AS_THE_FILE_SAYS),
-            &Home::AsSaid,
-        );
-    };
+    if plan.tier == AS_THE_FILE_SAYS {
+        return PlanFile::new(workflow, &topology, plan, &Home::AsSaid);
+    }
     let profile = crate::probe::chosen(&Saved::of_user()?, profile)?;
-    let tier = profile.tier(tier).ok_or_else(|| {
+    let tier = profile.tier(&plan.tier).ok_or_else(|| {
         let names: Vec<&str> = profile.tiers.iter().map(|t| t.name.as_str()).collect();
-        Error::new(Kind::UnknownComponent, format!("the profile {} has no tier {tier}", profile.name))
+        Error::new(Kind::UnknownComponent, format!("the profile {} has no tier {}", profile.name, plan.tier))
             .hint(format!("it has {}", names.join(", ")))
     })?;
     let home = Home::of_tier(tier)?;
-    PlanFile::new(workflow, &topology, &Plan::new(mode, locality, &tier.name), &home)
+    PlanFile::new(workflow, &topology, plan, &home)
 }
 
 fn one(args: &Args, workflow: &Workflow, mode: Mode, out: &Output) -> Result<()> {
-    let made = requested(workflow, mode, args.locality, args.tier.as_deref(), args.profile.as_deref())?;
+    let tier = args.tier.as_deref().unwrap_or(AS_THE_FILE_SAYS);
+    let plan = Plan { batching: args.batch, ..Plan::new(mode, args.locality, tier) };
+    let made = requested(workflow, &plan, args.profile.as_deref())?;
     if let Some(file) = &args.out {
         made.write(file)?;
     }
@@ -200,8 +194,9 @@ fn all(args: &Args, workflow: &Workflow, out: &Output) -> Result<()> {
         let mode = choice.plan.mode;
         let (locality, tier) = (choice.plan.locality, &choice.plan.tier);
         let tier = if choice.home == Some(Home::AsSaid) { String::new() } else { format!(" --tier {tier}") };
+        let batch = choice.plan.batching.map(|bytes| format!(" --batch {bytes}")).unwrap_or_default();
         out.next(&format!(
-            "forebay plan {} --mode {mode} --locality {locality}{tier} -o plan.json",
+            "forebay plan {} --mode {mode} --locality {locality}{batch}{tier} -o plan.json",
             args.workflow.display()
         ));
     }

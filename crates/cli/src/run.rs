@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use forebay_flow::plan::AS_THE_FILE_SAYS;
 use forebay_flow::record::{latest_run, State};
 use forebay_flow::trials::Trials;
 use forebay_flow::{PlanFile, Workflow};
 use forebay_flow::{RunOptions, RunRecord};
-use forebay_perf::model::plan::{Locality, Mode};
+use forebay_perf::model::plan::{Locality, Mode, Plan};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
@@ -46,7 +47,7 @@ pub struct Args {
     #[arg(long)]
     progress: bool,
     /// Run it by this plan (forebay plan -o writes one).
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "locality"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "locality", "batch"])]
     plan: Option<PathBuf>,
     /// When writers and readers run: serial, serial-per-step, parallel, gated:NwMr; ranks are pinned then.
     #[arg(long, value_name = "MODE")]
@@ -54,6 +55,9 @@ pub struct Args {
     /// Beside whom the channels lie: writer or reader.
     #[arg(long, value_name = "SIDE", requires = "mode")]
     locality: Option<Locality>,
+    /// Small objects are gathered to batches of so many bytes, as in 1MiB.
+    #[arg(long, value_name = "SIZE", value_parser = crate::bench::size, requires = "mode")]
+    batch: Option<u64>,
     /// Run it by the plan that forebay advise finds best; where that is not sure, paces that are as good are tried for
     /// some steps inside the run. The first time it runs as it stands, to learn of it.
     #[arg(long, conflicts_with_all = ["plan", "mode", "only"])]
@@ -147,13 +151,15 @@ fn plan(args: &Args, out: &Output) -> Result<(Option<PlanFile>, Option<Trials>)>
     let plan = match (&args.only, &args.plan, args.mode) {
         (Some(component), ..) => {
             let workflow = forebay_flow::alone::alone(&Workflow::read(&args.workflow)?, component)?;
-            Some(crate::plan::requested(&workflow, Mode::Serial, Locality::Writer, None, None)?)
+            let plan = Plan::new(Mode::Serial, Locality::Writer, AS_THE_FILE_SAYS);
+            Some(crate::plan::requested(&workflow, &plan, None)?)
         }
         (None, Some(file), _) => Some(PlanFile::read(file)?),
         (None, None, Some(mode)) => {
             let workflow = Workflow::read(&args.workflow)?;
             let locality = args.locality.unwrap_or(Locality::Writer);
-            Some(crate::plan::requested(&workflow, mode, locality, None, None)?)
+            let plan = Plan { batching: args.batch, ..Plan::new(mode, locality, AS_THE_FILE_SAYS) };
+            Some(crate::plan::requested(&workflow, &plan, None)?)
         }
         (None, None, None) => None,
     };

@@ -416,6 +416,7 @@ mod tests {
         let flow = Flow { versions: 10, writer: component, reader: component, ahead: None };
         let load = crate::choices::Load {
             version_bytes: (24.0 * objects * bytes) as u64,
+            object_bytes: bytes as u64,
             versions: 10,
             quota_bytes: None,
             spills: false,

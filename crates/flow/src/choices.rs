@@ -6,16 +6,21 @@
 
 use forebay_perf::model::plan::{Locality, Mode, Plan};
 use forebay_perf::profile::{Locality as Side, Profile, Tier};
-use forebay_space::{format_bytes, Error, Kind, Result, TierKind, GATE_PLACES_MAX};
+use forebay_space::{format_bytes, Error, Horizon, Kind, Result, TierKind, GATE_PLACES_MAX};
 use serde::Serialize;
 
 use crate::plan::{double_reader, Home, AS_THE_FILE_SAYS};
 use crate::seats::depths;
 use crate::topology::Topology;
-use crate::workflow::Workflow;
+use crate::workflow::{Channel, ChannelKind, Workflow};
 
 /// Most plans.
 pub const CHOICES_MAX: usize = 64;
+
+/// Bytes of a batch: where the bandwidth of every tier over the size of its operations is flat.
+const BATCH: u64 = 1 << 20;
+/// Longer objects reach a tier's bandwidth by themselves.
+const SMALL_OBJECT_BYTES: u64 = 64 << 10;
 
 /// A plan that is possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +54,8 @@ pub struct Choices {
 pub struct Load {
     /// Payload bytes of a version.
     pub version_bytes: u64,
+    /// Mean bytes of an object.
+    pub object_bytes: u64,
     /// Versions.
     pub versions: u64,
     /// The channel's quota, where it has one.
@@ -114,18 +121,17 @@ pub fn choices(
         },
     };
     let mut drop = |what: String, reason: String| dropped.push(Dropped { what, reason });
-    drop(
-        "batches".to_owned(),
-        "a space does not gather objects by itself; put many with one call".to_owned(),
-    );
     drop("LocI".to_owned(), "a channel lies on one memory node".to_owned());
     let mut choices = Vec::new();
     for candidate in &candidates {
         let localities = localities(candidate, topology, &mut drop);
+        let batching = batching(workflow, candidate, load, &mut drop);
         for mode in modes(workflow, candidate, load, &mut drop) {
             for locality in &localities {
-                let plan = Plan::new(mode, *locality, &candidate.name);
-                choices.push(Choice { plan, home: candidate.home.clone() });
+                for batching in [None].into_iter().chain(batching.map(Some)) {
+                    let plan = Plan { batching, ..Plan::new(mode, *locality, &candidate.name) };
+                    choices.push(Choice { plan, home: candidate.home.clone() });
+                }
             }
         }
     }
@@ -286,6 +292,38 @@ fn localities(
     }
 }
 
+/// The batches that are worth a question: bytes, where objects are small and the tier gets them one by one.
+fn batching(
+    workflow: &Workflow,
+    candidate: &Candidate<'_>,
+    load: Option<Load>,
+    drop: &mut impl FnMut(String, String),
+) -> Option<u64> {
+    let any = |is: fn(&Channel) -> bool| workflow.channels.iter().any(is);
+    let is_memory = match candidate.tier {
+        Some(tier) => tier.kind.is_memory(),
+        // Where the workflow file says; without a word that is memory.
+        None => workflow.channels.iter().all(|c| c.options.tier.is_none_or(|tier| tier.is_memory())),
+    };
+    let reason = match load {
+        None => "how long objects are is known after a run".to_owned(),
+        Some(load) if load.object_bytes > SMALL_OBJECT_BYTES => {
+            format!("objects of {} gain nothing", format_bytes(load.object_bytes))
+        }
+        _ if any(|c| c.options.kind == Some(ChannelKind::Files)) => "each object is a file".to_owned(),
+        _ if any(|c| c.options.horizon == Some(Horizon::Write)) => {
+            "at horizon write every object is durable by itself".to_owned()
+        }
+        _ if any(|c| c.options.batch.is_some()) => "the workflow file says them".to_owned(),
+        _ if is_memory && !candidate.emulated => {
+            "to put an object into memory is one copy, to gather it is another".to_owned()
+        }
+        Some(_) => return Some(BATCH),
+    };
+    drop(format!("batches on {}", candidate.name), reason);
+    None
+}
+
 /// The modes that are possible and that can be told apart.
 fn modes(
     workflow: &Workflow,
@@ -409,13 +447,48 @@ mod tests {
     #[test]
     fn what_has_no_room_is_dropped_with_its_reason() {
         let quota_bytes = Some(64 << 20);
-        let load = Some(Load { version_bytes: 1 << 20, versions: 100, quota_bytes, spills: false });
+        let load = Some(Load {
+            version_bytes: 1 << 20,
+            object_bytes: 1 << 20,
+            versions: 100,
+            quota_bytes,
+            spills: false,
+        });
         let small = choices(&workflow(2, "quota = \"64MiB\""), &nodes(1), None, load);
         assert_eq!(shorts(&small), ["SS-LocW", "P-LocW"]);
         assert!(reason(&small, "S on as-the-file-says").contains("64.0 MiB"), "{:?}", small.dropped);
         let spilling = workflow(2, "quota = \"64MiB\"\nspill = \"/tmp\"");
         let load = load.map(|load| Load { spills: true, ..load });
         assert_eq!(shorts(&choices(&spilling, &nodes(1), None, load)), ["S-LocW", "SS-LocW", "P-LocW"]);
+    }
+
+    #[test]
+    fn batches_are_asked_about_where_small_objects_meet_a_tier_that_is_no_memory() {
+        let found = |channel: &str, object_bytes| {
+            let load = Load {
+                version_bytes: 1 << 20,
+                object_bytes,
+                versions: 10,
+                quota_bytes: None,
+                spills: false,
+            };
+            choices(&workflow(2, channel), &nodes(1), None, Some(load))
+        };
+        let file = "tier = \"file\"\npath = \"/tmp/x\"\n";
+        let small = found(file, 4672);
+        let each = ["S-LocW", "S-LocW+b", "SS-LocW", "SS-LocW+b", "P-LocW", "P-LocW+b"];
+        assert_eq!(shorts(&small), each);
+        assert_eq!(small.choices[1].plan.batching, Some(BATCH));
+        let why = |channel: &str, object_bytes| {
+            let found = found(channel, object_bytes);
+            assert!(shorts(&found).iter().all(|name| !name.ends_with("+b")));
+            reason(&found, "batches on as-the-file-says").to_owned()
+        };
+        assert!(why(file, 1 << 20).contains("1.0 MiB gain nothing"));
+        assert!(why("", 4672).contains("one copy"));
+        assert!(why(&format!("{file}horizon = \"write\""), 4672).contains("durable"));
+        assert!(why(&format!("{file}batch = \"64KiB\""), 4672).contains("says them"));
+        assert!(why("kind = \"files\"\npath = \"/tmp/x\"", 4672).contains("is a file"));
     }
 
     #[test]

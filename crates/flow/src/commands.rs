@@ -135,6 +135,7 @@ pub(crate) fn channel_json(workflow: &Workflow, channel: &Channel, component: Op
         let side = component.map(|name| emulate::locality(channel, name));
         set("locality", side.map(|side| serde_json::to_value(side).expect("plain data")));
     }
+    set("batch", options.batch.map(|size| size.0.into()));
     set("pace", options.pace.map(|pace| pace.to_string().into()));
     set("kind", options.kind.map(|kind| if kind == ChannelKind::Files { "files" } else { "space" }.into()));
     let groups = channel.readers.iter().filter_map(|name| workflow.component(name));

@@ -11,7 +11,7 @@ use forebay_perf::model::device::{Device, OURS};
 use forebay_perf::model::forecast::Inputs;
 use forebay_perf::model::workflow as model;
 use forebay_perf::profile::Profile;
-use forebay_space::{Error, Kind, Result};
+use forebay_space::{Error, Kind, Result, TierKind};
 
 use crate::characterise::{Moved, PerStep};
 use crate::choices::Load;
@@ -23,6 +23,9 @@ use crate::workflow::{Channel, Workflow};
 const COMPUTE_ERROR_MIN: f64 = 0.02;
 /// Most of it: beyond that the mean says nothing.
 const COMPUTE_ERROR_MAX: f64 = 0.5;
+
+/// Seconds of putting one small object into memory at most, by one rank: `put` of 2 KiB in `cargo xtask bench space`.
+const GATHER_OBJECT_S: f64 = 1e-6;
 
 /// What is known of a workflow.
 #[derive(Clone, Debug)]
@@ -73,7 +76,10 @@ struct Seen<'a> {
 }
 
 fn seen<'a>(runs: &'a [RunRecord], component: &str) -> Option<Seen<'a>> {
-    runs.iter().find_map(|run| {
+    // What objects take is that of putting each by itself.
+    let gathers = |run: &&RunRecord| run.plan.as_ref().is_some_and(|plan| plan.plan.batching.is_some());
+    let (batched, each): (Vec<&RunRecord>, Vec<&RunRecord>) = runs.iter().partition(gathers);
+    each.into_iter().chain(batched).find_map(|run| {
         let record = run.components.iter().find(|c| c.name == component)?;
         Some(Seen { run, record, step: record.per_step.as_ref()? })
     })
@@ -127,11 +133,16 @@ pub fn known(workflow: &Workflow, runs: &[RunRecord], measured: Option<&Profile>
     };
     let mut inputs = Inputs::new(flow);
     inputs.compute_error = compute_error(writer.step).max(compute_error(reader.step));
+    if !is_memory(writer.run, channel) {
+        // There a put is a system call, which gathering is not.
+        inputs.gather_object_s = inputs.gather_object_s.min(GATHER_OBJECT_S);
+    }
     inputs.start_s = [writer.step.start_s, reader.step.start_s];
     Ok(Known {
         inputs,
         load: Load {
             version_bytes: version_bytes as u64,
+            object_bytes: flow.writer.object_bytes as u64,
             versions: u64::from(flow.versions),
             quota_bytes: channel.options.quota.map(|q| q.0),
             spills: channel.options.spill.is_some(),
@@ -142,6 +153,12 @@ pub fn known(workflow: &Workflow, runs: &[RunRecord], measured: Option<&Profile>
         history: history(workflow, runs),
         remarks,
     })
+}
+
+/// Whether a run had a channel in memory.
+fn is_memory(run: &RunRecord, channel: &Channel) -> bool {
+    let of = run.channels.iter().find(|c| c.name == channel.name);
+    of.and_then(|c| c.tier.parse::<TierKind>().ok()).is_some_and(|tier| tier.is_memory())
 }
 
 /// The standard error of the mean computing time of a step, as a share of it.

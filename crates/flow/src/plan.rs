@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forebay_perf::model::plan::{Locality, Mode, Plan};
-use forebay_space::{ChannelOptions, Error, Kind, Mechanism, Pace, Result, TierKind};
+use forebay_space::{ChannelOptions, Error, Horizon, Kind, Mechanism, Pace, Result, TierKind, BATCH_BYTES};
 use serde::{Deserialize, Serialize};
 
 use crate::commands::channel_json;
 use crate::record::replace_file;
 use crate::seats::{depths, seats, Seat};
 use crate::topology::Topology;
-use crate::workflow::Workflow;
+use crate::workflow::{Channel, Size, Workflow};
 
 /// Schema of the file.
 pub const SCHEMA: &str = "forebay.plan/1";
@@ -102,6 +102,7 @@ impl PlanFile {
             // A channel that nobody reads has nobody to wait for.
             let pace = pace_of(plan.mode)?;
             table.pace = (!channel.readers.is_empty() && pace != Pace::Parallel).then_some(pace);
+            table.batch = plan.batching.or(table.batch);
             channels.insert(channel.name.clone(), table);
         }
         Ok(PlanFile {
@@ -190,6 +191,7 @@ impl PlanFile {
             channel.options.tier = table.tier;
             channel.options.path = table.path.clone();
             channel.options.pace = table.pace;
+            channel.options.batch = table.batch.map(Size);
             if channel.options.emulate.is_some() {
                 channel.options.near = Some(self.plan.locality);
             }
@@ -271,11 +273,8 @@ fn place(table: &mut ChannelOptions, home: &Home, beside: Option<u16>, workflow:
 /// What no build can carry out, in any workflow.
 fn refuse_plan(plan: &Plan) -> Result<()> {
     let refuse = |what: &str, hint: &str| Err(Error::new(Kind::NotPossibleHere, what).hint(hint.to_owned()));
-    if plan.batching.is_some() {
-        return refuse(
-            "a space does not gather objects by itself",
-            "put many objects with one call: put_many in Python, put_each in Rust, fb_put_many in C",
-        );
+    if plan.batching.is_some_and(|bytes| !BATCH_BYTES.contains(&bytes)) {
+        return refuse("no space gathers to batches of that length", "from 4 KiB to 64 MiB, as 1MiB");
     }
     if plan.locality == Locality::Interleaved {
         return refuse("a channel lies on one memory node", "locality writer or reader");
@@ -314,8 +313,19 @@ fn refuse(workflow: &Workflow, topology: &Topology, plan: &Plan) -> Result<()> {
         .with("component", reader)
         .hint("mode serial or parallel, or one channel for both"));
     }
-    let files = |c: &&crate::workflow::Channel| c.options.kind == Some(crate::workflow::ChannelKind::Files);
+    let is_durable = |c: &&Channel| c.options.horizon == Some(Horizon::Write);
+    if let (Some(_), Some(channel)) = (plan.batching, workflow.channels.iter().find(is_durable)) {
+        return Err(Error::new(Kind::NotPossibleHere, "at horizon write every object is durable by itself")
+            .with("channel", &channel.name)
+            .hint("a plan without batches, or horizon = \"epoch\""));
+    }
+    let files = |c: &&Channel| c.options.kind == Some(crate::workflow::ChannelKind::Files);
     match (plan.mode, workflow.channels.iter().find(files)) {
+        (_, Some(channel)) if plan.batching.is_some() => {
+            Err(Error::new(Kind::NotPossibleHere, "a channel with a file per object has no batches")
+                .with("channel", &channel.name)
+                .hint("a plan without batches, or kind = \"space\""))
+        }
         (Mode::Gated { .. }, Some(channel)) => {
             Err(Error::new(Kind::NotPossibleHere, "a channel with a file per object has no gate")
                 .with("channel", &channel.name)
@@ -422,7 +432,9 @@ mod tests {
         let gated = plan(Mode::Gated { writers: 1, readers: 1 }, Locality::Writer);
         assert_eq!(kind("kind = \"files\"", &gated), Kind::NotPossibleHere);
         assert_eq!(kind("", &plan(Mode::Serial, Locality::Interleaved)), Kind::NotPossibleHere);
-        let batched = Plan { batching: Some(1 << 20), ..plan(Mode::Serial, Locality::Writer) };
-        assert_eq!(kind("", &batched), Kind::NotPossibleHere);
+        let batched = |bytes| Plan { batching: Some(bytes), ..plan(Mode::Serial, Locality::Writer) };
+        assert_eq!(kind("", &batched(100)), Kind::NotPossibleHere);
+        assert_eq!(kind("kind = \"files\"", &batched(1 << 20)), Kind::NotPossibleHere);
+        assert_eq!(kind("horizon = \"write\"", &batched(1 << 20)), Kind::NotPossibleHere);
     }
 }

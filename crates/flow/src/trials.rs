@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_perf::model::plan::Mode;
+use forebay_perf::model::plan::{Mode, Plan};
 use forebay_space::{Error, Kind, Progress, Result, Steering};
 use serde::{Deserialize, Serialize};
 
@@ -380,7 +380,7 @@ pub fn worth_trying(advice: &Advice, known: &Known) -> std::result::Result<(usiz
     };
     let base = &base.forecast.plan;
     let together = near.iter().map(|(_, s)| &s.forecast.plan);
-    let together = together.filter(|p| p.tier == base.tier && p.locality == base.locality);
+    let together = together.filter(|p| Plan { mode: base.mode, ..(*p).clone() } == *base);
     let mut modes: Vec<Mode> = together.map(|p| p.mode).collect();
     modes.truncate(TRIED_MAX);
     let paces = modes.len();
@@ -391,7 +391,7 @@ pub fn worth_trying(advice: &Advice, known: &Known) -> std::result::Result<(usiz
         }
         modes.pop();
     }
-    // Plans as good may all differ in locality or tier.
+    // Plans as good may all differ in locality, tier or batches.
     Err(match paces {
         0 | 1 => "no other plan as good differs in its pace only".to_owned(),
         _ => format!("{versions} versions are too few for trials"),

@@ -98,6 +98,8 @@ pub struct ChannelTable {
     /// Who may be at work when; a plan says it.
     #[serde(skip)]
     pub pace: Option<Pace>,
+    /// Writers gather small objects to so many bytes; a plan may say it.
+    pub batch: Option<Size>,
     /// Mechanism: `space` (default) or `files`.
     pub kind: Option<ChannelKind>,
     /// A tier that is not there, divided by K so that this machine carries it: `PLATFORM:TIER[/K]`.

@@ -83,6 +83,7 @@ pub use mover::{drain, DrainReport};
 pub use name::root;
 pub use options::{
     ChannelOptions, Mechanism, OnExisting, OpenOptions, Retention, Scope, SpillTier, Verify, WhenFull,
+    BATCH_BYTES,
 };
 pub use pace::{Pace, GATE_PLACES_MAX};
 pub use reader::{Reader, Subscription};

@@ -82,6 +82,29 @@ pub fn batch(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String
     Ok(())
 }
 
+/// Small objects into a file, gathered or one by one.
+pub fn gathered(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
+    let (objects, steps) = if quick { (100, 4) } else { (10_000, 40) };
+    for bytes in [256, 2048, 4672] {
+        let shape = PutShape {
+            bytes,
+            objects,
+            steps,
+            pool_bytes: GIB / 2,
+            source_bytes: MIB * 64,
+            checksum: true,
+            many: false,
+        };
+        let mut row = Row::new("put, file, batch", bytes, true, "without");
+        for _ in table.turns(&format!("{bytes} bytes into a file")) {
+            let gathered = setup.put_with(&shape, &[("FOREBAY_TIER", "file"), ("FOREBAY_BATCH", "1MiB")])?;
+            row.add(gathered.ns_per_put, setup.put_with(&shape, &[("FOREBAY_TIER", "file")])?.ns_per_put);
+        }
+        table.push(row);
+    }
+    Ok(())
+}
+
 /// From one process to another: a view, and a reader that waits.
 pub fn between(setup: &Setup, quick: bool, table: &mut Table) -> Result<(), String> {
     let (objects, rounds) = if quick { (64, 20) } else { (10_000, 2000) };

@@ -223,8 +223,13 @@ impl Setup {
         })
     }
 
-    /// Our put.
+    /// Our put, in memory.
     pub fn put(&self, shape: &PutShape) -> Result<Put, String> {
+        self.put_with(shape, &[])
+    }
+
+    /// Our put, with what the environment says of the space.
+    pub fn put_with(&self, shape: &PutShape, environment: &[(&str, &str)]) -> Result<Put, String> {
         let name = format!("put-{}-{}", shape.bytes, if shape.checksum { "crc" } else { "plain" });
         let mut command = self.program(&self.put);
         command
@@ -232,7 +237,7 @@ impl Setup {
             .args([shape.bytes, shape.objects, shape.steps].map(|n| n.to_string()));
         command.args([shape.pool_bytes, shape.source_bytes].map(|n| n.to_string()));
         command.arg(if shape.checksum { "yes" } else { "no" }).args(shape.many.then_some("many"));
-        let put = read_put(&run(&mut command)?);
+        let put = read_put(&run(command.envs(environment.iter().copied()))?);
         let _ = std::fs::remove_dir_all(self.folder.join(&name));
         put
     }

@@ -71,19 +71,21 @@ impl Plan {
     }
 
     /// Mode and locality in the names of Venkatesh and others, Table I: `S-LocW`, `S-LocR`, `P-LocW`, `P-LocR`. They
-    /// are continued for what that table lacks: `SS` serial per step, `G4w8r` gated, `LocI` interleaved.
+    /// are continued for what that table lacks: `SS` serial per step, `G4w8r` gated, `LocI` interleaved, `+b` in batches.
     pub fn short(&self) -> String {
         let locality = match self.locality {
             Locality::Writer => "LocW",
             Locality::Reader => "LocR",
             Locality::Interleaved => "LocI",
         };
-        match self.mode {
-            Mode::Serial => format!("S-{locality}"),
-            Mode::SerialPerStep => format!("SS-{locality}"),
-            Mode::Parallel => format!("P-{locality}"),
-            Mode::Gated { writers, readers } => format!("G{writers}w{readers}r-{locality}"),
-        }
+        let mode = match self.mode {
+            Mode::Serial => "S".to_owned(),
+            Mode::SerialPerStep => "SS".to_owned(),
+            Mode::Parallel => "P".to_owned(),
+            Mode::Gated { writers, readers } => format!("G{writers}w{readers}r"),
+        };
+        let batches = if self.batching.is_some() { "+b" } else { "" };
+        format!("{mode}-{locality}{batches}")
     }
 
     /// The four plans of Table I on a tier, in its order.

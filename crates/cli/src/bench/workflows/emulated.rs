@@ -263,6 +263,7 @@ fn known(case: &Case, platform: &Platform, measured: &Found) -> Known {
         inputs,
         load: Load {
             version_bytes: case.version_bytes(),
+            object_bytes: case.object,
             versions: u64::from(case.steps),
             quota_bytes: Some(case.quota_bytes()),
             spills: false,
