@@ -41,7 +41,7 @@ pub struct Options {
 type Measure = fn(&Setup, bool, &mut Table) -> Result<(), String>;
 
 /// The groups of rows, in the order of the table.
-const GROUPS: [(&str, Measure); 7] = [
+const GROUPS: [(&str, Measure); 8] = [
     ("put", measures::puts),
     ("batch", measures::batch),
     ("gathered", measures::gathered),

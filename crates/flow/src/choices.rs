@@ -465,13 +465,8 @@ mod tests {
     #[test]
     fn batches_are_asked_about_where_small_objects_meet_a_tier_that_is_no_memory() {
         let found = |channel: &str, object_bytes| {
-            let load = Load {
-                version_bytes: 1 << 20,
-                object_bytes,
-                versions: 10,
-                quota_bytes: None,
-                spills: false,
-            };
+            let load =
+                Load { version_bytes: 1 << 20, object_bytes, versions: 10, quota_bytes: None, spills: false };
             choices(&workflow(2, channel), &nodes(1), None, Some(load))
         };
         let file = "tier = \"file\"\npath = \"/tmp/x\"\n";

@@ -225,20 +225,31 @@ impl Setup {
 
     /// Our put, in memory.
     pub fn put(&self, shape: &PutShape) -> Result<Put, String> {
-        self.put_with(shape, &[])
+        self.put_below(&self.folder, shape, &[])
     }
 
-    /// Our put, with what the environment says of the space.
-    pub fn put_with(&self, shape: &PutShape, environment: &[(&str, &str)]) -> Result<Put, String> {
+    /// Our put into a file on a disk, through the page cache, in batches or not.
+    pub fn put_on_disk(&self, shape: &PutShape, batch: Option<&'static str>) -> Result<Put, String> {
+        let mut environment = vec![("FOREBAY_TIER", "file")];
+        environment.extend(batch.map(|bytes| ("FOREBAY_BATCH", bytes)));
+        self.put_below(&self.disk, shape, &environment)
+    }
+
+    fn put_below(
+        &self,
+        folder: &Path,
+        shape: &PutShape,
+        environment: &[(&str, &str)],
+    ) -> Result<Put, String> {
         let name = format!("put-{}-{}", shape.bytes, if shape.checksum { "crc" } else { "plain" });
         let mut command = self.program(&self.put);
         command
-            .arg(self.folder.join(&name))
+            .arg(folder.join(&name))
             .args([shape.bytes, shape.objects, shape.steps].map(|n| n.to_string()));
         command.args([shape.pool_bytes, shape.source_bytes].map(|n| n.to_string()));
         command.arg(if shape.checksum { "yes" } else { "no" }).args(shape.many.then_some("many"));
         let put = read_put(&run(command.envs(environment.iter().copied()))?);
-        let _ = std::fs::remove_dir_all(self.folder.join(&name));
+        let _ = std::fs::remove_dir_all(folder.join(&name));
         put
     }
 
