@@ -2,8 +2,8 @@
 //!
 //! usage: bench_put NAME OBJECT-BYTES OBJECTS STEPS POOL-BYTES SOURCE-BYTES yes|no [many]
 //!
-//! Puts OBJECTS objects of distinct names per step into a space of the given quota, in memory unless the environment says
-//! another tier, with payload checksums or
+//! Puts OBJECTS objects of distinct names per step into a space of the given quota, in memory unless the environment
+//! says another tier, with payload checksums or
 //! without (then at horizon `none`), one call an object or, with `many`, one call a step; and times all steps but
 //! the first ones, which fault the pool in. The time covers begin_step and end_step. Prints one JSON object:
 //! ns_per_put, ns of one plain copy of the same size beside it, and whether the last object can be read back as it

@@ -71,7 +71,8 @@ impl Plan {
     }
 
     /// Mode and locality in the names of Venkatesh and others, Table I: `S-LocW`, `S-LocR`, `P-LocW`, `P-LocR`. They
-    /// are continued for what that table lacks: `SS` serial per step, `G4w8r` gated, `LocI` interleaved, `+b` in batches.
+    /// are continued for what that table lacks: `SS` serial per step, `G4w8r` gated, `LocI` interleaved, `+b` in
+    /// batches.
     pub fn short(&self) -> String {
         let locality = match self.locality {
             Locality::Writer => "LocW",
