@@ -28,7 +28,7 @@ def space() -> Any:
                 ch.begin_step()
             a.put("u", whole[:, :20], shape=SHAPE, start=(0, 0, 0))
             b.put("u", whole[:, 20:], shape=SHAPE, start=(0, 20, 0))
-            a.put("scale", np.float32(2.5))
+            a.put("scale", np.float32(2.5), shape=(), start=())
             for ch in (a, b):
                 ch.end_step()
         yield "heat"
@@ -115,6 +115,18 @@ def test_what_is_not_there_says_so(space: str) -> None:
         fb.array(space="nowhere", variable="u")
 
 
+def test_a_gap_is_an_error_where_it_is_touched() -> None:
+    with fb.open("gap", "w", rank=0, size=1) as ch:
+        ch.begin_step()
+        whole = np.arange(100 * 1024).reshape(100, 1024)
+        ch.put("u", whole[:40], shape=whole.shape, start=(0, 0))
+        ch.end_step()
+        with fb.array(space="gap", variable="u", budget=BUDGET, tile=TILE) as ours:
+            np.testing.assert_array_equal(ours[:40, 7], whole[:40, 7])
+            with pytest.raises(fb.errors.BoxNotCovered):
+                ours[40]
+
+
 def test_the_version_is_held_until_the_array_is_closed() -> None:
     with fb.open("kept", "w", rank=0, size=1, retention="last:1", segment="1MiB", quota="16MiB") as ch:
 
@@ -164,7 +176,6 @@ def test_the_writer_may_go(children: Any, how: str) -> None:
 
 
 BOUNDED = """
-import resource
 folder, budget = sys.argv[1], 16 << 20
 shape = (1 << 14, 1 << 10)                      # 128 MiB of f8: eight times the budget
 child = os.fork()
@@ -179,24 +190,24 @@ if child == 0:
 assert os.waitpid(child, 0)[1] == 0
 
 
-def resident():
+def resident(what):
     fields = dict(line.split(":", 1) for line in open("/proc/self/status"))
-    return sum(int(fields[name].split()[0]) << 10 for name in ("RssAnon", "RssFile", "RssShmem"))
+    return int(fields[what].split()[0]) << 10
 
 
-before = resident()
+open("/proc/self/clear_refs", "w").write("5")   # the highest counts from here on
+before = resident("VmRSS")
 a = fb.array(space=os.path.join(folder, "big"), variable="u", budget=budget, tile="256KiB")
 assert a.method == {"file": "cached", "direct": "direct"}[sys.argv[2]], a.method
-opened = resident()
+opened = resident("VmHWM")
 assert opened - before <= 8 << 20, f"{(opened - before) >> 20} MiB more to open it"
 assert a.sum() == (shape[0] - 1) * shape[0] / 2 * shape[1]
 rows = np.random.default_rng(1).integers(0, shape[0], 1000)
 for part in np.split(rows, 20):
     assert (a.gather(part)[:, 3] == part).all()
-grown = resident() - before
-assert grown <= budget * 1.05 + (40 << 20), f"{grown >> 20} MiB more"
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-assert peak - before <= budget * 1.05 + (48 << 20), f"{(peak - before) >> 20} MiB more"
+grown = resident("VmHWM") - before
+# Beside the budget: a block of a reduction and what NumPy makes of it, and the buffers of requests under way.
+assert grown <= budget * 1.05 + (24 << 20), f"{grown >> 20} MiB more"
 print(a.version)
 """
 
