@@ -7,8 +7,8 @@ use std::sync::Arc;
 use crate::support::{options, ranked, writer, Root};
 use forebay_pager::{Array, ArrayOptions, Backing, Mode, Pool, PoolOptions};
 use forebay_space::{
-    inspect, Dtype, Horizon, Kind, NdBox, OpenOptions, Reader, Retention, SpillTier, TierKind, Verify,
-    VersionBacking, Writer,
+    inspect, Dtype, Horizon, Kind, Mechanism, NdBox, OpenOptions, Reader, Retention, SpillTier, TierKind,
+    Verify, VersionBacking, Writer,
 };
 use proptest::prelude::*;
 
@@ -244,7 +244,7 @@ fn a_damaged_payload_is_an_error_where_it_is_touched() {
         file.write_all_at(&[0xAA, 0x55], at).unwrap();
         let a = array(open(&name, None).unwrap(), Mode::ReadOnly);
         let mut out = [0; 8];
-        let error = a.read(40_000 * 8, &mut out).err().expect("damage is noticed");
+        let error = a.read(40_000 * 8, &mut out).expect_err("damage is noticed");
         assert_eq!(error.kind(), Kind::Damaged, "{error}");
         assert!(error.to_string().contains("checksum"), "{error}");
         a.read(20_000 * 8, &mut out).unwrap();
@@ -266,7 +266,7 @@ fn what_nobody_put_is_an_error_where_it_is_touched() {
     w.end_step().unwrap();
     let a = array(open(&name, None).unwrap(), Mode::ReadOnly);
     let mut out = [0; 8];
-    let error = a.read(50 * 8000, &mut out).err().expect("a gap is noticed");
+    let error = a.read(50 * 8000, &mut out).expect_err("a gap is noticed");
     assert_eq!(error.kind(), Kind::BoxNotCovered, "{error}");
     for row in [10, 70] {
         a.read(row * 8000, &mut out).unwrap();
@@ -290,6 +290,9 @@ fn what_cannot_be_opened_says_why() {
     let error = VersionBacking::open(&name, "temprature", None, &options()).err().unwrap();
     assert_eq!(error.kind(), Kind::UnknownVariable);
     assert!(error.to_string().contains("temperature"), "{error}");
+    let files = OpenOptions { channel: Mechanism::Files, ..options() };
+    let error = VersionBacking::open(&name, "u", None, &files).err().unwrap();
+    assert_eq!(error.kind(), Kind::NotPossibleHere);
     let empty = VersionBacking::open(&name, "empty", None, &options()).unwrap();
     assert_eq!(array(empty, Mode::ReadOnly).bytes(), 0);
 }
