@@ -256,29 +256,44 @@ fn is_behind_lost_page(scan: &mut SegmentScan<'_>) -> bool {
     scan.met_lost_page() && scan.resync().is_some()
 }
 
-/// The scan's next record. Where headers alone are brought in from a medium, one that it does not give is an error.
+/// Brings in the header of the record at `from` and nothing else, where it lies on a medium. Errors: those of
+/// [`Device::can_read`].
+fn bring_header(space: &Attachment, segment: &SegmentDf, from: u64) -> Result<()> {
+    let (end, fixed) = (segment.offset_bytes + segment.length_bytes, from + size_of::<RecordDf>() as u64);
+    if space.is_in_memory(from) || fixed > end {
+        return Ok(());
+    }
+    let bring = |range: Range<u64>| {
+        space.device.populate_read(range.clone());
+        space.device.can_read(range)
+    };
+    let block = from..(from + BLOCK_BYTES).min(end);
+    bring(block.clone())?;
+    let df: RecordDf = bytemuck::pod_read_unaligned(space.device.bytes(from..fixed));
+    let meta_end = (from + u64::from(df.meta_bytes)).min(end);
+    match meta_end > block.end {
+        true => bring(block.end..meta_end),
+        false => Ok(()),
+    }
+}
+
+/// The scan's next record of `version` or later.
 fn next_record<'a>(
     space: &Attachment,
     scan: &mut SegmentScan<'a>,
     segment: &SegmentDf,
+    version: u64,
     bring: Bring,
 ) -> Result<Option<(RecordRef, RecordHeader<'a>)>> {
-    let (from, end) = (segment.offset_bytes + scan.at, segment.offset_bytes + segment.length_bytes);
-    if bring == Bring::Headers && !space.is_in_memory(from) && from + size_of::<RecordDf>() as u64 <= end {
-        let bring = |range: Range<u64>| {
-            space.device.populate_read(range.clone());
-            space.device.can_read(range)
-        };
-        let block = from..(from + BLOCK_BYTES).min(end);
-        bring(block.clone())?;
-        let fixed = space.device.bytes(from..from + size_of::<RecordDf>() as u64);
-        let df: RecordDf = bytemuck::pod_read_unaligned(fixed);
-        let meta_end = (from + u64::from(df.meta_bytes)).min(end);
-        if meta_end > block.end {
-            bring(block.end..meta_end)?;
+    loop {
+        if bring == Bring::Headers {
+            bring_header(space, segment, segment.offset_bytes + scan.at)?;
+        }
+        match scan.next() {
+            Some((_, header)) if header.place().version < version => {}
+            other => return Ok(other),
         }
     }
-    Ok(scan.next())
 }
 
 fn scan_version(
@@ -292,11 +307,10 @@ fn scan_version(
     index.found.clear();
     loop {
         let mut scan = SegmentScan::resume(&*space.device, &segment, lane, at, next_record);
-        while let Some((record, header)) = self::next_record(space, &mut scan, &segment, index.bring)? {
+        while let Some((record, header)) =
+            self::next_record(space, &mut scan, &segment, version, index.bring)?
+        {
             let place = header.place();
-            if place.version < version {
-                continue;
-            }
             if place.version > version {
                 return Err(unreadable(space, lane, version, record.offset));
             }

@@ -300,11 +300,7 @@ def array(
     if space is not None:
         if path is not None or tier is not None or offset or stripe != "1MiB" or horizon != "epoch":
             raise ValueError("path, stripe, tier, horizon and offset are of files: not of a version of a space")
-        if variable is None:
-            raise ValueError("which variable of the version? variable=")
-        backing = _VersionBacking(os.fspath(space), variable, None if version is None else int(version.__index__()))
-        if not _agrees(shape, dtype, backing.shape, backing.dtype):
-            raise ValueError(f"{backing.name} holds {backing.shape} of {backing.dtype}")
+        backing = _backing(space, variable, version, shape, dtype)
         return over_version(backing, budget=budget, pool=pool, tile=tile, mode=mode, policy=policy)
     if variable is not None or version is not None:
         raise ValueError("variable and version are of a space: space=")
@@ -322,16 +318,34 @@ def array(
     nbytes = math.prod(dims) * kind.itemsize
     own = {"r": "r", "c": "c"}.get(wanted, "w")
     paged = _Paged(pool, names, stripe, how, own, tile, policy, horizon, offset, nbytes, header, tier == "file")
-    if tier == "direct" and paged.method != "direct":
-        paged.close()
-        if how == "create":
-            for each in names:
-                os.remove(each)
-        raise ValueError(f"{names[0]} takes no direct transfers; leave tier out, or use another directory")
+    if tier == "direct":
+        _insist_on_direct(paged, names, how == "create")
     made = Array(paged, pool, dims, kind, wanted)
     if name is not None and len(names) == 1:
         made._source = name, offset
     return made
+
+
+def _insist_on_direct(paged: _Paged, names: list[str], created: bool) -> None:
+    """Raises where transfers go through the page cache; files that were made for it do not stay."""
+    if paged.method == "direct":
+        return
+    paged.close()
+    for each in names if created else ():
+        os.remove(each)
+    raise ValueError(f"{names[0]} takes no direct transfers; leave tier out, or use another directory")
+
+
+def _backing(
+    space: str | os.PathLike[str], variable: str | None, version: SupportsIndex | None, shape: Any, dtype: Any
+) -> _VersionBacking:
+    """The variable of a version; what the caller says of it must agree."""
+    if variable is None:
+        raise ValueError("which variable of the version? variable=")
+    backing = _VersionBacking(os.fspath(space), variable, None if version is None else version.__index__())
+    if not _agrees(shape, dtype, backing.shape, backing.dtype):
+        raise ValueError(f"{backing.name} holds {backing.shape} of {backing.dtype}")
+    return backing
 
 
 def over_version(
