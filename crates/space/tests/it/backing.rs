@@ -175,6 +175,8 @@ fn a_space_on_blocks_is_read_block_by_block() {
         let backing = VersionBacking::open(&name, "u", None, &OpenOptions { verify, ..options() }).unwrap();
         check(&array(backing, Mode::ReadOnly), 300_000);
     }
+    w.close().unwrap();
+    forebay_space::destroy(&name).unwrap();
 }
 
 #[test]
@@ -252,6 +254,9 @@ fn a_damaged_payload_is_an_error_where_it_is_touched() {
         let never = OpenOptions { verify: Verify::Never, ..options() };
         let a = array(VersionBacking::open(&name, "u", None, &never).unwrap(), Mode::ReadOnly);
         a.read(40_000 * 8, &mut out).unwrap();
+        drop((a, w));
+        // Its shared state lies in memory, not beside a pool on disk.
+        forebay_space::destroy(&name).unwrap();
     }
 }
 
