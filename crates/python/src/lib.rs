@@ -126,6 +126,7 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<region::PyRegion>()?;
     module.add_class::<paged::PyPool>()?;
     module.add_class::<paged::PyPaged>()?;
+    module.add_class::<paged::PyVersionBacking>()?;
     module.add_class::<window::PyWindow>()?;
     module.add_class::<checkpoint::PyCheckpoint>()?;
     module.add_function(wrap_pyfunction!(region::map, module)?)?;

@@ -1,4 +1,5 @@
-//! `forebay.Pool` and the bytes below `forebay.array`: a range of a file in a budget of frames.
+//! `forebay.Pool` and the bytes below `forebay.array`: a range of a file, or a variable of a version, in a budget of
+//! frames.
 //!
 //! Guarantees: transfers run without the GIL; indexing, dtypes and shapes are done in Python (`_array.py`).
 
@@ -8,14 +9,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 use forebay_pager::{
     stripe_lengths, Array, ArrayOptions, Backing, FileBacking, Mode, PoolOptions, StripedBacking,
 };
-use forebay_space::{parse_bytes, Dtype, Kind};
+use forebay_space::{parse_bytes, Dtype, Kind, VersionBacking};
 use forebay_tier::plain::PlainFile;
 use forebay_tier::{Error, Horizon};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
 
+use crate::arrays;
 use crate::buffer::{self, NewArray};
 use crate::errors::{raise, usage, OrRaise};
+use crate::options;
 
 /// A hard budget of memory that any number of arrays share.
 ///
@@ -135,6 +138,62 @@ impl Place {
     }
 }
 
+/// One variable of a version of a space, held as long as this or an array over it lives.
+#[pyclass(name = "_VersionBacking", module = "forebay._forebay", frozen)]
+pub struct PyVersionBacking(Arc<VersionBacking>);
+
+#[pymethods]
+impl PyVersionBacking {
+    /// version: None is the newest that is complete.
+    #[new]
+    #[pyo3(signature = (space, variable, version=None))]
+    fn new(py: Python<'_>, space: &str, variable: &str, version: Option<u64>) -> PyResult<PyVersionBacking> {
+        let keywords = PyDict::new(py);
+        keywords.set_item("observer", true)?;
+        let options = options::from_keywords(py, space, Some(&keywords))?;
+        let opened = py.detach(|| VersionBacking::open(space, variable, version, &options));
+        Ok(PyVersionBacking(Arc::new(opened.or_raise(py)?)))
+    }
+
+    #[getter]
+    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.shape())
+    }
+
+    #[getter]
+    fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        arrays::dtype_object(py, self.0.dtype())
+    }
+
+    #[getter]
+    fn version(&self) -> u64 {
+        self.0.version()
+    }
+
+    #[getter]
+    fn name(&self) -> String {
+        self.0.name()
+    }
+}
+
+/// A `forebay.Array` over a variable of a version, as the keywords say.
+pub fn array_over<'py>(
+    py: Python<'py>,
+    backing: VersionBacking,
+    keywords: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let backing = Bound::new(py, PyVersionBacking(Arc::new(backing)))?;
+    py.import("forebay._array")?.getattr("over_version")?.call((backing,), keywords)
+}
+
+fn mode_of(mode: &str) -> Mode {
+    match mode {
+        "r" => Mode::ReadOnly,
+        "c" => Mode::CopyOnWrite,
+        _ => Mode::ReadWrite,
+    }
+}
+
 impl PyPaged {
     fn array(&self, py: Python<'_>) -> PyResult<Arc<Array>> {
         let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -165,11 +224,7 @@ impl PyPaged {
         cached: bool,
     ) -> PyResult<PyPaged> {
         let mut options = ArrayOptions::new(bytes("tile", tile)? as usize);
-        options.mode = match mode {
-            "r" => Mode::ReadOnly,
-            "c" => Mode::CopyOnWrite,
-            _ => Mode::ReadWrite,
-        };
+        options.mode = mode_of(mode);
         options.policy = policy.parse().or_raise(py)?;
         options.horizon = horizon.parse::<Horizon>().or_raise(py)?;
         (options.origin, options.bytes) = (origin, Some(nbytes));
@@ -182,6 +237,26 @@ impl PyPaged {
         options.overlay = forebay_tier::capacity::folder_of(&paths[0]);
         let place = Place { paths, stripe, how, cached };
         let array = py.detach(|| place.open(&pool.0, origin + nbytes, header, &options));
+        Ok(PyPaged(RwLock::new(Some(Arc::new(array.or_raise(py)?)))))
+    }
+
+    /// All of a variable of a version; mode: "r" or "c", which keeps what is written in a file without a name in
+    /// `overlay`.
+    #[staticmethod]
+    fn over(
+        py: Python<'_>,
+        pool: &PyPool,
+        backing: &PyVersionBacking,
+        mode: &str,
+        tile: &Bound<'_, PyAny>,
+        policy: &str,
+        overlay: PathBuf,
+    ) -> PyResult<PyPaged> {
+        let mut options = ArrayOptions::new(bytes("tile", tile)? as usize);
+        options.mode = mode_of(mode);
+        options.policy = policy.parse().or_raise(py)?;
+        options.overlay = overlay;
+        let array = py.detach(|| Array::open(&pool.0, backing.0.clone(), &options));
         Ok(PyPaged(RwLock::new(Some(Arc::new(array.or_raise(py)?)))))
     }
 

@@ -14,7 +14,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::buffer::{self, NewArray};
 use crate::cell::{Cell, GIL_BYTES};
 use crate::errors::{open_in_slices, raise, usage, wait_in_slices, OrRaise};
-use crate::{arrays, convert, many, options};
+use crate::{arrays, convert, many, options, paged};
 
 /// From this size on `get` prefers a view: below, a copy costs less than a lease and the object that holds it.
 pub const VIEW_BYTES_MIN: usize = 16 << 10;
@@ -206,6 +206,18 @@ impl PyReader {
         count: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.current(py)?.view(py, name, r#box, start, count)
+    }
+
+    /// As step.array, of the open step.
+    #[pyo3(signature = (name, **options))]
+    #[pyo3(text_signature = "($self, name, *, budget=None, pool=None, tile=None, mode='r', policy='s3fifo')")]
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        self.current(py)?.array(py, name, options)
     }
 
     /// Variables of the open step.
@@ -453,6 +465,21 @@ impl ReadStep {
         let target = Target { name, dtype, asked: &asked, dims: asked.dims(&shape) };
         let view = self.take_view(py, &target).or_raise(py)?;
         over_view(py, view, &target)
+    }
+
+    /// A variable as a forebay.Array, of which a budget's worth is in memory (options as with forebay.array).
+    ///
+    /// It holds the version until it is closed, also after the step and the reader.
+    #[pyo3(signature = (name, **options))]
+    #[pyo3(text_signature = "($self, name, *, budget=None, pool=None, tile=None, mode='r', policy='s3fifo')")]
+    fn array<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let backing = self.shared.without_gil(py, |state| state.in_step(self.serial)?.backing(name));
+        paged::array_over(py, backing.or_raise(py)?, options)
     }
 
     /// A variable that was put as str.

@@ -271,6 +271,18 @@ impl Attachment {
         offset < self.first.capacity()
     }
 
+    /// Whether what lies at a pool offset is memory, which is read through the mapping and nothing else.
+    pub(crate) fn is_in_memory(&self, offset: u64) -> bool {
+        self.is_first(offset) && self.first.byte_addressable()
+    }
+
+    /// The tier of the pool that holds an offset.
+    pub(crate) fn tier_at(&self, offset: u64) -> TierKind {
+        let granule = (offset / self.superblock.granule_bytes) as usize;
+        let pool = self.pools.iter().rposition(|granules| granules.start <= granule).unwrap_or(0);
+        pool.checked_sub(1).map_or(self.superblock.tier, |lower| self.tiers.lower[lower].tier)
+    }
+
     /// Syncs the space's directory, so that a new file in it survives what the horizon promises.
     pub(crate) fn is_durable(&self) -> bool {
         self.superblock.horizon != Horizon::None && !self.superblock.tier.is_memory()

@@ -12,10 +12,11 @@ use rustc_hash::FxHashMap;
 
 use crate::attach::{Attachment, Missing};
 use crate::attributes::{self, Attribute};
+use crate::backing::VersionBacking;
 use crate::control::{member, ProducerState, Waiting};
 use crate::environment;
 use crate::gate::Gate;
-use crate::index::{self, box_of, LaneCursor, VariableInfo, VersionIndex};
+use crate::index::{self, box_of, Bring, LaneCursor, VariableInfo, VersionIndex};
 use crate::membership::{missing_producers, producer_died, settle_producers, Membership};
 use crate::options::{OpenOptions, Verify};
 use crate::pace::Pace;
@@ -44,6 +45,8 @@ pub(crate) struct SpaceReader {
     times: TraceStep,
     prefetch: Option<Prefetch>,
     gate: Gate,
+    /// What `enter` brings into memory.
+    bring: Bring,
     timed_out: bool,
     closed: bool,
 }
@@ -106,6 +109,7 @@ impl SpaceReader {
             stats: Stats::default(),
             trace,
             times: TraceStep::default(),
+            bring: Bring::default(),
             timed_out: false,
             closed: false,
         }
@@ -186,7 +190,7 @@ impl SpaceReader {
         self.gate.begin_step(self.member.space.control.pace());
         let timer = CallTimer::start(usize::MAX, 0);
         let old = std::mem::take(&mut self.last_index);
-        let index = index::build(&self.member.space, version, &mut self.cursors, old)?;
+        let index = index::build(&self.member.space, version, self.bring, &mut self.cursors, old)?;
         self.current = Some(Current { lease: Arc::new(lease), index, in_stream });
         if let Some(prefetch) = self.prefetch.as_ref().filter(|_| in_stream) {
             prefetch.want(version + 1);
@@ -612,6 +616,20 @@ impl SpaceReader {
         .hint("use get, which gathers it with one copy"))
     }
 
+    /// Lets versions that are opened from now on stay where they are, but for the headers of their records.
+    pub(crate) fn bring_headers_alone(&mut self) {
+        self.bring = Bring::Headers;
+    }
+
+    /// See [`crate::Reader::backing`].
+    pub(crate) fn backing(&mut self, name: &str) -> Result<VersionBacking> {
+        self.check_open()?;
+        let current = self.current()?;
+        watched(|| {
+            VersionBacking::of(self.space(), &current.lease, &current.index, name, self.options.verify)
+        })
+    }
+
     pub(crate) fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
         self.check_open()?;
         attributes::read(&self.space().dir)
@@ -774,14 +792,7 @@ impl Gather<'_> {
             .map(|i| Ok(box_of(&self.index.header_there(self.device, *i)?.0)))
             .collect::<Result<_>>()?;
         if let Some(gap) = coverage_gap(target, &boxes) {
-            return Err(Error::new(
-                Kind::BoxNotCovered,
-                format!("the pieces of {name} in version {} leave a gap", self.index.version),
-            )
-            .with("box", target)
-            .with("uncovered", gap)
-            .with("pieces", pieces.len())
-            .hint("every element of the box must have been put by some rank"));
+            return Err(index::not_covered(name, self.index.version, target, &gap, pieces.len()));
         }
         for (i, piece) in pieces.iter().zip(&boxes) {
             let Some(overlap) = piece.intersect(target) else { continue };

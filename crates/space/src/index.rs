@@ -7,7 +7,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_log::format::{
-    RecordHeader, RecordKind, SegmentDf, CHUNK_BYTES, COMMIT_RECORD_BYTES, HEADER_BYTES,
+    RecordDf, RecordHeader, RecordKind, SegmentDf, BLOCK_BYTES, CHUNK_BYTES, COMMIT_RECORD_BYTES,
+    HEADER_BYTES,
 };
 use forebay_log::{Dims, Dtype, LaneId, RecordRef, SegmentScan};
 use forebay_tier::persist::checksum_ahead;
@@ -76,6 +77,7 @@ pub(crate) struct Entry {
 #[derive(Default)]
 pub(crate) struct VersionIndex {
     pub version: u64,
+    bring: Bring,
     entries: Vec<Entry>,
     by_name: FxHashMap<u64, u32>,
     /// Hashes of the entries' names, while the index is built.
@@ -85,6 +87,16 @@ pub(crate) struct VersionIndex {
     /// Chunks seen to match, for pieces of several chunks that were only read in part.
     chunks: FxHashMap<u32, Vec<u64>>,
     pub payload_bytes: u64,
+}
+
+/// What of the segments is brought into memory while it is looked at what a version holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Bring {
+    /// All of them, with one call each: their payloads are wanted next.
+    #[default]
+    Segments,
+    /// The headers alone: the version may be larger than the memory.
+    Headers,
 }
 
 /// Where the scan of a lane stands: at the first record of `version`.
@@ -107,6 +119,7 @@ fn hash_name(name: &[u8]) -> u64 {
 pub(crate) fn build(
     space: &Arc<Attachment>,
     version: u64,
+    bring: Bring,
     cursors: &mut FxHashMap<LaneId, LaneCursor>,
     old: VersionIndex,
 ) -> Result<VersionIndex> {
@@ -117,7 +130,7 @@ pub(crate) fn build(
         )
     })?;
     let mut index = old.emptied();
-    index.version = version;
+    (index.version, index.bring) = (version, bring);
     for rank in 0..size {
         let lane = LaneId { incarnation, rank };
         // No lease held the segment in which the cursor stands: it may have been moved, or given back.
@@ -165,14 +178,20 @@ fn unreadable(space: &Attachment, lane: LaneId, version: u64, offset: u64) -> Er
 }
 
 /// The segment that begins at a granule, mapped for reading. Errors: those of [`Device::can_read`], for the whole
-/// segment, because its record headers lie anywhere in it.
-fn segment_at(space: &Attachment, granule: usize) -> Result<Option<SegmentDf>> {
+/// segment, because its record headers lie anywhere in it; where headers alone are brought in, for its own.
+fn segment_at(space: &Attachment, granule: usize, bring: Bring) -> Result<Option<SegmentDf>> {
     let offset = granule as u64 * space.superblock.granule_bytes;
-    space.populate(offset..offset + space.superblock.granule_bytes);
+    match bring {
+        Bring::Segments => space.populate(offset..offset + space.superblock.granule_bytes),
+        Bring::Headers => space.device.populate_read(offset..offset + HEADER_BYTES),
+    }
     space.device.can_read(offset..offset + HEADER_BYTES)?;
     let head = space.device.bytes(offset..offset + HEADER_BYTES);
     let found = watched(|| Ok(SegmentDf::decode(head, &space.superblock.uuid, offset)))?;
     let Some(df) = found else { return Ok(None) };
+    if bring == Bring::Headers {
+        return Ok(Some(df));
+    }
     let segment = offset..offset + df.length_bytes;
     space.populate(segment.clone());
     space.device.can_read(segment)?;
@@ -180,11 +199,11 @@ fn segment_at(space: &Attachment, granule: usize) -> Result<Option<SegmentDf>> {
 }
 
 /// The first segment of a lane that holds records of `version` or later.
-fn locate(space: &Attachment, lane: LaneId, version: u64) -> Result<LaneCursor> {
+fn locate(space: &Attachment, lane: LaneId, version: u64, bring: Bring) -> Result<LaneCursor> {
     space
         .control
         .find_segment(lane, |_, last| last >= version)
-        .map(|granule| segment_at(space, granule))
+        .map(|granule| segment_at(space, granule, bring))
         .transpose()?
         .flatten()
         .map(|segment| LaneCursor { segment, at: HEADER_BYTES, next_record: segment.first_record, version })
@@ -206,7 +225,9 @@ fn scan_located(
     let mut tries = 0;
     loop {
         tries += 1;
-        match locate(space, lane, version).and_then(|at| scan_version(space, lane, version, at, index)) {
+        match locate(space, lane, version, index.bring)
+            .and_then(|at| scan_version(space, lane, version, at, index))
+        {
             Err(e) if e.kind() != Kind::Damaged || tries == tries_max => return Err(e),
             Err(_) => {}
             done => return done,
@@ -235,6 +256,46 @@ fn is_behind_lost_page(scan: &mut SegmentScan<'_>) -> bool {
     scan.met_lost_page() && scan.resync().is_some()
 }
 
+/// Brings in the header of the record at `from` and nothing else, where it lies on a medium. Errors: those of
+/// [`Device::can_read`].
+fn bring_header(space: &Attachment, segment: &SegmentDf, from: u64) -> Result<()> {
+    let (end, fixed) = (segment.offset_bytes + segment.length_bytes, from + size_of::<RecordDf>() as u64);
+    if space.is_in_memory(from) || fixed > end {
+        return Ok(());
+    }
+    let bring = |range: Range<u64>| {
+        space.device.populate_read(range.clone());
+        space.device.can_read(range)
+    };
+    let block = from..(from + BLOCK_BYTES).min(end);
+    bring(block.clone())?;
+    let df: RecordDf = bytemuck::pod_read_unaligned(space.device.bytes(from..fixed));
+    let meta_end = (from + u64::from(df.meta_bytes)).min(end);
+    match meta_end > block.end {
+        true => bring(block.end..meta_end),
+        false => Ok(()),
+    }
+}
+
+/// The scan's next record of `version` or later.
+fn next_record<'a>(
+    space: &Attachment,
+    scan: &mut SegmentScan<'a>,
+    segment: &SegmentDf,
+    version: u64,
+    bring: Bring,
+) -> Result<Option<(RecordRef, RecordHeader<'a>)>> {
+    loop {
+        if bring == Bring::Headers {
+            bring_header(space, segment, segment.offset_bytes + scan.at)?;
+        }
+        match scan.next() {
+            Some((_, header)) if header.place().version < version => {}
+            other => return Ok(other),
+        }
+    }
+}
+
 fn scan_version(
     space: &Attachment,
     lane: LaneId,
@@ -246,7 +307,9 @@ fn scan_version(
     index.found.clear();
     loop {
         let mut scan = SegmentScan::resume(&*space.device, &segment, lane, at, next_record);
-        for (record, header) in scan.by_ref().filter(|(_, header)| header.place().version >= version) {
+        while let Some((record, header)) =
+            self::next_record(space, &mut scan, &segment, version, index.bring)?
+        {
             let place = header.place();
             if place.version > version {
                 return Err(unreadable(space, lane, version, record.offset));
@@ -294,7 +357,7 @@ fn scan_version(
         let wanted = segment.sequence + 1;
         let next = space.control.find_segment(lane, |sequence, _| sequence == wanted);
         segment = next
-            .map(|granule| segment_at(space, granule))
+            .map(|granule| segment_at(space, granule, index.bring))
             .transpose()?
             .flatten()
             .filter(|df| df.sequence == wanted && df.incarnation == lane.incarnation && df.rank == lane.rank)
@@ -471,11 +534,7 @@ impl VersionIndex {
 
     #[cold]
     fn damaged(&self, i: u32, what: &str, at: usize) -> Error {
-        Error::new(Kind::Damaged, format!("version {} is damaged: {what}", self.version))
-            .with("rank", self.rank(i))
-            .with("pool_offset", self.offset(i))
-            .with("payload_byte", at)
-            .hint("the data were changed after they were committed; `forebay verify` lists every damaged record")
+        damaged(self.version, what, self.rank(i), self.offset(i), at)
     }
 
     /// Dtype and shape of the variable, the same for all its pieces. Errors: [`Kind::VariableMismatch`].
@@ -539,6 +598,26 @@ impl VersionIndex {
             }
         }
     }
+}
+
+/// The error for a record that is not what was committed.
+#[cold]
+pub(crate) fn damaged(version: u64, what: &str, rank: u32, pool_offset: u64, payload_byte: usize) -> Error {
+    Error::new(Kind::Damaged, format!("version {version} is damaged: {what}"))
+        .with("rank", rank)
+        .with("pool_offset", pool_offset)
+        .with("payload_byte", payload_byte)
+        .hint("the data were changed after they were committed; `forebay verify` lists every damaged record")
+}
+
+/// The error for a box that the pieces of a variable do not cover.
+#[cold]
+pub(crate) fn not_covered(name: &str, version: u64, wanted: &NdBox, gap: &NdBox, pieces: usize) -> Error {
+    Error::new(Kind::BoxNotCovered, format!("the pieces of {name} in version {version} leave a gap"))
+        .with("box", wanted)
+        .with("uncovered", gap)
+        .with("pieces", pieces)
+        .hint("every element of the box must have been put by some rank")
 }
 
 /// The box of a record.

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::attach::{Attachment, Missing, POOL_FILE};
 use crate::control::{group, head, member, ProducerState, Waiting, GROUPS_MAX};
 use crate::files;
-use crate::index::{self, VersionIndex};
+use crate::index::{self, Bring, VersionIndex};
 use crate::membership::{holders, missing_producers, settle_producers, Role, HOLDS_NOTHING};
 use crate::name;
 
@@ -312,7 +312,8 @@ pub fn inspect(name: &str) -> Result<SpaceInfo> {
     let mut cursors = rustc_hash::FxHashMap::<LaneId, index::LaneCursor>::default();
     for version in index::retained(&space) {
         // Without a lease a version can go while it is looked at; it is then left out.
-        let Ok(found) = index::build(&space, version, &mut cursors, VersionIndex::default()) else {
+        let Ok(found) = index::build(&space, version, Bring::Segments, &mut cursors, VersionIndex::default())
+        else {
             continue;
         };
         if space.control.oldest() <= version {

@@ -29,6 +29,7 @@
 
 mod attach;
 mod attributes;
+mod backing;
 mod byte_size;
 mod clean;
 mod consume;
@@ -64,6 +65,7 @@ mod whole_file;
 mod writer;
 
 pub use attributes::Attribute;
+pub use backing::VersionBacking;
 pub use byte_size::{format_bytes, parse_bytes};
 pub use clean::{clean, destroy, CleanOptions, CleanReport, Kept, Removed};
 pub use control::control_layouts;

@@ -9,6 +9,7 @@ use forebay_log::{Dims, Dtype};
 use forebay_tier::{Error, Kind, Result};
 
 use crate::attributes::Attribute;
+use crate::backing::VersionBacking;
 use crate::consume::at_object;
 use crate::consume::SpaceReader;
 use crate::element::Element;
@@ -234,6 +235,19 @@ impl Reader {
     /// `get`.
     pub fn view(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
         either!(&mut self.0, r => r.view(name, wanted))
+    }
+
+    /// A variable of the current version as what lies below an array larger than memory. It holds the version as a
+    /// view does, also when the reader was closed, and goes through no gate of the pace. To open a version that is
+    /// itself larger than memory, take [`crate::VersionBacking::open`].
+    ///
+    /// # Errors
+    /// `UnknownVariable`, `VariableMismatch`, `Damaged`, `StepState`; `NotPossibleHere` on a channel of files.
+    pub fn backing(&mut self, name: &str) -> Result<VersionBacking> {
+        match &mut self.0 {
+            Inner::Space(r) => r.backing(name),
+            Inner::Files(_) => Err(crate::backing::no_files(name)),
+        }
     }
 
     /// Waits until `version` is complete. Errors: `TimedOut`, `VersionGone`, `ProducerDied`, `PeerMissing`.

@@ -42,6 +42,23 @@ impl Lease {
     }
 }
 
+impl Lease {
+    /// That this process took it: in a forked child it is the parent's, who may end it.
+    pub(crate) fn check_fork(&self) -> forebay_tier::Result<()> {
+        self.member.check_fork()
+    }
+
+    /// All pools.
+    pub(crate) fn device(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    /// The version that is held.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         self.member.drop_lease(self.version);

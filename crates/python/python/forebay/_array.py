@@ -1,7 +1,7 @@
 """``forebay.array``: an n-D array larger than memory, with NumPy's indexing, in a hard budget of memory.
 
-Indexing copies: what it gives is an ordinary ndarray. Data moves past the page cache where the file system can do that,
-with many requests under way; nothing here maps the file.
+It lies in a file, or is a variable of a version of a space. Indexing copies: what it gives is an ordinary ndarray. Data
+moves past the page cache where the file system can do that, with many requests under way; nothing here maps the file.
 """
 
 import math
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeAlias
 
-from forebay._forebay import Pool, _Paged
+from forebay._forebay import Pool, _Paged, _VersionBacking
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +29,7 @@ _MODES = ("r", "r+", "a+", "x+", "c")
 
 
 class Array:
-    """An array in a file, of which a part is in memory. Made by ``forebay.array``.
+    """An array in a file or a version, of which a part is in memory. Made by ``forebay.array``.
 
     Indexed as an ndarray, to read and (unless mode is "r") to write; gives copies. A context manager: it closes at the
     end. Threads may share it.
@@ -39,6 +39,9 @@ class Array:
 
     # The file, and the byte of it where the data begins; None: it has no name.
     _source: tuple[str, int] | None = None
+
+    version: int | None = None
+    """The version of the space that it shows, and holds until it is closed; None: it lies in a file."""
 
     def __init__(self, paged: _Paged, pool: Pool, shape: tuple[int, ...], dtype: "np.dtype[Any]", mode: str) -> None:
         self._paged = paged
@@ -153,12 +156,14 @@ class Array:
         """The whole array as a plain ndarray (its ``array``) in a budget of its own: see ``forebay.window``.
 
         What was written here is flushed first; what is written here or there later is seen on the other side only
-        after a flush, of what was not in memory there. Not for arrays without a file, in several, or in mode "c".
+        after a flush, of what was not in memory there. Not for arrays without a file of their own, in several, or in
+        mode "c".
         """
         from forebay._window import window
 
         if self._source is None or self.mode == "c":
-            raise ValueError("a window shows one file: not none or several, and not what mode 'c' keeps to itself")
+            why = "not none or several, no version of a space, and not what mode 'c' keeps to itself"
+            raise ValueError(f"a window shows one file: {why}")
         self.flush()
         options.setdefault("mode", "r" if self.mode == "r" else "r+")
         options.setdefault("tile", self.tile_bytes)
@@ -224,7 +229,7 @@ class Array:
 
     def __array__(self, dtype: "DTypeLike | None" = None, copy: bool | None = None) -> "_Any":
         if copy is False:
-            raise ValueError("an array in a file cannot become an ndarray without a copy")
+            raise ValueError("a forebay.Array cannot become an ndarray without a copy")
         found: _Any = self[...] if self.shape else self._flat()[:].reshape(())
         return found if dtype is None else found.astype(dtype, copy=False)
 
@@ -254,6 +259,9 @@ def array(
     dtype: "DTypeLike | None" = None,
     *,
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    space: str | os.PathLike[str] | None = None,
+    variable: str | None = None,
+    version: SupportsIndex | None = None,
     budget: int | str | None = None,
     pool: Pool | None = None,
     tile: int | str | None = None,
@@ -264,12 +272,15 @@ def array(
     horizon: Literal["none", "epoch", "write"] = "epoch",
     offset: int = 0,
 ) -> Array:
-    """An n-D array larger than memory, in a file.
+    """An n-D array larger than memory, in a file or of a version of a space.
 
-    shape, dtype: as with ``numpy.memmap``; both may be left out for a .npy file that is there.
+    shape, dtype: as with ``numpy.memmap``; both may be left out for a .npy file that is there, and for a version.
     path: the file, raw bytes in C order, or in NumPy's format where the name ends with .npy. None: a file without a
         name in TMPDIR that goes with the array. A list of files: stripe i lies in file i mod N, so that disks work
         side by side; raw bytes only.
+    space, variable, version: instead of a path a variable of a complete version of the space with this name or path,
+        the newest if no version is said; mode "r" (as without one) or "c". The array is an observer and holds the
+        version until it is closed. Payloads are checked as ``get`` does; what no rank put raises BoxNotCovered.
     budget: most memory for its data and what is known of it, 256 MiB if not said; or pool: a ``forebay.Pool`` that
         several arrays share.
     tile: bytes that move together, a power of two from 4 KiB to 2 MiB. Short for scattered items, long for scans;
@@ -281,12 +292,18 @@ def array(
     policy: which tiles leave first. horizon: when writes become durable: "none", "epoch" (flush and close), "write".
     offset: byte of a raw file where the data begins.
 
-    Raises Usage, TierFull, NameInUse (mode "x+"), Damaged (the file is shorter than the shape), PermissionDenied, Io.
+    Raises Usage, TierFull, NameInUse (mode "x+"), Damaged (the file is shorter than the shape), PermissionDenied, Io;
+    of a version also PeerMissing, TimedOut (it is not complete), VersionGone, UnknownVariable, NotPossibleHere.
     """
     if mode is not None and mode not in _MODES:
         raise ValueError(f"mode {mode!r} is none of {', '.join(_MODES)}")
-    if budget is not None and pool is not None:
-        raise ValueError("budget and pool exclude each other")
+    if space is not None:
+        if path is not None or tier is not None or offset or stripe != "1MiB" or horizon != "epoch":
+            raise ValueError("path, stripe, tier, horizon and offset are of files: not of a version of a space")
+        backing = _backing(space, variable, version, shape, dtype)
+        return over_version(backing, budget=budget, pool=pool, tile=tile, mode=mode, policy=policy)
+    if variable is not None or version is not None:
+        raise ValueError("variable and version are of a space: space=")
     wanted = mode or "a+"
     names = _names(path)
     name = names[0] if names else None
@@ -297,23 +314,75 @@ def array(
     how = ("read" if wanted in ("r", "c") else "write") if opens else "create"
     if name is None:
         how, names = "nameless", [os.environ.get("TMPDIR", "/var/tmp")]
-    if pool is None:
-        pool = Pool(_BUDGET if budget is None else budget, tile_max=tile)
-    if tile is None:
-        tile = min(pool.tile_max, 64 << 10)
+    pool, tile = _room(budget, pool, tile)
     nbytes = math.prod(dims) * kind.itemsize
     own = {"r": "r", "c": "c"}.get(wanted, "w")
     paged = _Paged(pool, names, stripe, how, own, tile, policy, horizon, offset, nbytes, header, tier == "file")
-    if tier == "direct" and paged.method != "direct":
-        paged.close()
-        if how == "create":
-            for each in names:
-                os.remove(each)
-        raise ValueError(f"{names[0]} takes no direct transfers; leave tier out, or use another directory")
+    if tier == "direct":
+        _insist_on_direct(paged, names, how == "create")
     made = Array(paged, pool, dims, kind, wanted)
     if name is not None and len(names) == 1:
         made._source = name, offset
     return made
+
+
+def _insist_on_direct(paged: _Paged, names: list[str], created: bool) -> None:
+    """Raises where transfers go through the page cache; files that were made for it do not stay."""
+    if paged.method == "direct":
+        return
+    paged.close()
+    for each in names if created else ():
+        os.remove(each)
+    raise ValueError(f"{names[0]} takes no direct transfers; leave tier out, or use another directory")
+
+
+def _backing(
+    space: str | os.PathLike[str], variable: str | None, version: SupportsIndex | None, shape: Any, dtype: Any
+) -> _VersionBacking:
+    """The variable of a version; what the caller says of it must agree."""
+    if variable is None:
+        raise ValueError("which variable of the version? variable=")
+    backing = _VersionBacking(os.fspath(space), variable, None if version is None else version.__index__())
+    if not _agrees(shape, dtype, backing.shape, backing.dtype):
+        raise ValueError(f"{backing.name} holds {backing.shape} of {backing.dtype}")
+    return backing
+
+
+def over_version(
+    backing: _VersionBacking,
+    *,
+    budget: int | str | None = None,
+    pool: Pool | None = None,
+    tile: int | str | None = None,
+    mode: str | None = None,
+    policy: str = "s3fifo",
+) -> Array:
+    """The array over a variable of a version; what ``step.array`` calls."""
+    wanted = mode or "r"
+    if wanted not in ("r", "c"):
+        raise ValueError(f"mode {wanted!r}: a version never changes; \"r\" reads it, \"c\" keeps writes to itself")
+    pool, tile = _room(budget, pool, tile)
+    paged = _Paged.over(pool, backing, wanted, tile, policy, os.environ.get("TMPDIR", "/var/tmp"))
+    made = Array(paged, pool, backing.shape, backing.dtype, wanted)
+    made.version = backing.version
+    return made
+
+
+def _room(budget: int | str | None, pool: Pool | None, tile: int | str | None) -> tuple[Pool, int | str]:
+    """The pool of an array, its own if it shall have one, and the length of its tiles."""
+    if budget is not None and pool is not None:
+        raise ValueError("budget and pool exclude each other")
+    if pool is None:
+        pool = Pool(_BUDGET if budget is None else budget, tile_max=tile)
+    return pool, min(pool.tile_max, 64 << 10) if tile is None else tile
+
+
+def _agrees(shape: Any, dtype: Any, found: tuple[int, ...], kind: "np.dtype[Any]") -> bool:
+    """Whether what the caller says of shape and dtype, if anything, is what is there."""
+    import numpy as np
+
+    said = shape if shape is None or isinstance(shape, Sequence) else (shape,)
+    return (said is None or tuple(said) == found) and (dtype is None or np.dtype(dtype) == kind)
 
 
 def _names(path: Any) -> list[str]:
@@ -356,7 +425,6 @@ def layout_of(
 
 def _npy(path: str, shape: Any, dtype: Any) -> tuple[Any, Any, int]:
     """Shape, dtype and place of the data of a .npy file; what the caller says must agree."""
-    import numpy as np
     from numpy.lib import format as npy
 
     with open(path, "rb") as file:
@@ -366,8 +434,7 @@ def _npy(path: str, shape: Any, dtype: Any) -> tuple[Any, Any, int]:
         offset = file.tell()
     if by_columns and len(found) > 1:
         raise ValueError(f"{path} is in Fortran order; save it with numpy.ascontiguousarray first")
-    said = shape if shape is None or isinstance(shape, Sequence) else (shape,)
-    if said is not None and tuple(said) != found or dtype is not None and np.dtype(dtype) != kind:
+    if not _agrees(shape, dtype, found, kind):
         raise ValueError(f"{path} holds {found} of {kind}")
     return found, kind, offset
 

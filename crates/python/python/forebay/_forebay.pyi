@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 from typing_extensions import Buffer
 
+from forebay._array import Array
 from forebay._attributes import Attribute, Attributes
 from forebay._status import StepStatus
 
@@ -167,6 +168,16 @@ class ReadStep:
         start: _Dims | None = None,
         count: _Dims | None = None,
     ) -> NDArray[Any]: ...
+    def array(
+        self,
+        name: str,
+        *,
+        budget: int | str | None = None,
+        pool: Pool | None = None,
+        tile: int | str | None = None,
+        mode: Literal["r", "c"] | None = None,
+        policy: Literal["s3fifo", "clock", "none"] = "s3fifo",
+    ) -> Array: ...
     def text(self, name: str) -> str: ...
     @property
     def variables(self) -> dict[str, Variable]: ...
@@ -222,6 +233,16 @@ class Reader:
         start: _Dims | None = None,
         count: _Dims | None = None,
     ) -> NDArray[Any]: ...
+    def array(
+        self,
+        name: str,
+        *,
+        budget: int | str | None = None,
+        pool: Pool | None = None,
+        tile: int | str | None = None,
+        mode: Literal["r", "c"] | None = None,
+        policy: Literal["s3fifo", "clock", "none"] = "s3fifo",
+    ) -> Array: ...
     @property
     def variables(self) -> dict[str, Variable]: ...
     def wait(self, version: int, timeout: float | None = None) -> None: ...
@@ -365,6 +386,10 @@ class _Paged:
         header: bytes,
         cached: bool,
     ) -> _Paged: ...
+    @staticmethod
+    def over(
+        pool: Pool, backing: _VersionBacking, mode: str, tile: int | str, policy: str, overlay: str
+    ) -> _Paged: ...
     def read_runs(self, offsets: NDArray[np.uint64], length: int) -> NDArray[np.uint8]: ...
     def write_runs(self, offsets: NDArray[np.uint64], length: int, data: NDArray[np.uint8]) -> None: ...
     def prefetch(self, start: int, end: int) -> None: ...
@@ -376,6 +401,17 @@ class _Paged:
     def method(self) -> str: ...
     @property
     def tile_bytes(self) -> int: ...
+
+class _VersionBacking:
+    def __new__(cls, space: str, variable: str, version: int | None = None) -> _VersionBacking: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def name(self) -> str: ...
 
 class _WindowMemory:
     def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -1,5 +1,6 @@
 //! Tests of the promises of a space, through the public API only: threads here, processes in `processes`.
 
+mod backing;
 mod damage;
 mod emulated;
 mod faults;
