@@ -51,7 +51,7 @@ pub struct Args {
     /// When writers and readers run: serial, serial-per-step, parallel, gated:NwMr; ranks are pinned then.
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// Beside whom the channels lie: writer or reader.
+    /// Beside whom the channels lie: writer, reader, or interleaved over both.
     #[arg(long, value_name = "SIDE", requires = "mode")]
     locality: Option<Locality>,
     /// Run it by the plan that forebay advise finds best; where that is not sure, paces that are as good are tried for

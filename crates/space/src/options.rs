@@ -586,7 +586,7 @@ fn fill_default<T: PartialEq>(field: &mut T, value: Option<T>, default: &T) {
 /// # Errors
 /// [`Kind::Usage`].
 pub fn parse_tier(text: &str) -> Result<TierKind> {
-    text.parse().map_err(|_| refuse("tier", text, "dram | numa:N | pmem | devdax | file | direct"))
+    text.parse().map_err(|_| refuse("tier", text, "dram | numa:N | numa:N+M | pmem | devdax | file | direct"))
 }
 
 /// Reads a horizon.

@@ -3,9 +3,9 @@
 //! A file system's own number is not enough for memory: tmpfs may say 23 GiB free inside a memory cgroup of
 //! 64 MiB, and the kernel then kills. So for `dram` the smallest of these counts: free space of the file
 //! system, MemAvailable, and the headroom of every memory cgroup above this process (v1 and v2, found through
-//! /proc/self, not at fixed paths); for `numa:N` also what that node has left, for `numa:N+M` as often as there are nodes
-//! what the fullest of them has left, because each gets as many pages. For `file`, `direct` and `pmem`
-//! only the file system counts: page cache is reclaimed.
+//! /proc/self, not at fixed paths); for `numa:N` also what that node has left, for `numa:N+M` what the
+//! fullest of its nodes has left, as often as there are nodes, because each gets as many pages. For
+//! `file`, `direct` and `pmem` only the file system counts: page cache is reclaimed.
 //!
 //! The answer is a moment's: another program may take the room. Forebay's own processes take turns (a lock on
 //! the pool's directory while they check and allocate).

@@ -1,5 +1,5 @@
-//! The device of `dram`, `numa:N`, `numa:N+M`, `pmem` and `devdax`, and the memory of regions: stores through a writable mapping
-//! are the write path.
+//! The device of `dram`, `numa:N`, `numa:N+M`, `pmem` and `devdax`, and the memory of regions: stores through a
+//! writable mapping are the write path.
 //!
 //! The kinds only make it (each in its own file) and say by [`Traits`] in what it differs.
 //! Of tier `file` only regions are mapped so; its pools are written by system calls (`file.rs`).

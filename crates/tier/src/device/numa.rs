@@ -5,8 +5,8 @@
 //! every process); where that is refused, a thread pinned to a processor of the node touches new pages first, or such a
 //! thread on each node its pages. Either way a sample of the pages is asked for its node after each `prepare`, and
 //! [`Placement`] says what happened. Pages on a node that the tier does not name are an error, never silent. How the
-//! pages are shared out among several nodes is counted and told: where one is full the kernel takes them from another. A
-//! node without processors can only be bound to.
+//! pages are shared out among several nodes is counted and told: where one is full the kernel takes them from another.
+//! A node without processors can only be bound to.
 
 use std::io;
 use std::ops::Range;
