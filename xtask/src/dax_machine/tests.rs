@@ -248,7 +248,8 @@ fn suites(guest: &Guest, calls: &str, shapes: [Shape; 2], eadr: bool, summary: &
     }
 }
 
-/// Runs a workflow in every mode, the channel beside either side and over both, and looks at what the kernel says of ranks and pages.
+/// Runs a workflow in every mode, the channel beside either side and over both, and looks at what the kernel says of
+/// ranks and pages.
 fn plans(root: &Path, guest: &Guest) -> Result<(), String> {
     let fresh = Fresh::new(None)?;
     let shapes = [Shape::Ext4, Shape::Nothing];
@@ -273,8 +274,8 @@ fn plans(root: &Path, guest: &Guest) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the ranks of a record sat on the two sockets, and its channel's pages were seen on the nodes of `tier`, where
-/// they are two each with the same part.
+/// Whether the ranks of a record sat on the two sockets, and its channel's pages were seen on the nodes of `tier`, the
+/// same part on each.
 fn placed(record: &Value, tier: &str) -> Result<(), String> {
     for (component, cpu) in [("gray-scott", "0"), ("analysis", "1")] {
         let of = |c: &&Value| c["name"] == component;
