@@ -460,7 +460,7 @@ mod tests {
         let fuller = text.replace("Node 3", "Node 5").replace("524288", "262144");
         std::fs::write(dir.path().join("node5/meminfo"), fuller).unwrap();
         let room = nodes_free(dir.path(), Nodes::of(&[3, 5]).unwrap()).unwrap();
-        assert_eq!((room.bytes, &*room.limited_by), (2 * (256 + 4 - 16) << 20, "memory nodes 3+5"));
+        assert_eq!((room.bytes, &*room.limited_by), ((2 * (256 + 4 - 16)) << 20, "memory nodes 3+5"));
         let hint = full(dir.path(), TierKind::Numa(3), 1, &room).hint_text().unwrap().to_owned();
         assert!(hint.contains("numa:N"), "{hint}");
         let shm = limits(Path::new("/dev/shm"), TierKind::Numa(0)).unwrap();
