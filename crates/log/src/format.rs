@@ -919,7 +919,7 @@ mod tests {
     #[test]
     fn every_tier_is_read_back_and_a_node_belongs_to_numa_only() {
         use TierKind::{DevDax, Direct, Dram, File, Interleaved, Numa, Pmem};
-        let several = [0b11, 0b101, 1 << 15 | 1].map(|bits| Interleaved(Nodes::from_bits(bits).unwrap()));
+        let several = [0b11, 0b110, 1 << 15 | 1].map(|bits| Interleaved(Nodes::from_bits(bits).unwrap()));
         let others = [Dram, File, Pmem, Direct, DevDax, Numa(0), Numa(1), Numa(513)];
         for tier in others.into_iter().chain(several) {
             let page = Superblock { tier, ..superblock() }.encode();

@@ -311,9 +311,17 @@ mod tests {
             (None, None, None, None)
         );
         assert_eq!(Nodes::of(&[0, u16::MAX]), None);
-        for wrong in
-            ["numa:1+0", "numa:0+0", "numa:0+", "numa:0++1", "numa:0,1", "numa:0-1", "numa:0+16", "numa:0+01"]
-        {
+        for wrong in [
+            "numa:1+0",
+            "numa:0+0",
+            "numa:0+0+1",
+            "numa:0+",
+            "numa:0++1",
+            "numa:0,1",
+            "numa:0-1",
+            "numa:0+16",
+            "numa:0+01",
+        ] {
             assert_eq!(wrong.parse::<TierKind>().unwrap_err().kind(), Kind::Usage, "{wrong}");
         }
     }
