@@ -493,8 +493,8 @@ int fb_options_new(fb_options **options);
  * program's name), "scope" ("job", or "node": serve only the ranks of this node).
  *
  * How the space is made, by the first writer that opens it (later ones must agree): "channel" ("space", or
- * "files": one file an object, the baseline), "tier" ("dram", "numa:N", "file", "direct", "pmem"), "quota" and
- * "segment" (bytes, as "512MiB"), "spill" (lower tiers, as "/scratch/me,quota=20GiB"; several with ";" between
+ * "files": one file an object, the baseline), "tier" ("dram", "numa:N", "numa:N+M", "file", "direct", "pmem"), "quota"
+ * and "segment" (bytes, as "512MiB"), "spill" (lower tiers, as "/scratch/me,quota=20GiB"; several with ";" between
  * them), "when_full" ("block", "spill", "drop_oldest", "error"), "horizon" ("none", "epoch", "write": when stores
  * are made persistent), "retention"
  * ("released": until every registered reader released the version; "last:K"; "forever"), "checksum" ("true",
@@ -855,8 +855,9 @@ int fb_attribute_get_double(fb_reader *reader, const char *key, double *value);
 
 /**
  * Maps the file `path`, of exactly `bytes` bytes (0: the size of the file that is there), and stores the handle in
- * `*region`. `tier` is "dram", "numa:N" (memory of node N, where dram is), "pmem" or "file", and the directory must
- * be on it ("file" is possible everywhere); NULL finds out. `mode` is "a+" (open it, or make it when it is not there;
+ * `*region`. `tier` is "dram", "numa:N" (memory of node N, where dram is), "numa:N+M" (of both in turn), "pmem" or
+ * "file", and the directory must be on it ("file" is possible everywhere); NULL finds out. `mode` is "a+" (open
+ * it, or make it when it is not there;
  * NULL is the same), "r+" (it must be there), "r" (it must be there; for reading only), "x+" (it must not be there)
  * or "w+" (what is there is removed first). A new file holds zeros, is 0600, and appears when it is complete.
  *

@@ -77,8 +77,8 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 /// program's name), "scope" ("job", or "node": serve only the ranks of this node).
 ///
 /// How the space is made, by the first writer that opens it (later ones must agree): "channel" ("space", or
-/// "files": one file an object, the baseline), "tier" ("dram", "numa:N", "file", "direct", "pmem"), "quota" and
-/// "segment" (bytes, as "512MiB"), "spill" (lower tiers, as "/scratch/me,quota=20GiB"; several with ";" between
+/// "files": one file an object, the baseline), "tier" ("dram", "numa:N", "numa:N+M", "file", "direct", "pmem"), "quota"
+/// and "segment" (bytes, as "512MiB"), "spill" (lower tiers, as "/scratch/me,quota=20GiB"; several with ";" between
 /// them), "when_full" ("block", "spill", "drop_oldest", "error"), "horizon" ("none", "epoch", "write": when stores
 /// are made persistent), "retention"
 /// ("released": until every registered reader released the version; "last:K"; "forever"), "checksum" ("true",

@@ -19,8 +19,9 @@ pub struct fb_region {
 }
 
 /// Maps the file `path`, of exactly `bytes` bytes (0: the size of the file that is there), and stores the handle in
-/// `*region`. `tier` is "dram", "numa:N" (memory of node N, where dram is), "pmem" or "file", and the directory must
-/// be on it ("file" is possible everywhere); NULL finds out. `mode` is "a+" (open it, or make it when it is not there;
+/// `*region`. `tier` is "dram", "numa:N" (memory of node N, where dram is), "numa:N+M" (of both in turn), "pmem" or
+/// "file", and the directory must be on it ("file" is possible everywhere); NULL finds out. `mode` is "a+" (open
+/// it, or make it when it is not there;
 /// NULL is the same), "r+" (it must be there), "r" (it must be there; for reading only), "x+" (it must not be there)
 /// or "w+" (what is there is removed first). A new file holds zeros, is 0600, and appears when it is complete.
 ///

@@ -52,7 +52,7 @@ pub struct Args {
     /// When writers and readers run: serial, serial-per-step, parallel, gated:NwMr; ranks are pinned then.
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// Beside whom the channels lie: writer or reader.
+    /// Beside whom the channels lie: writer, reader, or interleaved over both.
     #[arg(long, value_name = "SIDE", requires = "mode")]
     locality: Option<Locality>,
     /// Small objects are gathered to batches of so many bytes, as in 1MiB.

@@ -188,7 +188,7 @@ fn devices(found: &Choices, profile: &Profile, dropped: &mut Vec<Dropped>) -> (D
 }
 
 fn is_worn(kind: TierKind) -> bool {
-    !matches!(kind, TierKind::Dram | TierKind::Numa(_))
+    !kind.is_memory()
 }
 
 /// All plans, the best first; of equals the one that was listed first.

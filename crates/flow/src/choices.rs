@@ -4,12 +4,14 @@
 //! scored and explained. What is not possible (room, a missing place, processors), what would be the same as another
 //! plan, and tiers than which another one is better at everything are dropped with the reason.
 
+use std::path::PathBuf;
+
 use forebay_perf::model::plan::{Locality, Mode, Plan};
 use forebay_perf::profile::{Locality as Side, Profile, Tier};
 use forebay_space::{format_bytes, Error, Horizon, Kind, Result, TierKind, GATE_PLACES_MAX};
 use serde::Serialize;
 
-use crate::plan::{double_reader, Home, AS_THE_FILE_SAYS};
+use crate::plan::{double_reader, not_interleaved, Home, AS_THE_FILE_SAYS};
 use crate::seats::depths;
 use crate::topology::Topology;
 use crate::workflow::{Channel, ChannelKind, Workflow};
@@ -98,6 +100,19 @@ struct Candidate<'a> {
     emulated: bool,
 }
 
+impl Candidate<'_> {
+    /// Its home, or what that would be on a platform that is only asked about.
+    fn there(&self) -> Home {
+        let of_platform = |kind| match kind {
+            TierKind::Dram => Home::Memory,
+            TierKind::Numa(node) => Home::Node(node),
+            kind => Home::Directory(kind, PathBuf::new(), None),
+        };
+        let home = self.home.clone().or_else(|| Some(of_platform(self.tier?.kind)));
+        home.unwrap_or(Home::AsSaid)
+    }
+}
+
 /// The plans of a workflow on a node. `profile` is of this node, or of a platform that is only asked about; without
 /// one the channels lie where the workflow file says. `load` is what is known of the amounts.
 pub fn choices(
@@ -121,10 +136,9 @@ pub fn choices(
         },
     };
     let mut drop = |what: String, reason: String| dropped.push(Dropped { what, reason });
-    drop("LocI".to_owned(), "a channel lies on one memory node".to_owned());
     let mut choices = Vec::new();
     for candidate in &candidates {
-        let localities = localities(candidate, topology, &mut drop);
+        let localities = localities(workflow, candidate, topology, &mut drop);
         let batching = batching(workflow, candidate, load, &mut drop);
         for mode in modes(workflow, candidate, load, &mut drop) {
             for locality in &localities {
@@ -269,6 +283,7 @@ fn peaks(tier: &Tier) -> Peaks {
 
 /// The places of a channel that can be told apart.
 fn localities(
+    workflow: &Workflow,
     candidate: &Candidate<'_>,
     topology: &Topology,
     drop: &mut impl FnMut(String, String),
@@ -283,13 +298,18 @@ fn localities(
         Some(Home::Directory(_, _, None)) => Some("it is not known beside which memory node it lies"),
         _ => None,
     };
-    match reason {
+    let mut localities = match reason {
         None => vec![Locality::Writer, Locality::Reader],
         Some(reason) => {
             drop(format!("LocR on {}", candidate.name), reason.to_owned());
             vec![Locality::Writer]
         }
+    };
+    match not_interleaved(workflow, topology, &candidate.there()) {
+        None => localities.push(Locality::Interleaved),
+        Some((_, reason)) => drop(format!("LocI on {}", candidate.name), reason.to_owned()),
     }
+    localities
 }
 
 /// The batches that are worth a question: bytes, where objects are small and the tier gets them one by one.
@@ -437,11 +457,20 @@ mod tests {
     #[test]
     fn without_a_profile_modes_and_sides_remain() {
         let two = choices(&workflow(2, ""), &nodes(2), None, None);
-        assert_eq!(shorts(&two), ["S-LocW", "S-LocR", "SS-LocW", "SS-LocR", "P-LocW", "P-LocR"]);
+        let of = |mode: &str| ["W", "R", "I"].map(|side| format!("{mode}-Loc{side}"));
+        assert_eq!(shorts(&two), ["S", "SS", "P"].map(of).concat());
         let one = choices(&workflow(2, ""), &nodes(1), None, None);
         assert_eq!(shorts(&one), ["S-LocW", "SS-LocW", "P-LocW"]);
         assert!(reason(&one, "LocR on as-the-file-says").contains("the same as LocW"));
+        assert!(reason(&one, "LocI on as-the-file-says").contains("no two sides"));
         assert!(reason(&one, "gates on as-the-file-says").contains("without a profile"));
+    }
+
+    #[test]
+    fn an_emulated_channel_is_near_to_either_side_or_both() {
+        let found = choices(&workflow(2, "emulate = \"optane-gen1:pmem/64\""), &nodes(1), None, None);
+        let of = |mode: &str| ["W", "R", "I"].map(|side| format!("{mode}-Loc{side}"));
+        assert_eq!(shorts(&found), ["S", "SS", "P"].map(of).concat());
     }
 
     #[test]
@@ -507,6 +536,11 @@ mod tests {
             assert!(names.iter().any(|n| n == plan), "{names:?} {:?}", found.dropped);
         }
         assert!(found.choices.len() <= CHOICES_MAX && !found.choices.is_empty());
+        let spread = found.choices.iter().filter(|c| c.plan.locality == Locality::Interleaved);
+        let mut tiers: Vec<&str> = spread.map(|c| &*c.plan.tier).collect();
+        tiers.dedup();
+        assert_eq!(tiers, ["dram"], "{names:?}");
+        assert!(reason(&found, "LocI on pmem").contains("a directory lies in one place"));
         let gated = found.choices.iter().filter(|c| matches!(c.plan.mode, Mode::Gated { .. }));
         for choice in gated {
             let Mode::Gated { writers, readers } = choice.plan.mode else { unreachable!() };

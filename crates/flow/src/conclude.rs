@@ -72,7 +72,7 @@ fn complete_placement(record: &mut RunRecord, traces: &Traces) {
         if let Some(pace) = own.rev().find_map(|t| t.header.pace.clone()) {
             channel.pace = pace;
         }
-        if found.contains(&"first touch") {
+        if found.iter().any(|found| found.starts_with("first touch")) {
             record.notes.push(format!(
                 "{}: the kernel refuses to bind memory here, so that a thread on the node touched the pages first; \
                  a sample of them lies there",

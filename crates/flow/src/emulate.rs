@@ -51,7 +51,11 @@ pub fn settle(workflow: &mut Workflow) -> Result<Vec<String>> {
         let channel = &mut workflow.channels[index];
         let of = format!("{}:{}", wanted.profile, wanted.tier.as_deref().unwrap_or_default());
         let near = near(channel);
-        lines.push(format!("channel {} is emulated: {of} divided by k = {k}, near its {near}", channel.name));
+        let place = match near {
+            Side::Interleaved => "interleaved over both sides".to_owned(),
+            side => format!("near its {side}"),
+        };
+        lines.push(format!("channel {} is emulated: {of} divided by k = {k}, {place}", channel.name));
         channel.emulation = Some(Emulation { of, k, curves: medium.slowed(k) });
     }
     Ok(lines)
@@ -83,7 +87,8 @@ pub fn locality(channel: &Channel, component: &str) -> Locality {
     let writes = channel.writer == component;
     match (near(channel), writes) {
         (Side::Writer, true) | (Side::Reader, false) => Locality::Local,
-        _ => Locality::Remote,
+        (Side::Interleaved, _) => Locality::Interleaved,
+        (Side::Writer, false) | (Side::Reader, true) => Locality::Remote,
     }
 }
 
@@ -114,6 +119,9 @@ mod tests {
         assert_eq!(emulation.curves.read_bandwidth.at(24.0), Some(37.56e9 / 64.0));
         assert_eq!(locality(&read.channels[0], "sim"), Locality::Remote);
         assert_eq!(locality(&read.channels[0], "ana"), Locality::Local);
+        let mut both = workflow("emulate = \"optane-gen1:pmem/64\"\nnear = \"interleaved\"").unwrap();
+        assert!(settle(&mut both).unwrap()[0].ends_with("k = 64, interleaved over both sides"));
+        assert_eq!(["sim", "ana"].map(|c| locality(&both.channels[0], c)), [Locality::Interleaved; 2]);
         let mut plain = workflow("").unwrap();
         assert_eq!(settle(&mut plain).unwrap(), [""; 0]);
         assert_eq!(plain.channels[0].emulation, None);

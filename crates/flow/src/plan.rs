@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_perf::model::plan::{Locality, Mode, Plan};
 use forebay_space::{ChannelOptions, Error, Horizon, Kind, Mechanism, Pace, Result, TierKind, BATCH_BYTES};
+use forebay_tier::Nodes;
 use serde::{Deserialize, Serialize};
 
 use crate::commands::channel_json;
@@ -74,7 +75,7 @@ impl PlanFile {
     /// # Errors
     /// [`Kind::NotPossibleHere`] for what no build or this node cannot carry out.
     pub fn new(workflow: &Workflow, topology: &Topology, plan: &Plan, home: &Home) -> Result<PlanFile> {
-        refuse(workflow, topology, plan)?;
+        refuse(workflow, topology, plan, home)?;
         let several = topology.with_cpus().count() > 1;
         let swapped = several && is_swapped(home, topology, plan.locality);
         let components = seats(workflow, topology, plan.mode, swapped);
@@ -96,9 +97,13 @@ impl PlanFile {
             let node_of = |name: &str| components.iter().find(|s| s.name == name).and_then(|s| s.memory_node);
             let beside = match plan.locality {
                 Locality::Reader => channel.readers.first().and_then(|name| node_of(name)),
-                _ => node_of(&channel.writer),
+                Locality::Writer => node_of(&channel.writer),
+                Locality::Interleaved => None,
             };
             place(&mut table, home, beside, workflow, &channel.name);
+            if plan.locality == Locality::Interleaved {
+                table.tier = spread(topology, home, &table).map(TierKind::Interleaved).ok().or(table.tier);
+            }
             // A channel that nobody reads has nobody to wait for.
             let pace = pace_of(plan.mode)?;
             table.pace = (!channel.readers.is_empty() && pace != Pace::Parallel).then_some(pace);
@@ -270,14 +275,56 @@ fn place(table: &mut ChannelOptions, home: &Home, beside: Option<u16>, workflow:
     }
 }
 
+/// The nodes over which a channel's pages are spread in an interleaved plan: those that its two sides sit on.
+///
+/// # Errors
+/// Why there are none.
+fn spread(
+    topology: &Topology,
+    home: &Home,
+    table: &ChannelOptions,
+) -> std::result::Result<Nodes, &'static str> {
+    match home {
+        Home::Directory(..) => {
+            return Err("a directory lies in one place; only main memory is spread over nodes")
+        }
+        Home::Node(_) => return Err("its tier is one memory node"),
+        Home::AsSaid if table.kind == Some(Mechanism::Files) => {
+            return Err("a file per object lies in one directory; only main memory is spread over nodes")
+        }
+        Home::AsSaid if table.path.is_some() || !matches!(table.tier, None | Some(TierKind::Dram)) => {
+            return Err("the workflow file says where it lies; only main memory is spread over nodes")
+        }
+        Home::AsSaid | Home::Memory => {}
+    }
+    let sides: Vec<u16> = topology.with_cpus().map(|node| node.number).take(2).collect();
+    match (sides.len(), Nodes::of(&sides)) {
+        (2, Some(nodes)) => Ok(nodes),
+        (2, None) => Err("pages are spread over memory nodes with numbers up to 15 only"),
+        _ => Err("one memory node has all granted processors: there are no two sides to spread it over"),
+    }
+}
+
+/// Why channels that are read cannot be interleaved, if so, and which one cannot. Emulated ones can on any node.
+pub(crate) fn not_interleaved(
+    workflow: &Workflow,
+    topology: &Topology,
+    home: &Home,
+) -> Option<(String, &'static str)> {
+    let plain = workflow.channels.iter().filter(|c| c.options.emulate.is_none() && !c.readers.is_empty());
+    let why = |channel: &crate::workflow::Channel| {
+        let text = channel_json(workflow, channel, None);
+        let table = ChannelOptions::from_json(&channel.name, &text).ok()?;
+        Some((channel.name.clone(), spread(topology, home, &table).err()?))
+    };
+    plain.filter_map(why).next()
+}
+
 /// What no build can carry out, in any workflow.
 fn refuse_plan(plan: &Plan) -> Result<()> {
     let refuse = |what: &str, hint: &str| Err(Error::new(Kind::NotPossibleHere, what).hint(hint.to_owned()));
     if plan.batching.is_some_and(|bytes| !BATCH_BYTES.contains(&bytes)) {
         return refuse("no space gathers to batches of that length", "from 4 KiB to 64 MiB, as 1MiB");
-    }
-    if plan.locality == Locality::Interleaved {
-        return refuse("a channel lies on one memory node", "locality writer or reader");
     }
     pace_of(plan.mode).map(drop)
 }
@@ -295,8 +342,15 @@ pub(crate) fn double_reader(workflow: &Workflow) -> Option<&str> {
     })
 }
 
-fn refuse(workflow: &Workflow, topology: &Topology, plan: &Plan) -> Result<()> {
+fn refuse(workflow: &Workflow, topology: &Topology, plan: &Plan, home: &Home) -> Result<()> {
     refuse_plan(plan)?;
+    let interleaved = plan.locality == Locality::Interleaved;
+    if let Some((channel, why)) = not_interleaved(workflow, topology, home).filter(|_| interleaved) {
+        return Err(Error::new(Kind::NotPossibleHere, "the channel cannot be interleaved")
+            .with("channel", channel)
+            .with("reason", why)
+            .hint("locality writer or reader"));
+    }
     if topology.cpus().is_empty() {
         return Err(Error::new(Kind::NotPossibleHere, "no processor was granted"));
     }
@@ -371,6 +425,9 @@ mod tests {
         assert_eq!(tier(&Home::Memory, Locality::Writer), Some(TierKind::Numa(0)));
         assert_eq!(tier(&Home::AsSaid, Locality::Reader), Some(TierKind::Numa(1)));
         assert_eq!(tier(&Home::Node(2), Locality::Reader), Some(TierKind::Numa(2)));
+        let both = Some("numa:0+1".parse().unwrap());
+        assert_eq!(tier(&Home::Memory, Locality::Interleaved), both);
+        assert_eq!(tier(&Home::AsSaid, Locality::Interleaved), both);
         let one =
             PlanFile::new(&workflow(""), &nodes(1), &plan(Mode::Parallel, Locality::Writer), &Home::Memory);
         assert_eq!(one.unwrap().channels["u"].tier, Some(TierKind::Dram), "nothing to bind on one node");
@@ -387,6 +444,21 @@ mod tests {
             [Some(1), Some(0)],
             "the components move where the channel cannot"
         );
+    }
+
+    #[test]
+    fn an_emulated_channel_is_interleaved_on_any_node() {
+        let mut w = workflow("emulate = \"optane-gen1:pmem/64\"");
+        for (count, tier) in [(1, None), (2, Some("numa:0+1".parse().unwrap()))] {
+            let made =
+                PlanFile::new(&w, &nodes(count), &plan(Mode::Serial, Locality::Interleaved), &Home::AsSaid);
+            let made = made.unwrap();
+            assert_eq!(made.channels["u"].tier, tier);
+            made.check(&w).unwrap();
+            made.place_channels(&mut w);
+            assert_eq!(w.channels[0].options.near, Some(Locality::Interleaved));
+            w = workflow("emulate = \"optane-gen1:pmem/64\"");
+        }
     }
 
     #[test]
@@ -431,7 +503,28 @@ mod tests {
         };
         let gated = plan(Mode::Gated { writers: 1, readers: 1 }, Locality::Writer);
         assert_eq!(kind("kind = \"files\"", &gated), Kind::NotPossibleHere);
-        assert_eq!(kind("", &plan(Mode::Serial, Locality::Interleaved)), Kind::NotPossibleHere);
+        let interleaved = plan(Mode::Serial, Locality::Interleaved);
+        assert_eq!(kind("", &interleaved), Kind::NotPossibleHere);
+        let directory = Home::Directory(TierKind::Pmem, "/pmem0".into(), Some(0));
+        for (channel, home, count, says) in [
+            ("", &Home::AsSaid, 1, "no two sides"),
+            ("", &Home::Memory, 1, "no two sides"),
+            ("", &Home::Node(2), 2, "its tier is one memory node"),
+            ("", &directory, 2, "a directory lies in one place"),
+            ("kind = \"files\"", &Home::AsSaid, 2, "a file per object"),
+            ("tier = \"numa:1\"", &Home::AsSaid, 2, "the workflow file says where"),
+            ("path = \"/dev/shm/u\"", &Home::AsSaid, 2, "the workflow file says where"),
+        ] {
+            let made = PlanFile::new(&workflow(channel), &nodes(count), &interleaved, home);
+            let error = made.unwrap_err();
+            assert_eq!(error.kind(), Kind::NotPossibleHere, "{channel}: {error}");
+            assert!(error.to_string().contains(says) && error.to_string().contains("channel=u"), "{error}");
+        }
+        let far = Topology {
+            nodes: [0, 16].map(|number| Node { number, cpus: vec![number.into()], bytes: 1 }).into(),
+        };
+        let error = PlanFile::new(&workflow(""), &far, &interleaved, &Home::AsSaid).unwrap_err();
+        assert!(error.to_string().contains("numbers up to 15"), "{error}");
         let batched = |bytes| Plan { batching: Some(bytes), ..plan(Mode::Serial, Locality::Writer) };
         assert_eq!(kind("", &batched(100)), Kind::NotPossibleHere);
         assert_eq!(kind("kind = \"files\"", &batched(1 << 20)), Kind::NotPossibleHere);

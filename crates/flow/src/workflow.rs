@@ -104,7 +104,8 @@ pub struct ChannelTable {
     pub kind: Option<ChannelKind>,
     /// A tier that is not there, divided by K so that this machine carries it: `PLATFORM:TIER[/K]`.
     pub emulate: Option<String>,
-    /// Beside whom the memory of an emulated channel lies (`writer`, `reader`); everybody else is remote.
+    /// Beside whom the memory of an emulated channel lies (`writer`, `reader`), everybody else being remote; or
+    /// `interleaved`: half of it beside either side.
     pub near: Option<Locality>,
     /// Stays after the run; its retention is then `forever` unless said otherwise.
     #[serde(default)]
@@ -457,9 +458,6 @@ impl Source<'_> {
                 "a channel of files cannot be emulated",
                 "leave `emulate` out, or use kind = \"space\"",
             ),
-            Some(_) if table.near == Some(Locality::Interleaved) => {
-                refuse("an emulated medium lies in one place", "near = \"writer\" or \"reader\"")
-            }
             Some(text) => crate::emulate::wanted(text).map(drop).map_err(|e| with_place(e, &at)),
             None if table.near.is_some() => {
                 refuse("`near` is for emulated channels", "say emulate = \"PLATFORM:TIER/K\" too")

@@ -8,7 +8,7 @@ use std::mem::{offset_of, size_of};
 
 use bytemuck::{Pod, Zeroable};
 use forebay_tier::checksum::{crc32c, crc32c_append};
-use forebay_tier::{Error, Kind, Result, TierKind};
+use forebay_tier::{Error, Kind, Nodes, Result, TierKind};
 
 use crate::dtype::Dtype;
 
@@ -86,7 +86,7 @@ pub struct SuperblockDf {
     pub host: [u8; HOST_BYTES],
     /// Directory of the run that made it, UTF-8, zero-padded, or empty.
     pub run: [u8; RUN_BYTES],
-    /// Number of the memory node on tier `numa`, zero on every other.
+    /// Number of the memory node on tier `numa`; on a tier of several nodes bit N for node N; zero on every other.
     pub node: u16,
     /// Zero.
     pub reserved: [u8; 10],
@@ -317,7 +317,7 @@ fn damaged(what: &str) -> Error {
     Error::new(Kind::Damaged, what.to_string())
 }
 
-/// A tier as the superblock writes it: its byte, and the number of the memory node or 0.
+/// A tier as the superblock writes it: its byte, and the number of the memory node, the bits of several, or 0.
 fn tier_bytes(tier: TierKind) -> (u8, u16) {
     match tier {
         TierKind::Dram => (1, 0),
@@ -326,12 +326,13 @@ fn tier_bytes(tier: TierKind) -> (u8, u16) {
         TierKind::Direct => (4, 0),
         TierKind::DevDax => (5, 0),
         TierKind::Numa(node) => (6, node),
+        TierKind::Interleaved(nodes) => (7, nodes.bits()),
         // Never written: no pool lies there.
         TierKind::Object => (0, 0),
     }
 }
 
-/// The tier that these bytes say; a node number beside a tier without nodes is none.
+/// The tier that these bytes say; a node number beside a tier without nodes is none, nor is a set of one node.
 fn tier_of(tier: u8, node: u16) -> Option<TierKind> {
     let kinds = [
         TierKind::Dram,
@@ -341,7 +342,8 @@ fn tier_of(tier: u8, node: u16) -> Option<TierKind> {
         TierKind::DevDax,
         TierKind::Numa(node),
     ];
-    kinds.into_iter().find(|kind| tier_bytes(*kind) == (tier, node))
+    let several = Nodes::from_bits(node).map(TierKind::Interleaved);
+    kinds.into_iter().chain(several).find(|kind| tier_bytes(*kind) == (tier, node))
 }
 
 impl Superblock {
@@ -916,13 +918,16 @@ mod tests {
 
     #[test]
     fn every_tier_is_read_back_and_a_node_belongs_to_numa_only() {
-        use TierKind::{DevDax, Direct, Dram, File, Numa, Pmem};
-        for tier in [Dram, File, Pmem, Direct, DevDax, Numa(0), Numa(1), Numa(513)] {
+        use TierKind::{DevDax, Direct, Dram, File, Interleaved, Numa, Pmem};
+        let several = [0b11, 0b110, 1 << 15 | 1].map(|bits| Interleaved(Nodes::from_bits(bits).unwrap()));
+        let others = [Dram, File, Pmem, Direct, DevDax, Numa(0), Numa(1), Numa(513)];
+        for tier in others.into_iter().chain(several) {
             let page = Superblock { tier, ..superblock() }.encode();
             assert_eq!(Superblock::decode(&page).unwrap().tier, tier);
         }
         assert_eq!(tier_of(2, 0), Some(File));
         assert_eq!((tier_of(2, 1), tier_of(0, 0), tier_of(7, 0)), (None, None, None));
+        assert_eq!((tier_of(7, 4), tier_of(8, 0)), (None, None));
     }
 
     #[test]

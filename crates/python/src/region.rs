@@ -19,8 +19,8 @@ use crate::errors::{raise, usage, OrRaise};
 ///
 /// path: the file. Symbolic links are not followed in its last part.
 /// nbytes: its exact size in bytes; may be left out for a file that is there.
-/// tier: "dram", "numa:N" (memory of node N, where "dram" is), "pmem" or "file"; the directory must be on it ("file" is
-///     possible everywhere). None finds out.
+/// tier: "dram", "numa:N" (memory of node N, where "dram" is), "numa:N+M" (of both, in turn), "pmem" or "file"; the
+///     directory must be on it ("file" is possible everywhere). None finds out.
 /// mode: "a+" opens the file, or makes it; "r+" opens it; "r" opens it for reading only; "x+" makes it and fails when
 ///     it is there; "w+" removes what is there first. A new file holds zeros, is 0600, and appears when complete.
 ///

@@ -82,7 +82,7 @@ pub(crate) fn around(
     })
 }
 
-/// Reads where a process stands: `local` or `remote`.
+/// Reads where a process stands: `local`, `remote`, or `interleaved` (half of the bytes beside it, half across).
 ///
 /// # Errors
 /// [`Kind::Usage`].
@@ -90,6 +90,7 @@ pub fn parse_locality(text: &str) -> Result<Locality> {
     match text {
         "local" => Ok(Locality::Local),
         "remote" => Ok(Locality::Remote),
-        _ => Err(refuse("locality", text, "local | remote")),
+        "interleaved" => Ok(Locality::Interleaved),
+        _ => Err(refuse("locality", text, "local | remote | interleaved")),
     }
 }

@@ -46,7 +46,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "FOREBAY_TIER",
-        meaning: "tier of new spaces: dram, numa:N, pmem, file or direct",
+        meaning: "tier of new spaces: dram, numa:N, numa:N+M, pmem, file or direct",
         read: |t| options::parse_tier(t).map(drop),
     },
     Variable {
@@ -112,7 +112,7 @@ pub const VARIABLES: &[Variable] = &[
     },
     Variable {
         name: "FOREBAY_LOCALITY",
-        meaning: "where this process stands, seen from an emulated tier: local or remote",
+        meaning: "where this process stands, seen from an emulated tier: local, remote or interleaved",
         read: |t| crate::emulated::parse_locality(t).map(drop),
     },
     Variable {

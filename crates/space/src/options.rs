@@ -623,7 +623,7 @@ pub(crate) fn durable_one_by_one() -> Error {
 /// # Errors
 /// [`Kind::Usage`].
 pub fn parse_tier(text: &str) -> Result<TierKind> {
-    text.parse().map_err(|_| refuse("tier", text, "dram | numa:N | pmem | devdax | file | direct"))
+    text.parse().map_err(|_| refuse("tier", text, "dram | numa:N | numa:N+M | pmem | devdax | file | direct"))
 }
 
 /// Reads a horizon.

@@ -3,8 +3,9 @@
 //! A file system's own number is not enough for memory: tmpfs may say 23 GiB free inside a memory cgroup of
 //! 64 MiB, and the kernel then kills. So for `dram` the smallest of these counts: free space of the file
 //! system, MemAvailable, and the headroom of every memory cgroup above this process (v1 and v2, found through
-//! /proc/self, not at fixed paths); for `numa:N` also what that node has left. For `file`, `direct` and `pmem`
-//! only the file system counts: page cache is reclaimed.
+//! /proc/self, not at fixed paths); for `numa:N` also what that node has left, for `numa:N+M` what the
+//! fullest of its nodes has left, as often as there are nodes, because each gets as many pages. For
+//! `file`, `direct` and `pmem` only the file system counts: page cache is reclaimed.
 //!
 //! The answer is a moment's: another program may take the room. Forebay's own processes take turns (a lock on
 //! the pool's directory while they check and allocate).
@@ -13,7 +14,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use crate::sys;
-use crate::{Error, Kind, Result, TierKind};
+use crate::{Error, Kind, Nodes, Result, TierKind};
 
 /// Memory is never filled to the last byte: at least this much stays free at each limit ...
 const RESERVE_BYTES_MIN: u64 = 16 << 20;
@@ -58,8 +59,11 @@ pub fn limits(dir: &Path, kind: TierKind) -> Result<Vec<Headroom>> {
         limits.push(Headroom { bytes, limited_by: mount_name(dir) });
     }
     if kind.is_memory() {
-        if let TierKind::Numa(node) = kind {
-            limits.extend(node_free(Path::new(sys::numa::NODES_DIR), node));
+        let nodes_dir = Path::new(sys::numa::NODES_DIR);
+        match kind {
+            TierKind::Numa(node) => limits.extend(node_free(nodes_dir, node)),
+            TierKind::Interleaved(nodes) => limits.extend(nodes_free(nodes_dir, nodes)),
+            _ => {}
         }
         limits.extend(mem_available());
         limits.extend(memory_cgroups());
@@ -80,7 +84,7 @@ pub(crate) fn require(path: &Path, kind: TierKind, wanted: u64) -> Result<()> {
 #[cold]
 pub(crate) fn full(path: &Path, kind: TierKind, wanted: u64, room: &Headroom) -> Error {
     let hint = if room.limited_by.starts_with("memory node") {
-        "free memory on that node, lower the quota, or name another node (numa:N)"
+        "free memory there, lower the quota, or name another node (numa:N)"
     } else if room.limited_by == "MemAvailable" {
         "free memory on this node, lower the quota, or put the space on another tier"
     } else if room.limited_by.starts_with("memory cgroup") {
@@ -144,6 +148,14 @@ fn node_free(nodes_dir: &Path, node: u16) -> Option<Headroom> {
     let total = bytes("MemTotal:")?;
     let free = after_reserve(bytes("MemFree:")?.saturating_add(cache), total);
     Some(Headroom { bytes: free, limited_by: format!("memory node {node}") })
+}
+
+/// Room on nodes that get as many pages each.
+fn nodes_free(nodes_dir: &Path, nodes: Nodes) -> Option<Headroom> {
+    let numbers = nodes.numbers();
+    let least = numbers.iter().filter_map(|node| node_free(nodes_dir, *node)).map(|room| room.bytes).min()?;
+    let bytes = least.saturating_mul(numbers.len() as u64);
+    Some(Headroom { bytes, limited_by: format!("memory nodes {nodes}") })
 }
 
 fn meminfo_bytes(text: &str, key: &str) -> Option<u64> {
@@ -444,6 +456,13 @@ mod tests {
         let room = node_free(dir.path(), 3).unwrap();
         assert_eq!(room.bytes, (512 + 4 - 16) << 20);
         assert_eq!(room.limited_by, "memory node 3");
+        std::fs::create_dir(dir.path().join("node5")).unwrap();
+        let fuller = text.replace("Node 3", "Node 5").replace("524288", "262144");
+        std::fs::write(dir.path().join("node5/meminfo"), fuller).unwrap();
+        let room = nodes_free(dir.path(), Nodes::of(&[3, 5]).unwrap()).unwrap();
+        assert_eq!((room.bytes, &*room.limited_by), ((2 * (256 + 4 - 16)) << 20, "memory nodes 3+5"));
+        let hint = full(dir.path(), TierKind::Numa(3), 1, &room).hint_text().unwrap().to_owned();
+        assert!(hint.contains("numa:N"), "{hint}");
         let shm = limits(Path::new("/dev/shm"), TierKind::Numa(0)).unwrap();
         assert!(shm.iter().any(|l| l.limited_by == "MemAvailable"), "{shm:?}");
     }

@@ -12,8 +12,8 @@ use crate::{Error, Kind};
 
 /// A kind of place where bytes live.
 ///
-/// In files, variables and on screens it is one word: `dram`, `file`, `pmem`, `direct`, `devdax`, or `numa:1` with
-/// the number of the node.
+/// In files, variables and on screens it is one word: `dram`, `file`, `pmem`, `direct`, `devdax`, `numa:1` with the
+/// number of the node, or `numa:0+1` with the numbers of several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TierKind {
@@ -29,6 +29,8 @@ pub enum TierKind {
     DevDax,
     /// Main memory of one node of the machine, also memory behind CXL: as `dram`, bound to that node.
     Numa(u16),
+    /// Main memory whose pages are spread in turn over several nodes, as `numactl --interleave` does.
+    Interleaved(Nodes),
     /// A store of whole objects behind a network (S3 and its like). No pool of bytes can lie there.
     Object,
 }
@@ -36,17 +38,88 @@ pub enum TierKind {
 impl TierKind {
     /// Whether it is main memory: its bytes end with the boot, and filling it takes memory from programs.
     pub fn is_memory(self) -> bool {
-        matches!(self, TierKind::Dram | TierKind::Numa(_))
+        matches!(self, TierKind::Dram | TierKind::Numa(_) | TierKind::Interleaved(_))
     }
 }
 
-/// How the pages of a pool on a memory node got there.
+/// Memory nodes over which pages are spread: two or more of the nodes 0 to 15.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Nodes(pub(crate) u16);
+
+/// Most nodes of a machine that can be told in [`Nodes`]; machines with processors on more are rare.
+pub const NODES_MAX: usize = u16::BITS as usize;
+
+impl Nodes {
+    /// The set of these nodes; None for fewer than two different ones, and for a number from [`NODES_MAX`] on.
+    pub fn of(nodes: &[u16]) -> Option<Nodes> {
+        let bits = nodes.iter().try_fold(0, |bits, node| Some(bits | 1u16.checked_shl((*node).into())?));
+        bits.and_then(Nodes::from_bits)
+    }
+
+    /// The set in which node N is there if bit N is set; None for fewer than two.
+    pub fn from_bits(bits: u16) -> Option<Nodes> {
+        (bits.count_ones() >= 2).then_some(Nodes(bits))
+    }
+
+    /// See [`Nodes::from_bits`].
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Their numbers, rising.
+    pub fn numbers(self) -> Vec<u16> {
+        (0..u16::BITS as u16).filter(|node| self.0 >> node & 1 == 1).collect()
+    }
+}
+
+/// The numbers, rising, with `+` between them: `0+1`.
+impl fmt::Display for Nodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers: Vec<String> = self.numbers().iter().map(u16::to_string).collect();
+        f.pad(&numbers.join("+"))
+    }
+}
+
+/// How many of the sampled pages lie on each node of a pool that is spread over several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shares {
+    nodes: Nodes,
+    pages: [u32; NODES_MAX],
+}
+
+impl Shares {
+    /// `pages` holds their number by the number of the node.
+    pub fn new(nodes: Nodes, pages: [u32; NODES_MAX]) -> Shares {
+        Shares { nodes, pages }
+    }
+
+    /// Each node with its part of the pages in percent, rounded; the nodes rise.
+    pub fn percent(&self) -> Vec<(u16, u32)> {
+        let all = self.pages.iter().map(|pages| u64::from(*pages)).sum::<u64>().max(1);
+        let part = |pages: u32| ((200 * u64::from(pages) + all) / (2 * all)) as u32;
+        self.nodes.numbers().into_iter().map(|node| (node, part(self.pages[usize::from(node)]))).collect()
+    }
+}
+
+/// The percents in the order of the nodes, with `:` between them: `50:50`.
+impl fmt::Display for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percents: Vec<String> = self.percent().iter().map(|(_, percent)| percent.to_string()).collect();
+        f.pad(&percents.join(":"))
+    }
+}
+
+/// How the pages of a pool on memory nodes got there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
     /// The kernel was told (mbind), and a sample of the pages says that they lie there.
     Bound,
     /// Binding was refused; a thread pinned to the node touched them first, and a sample says that they lie there.
     FirstTouch,
+    /// The kernel was told to spread the pages over nodes (mbind), and a sample says how they lie.
+    Interleaved(Shares),
+    /// Spreading was refused; threads pinned to the nodes touched the pages in turn, and a sample says how they lie.
+    TouchedInTurn(Shares),
     /// Nothing was prepared yet, or the kernel does not tell where pages lie.
     Unverified,
 }
@@ -57,6 +130,8 @@ impl fmt::Display for Placement {
             Placement::Bound => "bound",
             Placement::FirstTouch => "first touch",
             Placement::Unverified => "unverified",
+            Placement::Interleaved(shares) => return f.pad(&format!("interleaved {shares}")),
+            Placement::TouchedInTurn(shares) => return f.pad(&format!("first touch {shares}")),
         })
     }
 }
@@ -105,15 +180,16 @@ impl fmt::Display for TierKind {
             TierKind::DevDax => "devdax",
             TierKind::Object => "object",
             TierKind::Numa(node) => return f.pad(&format!("{NUMA_PREFIX}{node}")),
+            TierKind::Interleaved(nodes) => return f.pad(&format!("{NUMA_PREFIX}{nodes}")),
         })
     }
 }
 
-/// What stands before the number of a memory node.
+/// What stands before the numbers of memory nodes.
 const NUMA_PREFIX: &str = "numa:";
 
 /// The words for tiers that bytes can be put on, for messages.
-const TIER_WORDS: &str = "dram, numa:N, pmem, devdax, file, direct";
+const TIER_WORDS: &str = "dram, numa:N, numa:N+M, pmem, devdax, file, direct";
 
 impl FromStr for TierKind {
     type Err = Error;
@@ -125,14 +201,24 @@ impl FromStr for TierKind {
             "direct" => Ok(TierKind::Direct),
             "devdax" => Ok(TierKind::DevDax),
             "object" => Ok(TierKind::Object),
-            _ => node_number(text).map(TierKind::Numa).ok_or_else(|| unknown_word("tier", text, TIER_WORDS)),
+            _ => on_nodes(text).ok_or_else(|| unknown_word("tier", text, TIER_WORDS)),
         }
     }
 }
 
-/// The node in `numa:N`: digits only, so that a tier has one text form.
-fn node_number(text: &str) -> Option<u16> {
-    let digits = text.strip_prefix(NUMA_PREFIX)?;
+/// `numa:N`, or `numa:N+M` with rising numbers: a tier has one text form.
+fn on_nodes(text: &str) -> Option<TierKind> {
+    let numbers = text.strip_prefix(NUMA_PREFIX)?.split('+').map(node_number);
+    let nodes = numbers.collect::<Option<Vec<u16>>>()?;
+    match nodes[..] {
+        [node] => Some(TierKind::Numa(node)),
+        _ if nodes.windows(2).all(|pair| pair[0] < pair[1]) => Nodes::of(&nodes).map(TierKind::Interleaved),
+        _ => None,
+    }
+}
+
+/// Digits only, without zeros in front.
+fn node_number(digits: &str) -> Option<u16> {
     let plain = digits == "0" || !digits.starts_with('0');
     (plain && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
 }
@@ -194,9 +280,10 @@ mod tests {
     #[test]
     fn text_forms_are_read_back() {
         let nodes = [0, 1, u16::MAX].map(TierKind::Numa);
-        use TierKind::{DevDax, Direct, Dram, File, Object, Pmem};
+        use TierKind::{DevDax, Direct, Dram, File, Interleaved, Object, Pmem};
         let others = [Dram, File, Pmem, Direct, DevDax, Object];
-        for kind in nodes.into_iter().chain(others) {
+        let spread = [0b11, 0b101, 1 << 15 | 1, u16::MAX].map(|bits| Interleaved(Nodes(bits)));
+        for kind in nodes.into_iter().chain(others).chain(spread) {
             assert_eq!(kind.to_string().parse::<TierKind>().unwrap(), kind);
             assert_eq!(TierKind::try_from(String::from(kind)).unwrap(), kind);
         }
@@ -204,12 +291,51 @@ mod tests {
             assert_eq!(wrong.parse::<TierKind>().unwrap_err().kind(), Kind::Usage, "{wrong}");
         }
         let said = TierKind::try_from("ram".to_string()).unwrap_err();
-        assert_eq!(said, "`ram` is not a tier; one of: dram, numa:N, pmem, devdax, file, direct");
+        assert_eq!(said, "`ram` is not a tier; one of: dram, numa:N, numa:N+M, pmem, devdax, file, direct");
         assert_eq!(format!("{:>7}|", TierKind::Numa(3)), " numa:3|");
         for horizon in [Horizon::None, Horizon::Epoch, Horizon::Write] {
             assert_eq!(horizon.to_string().parse::<Horizon>().unwrap(), horizon);
         }
         assert_eq!("ram".parse::<TierKind>().unwrap_err().kind(), Kind::Usage);
         assert!(Durability::Process < Durability::Os && Durability::Os < Durability::Power);
+    }
+
+    #[test]
+    fn nodes_are_a_set_with_one_text_form() {
+        let both = Nodes::of(&[1, 0, 1]).unwrap();
+        assert_eq!((both.bits(), both.numbers(), both.to_string()), (0b11, vec![0, 1], "0+1".to_string()));
+        assert_eq!("numa:0+2+15".parse::<TierKind>().unwrap().to_string(), "numa:0+2+15");
+        assert!(TierKind::Interleaved(both).is_memory());
+        assert_eq!(
+            (Nodes::of(&[3]), Nodes::of(&[3, 3]), Nodes::of(&[0, 16]), Nodes::of(&[])),
+            (None, None, None, None)
+        );
+        assert_eq!(Nodes::of(&[0, u16::MAX]), None);
+        for wrong in [
+            "numa:1+0",
+            "numa:0+0",
+            "numa:0+0+1",
+            "numa:0+",
+            "numa:0++1",
+            "numa:0,1",
+            "numa:0-1",
+            "numa:0+16",
+            "numa:0+01",
+        ] {
+            assert_eq!(wrong.parse::<TierKind>().unwrap_err().kind(), Kind::Usage, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shares_are_told_in_the_order_of_the_nodes() {
+        let shares = |on: &[(usize, u32)]| {
+            let mut pages = [0; NODES_MAX];
+            on.iter().for_each(|(node, count)| pages[*node] = *count);
+            Shares::new(Nodes::of(&[0, 2, 5]).unwrap(), pages)
+        };
+        assert_eq!(shares(&[(0, 7), (2, 7), (5, 7)]).to_string(), "33:33:33");
+        assert_eq!(shares(&[(5, 3), (2, 1)]).percent(), [(0, 0), (2, 25), (5, 75)]);
+        assert_eq!(Placement::Interleaved(shares(&[(0, 2), (5, 2)])).to_string(), "interleaved 50:0:50");
+        assert_eq!(Placement::TouchedInTurn(shares(&[])).to_string(), "first touch 0:0:0");
     }
 }

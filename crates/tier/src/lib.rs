@@ -38,7 +38,7 @@ pub mod window;
 
 pub use device::{create, detect, open, Device};
 pub use error::{Error, Kind, Result};
-pub use kind::{Access, Durability, Horizon, Placement, TierKind};
+pub use kind::{Access, Durability, Horizon, Nodes, Placement, Shares, TierKind, NODES_MAX};
 pub use region::{MapMode, Region, SharedRegion};
 pub use shared_words::SharedWords;
 pub use sys::{watch, watched, LostPage, StagedWrite};

@@ -20,7 +20,7 @@ use crate::{Access, Device, Error, Kind, Placement, Region, Result, TierKind};
 pub struct Nameless {
     /// The memory, writable. Its path is the directory (or the device) that it lies on.
     pub region: Region,
-    /// How the pages came to the memory node that the tier names; None on every other tier.
+    /// How the pages came to the memory nodes that the tier names; None on every other tier.
     pub placement: Option<Placement>,
 }
 

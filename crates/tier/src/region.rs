@@ -511,7 +511,7 @@ impl Inner {
 pub(crate) fn backing(pool: PoolFile, tier: TierKind) -> Result<Mapped> {
     match tier {
         TierKind::Dram => dram::on(pool, tier),
-        TierKind::Numa(node) => numa::on(pool, node),
+        TierKind::Numa(_) | TierKind::Interleaved(_) => numa::on(pool, tier),
         TierKind::Pmem => pmem::on(pool, true),
         TierKind::File => page_cache(pool),
         other => Err(not_mappable(other)),
@@ -521,7 +521,7 @@ pub(crate) fn backing(pool: PoolFile, tier: TierKind) -> Result<Mapped> {
 #[cold]
 fn not_mappable(tier: TierKind) -> Error {
     let error = Error::new(Kind::NotPossibleHere, format!("tier {tier} cannot be mapped as a region"))
-        .hint("use tier dram, numa:N, pmem or file");
+        .hint("use tier dram, numa:N, numa:N+M, pmem or file");
     match tier {
         TierKind::DevDax => error.with("reason", "it is a whole device, and a region is a file"),
         TierKind::Object => error.with("reason", "it is behind a network"),
@@ -567,7 +567,7 @@ fn create(
         _ => making(path, e),
     })?;
     let named = open(path, Some(bytes), Access::Write, backing).and_then(|region| {
-        if !matches!(tier, TierKind::Dram | TierKind::Numa(_)) {
+        if !tier.is_memory() {
             region.sync_name()?;
         }
         Ok(region)

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use forebay_tier::adapter::fault::{Fault, FaultPlan};
 use forebay_tier::adapter::stats::Stats;
 use forebay_tier::adapter::throttle::{Curves, Locality, Throttle};
+use forebay_tier::device::numa;
 use forebay_tier::device::{conformance, pmem, recorder};
-use forebay_tier::{Access, Device, Durability, Horizon, Kind, Placement, TierKind};
+use forebay_tier::{Access, Device, Durability, Horizon, Kind, Nodes, Placement, TierKind};
 
 type Pool = forebay_tier::Result<Arc<dyn Device>>;
 
@@ -73,6 +74,49 @@ fn numa_conforms() {
     for node in memory_nodes() {
         suite_of(TierKind::Numa(node), shm());
     }
+    if let Some(nodes) = several_nodes("conformance of pages on several nodes") {
+        suite_of(TierKind::Interleaved(nodes), shm());
+    }
+}
+
+/// All nodes that have memory, of which there have to be two.
+fn several_nodes(what: &str) -> Option<Nodes> {
+    let nodes = Nodes::of(&memory_nodes());
+    if nodes.is_none() {
+        skips::skipped(what, "there are no two memory nodes, or those with numbers above 15");
+    }
+    nodes
+}
+
+#[test]
+fn pages_lie_in_turn_on_several_nodes() {
+    let Some(nodes) = several_nodes("pages in turn") else { return };
+    let kind = TierKind::Interleaved(nodes);
+    let dir = tempfile::tempdir_in(shm()).unwrap();
+    let pool = forebay_tier::create(kind, &dir.path().join("p"), 8 << 20).unwrap();
+    assert_eq!(pool.placement(), Some(Placement::Unverified), "nothing is prepared yet");
+    pool.prepare(4096..2 << 20).unwrap();
+    pool.prepare(0..8 << 20).unwrap();
+    let Some(Placement::Interleaved(shares)) = pool.placement() else {
+        return skips::skipped("where pages in turn lie", &format!("{kind}: {:?}", pool.placement()));
+    };
+    let wanted = 100 / nodes.numbers().len() as u32;
+    assert!(shares.percent().iter().all(|(_, percent)| *percent == wanted), "{shares}");
+    // Whoever maps it next finds the policy in the file, and asks the kernel itself: page after page.
+    let again = numa::open(kind, pool.path(), Access::Write).unwrap();
+    again.prepare(0..8 << 20).unwrap();
+    let offsets: Vec<u64> = (0..512).map(|page| 4096 * page).collect();
+    let found: Vec<u16> = numa::nodes_of(&again, &offsets).unwrap().into_iter().map(Option::unwrap).collect();
+    assert!(found.iter().all(|node| nodes.numbers().contains(node)), "{found:?}");
+    let turns = nodes.numbers().len();
+    assert!(found.windows(turns).all(|turn| (1..turns).all(|i| turn[i] != turn[0])), "{found:?}");
+    let missing = Nodes::of(&[nodes.numbers()[0], 15]).unwrap();
+    if nodes.numbers().contains(&15) {
+        return skips::skipped("refusal of pages in turn", "this machine has node 15");
+    }
+    let refused = forebay_tier::create(TierKind::Interleaved(missing), &dir.path().join("q"), 4096);
+    assert_eq!(refused.err().expect("no such node").kind(), Kind::NotPossibleHere);
+    assert!(!dir.path().join("q").exists());
 }
 
 /// The whole device is overwritten, so that only one is taken that was named for it.

@@ -48,13 +48,16 @@ const NEVER_SKIPPED: &[&str] = &[
     "devdax conformance",
     "region on pmem",
     "where pages lie",
+    "pages in turn",
+    "where pages in turn lie",
+    "conformance of pages on several nodes",
     "counts of real persistent memory",
     "bad blocks below",
 ];
 
 const PLANS: &str = include_str!("plans.sh");
 
-/// Modes that a workflow is run in, beside either side.
+/// Modes that a workflow is run in, with the channel beside either side and over both.
 const MODES: &[&str] = &["serial", "serial-per-step", "parallel", "gated:1w1r"];
 
 /// A part of the stage.
@@ -62,7 +65,7 @@ const MODES: &[&str] = &["serial", "serial-per-step", "parallel", "gated:1w1r"];
 pub enum Part {
     /// Test suites with their files on persistent memory.
     Suites,
-    /// Workflows in every mode beside either side.
+    /// Workflows in every mode, the channel beside either side and over both.
     Plans,
     /// What probe and doctor call the tiers.
     Names,
@@ -245,7 +248,8 @@ fn suites(guest: &Guest, calls: &str, shapes: [Shape; 2], eadr: bool, summary: &
     }
 }
 
-/// Runs a workflow in every mode beside either side, and looks at what the kernel says of ranks and pages.
+/// Runs a workflow in every mode, the channel beside either side and over both, and looks at what the kernel says of
+/// ranks and pages.
 fn plans(root: &Path, guest: &Guest) -> Result<(), String> {
     let fresh = Fresh::new(None)?;
     let shapes = [Shape::Ext4, Shape::Nothing];
@@ -259,19 +263,20 @@ fn plans(root: &Path, guest: &Guest) -> Result<(), String> {
         return Err(format!("the workflows ended with {ended:?}"));
     }
     for mode in MODES {
-        for (side, node) in [("writer", 0), ("reader", 1)] {
+        for (side, tier) in [("writer", "numa:0"), ("reader", "numa:1"), ("interleaved", "numa:0+1")] {
             let path = fresh.folder.join(format!("share/{mode}-{side}.json"));
             let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
             let record: Value =
                 serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-            placed(&record, node).map_err(|why| format!("{mode}, beside the {side}: {why}"))?;
+            placed(&record, tier).map_err(|why| format!("{mode}, locality {side}: {why}"))?;
         }
     }
     Ok(())
 }
 
-/// Whether the ranks of a record sat on the two sockets, and its channel's pages were seen on `node`.
-fn placed(record: &Value, node: u32) -> Result<(), String> {
+/// Whether the ranks of a record sat on the two sockets, and its channel's pages were seen on the nodes of `tier`, the
+/// same part on each.
+fn placed(record: &Value, tier: &str) -> Result<(), String> {
     for (component, cpu) in [("gray-scott", "0"), ("analysis", "1")] {
         let of = |c: &&Value| c["name"] == component;
         let found = record["components"].as_array().into_iter().flatten().find(of);
@@ -281,10 +286,11 @@ fn placed(record: &Value, node: u32) -> Result<(), String> {
         }
     }
     let channel = &record["channels"][0];
+    let wanted = if tier.contains('+') { "interleaved 50:50" } else { "bound" };
     match (channel["tier"].as_str(), channel["placement"].as_str()) {
-        (Some(tier), Some("bound")) if tier == format!("numa:{node}") => Ok(()),
-        (tier, placement) => {
-            Err(format!("the channel lay on {tier:?}, {placement:?}, not bound to node {node}"))
+        (Some(found), Some(placement)) if (found, placement) == (tier, wanted) => Ok(()),
+        (found, placement) => {
+            Err(format!("the channel lay on {found:?}, {placement:?}, not {tier}, {wanted}"))
         }
     }
 }

@@ -75,7 +75,7 @@ impl Directory {
         let found = device::detect(path)?;
         let on_memory = found == TierKind::Dram;
         let fits = match tier {
-            TierKind::Dram | TierKind::Numa(_) => on_memory,
+            TierKind::Dram | TierKind::Numa(_) | TierKind::Interleaved(_) => on_memory,
             TierKind::Pmem => found == TierKind::Pmem,
             TierKind::Direct => !on_memory,
             TierKind::File => true,

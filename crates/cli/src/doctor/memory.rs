@@ -344,6 +344,7 @@ fn placement(machine: &Machine) -> &'static str {
             "; mbind is refused, tier numa:N touches its pages from the node first"
         }
         Some(Placement::Unverified) => "; where the pages of tier numa:N lie, the kernel does not tell",
-        None => "",
+        // Nothing was tried on several nodes.
+        Some(Placement::Interleaved(_) | Placement::TouchedInTurn(_)) | None => "",
     }
 }

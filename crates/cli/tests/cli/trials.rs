@@ -102,8 +102,10 @@ fn workflows_are_run_by_every_plan_and_the_bench_goes_on_where_it_stopped() {
     for case in cases {
         let plans = case["plans"].as_array().unwrap();
         let names: Vec<&str> = plans.iter().map(|p| p["plan"].as_str().unwrap()).collect();
-        for plan in ["S-LocW", "S-LocR", "SS-LocW", "SS-LocR", "P-LocW", "P-LocR"] {
-            assert!(names.contains(&plan), "{names:?}");
+        for plan in
+            ["S", "SS", "P"].map(|mode| ["W", "R", "I"].map(|side| format!("{mode}-Loc{side}"))).concat()
+        {
+            assert!(names.contains(&&*plan), "{names:?}");
         }
         assert!(plans.iter().all(|p| p["measured_s"].as_f64().unwrap() > 0.0));
         // The best is the one that took the shortest, the chosen one that of which that was predicted.

@@ -170,6 +170,7 @@ mod tests {
         let place = |text: &str| text.parse::<Place>().map(|p| (p.tier, p.dir.display().to_string()));
         assert_eq!(place("dram").unwrap(), (TierKind::Dram, "/dev/shm".into()));
         assert_eq!(place("numa:1").unwrap(), (TierKind::Numa(1), "/dev/shm".into()));
+        assert_eq!(place("numa:0+1").unwrap(), ("numa:0+1".parse().unwrap(), "/dev/shm".into()));
         assert_eq!(place("numa:1:/mnt/shm").unwrap(), (TierKind::Numa(1), "/mnt/shm".into()));
         assert_eq!(place("pmem:/mnt/pmem0").unwrap(), (TierKind::Pmem, "/mnt/pmem0".into()));
         assert_eq!(place("file").unwrap(), (TierKind::File, ".".into()));

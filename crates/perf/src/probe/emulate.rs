@@ -7,14 +7,14 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
-use forebay_tier::adapter::throttle::{Clock, Curves, Locality, Throttle};
+use forebay_tier::adapter::throttle::{self, Clock, Curves, Throttle};
 use forebay_tier::{clock, Device, Error, Horizon, Kind, Result, TierKind};
 
 use super::subject::{Reading, Subject};
 use crate::load::random::Rng;
 use crate::load::Latency;
 use crate::memory::together;
-use crate::profile::{Conditions, Load, Operation, Pattern};
+use crate::profile::{Conditions, Load, Locality, Operation, Pattern};
 
 /// The largest operation: a thread has room for one.
 const OPERATION_BYTES_MAX: u64 = 16 << 20;
@@ -298,7 +298,7 @@ impl Subject for Virtual {
             let throttle = Throttle::with_clock(
                 device.clone(),
                 self.curves.clone(),
-                Locality::Local,
+                throttle::Locality::Local,
                 &state,
                 clock.clone(),
             )?;

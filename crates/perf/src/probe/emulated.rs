@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
-use forebay_tier::adapter::throttle::{Curve, Curves, Locality, Throttle};
+use forebay_tier::adapter::throttle::{self, Curve, Curves, Throttle};
 use forebay_tier::{process, Device, Error, Kind, Result, TierKind};
 
 use super::ask::{doubling, Ask};
@@ -23,7 +23,9 @@ use super::subject::Subject;
 use super::{host, run::Progress};
 use crate::memory::together::processors;
 use crate::profile::emulate::Medium;
-use crate::profile::{Axis, Citation, Conditions, Pattern, Profile, Provenance, Source, Spread, Tier};
+use crate::profile::{
+    Axis, Citation, Conditions, Locality, Pattern, Profile, Provenance, Source, Spread, Tier,
+};
 
 /// Of what memory moves, the emulated medium at its fastest takes this part, and a thread alone makes this part of the
 /// calls that it could make through the throttle: beside what is owed, neither the memory nor the calls count.
@@ -120,7 +122,7 @@ fn throttled(dir: &Path, curves: &Curves) -> Result<Through> {
         let handle = |locality| -> Result<Arc<dyn Device>> {
             Ok(Arc::new(Throttle::new(pool.clone(), curves.clone(), locality, &state)?))
         };
-        Ok((handle(Locality::Local)?, handle(Locality::Remote)?))
+        Ok((handle(throttle::Locality::Local)?, handle(throttle::Locality::Remote)?))
     })();
     // Both stay as long as they are mapped.
     for file in [&path, &state] {

@@ -6,7 +6,7 @@ use forebay_tier::Horizon;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{estimate, Locality};
+use super::estimate;
 
 /// Under which conditions numbers were taken. What a source does not say is absent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -14,7 +14,6 @@ use super::{estimate, Locality};
 pub struct Conditions {
     /// Beside the tier, or across a link.
     #[serde(default, skip_serializing_if = "is_local")]
-    #[schemars(with = "LocalityWord")]
     pub locality: Locality,
     /// The memory node whose processors made the load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,12 +56,12 @@ pub(super) fn is_none_horizon(horizon: &Horizon) -> bool {
     *horizon == Horizon::None
 }
 
-/// For the published schema only; the words of [`Locality`].
-#[derive(JsonSchema)]
-#[schemars(rename = "Locality", rename_all = "lowercase")]
-#[allow(dead_code, reason = "only its schema is used")]
-pub(super) enum LocalityWord {
+/// Where the processors are that made a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Locality {
     /// Beside the tier.
+    #[default]
     Local,
     /// Across a link.
     Remote,

@@ -55,9 +55,8 @@ use forebay_tier::{Horizon, TierKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use conditions::{Access, Axis, Conditions, Load, Operation, Pattern, Unit};
+pub use conditions::{Access, Axis, Conditions, Load, Locality, Operation, Pattern, Unit};
 pub use estimate::{Citation, Estimate, Point, Provenance, Quantity, Source, Spread};
-pub use forebay_tier::adapter::throttle::Locality;
 pub use host::{Host, MemoryNode};
 pub use knee::{Knee, TierKnee};
 pub use tier::{Curve, Figure, Latency, PersistenceDomain, Sample, StatedKnee, Tier};

@@ -18,6 +18,19 @@
 //! (mix), the size of the operation (granularity) and, for a handle that is far from the medium, the remote
 //! factor for the number inside. [`Curves`] holds them all; a curve without points changes nothing.
 //!
+//! A handle whose bytes lie in turn on two media, half beside it and half across a link
+//! ([`Locality::Interleaved`]), sees those as one: of n inside, n / 2 (at least 1) are at each of them at a time, an
+//! operation keeps either busy with half of its bytes, and its times are the means of a local and a remote one:
+//!
+//! ```text
+//! m = max(n / 2, 1)                                   inside at each medium
+//! own  = (own_local(bytes, m) + own_remote(bytes, m)) / 2
+//! busy = (busy_local(bytes / 2, m) + busy_remote(bytes / 2, m)) / 2
+//! latency = local latency + remote latency / 2
+//! ```
+//!
+//! That holds where all handles of a pool are such ones; the shared device time is then that of either medium.
+//!
 //! # Paying
 //! The operation is done by the device below at once; what it took too little is owed. Short sleeps overshoot, so
 //! a thread pays when it owes a millisecond and carries the rest, also a sleep that was too long, on to its next
@@ -135,6 +148,8 @@ pub enum Locality {
     Local,
     /// The remote factor and latency apply.
     Remote,
+    /// Two such media, half of the bytes on each: one beside the handle, one across the link.
+    Interleaved,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -178,20 +193,37 @@ impl Curves {
     /// What `bytes` of an operation take while `inside` operations (this one included) are there, `opposed` of which
     /// go the other way.
     fn cost(&self, turn: &Turn, bytes: u64, inside: u64, opposed: u64) -> Cost {
-        let (bandwidth, granularity, remote) = match turn.direction {
+        let (all, mix) = (inside as f64, opposed as f64 / inside as f64);
+        match turn.locality {
+            Locality::Local => self.at_one(turn, bytes, all, mix, false),
+            Locality::Remote => self.at_one(turn, bytes, all, mix, true),
+            Locality::Interleaved => {
+                let at_each = (all / 2.0).max(1.0);
+                let [near, far] = [false, true].map(|remote| self.at_one(turn, bytes, at_each, mix, remote));
+                Cost {
+                    own_ns: (near.own_ns + far.own_ns).div_ceil(2),
+                    busy_ns: (near.busy_ns + far.busy_ns).div_ceil(4),
+                }
+            }
+        }
+    }
+
+    /// The same at one medium, of whose operations inside a share of `mix` goes the other way.
+    fn at_one(&self, turn: &Turn, bytes: u64, inside: f64, mix: f64, remote: bool) -> Cost {
+        let (bandwidth, granularity, across) = match turn.direction {
             Direction::Write => (&self.write_bandwidth, &self.write_granularity, &self.write_remote),
             Direction::Read => (&self.read_bandwidth, &self.read_granularity, &self.read_remote),
         };
-        let (Some(rate), Some((peak, most))) = (bandwidth.at(inside as f64), bandwidth.peak()) else {
+        let (Some(rate), Some((peak, most))) = (bandwidth.at(inside), bandwidth.peak()) else {
             return Cost { own_ns: 0, busy_ns: 0 };
         };
         let mut factor = granularity.at_size(turn.bytes).unwrap_or(1.0);
-        factor *= self.mix.at(opposed as f64 / inside as f64).unwrap_or(1.0);
-        if turn.locality == Locality::Remote {
-            factor *= remote.at(inside as f64).unwrap_or(1.0);
+        factor *= self.mix.at(mix).unwrap_or(1.0);
+        if remote {
+            factor *= across.at(inside).unwrap_or(1.0);
         }
-        let rises = inside as f64 <= peak;
-        let single = if rises { rate / inside as f64 } else { most / peak.max(1.0) };
+        let rises = inside <= peak;
+        let single = if rises { rate / inside } else { most / peak.max(1.0) };
         let ns = |rate: f64| (bytes as f64 * 1e9 / (rate * factor)).ceil() as u64;
         Cost { own_ns: ns(single), busy_ns: ns(if rises { most } else { rate }) }
     }
@@ -480,7 +512,11 @@ impl Throttle {
             OpKind::Read => (Direction::Read, op.bytes, c.read_latency_ns),
             OpKind::Persist => (Direction::Write, 0, c.persist_latency_ns),
         };
-        let remote_ns = if self.locality == Locality::Remote { c.remote_latency_ns } else { 0 };
+        let remote_ns = match self.locality {
+            Locality::Local => 0,
+            Locality::Remote => c.remote_latency_ns,
+            Locality::Interleaved => c.remote_latency_ns / 2,
+        };
         Some(Turn { direction, bytes, latency_ns: latency_ns + remote_ns, locality: self.locality })
     }
 }

@@ -291,6 +291,44 @@ fn a_remote_handle_is_slower_the_more_there_is_to_do() {
 }
 
 #[test]
+fn an_interleaved_handle_has_half_of_its_bytes_on_either_side() {
+    let curves =
+        Curves { write_remote: points(&[(1.0, 0.5), (2.0, 0.25)]), remote_latency_ns: 1000, ..flat(GB, GB) };
+    let both = |dir: &Path| Process::on(dir, &curves, Locality::Interleaved, 0);
+    let one = dir();
+    let first = both(one.path());
+    first.write(100_000);
+    assert_eq!(first.elapsed(), (100_000 + 200_000) / 2 + 500, "alone: the mean of both ways");
+    // Another one is at the other medium all the while, of which each keeps half busy with half of its bytes.
+    let second = both(one.path());
+    second.write(100_000);
+    assert_eq!(second.elapsed(), 150_000 + 500, "two have a medium each");
+    let (third, fourth) = (both(one.path()), both(one.path()));
+    third.write(100_000);
+    // Half of it, after as much of the others; three inside are one and a half at each, with a factor of 0.375.
+    assert_eq!(third.elapsed(), 2 * 75_000 + (100_000 + 266_667) / 4 + 1 + 500);
+    fourth.write(1_000);
+    assert_eq!(
+        fourth.elapsed(),
+        2 * (1_000 + 4_000) / 2 + 500,
+        "a short one: as if two at each were served in turn"
+    );
+}
+
+#[test]
+fn interleaved_threads_that_never_pause_share_two_media() {
+    // Rising to two inside, falling behind: as local ones on a medium each, with half as many inside.
+    let curves =
+        Curves { write_bandwidth: points(&[(1.0, GB), (2.0, 2.0 * GB), (4.0, GB)]), ..Curves::default() };
+    let turn = |locality| Turn { direction: Direction::Write, bytes: 100_000, latency_ns: 0, locality };
+    for (inside, at_each) in [(1, 1), (2, 1), (4, 2), (8, 4)] {
+        let spread = curves.cost(&turn(Locality::Interleaved), 100_000, inside, 0);
+        let alone = curves.cost(&turn(Locality::Local), 100_000, at_each, 0);
+        assert_eq!((spread.own_ns, spread.busy_ns), (alone.own_ns, alone.busy_ns.div_ceil(2)), "{inside}");
+    }
+}
+
+#[test]
 fn spinning_pays_small_debts_at_once() {
     let dir = dir();
     let mut p = Process::new(dir.path(), &Curves { read_latency_ns: 250, ..flat(GB, GB) });

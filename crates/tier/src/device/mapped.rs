@@ -1,5 +1,5 @@
-//! The device of `dram`, `numa:N`, `pmem` and `devdax`, and the memory of regions: stores through a writable mapping
-//! are the write path.
+//! The device of `dram`, `numa:N`, `numa:N+M`, `pmem` and `devdax`, and the memory of regions: stores through a
+//! writable mapping are the write path.
 //!
 //! The kinds only make it (each in its own file) and say by [`Traits`] in what it differs.
 //! Of tier `file` only regions are mapped so; its pools are written by system calls (`file.rs`).
@@ -33,7 +33,7 @@ pub struct Mapped {
     /// Whether huge pages come only to faults of this mapping, not to fallocate.
     huge_by_fault: bool,
     prepared: Prepared,
-    /// Brings pages to the memory node of tier `numa:N`.
+    /// Brings pages to the memory nodes of tier `numa:N` or `numa:N+M`.
     placer: Option<Placer>,
 }
 
@@ -70,7 +70,7 @@ impl Mapped {
         Ok(Mapped { pool, mapping, kind, persisted, policy, write_back, huge_by_fault, prepared, placer })
     }
 
-    /// The same with every page on a memory node.
+    /// The same with every page on the memory nodes of its tier.
     pub(super) fn placed_by(self, placer: Placer) -> Mapped {
         Mapped { placer: Some(placer), ..self }
     }
@@ -126,11 +126,17 @@ impl Mapped {
             return Ok(());
         }
         capacity::require(&self.pool.path, self.kind, wanted)?;
-        if self.huge_by_fault {
+        let in_turn = self.placer.as_ref().filter(|placer| placer.takes_turns());
+        if self.huge_by_fault && in_turn.is_none() {
             // A failure is told better by the call below, which finds the pages that came.
             let _ = self.mapping.populate_write(pages);
         }
-        match sys::allocate(&self.pool.file, pages) {
+        let allocate = |pages: &Range<u64>| sys::allocate(&self.pool.file, pages);
+        let allocated = match in_turn {
+            Some(placer) => placer.allocate(pages, allocate)?,
+            None => allocate(pages),
+        };
+        match allocated {
             Ok(()) => Ok(()),
             Err(e) => match e.raw_os_error() {
                 Some(libc::ENOSPC | libc::ENOMEM | libc::EDQUOT) => {

@@ -202,7 +202,7 @@ pub trait Device: Send + Sync {
     /// it.
     fn unstage(&self, staged: StagedWrite, chunk_bytes: Option<usize>, crcs: &mut Vec<u32>) -> Result<()>;
 
-    /// How the pages came to the memory node that the tier names; None on every other tier.
+    /// How the pages came to the memory nodes that the tier names; None on every other tier.
     fn placement(&self) -> Option<Placement> {
         None
     }
@@ -228,7 +228,7 @@ pub fn create(kind: TierKind, path: &Path, capacity: u64) -> Result<Arc<dyn Devi
         TierKind::File => Arc::new(file::FilePool::create(path, capacity)?),
         TierKind::Pmem => Arc::new(pmem::create(path, capacity)?),
         TierKind::Direct => Arc::new(direct::Direct::create(path, capacity)?),
-        TierKind::Numa(node) => Arc::new(numa::create(node, path, capacity)?),
+        TierKind::Numa(_) | TierKind::Interleaved(_) => Arc::new(numa::create(kind, path, capacity)?),
         TierKind::DevDax => Arc::new(devdax::create(path, capacity)?),
         TierKind::Object => return Err(no_pool_of_objects()),
     })
@@ -244,7 +244,7 @@ pub fn open(kind: TierKind, path: &Path, access: Access) -> Result<Arc<dyn Devic
         TierKind::File => Arc::new(file::FilePool::open(path, access)?),
         TierKind::Pmem => Arc::new(pmem::open(path, access)?),
         TierKind::Direct => Arc::new(direct::Direct::open(path, access)?),
-        TierKind::Numa(node) => Arc::new(numa::open(node, path, access)?),
+        TierKind::Numa(_) | TierKind::Interleaved(_) => Arc::new(numa::open(kind, path, access)?),
         TierKind::DevDax => Arc::new(devdax::open(path, access)?),
         TierKind::Object => return Err(no_pool_of_objects()),
     })

@@ -15,8 +15,24 @@ pub(crate) const NODES_DIR: &str = "/sys/devices/system/node";
 /// Words of a node mask: 1024 nodes, the most that a kernel is built for.
 const MASK_WORDS: usize = 16;
 
-/// linux/mempolicy.h: allocate only on the nodes of the mask.
-const MPOL_BIND: libc::c_int = 2;
+/// Where the kernel is to take pages from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Only from the nodes that are named.
+    Bind,
+    /// From the nodes that are named, in turn by the page's place in the file. Where one is full, from another.
+    Interleave,
+}
+
+impl Policy {
+    /// As linux/mempolicy.h numbers them.
+    fn number(self) -> libc::c_int {
+        match self {
+            Policy::Bind => 2,
+            Policy::Interleave => 3,
+        }
+    }
+}
 
 /// The nodes that have memory, by the directory [`NODES_DIR`] or one like it; a kernel without nodes has node 0.
 pub(crate) fn nodes_with_memory(dir: &Path) -> Vec<u16> {
@@ -42,13 +58,14 @@ fn numbers(list: &str) -> Vec<usize> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Tells the kernel to take pages of the mapped file only from `node`, whoever touches them first. For a file on tmpfs
+/// Tells the kernel from which nodes to take pages of the mapped file, whoever touches them first. For a file on tmpfs
 /// this belongs to the file and holds for every process. Pages that are there already stay where they are.
-pub(crate) fn bind(mapping: &Mapping, node: u16) -> io::Result<()> {
+pub(crate) fn bind(mapping: &Mapping, policy: Policy, nodes: &[u16]) -> io::Result<()> {
     let mut mask = [0u64; MASK_WORDS];
-    let word =
-        mask.get_mut(usize::from(node) / 64).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
-    *word = 1 << (node % 64);
+    for node in nodes {
+        let word = mask.get_mut(usize::from(*node) / 64);
+        *word.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))? |= 1 << (node % 64);
+    }
     let start = mapping.at(0, mapping.len());
     counters::add_syscall();
     // SAFETY: the range is the whole mapping (`at` asserts); the mask has as many bits as said, minus one
@@ -58,7 +75,7 @@ pub(crate) fn bind(mapping: &Mapping, node: u16) -> io::Result<()> {
             libc::SYS_mbind,
             start.as_ptr(),
             mapping.len(),
-            MPOL_BIND,
+            policy.number(),
             mask.as_ptr(),
             MASK_WORDS * 64 + 1,
             0,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::device::{conformance, file::FilePool, pmem};
 use crate::engine::Engine;
-use crate::{Access, Device, Kind, MapMode, Placement, Region, TierKind};
+use crate::{Access, Device, Kind, MapMode, Nodes, Placement, Region, TierKind};
 
 const CHILD: &str = "TIER_TEST_SANDBOX";
 
@@ -211,11 +211,25 @@ fn without_numa(which: &str, shm: &std::path::Path) {
                 other => println!("PART numa:0: the kernel does not tell where pages lie: {other:?}"),
             }
             assert_ne!(pool.placement(), Some(Placement::Bound));
+            // A set of one node, which every machine has: the turns are one thread's.
+            let spread = TierKind::Interleaved(Nodes(1));
+            pools_conform(spread, shm);
+            let pool = crate::create(spread, &dir.path().join("q"), 4 << 20).unwrap();
+            pool.prepare(0..4 << 20).unwrap();
+            let placement = pool.placement();
+            assert!(
+                matches!(placement, Some(Placement::TouchedInTurn(_) | Placement::Unverified)),
+                "{placement:?}"
+            );
         }
         "no page queries" => {
             refuse(&[always(libc::SYS_move_pages, libc::EPERM)]);
             let dir = tempfile::tempdir_in(shm).unwrap();
             let pool = crate::create(TierKind::Numa(0), &dir.path().join("p"), 4 << 20).unwrap();
+            pool.prepare(0..4 << 20).unwrap();
+            assert_eq!(pool.placement(), Some(Placement::Unverified));
+            let pool =
+                crate::create(TierKind::Interleaved(Nodes(1)), &dir.path().join("q"), 4 << 20).unwrap();
             pool.prepare(0..4 << 20).unwrap();
             assert_eq!(pool.placement(), Some(Placement::Unverified));
         }

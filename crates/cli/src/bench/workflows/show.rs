@@ -7,15 +7,19 @@ use super::judge::{Body, CaseBody, BUSY_MAX};
 use crate::output::{number, table_text, toned, Output, Tone};
 
 /// Columns of plans: how their short names begin and end.
-const COLUMNS: [(&str, &str); 8] = [
+const COLUMNS: [(&str, &str); 12] = [
     ("S-", "LocW"),
     ("S-", "LocR"),
+    ("S-", "LocI"),
     ("SS-", "LocW"),
     ("SS-", "LocR"),
+    ("SS-", "LocI"),
     ("P-", "LocW"),
     ("P-", "LocR"),
+    ("P-", "LocI"),
     ("G", "LocW"),
     ("G", "LocR"),
+    ("G", "LocI"),
 ];
 
 /// The whole screen.
