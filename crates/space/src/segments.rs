@@ -133,31 +133,26 @@ impl LaneSpace {
         self.used_granules() + granules <= share || version <= control.complete()
     }
 
-    /// A version that alone fills the quota will never find room: says so at once.
+    /// A version that fills the quota, with those that were begun after it, will never find room: says so at once.
     fn check_possible(&self, granules: u64, version: u64) -> Result<()> {
         let space = self.space();
         let control = &space.control;
         let total = space.pools[0].len() as u64;
-        let alone = control.oldest().max(control.base()) >= version
-            && control.complete() == version
-            && space.pools[0].clone().all(|i| match control.granule_state(i) {
-                GranuleState::Segment { .. } => control.granule_last(i) >= version,
-                _ => true,
-            });
-        if granules <= total && !(alone && self.used_granules() + granules > total) {
+        let is_lowest = control.oldest().max(control.base()) >= version && control.complete() == version;
+        let stuck = is_lowest && not_held_from(space, version).is_some_and(|left| left < granules);
+        if granules <= total && !stuck {
             return Ok(());
         }
-        let quota = total * space.superblock.granule_bytes;
+        let bytes = |granules: u64| crate::format_bytes(granules * space.superblock.granule_bytes);
         Err(Error::new(
             Kind::VersionTooLarge,
             format!("version {version} of space {} exceeds the quota", space.name),
         )
-        .with("quota", crate::format_bytes(quota))
-        .with(
-            "wanted",
-            crate::format_bytes((self.used_granules() + granules) * space.superblock.granule_bytes),
-        )
+        .with("quota", bytes(total))
+        .with("has", bytes(self.used_granules()))
+        .with("wanted_more", bytes(granules))
         .with("rank", self.member.rank)
+        .with("ranks", self.member.size)
         .hint("make the space with a larger quota, or put less per version"))
     }
 
@@ -437,6 +432,24 @@ fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize)
         }
     }
     None
+}
+
+/// The longest run of granules of the first pool that no segment of `version` or a later one takes; None where one of an
+/// earlier version is left, which may go.
+fn not_held_from(space: &Attachment, version: u64) -> Option<u64> {
+    let control = &space.control;
+    let (mut longest, mut run, mut held) = (0, 0, false);
+    for granule in space.pools[0].clone() {
+        match control.granule_state(granule) {
+            GranuleState::Segment { .. } if control.granule_last(granule) < version => return None,
+            GranuleState::Segment { .. } => held = true,
+            GranuleState::Inside => {}
+            GranuleState::Free | GranuleState::Leaving { .. } | GranuleState::Spare { .. } => held = false,
+        }
+        run = if held { 0 } else { run + 1 };
+        longest = run.max(longest);
+    }
+    Some(longest)
 }
 
 /// A spare is a convenience: it must not take the last room from a rank that has real data.

@@ -119,6 +119,38 @@ fn a_full_space_blocks_until_the_deadline_and_names_the_holder() {
 }
 
 #[test]
+fn ranks_that_fill_the_quota_with_one_version_are_told_at_once() {
+    let root = Root::new();
+    let name = root.name("together");
+    let small = |rank| OpenOptions { segment_bytes: Some(1 << 20), ..ranked(rank, 2) };
+    let mut ranks: Vec<Writer> = (0..2).map(|rank| Writer::open(&name, &small(rank)).unwrap()).collect();
+    let mut reader = reader(&name, 0, 1).unwrap();
+    let put = |writer: &mut Writer, object: u64| {
+        writer.put_array(&object.to_string(), &[1 << 20], &[0], &[1 << 20], &vec![1u8; 1 << 20])
+    };
+    // Neither alone has more than the quota of 16 MiB. The deadline is longer than the test may take.
+    ranks.iter_mut().for_each(|writer| writer.set_timeout(Duration::from_secs(60)));
+    for writer in &mut ranks {
+        writer.begin_step().unwrap();
+    }
+    let (mib, full) = (0..).find_map(|i| put(&mut ranks[i as usize % 2], i).err().map(|e| (i, e))).unwrap();
+    assert!(mib > 8, "{mib} of 16 MiB had room");
+    assert_eq!(full.kind(), Kind::VersionTooLarge, "{full}");
+    assert!(full.to_string().contains("ranks=2") && full.to_string().contains("quota=16.0 MiB"), "{full}");
+    // What had room is complete, and room comes back as ever.
+    ranks.iter_mut().for_each(|writer| writer.end_step().unwrap());
+    assert_eq!(reader.begin_step(None).unwrap(), Some(0));
+    reader.end_step().unwrap();
+    for writer in &mut ranks {
+        writer.begin_step().unwrap();
+        let object = u64::from(writer.rank());
+        put(writer, object).unwrap();
+        writer.end_step().unwrap();
+    }
+    assert_eq!(reader.begin_step(None).unwrap(), Some(1));
+}
+
+#[test]
 fn a_reserved_piece_is_written_in_place() {
     let root = Root::new();
     let name = root.name("reserve");
