@@ -51,11 +51,14 @@ impl<'a> Group<'a> {
         before.operations.insert(step, "recover");
         let device: Arc<dyn Device> = sim.clone();
         let rank = |rank: usize| Rank {
-            lane: Lane::new(
-                device.clone(),
-                owner(&superblock, rank, number, &found, workload),
-                superblock.horizon,
-                true,
+            lane: workload.batch.into_iter().fold(
+                Lane::new(
+                    device.clone(),
+                    owner(&superblock, rank, number, &found, workload),
+                    superblock.horizon,
+                    true,
+                ),
+                Lane::in_batches,
             ),
             left: 0,
             reserved: None,

@@ -39,6 +39,8 @@ pub struct Workload {
     pub flushes_fail: bool,
     /// Segments are refused now and then.
     pub refuses: bool,
+    /// Small pieces are gathered to so many bytes.
+    pub batch: Option<usize>,
 }
 
 const GRANULE: u64 = 4096;
@@ -63,6 +65,7 @@ const SMALL: Workload = Workload {
     kills: false,
     flushes_fail: false,
     refuses: false,
+    batch: None,
 };
 const BLOCKS: Medium = Medium::Blocks { torn_bytes: 512 };
 const PAGES: Medium = Medium::Blocks { torn_bytes: 4096 };
@@ -91,6 +94,24 @@ pub fn workloads() -> Vec<Workload> {
         Workload { name: "store by store", horizon: Horizon::Write, ..mixed.clone() },
         Workload { name: "reuse", granules: 22, segment_granules: 1, keeps: 1, ahead: 1, ..mixed.clone() },
         Workload { name: "refused", refuses: true, ..mixed.clone() },
+        Workload { name: "batches", batch: Some(4096), aborts: 20, ..mixed.clone() },
+        Workload {
+            name: "blocks, batches",
+            medium: BLOCKS,
+            batch: Some(4096),
+            granules: 44,
+            ..mixed.clone()
+        },
+        Workload {
+            name: "batches, killed",
+            batch: Some(4096),
+            aborts: 10,
+            lives: 4,
+            kills: true,
+            operations: 60,
+            granules: 34,
+            ..mixed.clone()
+        },
         Workload { name: "moves", moves: 15, keeps: 4, granules: 48, ..mixed.clone() },
         Workload {
             name: "blocks, moves",
