@@ -500,10 +500,11 @@ int fb_options_new(fb_options **options);
  * ("released": until every registered reader released the version; "last:K"; "forever"), "checksum" ("true",
  * "false"), "readers" ("analysis:3,viz:1": reader groups that will come, with their size).
  *
- * How this handle behaves: "timeout" (seconds that a call may wait, default 60), "on_existing" (begin a
- * version that is complete: "error", "skip"), "verify" (checksums when reading: "first" time, "always",
- * "never"), "latest" ("true": begin with the newest version), "observer" ("true": look without being a
- * registered reader; versions are not kept for it, except those it holds a view of).
+ * How this handle behaves: "timeout" (seconds that a call may wait, default 60), "batch" (of a writer: small
+ * objects of a step are gathered in memory to so many bytes, as "1MiB", which the tier gets with one write; not at
+ * horizon "write"), "on_existing" (begin a version that is complete: "error", "skip"), "verify" (checksums when
+ * reading: "first" time, "always", "never"), "latest" ("true": begin with the newest version), "observer" ("true":
+ * look without being a registered reader; versions are not kept for it, except those it holds a view of).
  *
  * Of a checkpoint, beside "rank", "size", "scope" and "timeout": "levels" (where steps go, the fastest first, with
  * ";" between them: "dram; file,keep=3"; else "file"; of a level "keep=N" newest steps stay, "every=N" keeps each
