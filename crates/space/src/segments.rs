@@ -139,10 +139,12 @@ impl LaneSpace {
         let control = &space.control;
         let total = space.pools[0].len() as u64;
         let is_lowest = control.oldest().max(control.base()) >= version && control.complete() == version;
-        let stuck = is_lowest && not_held_from(space, version).is_some_and(|left| left < granules);
+        let stuck = is_lowest && self.not_held_from(version).is_some_and(|left| left < granules);
         if granules <= total && !stuck {
             return Ok(());
         }
+        // What a rank holds that died goes when the group starts again.
+        check_group(&self.member)?;
         let bytes = |granules: u64| crate::format_bytes(granules * space.superblock.granule_bytes);
         Err(Error::new(
             Kind::VersionTooLarge,
@@ -154,6 +156,31 @@ impl LaneSpace {
         .with("rank", self.member.rank)
         .with("ranks", self.member.size)
         .hint("make the space with a larger quota, or put less per version"))
+    }
+
+    /// The longest run of granules of the first pool that no segment of `version` or a later one takes; None where one is
+    /// left that may go: of an earlier version, or of producers that are gone.
+    fn not_held_from(&self, version: u64) -> Option<u64> {
+        let control = &self.space().control;
+        let (mut longest, mut run, mut held) = (0, 0, false);
+        for granule in self.space().pools[0].clone() {
+            match control.granule_state(granule) {
+                GranuleState::Segment { lane, .. } => {
+                    let stays = lane.incarnation == self.lane.incarnation;
+                    if !stays || control.granule_last(granule) < version {
+                        return None;
+                    }
+                    held = true;
+                }
+                GranuleState::Inside => {}
+                GranuleState::Free | GranuleState::Leaving { .. } | GranuleState::Spare { .. } => {
+                    held = false
+                }
+            }
+            run = if held { 0 } else { run + 1 };
+            longest = run.max(longest);
+        }
+        Some(longest)
     }
 
     /// One attempt at a segment.
@@ -432,24 +459,6 @@ fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize)
         }
     }
     None
-}
-
-/// The longest run of granules of the first pool that no segment of `version` or a later one takes; None where one of an
-/// earlier version is left, which may go.
-fn not_held_from(space: &Attachment, version: u64) -> Option<u64> {
-    let control = &space.control;
-    let (mut longest, mut run, mut held) = (0, 0, false);
-    for granule in space.pools[0].clone() {
-        match control.granule_state(granule) {
-            GranuleState::Segment { .. } if control.granule_last(granule) < version => return None,
-            GranuleState::Segment { .. } => held = true,
-            GranuleState::Inside => {}
-            GranuleState::Free | GranuleState::Leaving { .. } | GranuleState::Spare { .. } => held = false,
-        }
-        run = if held { 0 } else { run + 1 };
-        longest = run.max(longest);
-    }
-    Some(longest)
 }
 
 /// A spare is a convenience: it must not take the last room from a rank that has real data.
