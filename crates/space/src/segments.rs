@@ -158,8 +158,8 @@ impl LaneSpace {
         .hint("make the space with a larger quota, or put less per version"))
     }
 
-    /// The longest run of granules of the first pool that no segment of `version` or a later one takes; None where one is
-    /// left that may go: of an earlier version, or of producers that are gone.
+    /// The longest run of granules of the first pool that no segment of `version` or a later one takes; None where one
+    /// is left that may go: of an earlier version, or of producers that are gone.
     fn not_held_from(&self, version: u64) -> Option<u64> {
         let control = &self.space().control;
         let (mut longest, mut run, mut held) = (0, 0, false);

@@ -74,26 +74,43 @@ const FIRST: u64 = 24;
 const BOTH: Medium = Medium::Both { lines_bytes: FIRST * GRANULE, torn_bytes: 512 };
 const BOTH_PAGES: Medium = Medium::Both { lines_bytes: FIRST * GRANULE, torn_bytes: 4096 };
 
-/// All of them.
-pub fn workloads() -> Vec<Workload> {
-    let mixed = Workload { name: "mixed", pieces_max: 4, payload_bytes: (0, 2500), granules: 40, ..SMALL };
-    let spill = Workload {
-        name: "spill",
-        medium: BOTH,
-        moves: 25,
-        keeps: 6,
-        granules: FIRST,
-        lower: 40,
-        ..mixed.clone()
-    };
+/// Lanes on devices that are written by blocks.
+fn on_blocks(mixed: &Workload) -> Vec<Workload> {
     vec![
-        SMALL,
-        mixed.clone(),
-        Workload { name: "large", payload_bytes: (3000, 9000), granules: 60, keeps: 1, ..mixed.clone() },
-        Workload { name: "aborts", aborts: 20, reserves: 50, ..mixed.clone() },
-        Workload { name: "store by store", horizon: Horizon::Write, ..mixed.clone() },
-        Workload { name: "reuse", granules: 22, segment_granules: 1, keeps: 1, ahead: 1, ..mixed.clone() },
-        Workload { name: "refused", refuses: true, ..mixed.clone() },
+        Workload { name: "blocks, small", medium: BLOCKS, ..SMALL },
+        Workload { name: "blocks", medium: BLOCKS, granules: 44, ..mixed.clone() },
+        Workload { name: "pages", medium: PAGES, granules: 44, ..mixed.clone() },
+        Workload {
+            name: "blocks, large",
+            medium: BLOCKS,
+            payload_bytes: (3000, 9000),
+            granules: 60,
+            aborts: 10,
+            ..mixed.clone()
+        },
+        Workload { name: "blocks, store by store", medium: BLOCKS, horizon: Horizon::Write, ..mixed.clone() },
+        Workload {
+            name: "blocks, killed",
+            medium: BLOCKS,
+            lives: 4,
+            kills: true,
+            operations: 60,
+            granules: 34,
+            ..mixed.clone()
+        },
+        Workload {
+            name: "pages, failed flush",
+            medium: PAGES,
+            flushes_fail: true,
+            granules: 44,
+            ..mixed.clone()
+        },
+    ]
+}
+
+/// Lanes that gather small pieces.
+fn gathering(mixed: &Workload) -> [Workload; 3] {
+    [
         Workload { name: "batches", batch: Some(4096), aborts: 20, ..mixed.clone() },
         Workload {
             name: "blocks, batches",
@@ -112,6 +129,29 @@ pub fn workloads() -> Vec<Workload> {
             granules: 34,
             ..mixed.clone()
         },
+    ]
+}
+
+/// All of them.
+pub fn workloads() -> Vec<Workload> {
+    let mixed = Workload { name: "mixed", pieces_max: 4, payload_bytes: (0, 2500), granules: 40, ..SMALL };
+    let spill = Workload {
+        name: "spill",
+        medium: BOTH,
+        moves: 25,
+        keeps: 6,
+        granules: FIRST,
+        lower: 40,
+        ..mixed.clone()
+    };
+    let mut all = vec![
+        SMALL,
+        mixed.clone(),
+        Workload { name: "large", payload_bytes: (3000, 9000), granules: 60, keeps: 1, ..mixed.clone() },
+        Workload { name: "aborts", aborts: 20, reserves: 50, ..mixed.clone() },
+        Workload { name: "store by store", horizon: Horizon::Write, ..mixed.clone() },
+        Workload { name: "reuse", granules: 22, segment_granules: 1, keeps: 1, ahead: 1, ..mixed.clone() },
+        Workload { name: "refused", refuses: true, ..mixed.clone() },
         Workload { name: "moves", moves: 15, keeps: 4, granules: 48, ..mixed.clone() },
         Workload {
             name: "blocks, moves",
@@ -139,29 +179,10 @@ pub fn workloads() -> Vec<Workload> {
         Workload { name: "restarts", lives: 3, operations: 60, granules: 30, ..mixed.clone() },
         Workload { name: "killed", lives: 4, kills: true, operations: 60, granules: 30, ..mixed.clone() },
         Workload { name: "killed, small", lives: 4, kills: true, operations: 60, ..SMALL },
-        Workload { name: "blocks, small", medium: BLOCKS, ..SMALL },
-        Workload { name: "blocks", medium: BLOCKS, granules: 44, ..mixed.clone() },
-        Workload { name: "pages", medium: PAGES, granules: 44, ..mixed.clone() },
-        Workload {
-            name: "blocks, large",
-            medium: BLOCKS,
-            payload_bytes: (3000, 9000),
-            granules: 60,
-            aborts: 10,
-            ..mixed.clone()
-        },
-        Workload { name: "blocks, store by store", medium: BLOCKS, horizon: Horizon::Write, ..mixed.clone() },
-        Workload {
-            name: "blocks, killed",
-            medium: BLOCKS,
-            lives: 4,
-            kills: true,
-            operations: 60,
-            granules: 34,
-            ..mixed.clone()
-        },
-        Workload { name: "pages, failed flush", medium: PAGES, flushes_fail: true, granules: 44, ..mixed },
-    ]
+    ];
+    all.extend(on_blocks(&mixed));
+    all.extend(gathering(&mixed));
+    all
 }
 
 impl Workload {
