@@ -8,13 +8,13 @@ use std::path::PathBuf;
 
 use forebay_perf::model::plan::{Locality, Mode, Plan};
 use forebay_perf::profile::{Locality as Side, Profile, Tier};
-use forebay_space::{format_bytes, Error, Horizon, Kind, Result, TierKind, GATE_PLACES_MAX};
+use forebay_space::{format_bytes, Error, Kind, Result, TierKind, GATE_PLACES_MAX};
 use serde::Serialize;
 
-use crate::plan::{double_reader, not_interleaved, Home, AS_THE_FILE_SAYS};
+use crate::plan::{double_reader, not_batched, not_interleaved, Home, AS_THE_FILE_SAYS};
 use crate::seats::depths;
 use crate::topology::Topology;
-use crate::workflow::{Channel, ChannelKind, Workflow};
+use crate::workflow::Workflow;
 
 /// Most plans.
 pub const CHOICES_MAX: usize = 64;
@@ -319,26 +319,23 @@ fn batching(
     load: Option<Load>,
     drop: &mut impl FnMut(String, String),
 ) -> Option<u64> {
-    let any = |is: fn(&Channel) -> bool| workflow.channels.iter().any(is);
     let is_memory = match candidate.tier {
         Some(tier) => tier.kind.is_memory(),
         // Where the workflow file says; without a word that is memory.
         None => workflow.channels.iter().all(|c| c.options.tier.is_none_or(|tier| tier.is_memory())),
     };
-    let reason = match load {
-        None => "how long objects are is known after a run".to_owned(),
-        Some(load) if load.object_bytes > SMALL_OBJECT_BYTES => {
+    let is_said = workflow.channels.iter().any(|c| c.options.batch.is_some());
+    let reason = match (load, not_batched(workflow)) {
+        (None, _) => "how long objects are is known after a run".to_owned(),
+        (Some(load), _) if load.object_bytes > SMALL_OBJECT_BYTES => {
             format!("objects of {} gain nothing", format_bytes(load.object_bytes))
         }
-        _ if any(|c| c.options.kind == Some(ChannelKind::Files)) => "each object is a file".to_owned(),
-        _ if any(|c| c.options.horizon == Some(Horizon::Write)) => {
-            "at horizon write every object is durable by itself".to_owned()
-        }
-        _ if any(|c| c.options.batch.is_some()) => "the workflow file says them".to_owned(),
+        (_, Some((_, why))) => why.to_owned(),
+        _ if is_said => "the workflow file says them".to_owned(),
         _ if is_memory && !candidate.emulated => {
             "to put an object into memory is one copy, to gather it is another".to_owned()
         }
-        Some(_) => return Some(BATCH),
+        _ => return Some(BATCH),
     };
     drop(format!("batches on {}", candidate.name), reason);
     None

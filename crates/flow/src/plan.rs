@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use forebay_perf::model::plan::{Locality, Mode, Plan};
-use forebay_space::{ChannelOptions, Error, Horizon, Kind, Mechanism, Pace, Result, TierKind, BATCH_BYTES};
+use forebay_space::{ChannelOptions, Error, Kind, Mechanism, Pace, Result, TierKind, BATCH_BYTES};
 use forebay_tier::Nodes;
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ use crate::commands::channel_json;
 use crate::record::replace_file;
 use crate::seats::{depths, seats, Seat};
 use crate::topology::Topology;
-use crate::workflow::{Channel, Size, Workflow};
+use crate::workflow::{Channel, ChannelKind, Size, Workflow};
 
 /// Schema of the file.
 pub const SCHEMA: &str = "forebay.plan/1";
@@ -312,12 +312,17 @@ pub(crate) fn not_interleaved(
     home: &Home,
 ) -> Option<(String, &'static str)> {
     let plain = workflow.channels.iter().filter(|c| c.options.emulate.is_none() && !c.readers.is_empty());
-    let why = |channel: &crate::workflow::Channel| {
+    let why = |channel: &Channel| {
         let text = channel_json(workflow, channel, None);
         let table = ChannelOptions::from_json(&channel.name, &text).ok()?;
         Some((channel.name.clone(), spread(topology, home, &table).err()?))
     };
     plain.filter_map(why).next()
+}
+
+/// Why the writers of a channel cannot gather objects to batches, if so, and of which one.
+pub(crate) fn not_batched(workflow: &Workflow) -> Option<(&str, &'static str)> {
+    workflow.channels.iter().find_map(|c| Some((c.name.as_str(), c.options.gathers_nothing()?)))
 }
 
 /// What no build can carry out, in any workflow.
@@ -367,19 +372,14 @@ fn refuse(workflow: &Workflow, topology: &Topology, plan: &Plan, home: &Home) ->
         .with("component", reader)
         .hint("mode serial or parallel, or one channel for both"));
     }
-    let is_durable = |c: &&Channel| c.options.horizon == Some(Horizon::Write);
-    if let (Some(_), Some(channel)) = (plan.batching, workflow.channels.iter().find(is_durable)) {
-        return Err(Error::new(Kind::NotPossibleHere, "at horizon write every object is durable by itself")
-            .with("channel", &channel.name)
-            .hint("a plan without batches, or horizon = \"epoch\""));
+    if let (Some(_), Some((channel, why))) = (plan.batching, not_batched(workflow)) {
+        return Err(Error::new(Kind::NotPossibleHere, "objects of the channel cannot be gathered")
+            .with("channel", channel)
+            .with("reason", why)
+            .hint("a plan without batches"));
     }
-    let files = |c: &&Channel| c.options.kind == Some(crate::workflow::ChannelKind::Files);
+    let files = |c: &&Channel| c.options.kind == Some(ChannelKind::Files);
     match (plan.mode, workflow.channels.iter().find(files)) {
-        (_, Some(channel)) if plan.batching.is_some() => {
-            Err(Error::new(Kind::NotPossibleHere, "a channel with a file per object has no batches")
-                .with("channel", &channel.name)
-                .hint("a plan without batches, or kind = \"space\""))
-        }
         (Mode::Gated { .. }, Some(channel)) => {
             Err(Error::new(Kind::NotPossibleHere, "a channel with a file per object has no gate")
                 .with("channel", &channel.name)

@@ -16,7 +16,9 @@ use std::time::Duration;
 use forebay_perf::model::plan::Locality;
 use forebay_space::environment::{self, channel_variable, did_you_mean};
 use forebay_space::options::spill_tiers;
-use forebay_space::{parse_bytes, Error, Horizon, Kind, Pace, Result, SpillTier, TierKind, WhenFull};
+use forebay_space::{
+    parse_bytes, Error, Horizon, Kind, Pace, Result, SpillTier, TierKind, WhenFull, BATCH_BYTES,
+};
 use forebay_tier::spelling::{self, Unknown};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
@@ -113,6 +115,17 @@ pub struct ChannelTable {
     /// What becomes of a run that finds the channel there, kept by an earlier one.
     #[serde(default)]
     pub existing: Existing,
+}
+
+impl ChannelTable {
+    /// Why its writers cannot gather objects to batches, if so.
+    pub(crate) fn gathers_nothing(&self) -> Option<&'static str> {
+        match (self.kind, self.horizon) {
+            (Some(ChannelKind::Files), _) => Some("each object is a file"),
+            (_, Some(Horizon::Write)) => Some("at horizon write every object is durable by itself"),
+            _ => None,
+        }
+    }
 }
 
 /// What becomes of a run that finds its channel there.
@@ -424,6 +437,7 @@ impl Source<'_> {
             }
             self.check_continued(options)?;
             self.check_emulated(options)?;
+            self.check_batched(options)?;
             // `a-b` and `a_b` would share one variable, and one would get the other's options.
             if let Some(other) = variables.insert(channel_variable(name.get_ref()), name.get_ref()) {
                 let message = format!("the channels {other} and {} are too alike", name.get_ref());
@@ -444,6 +458,24 @@ impl Source<'_> {
         Err(self
             .error(Kind::Usage, options.span().start, "existing = \"continue\" is for spaces that are kept")
             .hint("say keep = true, and leave `kind` out"))
+    }
+
+    /// What a table says of batches makes sense.
+    fn check_batched(&self, options: &Spanned<ChannelTable>) -> Result<()> {
+        let table = options.get_ref();
+        let Some(Size(bytes)) = table.batch else { return Ok(()) };
+        let refuse = |message: &str, hint: &str| {
+            Err(self.error(Kind::Usage, options.span().start, message).hint(hint))
+        };
+        match table.gathers_nothing() {
+            Some(why) => {
+                refuse(&format!("there is nothing to gather to a `batch`: {why}"), "leave `batch` out")
+            }
+            None if !BATCH_BYTES.contains(&bytes) => {
+                refuse("no space gathers to a `batch` of that length", "from 4KiB to 64MiB")
+            }
+            None => Ok(()),
+        }
     }
 
     /// What a table says of emulation makes sense.

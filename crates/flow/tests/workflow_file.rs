@@ -95,6 +95,24 @@ fn unknown_keys_are_named_with_line_and_neighbour() {
 }
 
 #[test]
+fn batches_are_refused_where_nothing_could_be_gathered() {
+    let with = |more: &str| replaced("quota = \"64MiB\"", &format!("quota = \"64MiB\"\n{more}"));
+    let w = parse(&with("batch = \"1MiB\"")).expect("a good file");
+    let said = w.channels.iter().map(|c| (c.name.as_str(), c.options.batch)).collect::<Vec<_>>();
+    assert_eq!(said, [("stats", None), ("u", Some(Size(1 << 20)))]);
+    for (more, says) in [
+        ("batch = 100", "of that length"),
+        ("batch = \"1GiB\"", "of that length"),
+        ("batch = \"1MiB\"\nhorizon = \"write\"", "durable by itself"),
+        ("batch = \"1MiB\"\nkind = \"files\"", "each object is a file"),
+    ] {
+        let error = refused(&with(more));
+        assert_eq!(error.kind(), Kind::Usage, "{error}");
+        assert!(error.to_string().contains(says) && error.to_string().contains("w.toml:"), "{error}");
+    }
+}
+
+#[test]
 fn unknown_channels_are_named() {
     let error = refused(&replaced("reads = [\"u\", \"stats\"]", "reads = [\"u\", \"stat\"]"));
     assert_eq!(error.kind(), Kind::UnknownKey);
