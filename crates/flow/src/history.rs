@@ -99,7 +99,7 @@ fn past(plan: &Plan, samples: &[Sample]) -> Past {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::plan::{Home, PlanFile};
     use crate::record::{ChannelRecord, ComponentRecord, Machine, RankRecord, State, SCHEMA};
@@ -108,14 +108,14 @@ mod tests {
     use forebay_perf::model::plan::{Locality, Mode};
     use std::path::{Path, PathBuf};
 
-    fn workflow() -> Workflow {
+    pub fn workflow() -> Workflow {
         let text = "forebay = 1\n[workflow]\nname = \"w\"\n[channel.u]\n\
              [[component]]\nname = \"sim\"\ncommand = [\"true\"]\nwrites = [\"u\"]\n\
              [[component]]\nname = \"ana\"\ncommand = [\"true\"]\nreads = [\"u\"]\n";
         Workflow::parse(Path::new("w.toml"), Path::new("/"), text).unwrap()
     }
 
-    fn run(mode: Mode, wall_s: f64, steps: u64, tried: Option<Vec<(Mode, f64)>>) -> RunRecord {
+    pub fn run(mode: Mode, wall_s: f64, steps: u64, tried: Option<Vec<(Mode, f64)>>) -> RunRecord {
         let topology = Topology { nodes: vec![Node { number: 0, cpus: vec![0], bytes: 0 }] };
         let plan = Plan::new(mode, Locality::Writer, AS_THE_FILE_SAYS);
         let plan = PlanFile::new(&workflow(), &topology, &plan, &Home::AsSaid).unwrap();

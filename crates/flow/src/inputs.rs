@@ -24,7 +24,8 @@ const COMPUTE_ERROR_MIN: f64 = 0.02;
 /// Most of it: beyond that the mean says nothing.
 const COMPUTE_ERROR_MAX: f64 = 0.5;
 
-/// Seconds of putting one small object into memory at most, by one rank: `put` of 2 KiB in `cargo xtask bench space`.
+/// Seconds of putting one small object into memory at most, by one rank: put of 2 KiB in `cargo xtask bench put --only
+/// put`.
 const GATHER_OBJECT_S: f64 = 1e-6;
 
 /// What is known of a workflow.
@@ -213,4 +214,53 @@ fn transfer_s(
     let station = Device::of(profile, &tier.name, &OURS).ok()?.station;
     let way = if reads { &station.read } else { &station.write };
     Some(way.alone_s(bytes, 0.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::tests::{run, workflow};
+    use forebay_perf::model::plan::Mode;
+
+    /// A run in which putting an object took so long.
+    fn run_with(call_s_per_object: f64, tier: &str, batching: Option<u64>) -> RunRecord {
+        let mut run = run(Mode::Parallel, 1.0, 10, None);
+        let moved = Moved { objects: 1000.0, bytes: 2e6, call_s: 0.0, call_s_per_object };
+        for component in &mut run.components {
+            component.per_step = Some(PerStep {
+                ranks: 2,
+                steps: 10,
+                compute_s: 0.1,
+                compute_deviation_s: 0.0,
+                wait_s: 0.0,
+                writes: moved,
+                reads: moved,
+                io_index: 0.0,
+                start_s: 0.0,
+            });
+        }
+        run.channels[0].name = "u".into();
+        run.channels[0].tier = tier.into();
+        run.plan.as_mut().unwrap().plan.batching = batching;
+        run
+    }
+
+    #[test]
+    fn what_objects_take_is_known_from_runs_that_put_each_by_itself() {
+        let runs = [run_with(2e-7, "file", Some(1 << 20)), run_with(5e-6, "file", None)];
+        let both = known(&workflow(), &runs, None).unwrap();
+        assert_eq!(both.inputs.flow.writer.software_s, 5e-6);
+        assert_eq!(both.load.object_bytes, 2000);
+        let batched = known(&workflow(), &runs[..1], None).unwrap();
+        assert_eq!(batched.inputs.flow.writer.software_s, 2e-7, "better than nothing");
+    }
+
+    #[test]
+    fn to_gather_is_no_system_call() {
+        let gather = |tier| {
+            let runs = [run_with(5e-6, tier, None)];
+            known(&workflow(), &runs, None).unwrap().inputs.gather_object_s
+        };
+        assert_eq!((gather("file"), gather("dram"), gather("numa:0+1")), (GATHER_OBJECT_S, 5e-6, 5e-6));
+    }
 }

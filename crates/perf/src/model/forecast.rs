@@ -28,7 +28,8 @@ const START_ERROR: f64 = 0.3;
 /// of `forebay bench workflows`, on an emulated tier.
 const MODEL_ERROR: f64 = 0.05;
 
-/// Seconds of copying one byte in memory by one thread, past the cache: 8 GB/s, below what nodes of today do.
+/// Seconds of copying one byte in memory by one thread, past the cache: 8 GB/s, between the two copies of 64 MiB that
+/// `cargo xtask bench put --only put` makes (`memcpy` and stores past the cache: 7 and 10 GB/s in a virtual machine).
 const COPY_BYTE_S: f64 = 0.125e-9;
 
 /// What a workflow is known by: its inputs and how well they are known.
