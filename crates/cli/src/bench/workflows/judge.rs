@@ -294,29 +294,32 @@ fn gated_wins(workflows: &[CaseBody]) -> Vec<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::bench::workflows::cases::CASES;
 
-    fn plan(plan: &str, predicted_s: f64, measured_s: f64) -> PlanBody {
+    pub fn plan(plan: &str, predicted_s: f64, measured_s: f64) -> PlanBody {
         PlanBody { plan: plan.into(), predicted_s, error_s: 0.2, measured_s, ended: false, busy: 0.1 }
     }
 
-    #[test]
-    fn gates_win_where_nothing_else_is_as_fast() {
-        let told = Told::of(&CASES[0]);
-        let case = |gated_s: f64| CaseBody {
-            told: told.clone(),
+    pub fn case(plans: Vec<PlanBody>) -> CaseBody {
+        CaseBody {
+            told: Told::of(&CASES[0]),
             compute_ms: [0.0; 2],
             software_us: [0.0; 2],
-            plans: vec![plan("S-LocW", 1.0, 1.0), plan("G4w4r-LocW", 1.0, gated_s)],
+            plans,
             chosen: "S-LocW".into(),
             best: String::new(),
             sure: Sure::Yes,
             regrets: vec![],
-        };
-        assert_eq!(gated_wins(&[case(0.9)]), [told.workflow.as_str()]);
-        assert_eq!(gated_wins(&[case(0.99), case(1.5)]), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn gates_win_where_nothing_else_is_as_fast() {
+        let gated = |seconds| case(vec![plan("S-LocW", 1.0, 1.0), plan("G4w4r-LocW", 1.0, seconds)]);
+        assert_eq!(gated_wins(&[gated(0.9)]), [CASES[0].name.as_ref()]);
+        assert_eq!(gated_wins(&[gated(0.99), gated(1.5)]), [""; 0]);
     }
 
     #[test]

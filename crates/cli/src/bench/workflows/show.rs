@@ -22,6 +22,9 @@ const COLUMNS: [(&str, &str); 12] = [
     ("G", "LocI"),
 ];
 
+/// What a short name ends with where objects are gathered.
+const IN_BATCHES: &str = "+b";
+
 /// The whole screen.
 pub(crate) fn text(body: &Body, out: &Output) -> String {
     let mut text = format!(
@@ -38,9 +41,12 @@ pub(crate) fn text(body: &Body, out: &Output) -> String {
     heading.extend(names.iter().map(String::as_str));
     heading.extend(["BEST s", "CHOSEN", "REGRET %"]);
     let mut table = out.table(&heading);
-    body.workflows.iter().for_each(|case| {
+    for case in &body.workflows {
         table.add_row(row(case));
-    });
+        if let Some(row) = batches_row(case) {
+            table.add_row(row);
+        }
+    }
     text += &table_text(&table);
     body.gaps.iter().for_each(|gap| text += &format!("of the profile: {gap}\n"));
     text +=
@@ -88,14 +94,7 @@ fn row(case: &CaseBody) -> Vec<Cell> {
         number(format!("{}+{}", told.writers, told.readers)),
         number(format!("{} x {}", told.objects, forebay_space::format_bytes(told.object_bytes))),
     ];
-    for (mode, side) in COLUMNS {
-        let own = case.plans.iter().find(|p| p.plan.starts_with(mode) && p.plan.ends_with(side));
-        row.push(number(own.map_or("-".to_owned(), |plan| {
-            let mark = if plan.ended { ">" } else { "" };
-            let invalid = if plan.busy > BUSY_MAX { "!" } else { "" };
-            format!("{mark}{:.2}{invalid}", case.against_best(plan))
-        })));
-    }
+    row.extend(times(case, ""));
     let best = case.plans.iter().map(|p| p.measured_s).fold(f64::INFINITY, f64::min);
     let doubt = if matches!(case.sure, Sure::No | Sure::Tie) { "?" } else { "" };
     let regret = case.regrets.first().copied().unwrap_or(0.0);
@@ -106,6 +105,51 @@ fn row(case: &CaseBody) -> Vec<Cell> {
     row
 }
 
+/// The same plans with small objects in batches, where there were any.
+fn batches_row(case: &CaseBody) -> Option<Vec<Cell>> {
+    case.plans.iter().any(|p| p.plan.ends_with(IN_BATCHES)).then(|| {
+        let mut row = vec![Cell::new("  in batches"), Cell::new(""), Cell::new("")];
+        row.extend(times(case, IN_BATCHES));
+        row
+    })
+}
+
+/// A cell for each of [`COLUMNS`], of the plans whose short names end so after the column's.
+fn times<'a>(case: &'a CaseBody, ending: &'a str) -> impl Iterator<Item = Cell> + 'a {
+    COLUMNS.iter().map(move |(mode, side)| {
+        let is_own = |plan: &str| {
+            plan.starts_with(mode) && plan.strip_suffix(ending).is_some_and(|plain| plain.ends_with(side))
+        };
+        let own = case.plans.iter().find(|p| is_own(&p.plan));
+        number(own.map_or("-".to_owned(), |plan| {
+            let mark = if plan.ended { ">" } else { "" };
+            let invalid = if plan.busy > BUSY_MAX { "!" } else { "" };
+            format!("{mark}{:.2}{invalid}", case.against_best(plan))
+        }))
+    })
+}
+
 fn percent(share: f64) -> String {
     format!("{:.1}", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::judge::tests::{case, plan};
+    use super::*;
+
+    fn shown(row: Vec<Cell>) -> Vec<String> {
+        row.iter().map(Cell::content).collect()
+    }
+
+    #[test]
+    fn plans_in_batches_have_a_row_of_their_own() {
+        let plain = case(vec![plan("S-LocW", 1.0, 2.0), plan("P-LocR", 1.0, 1.0)]);
+        assert!(batches_row(&plain).is_none());
+        let both =
+            case(vec![plan("S-LocW", 1.0, 3.0), plan("S-LocW+b", 1.0, 2.0), plan("SS-LocW+b", 1.0, 4.0)]);
+        let times = |row: Vec<Cell>| shown(row)[3..7].join(" ");
+        assert_eq!(times(row(&both)), "1.50 - - -", "relative to the best of both rows");
+        assert_eq!(times(batches_row(&both).unwrap()), "1.00 - - 2.00");
+    }
 }
