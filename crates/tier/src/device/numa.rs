@@ -368,6 +368,12 @@ mod tests {
         }
     }
 
+    /// Some sandboxes do not say where pages lie: that is counted, and anything else is wrong.
+    fn untold(what: &str, placement: Option<Placement>) {
+        assert_eq!(placement, Some(Placement::Unverified));
+        crate::skips::skipped(what, "the kernel does not tell where pages lie");
+    }
+
     #[test]
     fn spread_pages_are_counted_by_node() {
         // One node is no set that anybody can name, and one that every machine has.
@@ -380,8 +386,7 @@ mod tests {
             Some(Placement::Interleaved(shares) | Placement::TouchedInTurn(shares)) => {
                 assert_eq!(shares.percent(), [(0, 100)]);
             }
-            // Some sandboxes do not say where pages lie.
-            other => assert_eq!(other, Some(Placement::Unverified)),
+            other => untold("pages by node", other),
         }
         bound.write(5000, &[7; 9000]).unwrap();
         assert_eq!(bound.bytes(5000..14_000), [7; 9000]);
@@ -401,11 +406,10 @@ mod tests {
         touched.prepare(0..4 << 20).unwrap();
         let asked = sys::allocated_bytes(&touched.pool.file, &(0..4 << 20)).unwrap();
         assert_eq!(asked, 4 << 20);
-        assert!(
-            matches!(touched.placement(), Some(Placement::TouchedInTurn(_) | Placement::Unverified)),
-            "{:?}",
-            touched.placement()
-        );
+        match touched.placement() {
+            Some(Placement::TouchedInTurn(_)) => {}
+            other => untold("pages of threads that take turns", other),
+        }
         let nowhere = tempfile::tempdir_in("/dev/shm").unwrap();
         let refused = pool(nowhere.path(), tier, Some(Way::Touch(vec![vec![], vec![]])));
         let error = refused.prepare(0..4096).unwrap_err();

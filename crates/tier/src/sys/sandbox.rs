@@ -216,11 +216,13 @@ fn without_numa(which: &str, shm: &std::path::Path) {
             pools_conform(spread, shm);
             let pool = crate::create(spread, &dir.path().join("q"), 4 << 20).unwrap();
             pool.prepare(0..4 << 20).unwrap();
-            let placement = pool.placement();
-            assert!(
-                matches!(placement, Some(Placement::TouchedInTurn(_) | Placement::Unverified)),
-                "{placement:?}"
-            );
+            match pool.placement() {
+                Some(Placement::TouchedInTurn(_)) => {}
+                Some(Placement::Unverified) => {
+                    println!("PART pages in turn: the kernel does not tell where they lie")
+                }
+                other => panic!("{other:?}"),
+            }
         }
         "no page queries" => {
             refuse(&[always(libc::SYS_move_pages, libc::EPERM)]);
