@@ -317,8 +317,12 @@ impl Lane {
 
     /// Whether pieces of this size go through a batch, which copies them once more.
     pub fn gathers(&self, piece: &Piece<'_>, payload_bytes: u64) -> bool {
-        let bytes = self.payload_offset(piece, payload_bytes).saturating_add(payload_bytes);
-        self.batch.as_ref().is_some_and(|batch| batch.is_for(bytes))
+        self.batch.as_ref().is_some_and(|batch| batch.is_for(self.record_bytes(piece, payload_bytes)))
+    }
+
+    /// Bytes of the record of a piece, from its header to the end of its payload.
+    fn record_bytes(&self, piece: &Piece<'_>, payload_bytes: u64) -> u64 {
+        self.payload_offset(piece, payload_bytes).saturating_add(payload_bytes)
     }
 
     /// Whether a piece would only be kept back in memory: nothing of the device is touched when it is appended.
@@ -326,11 +330,9 @@ impl Lane {
         let (Some(batch), Some((segment, _)), Some(_)) = (&self.batch, &self.current, &self.open) else {
             return false;
         };
-        let bytes = self.payload_offset(piece, payload_bytes).saturating_add(payload_bytes);
+        let bytes = self.record_bytes(piece, payload_bytes);
         let end = self.tail.saturating_add(round_up(bytes, RECORD_ALIGN));
-        self.gathers(piece, payload_bytes)
-            && batch.has_room(self.tail, end)
-            && end + self.closing_bytes() <= segment.end
+        batch.is_for(bytes) && batch.has_room(self.tail, end) && end + self.closing_bytes() <= segment.end
     }
 
     /// Adds a piece to the batch, which is written first when it has no room left.

@@ -40,9 +40,7 @@ impl Lease {
             version,
         })
     }
-}
 
-impl Lease {
     /// That this process took it: in a forked child it is the parent's, who may end it.
     pub(crate) fn check_fork(&self) -> forebay_tier::Result<()> {
         self.member.check_fork()

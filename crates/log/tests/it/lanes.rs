@@ -296,5 +296,5 @@ fn a_batch_that_is_given_up_leaves_no_hole() {
 #[should_panic(expected = "persistent one by one")]
 fn what_is_persistent_at_once_cannot_wait_in_a_batch() {
     let p = pool(TierKind::Dram, Horizon::Write, 16);
-    let _ = Lane::new(p.device.clone(), owner(0, 1, 1, 0), Horizon::Write, true).in_batches(4096);
+    Lane::new(p.device.clone(), owner(0, 1, 1, 0), Horizon::Write, true).in_batches(4096);
 }
