@@ -342,6 +342,16 @@ impl Array {
         &self.pool
     }
 
+    /// What its bytes come from: without what copy-on-write keeps to itself, and as it was flushed last.
+    pub fn backing(&self) -> &Arc<dyn Backing> {
+        &self.core.backing
+    }
+
+    /// Byte of the backing where the data begins.
+    pub fn origin(&self) -> u64 {
+        self.origin
+    }
+
     /// `direct` or what else its backing says.
     pub fn method(&self) -> &'static str {
         self.core.backing.method()

@@ -9,6 +9,8 @@
 //! - *kernel*: a mapping of the file whose pages a thread sends away before the budget is exceeded.
 //! - *direct*: a mapping of a file that lies in memory anyway.
 //!
+//! What is no file ([`Window::on`]) is read by threads, for whoever touches it.
+//!
 //! Guarantees: what was stored is not lost as long as the system lives, [`Window::flush`] makes it durable; a page
 //! that cannot be read is an error where it is touched, of that page alone. Touching the window in a forked child is
 //! SIGSEGV. Does not: let one thread wait for another's stores; that is memory as any other.
@@ -20,6 +22,7 @@ mod kernel;
 mod open;
 mod scratch;
 mod service;
+mod source;
 mod stack;
 mod words;
 
@@ -29,7 +32,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytemuck::{AnyBitPattern, NoUninit};
-use forebay_tier::plain::PlainFile;
 use forebay_tier::process::ForkMark;
 use forebay_tier::window::{self, Expect, FaultsServed, FileWindow, View};
 use forebay_tier::{Error, Kind, Result};
@@ -39,6 +41,7 @@ use ahead::Helpers;
 use kernel::Kernel;
 pub use scratch::Pinned;
 use service::Service;
+use source::{Fetching, Source};
 
 /// Threads that write at once when everything is flushed.
 const FLUSH_THREADS: usize = 8;
@@ -195,6 +198,7 @@ struct Faults {
     served: Option<FaultsServed>,
     _answering: Option<open::Answering>,
     helpers: Option<Helpers>,
+    _fetching: Option<Fetching>,
     service: Arc<Service>,
 }
 
@@ -205,7 +209,7 @@ pub struct Window {
     engine: Engine,
     chosen: WindowEngine,
     why: &'static str,
-    file: Arc<PlainFile>,
+    source: Source,
     options: WindowOptions,
     faults_before: u64,
     mark: ForkMark,
@@ -225,9 +229,9 @@ impl Window {
     /// # Errors
     /// `PermissionDenied` where it is open to read.
     pub fn as_mut_slice(&mut self) -> Result<&mut [u8]> {
-        let name = self.file.path();
+        let source = &self.source;
         self.view.as_mut_slice().ok_or_else(|| {
-            Error::new(Kind::PermissionDenied, format!("the window on {} is open to read", name.display()))
+            Error::new(Kind::PermissionDenied, format!("the window on {} is open to read", source.name()))
                 .hint("open it read-write, or copy-on-write")
         })
     }
@@ -361,19 +365,25 @@ impl Window {
     pub fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.check_range(offset, out.len())?;
         let at = self.options.origin + offset;
-        let Engine::Faults(faults) = &self.engine else {
-            let got = self.file.read(at, out).map_err(|e| self.failed("read", at, e))?;
-            return match got == out.len() {
-                true => Ok(()),
-                false => Err(self.failed("read", at + got as u64, os_error(service::ENDED_EARLY))),
-            };
-        };
+        let Engine::Faults(faults) = &self.engine else { return self.read_file(at, out) };
         for (tile, at, part) in self.pieces(at, out.len()) {
             let part = &mut out[part];
             let held = faults.service.hold(tile, false, |memory| memory.copy_out(at, part));
             held.map_err(|errno| self.failed("read", at, os_error(errno)))?;
         }
         Ok(())
+    }
+
+    /// What a mapped file holds.
+    fn read_file(&self, at: u64, out: &mut [u8]) -> Result<()> {
+        let Source::File(file) = &self.source else {
+            return Err(Error::new(Kind::Internal, "only files are mapped"));
+        };
+        let got = file.read(at, out).map_err(|e| self.failed("read", at, e))?;
+        match got == out.len() {
+            true => Ok(()),
+            false => Err(self.failed("read", at + got as u64, os_error(service::ENDED_EARLY))),
+        }
     }
 
     /// Stores a part of the data; a tile that cannot be had is an error and not a signal.
@@ -422,7 +432,12 @@ impl Window {
 
     #[cold]
     fn failed(&self, doing: &str, at: u64, e: io::Error) -> Error {
-        let name = self.file.path().display();
+        if let (Source::Backing(fetch), "read") = (&self.source, doing) {
+            if let Some(why) = fetch.error_at(at) {
+                return why;
+            }
+        }
+        let name = self.source.name();
         if e.raw_os_error() == Some(service::ENDED_EARLY) {
             return Error::new(Kind::Damaged, format!("{name} ends before the data does"))
                 .with("offset", at)
@@ -469,7 +484,7 @@ impl Window {
             Engine::Direct(map) => map.flush(),
         };
         durable.map_err(|e| {
-            let why = format!("a flush of {} failed: {e}", self.file.path().display());
+            let why = format!("a flush of {} failed: {e}", self.source.name());
             self.poisoned = Some(why.clone());
             Error::new(Kind::Poisoned, why)
                 .hint("what was flushed before is intact; look at the disk, then open it again")

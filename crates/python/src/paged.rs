@@ -186,7 +186,8 @@ pub fn array_over<'py>(
     py.import("forebay._array")?.getattr("over_version")?.call((backing,), keywords)
 }
 
-fn mode_of(mode: &str) -> Mode {
+/// A mode as Python spells it.
+pub fn mode_of(mode: &str) -> Mode {
     match mode {
         "r" => Mode::ReadOnly,
         "c" => Mode::CopyOnWrite,
@@ -195,7 +196,8 @@ fn mode_of(mode: &str) -> Mode {
 }
 
 impl PyPaged {
-    fn array(&self, py: Python<'_>) -> PyResult<Arc<Array>> {
+    /// The array, unless it is closed.
+    pub fn array(&self, py: Python<'_>) -> PyResult<Arc<Array>> {
         let held = self.0.read().unwrap_or_else(PoisonError::into_inner);
         held.clone()
             .ok_or_else(|| raise(py, Error::new(Kind::Closed, "the array is closed").hint("open it again")))

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use forebay_pager::{Mode, OnError, Window, WindowOptions};
+use forebay_pager::{OnError, Window, WindowOptions};
 use forebay_space::Kind;
 use forebay_tier::Result;
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use pyo3::types::PyDict;
 
 use crate::buffer::WindowMemory;
 use crate::errors::{usage, OrRaise};
-use crate::paged::bytes;
+use crate::paged::{bytes, mode_of, PyPaged};
 
 /// A window on a file; what `forebay.window` stands on.
 #[pyclass(name = "_Window", module = "forebay._forebay", extends = WindowMemory, frozen)]
@@ -29,6 +29,32 @@ impl PyWindow {
         let memory = slf.as_super().get();
         py.detach(|| memory.with(work)).or_raise(py)
     }
+}
+
+/// Options as Python spells them, without the place.
+fn options_of(
+    py: Python<'_>,
+    mode: &str,
+    budget: &Bound<'_, PyAny>,
+    tile: &Bound<'_, PyAny>,
+    engine: Option<&str>,
+    advice: &str,
+    on_error: &str,
+) -> PyResult<WindowOptions> {
+    let mut options = WindowOptions::new(bytes("budget", budget)?);
+    options.tile_bytes = bytes("tile", tile)? as usize;
+    options.mode = mode_of(mode);
+    options.engine = engine.map(str::parse).transpose().or_raise(py)?;
+    options.advice = advice.parse().or_raise(py)?;
+    options.on_error = match on_error {
+        "zeros" => OnError::Zeros,
+        "signal" => OnError::Signal,
+        other => {
+            let what = format!("on_error is `{other}`");
+            return Err(usage(py, Kind::Usage, what, "zeros or signal"));
+        }
+    };
+    Ok(options)
 }
 
 #[pymethods]
@@ -48,27 +74,38 @@ impl PyWindow {
         origin: u64,
         nbytes: u64,
     ) -> PyResult<PyClassInitializer<PyWindow>> {
-        let mut options = WindowOptions::new(bytes("budget", budget)?);
-        options.tile_bytes = bytes("tile", tile)? as usize;
-        options.mode = match mode {
-            "r" => Mode::ReadOnly,
-            "c" => Mode::CopyOnWrite,
-            _ => Mode::ReadWrite,
-        };
-        options.engine = engine.map(str::parse).transpose().or_raise(py)?;
-        options.advice = advice.parse().or_raise(py)?;
-        options.on_error = match on_error {
-            "zeros" => OnError::Zeros,
-            "signal" => OnError::Signal,
-            other => {
-                let what = format!("on_error is `{other}`");
-                return Err(usage(py, Kind::Usage, what, "zeros or signal"));
-            }
-        };
+        let mut options = options_of(py, mode, budget, tile, engine, advice, on_error)?;
         (options.origin, options.bytes) = (origin, Some(nbytes));
         options.overlay = forebay_tier::capacity::folder_of(&path);
         let window = py.detach(|| Window::open(&path, &options)).or_raise(py)?;
         Ok(PyClassInitializer::from(WindowMemory::new(window)).add_subclass(PyWindow))
+    }
+
+    /// A window on what lies below an array; mode: "r" or "c", which keeps what is stored in a file without a name in
+    /// `overlay`.
+    #[staticmethod]
+    #[allow(clippy::too_many_arguments)]
+    fn over<'py>(
+        py: Python<'py>,
+        array: &PyPaged,
+        mode: &str,
+        budget: &Bound<'_, PyAny>,
+        tile: &Bound<'_, PyAny>,
+        engine: Option<&str>,
+        advice: &str,
+        on_error: &str,
+        overlay: PathBuf,
+    ) -> PyResult<Bound<'py, PyWindow>> {
+        let mut options = options_of(py, mode, budget, tile, engine, advice, on_error)?;
+        options.overlay = overlay;
+        let array = array.array(py)?;
+        let window = py
+            .detach(|| {
+                (options.origin, options.bytes) = (array.origin(), Some(array.bytes()));
+                Window::on(array.backing().clone(), &options)
+            })
+            .or_raise(py)?;
+        Bound::new(py, PyClassInitializer::from(WindowMemory::new(window)).add_subclass(PyWindow))
     }
 
     fn prefetch(slf: &Bound<'_, Self>, start: u64, end: u64) -> PyResult<()> {

@@ -311,8 +311,13 @@ def test_several_files_hold_one_array_in_stripes(folder: Path) -> None:
         ours[...] = model
         ours.flush()
         assert ours.method == fb.array((8,), "u1", path=folder / "one").method
-        with pytest.raises(ValueError, match="a window shows one file"):
-            ours.window()
+        try:
+            with ours.window(budget=BUDGET) as window:
+                assert (window.array == model).all()
+            with pytest.raises(fb.errors.NotPossibleHere, match="written back"):
+                ours.window(budget=BUDGET, mode="r+")
+        except fb.errors.NotPossibleHere as e:
+            assert "userfaultfd" in str(e)
     raw = model.tobytes()
     held = [path.read_bytes() for path in paths]
     for nth, at in enumerate(range(0, len(raw), stripe)):

@@ -88,12 +88,46 @@ def test_a_step_gives_arrays_that_outlive_it(space: str) -> None:
         each.close()
 
 
+@pytest.mark.parametrize("mode", ["r", "c"])
+def test_a_version_shows_as_a_plain_array(space: str, mode: Any) -> None:
+    with fb.array(space=space, variable="u", version=0, budget=BUDGET, tile=TILE) as ours:
+        try:
+            window = ours.window(budget=BUDGET, mode=mode)
+        except fb.errors.NotPossibleHere as e:
+            pytest.skip(f"windows over versions: {e}")
+    # The window holds the version by itself.
+    wanted = model()
+    np.testing.assert_array_equal(window.array, wanted)
+    np.testing.assert_array_equal(window.array[::-3, 5], wanted[::-3, 5])
+    window.prefetch(3, 9)
+    window.will_stream()
+    assert window.array.sum() == wanted.sum()
+    if mode == "c":
+        window.array[...] *= 2
+        np.testing.assert_array_equal(window.array, 2 * wanted)
+    else:
+        with pytest.raises(ValueError, match="read-only"):
+            window.array[0] = 1
+    seen = window.statistics
+    assert (seen["engine"], seen["failures"]) == ("userfault", 0)
+    assert int(seen["evicted_bytes"]) > 0 and int(seen["resident_peak"]) <= BUDGET
+    window.close()
+    with fb.array(space=space, variable="u", version=0, budget=BUDGET, tile=TILE) as again:
+        np.testing.assert_array_equal(again[...], wanted)
+
+
+def test_windows_that_map_files_show_no_version(space: str) -> None:
+    with fb.array(space=space, variable="u", budget=BUDGET, tile=TILE) as ours:
+        with pytest.raises(fb.errors.NotPossibleHere, match="maps a file"):
+            ours.window(budget=BUDGET, engine="kernel")
+        with pytest.raises(fb.errors.NotPossibleHere, match="written back"):
+            ours.window(budget=BUDGET, mode="r+")
+
+
 def test_what_a_version_does_not_take(space: str) -> None:
     with fb.array(space=space, variable="u", shape=SHAPE, dtype="i8", budget=BUDGET, tile=TILE) as ours:
         with pytest.raises(fb.errors.PermissionDenied):
             ours[0] = 1
-        with pytest.raises(ValueError, match="window"):
-            ours.window()
     with pytest.raises(ValueError, match="holds"):
         fb.array((3, 3), space=space, variable="u")
     with pytest.raises(ValueError, match="holds"):

@@ -73,8 +73,9 @@ def test_an_array_shows_itself(model: np.ndarray[Any, Any], tmp_path: Path) -> N
             assert (ours.array[5] == 7).all()
             ours.array[6] = 8
     assert (np.fromfile(path, model.dtype).reshape(model.shape)[6] == 8).all()
-    with fb.array((4, 4), "f8", budget=BUDGET, tile=TILE) as nameless, pytest.raises(ValueError, match="shows one"):
-        nameless.window()
+    own = fb.array(model.shape, model.dtype, path=path, budget=BUDGET, tile=TILE, mode="c")
+    with own, pytest.raises(ValueError, match="keeps to the array"):
+        own.window()
 
 
 def test_what_is_stored_in_a_copy_stays_there(model: np.ndarray[Any, Any], tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ pub fn wake_in_handler(word: &AtomicU32) {
     sys::futex_wake_in_handler(word, i32::MAX);
 }
 
+/// As [`wake_in_handler`], but one of those who wait.
+pub fn wake_one_in_handler(word: &AtomicU32) {
+    sys::futex_wake_in_handler(word, 1);
+}
+
 /// Writes to standard error, in a signal handler.
 pub fn say_in_handler(parts: &[&[u8]]) {
     sys::say_in_handler(parts);

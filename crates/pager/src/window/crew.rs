@@ -25,6 +25,11 @@ impl Crew {
         Ok(())
     }
 
+    /// Whether its threads run in this process, which is not a forked child.
+    pub(crate) fn is_here(&self) -> bool {
+        !self.mark.is_forked()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.handles.is_empty()
     }

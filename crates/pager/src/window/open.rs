@@ -1,21 +1,24 @@
 //! Opening a window: which engine, and why.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::Arc;
 
 use forebay_tier::plain::PlainFile;
 use forebay_tier::process::ForkMark;
-use forebay_tier::window::{self, Faulted, FileWindow, Serve, UserfaultAbility};
+use forebay_tier::window::{self, Faulted, FileWindow, Serve, UserfaultAbility, View};
 use forebay_tier::{Error, Kind, Result};
 
 use super::ahead::Helpers;
 use super::crew::Crew;
 use super::kernel::Kernel;
 use super::service::{Parts, Service};
+use super::source::{Fetch, Fetching, Source};
 use super::words::PAYLOAD_MAX;
 use super::{Advice, Engine, Faults, OnError, Window, WindowEngine, WindowOptions};
 use crate::array::Mode;
+use crate::backing::Backing;
 use crate::pool::{TILE_BYTES_MAX, UNIT_BYTES};
 
 /// Below this the kernel's own pages are as good as tiles, and cost less.
@@ -54,21 +57,36 @@ impl Window {
     /// `Usage` for tiles or a budget that are not possible, `Damaged` when the file ends before the data,
     /// `NotPossibleHere` when the engine that was asked for cannot be had.
     pub fn new(file: PlainFile, options: &WindowOptions) -> Result<Window> {
-        Window::over(file, options, false)
+        Window::over(Source::File(Arc::new(file)), options, false)
+    }
+
+    /// A window on what else lies below an array: a version of a space, a file in stripes. Threads read it for those
+    /// who touch what is not there; what is stored (copy-on-write) stays with the window.
+    ///
+    /// # Errors
+    /// As [`Window::new`]; `NotPossibleHere` where userfaultfd is refused, for every engine that maps a file, and for
+    /// mode read-write.
+    pub fn on(backing: Arc<dyn Backing>, options: &WindowOptions) -> Result<Window> {
+        if options.mode == Mode::ReadWrite {
+            let what = format!("a window on {} cannot be written back", backing.name());
+            return Err(Error::new(Kind::NotPossibleHere, what).hint("mode read-only or copy-on-write"));
+        }
+        let fetch = Fetch::new(backing, BUFFERS_MAX as usize);
+        Window::over(Source::Backing(Arc::new(fetch)), options, false)
     }
 
     /// As [`Window::new`]; `scratch`: of a file that began empty and that nobody else has.
-    pub(super) fn over(file: PlainFile, options: &WindowOptions, scratch: bool) -> Result<Window> {
-        let there = file.bytes()?;
+    pub(super) fn over(source: Source, options: &WindowOptions, scratch: bool) -> Result<Window> {
+        let there = source.bytes()?;
         let bytes = options.bytes.unwrap_or(there.saturating_sub(options.origin));
         let end = options.origin.checked_add(bytes).filter(|end| *end <= there).ok_or_else(|| {
-            Error::new(Kind::Damaged, format!("{} is too short", file.path().display()))
+            Error::new(Kind::Damaged, format!("{} is too short", source.name()))
                 .with("bytes", there)
                 .with("wanted", options.origin.saturating_add(bytes))
                 .hint("the shape or the dtype is another one, or the file was cut off")
         })?;
         if bytes == 0 {
-            return Err(Error::new(Kind::Usage, format!("{} has no data to show", file.path().display())));
+            return Err(Error::new(Kind::Usage, format!("{} has no data to show", source.name())));
         }
         if !options.tile_bytes.is_power_of_two()
             || !(UNIT_BYTES..=TILE_BYTES_MAX).contains(&options.tile_bytes)
@@ -76,34 +94,25 @@ impl Window {
             return Err(Error::new(Kind::Usage, format!("a tile of {} bytes", options.tile_bytes))
                 .hint("a power of two from 4 KiB to 2 MiB"));
         }
-        if options.mode == Mode::ReadWrite && !file.is_writable() {
-            return Err(Error::new(
-                Kind::PermissionDenied,
-                format!("{} is open to read", file.path().display()),
-            ));
-        }
-        let (chosen, why) = match scratch {
-            true => choose_for_scratch(options)?,
-            false => choose(&file, options)?,
-        };
-        let file = Arc::new(file);
-        let data = options.origin..end;
-        let (view, engine) = match chosen {
-            WindowEngine::Userfault | WindowEngine::Handler => {
-                let faults = faults(&file, options, end, chosen == WindowEngine::Userfault, scratch)?;
-                (faults.service.memory.view(&data), Engine::Faults(faults))
+        if let Source::File(file) = &source {
+            if options.mode == Mode::ReadWrite && !file.is_writable() {
+                let what = format!("{} is open to read", source.name());
+                return Err(Error::new(Kind::PermissionDenied, what));
             }
-            WindowEngine::Kernel | WindowEngine::Direct => {
-                let writable = options.mode == Mode::ReadWrite;
-                let failed = |e| Error::io(format!("cannot map {}", file.path().display()), e);
-                let own = file.cached().try_clone().map_err(failed)?;
-                let map = Arc::new(FileWindow::new(own, end, writable).map_err(failed)?);
-                let view = map.view(&data);
-                let engine = match chosen {
-                    WindowEngine::Direct => Engine::Direct(map),
-                    _ => Engine::Kernel(Kernel::start(map, writable, options.budget).map_err(failed)?),
-                };
-                (view, engine)
+        }
+        let (chosen, why) = match &source {
+            Source::File(_) if scratch => choose_for_scratch(options)?,
+            Source::File(file) => choose(file, options)?,
+            Source::Backing(_) => choose_for_backing(&source.name(), options)?,
+        };
+        let data = options.origin..end;
+        let (view, engine) = match (chosen, &source) {
+            (WindowEngine::Kernel | WindowEngine::Direct, Source::File(file)) => {
+                map(file, options, &data, chosen)?
+            }
+            _ => {
+                let faults = faults(&source, options, end, chosen == WindowEngine::Userfault, scratch)?;
+                (faults.service.memory.view(&data), Engine::Faults(faults))
             }
         };
         let faults_before = window::faults().0;
@@ -112,7 +121,7 @@ impl Window {
             engine,
             chosen,
             why,
-            file,
+            source,
             options: options.clone(),
             faults_before,
             mark: ForkMark::here(),
@@ -125,6 +134,25 @@ impl Window {
         }
         Ok(made)
     }
+}
+
+/// An engine that maps the file.
+fn map(
+    file: &PlainFile,
+    options: &WindowOptions,
+    data: &Range<u64>,
+    chosen: WindowEngine,
+) -> Result<(View, Engine)> {
+    let writable = options.mode == Mode::ReadWrite;
+    let failed = |e| Error::io(format!("cannot map {}", file.path().display()), e);
+    let own = file.cached().try_clone().map_err(failed)?;
+    let map = Arc::new(FileWindow::new(own, data.end, writable).map_err(failed)?);
+    let view = map.view(data);
+    let engine = match chosen {
+        WindowEngine::Direct => Engine::Direct(map),
+        _ => Engine::Kernel(Kernel::start(map, writable, options.budget).map_err(failed)?),
+    };
+    Ok((view, engine))
 }
 
 /// What is known of faults that user code may answer; `writes`: also of stores.
@@ -150,6 +178,35 @@ fn choose_for_scratch(options: &WindowOptions) -> Result<(WindowEngine, &'static
     }
 }
 
+/// The engine of what is no file, and why it is that one.
+fn choose_for_backing(name: &str, options: &WindowOptions) -> Result<(WindowEngine, &'static str)> {
+    let able = able(options.mode != Mode::ReadOnly);
+    match options.engine {
+        Some(engine @ (WindowEngine::Kernel | WindowEngine::Direct)) => {
+            Err(Error::new(Kind::NotPossibleHere, format!("engine {} maps a file", engine.name()))
+                .with("window", name)
+                .hint("engine userfault"))
+        }
+        Some(WindowEngine::Handler) => {
+            answers_kernel(able.as_ref().ok()).map(|()| (WindowEngine::Handler, "asked for"))
+        }
+        Some(WindowEngine::Userfault) => able.map(|_| (WindowEngine::Userfault, "asked for")),
+        None => able.map(|_| (WindowEngine::Userfault, "there is no file to map")),
+    }
+    .map_err(|e| e.hint("tiles, gather and indexing of the array need no userfaultfd"))
+}
+
+/// Whether faults of the kernel may be answered.
+fn answers_kernel(able: Option<&UserfaultAbility>) -> Result<()> {
+    match able.is_some_and(|can| can.kernel_faults) {
+        true => Ok(()),
+        false => {
+            Err(Error::new(Kind::NotPossibleHere, "faults of the kernel may not be answered by this user")
+                .hint("sysctl vm.unprivileged_userfaultfd=1, or engine userfault"))
+        }
+    }
+}
+
 /// The engine, and why it is that one.
 fn choose(file: &PlainFile, options: &WindowOptions) -> Result<(WindowEngine, &'static str)> {
     let writes = options.mode != Mode::ReadOnly;
@@ -165,9 +222,8 @@ fn choose(file: &PlainFile, options: &WindowOptions) -> Result<(WindowEngine, &'
             Err(Error::new(Kind::NotPossibleHere, "engine direct maps files that lie in memory")
                 .hint("engine kernel"))
         }
-        Some(WindowEngine::Handler) if !able.as_ref().is_ok_and(|can| can.kernel_faults) => {
-            Err(Error::new(Kind::NotPossibleHere, "faults of the kernel may not be answered by this user")
-                .hint("sysctl vm.unprivileged_userfaultfd=1, or engine userfault"))
+        Some(WindowEngine::Handler) => {
+            answers_kernel(able.as_ref().ok()).map(|()| (WindowEngine::Handler, "asked for"))
         }
         Some(WindowEngine::Userfault) => able.map(|_| (WindowEngine::Userfault, "asked for")),
         Some(engine) => Ok((engine, "asked for")),
@@ -210,7 +266,7 @@ fn shares(options: &WindowOptions, end: u64) -> Result<Shares> {
 }
 
 fn faults(
-    file: &Arc<PlainFile>,
+    source: &Source,
     options: &WindowOptions,
     end: u64,
     by_signal: bool,
@@ -226,7 +282,7 @@ fn faults(
         Mode::CopyOnWrite => Some(PlainFile::nameless(&options.overlay, end)?),
         _ => None,
     };
-    let failed = |e| Error::io(format!("cannot make a window on {}", file.path().display()), e);
+    let failed = |e| Error::io(format!("cannot make a window on {}", source.name()), e);
     let len = end.next_multiple_of(tile as u64) as usize;
     let memory = Faulted::new(len, writable, (buffers as usize, tile), by_signal).map_err(failed)?;
     let service = Arc::new(Service::new(Parts {
@@ -237,19 +293,23 @@ fn faults(
         writable,
         slots,
         buffers,
-        file: file.clone(),
+        source: source.clone(),
         overlay,
         // A thread that sleeps in a fault cannot be sent a signal by who answers: it sees zeros.
         blank: scratch,
         zeros: options.on_error == OnError::Zeros || !by_signal,
     }));
+    let fetching = match source {
+        Source::Backing(fetch) => Some(Fetching::start(fetch, &service.memory).map_err(failed)?),
+        Source::File(_) => None,
+    };
     let helpers = (writable || options.advice != Advice::Random).then(|| Helpers::start(&service));
     let served = match by_signal {
         true => Some(service.memory.serve_by(service.clone()).map_err(failed)?),
         false => None,
     };
     let answering = (!by_signal).then(|| Answering::start(&service)).transpose().map_err(failed)?;
-    Ok(Faults { served, _answering: answering, helpers, service })
+    Ok(Faults { served, _answering: answering, helpers, _fetching: fetching, service })
 }
 
 /// Threads that answer the faults of a window, also the kernel's.

@@ -6,12 +6,14 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use forebay_tier::plain::PlainFile;
 use forebay_tier::{Error, Kind, Result};
 
 use super::open::Shares;
 use super::service::Service;
+use super::source::Source;
 use super::words::PAYLOAD_MAX;
 use super::{Engine, Window, WindowEngine, WindowOptions};
 use crate::array::Mode;
@@ -51,7 +53,7 @@ impl Window {
                 .hint("a folder on a disk"));
         }
         let options = WindowOptions { mode: Mode::ReadWrite, origin: 0, bytes: None, ..options.clone() };
-        Window::over(file, &options, true)
+        Window::over(Source::File(Arc::new(file)), &options, true)
     }
 
     /// Makes a range zeros again; nothing of it is written, and its room in memory and in the file is free. The range
@@ -66,7 +68,9 @@ impl Window {
                 let tile = self.options.tile_bytes as u64;
                 (range.start / tile..range.end / tile).for_each(|tile| faults.service.forget(tile as u32));
                 // Where the file system cannot, the room stays taken until the window goes: no byte of it is read.
-                let _ = self.file.punch(range);
+                if let Source::File(file) = &self.source {
+                    let _ = file.punch(range);
+                }
                 Ok(())
             }
             Engine::Kernel(kernel) => kernel.forget(range).map_err(failed),

@@ -18,6 +18,7 @@ use forebay_tier::window::{Faulted, Serve};
 
 use super::ahead::Streams;
 use super::failures::Failures;
+use super::source::Source;
 use super::stack::Stack;
 use super::words::{
     self, Event, ABSENT, BAD, BUSY, DIRTY, HELD, HOT, LEAVING, OVERLAID, PAYLOAD_MAX, PRESENT,
@@ -69,7 +70,7 @@ pub(crate) struct Service {
     hand: AtomicU64,
     /// Up to where tiles were written ahead of the hand.
     broom: AtomicU64,
-    file: Arc<PlainFile>,
+    source: Source,
     overlay: Option<PlainFile>,
     pub(crate) streams: Streams,
     pub(crate) counts: Counts,
@@ -85,7 +86,7 @@ pub(crate) struct Parts {
     pub(crate) writable: bool,
     pub(crate) slots: u32,
     pub(crate) buffers: u32,
-    pub(crate) file: Arc<PlainFile>,
+    pub(crate) source: Source,
     pub(crate) overlay: Option<PlainFile>,
     pub(crate) zeros: bool,
     pub(crate) blank: bool,
@@ -94,7 +95,7 @@ pub(crate) struct Parts {
 impl Service {
     pub(crate) fn new(parts: Parts) -> Service {
         let tiles = parts.file_bytes.div_ceil(parts.tile_bytes as u64);
-        let name = parts.file.path().display().to_string();
+        let name = parts.source.name();
         const { assert!(ABSENT == 0) };
         // Zeroed by the kernel, page by page as they are touched.
         let words = bytemuck::zeroed_slice_box(tiles as usize);
@@ -117,7 +118,7 @@ impl Service {
             freed: Event::default(),
             hand: AtomicU64::new(0),
             broom: AtomicU64::new(0),
-            file: parts.file,
+            source: parts.source,
             overlay: parts.overlay,
             streams: Streams::new(tiles, parts.tile_bytes, parts.slots),
             counts: Counts::default(),
@@ -246,11 +247,7 @@ impl Service {
             self.memory.appear(&range, buffer as usize, !write).map_err(|e| errno_of(&e))?;
             return Ok(if write { DIRTY } else { 0 });
         }
-        let file = match &self.overlay {
-            Some(overlay) if overlaid => overlay,
-            _ => &*self.file,
-        };
-        match self.read(file, buffer, range.start, needed) {
+        match self.read(overlaid, buffer, range.start, needed) {
             Ok(()) => {
                 self.memory.clear(buffer as usize, needed..self.tile_bytes);
                 let protect = self.writable && !write;
@@ -259,12 +256,19 @@ impl Service {
                 self.counts.bytes_read.fetch_add(needed as u64, Relaxed);
                 Ok(if write { DIRTY } else { 0 })
             }
-            Err(_) => self.fill_by_pages(file, buffer, &range, needed),
+            Err(_) => self.fill_by_pages(overlaid, buffer, &range, needed),
         }
     }
 
     /// Reads `needed` bytes from `offset` on into a buffer.
-    fn read(&self, file: &PlainFile, buffer: u32, offset: u64, needed: usize) -> Result<(), i32> {
+    fn read(&self, overlaid: bool, buffer: u32, offset: u64, needed: usize) -> Result<(), i32> {
+        let file = match (&self.overlay, &self.source) {
+            (Some(overlay), _) if overlaid => overlay,
+            (_, Source::File(file)) => file,
+            // Behind the data there is nothing to read: `fill_by_pages` asks for whole tiles.
+            (_, Source::Backing(_)) if needed == 0 => return Ok(()),
+            (_, Source::Backing(fetch)) => return fetch.read(buffer, offset, needed),
+        };
         let (mut done, mut direct) = (0, file.direct());
         let whole = needed.next_multiple_of(DIRECT_ALIGNMENT as usize);
         while done < needed {
@@ -290,7 +294,7 @@ impl Service {
     /// What can be read of a tile that cannot be read as a whole: the other pages fail, or are zeros.
     fn fill_by_pages(
         &self,
-        file: &PlainFile,
+        overlaid: bool,
         buffer: u32,
         range: &Range<u64>,
         needed: usize,
@@ -299,7 +303,7 @@ impl Service {
         for at in (0..self.tile_bytes).step_by(PAGE) {
             let page = range.start + at as u64..range.start + (at + PAGE) as u64;
             let len = needed.saturating_sub(at).min(PAGE);
-            match self.read(file, buffer, page.start, len) {
+            match self.read(overlaid, buffer, page.start, len) {
                 Ok(()) => {
                     self.memory.clear(buffer as usize, len..PAGE);
                     self.memory.appear(&page, buffer as usize, self.writable).map_err(|e| errno_of(&e))?;
@@ -490,9 +494,11 @@ impl Service {
         let range = self.range(tile);
         self.memory.protect(&range, true).map_err(|e| errno_of(&e))?;
         // The overlay is ours as a whole; of the file only the data is.
-        let (file, from) = match &self.overlay {
-            Some(overlay) => (overlay, range.start),
-            None => (&*self.file, range.start.max(self.origin)),
+        let (file, from) = match (&self.overlay, &self.source) {
+            (Some(overlay), _) => (overlay, range.start),
+            (None, Source::File(file)) => (&**file, range.start.max(self.origin)),
+            // Only what is copied on write is stored into.
+            (None, Source::Backing(_)) => return Err(EIO),
         };
         let needed = (range.start + self.needed(tile) as u64).saturating_sub(from) as usize;
         let is_whole = |at: u64| at % DIRECT_ALIGNMENT == 0;
@@ -591,7 +597,7 @@ impl Service {
 
     /// Makes what was written durable.
     pub(crate) fn flush_file(&self) -> io::Result<()> {
-        self.file.flush()
+        self.source.flush()
     }
 
     /// Calls `with` while a tile is there and stays.

@@ -156,17 +156,20 @@ class Array:
         """The whole array as a plain ndarray (its ``array``) in a budget of its own: see ``forebay.window``.
 
         What was written here is flushed first; what is written here or there later is seen on the other side only
-        after a flush, of what was not in memory there. Not for arrays without a file of their own, in several, or in
-        mode "c".
-        """
-        from forebay._window import window
+        after a flush, of what was not in memory there. Not of arrays in mode "c", whose changes are theirs alone.
 
-        if self._source is None or self.mode == "c":
-            why = "not none or several, no version of a space, and not what mode 'c' keeps to itself"
-            raise ValueError(f"a window shows one file: {why}")
+        Of what is not one file with a name (a version of a space, several files, a file without a name) it is a window
+        in mode "r" or "c", and raises NotPossibleHere where userfaultfd is refused. It holds its version, too.
+        """
+        from forebay._window import over, window
+
+        if self.mode == "c":
+            raise ValueError("a window does not show what mode 'c' keeps to the array")
         self.flush()
-        options.setdefault("mode", "r" if self.mode == "r" else "r+")
         options.setdefault("tile", self.tile_bytes)
+        if self._source is None:
+            return over(self._paged, self.shape, self.dtype, **options)
+        options.setdefault("mode", "r" if self.mode == "r" else "r+")
         path, offset = self._source
         if not path.endswith(".npy"):
             options.update(shape=self.shape, dtype=self.dtype, offset=offset)

@@ -429,6 +429,17 @@ class _Window(_WindowMemory):
         origin: int,
         nbytes: int,
     ) -> _Window: ...
+    @staticmethod
+    def over(
+        array: _Paged,
+        mode: str,
+        budget: int | str,
+        tile: int | str,
+        engine: str | None,
+        advice: str,
+        on_error: str,
+        overlay: str | PathLike[str],
+    ) -> _Window: ...
     def prefetch(self, start: int, end: int) -> None: ...
     def will_stream(self, start: int, end: int) -> None: ...
     def done_with(self, start: int, end: int) -> None: ...

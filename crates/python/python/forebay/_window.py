@@ -1,4 +1,4 @@
-"""``forebay.window``: a file as a plain ndarray, of which a budget's worth is in memory.
+"""``forebay.window``: a file as a plain ndarray, of which a budget's worth is in memory; and windows over arrays.
 
 Unlike ``forebay.array``, what it gives is an ndarray over the whole file, without a copy: for code that takes nothing
 else. Touching an element that is not in memory reads its tile; another one leaves.
@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
 
 from forebay._array import layout_of
-from forebay._forebay import _Window
+from forebay._forebay import _Paged, _Window
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ _BUDGET = "256MiB"
 
 
 class Window:
-    """A file as an ndarray (``array``), of which a part is in memory. Made by ``forebay.window``.
+    """A file as an ndarray (``array``), of which a part is in memory. Made by ``forebay.window`` or ``Array.window``.
 
     A context manager: it closes at the end. The array stays valid as long as somebody has it. In a child made by
     ``fork`` it is not there: touching it ends the child.
@@ -125,3 +125,23 @@ def window(
     nbytes = math.prod(dims) * kind.itemsize
     made = _Window(name, mode, budget, tile, engine, advice, on_error, offset, nbytes)
     return Window(made, dims, kind)
+
+
+def over(
+    paged: _Paged,
+    shape: tuple[int, ...],
+    dtype: "np.dtype[Any]",
+    *,
+    budget: int | str = _BUDGET,
+    tile: int | str = "64KiB",
+    mode: Literal["r", "c"] = "r",
+    engine: Literal["userfault", "handler"] | None = None,
+    advice: Literal["normal", "random", "sequential"] = "normal",
+    on_error: Literal["zeros", "signal"] = "zeros",
+) -> Window:
+    """What lies below an array, as ``window``: it is read by threads for whoever touches what is not there."""
+    if mode not in ("r", "r+", "c"):
+        raise ValueError(f"mode {mode!r} is none of r, c")
+    overlay = os.environ.get("TMPDIR", "/var/tmp")
+    made = _Window.over(paged, mode, budget, tile, engine, advice, on_error, overlay)
+    return Window(made, shape, dtype)

@@ -127,6 +127,13 @@ impl Faulted {
         unsafe { kernel::pread(file.as_raw_fd(), to.as_ptr().add(at).cast(), len, offset as i64) }
     }
 
+    /// Lets `with` fill the first `len` bytes of a buffer that the caller alone uses.
+    pub fn fill<R>(&self, number: usize, len: usize, with: impl FnOnce(&mut [u8]) -> R) -> R {
+        let to = self.buffer(number, len);
+        // SAFETY: inside the buffer (`buffer` asserts), which is mapped from the beginning, and which the caller owns.
+        with(unsafe { std::slice::from_raw_parts_mut(to.as_ptr(), len) })
+    }
+
     /// Zeros a part of a buffer that the caller alone uses.
     pub fn clear(&self, number: usize, range: Range<usize>) {
         let to = self.buffer(number, range.end);
