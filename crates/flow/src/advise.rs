@@ -406,6 +406,7 @@ mod tests {
             compute_s,
             interleaved: false,
             spread_s: 0.0,
+            in_step: true,
             objects,
             object_bytes: bytes,
             software_s: 2e-6,

@@ -128,8 +128,8 @@ pub fn known(workflow: &Workflow, runs: &[RunRecord], measured: Option<&Profile>
     let ahead = quota.filter(|_| version_bytes > 0.0).map(|quota| (quota / version_bytes).max(1.0) as u32);
     let flow = model::Workflow {
         versions: u32::try_from(writer.step.steps.max(1)).unwrap_or(u32::MAX),
-        writer: component(&writer, &writer.step.writes, false, channel, measured, &mut remarks),
-        reader: component(&reader, &reader.step.reads, true, channel, measured, &mut remarks),
+        writer: component(workflow, &writer, &writer.step.writes, false, channel, measured, &mut remarks),
+        reader: component(workflow, &reader, &reader.step.reads, true, channel, measured, &mut remarks),
         ahead,
     };
     let mut inputs = Inputs::new(flow);
@@ -171,6 +171,7 @@ fn compute_error(step: &PerStep) -> f64 {
 }
 
 fn component(
+    workflow: &Workflow,
     of: &Seen<'_>,
     moved: &Moved,
     reads: bool,
@@ -191,6 +192,7 @@ fn component(
         compute_s: of.step.compute_s,
         interleaved: false,
         spread_s: of.step.compute_deviation_s,
+        in_step: workflow.components.iter().find(|c| c.name == of.record.name).is_none_or(|c| c.in_step),
         objects: moved.objects.max(1.0),
         object_bytes: object_bytes.max(1.0),
         software_s: (moved.call_s_per_object - transfer_s.unwrap_or(0.0)).max(0.0),

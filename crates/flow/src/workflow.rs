@@ -194,6 +194,8 @@ pub struct Component {
     pub env: BTreeMap<String, String>,
     /// Working directory (absolute).
     pub cwd: PathBuf,
+    /// Whether its ranks wait for each other while they compute a version; said to the model alone.
+    pub in_step: bool,
     /// It is ended, and the run fails, when it runs longer.
     pub timeout: Option<Duration>,
     /// Directories with the component's files (absolute).
@@ -233,8 +235,14 @@ struct RawComponent {
     #[serde(default)]
     env: BTreeMap<Spanned<String>, Scalar>,
     cwd: Option<Spanned<PathBuf>>,
+    #[serde(default = "yes")]
+    in_step: bool,
     timeout: Option<Spanned<Scalar>>,
     files: Option<Spanned<FileBridge>>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn one_rank() -> Spanned<i64> {
@@ -540,6 +548,7 @@ impl Source<'_> {
             writes: texts(&raw.writes),
             env,
             cwd,
+            in_step: raw.in_step,
             timeout,
             files,
             name,

@@ -166,7 +166,7 @@ impl Inputs {
             time(flow, &more_disturbed(station, device.doubts.mix)),
             time(&longer(flow, self.compute_error, 0.0), station),
             time(&longer(flow, 0.0, self.software_error), station),
-            time(&out_of_step(flow), station),
+            time(&stepping_otherwise(flow, plan.mode), station),
         ];
         let propagated = moved.iter().map(|t| (t - said.time_s).powi(2)).sum::<f64>().sqrt();
         let computing = [Binding::WriterCompute, Binding::ReaderCompute];
@@ -185,9 +185,12 @@ fn slower(station: &Station, reads: bool, by: f64) -> Station {
     moved
 }
 
-/// The workflow with ranks that are out of step by as long as they compute.
-fn out_of_step(flow: &Workflow) -> Workflow {
-    let of = |c: &Component| Component { spread_s: c.spread_s.max(c.compute_s), ..*c };
+/// The workflow with ranks that are out of step by as long as they compute; those that are predicted so, in step.
+fn stepping_otherwise(flow: &Workflow, mode: Mode) -> Workflow {
+    let of = |c: &Component| match mode == Mode::Serial && !c.in_step {
+        true => Component { in_step: true, ..*c },
+        false => c.out_of_step(),
+    };
     Workflow { writer: of(&flow.writer), reader: of(&flow.reader), ..*flow }
 }
 
@@ -242,6 +245,7 @@ mod tests {
             compute_s: 0.2,
             interleaved: false,
             spread_s: 0.0,
+            in_step: true,
             objects,
             object_bytes,
             software_s: 5e-6,

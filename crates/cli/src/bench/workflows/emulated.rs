@@ -242,6 +242,8 @@ fn known(case: &Case, platform: &Platform, measured: &Found) -> Known {
         compute_s: compute_ms / 1e3,
         interleaved: false,
         spread_s: 0.0,
+        // They sleep, each for itself.
+        in_step: false,
         objects,
         object_bytes: bytes,
         software_s,

@@ -332,6 +332,7 @@ pub fn workflow(studied: &Studied, values: &Values) -> Workflow {
         compute_s: 0.0,
         interleaved: false,
         spread_s: 0.0,
+        in_step: true,
         objects: 1.0,
         object_bytes: 1.0,
         software_s: values.write_software_us * 1e-6,
