@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use forebay_flow::Signals;
 use forebay_tier::{Error, Kind, Result};
@@ -112,27 +112,83 @@ pub(super) fn run<P: Serialize, R: DeserializeOwned>(
     group: Option<&Group>,
     signals: &Signals,
 ) -> Result<Found<R>> {
-    let told = Told { group: group.map(|group| group.dir.clone()), part };
-    let told = serde_json::to_string(&told).map_err(internal)?;
-    let mut command = command(words, &told)?;
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut found = run_together(words, std::slice::from_ref(part), group, signals)?;
+    Ok(found.remove(0))
+}
+
+/// As [`run`], each part in a child of its own at the same time; where one fails the others are ended.
+pub(super) fn run_together<P: Serialize, R: DeserializeOwned>(
+    words: &[&str],
+    parts: &[P],
+    group: Option<&Group>,
+    signals: &Signals,
+) -> Result<Vec<Found<R>>> {
     let failed = |e| Error::io("cannot run a part of the benchmark", e);
-    let mut child = command.spawn().map_err(failed)?;
-    while child.try_wait().map_err(failed)?.is_none() {
-        if signals.caught().is_some() {
-            // Its files have no names, or lie in a folder that goes.
-            let _ = child.kill();
+    let mut children = Children(Vec::new());
+    for part in parts {
+        let told = Told { group: group.map(|group| group.dir.clone()), part };
+        let told = serde_json::to_string(&told).map_err(internal)?;
+        let mut command = command(words, &told)?;
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        children.0.push(command.spawn().map_err(failed)?);
+    }
+    loop {
+        let mut running = false;
+        let mut broken = signals.caught().is_some();
+        for child in &mut children.0 {
+            match child.try_wait().map_err(failed)? {
+                None => running = true,
+                Some(status) => broken |= !status.success(),
+            }
+        }
+        if !running {
+            break;
+        }
+        if broken {
+            children.end();
         }
         signals.pause(LOOK);
     }
-    let output = child.wait_with_output().map_err(failed)?;
-    if output.status.success() {
-        return serde_json::from_slice(&output.stdout).map_err(internal);
+    // What was ended for another one's sake failed, too: the first reason is that of who failed by itself.
+    let outputs =
+        std::mem::take(&mut children.0).into_iter().map(|child| child.wait_with_output().map_err(failed));
+    let outputs = outputs.collect::<Result<Vec<Output>>>()?;
+    let by_itself = |output: &&Output| !output.status.success() && !is_killed(output);
+    if let Some(output) = outputs.iter().find(by_itself).or_else(|| outputs.iter().find(|o| is_killed(o))) {
+        return Err(failure(output));
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    if std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(9) {
+    outputs.iter().map(|output| serde_json::from_slice(&output.stdout).map_err(internal)).collect()
+}
+
+/// Children that do not outlive their measurement. Their files have no names, or lie in a folder that goes.
+struct Children(Vec<Child>);
+
+impl Children {
+    fn end(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+        }
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        self.end();
+        for child in &mut self.0 {
+            let _ = child.wait();
+        }
+    }
+}
+
+fn is_killed(output: &Output) -> bool {
+    std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(9)
+}
+
+/// Why a child failed.
+fn failure(output: &Output) -> Error {
+    if is_killed(output) {
         let killed = "a part of the benchmark was killed, as it is for want of memory";
-        return Err(Error::new(Kind::TierFull, killed).hint("a larger --limit"));
+        return Error::new(Kind::TierFull, killed).hint("a larger --limit");
     }
     let kind = match output.status.code() {
         Some(2) => Kind::Usage,
@@ -140,7 +196,8 @@ pub(super) fn run<P: Serialize, R: DeserializeOwned>(
         Some(8) => Kind::Damaged,
         _ => Kind::Io,
     };
-    Err(Error::new(kind, format!("a part of the benchmark failed: {}", said.trim())))
+    let said = String::from_utf8_lossy(&output.stderr);
+    Error::new(kind, format!("a part of the benchmark failed: {}", said.trim()))
 }
 
 /// In the child: joins the group, does the part, prints what came of it.

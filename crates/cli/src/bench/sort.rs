@@ -1,5 +1,5 @@
 //! `forebay bench sort`: sorting more keys than memory holds, by an external merge sort on tiles and by an in-place
-//! sort of a window and of a mapped file within the same memory.
+//! sort of a window and of a mapped file within the same memory; by one process or by several.
 //!
 //! Guarantees: all ways begin with the same keys, cold, and end when the result is durable; what each of them left is
 //! read again and checked, by order and by a hash of permutations; nothing is left behind.
@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use forebay_flow::Signals;
-use forebay_miniapps::sort::{self, keys, Checked, Sorted, Task};
+use forebay_miniapps::sort::{self, keys, Checked, Did, Phase, Sorted, Task, Way};
 use forebay_space::format_bytes;
 use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -49,9 +49,12 @@ pub struct Args {
     /// Length of a tile, a power of two [default: a 1024th of the budget, 8 KiB to 1 MiB].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     tile: Option<u64>,
-    /// Threads; by default one for each processor.
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    /// Processes that sort together, each with its part of the keys and of the budget.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    ranks: u32,
+    /// Threads of each rank; by default the processors, shared out over ranks.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
     /// Seed of the keys.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -62,32 +65,12 @@ pub struct Args {
     part: Option<String>,
 }
 
-/// See [`Args::ways`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Way {
-    /// Merge sort on tiles.
-    External,
-    /// In place in a window.
-    Window,
-    /// In place in a mapped file.
-    Mmap,
-}
-
-impl Way {
-    fn name(self) -> &'static str {
-        match self {
-            Way::External => "external",
-            Way::Window => "window",
-            Way::Mmap => "mmap",
-        }
-    }
-}
-
 /// What a child does.
 #[derive(Serialize, Deserialize)]
 struct Part {
     way: Way,
+    phase: Phase,
+    rank: usize,
     keys: PathBuf,
     task: Task,
 }
@@ -136,16 +119,16 @@ fn task(args: &Args) -> Result<Task> {
     let budget = args.budget.unwrap_or(if args.quick { BUDGET_QUICK } else { BUDGET });
     let bytes = args.size.unwrap_or(DATA_OF_BUDGET * budget);
     let tile = args.tile.unwrap_or(1 << (budget / TILES).clamp(8 << 10, 1 << 20).ilog2());
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let task = Task {
         keys: bytes / 8,
         seed: args.seed,
         budget,
         tile_bytes: tile as usize,
-        threads: args.threads.unwrap_or(cores),
+        ranks: args.ranks as usize,
+        threads: super::bt::threads_of(args.threads, args.ranks) as usize,
     };
-    if task.keys == 0 || task.threads == 0 || task.threads > 1024 || !tile.is_power_of_two() {
-        return Err(Error::new(Kind::Usage, "at least one key and one thread, and tiles of a power of two"));
+    if task.keys == 0 || !tile.is_power_of_two() {
+        return Err(Error::new(Kind::Usage, "at least one key, and tiles of a power of two"));
     }
     Ok(task)
 }
@@ -153,10 +136,8 @@ fn task(args: &Args) -> Result<Task> {
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     if let Some(told) = &args.part {
-        return limited::serve(told, |part: Part| match part.way {
-            Way::External => sort::external(&part.keys, &part.task),
-            Way::Window => sort::windowed(&part.keys, &part.task),
-            Way::Mmap => sort::mapped(&part.keys, &part.task),
+        return limited::serve(told, |Part { way, phase, rank, keys, task }: Part| {
+            sort::take_part(&keys, &task, way, phase, rank)
         });
     }
     limited::until_signal(|signals| sort_all(args, signals, out))
@@ -164,8 +145,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 
 fn sort_all(args: &Args, signals: &Signals, out: &Output) -> Result<i32> {
     let task = task(args)?;
-    if args.ways.contains(&Way::External) {
-        sort::check_budget(&task)?;
+    for way in &args.ways {
+        sort::check_budget(&task, *way)?;
     }
     let limit = args.limit.unwrap_or_else(|| limited::limit_for(task.budget));
     let group = Group::make(limit);
@@ -214,27 +195,37 @@ fn measure(
     let file = std::path::absolute(dir.path()).map_err(failed)?.join("keys");
     out.progress(&format!("making {} of keys", format_bytes(task.keys * 8)));
     let made = keys::make(&file, task.keys, task.seed)?;
-    out.progress(&format!("sorting, {}", way.name()));
-    let part = Part { way, keys: file.clone(), task };
-    let Found { result: sorted, peak_rss_bytes }: Found<Sorted> =
-        limited::run(&["bench", "sort"], &part, group, signals)?;
+    sort::begin(&file, &task, way)?;
+    let (mut phases, mut peak_rss_bytes) = (Vec::new(), 0);
+    for phase in way.phases(task.ranks) {
+        out.progress(match phase {
+            Phase::Runs => "sorting",
+            Phase::Merge => "merging",
+        });
+        let part = |rank| Part { way, phase: *phase, rank, keys: file.clone(), task };
+        let parts: Vec<Part> = (0..task.ranks).map(part).collect();
+        let found: Vec<Found<Did>> = limited::run_together(&["bench", "sort"], &parts, group, signals)?;
+        peak_rss_bytes = found.iter().map(|rank| rank.peak_rss_bytes).sum::<u64>().max(peak_rss_bytes);
+        phases.push(found.into_iter().map(|rank| rank.result).collect());
+    }
     out.progress("checking");
-    let left = if way == Way::External { sort::sorted_name(&file) } else { file };
-    let found = keys::check(&left)?;
+    let found = keys::check(&sort::sorted_name(&file, way, task.ranks))?;
     if found != (Checked { permutation: made, ordered: true }) {
         return Err(Error::new(Kind::Damaged, format!("{} did not sort the keys", way.name()))
             .with("ordered", found.ordered)
             .with("same_keys", found.permutation == made));
     }
+    let sorted = Sorted::of(&phases);
     Ok(Row { way, keys_per_s: task.keys as f64 / sorted.seconds, peak_rss_bytes, sorted })
 }
 
 fn text(body: &Body, out: &Output) -> String {
     let mut text = format!(
-        "{} of keys in a budget of {}, tiles of {}, {} threads, on {}; measured\n",
+        "{} of keys in a budget of {}, tiles of {}, ranks: {}, threads of each: {}, on {}; measured\n",
         format_bytes(body.data_bytes),
         format_bytes(body.task.budget),
         format_bytes(body.task.tile_bytes as u64),
+        body.task.ranks,
         body.task.threads,
         body.place
     );

@@ -52,6 +52,28 @@ fn all_sorts_sort_within_a_limit_and_leave_nothing() {
 }
 
 #[test]
+fn several_ranks_sort_together_within_one_limit() {
+    let bench = Bench::new();
+    let words = "bench sort --size 16MiB --budget 4MiB --ranks 3 --threads 1 --tile 8KiB --dir .";
+    let document = bench.json(&words.split(' ').collect::<Vec<_>>(), 0);
+    assert_eq!((&document["ranks"], &document["threads"]), (&3.into(), &1.into()));
+    let ways = document["ways"].as_array().expect("ways");
+    mapped_ran(&document, "several ranks that sort in mapped files");
+    for way in ways {
+        // Their parts are merged, whichever way they were sorted.
+        assert!(way["phases"].is_array(), "{document}");
+        let runs = way["runs"].as_u64().expect("runs");
+        assert!(if way["way"] == "external" { runs > 10 } else { runs == 3 }, "{document}");
+    }
+    assert_eq!(std::fs::read_dir(bench.work()).unwrap().count(), 0, "nothing is left");
+    bench.call(&["bench", "sort", "--ranks", "0"]).wants(2);
+    bench
+        .call(&["bench", "sort", "--size", "64MiB", "--budget", "8MiB", "--ranks", "64"])
+        .wants(2)
+        .complains("ranks");
+}
+
+#[test]
 fn every_search_finds_the_same_within_a_limit_and_leaves_nothing() {
     let bench = Bench::new();
     let words = "bench bfs --scale 12 --edge-factor 8 --tile 4KiB,64KiB --budget 1MiB --threads 2";

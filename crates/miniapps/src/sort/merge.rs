@@ -4,13 +4,16 @@
 //! current tiles stay pinned, and the keys go from there straight to the output.
 
 use std::collections::VecDeque;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use forebay_pager::{Array, Tile, Tiles};
 use forebay_space::Result;
+use serde::{Deserialize, Serialize};
 
-/// A sorted run of keys.
-#[derive(Clone, Debug)]
+use super::split::{self, places, split};
+
+/// A sorted run of keys on tiles.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     /// Its first key's number; it begins with a tile.
     pub first: u64,
@@ -19,20 +22,65 @@ pub(super) struct Run {
     pub firsts: Vec<u64>,
 }
 
-/// Merges all runs of `input` into `output`.
-pub(super) fn merge(input: &Array, output: &Array, runs: &[Run], threads: usize) -> Result<()> {
-    let mut cuts = vec![vec![0; runs.len()]];
-    for splitter in splitters(runs, threads) {
-        cuts.push(runs.iter().map(|run| cut(input, run, splitter)).collect::<Result<_>>()?);
+/// A run in its array.
+struct OnTiles<'a> {
+    input: &'a Array,
+    run: &'a Run,
+}
+
+impl OnTiles<'_> {
+    fn per_tile(&self) -> u64 {
+        self.input.tile_bytes() as u64 / 8
     }
-    cuts.push(runs.iter().map(|run| run.keys).collect());
+
+    /// How many of its tiles begin with a key that is less.
+    fn begun(&self, key: u64) -> u64 {
+        self.run.firsts.partition_point(|first| *first < key) as u64
+    }
+}
+
+impl split::Run for OnTiles<'_> {
+    fn keys(&self) -> u64 {
+        self.run.keys
+    }
+
+    fn below_about(&self, key: u64) -> RangeInclusive<u64> {
+        let tiles = self.begun(key);
+        tiles.saturating_sub(1) * self.per_tile()..=(tiles * self.per_tile()).min(self.run.keys)
+    }
+
+    fn below(&self, key: u64) -> Result<u64> {
+        let Some(tile) = self.begun(key).checked_sub(1) else { return Ok(0) };
+        let pinned = self.input.pin(self.run.first / self.per_tile() + tile)?;
+        // The file's last tile, and so the run's, may be short; a tile holds no key of another run.
+        let inside = pinned.values::<u64>()?.partition_point(|own| *own < key);
+        Ok(tile * self.per_tile() + inside as u64)
+    }
+}
+
+/// Merges all runs of `input` to these places of `output`, which are whole tiles.
+pub(super) fn merge(
+    input: &Array,
+    output: &Array,
+    runs: &[Run],
+    whole: Range<u64>,
+    threads: usize,
+) -> Result<()> {
+    let on_tiles: Vec<OnTiles<'_>> = runs.iter().map(|run| OnTiles { input, run }).collect();
+    let per_tile = output.tile_bytes() as u64 / 8;
+    let parts: Vec<Range<u64>> =
+        (0..threads).map(|part| places(whole.clone(), per_tile, threads, part)).collect();
+    let mut cuts = vec![split(&on_tiles, whole.start)?];
+    for part in &parts {
+        cuts.push(split(&on_tiles, part.end)?);
+    }
     std::thread::scope(|scope| {
         let parts: Vec<_> = cuts
             .windows(2)
-            .map(|ends| {
+            .zip(&parts)
+            .map(|(ends, part)| {
                 let ranges: Vec<Range<u64>> = (0..runs.len()).map(|run| ends[0][run]..ends[1][run]).collect();
-                let at = ends[0].iter().sum();
-                scope.spawn(move || Part::new(input, output, runs, &ranges, at).merge())
+                scope.spawn(move || Part::new(input, output, runs, &ranges, part.start).merge())
             })
             .collect();
         let join = |part: std::thread::ScopedJoinHandle<'_, Result<()>>| {
@@ -42,22 +90,16 @@ pub(super) fn merge(input: &Array, output: &Array, runs: &[Run], threads: usize)
     })
 }
 
-/// Keys between which there are about as many: first keys of tiles at equal distances.
-fn splitters(runs: &[Run], parts: usize) -> Vec<u64> {
-    let mut firsts: Vec<u64> = runs.iter().flat_map(|run| run.firsts.iter().copied()).collect();
-    firsts.sort_unstable();
-    (1..parts).filter_map(|part| firsts.get(part * firsts.len() / parts).copied()).collect()
-}
-
-/// How many keys of a run are less than this one.
-fn cut(input: &Array, run: &Run, splitter: u64) -> Result<u64> {
-    let tile = run.firsts.partition_point(|first| *first < splitter);
-    let Some(tile) = tile.checked_sub(1) else { return Ok(0) };
-    let per_tile = input.tile_bytes() as u64 / 8;
-    let pinned = input.pin(run.first / per_tile + tile as u64)?;
-    // The file's last tile, and so the run's, may be short; a tile holds no key of another run.
-    let inside = pinned.values::<u64>()?.partition_point(|key| *key < splitter);
-    Ok(tile as u64 * per_tile + inside as u64)
+/// Fills `out` with what sorted slices have, which are as many keys.
+pub(super) fn merge_slices(mut rests: Vec<&[u64]>, mut out: &mut [u64]) {
+    rests.retain(|rest| !rest.is_empty());
+    while !out.is_empty() {
+        let (wrote, ended) = take_smallest(&mut rests, out);
+        out = &mut out[wrote..];
+        if let Some(ended) = ended {
+            rests.swap_remove(ended);
+        }
+    }
 }
 
 /// What a tile of a part is for.
@@ -74,7 +116,7 @@ struct Needed {
 /// A range of keys, merged by one thread.
 struct Part<'a> {
     output: &'a Array,
-    /// Number of the key that comes next in the output.
+    /// Number of the key that comes next in the output, the first of a tile.
     at: u64,
     order: VecDeque<Needed>,
     tiles: Tiles<'a, std::vec::IntoIter<u64>>,
@@ -132,8 +174,6 @@ impl<'a> Part<'a> {
         }
         let per_tile = self.output.tile_bytes() / 8;
         let mut buffer = vec![0; per_tile];
-        // Up to a tile's end first, then whole tiles, which need not be read before they are written.
-        let mut room = per_tile - (self.at % per_tile as u64) as usize;
         let mut filled = 0;
         while !current.is_empty() {
             let mut rests = Vec::with_capacity(current.len());
@@ -141,12 +181,13 @@ impl<'a> Part<'a> {
                 rests.push(&tile.values::<u64>()?[needed.from..needed.to]);
             }
             let ended = loop {
-                let (wrote, ended) = take_smallest(&mut rests, &mut buffer[filled..room]);
+                let (wrote, ended) = take_smallest(&mut rests, &mut buffer[filled..]);
                 filled += wrote;
-                if filled == room {
-                    self.output.write_values(self.at, &buffer[..filled])?;
+                if filled == per_tile {
+                    // A whole tile: it need not be read before it is written.
+                    self.output.write_values(self.at, &buffer)?;
                     self.at += filled as u64;
-                    (filled, room) = (0, per_tile);
+                    filled = 0;
                 }
                 if let Some(ended) = ended {
                     break ended;
