@@ -1,8 +1,8 @@
 //! External merge sort on tiles: runs as long as memory allows are sorted and written over the keys, then all of them
 //! are merged at once into a second file.
 //!
-//! Two passes over the data, whatever its size. Of each sorted run the first key of every tile is kept, in a file beside
-//! the keys: so the merge knows in which order tiles will be needed, and declares it to the pager.
+//! Two passes over the data, whatever its size. Of each sorted run the first key of every tile is kept, in a file
+//! beside the keys: so the merge knows in which order tiles will be needed, and declares it to the pager.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write};

@@ -19,7 +19,7 @@ const PART: usize = 1 << 14;
 /// Keys of a file as a slice.
 enum Keys {
     Mapped(Region, Range<usize>),
-    Window(Window),
+    Window(Box<Window>),
 }
 
 impl Keys {
@@ -37,7 +37,8 @@ impl Keys {
             bytes: Some((keys.end - keys.start) * 8),
             ..WindowOptions::new(budget)
         };
-        Ok(Keys::Window(Window::new(PlainFile::open(path, mode == Mode::ReadWrite)?, &options)?))
+        let file = PlainFile::open(path, mode == Mode::ReadWrite)?;
+        Ok(Keys::Window(Box::new(Window::new(file, &options)?)))
     }
 
     fn values(&self) -> Result<&[u64]> {

@@ -188,7 +188,7 @@ pub fn begin(keys: &Path, task: &Task, way: Way) -> Result<()> {
     }
 }
 
-/// What one rank does in a phase of sorting the keys in a file, after [`begin`] and after all ranks have ended the phase
+/// What one rank does in a phase of sorting the keys in a file, after [`begin`] and after all ranks have ended the one
 /// before. What the last phase wrote is durable when it has ended.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Sorts of files larger than their budget: every key is there, in order, by whatever number of ranks, threads and runs.
+//! Sorts of files larger than their budget: every key is there, in order, by any number of ranks, threads and runs.
 
 use std::path::Path;
 

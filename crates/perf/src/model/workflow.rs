@@ -13,8 +13,9 @@
 //!
 //! K versions, C seconds of computing per version, N objects per rank and version. Ranks that are out of step
 //! (`spread_s`) lower how many are inside together, as thinking does, but do not lengthen a version: D leaves them
-//! out. Ranks that do not wait for each other while they compute (`in_step` false) drift apart by as much as they compute
-//! where nobody else makes them meet again: in a serial run, after the first version. While both components are in the tier, software takes `1 + shared` times as long. Readers that wait may poll.
+//! out. Ranks that do not wait for each other while they compute (`in_step` false) drift apart by as much as they
+//! compute where nobody else makes them meet again: in a serial run, after the first version. While both components
+//! are in the tier, software takes `1 + shared` times as long. Readers that wait may poll.
 //!
 //! Guarantees: pure; every state of the two components is solved once.
 
