@@ -1,5 +1,7 @@
 //! The two kept sets of values of the 18 workflows: what the documents say of them still holds of the model.
 
+use std::path::Path;
+
 use forebay_perf::model::device::{Device, OURS};
 use forebay_perf::model::suite::judge::{baselines, perturbed, Verdict};
 use forebay_perf::model::suite::{Interference, Set, PLATFORM, RANGES, STUDIED, TIER, UNPRINTED, VALUES};
@@ -61,5 +63,6 @@ fn kept_values_lie_in_their_ranges_and_are_no_more_than_twenty() {
             assert!((least - 1e-9..=most + 1e-9).contains(&value), "{interference:?} {name}: {value}");
         }
         assert!(set.command.contains("--example fit_workflows"));
+        assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/fit_workflows.rs").exists());
     }
 }
