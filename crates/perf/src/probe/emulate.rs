@@ -255,7 +255,8 @@ impl Clock for Standing {
 }
 
 /// A throttled device in virtual time: each thread of a load is a handle with a clock of its own, and the one that is
-/// behind goes next. One thread does it all, so that every number follows from the curves alone.
+/// behind goes next. One thread does it all, so that every number follows from the curves alone; with operations of
+/// more than a turn whoever goes first would have all of its turns before the others.
 pub struct Virtual {
     dir: std::path::PathBuf,
     curves: Curves,
@@ -374,7 +375,11 @@ mod tests {
     }
 
     fn over_threads(reads: f64) -> Ask {
-        let when = Conditions { reads_percent: Some(reads), bytes: Some(1 << 20), ..Conditions::default() };
+        let when = Conditions {
+            reads_percent: Some(reads),
+            bytes: Some(throttle::TURN_BYTES),
+            ..Conditions::default()
+        };
         Ask::Curve { when, over: Axis::Threads, xs: vec![1.0, 2.0, 4.0, 8.0, 16.0] }
     }
 

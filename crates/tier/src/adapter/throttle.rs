@@ -6,13 +6,14 @@
 //! small shared file, says until when it is busy; an operation takes its turn by moving that word on, in one
 //! compare-and-swap, by `bytes / bandwidth`, of the highest bandwidth with as many inside or more. It ends when
 //! its turn ends and its own time is over, plus the latency of its kind. So who comes first to a medium at rest does
-//! not keep it busy for as long as it alone would take. Large operations take a turn per MiB, so that others get in
-//! between; one of a few lines ([`SMALL_BYTES`]) does not wait for a whole turn of each, but takes as long as if all
-//! inside were served a line at a time. With n threads that never pause this gives each of them bandwidth(n) / n.
+//! not keep it busy for as long as it alone would take. Operations take a turn per 16 KiB ([`TURN_BYTES`]), so that
+//! bytes of all who are inside are served in turn, and who comes or leaves is noticed by those who stay; an operation
+//! of a few lines ([`SMALL_BYTES`]) does not wait for a whole turn of each, but takes as long as if all inside were
+//! served a line at a time. With n threads that never pause this gives each of them bandwidth(n) / n.
 //!
 //! Who is inside stands in slots of the same file, as the time at which the operation will end. Nobody has to
-//! take such an entry back: it goes stale by itself. A process that is killed inside leaves its turn (a MiB at
-//! most) and its entry, both of which pass as if it had gone on, and nothing else.
+//! take such an entry back: it goes stale by itself. A process that is killed inside leaves its turn and its
+//! entry, both of which pass as if it had gone on, and nothing else.
 //!
 //! What was inside is the bandwidth's first factor; the others are the share of operations that go the other way
 //! (mix), the size of the operation (granularity) and, for a handle that is far from the medium, the remote
@@ -63,8 +64,11 @@ pub const SLOTS: usize = 64;
 /// A thread pays when it owes this much, and carries at most as much from a sleep that was too long.
 pub const PAY_NS: u64 = 1_000_000;
 
+/// Sleeps are so much too long, or more.
+const LATE_NS: u64 = PAY_NS / 2;
+
 /// Bytes of one turn.
-pub const TURN_BYTES: u64 = 1 << 20;
+pub const TURN_BYTES: u64 = 1 << 14;
 
 /// Operations of up to so many bytes (headers, commit words, counts) do not queue behind large ones.
 pub const SMALL_BYTES: u64 = 1 << 10;
@@ -417,6 +421,14 @@ impl Throttle {
         (all, opposed)
     }
 
+    /// Since when an operation that begins at `at` finds the medium idle, if it does. Threads pay a millisecond at a
+    /// time: who is ahead of the clock does not hold up who is not, and among several who come so much too late the
+    /// medium does not wait for one.
+    fn found_idle(&self, at: u64, others: u64) -> u64 {
+        let late_ns = if others > 0 && !self.spinning { PAY_NS } else { 0 };
+        at.min(self.clock.now_ns()).saturating_sub(late_ns)
+    }
+
     /// Takes one turn of the medium from `at` on; returns when it ends.
     fn occupy(&self, at: u64, cost_ns: u64) -> u64 {
         let word = self.shared.u64(DEVICE_TIME);
@@ -430,12 +442,14 @@ impl Throttle {
         }
     }
 
-    /// How long others see an operation inside: who pays a millisecond at a time is seen for as long.
-    fn seen_until(&self, at: u64, end: u64) -> u64 {
+    /// How long others see an operation inside: who pays a millisecond at a time is seen for as long, and a little
+    /// longer ([`LATE_NS`]), because the next turn of a thread that never pauses begins when its sleep, which is too
+    /// long, ends.
+    fn seen_until(&self, began: u64, end: u64) -> u64 {
         if self.spinning {
             end
         } else {
-            end.max(at + PAY_NS)
+            end.max(began + PAY_NS) + LATE_NS
         }
     }
 
@@ -459,14 +473,15 @@ impl Throttle {
     /// Sends an operation that began at `began` (and that the device below has done) through the medium.
     fn charge(&self, turn: &Turn, began: u64) {
         let mut debt = self.debt();
-        let mut at = began.saturating_add_signed(debt.owed_ns);
-        let mut left = turn.bytes;
+        let first = began.saturating_add_signed(debt.owed_ns);
+        let (mut at, mut left) = (first, turn.bytes);
         loop {
             let bytes = left.min(TURN_BYTES);
             left -= bytes;
             let (others, opposed) = self.others(&debt, turn.direction, at);
             let cost = self.curves.cost(turn, bytes, others + 1, opposed);
-            let mut end = if cost.busy_ns > 0 { self.occupy(at, cost.busy_ns) } else { at };
+            let from = self.found_idle(at, others);
+            let mut end = if cost.busy_ns > 0 { self.occupy(from, cost.busy_ns).max(at) } else { at };
             if turn.bytes <= SMALL_BYTES {
                 end = end.min(at + cost.busy_ns.saturating_mul(others + 1));
             }
@@ -475,7 +490,7 @@ impl Throttle {
                 end += turn.latency_ns;
             }
             if end > at {
-                self.enter(&mut debt, turn.direction, at, self.seen_until(at, end));
+                self.enter(&mut debt, turn.direction, at, self.seen_until(first, end));
             }
             at = end;
             self.pay(&mut debt, at);
