@@ -31,52 +31,51 @@ impl PyWindow {
     }
 }
 
-/// Options as Python spells them, without the place.
-fn options_of(
-    py: Python<'_>,
-    mode: &str,
-    budget: &Bound<'_, PyAny>,
-    tile: &Bound<'_, PyAny>,
-    engine: Option<&str>,
-    advice: &str,
-    on_error: &str,
-) -> PyResult<WindowOptions> {
-    let mut options = WindowOptions::new(bytes("budget", budget)?);
-    options.tile_bytes = bytes("tile", tile)? as usize;
-    options.mode = mode_of(mode);
-    options.engine = engine.map(str::parse).transpose().or_raise(py)?;
-    options.advice = advice.parse().or_raise(py)?;
-    options.on_error = match on_error {
-        "zeros" => OnError::Zeros,
-        "signal" => OnError::Signal,
-        other => {
-            let what = format!("on_error is `{other}`");
-            return Err(usage(py, Kind::Usage, what, "zeros or signal"));
-        }
-    };
-    Ok(options)
+/// What `forebay.window` is told beside the place: a mapping with these keys.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Options<'py> {
+    mode: String,
+    budget: Bound<'py, PyAny>,
+    tile: Bound<'py, PyAny>,
+    engine: Option<String>,
+    advice: String,
+    on_error: String,
+}
+
+impl Options<'_> {
+    /// The same as the pager spells them; changes of the mode `c` are kept in `overlay`.
+    fn parsed(&self, py: Python<'_>, overlay: PathBuf) -> PyResult<WindowOptions> {
+        let mut options = WindowOptions::new(bytes("budget", &self.budget)?);
+        options.tile_bytes = bytes("tile", &self.tile)? as usize;
+        options.mode = mode_of(&self.mode);
+        options.engine = self.engine.as_deref().map(str::parse).transpose().or_raise(py)?;
+        options.advice = self.advice.parse().or_raise(py)?;
+        options.overlay = overlay;
+        options.on_error = match self.on_error.as_str() {
+            "zeros" => OnError::Zeros,
+            "signal" => OnError::Signal,
+            other => {
+                let what = format!("on_error is `{other}`");
+                return Err(usage(py, Kind::Usage, what, "zeros or signal"));
+            }
+        };
+        Ok(options)
+    }
 }
 
 #[pymethods]
 impl PyWindow {
     #[new]
-    #[pyo3(signature = (path, mode, budget, tile, engine, advice, on_error, origin, nbytes))]
-    #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
         path: PathBuf,
-        mode: &str,
-        budget: &Bound<'_, PyAny>,
-        tile: &Bound<'_, PyAny>,
-        engine: Option<&str>,
-        advice: &str,
-        on_error: &str,
+        options: Options<'_>,
         origin: u64,
         nbytes: u64,
     ) -> PyResult<PyClassInitializer<PyWindow>> {
-        let mut options = options_of(py, mode, budget, tile, engine, advice, on_error)?;
+        let mut options = options.parsed(py, forebay_tier::capacity::folder_of(&path))?;
         (options.origin, options.bytes) = (origin, Some(nbytes));
-        options.overlay = forebay_tier::capacity::folder_of(&path);
         let window = py.detach(|| Window::open(&path, &options)).or_raise(py)?;
         Ok(PyClassInitializer::from(WindowMemory::new(window)).add_subclass(PyWindow))
     }
@@ -84,20 +83,13 @@ impl PyWindow {
     /// A window on what lies below an array; mode: "r" or "c", which keeps what is stored in a file without a name in
     /// `overlay`.
     #[staticmethod]
-    #[allow(clippy::too_many_arguments)]
     fn over<'py>(
         py: Python<'py>,
         array: &PyPaged,
-        mode: &str,
-        budget: &Bound<'_, PyAny>,
-        tile: &Bound<'_, PyAny>,
-        engine: Option<&str>,
-        advice: &str,
-        on_error: &str,
+        options: Options<'py>,
         overlay: PathBuf,
     ) -> PyResult<Bound<'py, PyWindow>> {
-        let mut options = options_of(py, mode, budget, tile, engine, advice, on_error)?;
-        options.overlay = overlay;
+        let mut options = options.parsed(py, overlay)?;
         let array = array.array(py)?;
         let window = py
             .detach(|| {

@@ -12,6 +12,7 @@ from typing_extensions import Buffer
 from forebay._array import Array
 from forebay._attributes import Attribute, Attributes
 from forebay._status import StepStatus
+from forebay._window import _Options
 
 __version__: Final[str]
 VIEW_BYTES_MIN: Final[int]
@@ -418,28 +419,10 @@ class _WindowMemory:
 
 class _Window(_WindowMemory):
     def __new__(
-        cls,
-        path: str | PathLike[str],
-        mode: str,
-        budget: int | str,
-        tile: int | str,
-        engine: str | None,
-        advice: str,
-        on_error: str,
-        origin: int,
-        nbytes: int,
+        cls, path: str | PathLike[str], options: _Options, origin: int, nbytes: int
     ) -> _Window: ...
     @staticmethod
-    def over(
-        array: _Paged,
-        mode: str,
-        budget: int | str,
-        tile: int | str,
-        engine: str | None,
-        advice: str,
-        on_error: str,
-        overlay: str | PathLike[str],
-    ) -> _Window: ...
+    def over(array: _Paged, options: _Options, overlay: str | PathLike[str]) -> _Window: ...
     def prefetch(self, start: int, end: int) -> None: ...
     def will_stream(self, start: int, end: int) -> None: ...
     def done_with(self, start: int, end: int) -> None: ...

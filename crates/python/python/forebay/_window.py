@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypedDict
 
 from forebay._array import layout_of
 from forebay._forebay import _Paged, _Window
@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike, NDArray
 
 _BUDGET = "256MiB"
+
+
+class _Options(TypedDict):
+    mode: str
+    budget: int | str
+    tile: int | str
+    engine: str | None
+    advice: str
+    on_error: str
 
 
 class Window:
@@ -118,30 +127,40 @@ def window(
 
     Raises Usage, Damaged (the file is shorter than the shape), NotPossibleHere (this engine), PermissionDenied, Io.
     """
-    if mode not in ("r", "r+", "c"):
-        raise ValueError(f"mode {mode!r} is none of r, r+, c")
+    options = _options(
+        mode=mode, budget=budget, tile=tile, engine=engine, advice=advice, on_error=on_error
+    )
     name = os.fspath(path)
     dims, kind, offset, _ = layout_of(name, True, shape, dtype, offset)
     nbytes = math.prod(dims) * kind.itemsize
-    made = _Window(name, mode, budget, tile, engine, advice, on_error, offset, nbytes)
-    return Window(made, dims, kind)
+    return Window(_Window(name, options, offset, nbytes), dims, kind)
 
 
-def over(
-    paged: _Paged,
-    shape: tuple[int, ...],
-    dtype: "np.dtype[Any]",
+def over(paged: _Paged, shape: tuple[int, ...], dtype: "np.dtype[Any]", **options: Any) -> Window:
+    """What lies below an array, with options of ``window``: modes "r" and "c", engines "userfault" and "handler".
+
+    It is read by threads for whoever touches what is not there.
+    """
+    overlay = os.environ.get("TMPDIR", "/var/tmp")
+    return Window(_Window.over(paged, _options(**options), overlay), shape, dtype)
+
+
+def _options(
     *,
+    mode: str = "r",
     budget: int | str = _BUDGET,
     tile: int | str = "64KiB",
-    mode: Literal["r", "c"] = "r",
-    engine: Literal["userfault", "handler"] | None = None,
-    advice: Literal["normal", "random", "sequential"] = "normal",
-    on_error: Literal["zeros", "signal"] = "zeros",
-) -> Window:
-    """What lies below an array, as ``window``: it is read by threads for whoever touches what is not there."""
+    engine: str | None = None,
+    advice: str = "normal",
+    on_error: str = "zeros",
+) -> _Options:
     if mode not in ("r", "r+", "c"):
-        raise ValueError(f"mode {mode!r} is none of r, c")
-    overlay = os.environ.get("TMPDIR", "/var/tmp")
-    made = _Window.over(paged, mode, budget, tile, engine, advice, on_error, overlay)
-    return Window(made, shape, dtype)
+        raise ValueError(f"mode {mode!r} is none of r, r+, c")
+    return {
+        "mode": mode,
+        "budget": budget,
+        "tile": tile,
+        "engine": engine,
+        "advice": advice,
+        "on_error": on_error,
+    }
