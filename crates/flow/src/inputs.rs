@@ -258,6 +258,19 @@ mod tests {
     }
 
     #[test]
+    fn ranks_are_in_step_unless_the_file_says_that_they_are_not() {
+        let runs = [run_with(5e-6, "file", None)];
+        let mut workflow = workflow();
+        let in_step = |workflow: &Workflow| {
+            let flow = known(workflow, &runs, None).unwrap().inputs.flow;
+            (flow.writer.in_step, flow.reader.in_step)
+        };
+        assert_eq!(in_step(&workflow), (true, true));
+        workflow.components[1].in_step = false;
+        assert_eq!(in_step(&workflow), (true, false));
+    }
+
+    #[test]
     fn to_gather_is_no_system_call() {
         let gather = |tier| {
             let runs = [run_with(5e-6, tier, None)];

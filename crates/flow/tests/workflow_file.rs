@@ -57,6 +57,16 @@ fn replaced(from: &str, to: &str) -> String {
 }
 
 #[test]
+fn ranks_of_a_component_may_be_out_of_step() {
+    let in_step = |text: &str| -> Vec<bool> {
+        parse(text).expect("a good file").components.iter().map(|c| c.in_step).collect()
+    };
+    assert_eq!(in_step(GOOD), [true, true, true]);
+    assert_eq!(in_step(&replaced("ranks = 3", "ranks = 3\nin_step = false")), [true, false, true]);
+    assert!(refused(&replaced("ranks = 3", "ranks = 3\nin_step = 1")).to_string().contains("boolean"));
+}
+
+#[test]
 fn a_good_file_says_what_it_says() {
     let w = parse(GOOD).expect("a good file");
     assert_eq!(w.name, "heat");

@@ -140,8 +140,7 @@ fn stripes_are_read_ahead_and_hints_hold() {
 
 #[test]
 fn what_is_stored_stays_with_the_window() {
-    let computed = Arc::new(Computed::default());
-    let Some(mut window) = on(computed.clone(), &options(Mode::CopyOnWrite)) else { return };
+    let Some(mut window) = on(Arc::new(Computed::default()), &options(Mode::CopyOnWrite)) else { return };
     for at in (0..window.bytes()).step_by(1 << 10) {
         window.as_mut_slice().unwrap()[at as usize] = !byte(at);
     }
@@ -150,10 +149,6 @@ fn what_is_stored_stays_with_the_window() {
     assert!(window.as_slice().iter().copied().eq(all));
     window.flush().unwrap();
     window.close().unwrap();
-    let first = Computed::default();
-    let mut page = [0; 4096];
-    first.read(0, &mut page).unwrap();
-    assert_eq!(page[0], byte(0));
 }
 
 #[test]
