@@ -4,9 +4,9 @@
 //! and the changes of the time are added in squares. Things are the rates of reading and of writing (bar of the curve
 //! at the ranks there are), remote penalties (the same), the disturbance by mixing, by how much the station misses its
 //! curves, the inputs (computing, software, starting the ranks), and how far ranks are out of step, which nobody knows:
-//! not at all is what is predicted, by as long as they compute is the other end. The model's own error comes on top: of
-//! the time that the tier takes a fixed share ([`MODEL_ERROR`]), and where both sides are in it together, by how much
-//! the station missed what was measured of one beside the other.
+//! between not at all and by as long as they compute, whichever is further off. The model's own error comes on top: of
+//! the time that the tier takes a fixed share ([`MODEL_ERROR`]), and of the time in which both sides are in it
+//! together, by how much the station missed what was measured of one beside the other.
 //!
 //! Until ranks are under way passes a time that is no part of the model: serial plans wait for it twice, others once.
 //!
@@ -166,13 +166,22 @@ impl Inputs {
             time(flow, &more_disturbed(station, device.doubts.mix)),
             time(&longer(flow, self.compute_error, 0.0), station),
             time(&longer(flow, 0.0, self.software_error), station),
-            time(&stepping_otherwise(flow, plan.mode), station),
+            furthest(said.time_s, both_steps(flow).map(|flow| time(&flow, station))),
         ];
         let propagated = moved.iter().map(|t| (t - said.time_s).powi(2)).sum::<f64>().sqrt();
         let computing = [Binding::WriterCompute, Binding::ReaderCompute];
         let computing_s: f64 = computing.iter().map(|b| said.bound_s[*b as usize]).sum();
-        let together = if plan.mode == Mode::Serial { 0.0 } else { device.doubts.together };
-        propagated.hypot((said.time_s - computing_s) * MODEL_ERROR.hypot(together))
+        let own = ((said.time_s - computing_s) * MODEL_ERROR).hypot(said.together_s * device.doubts.together);
+        propagated.hypot(own)
+    }
+}
+
+/// The time that is further from what was said.
+fn furthest(said_s: f64, [a, b]: [f64; 2]) -> f64 {
+    if (a - said_s).abs() > (b - said_s).abs() {
+        a
+    } else {
+        b
     }
 }
 
@@ -185,13 +194,14 @@ fn slower(station: &Station, reads: bool, by: f64) -> Station {
     moved
 }
 
-/// The workflow with ranks that are out of step by as long as they compute; those that are predicted so, in step.
-fn stepping_otherwise(flow: &Workflow, mode: Mode) -> Workflow {
-    let of = |c: &Component| match mode == Mode::Serial && !c.in_step {
-        true => Component { in_step: true, ..*c },
-        false => c.out_of_step(),
+/// The workflow with all ranks in step, and with all out of step by as long as they compute.
+fn both_steps(flow: &Workflow) -> [Workflow; 2] {
+    let with = |of: fn(&Component) -> Component| Workflow {
+        writer: of(&flow.writer),
+        reader: of(&flow.reader),
+        ..*flow
     };
-    Workflow { writer: of(&flow.writer), reader: of(&flow.reader), ..*flow }
+    [with(|c| Component { in_step: true, ..*c }), with(|c| c.out_of_step(1.0))]
 }
 
 /// The station with remote accesses that are worse by a share: of writes and of reads.
@@ -274,6 +284,21 @@ mod tests {
         };
         assert!(many.forecast(&plan, &device, false).extrapolated);
         assert_eq!(forecast.written_bytes, 5.0 * 8.0 * 16.0 * 64e6);
+    }
+
+    #[test]
+    fn what_is_not_known_of_both_together_counts_while_they_are() {
+        let device = Device::of(&platform("optane-gen1").unwrap(), "pmem", &OURS).unwrap();
+        let mut doubtful = device.clone();
+        doubtful.doubts.together = 0.5;
+        let inputs = inputs(16.0, 64e6);
+        for (mode, meet) in [(Mode::Serial, false), (Mode::SerialPerStep, false), (Mode::Parallel, true)] {
+            let plan = Plan::new(mode, Locality::Writer, "pmem");
+            let said = predict(&inputs.flow, &device.station, mode, Locality::Writer);
+            let bar = |device: &Device| inputs.forecast(&plan, device, false).error_s;
+            assert_eq!((said.together_s > 0.0, bar(&doubtful) > bar(&device)), (meet, meet), "{mode}");
+            assert!(bar(&doubtful) <= bar(&device).hypot(0.5 * said.together_s) * (1.0 + 1e-9));
+        }
     }
 
     #[test]

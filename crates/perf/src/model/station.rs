@@ -6,7 +6,7 @@
 //! ```text
 //! L_c = (latency + o_c / (b1 f1(o_c))) λ ρ(m_c + r m_o) / ρ(m_c)
 //!                                              b1: rate of one thread; λ: penalty of a remote access at low load
-//! T_c = L_c + (φ - 1) ((1 - t) L_c + t L)      inside together; L: mean of all; t: how far accesses take turns
+//! T_c = L_c + (φ - 1) ((1 - t) L_c + t o_c l)  inside together; l: mean of all L / o; t: how far accesses take turns
 //! X_c = min(n_c / (z_c + T_c), g_c / T_c)      objects per second; g_c: most ranks that the gate lets in
 //! m_c = X_c T_c                                ranks inside (Little's law)
 //! C_c = C(m_c + c m_o) f(o_c) / ρ(m_c + r m_o) capacity over ranks inside, size of objects, penalty of remote
@@ -78,8 +78,8 @@ pub struct Together {
     pub capacity: f64,
     /// r: as ranks inside over which the remote penalty is known; each access feels it by itself.
     pub remote: f64,
-    /// t: 0 where everybody's accesses take longer by the same factor, 1 where they take turns, so that a short one
-    /// waits as long as a long one.
+    /// t: 0 where everybody's accesses take longer by the same factor, 1 where bytes take turns, so that a fast one
+    /// waits as long as a slow one.
     pub turns: f64,
 }
 
@@ -261,10 +261,10 @@ impl<'a> Group<'a> {
         (penalty(own + together.remote * others) / penalty(own)).max(1.0)
     }
 
-    /// All but its use of the tier, with `alone_s` of each access; `turn_s` is what it waits for where turns are taken,
-    /// `stretch` is φ κ1.
-    fn share(&self, alone_s: f64, turn_s: f64, stretch: f64, turns: f64) -> Share {
-        let waits_s = (1.0 - turns) * alone_s + turns * turn_s;
+    /// All but its use of the tier, with `alone_s` of each access; each of its bytes waits for `byte_s` where bytes
+    /// take turns, and `stretch` is φ κ1.
+    fn share(&self, alone_s: f64, byte_s: f64, stretch: f64, turns: f64) -> Share {
+        let waits_s = (1.0 - turns) * alone_s + turns * self.class.bytes * byte_s;
         let inside_s = alone_s + (stretch - 1.0) * waits_s;
         let open = self.class.ranks / (self.class.think_s + inside_s);
         let objects_per_s = open.min(self.class.gate / inside_s);
@@ -298,9 +298,12 @@ impl Station {
                 };
                 let alone_s = (alone(&write, inside.0, inside.1), alone(&read, inside.1, inside.0));
                 let all = places(&write) + places(&read);
-                let mean_s = (places(&write) * alone_s.0 + places(&read) * alone_s.1) / all;
+                let per_byte = |group: &Option<Group>, alone_s: f64| {
+                    group.as_ref().map_or(0.0, |g| g.places() * alone_s / g.class.bytes)
+                };
+                let mean_byte_s = (per_byte(&write, alone_s.0) + per_byte(&read, alone_s.1)) / all;
                 let of = |group: &Option<Group>, alone_s: f64| {
-                    let share = |g: &Group| g.share(alone_s, mean_s, stretch * by, self.together.turns);
+                    let share = |g: &Group| g.share(alone_s, mean_byte_s, stretch * by, self.together.turns);
                     group.as_ref().map_or(Share::default(), share)
                 };
                 let (mut w, mut r) = (of(&write, alone_s.0), of(&read, alone_s.1));
@@ -496,6 +499,24 @@ mod tests {
             let waits = |share: &Share, alone_s: f64| share.inside_s - alone_s;
             let (w, r) = (waits(&turns.write, w.alone_s(1e6, 1.0)), waits(&turns.read, r.alone_s(1e6, 0.0)));
             assert!((w - r).abs() <= 1e-6 * (w + r) + 1e-12, "{w} {r}");
+        }
+    }
+
+    #[test]
+    fn where_bytes_take_turns_an_object_waits_as_often_as_it_has_bytes() {
+        for (station, mut random) in stations() {
+            let station =
+                Station { together: Together { turns: 1.0, ..Together::default() }, ..station.clone() };
+            let times = 2.0 + 30.0 * random.unit();
+            let write = class(false, 2.0 + 10.0 * random.unit(), 0.0);
+            let read = Class { bytes: times * write.bytes, ..class(true, 2.0 + 10.0 * random.unit(), 0.0) };
+            let both = station.solve(Some(&write), Some(&read), Polling::default());
+            let waits_s = |share: &Share, way: &Way, bytes: f64| share.inside_s - way.alone_s(bytes, 0.0);
+            let (w, r) = (
+                waits_s(&both.write, &station.write, write.bytes),
+                waits_s(&both.read, &station.read, read.bytes),
+            );
+            assert!((r - times * w).abs() <= 1e-6 * (r + times * w) + 1e-12, "{times}: {w} {r}");
         }
     }
 
