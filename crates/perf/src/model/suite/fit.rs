@@ -33,12 +33,15 @@ pub struct Goal {
     pub without_ranks: u32,
     /// Whether stated percentages count.
     pub percentages: bool,
+    /// Cost of a value at a distance from the middle of its range, over the square of that distance in ranges.
+    /// Without it a value that the workflows say little of ends anywhere.
+    pub prior: f64,
 }
 
 impl Goal {
     /// The study as it is.
     pub fn study() -> Goal {
-        Goal { fastest: STUDIED.map(|s| s.fastest), without_ranks: 0, percentages: true }
+        Goal { fastest: STUDIED.map(|s| s.fastest), without_ranks: 0, percentages: true, prior: 0.0 }
     }
 
     /// Winners only, exchanged among the workflows at random.
@@ -110,7 +113,7 @@ pub struct Budget {
 pub struct Fitted {
     /// The values.
     pub values: Values,
-    /// Their cost.
+    /// Their cost, that of the prior counted.
     pub cost: f64,
 }
 
@@ -145,7 +148,8 @@ pub fn fit(
         if interference == Interference::Free {
             interfere(&mut now, &values);
         }
-        goal.cost(&times(&now, &values))
+        let off: f64 = point.iter().map(|x| (x - 0.5).powi(2)).sum();
+        goal.cost(&times(&now, &values)) + goal.prior * off
     };
     let mut random = Random::new(budget.seed);
     let mut ends: Vec<Fitted> = Vec::new();
@@ -203,6 +207,19 @@ mod tests {
         let middle = Values::at(&[0.5; VALUES]);
         let plain = Goal::study().cost(&times(&station(&device, Interference::Free, &middle), &middle));
         assert!(one.cost < plain, "{} {plain}", one.cost);
+    }
+
+    #[test]
+    fn a_prior_keeps_values_in_the_middle_of_their_ranges() {
+        let device = Device::of(&platform(PLATFORM).unwrap(), TIER, &OURS).unwrap();
+        let budget = Budget { starts: 1, generations: 60, points: 12, seed: 3 };
+        let furthest = |prior: f64| {
+            let goal = Goal { prior, ..Goal::study() };
+            let ends = fit((&device, Interference::Free), &goal, &budget, None, &mut |_, _, _| ());
+            ends[0].values.point().iter().map(|x| (x - 0.5).abs()).fold(0.0, f64::max)
+        };
+        let (free, held) = (furthest(0.0), furthest(1e4));
+        assert!(held < 0.1 && free > 2.0 * held, "{held} {free}");
     }
 
     #[test]
