@@ -1,6 +1,6 @@
 //! Fits what a study of 18 workflows does not print, and judges the fit. Everything printed is of the model.
 //!
-//! `cargo run --release -p forebay-perf --example fit_workflows -- VERB [STARTS] [SEED]`, VERB being
+//! `cargo run --release -p forebay-perf --example fit_workflows -- VERB [STARTS] [SEED] [PRIOR]`, VERB being
 //!
 //! - `free`, `frozen`: searches, prints a line for each start and at the end the set, as `suite/*.toml` holds it;
 //! - `left-out`: for each number of ranks, fits to the 12 other workflows and predicts its six; several fits vote by
@@ -22,8 +22,8 @@ use forebay_tier::{Error, Kind, Result};
 
 /// How many of the best fits vote on what was left out.
 const VOTES: usize = 5;
-/// The prior where ranks are left out. Of 0, 0.05 and 0.2 this predicts with
-/// the least regret; the six that are left out chose it, so that this one value is fitted to them.
+/// The prior where ranks are left out. Of 0, 0.05 and 0.2 this predicts with the least regret; the six that are left out
+/// chose it, so that this one value is fitted to them.
 const PRIOR: f64 = 0.2;
 /// Shuffles of the control.
 const SHUFFLES: u64 = 3;
@@ -64,11 +64,11 @@ fn voted(device: &Device, fits: &[Fitted]) -> Times {
     mean
 }
 
-fn left_out(device: &Device, budget: &Budget) {
+fn left_out(device: &Device, budget: &Budget, prior: f64) {
     // Of the votes, and of the best fit alone: winners and mean regret.
     let mut predicted = [(0, 0.0); 2];
     for ranks in [8, 16, 24] {
-        let goal = Goal { without_ranks: ranks, prior: PRIOR, ..Goal::study() };
+        let goal = Goal { without_ranks: ranks, prior, ..Goal::study() };
         let ends = fit((device, Interference::Free), &goal, budget, None, &mut |_, _, _| ());
         let votes = &ends[..VOTES.min(ends.len())];
         let (times, alone) = (voted(device, votes), voted(device, &ends[..1]));
@@ -117,7 +117,7 @@ fn main() -> Result<()> {
     match verb {
         "free" => search(&device, Interference::Free, &budget, &command)?,
         "frozen" => search(&device, Interference::Frozen, &budget, &command)?,
-        "left-out" => left_out(&device, &budget),
+        "left-out" => left_out(&device, &budget, args.get(3).and_then(|t| t.parse().ok()).unwrap_or(PRIOR)),
         "shuffled" => shuffled(&device, &budget),
         _ => {
             return Err(Error::new(Kind::Usage, format!("`{verb}` is nothing to do"))
