@@ -22,8 +22,8 @@ use forebay_tier::{Error, Kind, Result};
 
 /// How many of the best fits vote on what was left out.
 const VOTES: usize = 5;
-/// The prior where ranks are left out. Of 0, 0.05 and 0.2 this predicts with the least regret; the six that are left out
-/// chose it, so that this one value is fitted to them.
+/// The prior where ranks are left out. Of 0, 0.05 and 0.2 this predicts with the least regret; the six that are left
+/// out chose it, so that this one value is fitted to them.
 const PRIOR: f64 = 0.2;
 /// Shuffles of the control.
 const SHUFFLES: u64 = 3;
