@@ -4,8 +4,7 @@
 //!
 //! - `free`, `frozen`: searches, prints a line for each start and at the end the set, as `suite/*.toml` holds it;
 //! - `left-out`: for each number of ranks, fits to the 12 other workflows and predicts its six; several fits vote by
-//!   the
-//!   mean of their normalised times;
+//!   the mean of their normalised times. PRIOR is for this one alone, and 0 for none;
 //! - `shuffled`: fits winners that were exchanged among the workflows, and the true ones, with the same budget.
 //!
 //! A start takes some seconds. It uses one processor; run it with `nice`.

@@ -6,7 +6,7 @@
 //! ```text
 //! L_c = (latency + o_c / (b1 f1(o_c))) λ ρ(m_c + r m_o) / ρ(m_c)
 //!                                              b1: rate of one thread; λ: penalty of a remote access at low load
-//! T_c = L_c + (φ - 1) ((1 - t) L_c + t o_c l)  inside together; l: mean of all L / o; t: how far accesses take turns
+//! T_c = L_c + (φ - 1) ((1 - t) L_c + t o_c l)  inside together; l: mean of all L / o; t: how far bytes take turns
 //! X_c = min(n_c / (z_c + T_c), g_c / T_c)      objects per second; g_c: most ranks that the gate lets in
 //! m_c = X_c T_c                                ranks inside (Little's law)
 //! C_c = C(m_c + c m_o) f(o_c) / ρ(m_c + r m_o) capacity over ranks inside, size of objects, penalty of remote

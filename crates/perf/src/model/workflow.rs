@@ -164,8 +164,8 @@ impl Prediction {
     }
 }
 
-/// By which share of what they compute ranks drift apart: between not at all and by all of it. Both ends are wrong: see
-/// the kept figures of `forebay bench workflows`.
+/// By which share of what they compute ranks drift apart. Not at all and by all of it are both wrong: measured by
+/// `forebay bench workflows` with seeds 5 and 7 (docs/src/guide/choosing.md).
 const DRIFT: f64 = 0.5;
 /// From here on a station counts as saturated: everything takes a tenth longer than alone.
 const SATURATED: f64 = 1.1;
