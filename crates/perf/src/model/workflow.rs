@@ -14,10 +14,9 @@
 //! K versions, C seconds of computing per version, N objects per rank and version. Ranks that are out of step
 //! (`spread_s`) lower how many are inside together, as thinking does, but do not lengthen a version: D leaves them
 //! out. Ranks that do not wait for each other while they compute (`in_step` false) drift apart by half of what they
-//! compute where nobody else makes them meet again, after the first version: in a serial run, and writers that
-//! compute for as long as they write, or longer, in a parallel or gated one; who waits at a gate then computes
-//! meanwhile. While both components are in the tier, software takes `1 + shared` times as long. Readers that wait may
-//! poll.
+//! compute where nobody else makes them meet again, after the first version: in a serial run, and writers in a
+//! parallel or gated one; who waits at a gate computes for as long meanwhile. While both components are in the tier,
+//! software takes `1 + shared` times as long. Readers that wait may poll.
 //!
 //! Guarantees: pure; every state of the two components is solved once.
 
@@ -187,8 +186,8 @@ struct Side {
     remote: f64,
     gate: f64,
     reads: bool,
-    /// Its ranks are out of step: those that wait at the gate compute meanwhile.
-    drifted: bool,
+    /// Seconds per version by which its ranks have drifted apart: who waits at the gate computes for as long meanwhile.
+    drift_s: f64,
 }
 
 /// How long a version takes to be moved while nothing changes.
@@ -238,8 +237,7 @@ impl Side {
     fn pace(&self, inside_s: f64, together: bool) -> Pace {
         let software_s = self.software_s(together);
         let open_s = software_s + self.between_s() + inside_s;
-        let meanwhile_s = if self.drifted { self.apart_s() / self.of.objects } else { 0.0 };
-        let gated_s = self.of.ranks * inside_s / self.gate - meanwhile_s;
+        let gated_s = self.of.ranks * inside_s / self.gate - self.drift_s / self.of.objects;
         Pace {
             whole_s: self.of.objects * open_s.max(gated_s),
             software_s: self.of.objects * software_s,
@@ -288,9 +286,9 @@ pub fn predict(flow: &Workflow, station: &Station, mode: Mode, locality: Localit
             remote: remote_writes,
             gate: write_gate,
             reads: false,
-            drifted: false,
+            drift_s: 0.0,
         },
-        reader: Side { of: flow.reader, remote: remote_reads, gate: read_gate, reads: true, drifted: false },
+        reader: Side { of: flow.reader, remote: remote_reads, gate: read_gate, reads: true, drift_s: 0.0 },
         parts,
         states: [None; 8],
         out: Prediction {
@@ -340,7 +338,7 @@ impl Run<'_> {
     fn drifted(&self) -> Self {
         let of = |side: &Side| match side.of.in_step {
             true => *side,
-            false => Side { of: side.of.out_of_step(DRIFT), drifted: true, ..*side },
+            false => Side { of: side.of.out_of_step(DRIFT), drift_s: DRIFT * side.apart_s(), ..*side },
         };
         Run { writer: of(&self.writer), reader: of(&self.reader), states: [None; 8], ..*self }
     }
@@ -428,18 +426,15 @@ impl Run<'_> {
     }
 
     /// How the writers write later versions than the first, which nobody makes them begin together.
-    fn later_writes(&mut self) -> Option<Self> {
-        let writing_s = self.state(true, false, false).writer.whole_s;
-        // Who is back sooner finds the others still writing, and goes on with them.
-        let drifts = !self.writer.of.in_step && self.writer.apart_s() >= writing_s;
+    fn later_writes(&self) -> Self {
         // Readers begin together, when a version is complete.
-        drifts.then(|| Run { reader: self.reader, ..self.drifted() })
+        Run { reader: self.reader, ..self.drifted() }
     }
 
     /// Runs through it with at most so many versions complete and unread; `free` where writers do not wait for readers
     /// in every version.
     fn together(&mut self, ahead: u32, free: bool) {
-        let mut later = if free { self.later_writes() } else { None };
+        let mut later = free.then(|| self.later_writes());
         let versions = self.flow.versions;
         let (mut now, mut written, mut read) = (0.0f64, 0u32, 0u32);
         // What is left: seconds of computing, or the share of a version that is not moved yet.
@@ -607,15 +602,13 @@ mod tests {
                 let said = |flow: &Workflow| predict(flow, &station, mode, Locality::Reader);
                 let (stepping, drifting) = (said(&flow).time_s, said(&free).time_s);
                 let gains = u32::from(drifting < 0.95 * stepping);
-                let first = said(&Workflow { versions: 1, ..flow }).writer;
-                let computes_longer = !flow.writer.interleaved && first.compute_s >= first.io_s;
                 match mode {
                     Mode::Serial => {
                         assert!(drifting <= stepping * (1.0 + 1e-9), "{flow:?}");
                         in_turn += gains;
                     }
-                    Mode::Parallel | Mode::Gated { .. } if computes_longer => together += gains,
-                    _ => assert_eq!(drifting, stepping, "the others make them meet: {mode}"),
+                    Mode::Parallel | Mode::Gated { .. } => together += gains,
+                    Mode::SerialPerStep => assert_eq!(drifting, stepping, "the others make them meet: {mode}"),
                 }
             }
         }
