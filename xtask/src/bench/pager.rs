@@ -2,9 +2,9 @@
 //!
 //! One file of 1 GiB that fio wrote, in a folder of TMPDIR (else of target/) that goes away; the pager's budget is a
 //! quarter of it. Every row is measured in turn with what it stands beside; the median of the ratios is printed with
-//! its spread. Windows stand beside a plain mapping in a memory-limited cgroup (windows.rs). fio, and a Python with the
-//! package installed, are skipped and counted where they are missing. `--quick` runs everything once at toy size; its
-//! figures mean nothing.
+//! its spread. Windows stand beside a plain mapping in a memory-limited cgroup (windows.rs), and so do rows from Python
+//! beside numpy.memmap. fio, and a Python with the package installed, are skipped and counted where they are missing.
+//! `--quick` runs everything once at toy size; its figures mean nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -21,6 +21,8 @@ use crate::{Outcome, Stop};
 const REPETITIONS: usize = 5;
 /// Bytes of a row of the array that Python reads at random.
 const ROW_BYTES: u64 = 4096;
+/// What a Python needs beside the budget.
+const PYTHON_BYTES: u64 = 128 << 20;
 
 /// What is measured once.
 struct Bench {
@@ -92,11 +94,12 @@ impl Bench {
         per_second.map(|n| 1e9 / n).ok_or_else(|| format!("fio gave no requests per second: {flow}"))
     }
 
-    /// One run of ours: nanoseconds for `block` bytes.
-    fn ours(&self, what: &str, block: u64) -> Result<f64, String> {
-        let said = output(
-            Command::new(self.example("measure")).arg(self.file()).args([what, &self.seconds.to_string()]),
-        )?;
+    /// One run of ours with this budget, else a quarter of the file: nanoseconds for `block` bytes.
+    fn ours(&self, what: &str, block: u64, budget: Option<u64>) -> Result<f64, String> {
+        let mut command = Command::new(self.example("measure"));
+        command.arg(self.file()).args([what, &self.seconds.to_string()]);
+        command.args(budget.map(|bytes| bytes.to_string()));
+        let said = output(&mut command)?;
         let per_second: f64 = said.trim().parse().map_err(|e| format!("measure: {e}: {said}"))?;
         Ok(block as f64 * 1e9 / per_second)
     }
@@ -109,39 +112,58 @@ impl Bench {
             .map_err(|_| "the package is not installed in .venv (cargo xtask wheel)".to_string())
     }
 
-    /// One batch of random rows: nanoseconds a row.
-    fn rows_of(&self, python: &Path, how: &str, batch: u32, batches: u32) -> Result<f64, String> {
-        let mut command = Command::new(python);
+    /// Random rows in a Python of its own: nanoseconds a row.
+    fn rows_of(&self, python: &Path, cage: &Cage, how: &str, batch: u32) -> Result<f64, String> {
+        let mut command = cage.command(python);
         command.arg(self.root.join("bench-peers/rows.py")).arg(self.file());
-        command.args([ROW_BYTES.to_string(), batch.to_string(), batches.to_string()]).arg(how);
+        command.args([ROW_BYTES.to_string(), batch.to_string(), self.seconds.to_string()]).arg(how);
         let said = output(&mut command)?;
-        let seconds = said.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
-        seconds.map(|s| s * 1e9 / f64::from(batch)).ok_or_else(|| format!("rows.py: {said}"))
+        said.trim().parse::<f64>().map(|s| s * 1e9).map_err(|e| format!("rows.py: {e}: {said}"))
     }
 
     fn rows(&self, table: &mut Table, python: Option<&Path>, quick: bool) -> Result<(), String> {
         let timed = format!("time_based=1\nruntime={}\n", self.seconds);
         let mut gather = Row::new("gather, 1 thread", 4096, false, "fio, randread, 64").with_bar(0.95);
+        // fio reads into the same 256 KiB again and again: beside it what the frames cost that no cache holds.
+        let mut cached = Row::new("gather, 8 MiB budget", 4096, false, "fio, randread, 64");
         for _ in table.turns("gather") {
             let theirs = self.fio("randread", "4k", 64, &timed)?;
-            gather.add(self.ours("gather", 4096)?, theirs);
+            gather.add(self.ours("gather", 4096, None)?, theirs);
+            cached.add(self.ours("gather", 4096, Some(8 << 20))?, theirs);
         }
         table.push(gather);
+        table.push(cached);
         let mut scan = Row::new("scan by tiles", 1 << 20, false, "fio, read, 16").with_bar(0.95);
         for _ in table.turns("scan") {
             let theirs = self.fio("read", "1m", 16, &timed)?;
-            scan.add(self.ours("scan", 1 << 20)?, theirs);
+            scan.add(self.ours("scan", 1 << 20, None)?, theirs);
         }
         table.push(scan);
         self.windows(table, &timed)?;
-        let Some(python) = python else { return Ok(()) };
+        python.map_or(Ok(()), |python| self.python_rows(table, python, quick))
+    }
+
+    /// Random rows by several Pythons, each in a cgroup of the budget and what a Python with NumPy needs beside.
+    fn python_rows(&self, table: &mut Table, python: &Path, quick: bool) -> Result<(), String> {
+        let bytes = std::fs::metadata(self.file()).map_err(|e| e.to_string())?.len();
+        let cage = match Cage::new(bytes / 4 + PYTHON_BYTES) {
+            Ok(cage) => cage,
+            Err(why) => {
+                table.skip(format!("random rows from Python: {why}"));
+                return Ok(());
+            }
+        };
         let batch = if quick { 100 } else { 2000 };
-        let mut random = Row::new("random rows, Python", ROW_BYTES, false, "numpy.memmap").with_bar(10.0);
+        let row = |against| Row::new("random rows, Python", ROW_BYTES, false, against);
+        let mut written = row("numpy.memmap").with_bar(10.0);
+        let mut told = row("memmap, MADV_RANDOM");
         for _ in table.turns("rows") {
-            let theirs = self.rows_of(python, "memmap", batch, 4)?;
-            random.add(self.rows_of(python, "forebay", batch, 4)?, theirs);
+            let ours = self.rows_of(python, &cage, "forebay", batch)?;
+            written.add(ours, self.rows_of(python, &cage, "memmap", batch)?);
+            told.add(ours, self.rows_of(python, &cage, "memmap-random", batch)?);
         }
-        table.push(random);
+        table.push(written);
+        table.push(told);
         Ok(())
     }
 }

@@ -164,7 +164,7 @@ impl Prediction {
 }
 
 /// By which share of what they compute ranks drift apart. Not at all and by all of it are both wrong: measured by
-/// `forebay bench workflows` with seeds 5 and 7 (docs/src/guide/choosing.md).
+/// `forebay bench workflows` with seeds 5, 7 and 8 (docs/src/guide/choosing.md).
 const DRIFT: f64 = 0.5;
 /// From here on a station counts as saturated: everything takes a tenth longer than alone.
 const SATURATED: f64 = 1.1;
@@ -281,13 +281,7 @@ pub fn predict(flow: &Workflow, station: &Station, mode: Mode, locality: Localit
     let mut run = Run {
         station,
         flow,
-        writer: Side {
-            of: flow.writer,
-            remote: remote_writes,
-            gate: write_gate,
-            reads: false,
-            drift_s: 0.0,
-        },
+        writer: Side { of: flow.writer, remote: remote_writes, gate: write_gate, reads: false, drift_s: 0.0 },
         reader: Side { of: flow.reader, remote: remote_reads, gate: read_gate, reads: true, drift_s: 0.0 },
         parts,
         states: [None; 8],
@@ -608,7 +602,9 @@ mod tests {
                         in_turn += gains;
                     }
                     Mode::Parallel | Mode::Gated { .. } => together += gains,
-                    Mode::SerialPerStep => assert_eq!(drifting, stepping, "the others make them meet: {mode}"),
+                    Mode::SerialPerStep => {
+                        assert_eq!(drifting, stepping, "the others make them meet: {mode}")
+                    }
                 }
             }
         }
