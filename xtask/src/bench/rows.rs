@@ -102,14 +102,15 @@ impl Table {
         (1..=of).inspect(move |turn| eprintln!("{what}: {turn} of {of}"))
     }
 
-    /// Adds a row, unless nothing was measured for it.
     /// Notes what cannot be measured here, and why.
     pub fn skip(&mut self, why: String) {
         self.skipped.push(why);
     }
 
+    /// Adds a row, unless nothing was measured for it; says it at once, as a bench that is ended early prints no table.
     pub fn push(&mut self, row: Row) {
         if !row.ours_ns.is_empty() {
+            eprintln!("{}", row.line());
             self.rows.push(row);
         }
     }
