@@ -24,8 +24,8 @@ use super::workflow::{predict, Binding, Component, Parts, Prediction, Workflow};
 
 /// Half of the error bar of the time that ranks take to be under way, as a share.
 const START_ERROR: f64 = 0.3;
-/// What the model leaves out, as a share of the time that the tier or software takes. With it 86 to 90 % of the plans that
-/// `forebay bench workflows` drew and ran were inside their error bars (docs/src/guide/choosing.md).
+/// What the model leaves out, as a share of the time that the tier or software takes. With it 86 to 90 % of the plans
+/// that `forebay bench workflows` drew and ran were inside their error bars (docs/src/guide/choosing.md).
 const MODEL_ERROR: f64 = 0.05;
 
 /// Seconds of copying one byte in memory by one thread, past the cache: 8 GB/s, between the two copies of 64 MiB that
