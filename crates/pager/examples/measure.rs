@@ -40,8 +40,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         black_box(&out);
         Ok(out.len() as u64)
     };
-    // What is paid once (a ring, first touches of frames and of the caller's memory) is not what is compared: the
-    // budget is filled once before.
+    // What is paid once (a ring, first touches of frames and of the caller's memory) is not what is compared: half of
+    // the file, which more than fills the budget, is loaded before.
     match what.as_str() {
         "gather" => {
             while pool.statistics().loaded * (tile as u64) < bytes / 2 {

@@ -105,6 +105,26 @@ def test_reductions_stream(pair: tuple[np.ndarray[Any, Any], fb.Array]) -> None:
     assert ours.reduce(lambda part: int((part % 3 == 0).sum()), int.__add__) == int((model % 3 == 0).sum())
 
 
+def test_who_knows_dlpack_gets_a_copy_of_all(pair: tuple[np.ndarray[Any, Any], fb.Array]) -> None:
+    model, ours = pair
+    given = np.from_dlpack(ours)
+    np.testing.assert_array_equal(given, model)
+    assert (given.dtype, ours.__dlpack_device__()) == (model.dtype, (1, 0))
+    # What is written to the array later is not in the copy, which outlives it.
+    ours[0, 0, 0] = model[0, 0, 0] + 1
+    ours.close()
+    np.testing.assert_array_equal(given, model)
+
+
+def test_what_dlpack_cannot_have_is_a_buffer_error(pair: tuple[np.ndarray[Any, Any], fb.Array]) -> None:
+    _, ours = pair
+    with pytest.raises(BufferError, match="window"):
+        ours.__dlpack__(copy=False)
+    with pytest.raises(BufferError, match=r"\(2, 0\)"):
+        ours.__dlpack__(dl_device=(2, 0))
+    assert ours.__dlpack__(max_version=(1, 0), dl_device=(1, 0), copy=True) is not None
+
+
 def test_tiles_are_blocks_of_rows_in_any_order(pair: tuple[np.ndarray[Any, Any], fb.Array], folder: Path) -> None:
     model = np.arange(3 << 20, dtype="f4").reshape(-1, 3)
     model.tofile(folder / "rows")

@@ -236,6 +236,30 @@ class Array:
         found: _Any = self[...] if self.shape else self._flat()[:].reshape(())
         return found if dtype is None else found.astype(dtype, copy=False)
 
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A copy of all of it in memory, as by ``np.asarray``. What ``window()`` gives is exported without one."""
+        if copy is False:
+            raise BufferError("a forebay.Array is exported by a copy; what window() gives is without")
+        if dl_device not in (None, self.__dlpack_device__()):
+            raise BufferError(f"a forebay.Array is exported to the processor's memory, not to device {dl_device}")
+        found: _Any = self.__array__()
+        try:
+            return found.__dlpack__(stream=stream, max_version=max_version)
+        except TypeError:
+            # NumPy before 2.1 knows no versions; what it gives suits every consumer.
+            return found.__dlpack__(stream=stream)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The processor's memory."""
+        return (1, 0)
+
     def flush(self) -> None:
         """Writes back what was changed and makes it durable. Nothing happens in modes "r" and "c"."""
         self._paged.flush()
