@@ -358,7 +358,7 @@ impl Window {
 
     // ---- copies whose errors are errors
 
-    /// Copies a part of the data; a page that cannot be read is an error and not a signal.
+    /// Copies a part of the data; a page of it that cannot be read is an error and not a signal.
     ///
     /// # Errors
     /// `BoxOutsideShape`, or what the medium says.
@@ -368,7 +368,8 @@ impl Window {
         let Engine::Faults(faults) = &self.engine else { return self.read_file(at, out) };
         for (tile, at, part) in self.pieces(at, out.len()) {
             let part = &mut out[part];
-            let held = faults.service.hold(tile, false, |memory| memory.copy_out(at, part));
+            let bytes = at..at + part.len() as u64;
+            let held = faults.service.hold(tile, bytes, false, |memory| memory.copy_out(at, part));
             held.map_err(|errno| self.failed("read", at, os_error(errno)))?;
         }
         Ok(())
@@ -399,7 +400,9 @@ impl Window {
             return Ok(());
         };
         for (tile, at, part) in self.pieces(at, bytes.len()) {
-            let held = faults.service.hold(tile, true, |memory| memory.copy_in(at, &bytes[part]));
+            let part = &bytes[part];
+            let stored = at..at + part.len() as u64;
+            let held = faults.service.hold(tile, stored, true, |memory| memory.copy_in(at, part));
             held.map_err(|errno| self.failed("write", at, os_error(errno)))?;
         }
         Ok(())

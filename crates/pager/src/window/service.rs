@@ -600,15 +600,23 @@ impl Service {
         self.source.flush()
     }
 
-    /// Calls `with` while a tile is there and stays.
-    pub(crate) fn hold(&self, tile: u32, write: bool, with: impl FnOnce(&Faulted)) -> Result<(), i32> {
+    /// Calls `with` while a tile is there and stays, unless one of the pages of `bytes` is bad. To write, all of the
+    /// tile has to be good, as it is written back as a whole.
+    pub(crate) fn hold(
+        &self,
+        tile: u32,
+        bytes: Range<u64>,
+        write: bool,
+        with: impl FnOnce(&Faulted),
+    ) -> Result<(), i32> {
         let word = self.word(tile);
+        let pages = if write { self.range(tile) } else { bytes.start / PAGE as u64 * PAGE as u64..bytes.end };
         loop {
             self.bring(tile, Some(write))?;
             let seen = word.load(Acquire);
             let fits = words::state(seen) == PRESENT && (!write || seen & DIRTY != 0);
             if fits && words::take(word, seen, HELD) {
-                let failed = if seen & BAD != 0 { self.failures.first_in(&self.range(tile)) } else { None };
+                let failed = if seen & BAD != 0 { self.failures.first_in(&pages) } else { None };
                 if failed.is_none() {
                     with(&self.memory);
                 }
