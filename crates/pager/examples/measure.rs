@@ -33,47 +33,35 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let array = Array::open(&pool, Arc::new(backing), &ArrayOptions { policy, ..ArrayOptions::new(tile) })?;
     let limit = Duration::from_secs_f64(seconds.parse()?);
     let mut state = 1u64;
-    let mut out = vec![0; if what == "gather" { ITEMS * ITEM_BYTES } else { tile }];
-    let mut gather = || -> forebay_tier::Result<u64> {
+    let mut out = vec![0; ITEMS * ITEM_BYTES];
+    let mut gather = || -> forebay_tier::Result<()> {
         let indices: Vec<u64> = (0..ITEMS).map(|_| next(&mut state) % (bytes / ITEM_BYTES as u64)).collect();
         array.gather(&indices, ITEM_BYTES, &mut out)?;
         black_box(&out);
-        Ok(out.len() as u64)
+        Ok(())
     };
-    // What is paid once (a ring, first touches of frames and of the caller's memory) is not what is compared: half of
-    // the file, which more than fills the budget, is loaded before.
-    match what.as_str() {
-        "gather" => {
-            while pool.statistics().loaded * (tile as u64) < bytes / 2 {
-                gather()?;
-            }
-        }
-        _ => array.read(0, &mut [0; 4096])?,
+    let loaded = || pool.statistics().loaded * tile as u64;
+    // What is paid once is not what is compared: a ring, and of `gather`, which keeps what it has read, first touches
+    // of frames and of the caller's memory. Half of the file more than fills the budget.
+    array.read(0, &mut [0; 4096])?;
+    while what == "gather" && loaded() < bytes / 2 {
+        gather()?;
     }
-    let before = pool.statistics();
-    let begun = Instant::now();
-    let mut wanted = 0;
-    if what == "gather" {
-        while begun.elapsed() < limit {
-            wanted += gather()?;
+    let (before, begun) = (loaded(), Instant::now());
+    while begun.elapsed() < limit {
+        if what == "gather" {
+            gather()?;
+            continue;
         }
-    } else {
-        'rounds: loop {
-            for found in array.tiles() {
-                let found = found?;
-                black_box(found[0]);
-                wanted += found.len() as u64;
-                if begun.elapsed() >= limit {
-                    break 'rounds;
-                }
+        for found in array.tiles() {
+            black_box(found?[0]);
+            if begun.elapsed() >= limit {
+                break;
             }
         }
     }
-    let seconds = begun.elapsed().as_secs_f64();
     // What was found in the budget the disk did not give: only what was loaded counts.
-    let loaded = (pool.statistics().loaded - before.loaded) * tile as u64;
-    eprintln!("{wanted} bytes wanted, {loaded} loaded, {}", array.method());
-    println!("{}", loaded as f64 / seconds);
+    println!("{}", (loaded() - before) as f64 / begun.elapsed().as_secs_f64());
     Ok(())
 }
 

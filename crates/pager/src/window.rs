@@ -366,9 +366,8 @@ impl Window {
         self.check_range(offset, out.len())?;
         let at = self.options.origin + offset;
         let Engine::Faults(faults) = &self.engine else { return self.read_file(at, out) };
-        for (tile, at, part) in self.pieces(at, out.len()) {
-            let part = &mut out[part];
-            let bytes = at..at + part.len() as u64;
+        for (tile, bytes, part) in self.pieces(at, out.len()) {
+            let (at, part) = (bytes.start, &mut out[part]);
             let held = faults.service.hold(tile, bytes, false, |memory| memory.copy_out(at, part));
             held.map_err(|errno| self.failed("read", at, os_error(errno)))?;
         }
@@ -399,24 +398,23 @@ impl Window {
             self.as_mut_slice()?[offset as usize..][..bytes.len()].copy_from_slice(bytes);
             return Ok(());
         };
-        for (tile, at, part) in self.pieces(at, bytes.len()) {
-            let part = &bytes[part];
-            let stored = at..at + part.len() as u64;
-            let held = faults.service.hold(tile, stored, true, |memory| memory.copy_in(at, part));
+        for (tile, stored, part) in self.pieces(at, bytes.len()) {
+            let at = stored.start;
+            let held = faults.service.hold(tile, stored, true, |memory| memory.copy_in(at, &bytes[part]));
             held.map_err(|errno| self.failed("write", at, os_error(errno)))?;
         }
         Ok(())
     }
 
-    /// The tiles of `len` bytes of the file from `at` on: each with the byte where its part begins, and which part of
-    /// those bytes that is.
-    fn pieces(&self, at: u64, len: usize) -> impl Iterator<Item = (u32, u64, Range<usize>)> + use<> {
+    /// The tiles of `len` bytes of the file from `at` on: each with the bytes of it that are meant, and which part of
+    /// the `len` those are.
+    fn pieces(&self, at: u64, len: usize) -> impl Iterator<Item = (u32, Range<u64>, Range<usize>)> + use<> {
         let tile_bytes = self.options.tile_bytes as u64;
         let mut done = 0;
         std::iter::from_fn(move || {
             let from = at + done as u64;
             let part = (len - done).min((tile_bytes - from % tile_bytes) as usize);
-            let piece = ((from / tile_bytes) as u32, from, done..done + part);
+            let piece = ((from / tile_bytes) as u32, from..from + part as u64, done..done + part);
             done += part;
             (part > 0).then_some(piece)
         })

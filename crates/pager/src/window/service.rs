@@ -600,8 +600,7 @@ impl Service {
         self.source.flush()
     }
 
-    /// Calls `with` while a tile is there and stays, unless one of the pages of `bytes` is bad. To write, all of the
-    /// tile has to be good, as it is written back as a whole.
+    /// Calls `with` while a tile is there and stays, unless a page with one of these bytes of it is bad.
     pub(crate) fn hold(
         &self,
         tile: u32,
@@ -610,7 +609,7 @@ impl Service {
         with: impl FnOnce(&Faulted),
     ) -> Result<(), i32> {
         let word = self.word(tile);
-        let pages = if write { self.range(tile) } else { bytes.start / PAGE as u64 * PAGE as u64..bytes.end };
+        let pages = bytes.start / PAGE as u64 * PAGE as u64..bytes.end;
         loop {
             self.bring(tile, Some(write))?;
             let seen = word.load(Acquire);
