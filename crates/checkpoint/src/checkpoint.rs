@@ -41,6 +41,8 @@ pub struct Checkpoint {
     variables: Vec<Variable>,
     /// The newest step that this process saved.
     saved: Option<StepId>,
+    /// The newest step of which it may have written something.
+    attempted: Option<StepId>,
     searches: u64,
     closed: bool,
     mark: ForkMark,
@@ -128,6 +130,7 @@ impl Checkpoint {
             options: options.clone(),
             variables: Vec::new(),
             saved: None,
+            attempted: None,
             searches: 0,
             closed: false,
             mark: ForkMark::here(),
@@ -205,10 +208,12 @@ impl Checkpoint {
     }
 
     /// Saves the protected arrays as they are now; see the file's head for when it returns. `sources` are their bytes
-    /// in the order of `protect`; `step` is larger than every step this run saved before.
+    /// in the order of `protect`; `step` is larger than every step this run saved before. A call that failed may be
+    /// made again, or the next step saved instead; what was committed before is not touched.
     ///
     /// # Errors
     /// `BufferMismatch`, `VersionOutOfOrder`; `TierFull` and others of the first level, which keeps its older steps;
+    /// `VersionExists` when a call that failed has left the step with other bytes, and it counts or may yet;
     /// `NotPossibleHere` where the run has too few nodes for a level's redundancy;
     /// a failure of the drain since the last call (this step was not saved then, the next call tries again);
     /// `TimedOut` when there is no room before the deadline; `Fenced`.
@@ -238,7 +243,6 @@ impl Checkpoint {
             return Err(failure);
         }
         self.infos.iter().try_for_each(|info| self.options.check_nodes(info))?;
-        self.make_room()?;
         let (rank, size) = (self.options.rank, self.options.size);
         let piece = Piece {
             id,
@@ -248,14 +252,25 @@ impl Checkpoint {
             program: &self.options.program,
             variables: &self.variables,
             sources,
+            metric,
         };
         let level = &self.levels[0];
-        level.note_metric(id, rank, metric)?;
-        let (manifest, written) = level.write(&piece)?;
-        if level.commit(id, rank, size, &|| self.run.check())? {
-            self.run.acknowledge(0, id)?;
-        }
+        let again = self.attempted.replace(id) == Some(id);
+        let published = if again { level.published(&piece)? } else { None };
+        let (manifest, written) = match published {
+            Some(manifest) => (manifest, None),
+            None => {
+                self.make_room()?;
+                level.write(&piece)?
+            }
+        };
+        let committed = level.commit(id, rank, size, &|| self.run.check())?;
+        // From here on the step counts. What fails beside it is told by the next call, and not by this one, which
+        // would be made again.
         self.saved = Some(id);
+        if committed {
+            self.drain.note(self.run.acknowledge(0, id));
+        }
         let pin = (written.is_none() && self.levels.len() > 1).then(|| level.pin(&manifest));
         self.drain.push(Job { manifest, written, metric, _pin: pin });
         self.last_save = Instant::now();
@@ -264,7 +279,7 @@ impl Checkpoint {
         self.statistics.blocked += took;
         self.statistics.cost_s = follow(self.statistics.cost_s, took.as_secs_f64());
         if self.options.rank == 0 && self.statistics.saves.is_power_of_two() {
-            crate::advice::write(self.run.base(), &self.statistics())?;
+            self.drain.note(crate::advice::write(self.run.base(), &self.statistics()));
         }
         Ok(())
     }
@@ -286,8 +301,11 @@ impl Checkpoint {
         let (level, rank) = (&self.levels[0], self.options.rank);
         let bytes = self.piece_bytes()?;
         let run = self.run.incarnation;
+        self.run.check()?;
+        let fence = || self.run.check();
         let make = || Ok(level.make_room(bytes, rank, run, &self.levels[1..])?.then_some(()));
         while make()?.is_none() {
+            level.commit_whole((rank, self.options.size), run, &fence)?;
             if !self.drain.is_idle() {
                 self.drain.wait_one(self.options.timeout)?;
                 continue;

@@ -42,7 +42,7 @@ pub(crate) struct World {
     pub(crate) names: BTreeMap<String, Values<Option<Target>>>,
     pub(crate) files: Vec<Values<Arc<Vec<u8>>>>,
     pub(crate) spares: Vec<String>,
-    /// What was flushed: contents and directories, in order.
+    /// What was flushed: contents, and directories where something was to be flushed, in order.
     pub(crate) flushed: Vec<String>,
     /// The flush that is left out.
     pub(crate) flaw: Option<usize>,
@@ -59,7 +59,11 @@ pub(crate) struct Sim {
     pub(crate) crashes: Mutex<Vec<World>>,
     /// Nobody asks for its crashes.
     pub(crate) quiet: bool,
+    /// What another rank does as soon as a commit record has its name, which is not durable yet.
+    pub(crate) overtake: Mutex<Option<Overtake>>,
 }
+
+pub(crate) type Overtake = Box<dyn FnOnce() + Send>;
 
 impl World {
     pub(crate) fn now(&self, name: &str) -> Option<Target> {
@@ -201,12 +205,17 @@ impl Place for Sim {
         world.set(to, Some(target));
         world.set(from, None);
         self.moment(&world);
+        drop(world);
+        let overtake = self.overtake.lock().unwrap().take_if(|_| to.ends_with("/commit"));
+        overtake.into_iter().for_each(|overtake| overtake());
         Ok(())
     }
 
     fn sync(&self, dir: &str) -> Result<()> {
         let mut world = self.world();
-        if world.flushes_now(dir) {
+        let open =
+            |(name, values): (&String, &Values<Option<Target>>)| parent(name) == dir && values.len() > 1;
+        if world.names.iter().any(open) && world.flushes_now(dir) {
             for (name, values) in &mut world.names {
                 if parent(name) == dir {
                     values.drain(..values.len() - 1);
@@ -367,6 +376,7 @@ fn workload(case: Case, flaw: Option<usize>) -> (Vec<World>, usize) {
                 program: "",
                 variables: &variables,
                 sources: &bytes.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+                metric: None,
             };
             let (manifest, _) = level.write(&piece).unwrap();
             let on = manifest.base.map(|base| base.step);
@@ -382,6 +392,52 @@ fn workload(case: Case, flaw: Option<usize>) -> (Vec<World>, usize) {
     let flushes = sim.world().flushed.len();
     let crashes = std::mem::take(&mut *sim.crashes.lock().unwrap());
     (crashes, flushes)
+}
+
+/// Two ranks save some steps. As soon as rank 1 has given a commit record its name, rank 0 finds it, acknowledges the
+/// step if it `acknowledges`, and drops older steps for the next one, all before rank 1 goes on.
+fn overtaken(keep: usize, packing: Packing, acknowledges: bool) -> Vec<World> {
+    let sim = Arc::new(Sim::default());
+    let level = |_| Level { packing, ..Level::new(sim.clone(), Keep::last(keep)) };
+    let levels: Vec<Level> = (0..2).map(level).collect();
+    for step in 1..=STEPS {
+        let id = StepId { incarnation: 1, step };
+        for (rank, level) in (0..2).zip(&levels) {
+            level.make_room(3 * LENGTH as u64, rank, 1, &[]).unwrap();
+            let bytes: Vec<Vec<u8>> = (0..3).map(|nth| bytes_of(nth, step, rank)).collect();
+            let piece = Piece {
+                id,
+                rank,
+                size: 2,
+                saved_unix_ns: step,
+                program: "",
+                variables: &variables(rank, 2),
+                sources: &bytes.iter().map(Vec::as_slice).collect::<Vec<_>>(),
+                metric: None,
+            };
+            level.write(&piece).unwrap();
+            if rank == 1 {
+                let (sim, other) = (sim.clone(), levels[0].clone());
+                let place = sim.clone();
+                let overtake = move || {
+                    if acknowledges {
+                        assert!(other.commit(id, 0, 2, &|| Ok(())).unwrap());
+                        let mut world = place.world();
+                        world.acknowledged = Some(step);
+                        place.moment(&world);
+                    }
+                    other.make_room(3 * LENGTH as u64, 0, 1, &[]).unwrap();
+                };
+                *sim.overtake.lock().unwrap() = Some(Box::new(overtake));
+            }
+            assert_eq!(level.commit(id, rank, 2, &|| Ok(())).unwrap(), rank == 1);
+        }
+        let mut world = sim.world();
+        world.acknowledged = Some(step);
+        sim.moment(&world);
+    }
+    let crashes = std::mem::take(&mut *sim.crashes.lock().unwrap());
+    crashes
 }
 
 /// Restores from an image as one process; what is wrong with the outcome, if something is.
@@ -414,14 +470,18 @@ fn judge(image: World, run: &Run, size: u32) -> Option<String> {
 
 /// The first thing that is wrong after any crash of a workload.
 fn first_fault(case: Case, flaw: Option<usize>, run: &Run) -> (Option<String>, u64) {
-    let (crashes, _) = workload(case, flaw);
+    first_fault_of(&workload(case, flaw).0, case.size, flaw, run)
+}
+
+/// As [`first_fault`], of crashes that were made.
+fn first_fault_of(crashes: &[World], size: u32, flaw: Option<usize>, run: &Run) -> (Option<String>, u64) {
     let mut seen = 0;
     // Before the flush that is left out nothing is different.
     let touched = |crash: &&World| flaw.is_none_or(|flaw| crash.flushed.len() > flaw);
     for (at, crash) in crashes.iter().filter(touched).enumerate() {
         for image in images(crash, at as u64) {
             seen += 1;
-            if let Some(fault) = judge(image, run, case.size) {
+            if let Some(fault) = judge(image, run, size) {
                 return (Some(format!("crash {at}: {fault}")), seen);
             }
         }
@@ -450,6 +510,18 @@ fn after_every_crash_the_newest_acknowledged_step_or_a_newer_one_comes_back_whol
         let (fault, seen) = first_fault(case, None, &run);
         assert_eq!(fault, None, "{case:?}");
         assert!(seen > 1000, "{seen} images of {case:?}");
+    }
+}
+
+#[test]
+fn a_step_that_another_rank_commits_is_relied_on_only_when_its_names_are_durable() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let run = run_in(dir.path());
+    for (keep, full_every, acknowledges) in [(1, 0, true), (1, 0, false), (2, 3, true), (1, 3, false)] {
+        let crashes = overtaken(keep, Packing { full_every, zstd: None }, acknowledges);
+        let (fault, seen) = first_fault_of(&crashes, 2, None, &run);
+        assert_eq!(fault, None, "keep={keep}, incremental={full_every}, acknowledges={acknowledges}");
+        assert!(seen > 1000, "{seen} images");
     }
 }
 

@@ -95,6 +95,11 @@ impl Drain {
         self.shared.changed.notify_all();
     }
 
+    /// Keeps a failure that takes nothing away from what the caller has done: the next call says it.
+    pub(crate) fn note(&self, result: Result<()>) {
+        fail(&self.shared, result);
+    }
+
     /// The failure that nobody was told of yet.
     pub(crate) fn take_failure(&self) -> Option<Error> {
         self.shared.lock().failed.take()
@@ -230,6 +235,7 @@ fn work(shared: &Shared, levels: &[Level], run: &Run, rank: u32) {
                 let attempted = owed.attempt(levels, rank);
                 fail(shared, attempted);
                 if shared.lock().closing {
+                    owed.forget_failed();
                     let since = *closing_since.get_or_insert_with(Instant::now);
                     let given_up = give_up(&mut owed, levels, run, since);
                     fail(shared, given_up);
@@ -306,14 +312,19 @@ fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job, owe
             program: &manifest.program,
             variables: &variables,
             sources: &sources,
+            metric: job.metric,
         };
+        run.check()?;
         run.wait("a lower level has no room before other ranks have saved the last step", || {
             let below = &levels[at + 1..];
             // A step without redundancy may be what keeps an older one from going.
             fail(shared, owed.attempt(levels, rank));
+            if level.make_room(data_bytes, rank, run.incarnation, below)? {
+                return Ok(Some(()));
+            }
+            level.commit_whole((rank, manifest.size), run.incarnation, &|| run.check())?;
             Ok(level.make_room(data_bytes, rank, run.incarnation, below)?.then_some(()))
         })?;
-        level.note_metric(manifest.id, rank, job.metric)?;
         let (copy, _) = level.write(&piece)?;
         // What arrived is what was saved, or it is not committed here.
         let is_same =
@@ -323,7 +334,7 @@ fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job, owe
             return Err(damaged("the first level's copy", "it changed after it was saved"));
         }
         if level.commit(manifest.id, rank, manifest.size, &|| run.check())? {
-            run.acknowledge(at, manifest.id)?;
+            fail(shared, run.acknowledge(at, manifest.id));
             level.prune(level.keep.last, rank, run.incarnation)?;
         }
         owed.push(levels, at, manifest.id);

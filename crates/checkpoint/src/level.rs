@@ -8,7 +8,12 @@
 //! Crash argument: the content of data and manifest is durable before the manifest has its name, and the commit record
 //! is written only by a process that saw all manifests. So a durable commit record means durable pieces, except where
 //! a *name* of a piece was lost with the crash before the last sync: then the step was never acknowledged, and readers
-//! reject it because a piece is missing. Two ranks may both write the commit record: its bytes are the same.
+//! reject it because a piece is missing. Two ranks may both write the commit record: its bytes are the same. A rank
+//! that finds the record also makes the names durable before it relies on it: the rank that wrote it may not have
+//! done so yet.
+//!
+//! A manifest that has its name is not written again, nor is the data behind it: another rank may be about to commit
+//! it. A save that failed after that, and is called again, goes on with what is there.
 //!
 //! Dropping a step removes the commit record first, so that a step is never half there and still counts.
 //!
@@ -23,6 +28,7 @@ use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 
 use crate::format::{self, damaged, seal_of, Base, Commit, Manifest, RankEntry, StepId, Stored, Variable};
 use crate::keep::{decode_metric, encode_metric, Keep, Reason, METRIC_BYTES};
+use crate::load::read_piece;
 use crate::packing::{self, Known, Packing};
 use crate::place::{is_pattern, Directories, Directory, Nodes, Objects, Own, Part, Place, Written};
 use crate::redundancy::{self, Guard};
@@ -115,6 +121,8 @@ pub(crate) struct Piece<'a> {
     pub(crate) program: &'a str,
     pub(crate) variables: &'a [Variable],
     pub(crate) sources: &'a [&'a [u8]],
+    /// The value of the step, of which rank 0's counts.
+    pub(crate) metric: Option<f64>,
 }
 
 impl Piece<'_> {
@@ -170,8 +178,46 @@ impl Level {
         Ok(Level::new(place, info.keep))
     }
 
-    /// Writes a piece: data, then manifest. It does not count before [`Level::commit`].
+    /// This rank's piece of a step where an earlier call has given its manifest a name; None: it may be written. One
+    /// with other bytes goes, where no other process can have committed it.
+    ///
+    /// # Errors
+    /// `VersionExists` where that is not so; those of reading.
+    pub(crate) fn published(&self, piece: &Piece<'_>) -> Result<Option<Manifest>> {
+        let name = manifest_name(piece.id, piece.rank);
+        let Some(record) = self.place.load(&name, format::MANIFEST_BYTES_MAX)? else { return Ok(None) };
+        match Manifest::decode(&record).and_then(|found| Ok(self.holds(&found, piece)?.then_some(found))) {
+            Ok(Some(found)) => return Ok(Some(found)),
+            Ok(None) => {}
+            Err(e) if e.kind() == Kind::Damaged => {}
+            Err(e) => return Err(e),
+        }
+        let alone = piece.size == 1 && self.commit_record(piece.id)?.is_none();
+        if alone && self.drop_files(piece.id, Some(piece.rank))? {
+            return Ok(None);
+        }
+        let error = format!("{} holds other bytes in {}", piece.id, self.place.describe());
+        Err(Error::new(Kind::VersionExists, error)
+            .hint("an earlier call saved it and failed afterwards; save under the next number"))
+    }
+
+    /// Whether a piece that is there is the one that would be written.
+    fn holds(&self, manifest: &Manifest, piece: &Piece<'_>) -> Result<bool> {
+        let same = |(stored, variable): (&Stored, &Variable)| stored.variable == *variable;
+        let alike = manifest.size == piece.size
+            && manifest.variables.len() == piece.variables.len()
+            && manifest.variables.iter().zip(piece.variables).all(same)
+            && (piece.rank > 0 || self.metric_if_known(piece.id)? == piece.metric);
+        if !alike {
+            return Ok(false);
+        }
+        let there = read_piece(self, manifest)?;
+        Ok(there.iter().zip(piece.sources).all(|(there, source)| there == source))
+    }
+
+    /// Writes a piece: value of the step, data, then manifest. It does not count before [`Level::commit`].
     pub(crate) fn write(&self, piece: &Piece<'_>) -> Result<(Manifest, Option<Written>)> {
+        self.note_metric(piece)?;
         match self.packing.is_on() {
             true => packing::write(self, piece),
             false => self.write_plain(piece).map(|(manifest, written, _)| (manifest, written)),
@@ -213,11 +259,10 @@ impl Level {
         })
     }
 
-    /// Notes the value of a step, of which rank 0's counts; before [`Level::write`].
-    pub(crate) fn note_metric(&self, id: StepId, rank: u32, metric: Option<f64>) -> Result<()> {
-        let Some(value) = metric.filter(|_| rank == 0) else { return Ok(()) };
-        self.place.make_dir(&directory_of(id))?;
-        self.publish(&in_step(id, METRIC), rank, &encode_metric(value))
+    fn note_metric(&self, piece: &Piece<'_>) -> Result<()> {
+        let Some(value) = piece.metric.filter(|_| piece.rank == 0) else { return Ok(()) };
+        self.place.make_dir(&directory_of(piece.id))?;
+        self.publish(&in_step(piece.id, METRIC), piece.rank, &encode_metric(value))
     }
 
     /// The value of a step; None when it was saved without one.
@@ -260,8 +305,8 @@ impl Level {
         self.place.publish(name, &format!("{dir}/.{file}.{rank:05}"), content)
     }
 
-    /// Writes the commit record if every rank's manifest is there; whether the step is committed now. `fence` is asked
-    /// before, and its error keeps the step from being committed.
+    /// Writes the commit record if every rank's manifest is there; whether the step is committed now, with names that
+    /// are durable. `fence` is asked before, and its error keeps the step from being committed.
     pub(crate) fn commit(
         &self,
         id: StepId,
@@ -272,19 +317,21 @@ impl Level {
         let dir = directory_of(id);
         if size > 1 {
             let names = self.place.list(&dir)?;
-            if names.iter().any(|name| name == COMMIT) {
-                return Ok(true);
-            }
-            let there =
-                names.iter().filter(|name| name.ends_with(MANIFEST) && !name.starts_with('.')).count();
-            if there < size as usize {
+            let is_manifest = |name: &&String| name.ends_with(MANIFEST) && !name.starts_with('.');
+            let there = names.iter().filter(is_manifest).count();
+            if there < size as usize && !names.iter().any(|name| name == COMMIT) {
                 return Ok(false);
             }
+        }
+        let committed = self.is_committed(id);
+        // Of several nodes some may lack it: the rank that wrote it could not, and another one does.
+        if committed && self.place.is_everywhere(&commit_name(id))? {
+            return self.settle(id).map(|()| true);
         }
         let mut commit = Commit { id, saved_unix_ns: 0, ranks: Vec::new() };
         for of in 0..size {
             let Some(bytes) = self.place.load(&manifest_name(id, of), format::MANIFEST_BYTES_MAX)? else {
-                return Ok(false);
+                return if committed { self.settle(id).map(|()| true) } else { Ok(false) };
             };
             let manifest = Manifest::decode(&bytes)?;
             commit.saved_unix_ns = commit.saved_unix_ns.max(manifest.saved_unix_ns);
@@ -298,9 +345,34 @@ impl Level {
         self.commit_bases(&commit, rank, fence)?;
         fence()?;
         self.publish(&in_step(id, COMMIT), rank, &commit.encode())?;
-        self.place.sync(&dir)?;
-        self.place.sync("")?;
-        Ok(true)
+        self.settle(id).map(|()| true)
+    }
+
+    /// Makes the names of a committed step durable, where this process has not done so.
+    pub(crate) fn settle(&self, id: StepId) -> Result<()> {
+        if !self.known.is_settled(id) {
+            self.place.sync(&directory_of(id))?;
+            self.place.sync("")?;
+            self.known.note_settled(id);
+        }
+        Ok(())
+    }
+
+    /// Commits the steps of a run that are whole and have no commit record: the rank that should have written it could
+    /// not. They need not be saved again, and do not hold the space of the next one.
+    pub(crate) fn commit_whole(
+        &self,
+        (rank, size): (u32, u32),
+        run: u64,
+        fence: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        let steps = self.steps()?;
+        let open = steps.iter().take_while(|step| !step.committed).filter(|step| step.id.incarnation == run);
+        // The oldest first, as they were saved.
+        open.collect::<Vec<_>>()
+            .into_iter()
+            .rev()
+            .try_for_each(|step| self.commit(step.id, rank, size, fence).map(drop))
     }
 
     /// The steps that are there, the newest first.
@@ -385,6 +457,7 @@ impl Level {
         incarnation: u64,
     ) -> Result<bool> {
         let mut committed = 0;
+        let newest = steps.iter().find(|step| step.committed);
         let shield = self.shield(steps)?;
         let reasons = if self.keep.is_selective() { self.reasons(steps, keep)? } else { Vec::new() };
         // Newest first, so that what stands on a full step is seen, and goes, before it. What a step that was not yet
@@ -396,8 +469,9 @@ impl Level {
             let by_reason = reasons.iter().any(|(id, why)| *id == step.id && !why.is_empty());
             if !step.committed && current && committed == 0 {
                 // Other ranks may be about to save it, in a directory that is empty so far. Without a manifest of this
-                // rank, what it has there is of a step that was dropped while somebody read it.
-                if !self.has(step.id, rank)? {
+                // rank, what it has there is of a step that was dropped while it was read, or of a save that failed.
+                let gone = !needed.contains(&step.id) && self.is_given_up(step.id, steps)?;
+                if gone || !self.has(step.id, rank)? {
                     self.drop_files(step.id, Some(rank))?;
                 }
                 continue;
@@ -410,10 +484,29 @@ impl Level {
                 let Some(bases) = self.bases(step.id)? else { return Ok(false) };
                 needed.extend(bases);
             } else if !needed.contains(&step.id) {
+                // What an older step goes for must be there after a power failure.
+                newest.map_or(Ok(()), |newest| self.settle(newest.id))?;
                 self.drop_step(step.id, current.then_some(rank))?;
             }
         }
         Ok(true)
+    }
+
+    /// Whether a step can never be committed: a rank has saved a newer one of the run, and this one not, because its
+    /// save or its way down failed.
+    fn is_given_up(&self, id: StepId, steps: &[Found]) -> Result<bool> {
+        let newer = |step: &&Found| step.id.incarnation == id.incarnation && step.id.step > id.step;
+        let manifests = |id| -> Result<Vec<String>> {
+            let names = self.place.list(&directory_of(id))?;
+            Ok(names.into_iter().filter(|name| name.ends_with(MANIFEST) && !name.starts_with('.')).collect())
+        };
+        let mut later = Vec::new();
+        for step in steps.iter().filter(newer) {
+            later.extend(manifests(step.id)?);
+        }
+        // Looked at after the newer ones: what a rank saves first is seen first.
+        let here = if later.is_empty() { Vec::new() } else { manifests(id)? };
+        Ok(later.iter().any(|name| !here.contains(name)))
     }
 
     /// The newest step whose redundancy is complete: it stays until a newer one is as safe. None without redundancy.
@@ -439,6 +532,7 @@ impl Level {
     /// ranks stay for them.
     pub(crate) fn drop_step(&self, id: StepId, only_rank: Option<u32>) -> Result<()> {
         let dir = directory_of(id);
+        self.known.forget_settled(id);
         self.place.remove(&in_step(id, COMMIT))?;
         match self.drop_files(id, only_rank)? {
             true => self.place.remove_dir(&dir).map(drop),
@@ -551,7 +645,16 @@ mod tests {
             }];
             let (variables, sources) = (&variables[..], &[&[7u8; 9][..]][..]);
             level
-                .write(&Piece { id, rank: 0, size: 1, saved_unix_ns: 0, program: "", variables, sources })
+                .write(&Piece {
+                    id,
+                    rank: 0,
+                    size: 1,
+                    saved_unix_ns: 0,
+                    program: "",
+                    variables,
+                    sources,
+                    metric: None,
+                })
                 .map(drop)
                 .unwrap();
             assert!(level.commit(id, 0, 1, &|| Ok(())).unwrap());

@@ -43,6 +43,8 @@ mod packing;
 pub mod place;
 pub mod redundancy;
 mod restore;
+#[cfg(test)]
+mod retry_tests;
 mod run;
 mod salvage;
 mod unpack;

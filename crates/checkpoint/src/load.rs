@@ -66,11 +66,21 @@ pub(crate) fn read_piece(level: &Level, manifest: &Manifest) -> Result<Vec<Vec<u
     let file = PieceFile::open(level, manifest)?;
     let mut all = Vec::new();
     for stored in &manifest.variables {
-        let mut bytes = vec![0; stored.bytes as usize];
+        let mut bytes = zeros(stored.bytes as usize)?;
         file.read(stored, 0, &mut bytes)?;
         all.push(bytes);
     }
     Ok(all)
+}
+
+/// Memory for so many bytes, as a record says; an error where there is not as much.
+pub(crate) fn zeros(bytes: usize) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    out.try_reserve_exact(bytes).map_err(|e| {
+        Error::new(Kind::TierFull, "an array does not fit in memory").with("bytes", bytes).caused_by(e)
+    })?;
+    out.resize(bytes, 0);
+    Ok(out)
 }
 
 /// The pieces of a step, read as they are needed.

@@ -17,6 +17,7 @@ use forebay_tier::liveness::{MembersFile, SlotGuard};
 use forebay_tier::{Error, Kind, Result, TierKind};
 use serde::{Deserialize, Serialize};
 
+use crate::format::SIZE_MAX;
 use crate::place::{make_dirs, Directory, Place};
 use crate::run::control;
 use crate::salvage::is_alive;
@@ -221,7 +222,7 @@ fn remove_unused(
         }
     };
     members.with_lock(COME_AND_GO, CLEAN_TIMEOUT, || {
-        let size = owner.map_or(1, |owner| owner.size);
+        let size = owner.map_or(1, |owner| owner.size.min(SIZE_MAX));
         if let Some(rank) = (0..size).find(|rank| members.is_alive(*rank)) {
             let pid = members.holder(rank).unwrap_or(0);
             cleaned.kept.push((dir.to_path_buf(), format!("in use by rank {rank}, pid {pid}")));

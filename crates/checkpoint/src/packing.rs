@@ -17,6 +17,7 @@
 //! Memory: the compressed bytes of one piece are held until they are written; of an incremental piece whose changes are
 //! scattered, those.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -107,6 +108,8 @@ impl Packing {
 pub(crate) struct Known {
     full: Mutex<Option<Full>>,
     pins: Mutex<Vec<(StepId, Option<StepId>)>>,
+    /// Committed steps whose names this process has made durable.
+    settled: Mutex<HashSet<StepId>>,
 }
 
 /// Keeps a step, and the one it stands on, from being dropped while somebody has to read it.
@@ -128,6 +131,22 @@ impl Known {
 
     fn pins(&self) -> MutexGuard<'_, Vec<(StepId, Option<StepId>)>> {
         self.pins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn settled(&self) -> MutexGuard<'_, HashSet<StepId>> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_settled(&self, id: StepId) -> bool {
+        self.settled().contains(&id)
+    }
+
+    pub(crate) fn note_settled(&self, id: StepId) {
+        self.settled().insert(id);
+    }
+
+    pub(crate) fn forget_settled(&self, id: StepId) {
+        self.settled().remove(&id);
     }
 
     /// Steps that stay for now.
@@ -200,7 +219,7 @@ impl Level {
         }
     }
 
-    /// Sees to it that what a step stands on is committed before it is.
+    /// Sees to it that what a step stands on is committed, with durable names, before it is.
     ///
     /// # Errors
     /// `Damaged` when that is not possible.
@@ -212,7 +231,7 @@ impl Level {
     ) -> Result<()> {
         for base in step.bases() {
             // The last rank to save the full step has committed it before it saved this one, unless that failed.
-            if !self.is_committed(base) && !self.commit(base, rank, step.ranks.len() as u32, fence)? {
+            if !self.commit(base, rank, step.ranks.len() as u32, fence)? {
                 return Err(damaged(
                     &base.to_string(),
                     "an incremental step stands on it, and it is not whole",
@@ -516,7 +535,10 @@ mod tests {
         bytes[CHUNK_BYTES] = step as u8;
         let id = StepId { incarnation: 1, step };
         let (variables, sources) = (&variables[..], &[&bytes[..]][..]);
-        level.write(&Piece { id, rank, size, saved_unix_ns: 0, program: "", variables, sources }).unwrap().0
+        level
+            .write(&Piece { id, rank, size, saved_unix_ns: 0, program: "", variables, sources, metric: None })
+            .unwrap()
+            .0
     }
 
     #[test]

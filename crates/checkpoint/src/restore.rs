@@ -109,8 +109,10 @@ impl Search<'_> {
     pub(crate) fn restore(&self, wanted: &mut Wanted<'_, '_>) -> Result<Option<Restored>> {
         let (mut rejected, mut repaired) = (Vec::new(), Vec::new());
         let mut first_error = None;
+        let mut is_any_committed = false;
         for id in self.candidates()? {
             let mut reasons = Vec::new();
+            is_any_committed |= !self.is_unfinished(id)?;
             let taken = self.try_step(id, wanted, &mut reasons, &mut repaired).inspect_err(|_| {
                 // The others learn of it as far as files can be written; they end with their deadline else.
                 let _ = self.say(id, STOP);
@@ -134,6 +136,8 @@ impl Search<'_> {
         }
         match first_error {
             None => self.nothing_there(),
+            // Killed in its first save: no save has returned yet, so that nothing is lost.
+            Some(_) if !is_any_committed && self.only.is_none() && self.acknowledged()?.is_none() => Ok(None),
             Some(error) => {
                 let list: Vec<String> = rejected.iter().map(Reject::to_string).collect();
                 Err(Error::new(error.kind(), "no step can be restored")
@@ -173,6 +177,16 @@ impl Search<'_> {
         ids.sort_unstable_by_key(|id| std::cmp::Reverse(*id));
         ids.dedup();
         Ok(ids)
+    }
+
+    /// Whether no level has a commit record of the step, readable or not.
+    fn is_unfinished(&self, id: StepId) -> Result<bool> {
+        for level in self.levels {
+            if !matches!(level.commit_record(id), Ok(None)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Loads a step from the first level that has it whole, and says which that was; notes why others did not do.

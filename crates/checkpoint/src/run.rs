@@ -18,10 +18,10 @@ use forebay_tier::{Error, Kind, Result, TierKind};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::{In, Out};
-use crate::format::StepId;
+use crate::format::{damaged, StepId, SIZE_MAX};
 use crate::keep::Keep;
 use crate::packing::Packing;
-use crate::place::{is_pattern, of_node, Directories, Directory, Family, Place, NODE};
+use crate::place::{call, is_pattern, of_node, Directories, Directory, Family, Place, NODE};
 use crate::redundancy::Code;
 
 /// The name of the file that makes a directory a checkpoint directory.
@@ -107,6 +107,23 @@ pub struct Control {
     pub levels: Vec<LevelInfo>,
 }
 
+impl Control {
+    /// What cannot be, though it can be read.
+    fn nonsense(&self) -> Option<&'static str> {
+        let too_high = |rank: &u32| *rank >= self.size;
+        let keeps = |keep: &Keep| {
+            keep.last > 0 && keep.every != Some(0) && keep.best.is_none_or(|best| best.count > 0)
+        };
+        let wrong = [
+            (self.size == 0 || self.size > SIZE_MAX, "its number of ranks"),
+            (self.joined.iter().chain(&self.closed).any(too_high), "a rank is not below their number"),
+            (!self.levels.iter().all(|level| keeps(&level.keep)), "which steps a level keeps"),
+            (self.levels.iter().any(|level| level.ranks_per_node == Some(0)), "how many ranks share a node"),
+        ];
+        wrong.into_iter().find(|(wrong, _)| *wrong).map(|(_, what)| what)
+    }
+}
+
 /// A process's place in the run.
 pub(crate) struct Run {
     pub(crate) incarnation: u64,
@@ -147,7 +164,14 @@ fn read_control(base: &Directory) -> Result<Option<Control>> {
     };
     let any: serde_json::Value = serde_json::from_slice(&text).map_err(unreadable)?;
     match any["schema"].as_str() {
-        Some(SCHEMA) => serde_json::from_value(any).map(Some).map_err(unreadable),
+        Some(SCHEMA) => {
+            let control: Control = serde_json::from_value(any).map_err(unreadable)?;
+            match control.nonsense() {
+                None => Ok(Some(control)),
+                Some(what) => Err(damaged(&format!("{}/{CONTROL}", base.describe()), what)
+                    .hint("it is rebuilt when it is removed; the steps in the levels stay")),
+            }
+        }
         other => Err(Error::new(
             Kind::UnknownFormat,
             format!("{} is no checkpoint that this build knows", base.describe()),
@@ -288,9 +312,21 @@ pub(crate) fn mark_acknowledged(base: &Path, level: usize, id: StepId) -> Result
     let crc = crc32c(&out.0);
     out.u32(crc);
     let mut options = std::fs::File::options();
-    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
-    file.and_then(|file| file.write_all_at(&out.0, (level * ACKNOWLEDGED_BYTES) as u64))
+    let options = options.write(true).create(true).truncate(false).mode(0o600);
+    call(&path, || options.open(&path))
+        .and_then(|file| call(&path, || file.write_all_at(&out.0, (level * ACKNOWLEDGED_BYTES) as u64)))
         .map_err(|e| Error::io(format!("cannot write {}", path.display()), e))
+}
+
+/// Whether a live process holds a rank of the current run of a directory. Takes no rank, so that a program that starts
+/// meanwhile finds its own free.
+pub(crate) fn is_held(base: &Path, control: &Control) -> Result<bool> {
+    let path = base.join(MEMBERS);
+    if !path.exists() {
+        return Ok(false);
+    }
+    let members = MembersFile::open(&path)?;
+    Ok((0..control.size).any(|rank| members.is_alive(rank)))
 }
 
 /// Holds every rank of the current run of a directory, so that no process of the program can be there or come.
@@ -367,7 +403,7 @@ fn admit(base: &Directory, members: &MembersFile, comer: &Comer<'_>) -> Result<u
             Control {
                 schema: SCHEMA.to_string(),
                 program: comer.program.to_string(),
-                incarnation: before.max((comer.highest_seen)()?) + 1,
+                incarnation: next_run(before.max((comer.highest_seen)()?), base)?,
                 size: comer.size,
                 failures,
                 began_unix_s: if began == 0 { now.as_secs() } else { began },
@@ -383,9 +419,20 @@ fn admit(base: &Directory, members: &MembersFile, comer: &Comer<'_>) -> Result<u
     Ok(control.incarnation)
 }
 
+/// The number of the run after this one.
+fn next_run(before: u64, base: &Directory) -> Result<u64> {
+    before.checked_add(1).ok_or_else(|| {
+        damaged(&base.describe(), "no number is left for a run")
+            .hint("a level holds a directory s…-r18446744073709551615 that Forebay has not made; remove it")
+    })
+}
+
 fn write_control(base: &Directory, control: &Control, durable: bool) -> Result<()> {
     let hidden = format!(".{CONTROL}");
-    let text = serde_json::to_vec_pretty(control).expect("plain data");
+    let text = serde_json::to_vec_pretty(control).map_err(|e| {
+        let error = Error::new(Kind::BadName, format!("a path of {} is not UTF-8", base.describe()));
+        error.caused_by(e)
+    })?;
     base.store(&hidden, &text)?;
     base.rename(&hidden, CONTROL)?;
     if durable {

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::format::{Commit, Manifest, StepId, Variable};
 use crate::inspect::levels_of;
 use crate::level::{not_committed, Level, Piece};
-use crate::load::{self, load, read_piece, Wanted};
+use crate::load::{self, load, read_piece, zeros, Wanted};
 use crate::redundancy::{protect_all, repair, Repair};
 use crate::restore::{reject, Reject};
 use crate::run::{hold_all, mark_acknowledged, Control};
@@ -142,8 +142,9 @@ fn whole_in(level: &Level, id: StepId) -> Option<Result<Commit>> {
 
 /// Copies a committed step, rank by rank.
 fn copy_step(from: &Level, to: &Level, commit: &Commit) -> Result<u64> {
-    let mut bytes = 0;
-    to.note_metric(commit.id, 0, from.metric_if_known(commit.id)?)?;
+    let (mut bytes, metric) = (0, from.metric_if_known(commit.id)?);
+    // What a carry that was cut off has left there does not count, and is in the way.
+    to.drop_step(commit.id, None)?;
     for rank in 0..commit.ranks.len() as u32 {
         let manifest = from.manifest(commit, rank)?;
         let read = read_piece(from, &manifest)?;
@@ -158,6 +159,7 @@ fn copy_step(from: &Level, to: &Level, commit: &Commit) -> Result<u64> {
             program: &manifest.program,
             variables: &variables,
             sources: &sources,
+            metric,
         })?;
         bytes += manifest.data_bytes;
     }
@@ -189,7 +191,7 @@ pub fn extract(
         if let Some((at, commit)) = whole_copy(&levels, id, &mut rejected, repairs)? {
             let level = &levels[at];
             for variable in &variables_of(level, &commit)? {
-                let mut bytes = vec![0; variable.bytes()?];
+                let mut bytes = zeros(variable.bytes()?)?;
                 let wanted = std::slice::from_ref(variable);
                 load(level, &commit, 0, &mut Wanted { variables: wanted, targets: &mut [&mut bytes] })?;
                 take(variable, &bytes)?;
@@ -222,9 +224,5 @@ fn variables_of(level: &Level, commit: &Commit) -> Result<Vec<Variable>> {
 
 /// Whether the directory's program is running, as far as its ranks say.
 pub fn is_alive(control: &Control, base: &Path) -> Result<bool> {
-    match hold_all(base, control) {
-        Ok(_) => Ok(false),
-        Err(e) if e.kind() == Kind::NameInUse => Ok(true),
-        Err(e) => Err(e),
-    }
+    crate::run::is_held(base, control)
 }

@@ -48,6 +48,10 @@ impl PieceFile {
     pub(crate) fn open(level: &Level, manifest: &Manifest) -> Result<PieceFile> {
         let missing = || damaged(&format!("rank {}", manifest.rank), "its data file is missing");
         let blob = level.place.open(&data_name(manifest.id, manifest.rank))?.ok_or_else(missing)?;
+        if blob.bytes() < manifest.data_bytes {
+            let short = damaged(&format!("rank {}", manifest.rank), "its data file is too short");
+            return Err(short.with("bytes", blob.bytes()).with("expected", manifest.data_bytes));
+        }
         let Some(id) = manifest.base_id() else { return Ok(PieceFile { blob, base: None }) };
         let base = FullPiece::open(level, manifest, id).map_err(|e| of_base(id, &e))?;
         Ok(PieceFile { blob, base: Some(Box::new(base)) })

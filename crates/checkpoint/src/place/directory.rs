@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use forebay_tier::adapter::fault::{Fault, FaultCounts, FaultPlan};
 use forebay_tier::{device, Access, Device, Durability, Error, Kind, Result, TierKind};
 
-use super::{Blob, Part, Place, Written, BLOCK_BYTES};
+use super::{call, Blob, Part, Place, Written, BLOCK_BYTES};
 use crate::format::{damaged, CHUNK_BYTES};
 
 /// Least bytes that are worth a second thread: starting one takes as long as copying some 200 KiB.
@@ -118,6 +118,8 @@ impl Directory {
     }
 
     fn of(path: &Path, tier: TierKind, on_memory: bool, owner: &str) -> Directory {
+        #[cfg(test)]
+        let on_memory = on_memory && (tier.is_memory() || !super::call::is_disk(path));
         Directory {
             path: path.to_path_buf(),
             tier,
@@ -168,33 +170,41 @@ impl Directory {
     }
 
     fn device_open(&self, name: &str, access: Access) -> Result<Arc<dyn Device>> {
-        device::open(self.tier, &self.at(name), access).map(|device| self.around(device))
+        let path = self.at(name);
+        call(&path, || device::open(self.tier, &path, access)).map(|device| self.around(device))
+    }
+
+    /// A new data file of this length. One of that name is of a call that failed, or of a process that was killed.
+    fn device_create(&self, name: &str, capacity: u64) -> Result<Arc<dyn Device>> {
+        self.remove(name)?;
+        let path = self.at(name);
+        let device = call(&path, || device::create(self.tier, &path, capacity))?;
+        Ok(self.around(device))
     }
 
     /// A data file of exactly this length under this name: a spare, or a new one.
     fn device_for(&self, name: &str, bytes: u64) -> Result<Arc<dyn Device>> {
-        let mut files = self.files();
         let capacity = capacity_of(bytes);
-        if let Some(at) = files.spares.iter().position(|(_, device)| device.capacity() == capacity) {
-            let (spare, device) = files.spares.swap_remove(at);
-            self.rename(&spare, name)?;
-            return Ok(device);
+        let mut others = std::mem::take(&mut self.files().spares);
+        if let Some(at) = others.iter().position(|(_, device)| device.capacity() == capacity) {
+            let (spare, device) = others.swap_remove(at);
+            self.files().spares.append(&mut others);
+            // One that keeps its name is lost to this process, and goes.
+            let renamed = self.rename(&spare, name).inspect_err(|_| drop(self.remove(&spare)));
+            return renamed.map(|()| device);
         }
         // Spares of another length are of no use any more: the program protects other arrays now.
-        for (spare, _) in std::mem::take(&mut files.spares) {
-            self.remove(&spare)?;
-        }
-        drop(files);
-        let device = device::create(self.tier, &self.at(name), capacity)?;
-        Ok(self.around(device))
+        others.iter().try_for_each(|(spare, _)| self.remove(spare))?;
+        self.device_create(name, capacity)
     }
 
     fn fill(&self, device: &dyn Device, bytes: u64, parts: &[Part<'_>]) -> Result<Vec<Vec<u32>>> {
-        device.prepare(0..capacity_of(bytes))?;
+        let path = &self.path;
+        call(path, || device.prepare(0..capacity_of(bytes)))?;
         let threads = if self.tier == TierKind::Direct { 1 } else { threads() };
-        let sums = copy_parallel(device, parts, threads)?;
+        let sums = call(path, || copy_parallel(device, parts, threads))?;
         if self.durability > Durability::Process {
-            device.persist_written(0..bytes)?;
+            call(path, || device.persist_written(0..bytes))?;
         }
         Ok(sums)
     }
@@ -247,20 +257,19 @@ impl Place for Directory {
         bytes: u64,
         next: &mut dyn FnMut(u64, &mut [u8]) -> Result<()>,
     ) -> Result<Vec<u32>> {
-        let device = device::create(self.tier, &self.at(name), capacity_of(bytes))?;
-        let device = self.around(device);
+        let device = self.device_create(name, capacity_of(bytes))?;
         let mut write = || {
-            device.prepare(0..capacity_of(bytes))?;
+            call(&self.path, || device.prepare(0..capacity_of(bytes)))?;
             let mut block = vec![0; BLOCK_BYTES.min(bytes as usize)];
             let (mut crcs, mut at) = (Vec::new(), 0);
             while at < bytes {
                 let part = &mut block[..(bytes - at).min(BLOCK_BYTES as u64) as usize];
                 next(at, part)?;
-                device.write_checksummed(at, part, CHUNK_BYTES, &mut crcs)?;
+                call(&self.path, || device.write_checksummed(at, part, CHUNK_BYTES, &mut crcs))?;
                 at += part.len() as u64;
             }
             if self.durability > Durability::Process && bytes > 0 {
-                device.persist_written(0..bytes)?;
+                call(&self.path, || device.persist_written(0..bytes))?;
             }
             Ok(crcs)
         };
@@ -270,7 +279,7 @@ impl Place for Directory {
     }
 
     fn store_packed(&self, name: &str, bytes: u64, parts: &[Part<'_>]) -> Result<Vec<Vec<u32>>> {
-        let device = self.around(device::create(self.tier, &self.at(name), capacity_of(bytes))?);
+        let device = self.device_create(name, capacity_of(bytes))?;
         let written = self.fill(&*device, bytes, parts);
         if written.is_err() {
             self.remove(name)?;
@@ -282,10 +291,12 @@ impl Place for Directory {
         let path = self.at(name);
         let durable = self.durability > Durability::Process;
         let write = || {
-            let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-            file.write_all(content)?;
+            let mut options = File::options();
+            let options = options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = call(&path, || options.open(&path))?;
+            call(&path, || file.write_all(content))?;
             if durable {
-                file.sync_data()?;
+                call(&path, || file.sync_data())?;
             }
             Ok(())
         };
@@ -294,7 +305,8 @@ impl Place for Directory {
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let (from, to) = (self.at(from), self.at(to));
-        fs::rename(&from, &to).map_err(|e| Error::io(format!("cannot rename {}", from.display()), e))
+        let renamed = call(&from, || fs::rename(&from, &to));
+        renamed.map_err(|e| Error::io(format!("cannot rename {}", from.display()), e))
     }
 
     fn sync(&self, dir: &str) -> Result<()> {
@@ -302,21 +314,21 @@ impl Place for Directory {
             return Ok(());
         }
         let path = self.at(dir);
-        let synced = File::open(&path).and_then(|dir| dir.sync_all());
+        let synced = call(&path, || File::open(&path)).and_then(|dir| call(&path, || dir.sync_all()));
         synced.map_err(|e| Error::io(format!("cannot make the names in {} durable", path.display()), e))
     }
 
     fn load(&self, name: &str, bytes_max: u64) -> Result<Option<Vec<u8>>> {
         let path = self.at(name);
         let reading = |e| Error::io(format!("cannot read {}", path.display()), e);
-        match fs::metadata(&path) {
+        match call(&path, || fs::metadata(&path)) {
             Err(e) if is_missing(&e) => Ok(None),
             Err(e) => Err(reading(e)),
             Ok(meta) if !meta.is_file() || meta.len() > bytes_max => {
                 Err(damaged(&path.display().to_string(), "it is no file of a sensible length")
                     .with("bytes", meta.len()))
             }
-            Ok(_) => match fs::read(&path) {
+            Ok(_) => match call(&path, || fs::read(&path)) {
                 Err(e) if is_missing(&e) => Ok(None),
                 read => read.map(Some).map_err(reading),
             },
@@ -324,9 +336,10 @@ impl Place for Directory {
     }
 
     fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>> {
-        match fs::symlink_metadata(self.at(name)) {
+        let path = self.at(name);
+        match call(&path, || fs::symlink_metadata(&path)) {
             Err(e) if is_missing(&e) => Ok(None),
-            Err(e) => Err(Error::io(format!("cannot look at {}", self.at(name).display()), e)),
+            Err(e) => Err(Error::io(format!("cannot look at {}", path.display()), e)),
             Ok(_) => Ok(Some(Box::new(Opened(self.device_open(name, Access::Read)?)))),
         }
     }
@@ -334,7 +347,7 @@ impl Place for Directory {
     fn list(&self, dir: &str) -> Result<Vec<String>> {
         let path = self.at(dir);
         let listing = |e| Error::io(format!("cannot list {}", path.display()), e);
-        let entries = match fs::read_dir(&path) {
+        let entries = match call(&path, || fs::read_dir(&path)) {
             Err(e) if is_missing(&e) => return Ok(Vec::new()),
             entries => entries.map_err(listing)?,
         };
@@ -348,28 +361,29 @@ impl Place for Directory {
 
     fn remove(&self, name: &str) -> Result<()> {
         self.files().held.remove(name);
-        match fs::remove_file(self.at(name)) {
-            Err(e) if !is_missing(&e) => {
-                Err(Error::io(format!("cannot remove {}", self.at(name).display()), e))
-            }
+        let path = self.at(name);
+        match call(&path, || fs::remove_file(&path)) {
+            Err(e) if !is_missing(&e) => Err(Error::io(format!("cannot remove {}", path.display()), e)),
             _ => Ok(()),
         }
     }
 
     fn retire(&self, name: &str) -> Result<bool> {
         let mut files = self.files();
-        let Some(device) = files.held.get(name) else {
+        let Some(device) = files.held.remove(name) else {
             drop(files);
             return self.remove(name).map(|()| true);
         };
-        if Arc::strong_count(device) > 1 {
+        if Arc::strong_count(&device) > 1 {
+            files.held.insert(name.to_string(), device);
             return Ok(false);
         }
         let spare = format!("{SPARE}{}-{}", self.owner, files.spares_made);
-        self.rename(name, &spare)?;
         files.spares_made += 1;
-        let device = files.held.remove(name).expect("looked up above");
-        files.spares.push((spare, device));
+        drop(files);
+        // One that keeps its name counts no more, and goes with the next call.
+        self.rename(name, &spare)?;
+        self.files().spares.push((spare, device));
         Ok(true)
     }
 
@@ -393,29 +407,30 @@ impl Place for Directory {
     fn prepare(&self, bytes: u64) -> Result<()> {
         let (capacity, most) = (capacity_of(bytes), self.files_max(bytes));
         loop {
-            let mut files = self.files();
-            if files.held.len() + files.spares.len() >= most {
-                return Ok(());
-            }
-            let name = format!("{SPARE}{}-{}", self.owner, files.spares_made);
-            files.spares_made += 1;
-            let device = device::create(self.tier, &self.at(&name), capacity)?;
+            let name = {
+                let mut files = self.files();
+                if files.held.len() + files.spares.len() >= most {
+                    return Ok(());
+                }
+                files.spares_made += 1;
+                format!("{SPARE}{}-{}", self.owner, files.spares_made - 1)
+            };
+            let device = self.device_create(&name, capacity)?;
             if let Err(e) = device.prepare(0..capacity) {
-                drop(files);
                 self.remove(&name)?;
                 return Err(e);
             }
-            let device = self.around(device);
-            files.spares.push((name, device));
+            self.files().spares.push((name, device));
         }
     }
 
     fn remove_dir(&self, dir: &str) -> Result<bool> {
-        match fs::remove_dir(self.at(dir)) {
+        let path = self.at(dir);
+        match call(&path, || fs::remove_dir(&path)) {
             Ok(()) => Ok(true),
             Err(e) if is_missing(&e) => Ok(true),
             Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => Ok(false),
-            Err(e) => Err(Error::io(format!("cannot remove {}", self.at(dir).display()), e)),
+            Err(e) => Err(Error::io(format!("cannot remove {}", path.display()), e)),
         }
     }
 }
@@ -453,7 +468,7 @@ fn is_missing(e: &std::io::Error) -> bool {
 
 /// Makes a directory and those above it that are missing, all of them this user's alone.
 pub(crate) fn make_dirs(path: &Path) -> Result<()> {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    let made = call(path, || fs::DirBuilder::new().recursive(true).mode(0o700).create(path));
     made.map_err(|e| Error::io(format!("cannot make the directory {}", path.display()), e))
 }
 

@@ -11,9 +11,13 @@ use std::sync::Arc;
 
 use forebay_tier::{Device, Durability, Result, TierKind};
 
+mod call;
 mod directory;
 mod nodes;
 mod objects;
+pub(crate) use call::call;
+#[cfg(test)]
+pub(crate) use call::{How, Plan};
 pub use directory::Directory;
 pub(crate) use directory::{make_dirs, threads};
 pub use nodes::Nodes;
@@ -125,6 +129,12 @@ pub trait Place: Send + Sync {
 
     /// Names in a directory; none when it is not there.
     fn list(&self, dir: &str) -> Result<Vec<String>>;
+
+    /// Whether a file that is there is in every place where it would be written.
+    fn is_everywhere(&self, name: &str) -> Result<bool> {
+        let _ = name;
+        Ok(true)
+    }
 
     /// Removes a file; nothing happens when it is not there.
     fn remove(&self, name: &str) -> Result<()>;

@@ -313,6 +313,16 @@ impl Place for Nodes {
         Ok(())
     }
 
+    fn is_everywhere(&self, name: &str) -> Result<bool> {
+        let (dir, file) = name.rsplit_once('/').unwrap_or(("", name));
+        for place in self.having(dir)? {
+            if !place.list(dir)?.iter().any(|there| there == file) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     fn sync(&self, dir: &str) -> Result<()> {
         self.having(dir)?.iter().try_for_each(|place| place.sync(dir))
     }

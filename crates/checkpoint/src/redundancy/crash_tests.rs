@@ -154,7 +154,16 @@ fn workload(code: &str, size: u32, flaw: Option<usize>) -> Arc<Sim> {
             let (variables, bytes) = ([first_of(rank, size)], bytes_of(0, step, rank));
             let (variables, sources) = (&variables[..], &[&bytes[..]][..]);
             level
-                .write(&Piece { id, rank, size, saved_unix_ns: step, program: "", variables, sources })
+                .write(&Piece {
+                    id,
+                    rank,
+                    size,
+                    saved_unix_ns: step,
+                    program: "",
+                    variables,
+                    sources,
+                    metric: None,
+                })
                 .map(drop)
                 .unwrap();
             level.commit(id, rank, size, &|| Ok(())).unwrap();

@@ -1,6 +1,9 @@
 //! What a rank still owes: parity of steps that were not committed by all ranks when its own piece was there.
 //!
-//! Guarantees: nothing waits here; a step that was dropped meanwhile is owed no more.
+//! Guarantees: nothing waits here; a step that was dropped meanwhile is owed no more. What fails is told once and tried
+//! again, because a step without redundancy keeps an older one from going.
+
+use std::time::{Duration, Instant};
 
 use forebay_tier::Result;
 
@@ -8,18 +11,28 @@ use super::parity::{protect, Progress};
 use crate::format::StepId;
 use crate::level::Level;
 
+/// How long something that failed is left alone.
+const AGAIN: Duration = Duration::from_millis(500);
+
 /// See the file's head.
 #[derive(Default)]
 pub(crate) struct Owed {
-    /// Level and step, the oldest first.
-    list: Vec<(usize, StepId)>,
+    /// The oldest first.
+    list: Vec<Debt>,
+}
+
+struct Debt {
+    level: usize,
+    id: StepId,
+    /// When it failed last.
+    failed: Option<Instant>,
 }
 
 impl Owed {
     /// Notes a step whose piece has arrived in a level.
     pub(crate) fn push(&mut self, levels: &[Level], at: usize, id: StepId) {
         if levels[at].guard.is_some() {
-            self.list.push((at, id));
+            self.list.push(Debt { level: at, id, failed: None });
         }
     }
 
@@ -33,10 +46,15 @@ impl Owed {
         self.list.clear();
     }
 
+    /// Forgets what has failed, which was told.
+    pub(crate) fn forget_failed(&mut self) {
+        self.list.retain(|debt| debt.failed.is_none());
+    }
+
     /// Forgets steps that will never be committed: every rank whose piece is missing has `gone`.
     pub(crate) fn forget_hopeless(&mut self, levels: &[Level], gone: &[u32]) -> Result<()> {
         let mut failed = Ok(());
-        self.list.retain(|(at, id)| match levels[*at].missing_ranks(*id) {
+        self.list.retain(|debt| match levels[debt.level].missing_ranks(debt.id) {
             Ok((missing, _)) => missing.is_empty() || !missing.iter().all(|rank| gone.contains(rank)),
             Err(e) => {
                 failed = Err(e);
@@ -46,14 +64,21 @@ impl Owed {
         failed
     }
 
-    /// Does what can be done now; the first error, and the step that it was about, after everything was tried.
+    /// Does what can be done now; the first error that was not told, and the step that it was about, after everything
+    /// was tried.
     pub(crate) fn attempt(&mut self, levels: &[Level], rank: u32) -> Result<()> {
         let mut first = Ok(());
-        self.list.retain(|(at, id)| {
-            let done = step(&levels[*at], *id, rank).map_err(|e| e.with("step", id.step));
-            let keep = matches!(done, Ok(false));
-            if let (Err(e), true) = (done, first.is_ok()) {
-                first = Err(e);
+        self.list.retain_mut(|debt| {
+            if debt.failed.is_some_and(|failed| failed.elapsed() < AGAIN) {
+                return true;
+            }
+            let done = step(&levels[debt.level], debt.id, rank).map_err(|e| e.with("step", debt.id.step));
+            let keep = !matches!(done, Ok(true));
+            if let Err(e) = done {
+                let told = debt.failed.replace(Instant::now()).is_some();
+                if first.is_ok() && !told {
+                    first = Err(e);
+                }
             }
             keep
         });

@@ -179,6 +179,7 @@ impl ParityRecord {
         from.pad()?;
         let numbers = (members.len(), lost_max as usize);
         if numbers.0 == 0
+            || numbers.0 > super::GROUP_NODES_MAX as usize * 2
             || numbers.1 == 0
             || (numbers.0 > 1 && numbers.1 >= numbers.0)
             || slice_bytes % chunk as u64 != 0
@@ -230,8 +231,7 @@ impl ParityRecord {
             _ => false,
         };
         let room = self.slice_bytes.checked_mul(self.sources() as u64);
-        code && members <= super::GROUP_NODES_MAX as usize * 2
-            && (self.position as usize) < members
+        code && (self.position as usize) < members
             && self.slice_bytes > 0
             && room.is_some_and(|room| self.members.iter().all(|member| member.data_bytes <= room))
     }

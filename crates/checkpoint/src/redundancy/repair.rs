@@ -210,6 +210,9 @@ impl Work<'_> {
         let hidden = hidden(&dir, &format!("{rank:05}.data"));
         place.make_dir(&dir)?;
         let bytes = self.commit.ranks[rank as usize].data_bytes;
+        if group.record.members[slot].data_bytes != bytes {
+            return Err(damaged("a record of redundancy", "it is of a piece of another length"));
+        }
         let mut chunk = vec![0; CHUNK_BYTES];
         let written = place.store_blocks(&hidden, bytes, &mut |offset, out| {
             for (nth, part) in out.chunks_mut(CHUNK_BYTES).enumerate() {

@@ -89,3 +89,89 @@ fn every_changed_byte_of_a_small_step_is_noticed() {
     let found = forebay_checkpoint::verify(base.path(), None).unwrap();
     assert_eq!((found[0].bytes, &found[0].fault), (10, &None));
 }
+
+#[test]
+fn a_control_file_with_numbers_that_cannot_be_is_an_error_for_every_verb() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    let mut program = Program::open(base.path(), &options).unwrap();
+    program.save(1).unwrap();
+    program.checkpoint.close().unwrap();
+    let path = base.path().join("checkpoint.json");
+    let good = std::fs::read_to_string(&path).unwrap();
+    for (field, nonsense) in [
+        ("\"size\": 1", "\"size\": 4000000000"),
+        ("\"size\": 1", "\"size\": 0"),
+        ("\"keep\": 2", "\"keep\": 0"),
+        ("\"keep\": 2", "\"keep\": 2, \"every\": 0"),
+        ("\"keep\": 2", "\"keep\": 2, \"ranks_per_node\": 0"),
+        ("\"keep\": 2", "\"keep\": 2, \"best\": {\"count\": 0, \"by\": \"largest\"}"),
+    ] {
+        assert!(good.contains(field), "{good}");
+        std::fs::write(&path, good.replacen(field, nonsense, 1)).unwrap();
+        let errors = [
+            forebay_checkpoint::list(base.path()).err(),
+            forebay_checkpoint::verify(base.path(), None).err(),
+            forebay_checkpoint::drain(base.path()).err(),
+            forebay_checkpoint::extract(base.path(), None, &mut |_, _| Ok(())).err(),
+            forebay_checkpoint::advice(base.path(), None).err(),
+            Program::open(base.path(), &options).err(),
+        ];
+        for (nth, error) in errors.into_iter().enumerate() {
+            assert_eq!(error.map(|e| e.kind()), Some(Kind::Damaged), "{nth}: {nonsense}");
+        }
+    }
+    std::fs::write(&path, good).unwrap();
+    std::fs::create_dir(base.path().join(format!("file/s0000000009-r{}", u64::MAX))).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(Program::open(base.path(), &options).err().unwrap().kind(), Kind::Damaged);
+}
+
+#[test]
+fn an_array_that_no_memory_holds_is_an_error() {
+    use forebay_checkpoint::format::{Commit, Manifest};
+    let (base, memory) = dirs();
+    let mut program = Program::open(base.path(), &options(&["file"], memory.path())).unwrap();
+    program.save(1).unwrap();
+    program.checkpoint.close().unwrap();
+    let path = |name| file_of(base.path(), 1, name);
+    let mut manifest = Manifest::decode(&std::fs::read(path("00000.manifest")).unwrap()).unwrap();
+    manifest.variables[0].variable.shape[0] = 1 << 46;
+    let record = manifest.encode();
+    let mut commit = Commit::decode(&std::fs::read(path("commit")).unwrap()).unwrap();
+    commit.ranks[0].manifest_bytes = record.len() as u64;
+    commit.ranks[0].manifest_crc = u32::from_le_bytes(record[record.len() - 4..].try_into().unwrap());
+    std::fs::write(path("00000.manifest"), &record).unwrap();
+    std::fs::write(path("commit"), commit.encode()).unwrap();
+    let error = forebay_checkpoint::extract(base.path(), None, &mut |_, _| Ok(())).unwrap_err();
+    assert_eq!(error.kind(), Kind::TierFull, "{error}");
+}
+
+#[test]
+fn looking_whether_a_program_runs_is_not_in_the_way_of_one_that_starts() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    Program::open(base.path(), &options).unwrap().checkpoint.close().unwrap();
+    let control = forebay_checkpoint::control(base.path()).unwrap().unwrap();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                forebay_checkpoint::is_alive(&control, base.path()).unwrap();
+            }
+        });
+        let opened = (0..300).map(|_| Program::open(base.path(), &options).map(drop));
+        let failed = opened.filter_map(Result::err).next();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(failed.is_none(), "{failed:?}");
+    });
+}
+
+#[test]
+fn a_path_that_is_no_text_is_an_error() {
+    use std::os::unix::ffi::OsStrExt;
+    let (base, memory) = dirs();
+    let path = base.path().join(std::ffi::OsStr::from_bytes(b"ck-\xFF"));
+    let error = Program::open(&path, &options(&["file"], memory.path())).err().unwrap();
+    assert_eq!(error.kind(), Kind::BadName, "{error}");
+}

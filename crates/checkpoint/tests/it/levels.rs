@@ -125,3 +125,58 @@ fn one_piece_of_memory_is_enough_where_there_is_a_lower_level() {
     let mut narrow = Program::open(base.path(), &options).unwrap();
     assert_eq!(narrow.save(9).unwrap_err().kind(), Kind::TierFull);
 }
+
+#[test]
+fn a_carry_that_was_cut_off_is_finished_whatever_it_left() {
+    // What may lie in the lower level of the step that is carried: half a data file, a whole piece of another content,
+    // a commit record that cannot be read.
+    for left in ["00000.data", "00000.manifest", "commit"] {
+        for size in [1, 2] {
+            let (base, memory) = dirs();
+            let both = options(&["dram", "file"], memory.path());
+            crate::ranks::group(size, base.path(), &both, |_, program| {
+                program.save(1).unwrap();
+                assert_eq!(program.checkpoint.wait().unwrap(), Some(1));
+            });
+            let step = base.path().join("file/s0000000001-r000001");
+            for file in files(&step) {
+                let name = file.file_name().unwrap().to_str().unwrap();
+                match name == left {
+                    true => std::fs::write(&file, b"cut off").unwrap(),
+                    // In the order of a carry: data, manifest, commit record.
+                    false if name == "commit" || (name > left && left != "commit") => {
+                        std::fs::remove_file(&file).unwrap()
+                    }
+                    false => {}
+                }
+            }
+            let carried =
+                forebay_checkpoint::drain(base.path()).unwrap_or_else(|e| panic!("{left} {size}: {e}"));
+            assert_eq!((carried.step, carried.rejected.len()), (Some(1), 0), "{left} {size}");
+            std::fs::remove_dir_all(memory.path().join(".checkpoints")).unwrap();
+            crate::ranks::group(size, base.path(), &options(&["file"], memory.path()), |_, program| {
+                assert_eq!(program.restore().unwrap().unwrap().step, 1, "{left} {size}");
+            });
+            assert_eq!(forebay_checkpoint::drain(base.path()).unwrap().step, None, "{left} {size}");
+        }
+    }
+}
+
+#[test]
+fn a_program_may_protect_more_while_it_runs_and_saves_pieces_of_another_length() {
+    let (base, memory) = dirs();
+    let mut program = Program::open(base.path(), &options(&["file,keep=1"], memory.path())).unwrap();
+    (1..=4).for_each(|step| program.save(step).unwrap());
+    let more = forebay_checkpoint::NdBox::whole(&[90_000]);
+    program.checkpoint.protect("more", forebay_checkpoint::Dtype::U8, &[90_000], &more).unwrap();
+    for step in 5..=8u64 {
+        let more = vec![step as u8; 90_000];
+        let count = step.to_le_bytes();
+        let u = crate::state::u(step, &program.part);
+        program.checkpoint.save(step, &[&u, &count, &more]).unwrap();
+    }
+    let mut more = vec![0; 90_000];
+    let targets = &mut [&mut program.u[..], &mut program.count[..], &mut more[..]];
+    assert_eq!(program.checkpoint.restore_latest(targets).unwrap().unwrap().step, 8);
+    assert!(more.iter().all(|byte| *byte == 8));
+}

@@ -12,6 +12,7 @@ mod needs;
 mod objects;
 mod ranks;
 mod redundancy;
+mod s3;
 #[path = "../../../tier/tests/skips/mod.rs"]
 mod skips;
 mod state;

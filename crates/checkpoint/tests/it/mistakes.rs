@@ -31,6 +31,29 @@ fn another_array_of_that_name_is_refused() {
     assert_eq!(again.restore().unwrap().unwrap().step, 1);
 }
 
+/// A program that is killed in its first save leaves pieces without a commit record, and begins anew.
+#[test]
+fn a_first_step_that_was_never_committed_is_none() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    let mut program = Program::open(base.path(), &options).unwrap();
+    program.save(1).unwrap();
+    program.checkpoint.close().unwrap();
+    let commit = file_of(base.path(), 1, "commit");
+    std::fs::remove_file(commit).unwrap();
+    // As long as it is known that the save had returned, it is lost.
+    let mut again = Program::open(base.path(), &options).unwrap();
+    assert_eq!(kind_of(again.restore()), Some(Kind::Damaged));
+    again.checkpoint.close().unwrap();
+    std::fs::remove_file(base.path().join("acknowledged")).unwrap();
+    let mut again = Program::open(base.path(), &options).unwrap();
+    assert!(again.restore().unwrap().is_none());
+    again.save(1).unwrap();
+    again.checkpoint.close().unwrap();
+    let mut last = Program::open(base.path(), &options).unwrap();
+    assert_eq!(last.restore().unwrap().unwrap().step, 1);
+}
+
 #[test]
 fn calls_that_make_no_sense_are_refused() {
     let (base, memory) = dirs();
