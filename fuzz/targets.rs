@@ -8,9 +8,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use forebay_log::format::{crc_of, layouts, RecordHeader, RECORD_BYTES, RECORD_MAGIC, SEGMENT_MAGIC};
+use forebay_log::format::{crc_of, RecordHeader, RECORD_MAGIC};
 use forebay_log::{recover, Superblock};
 use forebay_space::{OpenOptions, Reader, Retention, TierKind, Writer};
+
+#[path = "whole_spaces.rs"]
+mod whole_spaces;
+
+pub use whole_spaces::clean_up;
+use whole_spaces::{change, changes, field, folder, seal_pool, seal_record};
 
 /// A target with its name.
 pub type Target = (&'static str, fn(&[u8]));
@@ -23,26 +29,11 @@ pub const TARGETS: &[Target] = &[
     ("control", control),
     ("workflow", workflow),
     ("attributes", attributes),
+    ("space_pool", whole_spaces::space_pool),
+    ("space_lower", whole_spaces::space_lower),
+    ("space_control", whole_spaces::space_control),
+    ("space_tiers", whole_spaces::space_tiers),
 ];
-
-/// A folder of this process in shared memory. libFuzzer ends a process without a farewell; who starts it names a folder
-/// that it removes itself.
-fn folder() -> &'static Path {
-    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let place = std::env::var_os("FUZZ_FOLDER").unwrap_or_else(|| "/dev/shm".into());
-    let make = || tempfile::Builder::new().prefix("forebay-test-fuzz-").tempdir_in(&place);
-    FOLDER.get_or_init(|| make().expect("a directory")).path()
-}
-
-/// Removes what the targets made.
-pub fn clean_up() {
-    let _ = std::fs::remove_dir_all(folder());
-}
-
-fn field(table: &str, name: &str) -> usize {
-    let layout = layouts().into_iter().find(|l| l.name == table).expect("a durable struct");
-    layout.fields.iter().find(|f| f.0 == name).expect("a field").1
-}
 
 /// The fixture of a pool that is mapped.
 pub fn fixture() -> &'static [u8] {
@@ -56,8 +47,8 @@ const ATTRIBUTES: &str = r#"{"schema":"forebay.attributes/1","attributes":{"a":"
 /// Undamaged inputs of a target, or, for those that change a file, changes that touch what matters.
 pub fn samples(target: &str) -> Vec<Vec<u8>> {
     let pool = fixture();
-    let change = |at: usize| [&(at as u32 / 8).to_le_bytes()[..], &1u64.to_le_bytes()].concat();
     match target {
+        whole if whole.starts_with("space_") => whole_spaces::samples(whole),
         "superblock" => vec![pool[..4096].to_vec()],
         "record" => {
             // Any record of the first segment.
@@ -90,18 +81,6 @@ pub fn superblock(data: &[u8]) {
     }
 }
 
-/// Makes the checksum of the record header at the start of `bytes` right, as far as it says how long it is.
-fn seal_record(bytes: &mut [u8]) {
-    let (from, at) = (field("RecordDf", "sequence"), field("RecordDf", "meta_bytes"));
-    let Some(meta) = bytes.get(at..at + 4).map(|b| u32::from_le_bytes(b.try_into().expect("four"))) else {
-        return;
-    };
-    if let Some(part) = bytes.get(from..meta as usize) {
-        let crc = crc_of(&[part]);
-        bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-    }
-}
-
 /// A record's header: everything that it says is asked.
 pub fn record(data: &[u8]) {
     let mut bytes = data.to_vec();
@@ -121,16 +100,6 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// Changes in a file: each twelve bytes of input are a place and eight bytes that are put there.
-fn changes(data: &[u8], length: usize) -> Vec<(usize, [u8; 8])> {
-    data.chunks_exact(12)
-        .map(|c| {
-            let place = u32::from_le_bytes(c[..4].try_into().expect("four")) as usize;
-            (place % (length / 8) * 8, c[4..].try_into().expect("eight"))
-        })
-        .collect()
-}
-
 /// Recovery and verification of a whole pool in which words were changed and checksums made right.
 pub fn pool(data: &[u8]) {
     let mut bytes = fixture().to_vec();
@@ -138,16 +107,7 @@ pub fn pool(data: &[u8]) {
         bytes[at..at + 8].copy_from_slice(&word);
     }
     let superblock = Superblock::decode(fixture()).expect("the fixture");
-    // Segment headers stand at granules; records at every 64 bytes between them.
-    let crc = field("SegmentDf", "crc");
-    for at in (4096..bytes.len()).step_by(64) {
-        if at % 4096 == 0 && bytes[at..at + 4] == SEGMENT_MAGIC.to_le_bytes() {
-            let right = crc_of(&[&bytes[at..at + crc]]);
-            bytes[at + crc..at + crc + 4].copy_from_slice(&right.to_le_bytes());
-        } else if at + RECORD_BYTES <= bytes.len() && bytes[at..at + 4] == RECORD_MAGIC.to_le_bytes() {
-            seal_record(&mut bytes[at..]);
-        }
-    }
+    seal_pool(&mut bytes);
     let path = folder().join("pool");
     std::fs::write(&path, &bytes).expect("written");
     let device = forebay_tier::open(TierKind::Dram, &path, forebay_tier::Access::Read).expect("opened");
@@ -200,9 +160,9 @@ pub fn control(data: &[u8]) {
     let Ok(mut reader) = Reader::open(name, &options) else { return };
     let Ok(versions) = reader.versions() else { return };
     for version in versions.take(4) {
-        if reader.open_version(version).is_ok() {
-            let _ = reader.get_array::<u64>("x", None);
-            let _ = reader.end_step();
+        if let Ok(mut opened) = reader.open_version(version) {
+            let _ = opened.get_array::<u64>("x", None);
+            let _ = opened.end_step();
         }
     }
 }

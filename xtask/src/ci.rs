@@ -9,8 +9,8 @@ use crate::packages::cargo;
 use crate::stages::{run, title};
 use crate::summary::Summary;
 use crate::{
-    arch, bench, crash, dax_machine, formats, fuzz, miri, privilege, python, readme, sanitize, tidy, Outcome,
-    Stop,
+    arch, bench, crash, dax_machine, formats, fuzz, miri, privilege, python, readme, sanitize, simulate,
+    tidy, Outcome, Stop,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -50,6 +50,10 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("slurmctld", "/usr/sbin/slurmctld"),
     ("slurmd", "/usr/sbin/slurmd"),
 ];
+
+/// Minutes of new seeds of simulated processes, and in a long run.
+const SIMULATION_MINUTES: u64 = 2;
+const SIMULATION_LONG_MINUTES: u64 = 60;
 
 /// Losses of power with `--dax`; `make test-dax` has more of them.
 const CUTS: u32 = 10;
@@ -120,6 +124,8 @@ impl Run<'_> {
         self.tests();
         let long = self.long;
         self.check("crash simulation", |root| crash::check(root, long));
+        let minutes = if long { SIMULATION_LONG_MINUTES } else { SIMULATION_MINUTES };
+        self.check("simulated processes", |root| simulate::check(root, minutes));
         privilege::stage(self);
         if self.dax {
             let wanted = dax_machine::tests::Wanted { cuts: CUTS, only: None };
@@ -228,7 +234,10 @@ impl Run<'_> {
         println!("   building cargo-deny {DENY_VERSION} into target/tools (minutes, once)");
         let tools = self.root.join("target/tools");
         let mut install = Command::new(cargo());
-        install.args(["install", "--locked", "--quiet", "cargo-deny", "--version", DENY_VERSION, "--root"]);
+        // Without optimisation: the build takes longer than all that it checks.
+        let arguments =
+            ["install", "--locked", "--debug", "--quiet", "cargo-deny", "--version", DENY_VERSION];
+        install.args(arguments).arg("--root");
         install.arg(&tools).env("CARGO_TARGET_DIR", tools.join("build")).current_dir(self.root);
         let failure = run(&mut install, BUILD_LIMIT).failure;
         let _ = std::fs::remove_dir_all(tools.join("build"));

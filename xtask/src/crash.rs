@@ -187,7 +187,7 @@ fn copy(root: &Path, folder: &Path) -> std::io::Result<Vec<Site>> {
     let log = source.join("crates/log");
     let manifest = std::fs::read_to_string(root.join("Cargo.toml"))?;
     let manifest = manifest
-        .replace(r#"members = ["crates/*", "xtask"]"#, r#"members = ["crates/log"]"#)
+        .replace(r#"members = ["crates/*", "simulation", "xtask"]"#, r#"members = ["crates/log"]"#)
         .replace(r#"path = "crates/tier""#, &format!("path = {:?}", root.join("crates/tier")));
     write(&source.join("Cargo.toml"), &manifest)?;
     write(&source.join("Cargo.lock"), &std::fs::read_to_string(root.join("Cargo.lock"))?)?;

@@ -20,6 +20,7 @@ mod privilege;
 mod python;
 mod readme;
 mod sanitize;
+mod simulate;
 mod stages;
 mod summary;
 mod tidy;
@@ -39,6 +40,12 @@ usage: cargo xtask CHORE
   wheel                       the Python package, built into target/wheels and installed into .venv
   crash [--long | --replay PATH]
                               recovery on every image that a crash of the log may leave; each flush and fence left out
+  simulate [--minutes N | --points N] [--seed N] [--jobs N]
+                              spaces under simulated processes that are switched, stopped and killed between any two
+                              accesses to shared words and any two system calls, seed after seed
+  simulate --mutations [--points N]
+                              the same with one store, load, wake-up or lock done wrongly, which must be noticed
+  simulate -- ARGUMENTS       one run, as the line that a failure prints says
   dax-machine [OPTIONS] -- COMMAND
                               runs a command in an emulated machine with persistent memory and two sockets
   dax-machine --tests [--only suites|plans|names|cuts] [--cuts N]
@@ -75,6 +82,7 @@ fn main() -> ExitCode {
         ["wheel"] => python::chore(&root),
         ["dax-machine", rest @ ..] => dax_machine::run(&root, rest),
         ["crash", rest @ ..] => crash::run_chore(&root, rest),
+        ["simulate", rest @ ..] => simulate::run_chore(&root, rest),
         ["sanitize", rest @ ..] => sanitize::run_chore(&root, rest),
         ["miri"] => miri::run_chore(&root),
         ["fuzz", rest @ ..] => fuzz::run_chore(&root, rest),

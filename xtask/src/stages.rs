@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, RecvTimeoutError};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// What came of a command.
@@ -15,9 +16,11 @@ pub struct Ran {
     pub failure: Option<String>,
 }
 
-/// Prints the title of a stage.
+/// Prints the title of a stage, and how long the program has run.
 pub fn title(text: &str) {
-    println!("\n== {text}");
+    static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let seconds = BEGIN.elapsed().as_secs();
+    println!("\n== {text} [{}:{:02}]", seconds / 60, seconds % 60);
 }
 
 /// Runs a command, shows and keeps its stdout; kills it and its children after `limit`.

@@ -153,8 +153,9 @@ pub struct Lane {
     /// two segments have one sequence.
     unopened: Option<Range<u64>>,
     tail: u64,
-    /// A write at the tail failed, and may have left a record there that nobody may count.
-    ghost: bool,
+    /// A write at the tail failed, and may have left headers of records from there up to this offset, which must not
+    /// be counted.
+    stale_end: Option<u64>,
     next_segment: u64,
     next_record: u64,
     open: Option<OpenVersion>,
@@ -184,9 +185,19 @@ impl Reserved {
         self.staged.as_mut().expect("present until filled").as_mut_slice()
     }
 
+    /// Variable name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Element type.
     pub fn dtype(&self) -> Dtype {
         self.dtype
+    }
+
+    /// Global shape of the variable.
+    pub fn shape(&self) -> &[u64] {
+        &self.shape
     }
 
     /// Extents of the box.
@@ -242,7 +253,7 @@ impl Lane {
             current: None,
             unopened: None,
             tail: 0,
-            ghost: false,
+            stale_end: None,
             next_segment: 0,
             next_record: 0,
             open: None,
@@ -310,7 +321,7 @@ impl Lane {
             self.keep_back(at, payload_at, piece, data)?;
         } else {
             self.write_batch()?;
-            self.write_piece(at, payload_at, piece, data).inspect_err(|_| self.ghost = true)?;
+            self.write_piece(at, payload_at, piece, data).inspect_err(|_| self.note_stale(at))?;
         }
         self.advance(at, payload_at + payload_bytes, payload_bytes, 1)
     }
@@ -349,7 +360,7 @@ impl Lane {
         let place = self.next_place();
         encode_piece(&mut self.header, place, RecordKind::Piece, &piece.header(), payload_bytes, &self.crcs);
         let batch = self.batch.as_mut().expect("asked by the caller");
-        batch.push(place.sequence, at, &self.header, payload_at, data);
+        batch.push(at, &self.header, payload_at, data);
         Ok(())
     }
 
@@ -399,7 +410,7 @@ impl Lane {
         encode_piece(&mut self.header, place, RecordKind::Void, &piece.header(), payload_bytes, &self.crcs);
         let written = self.write_header(at);
         let staged = written.and_then(|()| self.device.stage(payload_at..payload_at + payload_bytes));
-        let staged = staged.inspect_err(|_| self.ghost = true)?;
+        let staged = staged.inspect_err(|_| self.note_stale(at))?;
         self.advance(at, payload_at + payload_bytes, 0, 0)?;
         let open = self.open.as_mut().expect("a version is open");
         open.reserved += 1;
@@ -528,10 +539,11 @@ impl Lane {
     pub fn abort(&mut self) {
         // The records stay where they are: they belong to no commit, and their numbers are never used again.
         self.open = None;
-        if let Some((at, record)) = self.batch.as_mut().and_then(Batch::clear) {
-            // Those that never came there would leave a hole, which ends a scan. Part of them may have come there.
-            (self.tail, self.next_record) = (at, record);
-            self.ghost = true;
+        if let Some(at) = self.batch.as_mut().and_then(Batch::clear) {
+            // Those that were never written would leave a hole, which ends a scan. A write that failed may have left
+            // some of them.
+            self.stale_end = Some(self.tail);
+            self.tail = at;
         }
     }
 
@@ -577,6 +589,9 @@ impl Lane {
     #[inline]
     fn room(&mut self, source: &mut dyn SegmentSource, bytes: u64, is_commit: bool) -> Result<u64> {
         let version = self.open_version().expect("a version is open");
+        if self.stale_end.is_some() {
+            self.wipe_stale()?;
+        }
         let needed = if is_commit { bytes } else { bytes + self.closing_bytes() };
         let fits = self.current.as_ref().is_some_and(|(range, _)| self.tail + needed <= range.end);
         if !fits {
@@ -593,7 +608,6 @@ impl Lane {
     #[cold]
     fn add_segment(&mut self, source: &mut dyn SegmentSource, needed: u64, version: u64) -> Result<()> {
         self.write_batch()?;
-        self.wipe_ghost()?;
         let range = self.next_range(source, HEADER_BYTES + needed, version)?;
         assert!(range.start % HEADER_BYTES == 0, "segments begin on a page");
         assert!(range.end - range.start >= HEADER_BYTES + needed, "the source gives what was asked for");
@@ -625,14 +639,19 @@ impl Lane {
         Ok(())
     }
 
-    /// What failed at the tail is written over by what comes there next. When that comes in another segment, a
-    /// header that did reach the pool would count as a piece, or a commit, of this version.
-    fn wipe_ghost(&mut self) -> Result<()> {
-        if self.ghost {
-            self.device.write(self.tail, &[0; RECORD_ALIGN as usize])?;
-            self.note_written(self.tail..self.tail + RECORD_ALIGN);
-            self.ghost = false;
-        }
+    /// A write of one record at the tail failed.
+    fn note_stale(&mut self, at: u64) {
+        self.stale_end = Some(at + RECORD_ALIGN);
+    }
+
+    /// Wipes what a failed write left behind the tail. A header that did reach the pool would count as a piece, or a
+    /// commit, of this version: what comes next may be shorter, or lie in another segment.
+    #[cold]
+    fn wipe_stale(&mut self) -> Result<()> {
+        let Some(end) = self.stale_end else { return Ok(()) };
+        self.device.write(self.tail, &vec![0; (end - self.tail) as usize])?;
+        self.note_written(self.tail..end);
+        self.stale_end = None;
         Ok(())
     }
 
@@ -662,7 +681,6 @@ impl Lane {
     #[inline]
     fn advance(&mut self, at: u64, end: u64, payload_bytes: u64, pieces: u64) -> Result<()> {
         self.next_record += 1;
-        self.ghost = false;
         self.tail = round_up(end, RECORD_ALIGN);
         self.note_written(at..end);
         let open = self.open.as_mut().expect("a version is open");
@@ -689,7 +707,7 @@ impl<'a> Sealed<'a, Unflushed> {
     pub fn flush(mut self) -> Result<Sealed<'a, Flushed>> {
         let lane = &mut *self.lane;
         let end = self.at + COMMIT_RECORD_BYTES;
-        lane.ghost = true;
+        lane.note_stale(self.at);
         if lane.device.byte_addressable() {
             lane.write_header(self.at)?;
             // Every line of the version was streamed or written back, none of them in order. The fence puts all
@@ -722,7 +740,7 @@ impl Sealed<'_, Flushed> {
             }
         }
         lane.open = None;
-        lane.ghost = false;
+        lane.stale_end = None;
         lane.next_record += 1;
         lane.tail = self.at + COMMIT_RECORD_BYTES;
         if !lane.device.byte_addressable() {

@@ -10,14 +10,12 @@ pub(crate) struct Batch {
     bytes: Vec<u8>,
     /// Where in the pool the first byte goes.
     at: u64,
-    /// Number of the first record.
-    first_record: u64,
 }
 
 impl Batch {
     /// An empty one of at most so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Batch {
-        Batch { bytes_max, bytes: Vec::with_capacity(bytes_max), at: 0, first_record: 0 }
+        Batch { bytes_max, bytes: Vec::with_capacity(bytes_max), at: 0 }
     }
 
     /// Whether records of so many bytes are kept back: of others not even two would go with one write.
@@ -35,10 +33,10 @@ impl Batch {
     ///
     /// # Panics
     /// Without room for it, or when it does not lie behind what is there.
-    pub(crate) fn push(&mut self, record: u64, at: u64, header: &[u8], payload_at: u64, payload: &[u8]) {
+    pub(crate) fn push(&mut self, at: u64, header: &[u8], payload_at: u64, payload: &[u8]) {
         assert!(self.has_room(at, payload_at + payload.len() as u64), "asked for before");
         if self.bytes.is_empty() {
-            (self.at, self.first_record) = (at, record);
+            self.at = at;
         }
         self.add_at(at, header);
         self.add_at(payload_at, payload);
@@ -56,9 +54,9 @@ impl Batch {
         (!self.bytes.is_empty()).then_some((self.at, &self.bytes))
     }
 
-    /// Empties it. Place and number of what was its first record; None when there was none.
-    pub(crate) fn clear(&mut self) -> Option<(u64, u64)> {
-        let first = (!self.bytes.is_empty()).then_some((self.at, self.first_record));
+    /// Empties it. Where its first record was to go; None when there was none.
+    pub(crate) fn clear(&mut self) -> Option<u64> {
+        let first = (!self.bytes.is_empty()).then_some(self.at);
         self.bytes.clear();
         first
     }

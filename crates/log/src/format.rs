@@ -21,6 +21,10 @@ pub const INCARNATION_MAGIC: u32 = u32::from_le_bytes(*b"FBIN");
 /// Where the notes on incarnations of even and odd numbers lie: two, so that a torn one leaves the other, in sectors
 /// of their own.
 pub const INCARNATION_OFFSETS: [u64; 2] = [1024, 2048];
+/// "FBLO", the first bytes of the note on whose a lower pool is.
+pub const LOWER_MAGIC: u32 = u32::from_le_bytes(*b"FBLO");
+/// Where that note lies in the first page of a lower pool.
+pub const LOWER_OFFSET: u64 = 1024;
 /// "FBSG", the first bytes of a segment.
 pub const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"FBSG");
 /// "FBRC", the first bytes of a record.
@@ -39,6 +43,14 @@ pub const RECORD_ALIGN: u64 = 64;
 pub const BLOCK_BYTES: u64 = 4096;
 /// Most ranks of a group of producers: more than a node can run, few enough to keep a number for each.
 pub const GROUP_SIZE_MAX: u32 = 1 << 20;
+/// Incarnations are numbers below this: what says who a segment belongs to keeps 24 bits of them.
+pub const INCARNATION_END: u32 = 1 << 24;
+/// Versions are numbers below this: the words that count them keep 40 bits.
+pub const VERSION_END: u64 = 1 << 40;
+/// Sequence numbers of segments in their lane are below this.
+pub const SEGMENT_SEQUENCE_END: u64 = 1 << 32;
+/// Sequence numbers of records in their lane are below this, so that counting on from one never overflows.
+pub const RECORD_SEQUENCE_END: u64 = 1 << 56;
 /// Longest variable name.
 pub const NAME_BYTES_MAX: usize = 1024;
 /// Most dimensions of a variable.
@@ -109,6 +121,27 @@ pub struct IncarnationDf {
     pub base_version: u64,
     /// Its ranks.
     pub group_size: u32,
+    /// CRC-32C of all bytes before this field.
+    pub crc: u32,
+}
+
+/// Which files a lower pool and the first pool of its space are, in the superblock's page of the lower pool: a copy of
+/// either has another inode.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub struct LowerDf {
+    /// [`LOWER_MAGIC`].
+    pub magic: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The space's identity.
+    pub uuid: [u8; 16],
+    /// Inode of the first pool's file.
+    pub first_inode: u64,
+    /// Inode of this file.
+    pub own_inode: u64,
+    /// Zero.
+    pub reserved2: u32,
     /// CRC-32C of all bytes before this field.
     pub crc: u32,
 }
@@ -193,6 +226,7 @@ pub struct CommitDf {
 
 const _: () = assert!(size_of::<SuperblockDf>() == 688 && size_of::<SuperblockDf>() <= HEADER_BYTES as usize);
 const _: () = assert!(size_of::<IncarnationDf>() == 40 && size_of::<SuperblockDf>() <= 1024);
+const _: () = assert!(size_of::<LowerDf>() == 48);
 const _: () = assert!(size_of::<SegmentDf>() == 80);
 const _: () = assert!(size_of::<RecordDf>() == 64 && offset_of!(RecordDf, commit) == 8);
 const _: () = assert!(size_of::<CommitDf>() == 24);
@@ -461,7 +495,29 @@ impl IncarnationDf {
         let df: IncarnationDf = bytemuck::pod_read_unaligned(bytes.get(..size_of::<IncarnationDf>())?);
         let valid = df.magic == INCARNATION_MAGIC
             && df.uuid == *uuid
+            && df.number < INCARNATION_END
+            && df.group_size <= GROUP_SIZE_MAX
+            && df.base_version < VERSION_END
             && df.crc == crc32c(&bytemuck::bytes_of(&df)[..offset_of!(IncarnationDf, crc)]);
+        valid.then_some(df)
+    }
+}
+
+impl LowerDf {
+    /// Fills in magic and checksum.
+    pub fn sealed(mut self) -> LowerDf {
+        self.magic = LOWER_MAGIC;
+        self.crc = crc32c(&bytemuck::bytes_of(&self)[..offset_of!(LowerDf, crc)]);
+        self
+    }
+
+    /// The note in the first page of a lower pool, or None if there is none for the space with this uuid.
+    pub fn decode(page: &[u8], uuid: &[u8; 16]) -> Option<LowerDf> {
+        let at = LOWER_OFFSET as usize;
+        let df: LowerDf = bytemuck::pod_read_unaligned(page.get(at..at + size_of::<LowerDf>())?);
+        let valid = df.magic == LOWER_MAGIC
+            && df.uuid == *uuid
+            && df.crc == crc32c(&bytemuck::bytes_of(&df)[..offset_of!(LowerDf, crc)]);
         valid.then_some(df)
     }
 }
@@ -483,6 +539,11 @@ impl SegmentDf {
             && df.uuid == *uuid
             && df.offset_bytes == offset
             && df.group_size <= GROUP_SIZE_MAX
+            && df.rank < df.group_size
+            && df.incarnation < INCARNATION_END
+            && df.base_version < VERSION_END
+            && df.sequence < SEGMENT_SEQUENCE_END
+            && df.first_record < RECORD_SEQUENCE_END
             && df.crc == crc32c(&bytemuck::bytes_of(&df)[..offset_of!(SegmentDf, crc)]);
         valid.then_some(df)
     }
@@ -604,11 +665,10 @@ impl<'a> RecordHeader<'a> {
             return None;
         }
         let meta = bytes.get(..df.meta_bytes as usize)?;
-        if meta.len() < RECORD_BYTES || crc32c(&meta[CRC_FROM..]) != df.header_crc {
-            return None;
-        }
         let header = RecordHeader { df, meta };
-        header.is_consistent(bytes.len() as u64).then_some(header)
+        // Consistent first: then the header is short, and a search through hostile bytes sums no long ones.
+        let valid = header.is_consistent(bytes.len() as u64) && crc32c(&meta[CRC_FROM..]) == df.header_crc;
+        valid.then_some(header)
     }
 
     /// The header of a record that [`RecordHeader::decode`] accepted before; its checksum is not computed again.
@@ -620,11 +680,18 @@ impl<'a> RecordHeader<'a> {
         let header = RecordHeader { df, meta };
         let expected =
             piece_meta_bytes(usize::from(df.dims), usize::from(df.name_bytes), df.crc_count as usize);
-        (df.magic == RECORD_MAGIC && df.kind == RecordKind::Piece as u8 && meta.len() == expected)
-            .then_some(header)
+        let room = (bytes.len() as u64).checked_sub(round_up(u64::from(df.meta_bytes), RECORD_ALIGN));
+        (df.magic == RECORD_MAGIC
+            && df.kind == RecordKind::Piece as u8
+            && meta.len() == expected
+            && room.is_some_and(|room| df.payload_bytes <= room)
+            && (df.crc_count == 0 || df.crc_count as usize == crc_count(df.payload_bytes))
+            && Dtype::from_code(df.dtype).is_some())
+        .then_some(header)
     }
 
-    /// A correct checksum says that the bytes are what was written; this says that what was written makes sense.
+    /// A correct checksum says that the bytes are what was written; this says that what was written makes sense. Asked
+    /// before the checksum is: no byte of the header is believed but the lengths that it has compared.
     fn is_consistent(&self, room: u64) -> bool {
         let df = &self.df;
         let Some(total) = round_up(u64::from(df.meta_bytes), RECORD_ALIGN).checked_add(df.payload_bytes)
@@ -642,6 +709,8 @@ impl<'a> RecordHeader<'a> {
         };
         let Some(dtype) = Dtype::from_code(df.dtype) else { return false };
         total <= room
+            && df.version < VERSION_END
+            && df.sequence < RECORD_SEQUENCE_END
             && expected == df.meta_bytes as usize
             && usize::from(df.dims) <= DIMS_MAX
             && if self.is_end_of_version() { self.is_bare() } else { self.is_box_of_payload(dtype) }
@@ -728,7 +797,8 @@ impl<'a> RecordHeader<'a> {
 
     /// Name.
     pub fn name(&self) -> &'a str {
-        std::str::from_utf8(self.name_bytes()).expect("checked by decode")
+        // Checked by `decode`; what was changed since is no name of a variable.
+        std::str::from_utf8(self.name_bytes()).unwrap_or("\u{fffd}")
     }
 
     /// Bytes of the payload.
@@ -800,7 +870,15 @@ macro_rules! layout {
 
 /// Every durable struct of a pool, for `cargo xtask formats`.
 pub fn layouts() -> Vec<Layout> {
-    let all = vec![
+    let mut all = first_page_layouts();
+    all.extend(lane_layouts());
+    all.iter().for_each(assert_no_gaps);
+    all
+}
+
+/// What the first page of a pool holds.
+fn first_page_layouts() -> Vec<Layout> {
+    vec![
         layout!(SuperblockDf {
             magic: u64,
             version: u32,
@@ -831,6 +909,21 @@ pub fn layouts() -> Vec<Layout> {
             group_size: u32,
             crc: u32,
         }),
+        layout!(LowerDf {
+            magic: u32,
+            reserved: u32,
+            uuid: [u8; 16],
+            first_inode: u64,
+            own_inode: u64,
+            reserved2: u32,
+            crc: u32,
+        }),
+    ]
+}
+
+/// What segments hold.
+fn lane_layouts() -> Vec<Layout> {
+    vec![
         layout!(SegmentDf {
             magic: u32,
             version: u32,
@@ -863,9 +956,7 @@ pub fn layouts() -> Vec<Layout> {
             reserved: [u8; 3],
         }),
         layout!(CommitDf { first_record: u64, pieces: u64, payload_bytes: u64 }),
-    ];
-    all.iter().for_each(assert_no_gaps);
-    all
+    ]
 }
 
 /// Fields follow each other without a gap: nothing undefined is ever written.
@@ -932,7 +1023,7 @@ mod tests {
 
     #[test]
     fn layouts_have_no_gaps() {
-        assert_eq!(layouts().len(), 5);
+        assert_eq!(layouts().len(), 6);
     }
 
     proptest! {
@@ -942,8 +1033,8 @@ mod tests {
             dims in prop::collection::vec((0u64..1000, 0u64..1000), 0..DIMS_MAX),
             elements in 0u64..75_000,
             checked: bool,
-            sequence: u64,
-            version: u64,
+            sequence in 0..RECORD_SEQUENCE_END,
+            version in 0..VERSION_END,
         ) {
             // The last dimension has all elements.
             let start: Vec<u64> = dims.iter().map(|d| d.0).chain([7]).collect();

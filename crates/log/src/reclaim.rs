@@ -11,6 +11,7 @@ use std::ops::Range;
 use forebay_tier::{watch, Device, Horizon, Result};
 
 use crate::format::{RecordHeader, RecordKind, SegmentDf, SEGMENT_CRC_WORD};
+use crate::recover::segment_in;
 use crate::scan::SegmentScan;
 
 /// A segment of a lane.
@@ -210,7 +211,7 @@ impl Ledger {
 fn telling(device: &dyn Device, start: u64, version: u64) -> Option<Telling> {
     let head = device.bytes(start..start + size_of::<SegmentDf>() as u64);
     let (head, _): (SegmentDf, _) = watch(|| bytemuck::pod_read_unaligned(head));
-    let df = SegmentDf::decode(bytemuck::bytes_of(&head), &head.uuid, start)?;
+    let df = segment_in(device, bytemuck::bytes_of(&head), &head.uuid, start)?;
     // A void may become a piece at any time, and is neither while its header is being written.
     let tells =
         |header: &RecordHeader<'_>| header.kind() != RecordKind::Void && header.place().version > version;

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use forebay_tier::{Device, Horizon, Kind, Result, TierKind};
+use forebay_tier::{watch, Device, Error, Horizon, Kind, Result, TierKind};
 
 use crate::format::{
     CommitDf, IncarnationDf, RecordHeader, RecordKind, SegmentDf, Superblock, HEADER_BYTES,
@@ -83,6 +83,13 @@ struct LaneState {
     ended: bool,
 }
 
+/// The segment whose header is `head`, at `offset`. None where there is no header, or where the segment that it tells
+/// of does not lie within one pool.
+pub fn segment_in(device: &dyn Device, head: &[u8], uuid: &[u8; 16], offset: u64) -> Option<SegmentDf> {
+    let room = device.pool_end(offset).saturating_sub(offset);
+    SegmentDf::decode(head, uuid, offset).filter(|df| (HEADER_BYTES..=room).contains(&df.length_bytes))
+}
+
 /// Finds every segment header by looking at the start of each granule with [`Device::read`], which, unlike a
 /// mapping, allocates no page where nothing was ever written; holes are passed over. `last_version` is not filled in.
 pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec<SegmentInfo>> {
@@ -97,10 +104,8 @@ pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec
             Err(e) if e.kind() == Kind::Io && device.kind() == TierKind::Pmem => head.fill(0),
             read => read?,
         }
-        match SegmentDf::decode(&head, &superblock.uuid, at) {
-            Some(df)
-                if df.length_bytes >= HEADER_BYTES && df.length_bytes <= superblock.capacity_bytes - at =>
-            {
+        match segment_in(device, &head, &superblock.uuid, at) {
+            Some(df) if df.length_bytes <= superblock.capacity_bytes - at => {
                 out.push(SegmentInfo { df, last_version: df.base_version });
                 at += df.length_bytes.next_multiple_of(granule);
             }
@@ -124,14 +129,15 @@ pub fn lanes_of(segments: &[SegmentInfo]) -> BTreeMap<LaneId, Vec<SegmentInfo>> 
     lanes
 }
 
-/// Goes through a lane, also across damaged places. `see` gets each record with its offset.
+/// Goes through a lane, also across damaged places. `see` gets each record with its offset. Returns the offset of the
+/// first segment in which the medium did not give a page.
 pub fn walk_lane(
     device: &dyn Device,
     chain: &[SegmentInfo],
     mut see: impl FnMut(usize, u64, &RecordHeader<'_>),
     mut damaged: impl FnMut(usize, u64),
-) {
-    let mut next_record = 0;
+) -> Option<u64> {
+    let (mut next_record, mut lost) = (0, None);
     for (i, segment) in chain.iter().enumerate() {
         let mut scan = SegmentScan::new(device, &segment.df);
         scan.next_record = scan.next_record.max(next_record);
@@ -146,7 +152,11 @@ pub fn walk_lane(
             damaged(i, segment.df.offset_bytes + hole);
         }
         next_record = scan.next_record;
+        if scan.met_lost_page() {
+            lost = lost.or(Some(segment.df.offset_bytes));
+        }
     }
+    lost
 }
 
 /// A commit of a lane.
@@ -162,14 +172,21 @@ struct Committed {
     behind_hole: bool,
 }
 
-fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
+/// A piece of a lane.
+struct PieceAt {
+    sequence: u64,
+    /// The record, which lies in one segment and so in one pool.
+    record: Range<u64>,
+}
+
+fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> Result<LaneState> {
     let base = chain.first().map_or(0, |s| s.df.base_version);
     let mut committed: BTreeMap<u64, Committed> = BTreeMap::new();
-    let mut pieces: BTreeMap<u64, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut pieces: BTreeMap<u64, Vec<PieceAt>> = BTreeMap::new();
     let mut ended = false;
     let hole = Cell::new(false);
     let mut last_versions: Vec<u64> = chain.iter().map(|s| s.last_version).collect();
-    walk_lane(
+    let lost = walk_lane(
         device,
         chain,
         |segment, offset, header| {
@@ -184,7 +201,11 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
                 }
                 (RecordKind::End, _) => ended = header.is_committed(),
                 (RecordKind::Piece, _) => {
-                    pieces.entry(place.version).or_default().push((place.sequence, offset));
+                    let record = offset..offset + header.payload_offset() + header.payload_bytes();
+                    pieces
+                        .entry(place.version)
+                        .or_default()
+                        .push(PieceAt { sequence: place.sequence, record });
                 }
                 _ => {}
             }
@@ -195,7 +216,14 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
         segment.last_version = last;
     }
     if !device.byte_addressable() {
-        drop_unflushed_end(device, chain, &mut committed, &pieces);
+        // A disk may give the page the next time, and then it shows what was acknowledged.
+        if let Some(offset) = lost {
+            return Err(Error::new(Kind::Io, "a page of a segment could not be read")
+                .with("pool", device.path().display())
+                .with("segment_offset", offset)
+                .hint("recovery needs every record: look at the disk, then open the space again"));
+        }
+        drop_unflushed_end(device, chain, &mut committed, &pieces)?;
     }
     // Of a chain with a gap before its newest commit, the part before the gap is lost: headers are persistent
     // before the commits of what they head, so this one was damaged.
@@ -209,7 +237,7 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
     // part before the gap was given back: it is the old place of a segment that had been moved.
     let is_left_over = newest.is_some_and(|newest| run_start(chain, chain.len() - 1) > newest)
         && committed.keys().next_back().is_some_and(|v| begun > v + 1);
-    LaneState {
+    Ok(LaneState {
         first_whole: committed
             .iter()
             .find(|(_, commit)| commit.first_record >= first_record && !is_left_over)
@@ -217,7 +245,7 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> LaneState {
         committed: Some(end).filter(|end| *end > base),
         newest_commit: committed.values().next_back().map(|commit| commit.offset),
         ended,
-    }
+    })
 }
 
 /// The first segment from which on the chain has no gap up to segment `to`.
@@ -233,66 +261,49 @@ fn drop_unflushed_end(
     device: &dyn Device,
     chain: &[SegmentInfo],
     committed: &mut BTreeMap<u64, Committed>,
-    pieces: &BTreeMap<u64, Vec<(u64, u64)>>,
-) {
+    pieces: &BTreeMap<u64, Vec<PieceAt>>,
+) -> Result<()> {
     let mut newest = committed.iter().rev();
-    let Some((&version, &newest_commit)) = newest.next() else { return };
+    let Some((&version, &newest_commit)) = newest.next() else { return Ok(()) };
     let Committed { first_record, pieces: count, segment, behind_hole, .. } = newest_commit;
     // Only the version before counts: an older one stands in the old place of a segment that had been moved and, with
     // all behind it, given back.
     let before = newest.next().filter(|(before, _)| **before + 1 == version);
     let joins = before.is_none_or(|(_, before)| run_start(chain, segment) <= before.segment);
-    let empty = Vec::new();
-    let own: Vec<u64> = pieces
-        .get(&version)
-        .unwrap_or(&empty)
-        .iter()
-        .filter(|(sequence, _)| *sequence >= first_record)
-        .map(|(_, offset)| *offset)
-        .collect();
-    let whole = own.len() as u64 == count
-        && own.iter().all(|offset| {
-            let bytes = device.bytes(*offset..device.capacity());
-            RecordHeader::decode(bytes).is_some_and(|h| payload_damage(&h, bytes).is_none())
-        });
+    let own = || pieces.get(&version).into_iter().flatten().filter(|piece| piece.sequence >= first_record);
+    let mut whole = own().count() as u64 == count;
+    for piece in own() {
+        let bytes = device.bytes(piece.record.clone());
+        let (is_whole, lost) =
+            watch(|| RecordHeader::decode(bytes).is_some_and(|h| payload_damage(&h, bytes).is_none()));
+        if let Some(page) = lost {
+            // As above: not to be taken for a version that was never whole.
+            return Err(page.error());
+        }
+        whole &= is_whole;
+    }
     if behind_hole || !(joins && whole) {
         committed.remove(&version);
     }
+    Ok(())
 }
 
 /// What the pool holds. Reads every record header; on block devices also the newest payloads.
 pub fn recover(device: &dyn Device, superblock: &Superblock) -> Result<Recovered> {
     let segments = find_segments(device, superblock)?;
     let mut lanes = lanes_of(&segments);
+    let mut incarnations = begun_incarnations(device, superblock, &lanes)?;
     let mut states: BTreeMap<LaneId, LaneState> = BTreeMap::new();
-    let mut incarnations: BTreeMap<u32, Incarnation> = BTreeMap::new();
     for (lane, chain) in &mut lanes {
-        let head = chain[0].df;
-        states.insert(*lane, lane_state(device, chain));
-        incarnations.entry(lane.incarnation).or_insert_with(|| Incarnation {
-            number: lane.incarnation,
-            size: head.group_size,
-            base: head.base_version,
-            committed: vec![head.base_version; head.group_size as usize],
-            ended: vec![false; head.group_size as usize],
-        });
+        states.insert(*lane, lane_state(device, chain)?);
     }
     for (lane, state) in &states {
-        let incarnation = incarnations.get_mut(&lane.incarnation).expect("inserted above");
+        let incarnation = incarnations.get_mut(&lane.incarnation).expect("one of each lane");
         let rank = lane.rank as usize;
         if rank < incarnation.committed.len() {
             incarnation.committed[rank] = state.committed.unwrap_or(incarnation.base);
             incarnation.ended[rank] = state.ended;
         }
-    }
-    if let Some(newest) = newest_incarnation(device, superblock)? {
-        incarnations.entry(newest.number).or_insert_with(|| Incarnation {
-            number: newest.number,
-            size: newest.group_size,
-            base: newest.base_version,
-            committed: vec![newest.base_version; newest.group_size as usize],
-            ended: vec![false; newest.group_size as usize],
-        });
     }
     let incarnations: Vec<Incarnation> = incarnations.into_values().collect();
     let complete = incarnations.last().map_or(0, Incarnation::complete);
@@ -302,6 +313,34 @@ pub fn recover(device: &dyn Device, superblock: &Superblock) -> Result<Recovered
     let stale = segments.into_iter().filter(|s| !counts.contains(&s.df.offset_bytes)).collect();
     let newest_commits = states.values().filter_map(|state| state.newest_commit).collect();
     Ok(Recovered { segments: live, stale, newest_commits, incarnations, oldest, complete })
+}
+
+/// The incarnations that left segments, and the newest one, none of which has committed anything.
+pub(crate) fn begun_incarnations(
+    device: &dyn Device,
+    superblock: &Superblock,
+    lanes: &BTreeMap<LaneId, Vec<SegmentInfo>>,
+) -> Result<BTreeMap<u32, Incarnation>> {
+    let begun = |number, size: u32, base| Incarnation {
+        number,
+        size,
+        base,
+        committed: vec![base; size as usize],
+        ended: vec![false; size as usize],
+    };
+    let mut incarnations = BTreeMap::new();
+    for (lane, chain) in lanes {
+        let head = chain[0].df;
+        incarnations
+            .entry(lane.incarnation)
+            .or_insert_with(|| begun(lane.incarnation, head.group_size, head.base_version));
+    }
+    if let Some(newest) = newest_incarnation(device, superblock)? {
+        incarnations
+            .entry(newest.number)
+            .or_insert_with(|| begun(newest.number, newest.group_size, newest.base_version));
+    }
+    Ok(incarnations)
 }
 
 /// What [`take_over`] noted last.

@@ -11,6 +11,7 @@ use std::ops::Range;
 use forebay_tier::{watched, Device, Error, Horizon, Kind, Result};
 
 use crate::format::{SegmentDf, HEADER_BYTES};
+use crate::recover::segment_in;
 use crate::scan::SegmentScan;
 
 /// Bytes of the segment that hold something: its header and records, up to a whole page.
@@ -41,7 +42,7 @@ pub fn copy_segment(
     horizon: Horizon,
 ) -> Result<SegmentDf> {
     let head = device.bytes(from..from + HEADER_BYTES);
-    let Some(old) = SegmentDf::decode(head, uuid, from) else {
+    let Some(old) = watched(|| Ok(segment_in(device, head, uuid, from)))? else {
         return Err(Error::new(Kind::Damaged, "a segment that was to be moved has no valid header")
             .with("pool_offset", from));
     };

@@ -1,15 +1,15 @@
 //! Looking at every byte: which records of committed versions are damaged, and where.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_tier::persist::checksum_ahead;
 use forebay_tier::{watch, Device, Result};
 
 use crate::format::{RecordHeader, RecordKind, Superblock, CHUNK_BYTES};
-use crate::recover::{find_segments, lanes_of, walk_lane};
+use crate::recover::{begun_incarnations, find_segments, lanes_of, walk_lane};
 
 /// One damaged place.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Damage {
     /// Version, where known.
     pub version: Option<u64>,
@@ -60,73 +60,85 @@ struct LaneCheck {
     /// Commit records without their word, by version: crashes leave one at the end of a lane, damage anywhere.
     open: BTreeMap<u64, u64>,
     last_version: u64,
+    /// Damaged payloads, with version and number of their records.
+    payloads: Vec<(u64, u64, Damage)>,
+}
+
+impl LaneCheck {
+    /// Versions that are not whole, in a lane whose first record is `first`: where that is known, and what is wrong.
+    fn damaged_versions(&self, first: u64) -> Vec<(u64, Option<u64>, String)> {
+        let mut damaged = Vec::new();
+        for (version, (first_record, pieces)) in &self.commits {
+            let known = self.pieces.get(version).into_iter().flatten();
+            let found = known.filter(|sequence| *sequence >= first_record).count();
+            if *first_record >= first && found as u64 != *pieces {
+                damaged.push((*version, None, format!("{found} of {pieces} pieces are readable")));
+            }
+        }
+        for (version, offset) in self.open.range(..self.last_version) {
+            if !self.commits.contains_key(version) {
+                let what = "the commit word is damaged: later versions follow";
+                damaged.push((*version, Some(*offset), what.into()));
+            }
+        }
+        // A version was begun if it has pieces, or lies between two that were committed.
+        let from = self.commits.keys().next().copied().unwrap_or(0);
+        let between = self.commits.keys().next_back().into_iter().flat_map(|end| from..*end);
+        let begun = self.pieces.keys().copied().filter(|v| *v < self.last_version).chain(between);
+        let missing: BTreeSet<u64> =
+            begun.filter(|v| !self.commits.contains_key(v) && !self.open.contains_key(v)).collect();
+        damaged.extend(missing.into_iter().map(|v| (v, None, "the commit record is unreadable".into())));
+        damaged
+    }
+
+    /// The damaged payloads of committed versions. A producer that is killed leaves payloads of the version that was
+    /// open, also of one that was aborted and begun again, as they happened to be.
+    fn damaged_payloads(&mut self) -> impl Iterator<Item = Damage> + '_ {
+        let LaneCheck { commits, payloads, .. } = self;
+        let counts =
+            |version: &u64, sequence: u64| commits.get(version).is_some_and(|(first, _)| sequence >= *first);
+        payloads
+            .drain(..)
+            .filter(move |(version, sequence, _)| counts(version, *sequence))
+            .map(|(_, _, damage)| damage)
+    }
 }
 
 /// Reads every record and payload of the pool. Blocks for as long as that takes. Does not change anything.
 pub fn verify(device: &dyn Device, superblock: &Superblock) -> Result<Report> {
     let mut report = Report::default();
     let lanes = lanes_of(&find_segments(device, superblock)?);
-    let mut versions = std::collections::BTreeSet::new();
+    let incarnations = begun_incarnations(device, superblock, &lanes)?;
+    let mut versions = BTreeSet::new();
     for (lane, chain) in &lanes {
         let mut check = LaneCheck::default();
         let mut holes = Vec::new();
+        // Versions from here on are those of later incarnations: what this lane has of them is freed piece by piece.
+        let later = incarnations.range(lane.incarnation + 1..).map(|(_, incarnation)| incarnation.base);
+        let end_of_lane = later.min().unwrap_or(u64::MAX);
+        let counts = |header: &RecordHeader<'_>| header.place().version < end_of_lane;
         walk_lane(
             device,
             chain,
-            |_, offset, header| check_record(device, &mut report, &mut check, offset, header),
+            |_, offset, header| match counts(header) {
+                true => check_record(device, &mut report, &mut check, offset, header),
+                false => report.records += 1,
+            },
             |_, offset| holes.push(offset),
         );
-        let end = check.commits.keys().next_back().copied();
-        for offset in holes {
-            report.damaged.push(Damage {
-                version: None,
-                rank: lane.rank,
-                variable: None,
-                offset,
-                what: "no valid record header here, but records follow".into(),
-            });
-        }
-        let first = chain[0].df.first_record;
-        for (version, (first_record, pieces)) in &check.commits {
-            versions.insert(*version);
-            let found =
-                check.pieces.get(version).map_or(0, |p| p.iter().filter(|s| *s >= first_record).count());
-            if *first_record >= first && found as u64 != *pieces {
-                report.damaged.push(Damage {
-                    version: Some(*version),
-                    rank: lane.rank,
-                    variable: None,
-                    offset: chain[0].df.offset_bytes,
-                    what: format!("{found} of {pieces} pieces are readable"),
-                });
-            }
-        }
-        for (version, offset) in check.open.range(..check.last_version) {
-            if !check.commits.contains_key(version) {
-                report.damaged.push(Damage {
-                    version: Some(*version),
-                    rank: lane.rank,
-                    variable: None,
-                    offset: *offset,
-                    what: "the commit word is damaged: later versions follow".into(),
-                });
-            }
-        }
-        // A version was begun if it has pieces, or lies between two that were committed.
-        let from = check.commits.keys().next().copied().unwrap_or(0);
-        let between = end.into_iter().flat_map(|end| from..end);
-        let begun = check.pieces.keys().copied().filter(|v| *v < check.last_version).chain(between);
-        let missing: std::collections::BTreeSet<u64> =
-            begun.filter(|v| !check.commits.contains_key(v) && !check.open.contains_key(v)).collect();
-        for version in missing {
-            report.damaged.push(Damage {
-                version: Some(version),
-                rank: lane.rank,
-                variable: None,
-                offset: chain[0].df.offset_bytes,
-                what: "the commit record is unreadable".into(),
-            });
-        }
+        report.damaged.extend(check.damaged_payloads());
+        let damage =
+            |version, offset, what: String| Damage { version, rank: lane.rank, variable: None, offset, what };
+        let hole = "no valid record header here, but records follow";
+        report.damaged.extend(holes.into_iter().map(|offset| damage(None, offset, hole.into())));
+        let head = chain[0].df;
+        let versions_damaged = check.damaged_versions(head.first_record).into_iter();
+        report.damaged.extend(
+            versions_damaged.map(|(version, offset, what)| {
+                damage(Some(version), offset.unwrap_or(head.offset_bytes), what)
+            }),
+        );
+        versions.extend(check.commits.keys().copied());
     }
     report.versions = versions.len() as u64;
     Ok(report)
@@ -169,11 +181,14 @@ fn check_record(
         }
         (None, None) => None,
     };
-    report.damaged.extend(what.map(|(at, what)| Damage {
-        version: Some(place.version),
-        rank: place.rank,
-        variable: Some(header.name().to_string()),
-        offset: offset + header.payload_offset() + at,
-        what,
+    check.payloads.extend(what.map(|(at, what)| {
+        let damage = Damage {
+            version: Some(place.version),
+            rank: place.rank,
+            variable: Some(header.name().to_string()),
+            offset: offset + header.payload_offset() + at,
+            what,
+        };
+        (place.version, place.sequence, damage)
     }));
 }

@@ -188,11 +188,11 @@ impl Job {
         &self.options
     }
 
-    fn member(&self, slot: u64, word: u64) -> &std::sync::atomic::AtomicU64 {
+    fn member(&self, slot: u64, word: u64) -> &forebay_tier::host::atomic::AtomicU64 {
         self.words.u64(HEAD_BYTES + slot * MEMBER_BYTES + word)
     }
 
-    fn total(&self, counter: Counter) -> &std::sync::atomic::AtomicU64 {
+    fn total(&self, counter: Counter) -> &forebay_tier::host::atomic::AtomicU64 {
         self.words.u64(TOTALS_AT + counter as u64 * 8)
     }
 
@@ -295,7 +295,7 @@ impl Member {
         &self.job
     }
 
-    fn word(&self, word: u64) -> &std::sync::atomic::AtomicU64 {
+    fn word(&self, word: u64) -> &forebay_tier::host::atomic::AtomicU64 {
         self.job.member(self.slot, word)
     }
 

@@ -118,8 +118,7 @@ fn read_back(shape: &Shape, path: &std::path::Path, name: &str) -> Result<Vec<u6
     let options = OpenOptions { observer: true, ..OpenOptions::default() };
     let mut reader = Reader::open(&path.to_string_lossy(), &options)?;
     let version = reader.latest()?.expect("a version was completed");
-    reader.open_version(version)?;
-    reader.get_array(name, Some(&NdBox::new(&[0], &[shape.words as u64])?))
+    reader.open_version(version)?.get_array(name, Some(&NdBox::new(&[0], &[shape.words as u64])?))
 }
 
 /// Nanoseconds of a plain copy of one object into memory that is faulted in, walking as the puts do.

@@ -50,9 +50,9 @@ fn back(
     };
     let range = reader.versions()?;
     for version in range.clone() {
-        reader.open_version(version)?;
+        let mut opened = reader.open_version(version)?;
         for name in ["U", "V"] {
-            let found = reader.get_array::<f64>(name, None)?;
+            let found = opened.get_array::<f64>(name, None)?;
             let bytes: Vec<u8> = found.iter().flat_map(|cell| cell.to_ne_bytes()).collect();
             let mut wanted = vec![0; bytes.len()];
             let read = File::open(reference.join(name))

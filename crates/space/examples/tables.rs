@@ -8,6 +8,7 @@ use forebay_space::Kind;
 fn main() {
     let log = forebay_log::format::layouts().into_iter();
     let space = forebay_space::control_layouts().into_iter().chain([forebay_space::object_layout()]);
+    let space = space.chain(forebay_space::cursor_layouts());
     for layout in log.chain(space) {
         println!("{} {}", layout.name, layout.size);
         for (name, offset, bytes) in layout.fields {

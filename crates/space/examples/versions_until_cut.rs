@@ -8,7 +8,7 @@
 //! `back FIRST..LAST` or `back none`, then `version N` for each one put. Ends with status 1 when anything is missing,
 //! is another one, or when the space promises less than to survive a loss of power.
 
-use forebay_space::{Durability, Horizon, OpenOptions, Reader, Result, Retention, TierKind, Writer};
+use forebay_space::{Durability, Horizon, Mode, OpenOptions, Reader, Result, Retention, TierKind, Writer};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,6 +25,7 @@ fn options(path: &Path, horizon: Horizon) -> OpenOptions {
         horizon: Some(horizon),
         quota_bytes: Some(64 << 20),
         retention: Some(Retention::Last(KEPT)),
+        mode: Mode::Append,
         ..OpenOptions::default()
     }
 }
@@ -40,9 +41,9 @@ fn back(path: &Path, horizon: Horizon) -> Result<std::result::Result<Option<(u64
     let mut reader = Reader::open("versions", &observing)?;
     let range = reader.versions()?;
     for version in range.clone() {
-        reader.open_version(version)?;
+        let mut opened = reader.open_version(version)?;
         for (name, elements) in VARIABLES {
-            if reader.get_array::<u64>(name, None)? != content(version, elements) {
+            if opened.get_array::<u64>(name, None)? != content(version, elements) {
                 return Ok(Err(format!("version {version} holds something else in {name}")));
             }
         }

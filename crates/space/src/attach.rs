@@ -1,37 +1,44 @@
 //! Making a space, finding it again, and rebuilding its soft state from the lanes.
 //!
-//! A space is a directory: `pool` (the durable part), `attributes.json`, `tiers.json`, and, on a memory tier,
-//! `control` and `members`. For pools on other tiers the two soft files stand in shared memory, in `.soft-<uuid>`
-//! beside the
-//! short names, because a page cache would write them to the disk over and over. A new directory appears under
+//! A space is a directory: `pool` (the durable part), `attributes.json`, `tiers.json`, `lock`, and, on a memory tier,
+//! `control` and `members`. For pools on other tiers the two soft files stand in shared memory, in
+//! `.soft-<uuid>-<inode of the pool>` beside the short names, because a page cache would write them to the disk over
+//! and over; one soft directory at a time is in use ([`crate::ownership`]). A new directory appears under
 //! its name whole, by one rename. It goes by being renamed away, under the same lock that every opener takes, so
 //! that nobody opens half a space.
 
-use std::fs::{self, File};
+use forebay_tier::host::fs::{self, File};
+use forebay_tier::host::time::Instant;
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use forebay_log::format::{PoolPart, Superblock, HEADER_BYTES};
+use forebay_log::format::{IncarnationDf, PoolPart, Superblock, HEADER_BYTES, INCARNATION_OFFSETS};
 use forebay_log::recover;
 use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::liveness::MembersFile;
 use forebay_tier::{clock, process, Access, Device, Error, Horizon, Kind, Result, TierKind};
 
-use crate::control::{Control, GranuleState, ProducerState, LANES_MAX};
+use crate::contents;
+use crate::control::{Control, GranuleState, LANES_MAX};
+use crate::cursors::{CursorsFile, CURSORS_FILE};
 use crate::emulated;
+use crate::groups::restore_groups;
 use crate::name;
+use crate::new_directory::{abandoned, hidden, Hidden, NewDirectory};
 use crate::options::{OpenOptions, Retention};
+use crate::ownership::{Claim, FileId, Ownership};
 use crate::tiers::Tiers;
 use crate::trial;
+use crate::whole_file;
 
 /// Names of the files of a space.
 pub(crate) const POOL_FILE: &str = "pool";
-const CONTROL_FILE: &str = "control";
-const MEMBERS_FILE: &str = "members";
+pub(crate) const CONTROL_FILE: &str = "control";
+pub(crate) const MEMBERS_FILE: &str = "members";
 
 /// Kernel locks on bytes of the members file beyond the slots.
 pub(crate) const LOCK_SETUP: u64 = 1 << 20;
@@ -40,7 +47,7 @@ pub(crate) const LOCK_ATTRIBUTES: u64 = (1 << 20) + 2;
 pub(crate) const LOCK_ADOPT: u64 = (1 << 20) + 3;
 
 /// A granule is at least this large, and the granule table has at most [`GRANULES_MAX`] entries.
-const GRANULE_BYTES_MIN: u64 = 256 << 10;
+const GRANULE_BYTES_MIN: u64 = if cfg!(forebay_simulated) { 16 << 10 } else { 256 << 10 };
 const GRANULES_MAX: u64 = 1 << 16;
 /// An ordinary segment: large enough that allocating one is rare, small enough to fault in ahead.
 const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
@@ -71,6 +78,10 @@ pub struct Attachment {
     pub control: Control,
     /// Liveness and locks.
     pub members: MembersFile,
+    /// The file of the reader groups' cursors, once it is needed.
+    cursors: OnceLock<CursorsFile>,
+    /// Keeps every other soft directory out while this lives.
+    _ownership: Ownership,
     /// Granules whose pages this process has mapped for reading.
     populated: Box<[AtomicBool]>,
 }
@@ -132,11 +143,14 @@ impl Attachment {
             match Self::try_open(name, &dir, access, locality, deadline)? {
                 Some(attachment) => return Ok(Arc::new(attachment)),
                 None => match missing {
-                    Missing::Create(options, ranks) => create(name, &dir, options, ranks)?,
+                    Missing::Create(options, ranks) => {
+                        name::make_root_for(name)?;
+                        create(name, &dir, options, ranks)?;
+                    }
                     Missing::Fail => return Err(not_found(name, &dir)),
                     Missing::Wait if Instant::now() >= deadline => return Err(not_found(name, &dir)),
                     Missing::Wait => {
-                        std::thread::sleep(pause);
+                        forebay_tier::host::thread::sleep(pause);
                         pause = (pause * 2).min(Duration::from_millis(10));
                     }
                 },
@@ -153,22 +167,26 @@ impl Attachment {
         deadline: Instant,
     ) -> Result<Option<Self>> {
         let pool = dir.join(POOL_FILE);
+        name::check_own(dir)?;
         let Some(file) = open_pool(name, dir, &pool)? else { return Ok(None) };
         let mut superblock = read_superblock(&file, &pool)?;
         check_owner(&superblock, dir)?;
-        let soft_dir = soft_dir(dir, &superblock)?;
-        let members = match MembersFile::create(&soft_dir.join(MEMBERS_FILE)) {
-            Ok(members) => members,
-            Err(_) if !pool.exists() => return Ok(None),
-            Err(e) => return Err(e),
+        let identity = FileId::of(&file.metadata().map_err(|e| Error::io("looking at the pool", e))?);
+        let still_there = || fs::metadata(&pool).is_ok_and(|m| FileId::of(&m) == identity);
+        let soft = Ownership::open(name, dir).and_then(|ownership| {
+            let soft_dir = soft_dir(dir, &superblock, identity, &ownership)?;
+            let members = members_of(&soft_dir, &ownership)?;
+            Ok((ownership, soft_dir, members))
+        });
+        let (ownership, soft_dir, members) = match soft {
+            Err(_) if !still_there() => return Ok(None),
+            other => other?,
         };
-        let identity = file.metadata().map_err(|e| Error::io("looking at the pool", e))?.ino();
-        let still_there = || fs::metadata(&pool).is_ok_and(|m| m.ino() == identity);
         if !still_there() {
             return Ok(None);
         }
-        let first = trial::around(forebay_tier::open(superblock.tier, &pool, access)?)?;
-        let first = match emulated::around(first, dir, &soft_dir, locality) {
+        let first = forebay_tier::open(superblock.tier, &pool, access).and_then(trial::around);
+        let first = match first.and_then(|first| emulated::around(first, dir, &soft_dir, locality)) {
             Err(_) if !still_there() => return Ok(None),
             other => other?,
         };
@@ -179,17 +197,20 @@ impl Attachment {
         };
         let pools = tiers.granules(superblock.capacity_bytes, superblock.granule_bytes);
         superblock.capacity_bytes += tiers.lower_bytes();
+        check_granules(&superblock, &pool)?;
         let control = members.with_lock(LOCK_SETUP, lock_timeout(deadline), || {
             if !still_there() {
                 return Ok(None);
             }
-            let control = open_or_rebuild_control(&soft_dir, &superblock, &*device, &pools)?;
-            if control.as_ref().is_some_and(Control::is_removed) {
-                // Whoever removed it held this lock, so it died before it was done.
-                remove_both(dir, &soft_dir)?;
+            let soft =
+                Soft { dir: &soft_dir, pool_dir: dir, ownership: &ownership, members: &members, deadline };
+            let control = open_or_rebuild_control(&soft, &file, &superblock, &*device, &pools)?;
+            if control.is_removed() {
+                // The process that removed it held this lock, so it died before it was done.
+                remove_directory(dir)?;
                 return Ok(None);
             }
-            Ok(control)
+            Ok(Some(control))
         })?;
         Ok(control.map(|control| Attachment {
             name: name.to_string(),
@@ -203,12 +224,36 @@ impl Attachment {
             populated: (0..control.granules()).map(|_| AtomicBool::new(false)).collect(),
             control,
             members,
+            cursors: OnceLock::new(),
+            _ownership: ownership,
         }))
+    }
+
+    /// The file of the reader groups' cursors, made where it is missing; the caller then holds the setup lock. None on
+    /// a memory tier, where the control segment lives as long as the pool.
+    pub(crate) fn cursors_file(&self) -> Result<Option<&CursorsFile>> {
+        if self.superblock.tier.is_memory() {
+            return Ok(None);
+        }
+        if let Some(file) = self.cursors.get() {
+            return Ok(Some(file));
+        }
+        let file = CursorsFile::open(&self.dir, &self.superblock.uuid, self.is_durable())?;
+        Ok(Some(self.cursors.get_or_init(|| file)))
+    }
+
+    /// As [`Attachment::cursors_file`], without making it.
+    pub(crate) fn known_cursors_file(&self) -> Result<Option<&CursorsFile>> {
+        match self.superblock.tier.is_memory() || fs::metadata(self.dir.join(CURSORS_FILE)).is_err() {
+            true => Ok(None),
+            false => self.cursors_file(),
+        }
     }
 
     /// Runs `f` under the lock that every opener, joiner and remover takes.
     pub(crate) fn with_setup_lock<T>(&self, deadline: Instant, f: impl FnOnce() -> Result<T>) -> Result<T> {
         self.members.with_lock(LOCK_SETUP, lock_timeout(deadline), || {
+            self.control.check()?;
             if self.control.is_removed() {
                 return Err(Error::new(Kind::PeerMissing, format!("space {} was removed", self.name)));
             }
@@ -244,13 +289,28 @@ impl Attachment {
         retention_of(self.superblock.retention)
     }
 
-    /// Removes the space's files. The caller holds the setup lock and has made sure that nobody needs it.
-    pub(crate) fn remove_files(&self) -> Result<()> {
+    /// Removes the space's files. The caller holds the setup lock and has made sure that no process needs it. Returns
+    /// the lower pools that stay, with the reason.
+    ///
+    /// # Errors
+    /// `NameInUse` where the directory holds other files; `Io`.
+    pub(crate) fn remove_files(&self) -> Result<Vec<String>> {
+        contents::check_own(&self.dir)?;
+        self.mark_removed();
+        remove_directory(&self.dir)
+    }
+
+    /// Says to all members that the space is being removed.
+    fn mark_removed(&self) {
         let mark = crate::control::REMOVED_MARK;
         self.control.word(crate::control::head::REMOVED).store(mark, Ordering::SeqCst);
         self.control.announce();
         self.control.announce_room();
-        remove_both(&self.dir, &self.soft_dir)
+    }
+
+    /// The file of the control segment, for messages.
+    pub(crate) fn control_path(&self) -> PathBuf {
+        self.soft_dir.join(CONTROL_FILE)
     }
 
     /// The first pool's bytes that segments may use: the quota that a version has to fit.
@@ -261,14 +321,20 @@ impl Attachment {
     /// Bytes of segments in pool `index`, and its quota.
     pub(crate) fn fill_of(&self, index: usize) -> (u64, u64) {
         let granules = self.pools[index].clone();
-        let used = granules.clone().filter(|i| self.control.granule_state(*i) != GranuleState::Free).count();
+        let runs = self.control.runs(granules.clone()).filter(|run| run.state != GranuleState::Free);
+        let used: usize = runs.map(|run| run.granules).sum();
         let granule = self.superblock.granule_bytes;
         (used as u64 * granule, granules.len() as u64 * granule)
     }
 
     /// Whether a pool offset lies in the first pool.
     pub(crate) fn is_first(&self, offset: u64) -> bool {
-        offset < self.first.capacity()
+        offset < self.first_end()
+    }
+
+    /// Where the first pool ends, and the lower ones begin.
+    pub(crate) fn first_end(&self) -> u64 {
+        self.pools[0].end as u64 * self.superblock.granule_bytes
     }
 
     /// Whether what lies at a pool offset is memory, which is read through the mapping and nothing else.
@@ -289,6 +355,41 @@ impl Attachment {
     }
 }
 
+/// The members file of a space. A control segment has one for as long as it is there: where it is missing and processes
+/// have the space open, one that is made anew would say that all of them are dead.
+fn members_of(soft_dir: &Path, ownership: &Ownership) -> Result<MembersFile> {
+    // Asked in this order: the members file is made first.
+    let has_control = soft_dir.join(CONTROL_FILE).exists();
+    let path = soft_dir.join(MEMBERS_FILE);
+    if has_control && !path.exists() && ownership.is_live()? {
+        let text = "the members file of the space was removed while processes have it open";
+        return Err(Error::new(Kind::Damaged, text)
+            .with("file", path.display())
+            .hint("end these processes; the next one makes it anew"));
+    }
+    MembersFile::create(&path)
+}
+
+/// Whether a live process has the space in `dir` open, as far as its lock file or its members file tells: either may
+/// have been removed under it.
+pub(crate) fn is_open_anywhere(name: &str, dir: &Path) -> Result<bool> {
+    if Ownership::open(name, dir)?.is_live()? {
+        return Ok(true);
+    }
+    let pool = dir.join(POOL_FILE);
+    let soft = forebay_tier::plain::open_regular(&pool).ok().and_then(|file| {
+        let superblock = read_superblock(&file, &pool).ok()?;
+        own_soft_dir(&superblock, FileId::of(&file.metadata().ok()?).inode).ok()?
+    });
+    let members = [Some(dir.to_path_buf()), soft].into_iter().flatten().map(|soft| soft.join(MEMBERS_FILE));
+    for path in members.filter(|path| path.exists()) {
+        if MembersFile::open(&path)?.is_any_alive() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The pool file, or None if there is no such directory.
 fn open_pool(name: &str, dir: &Path, pool: &Path) -> Result<Option<File>> {
     // Directories appear whole, but between the two looks: the second round decides.
@@ -302,9 +403,16 @@ fn open_pool(name: &str, dir: &Path, pool: &Path) -> Result<Option<File>> {
             Err(_) => {}
         }
     }
-    Err(Error::new(Kind::Damaged, "the directory holds no pool")
-        .with("directory", dir.display())
-        .hint("it is no space; choose another name, or remove it with `forebay clean`"))
+    if crate::files::is_stream(dir) {
+        return Err(Error::new(Kind::OptionMismatch, format!("{name} is a channel of files, not a space"))
+            .with("directory", dir.display())
+            .hint("open it with channel=\"files\""));
+    }
+    let error = Error::new(Kind::Damaged, "the directory holds no pool").with("directory", dir.display());
+    Err(match contents::is_of_a_space(dir) {
+        true => error.hint("the pool was removed, and its data with it; `forebay clean` removes the rest"),
+        false => error.hint("it is not a space; choose another name"),
+    })
 }
 
 /// The error for a space that nobody made.
@@ -315,35 +423,33 @@ fn not_found(name: &str, dir: &Path) -> Error {
     )
 }
 
-/// Removes a space's directory and that of its soft files, where it is another one.
-fn remove_both(dir: &Path, soft_dir: &Path) -> Result<()> {
-    remove_directory(dir)?;
-    if soft_dir != dir {
-        remove_directory(soft_dir)?;
-    }
-    Ok(())
-}
-
-/// Takes a directory away under another name first, so that nobody sees it half empty; then the lower pools that it
-/// names, and at last what is in it, so that whoever finds it after a crash can go on.
-pub(crate) fn remove_directory(dir: &Path) -> Result<()> {
+/// Takes a directory away under another name first, so that no process sees it half empty; then its shared state and
+/// the lower pools that it names, and at last what is in it, so that a process that finds it later can go on. Returns
+/// the lower pools that stay, with the reason.
+pub(crate) fn remove_directory(dir: &Path) -> Result<Vec<String>> {
     let (Some(parent), Some(file)) = (dir.parent(), dir.file_name()) else {
         return Err(
             Error::new(Kind::BadName, "this directory cannot be removed").with("directory", dir.display())
         );
     };
-    let gone =
-        parent.join(format!(".{}.gone-{}-{}", file.to_string_lossy(), process::pid(), clock::now_ns()));
-    match fs::rename(dir, &gone) {
-        Ok(()) => {}
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(Error::io(format!("removing {}", dir.display()), e)),
+    match take_away(dir, parent, &file.to_string_lossy())? {
+        Some(gone) => remove_unfinished(&gone),
+        None => Ok(Vec::new()),
     }
-    remove_unfinished(&gone)
+}
+
+/// Renames a directory to a hidden name, by which it is known that it is on its way out. None: it is not there.
+fn take_away(dir: &Path, parent: &Path, file: &str) -> Result<Option<PathBuf>> {
+    let gone = parent.join(format!(".{file}.gone-{}-{}", process::pid(), clock::now_ns()));
+    match fs::rename(dir, &gone) {
+        Ok(()) => Ok(Some(gone)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io(format!("removing {}", dir.display()), e)),
+    }
 }
 
 /// Reads and checks the first page of a pool.
-pub(crate) fn read_superblock(file: &File, path: &Path) -> Result<Superblock> {
+pub(crate) fn read_superblock(file: &std::fs::File, path: &Path) -> Result<Superblock> {
     let mut page = vec![0; HEADER_BYTES as usize];
     let length = file.metadata().map_err(|e| Error::io("looking at the pool", e))?.len();
     if length < HEADER_BYTES {
@@ -362,6 +468,18 @@ pub(crate) fn read_superblock(file: &File, path: &Path) -> Result<Superblock> {
     Ok(superblock)
 }
 
+/// Everything that goes through the granules takes their number for small, as it is in every space that was made.
+fn check_granules(superblock: &Superblock, pool: &Path) -> Result<()> {
+    let granules = superblock.capacity_bytes / superblock.granule_bytes;
+    if granules <= 2 * GRANULES_MAX {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Damaged, "the pools of the space have too many granules")
+        .with("pool", pool.display())
+        .with("granules", granules)
+        .with("most", 2 * GRANULES_MAX))
+}
+
 /// A pool may be used by the kernel that made it, in whatever container, and after a reboot by the same host.
 fn check_owner(superblock: &Superblock, dir: &Path) -> Result<()> {
     let same_boot = superblock.boot_id == uuid_bytes(process::boot_id());
@@ -375,12 +493,22 @@ fn check_owner(superblock: &Superblock, dir: &Path) -> Result<()> {
         .hint("a space is shared by the processes of one host; open it there, or copy the data by `forebay cat`"))
 }
 
-/// Where control segment and members file stand.
-fn soft_dir(dir: &Path, superblock: &Superblock) -> Result<PathBuf> {
+/// The directory of the shared state of a pool; None: that of the pool.
+fn own_soft_dir(superblock: &Superblock, inode: u64) -> Result<Option<PathBuf>> {
     if superblock.tier.is_memory() {
-        return Ok(dir.to_path_buf());
+        return Ok(None);
     }
-    let soft = name::root()?.join(soft_name(superblock));
+    // The inode too: a copy of a pool has the same uuid.
+    let uuid = uuid::Uuid::from_bytes(superblock.uuid);
+    Ok(Some(name::make_root()?.join(format!(".soft-{uuid}-{inode:x}"))))
+}
+
+/// Where control segment and members file stand; made where it is missing and no process uses another one.
+fn soft_dir(dir: &Path, superblock: &Superblock, pool: FileId, ownership: &Ownership) -> Result<PathBuf> {
+    let Some(soft) = own_soft_dir(superblock, pool.inode)? else { return Ok(dir.to_path_buf()) };
+    if !soft.exists() {
+        ownership.refuse_new_directory(&soft, pool)?;
+    }
     match fs::DirBuilder::new().mode(0o700).create(&soft) {
         Ok(()) => Ok(soft),
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(soft),
@@ -388,32 +516,65 @@ fn soft_dir(dir: &Path, superblock: &Superblock) -> Result<PathBuf> {
     }
 }
 
-/// Name of the directory of the soft files of a pool that is not in memory.
-pub(crate) fn soft_name(superblock: &Superblock) -> String {
-    format!(".soft-{}", uuid::Uuid::from_bytes(superblock.uuid))
+/// What a control segment is opened or made with.
+struct Soft<'a> {
+    dir: &'a Path,
+    pool_dir: &'a Path,
+    ownership: &'a Ownership,
+    members: &'a MembersFile,
+    deadline: Instant,
 }
 
-/// Under the setup lock: the control segment as it stands, or rebuilt.
+/// Under the setup lock: the control segment as it is, or rebuilt, where no process uses the pool through another one.
 fn open_or_rebuild_control(
-    soft_dir: &Path,
+    soft: &Soft<'_>,
+    pool: &File,
     superblock: &Superblock,
     device: &dyn Device,
     pools: &[Range<usize>],
-) -> Result<Option<Control>> {
-    let path = soft_dir.join(CONTROL_FILE);
+) -> Result<Control> {
+    let path = soft.dir.join(CONTROL_FILE);
     let boot = uuid_bytes(process::boot_id());
-    if let Some(control) = Control::open(&path, superblock, &boot)? {
-        return Ok(Some(control));
+    let identity = FileId::of(&pool.metadata().map_err(|e| Error::io("looking at the pool", e))?);
+    let noted = noted_incarnation(pool, superblock)?;
+    let found = Control::open(&path, superblock, &boot, identity, noted)?;
+    let claim = Claim {
+        soft_dir: soft.dir,
+        pool: identity,
+        members: soft.members,
+        control: found.as_ref().map_err(|misfit| *misfit),
+    };
+    let make = |instance| {
+        let new = soft.dir.join(format!("{CONTROL_FILE}.new"));
+        let _ = fs::remove_file(&new); // left by a process that was killed here: who makes one holds the setup lock
+        let control = Control::create(&new, superblock, &boot, instance, identity)?;
+        for lower in &pools[1..] {
+            control.set_granule_state(lower.start - 1, GranuleState::Superblock);
+        }
+        rebuild(&control, superblock, device)?;
+        if !superblock.tier.is_memory() {
+            if let Some(found) = CursorsFile::read(soft.pool_dir, &superblock.uuid)? {
+                restore_groups(&control, &found)?;
+            }
+        }
+        fs::rename(&new, &path).map_err(|e| Error::io("putting the control segment in place", e))?;
+        Ok(control)
+    };
+    match (soft.ownership.claim(&claim, soft.deadline, make)?, found) {
+        (Some(control), _) | (None, Ok(control)) => Ok(control),
+        (None, Err(_)) => {
+            Err(Error::new(Kind::Internal, "a control segment that cannot be used was claimed"))
+        }
     }
-    let new = soft_dir.join(format!("{CONTROL_FILE}.new-{}", process::pid()));
-    let _ = fs::remove_file(&new); // left by a process with this pid that was killed here
-    let control = Control::create(&new, superblock, &boot)?;
-    for lower in &pools[1..] {
-        control.set_granule_state(lower.start - 1, GranuleState::Inside);
-    }
-    rebuild(&control, superblock, device)?;
-    fs::rename(&new, &path).map_err(|e| Error::io("putting the control segment in place", e))?;
-    Ok(Some(control))
+}
+
+/// The newest incarnation that the pool file has noted. Read past the device, as the superblock is: no operation of it
+/// is meant.
+fn noted_incarnation(pool: &File, superblock: &Superblock) -> Result<Option<u32>> {
+    let mut page = vec![0; HEADER_BYTES as usize];
+    pool.read_exact_at(&mut page, 0).map_err(|e| Error::io("reading the first page of the pool", e))?;
+    let notes = INCARNATION_OFFSETS.map(|at| IncarnationDf::decode(&page[at as usize..], &superblock.uuid));
+    Ok(notes.into_iter().flatten().map(|df| df.number).max())
 }
 
 /// Fills an empty control segment from what the lanes hold.
@@ -422,69 +583,195 @@ fn rebuild(control: &Control, superblock: &Superblock, device: &dyn Device) -> R
     for segment in &found.segments {
         let first = (segment.df.offset_bytes / superblock.granule_bytes) as usize;
         let length = segment.df.length_bytes.div_ceil(superblock.granule_bytes) as usize;
-        control.set_granule_segment(first, segment.df.sequence, length);
-        control.set_granule_last(first, segment.last_version);
-        for index in first + 1..first + length {
-            control.set_granule_state(index, GranuleState::Inside);
-        }
+        control.describe_run(first, segment.df.sequence, length, segment.last_version);
         control.set_granule_state(first, GranuleState::Segment { lane: segment.lane(), slot: None });
     }
     for segment in &found.stale {
         let first = (segment.df.offset_bytes / superblock.granule_bytes) as usize;
         let length = segment.df.length_bytes.div_ceil(superblock.granule_bytes) as usize;
-        control.set_granule_segment(first, segment.df.sequence, length);
-        for index in first + 1..first + length {
-            control.set_granule_state(index, GranuleState::Inside);
-        }
+        control.describe_run(first, segment.df.sequence, length, 0);
         control.set_granule_state(first, GranuleState::Leaving { lane: segment.lane(), slot: None });
     }
     for incarnation in &found.incarnations {
         control.remember(incarnation.number, incarnation.size, incarnation.base);
     }
-    control.oldest_word().store(found.oldest, Ordering::Release);
+    let oldest = match retention_of(superblock.retention) {
+        Retention::Last(k) => found.oldest.max(found.complete.saturating_sub(k)),
+        _ => found.oldest,
+    };
+    control.set_oldest(oldest);
     let Some(last) = found.incarnations.last() else { return Ok(()) };
+    // A group that wrote nothing left the stream as it was: it may have been refused.
+    let has_begun = |number: u32| found.segments.iter().any(|segment| segment.lane().incarnation == number);
+    let newest_begun = found.incarnations.iter().rev().find(|group| has_begun(group.number)).unwrap_or(last);
     let ranks = (last.size as usize).min(LANES_MAX);
     for rank in 0..ranks as u32 {
         control.set_progress(rank, last.number, last.committed[rank as usize]);
     }
     control.word(crate::control::head::BASE).store(last.base, Ordering::Release);
     control.set_producers(last.number, ranks as u32);
-    let ended = last.ended.iter().all(|e| *e);
-    control.set_producer_state(if ended { ProducerState::Finished } else { ProducerState::Died(None) });
+    let has_finished = newest_begun.ended.iter().all(|ended| *ended);
+    control.close_producers(last.number, has_finished);
     Ok(())
+}
+
+/// Directory above a space, and the name of its own one.
+pub(crate) fn place_of(name: &str, dir: &Path) -> Result<(PathBuf, String)> {
+    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file =
+        dir.file_name().ok_or_else(|| Error::new(Kind::BadName, format!("`{name}` names no directory")))?;
+    Ok((parent.to_path_buf(), file.to_string_lossy().into_owned()))
 }
 
 /// Makes the directory of a new space and puts it in place; that another process was first is no error.
 fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<()> {
-    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file =
-        dir.file_name().ok_or_else(|| Error::new(Kind::BadName, format!("`{name}` names no directory")))?;
-    let new = parent.join(format!(".{}.new-{}-{}", file.to_string_lossy(), process::pid(), clock::now_ns()));
-    fs::DirBuilder::new().mode(0o700).create(&new).map_err(|e| {
-        Error::io(format!("making the directory of space {name} in {}", parent.display()), e)
-            .hint("the directory above must exist and be writable")
-    })?;
-    let made = fill_new_directory(&new, parent, &file.to_string_lossy(), options, ranks).and_then(|()| {
-        match fs::rename(&new, dir) {
-            Ok(()) => Ok(()),
-            // Somebody else's space: ours goes, theirs is opened.
-            Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => remove_unfinished(&new),
-            Err(e) => Err(Error::io(format!("putting space {name} in place"), e)),
-        }
-    });
-    if made.is_err() {
-        // The first error is the one to report.
-        let _ = remove_unfinished(&new);
-    }
-    made
+    let (parent, file) = place_of(name, dir)?;
+    remove_leftovers(&parent, &file);
+    let new = make_new(&parent, &file, options, ranks)?;
+    put_in_place(name, &new.path, dir, &parent, options)
 }
 
-/// Removes a directory that is not, or no longer, in place, and the lower pools that it names, if it can be read.
-pub(crate) fn remove_unfinished(new: &Path) -> Result<()> {
-    if let Ok(tiers) = Tiers::read(new) {
-        tiers.remove()?;
+/// A new space under a hidden name. Nothing is left of one that cannot be made.
+fn make_new(parent: &Path, file: &str, options: &OpenOptions, ranks: u32) -> Result<NewDirectory> {
+    let making = NewDirectory::make(parent, file)
+        .map_err(|e| e.hint("the directory above the space must exist and be writable"))?;
+    match fill_new_directory(&making.path, parent, file, options, ranks) {
+        Ok(()) => Ok(making),
+        Err(e) => {
+            // The first error is the one to report.
+            let _ = remove_unfinished(&making.path);
+            Err(e)
+        }
     }
-    fs::remove_dir_all(new).map_err(|e| Error::io(format!("removing {}", new.display()), e))
+}
+
+/// Gives a new space its name, unless another one has it: then the new one goes.
+fn put_in_place(name: &str, new: &Path, dir: &Path, parent: &Path, options: &OpenOptions) -> Result<()> {
+    let placed = match fs::rename(new, dir) {
+        Ok(()) if options.horizon.unwrap_or(Horizon::None) != Horizon::None => {
+            // Versions that are acknowledged below a name that is lost would be lost with it.
+            whole_file::sync_directory_of(dir)
+                .map_err(|e| Error::io(format!("syncing {}", parent.display()), e))
+        }
+        Ok(()) => Ok(()),
+        // Another process was first.
+        Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => return remove_unfinished(new).map(drop),
+        Err(e) => Err(Error::io(format!("putting space {name} in place"), e)),
+    };
+    if placed.is_err() {
+        let _ = remove_unfinished(new);
+    }
+    placed
+}
+
+/// Under the setup lock of the space that is there: puts an empty one in its place, which has another pool. The new one
+/// is whole before the old one goes, so that one that cannot be made costs nothing; only where the tier does not hold
+/// both does the old one go first, and the caller makes the new one. A process that is killed here leaves the old one,
+/// the new one, or a free name, and perhaps a directory with a hidden name, which the next process that makes the space
+/// removes, as `forebay clean` does.
+pub(crate) fn replace(old: &Attachment, options: &OpenOptions, ranks: u32) -> Result<()> {
+    let (parent, file) = place_of(&old.name, &old.dir)?;
+    contents::check_own(&old.dir)?;
+    remove_leftovers(&parent, &file);
+    let new = match make_new(&parent, &file, options, ranks) {
+        Err(e) if e.kind() == Kind::TierFull && fits_alone(old, &parent, options)? => None,
+        made => Some(made?),
+    };
+    old.mark_removed();
+    let taken = take_away(&old.dir, &parent, &file);
+    if let (Err(_), Some(new)) = (&taken, &new) {
+        let _ = remove_unfinished(&new.path);
+    }
+    let gone = taken?;
+    if let Some(new) = new {
+        put_in_place(&old.name, &new.path, &old.dir, &parent, options)?;
+    }
+    if let Some(gone) = gone {
+        let kept = remove_unfinished(&gone)?;
+        if !kept.is_empty() {
+            eprintln!("forebay: space {} was replaced; lower pools that stay: {}", old.name, kept.join("; "));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the quotas fit their tiers once the old space has gone.
+fn fits_alone(old: &Attachment, parent: &Path, options: &OpenOptions) -> Result<bool> {
+    let allocated = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.blocks() * 512);
+    let first = allocated(&old.dir.join(POOL_FILE));
+    let lower: u64 = old.tiers.lower.iter().map(|pool| allocated(&pool.path)).sum();
+    let tier = options.tier.map_or_else(|| forebay_tier::detect(parent), Ok)?;
+    let free = forebay_tier::capacity::headroom(parent, tier)?.bytes;
+    let fits_first = options.quota_bytes.is_none_or(|quota| quota <= free + first);
+    let fits_lower = options.spill.iter().all(|spill| match (spill.quota, spill.tier) {
+        (Some(quota), tier) => {
+            let tier = tier.map_or_else(|| forebay_tier::detect(&spill.path), Ok);
+            let free = tier.and_then(|tier| forebay_tier::capacity::headroom(&spill.path, tier));
+            free.is_ok_and(|free| quota <= free.bytes + lower)
+        }
+        (None, _) => true,
+    });
+    Ok(fits_first && fits_lower)
+}
+
+/// Removes what killed processes left while they made, replaced or removed the space `file`, as far as it can.
+pub(crate) fn remove_leftovers(parent: &Path, file: &str) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let found = entry.file_name().into_string().ok();
+        let Some(kind) = found.as_deref().and_then(hidden).filter(|(_, of)| *of == file) else { continue };
+        let path = entry.path();
+        // Held while it is removed: the process that made it cannot go on in it.
+        let abandoned = match kind.0 {
+            Hidden::New => match abandoned(&path, false) {
+                Ok(Ok(abandoned)) => Some(abandoned),
+                _ => continue,
+            },
+            Hidden::Gone => None,
+        };
+        let _ = remove_unfinished(&path);
+        drop(abandoned);
+    }
+}
+
+/// How often the removal of a directory is tried into which other processes write.
+const REMOVALS: u32 = 100;
+
+/// Removes a directory that is not, or no longer, in place, with its shared state and the lower pools that it names, if
+/// it can be read and they are its own. Returns those that stay, with the reason. Another process may do the same.
+pub(crate) fn remove_unfinished(new: &Path) -> Result<Vec<String>> {
+    remove_soft_dir(new)?;
+    let kept = match Tiers::read(new) {
+        Ok(tiers) => tiers.remove(new)?,
+        // The next clean tries again: without the list its pools would not be found any more.
+        Err(e) if e.kind() == Kind::Io => return Err(e),
+        Err(_) => Vec::new(),
+    };
+    let mut tries = REMOVALS;
+    loop {
+        tries -= 1;
+        match fs::remove_dir_all(new) {
+            // A process that asks whether its maker lives has made the lock file anew.
+            Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty && tries > 0 => {}
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io(format!("removing {}", new.display()), e));
+            }
+            _ => return Ok(kept),
+        }
+    }
+}
+
+/// Removes the directory of the shared state of the pool in `dir`, where it is another one.
+fn remove_soft_dir(dir: &Path) -> Result<()> {
+    let pool = dir.join(POOL_FILE);
+    let Ok(file) = forebay_tier::plain::open_regular(&pool) else { return Ok(()) };
+    let (Ok(superblock), Ok(meta)) = (read_superblock(&file, &pool), file.metadata()) else { return Ok(()) };
+    let Some(soft) = own_soft_dir(&superblock, FileId::of(&meta).inode)? else { return Ok(()) };
+    match fs::remove_dir_all(&soft) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io(format!("removing {}", soft.display()), e))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn fill_new_directory(
@@ -505,7 +792,7 @@ fn fill_new_directory(
             .with("horizon", horizon)
             .hint("leave the checksum on, or use horizon none"));
     }
-    let uuid = uuid::Uuid::new_v4();
+    let uuid = uuid::Uuid::from_bytes(forebay_tier::host::random_uuid(|| uuid::Uuid::new_v4().into_bytes()));
     let mut tiers = Tiers::plan(&options.spill, options.when_full, name, &uuid)?;
     let (capacity_bytes, granule_bytes, segment_bytes) =
         sizes(parent, tier, options, ranks, tiers.lower_bytes())?;
@@ -524,7 +811,7 @@ fn fill_new_directory(
         host: process::host_name().to_string(),
         run: std::env::var("FOREBAY_RUN").unwrap_or_default(),
     };
-    tiers.create(new, &superblock)?;
+    tiers.write(new, &superblock)?;
     if let Some(emulation) = &options.emulate {
         emulation.write(new, horizon != Horizon::None)?;
     }
@@ -532,6 +819,7 @@ fn fill_new_directory(
     let device = trial::around(forebay_tier::create(tier, &pool, capacity_bytes)?)?;
     device.prepare(0..granule_bytes)?;
     device.write(0, &superblock.encode())?;
+    tiers.create_pools(&pool, &superblock)?;
     if horizon != Horizon::None {
         device.persist(0..HEADER_BYTES)?;
         for dir in [new, parent] {

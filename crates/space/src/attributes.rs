@@ -9,11 +9,11 @@
 //! crash of the system. Not here: versions. An attribute has one value for the whole space, the last one set.
 
 use crate::whole_file;
+use forebay_tier::host::fs;
 use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -238,9 +238,12 @@ pub fn set(
     })
 }
 
+/// Name of the file in the directory of a space or of a channel of files.
+pub(crate) const ATTRIBUTES_FILE: &str = "attributes.json";
+
 /// The file of the attributes.
 pub fn file_in(directory: &Path) -> PathBuf {
-    directory.join("attributes.json")
+    directory.join(ATTRIBUTES_FILE)
 }
 
 fn check(key: &str, value: &Attribute) -> Result<()> {

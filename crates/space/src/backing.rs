@@ -9,10 +9,11 @@
 //! than the memory leaves nothing mapped; past the page cache where the pool is `direct`.
 //! Does not: write, go through the gate of the pace, wait for anybody.
 
+use forebay_tier::host::atomic::{AtomicU64, Ordering::Relaxed};
+use forebay_tier::host::sync::Mutex;
 use std::fs::File;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use forebay_log::format::{BLOCK_BYTES, CHUNK_BYTES};
 use forebay_log::gather::{contiguous_range, copy_overlap, coverage_gap};
@@ -193,8 +194,7 @@ impl VersionBacking {
                     .hint("is the writer still computing? try again when a version is complete")
             })?,
         };
-        reader.open_version(version)?;
-        reader.backing(name)
+        reader.open_version(version)?.backing(name)
     }
 
     /// Of a version that is leased and indexed.
@@ -217,6 +217,15 @@ impl VersionBacking {
             let (header, _) = index.header_there(device, i)?;
             let region = box_of(&header);
             region.check_inside(name, &shape)?;
+            if region.bytes(dtype.size())? as u64 != header.payload_bytes() {
+                return Err(index::damaged(
+                    index.version,
+                    "its header changed",
+                    index.rank(i),
+                    index.offset(i),
+                    0,
+                ));
+            }
             let record = index.offset(i);
             let sums: Box<[u32]> = match header.is_checked() && verify != Verify::Never {
                 true => (0..(header.payload_bytes() as usize).div_ceil(CHUNK_BYTES))

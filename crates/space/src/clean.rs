@@ -1,19 +1,23 @@
 //! Removing spaces: when they were read to their end, on request, or because whoever used them is dead.
 
-use std::fs;
+use forebay_tier::host::fs;
+use forebay_tier::host::time::Instant;
 use std::path::Path;
 use std::sync::atomic::Ordering::Acquire;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
-use crate::attach::{remove_directory, remove_unfinished, soft_name, Attachment, POOL_FILE};
-use crate::control::{group, member, ProducerState, GROUPS_MAX};
+use crate::attach::{is_open_anywhere, remove_directory, remove_unfinished, Attachment};
+use crate::contents;
+use crate::control::{group, member, GROUPS_MAX};
 use crate::files;
+use crate::groups::has_read_all;
 use crate::inspect::{attach, names};
 use crate::membership::{describe, settle_producers};
 use crate::name;
+use crate::new_directory::{abandoned, hidden, Hidden};
 use crate::options::Retention;
 
 /// What to remove.
@@ -78,14 +82,14 @@ fn is_read_to_its_end(space: &Attachment) -> bool {
     let control = &space.control;
     let mut groups =
         (0..GROUPS_MAX).filter(|i| control.group(*i, group::STATE).load(Acquire) != 0).peekable();
-    groups.peek().is_some() && groups.all(|i| control.group_count(i, group::ENDED) == control.group_size(i))
+    groups.peek().is_some() && groups.all(|i| has_read_all(space, i))
 }
 
 /// Called whenever a member has gone: the last one takes a space away that was read to its end.
 pub(crate) fn remove_if_read(space: &Attachment) {
     let may_go = || {
         space.retention() == Retention::Released
-            && space.control.producer_state() == ProducerState::Finished
+            && space.control.producer_state().is_finished()
             && is_read_to_its_end(space)
             && live_member(space).is_none()
     };
@@ -95,7 +99,7 @@ pub(crate) fn remove_if_read(space: &Attachment) {
     // A space that cannot be removed now stays for `forebay clean`; the program that ends here did its work.
     let removed = space.with_setup_lock(Instant::now() + LOCK_TIMEOUT, || {
         if may_go() {
-            space.remove_files()?;
+            say_kept(space, &space.remove_files()?);
         }
         Ok(())
     });
@@ -106,43 +110,61 @@ pub(crate) fn remove_if_read(space: &Attachment) {
     }
 }
 
-/// Removes spaces that no live process has open. Never touches one in use.
+/// Removes spaces that no live process has open, and what killed processes left of them. Never touches one in use.
 ///
 /// # Errors
-/// Those of the root directory, or of a named space that does not exist (`PeerMissing`).
+/// Those of the root directory, or of a named space of which there is nothing (`PeerMissing`).
 pub fn clean(options: &CleanOptions) -> Result<CleanReport> {
     let mut report = CleanReport::default();
-    let all = options.names.is_empty();
-    let wanted = if all { names()? } else { options.names.clone() };
-    for name in wanted {
-        match clean_one(&name, options) {
-            Ok(Ok(removed)) => report.removed.push(removed),
-            Ok(Err(reason)) => report.kept.push(Kept { name, reason }),
-            Err(e) if all && e.kind() == Kind::PeerMissing => {}
-            Err(e) if all => report.kept.push(Kept { name, reason: e.to_string() }),
+    for name in &options.names {
+        let cleaned = clean_one(name, options);
+        let left = clean_leftovers(Some(name), options, &mut report)?;
+        match cleaned {
+            Ok(outcome) => report.add(name, outcome),
+            Err(e) if e.kind() == Kind::PeerMissing && left => {}
             Err(e) => return Err(e),
         }
     }
-    if all {
-        clean_leftovers(options, &mut report)?;
+    if options.names.is_empty() {
+        for name in names()? {
+            match clean_one(&name, options) {
+                Ok(outcome) => report.add(&name, outcome),
+                Err(e) if e.kind() == Kind::PeerMissing => {}
+                Err(e) => report.add(&name, Err(e.to_string())),
+            }
+        }
+        clean_leftovers(None, options, &mut report)?;
     }
     Ok(report)
 }
 
-fn clean_one(name: &str, options: &CleanOptions) -> Result<std::result::Result<Removed, String>> {
+/// What became of a space, or why it stays.
+type Outcome = std::result::Result<Removed, String>;
+
+impl CleanReport {
+    fn add(&mut self, name: &str, outcome: Outcome) {
+        match outcome {
+            Ok(removed) => self.removed.push(removed),
+            Err(reason) => self.kept.push(Kept { name: name.into(), reason }),
+        }
+    }
+}
+
+fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
     let dir = name::directory(name)?;
     if files::is_stream(&dir) {
         return files::clean(name, &dir, options);
     }
     let space = match attach(name) {
         Ok(space) => space,
-        Err(e) if e.kind() == Kind::Damaged && !options.dead_only && dir.join(POOL_FILE).exists() => {
-            // What cannot be opened has no live members either: they would hold a readable superblock.
-            let bytes = allocated_bytes(&dir);
-            if !options.dry_run {
-                remove_directory(&dir)?;
+        Err(e) if e.kind() == Kind::Damaged && !options.dead_only && contents::is_of_a_space(&dir) => {
+            if is_open_anywhere(name, &dir)? {
+                return Ok(Err(format!("in use by a live process: {}", e.message())));
             }
-            return Ok(Ok(Removed { name: name.into(), bytes, reason: "its pool is damaged".into() }));
+            contents::check_own(&dir)?;
+            let bytes = allocated_bytes(&dir);
+            let kept = if options.dry_run { Vec::new() } else { remove_directory(&dir)? };
+            return Ok(Ok(Removed { name: name.into(), bytes, reason: reason("it is damaged", &kept) }));
         }
         Err(e) => return Err(e),
     };
@@ -150,46 +172,66 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<std::result::Result<R
         if let Some(member) = live_member(&space) {
             return Ok(Err(format!("in use by {member}")));
         }
-        let reason = match settle_producers(&space) {
-            ProducerState::Finished if options.dead_only => {
+        let why = match settle_producers(&space) {
+            state if state.is_finished() && options.dead_only => {
                 return Ok(Err("it ended cleanly; without --dead it goes too".into()));
             }
-            ProducerState::Finished => "it ended and nobody has it open",
+            state if state.is_finished() => "it ended and nobody has it open",
             _ => "its processes are dead",
         };
         let bytes = allocated_bytes(&space.dir);
-        if !options.dry_run {
-            space.remove_files()?;
-        }
-        Ok(Ok(Removed { name: name.into(), bytes, reason: reason.into() }))
+        let kept = if options.dry_run { Vec::new() } else { space.remove_files()? };
+        Ok(Ok(Removed { name: name.into(), bytes, reason: reason(why, &kept) }))
     })
 }
 
-/// Directories that a process left while it made or removed a space, and soft state without a pool.
-fn clean_leftovers(options: &CleanOptions, report: &mut CleanReport) -> Result<()> {
-    let root = name::root()?;
-    let entries = fs::read_dir(&root).map_err(|e| Error::io("listing spaces", e))?;
+/// Why a space could go, and which files stay.
+fn reason(why: &str, kept: &[String]) -> String {
+    match kept {
+        [] => why.into(),
+        kept => format!("{why}; lower pools that stay: {}", kept.join("; ")),
+    }
+}
+
+/// Directories that a process left while it made or removed a space: of the space `of`, else of every one below the
+/// root of short names. Whether there were some.
+fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanReport) -> Result<bool> {
+    let own = of.map(name::directory).transpose()?;
+    let (parent, own) = match &own {
+        Some(dir) => (dir.parent().unwrap_or(Path::new("/")).to_path_buf(), dir.file_name()),
+        None => (name::root()?, None),
+    };
+    let before = report.removed.len() + report.kept.len();
+    let entries = match fs::read_dir(&parent) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        entries => entries.map_err(|e| Error::io("listing spaces", e))?,
+    };
     for entry in entries.flatten() {
         let Ok(file) = entry.file_name().into_string() else { continue };
-        let maker = [".new-", ".gone-"]
-            .iter()
-            .find_map(|mark| file.rsplit_once(mark))
-            .and_then(|(_, rest)| rest.split('-').next().and_then(|pid| pid.parse::<u32>().ok()));
-        let Some(pid) = maker.filter(|_| file.starts_with('.')) else { continue };
-        if forebay_tier::process::start_time_ticks(pid).is_some() {
+        let Some((hidden, name)) = hidden(&file) else { continue };
+        if own.is_some_and(|own| own != name) {
             continue;
         }
-        let bytes = allocated_bytes(&entry.path());
-        if !options.dry_run {
-            remove_unfinished(&entry.path())?;
-        }
-        report.removed.push(Removed {
-            name: file,
-            bytes,
-            reason: "left by a process that was killed".into(),
-        });
+        let path = entry.path();
+        // Of a space that has a path the report names the path.
+        let shown = if of.is_some_and(name::is_path) { path.display().to_string() } else { file };
+        report.add(&shown, clean_leftover(&path, hidden, &shown, options)?);
     }
-    Ok(())
+    Ok(report.removed.len() + report.kept.len() > before)
+}
+
+fn clean_leftover(path: &Path, hidden: Hidden, shown: &str, options: &CleanOptions) -> Result<Outcome> {
+    let bytes = allocated_bytes(path);
+    let mut held = None;
+    if hidden == Hidden::New {
+        match abandoned(path, options.dry_run)? {
+            Ok(abandoned) => held = Some(abandoned),
+            Err(reason) => return Ok(Err(reason)),
+        }
+    }
+    let kept = if options.dry_run { Vec::new() } else { remove_unfinished(path)? };
+    drop(held);
+    Ok(Ok(Removed { name: shown.into(), bytes, reason: reason("left by a process that was killed", &kept) }))
 }
 
 /// Removes a space, whoever uses it: members that are still there get an error at their next call.
@@ -202,11 +244,14 @@ pub fn destroy(name: &str) -> Result<()> {
         return files::destroy(name, &dir);
     }
     let space = attach(name)?;
-    space.with_setup_lock(Instant::now() + LOCK_TIMEOUT, || space.remove_files())?;
-    // Nobody may find soft state of a pool that is gone.
-    let soft = name::root()?.join(soft_name(&space.superblock));
-    if soft.exists() {
-        remove_directory(&soft)?;
-    }
+    let kept = space.with_setup_lock(Instant::now() + LOCK_TIMEOUT, || space.remove_files())?;
+    say_kept(&space, &kept);
     Ok(())
+}
+
+/// What stays of a space that is removed without a report.
+fn say_kept(space: &Attachment, kept: &[String]) {
+    if !kept.is_empty() {
+        eprintln!("forebay: {}", reason(&format!("space {} was removed", space.name), kept));
+    }
 }

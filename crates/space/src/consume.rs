@@ -1,10 +1,11 @@
 //! The reader's side of a space: waiting for versions, finding pieces, gathering boxes.
 
+use forebay_tier::host::time::Instant;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_log::{Dims, Dtype, LaneId};
 use forebay_tier::{clock, counters, wait, watched, Access, Error, Kind, Result};
@@ -16,14 +17,17 @@ use crate::backing::VersionBacking;
 use crate::control::{member, ProducerState, Waiting};
 use crate::environment;
 use crate::gate::Gate;
+use crate::groups::Keep;
 use crate::index::{self, box_of, Bring, LaneCursor, VariableInfo, VersionIndex};
 use crate::membership::{missing_producers, producer_died, settle_producers, Membership};
+use crate::opening;
 use crate::options::{OpenOptions, Verify};
 use crate::pace::Pace;
 use crate::prefetch::Prefetch;
 use crate::segments::WAIT_SLICE;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
+use crate::version_range::format_versions;
 use crate::view::{Lease, View};
 use forebay_log::gather::{contiguous_range, copy_overlap, coverage_gap};
 use forebay_log::NdBox;
@@ -36,6 +40,10 @@ pub(crate) struct SpaceReader {
     next: u64,
     current: Option<Current>,
     cursors: FxHashMap<LaneId, LaneCursor>,
+    /// Where the scan of the version that `open_version` opened last ended.
+    opened_cursors: FxHashMap<LaneId, LaneCursor>,
+    /// A handle of one version: its stream is that version, which is open already.
+    of_one_version: bool,
     /// The index of the last step, for its memory.
     last_index: VersionIndex,
     spin_ns: u64,
@@ -48,15 +56,21 @@ pub(crate) struct SpaceReader {
     /// What `enter` brings into memory.
     bring: Bring,
     timed_out: bool,
+    /// Versions that were dropped before this reader came to them, behind the version before.
+    missed: u64,
     closed: bool,
+    /// Whether it takes part in the stream. If not, its writers had ended before it came, and it waits for others.
+    is_streaming: bool,
+    /// Whether it has said so.
+    has_said: bool,
+    /// The name by which its caller opened it.
+    opened_as: String,
 }
 
 /// The version that `get` and `view` look into.
 struct Current {
     lease: Arc<Lease>,
     index: VersionIndex,
-    /// Whether it is a step of the stream, which `end_step` releases.
-    in_stream: bool,
 }
 
 /// How a wait ended.
@@ -70,19 +84,73 @@ impl SpaceReader {
     /// Waits for the space and joins its readers. `options` are resolved.
     pub(crate) fn open(name: &str, options: OpenOptions) -> Result<SpaceReader> {
         let deadline = Instant::now() + options.timeout;
+        let (member, is_streaming) = Self::join(name, &options, deadline)?;
+        let mut reader = Self::of_member(member, name, options);
+        (reader.is_streaming, reader.opened_as) = (is_streaming, name.to_string());
+        Ok(reader)
+    }
+
+    /// Waits for the space and joins its readers; as one that looks on only, where it is not to stream what is there.
+    fn join(name: &str, options: &OpenOptions, deadline: Instant) -> Result<(Arc<Membership>, bool)> {
         let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
-        let component = options.component.clone().expect("resolved");
-        let member = loop {
+        let component = options.component.as_deref().expect("resolved");
+        loop {
             let missing = if options.observer { Missing::Fail } else { Missing::Wait };
             let locality = options.locality.unwrap_or_default();
             let space = Attachment::open(&options.place(name), Access::Read, locality, missing, deadline)?;
-            let joined = Membership::join_readers(&space, rank, size, &component, options.observer, deadline);
-            match joined {
+            let is_streaming = options.observer || opening::is_streamed(&space, options);
+            let keep = match options.group.is_some() || options.absent.is_some() {
+                true => Keep::Declared(options.absent),
+                false => Keep::AsKnown,
+            };
+            let takes_part = !options.observer && is_streaming;
+            let group = takes_part.then_some((options.group.as_deref().unwrap_or(component), keep));
+            match Membership::join_readers(&space, rank, size, component, group, deadline) {
                 Err(_) if space.control.is_removed() && Instant::now() < deadline => continue,
-                other => break other?,
+                other => break Ok((other?, is_streaming)),
             }
-        };
-        Ok(Self::of_member(member, name, options))
+        }
+    }
+
+    /// Waits for writers, where those of the space had ended before this reader came, and then streams what they write.
+    fn wait_for_writers(&mut self, deadline: Instant) -> Result<()> {
+        while !self.is_streaming {
+            let space = self.space().clone();
+            let seen = space.control.events().load(Acquire);
+            let is_removed = space.control.is_removed();
+            if is_removed || opening::is_streamed(&space, &self.options) {
+                let joined = Self::join(&self.opened_as, &self.options, deadline);
+                let no_space = joined.as_ref().is_err_and(|e| e.kind() == Kind::PeerMissing);
+                if !no_space {
+                    let (member, is_streaming) = joined?;
+                    self.go_on_as(member, is_streaming);
+                    continue;
+                }
+            }
+            space.control.check()?;
+            let writers = opening::writers_of(&space);
+            let what = format!("space {}", self.name());
+            if !std::mem::replace(&mut self.has_said, true) {
+                opening::say_left_behind(&what, writers);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(opening::no_writers(&what, writers));
+            }
+            space.control.wait_events(seen, 0, left.min(WAIT_SLICE));
+        }
+        Ok(())
+    }
+
+    /// Goes on with another membership, perhaps of another space under this name.
+    fn go_on_as(&mut self, member: Arc<Membership>, is_streaming: bool) {
+        self.next = member.resumes_at.unwrap_or_else(|| member.cursor());
+        self.prefetch = Prefetch::start(&member.space);
+        self.gate = Gate::new(member.clone());
+        self.cursors.clear();
+        self.opened_cursors.clear();
+        self.last_index = VersionIndex::default();
+        (self.member, self.is_streaming) = (member, is_streaming);
     }
 
     /// For a reader that has joined the space, which its caller calls `name`.
@@ -94,24 +162,42 @@ impl SpaceReader {
             TraceHead { component: &component, rank, size, channel: name, side, placement: None, pace: None };
         let trace =
             if options.observer { None } else { Trace::from_environment(&head, &environment::process) };
-        let next = if options.observer { member.space.control.oldest() } else { member.cursor() };
+        let next = match options.observer {
+            true => member.space.control.oldest(),
+            false => member.resumes_at.unwrap_or_else(|| member.cursor()),
+        };
+        let prefetch = Prefetch::start(&member.space);
+        let spin_ns = spin_budget(&member.space);
+        let mut reader = Self::of_nothing(member, options);
+        (reader.prefetch, reader.trace, reader.next, reader.spin_ns) = (prefetch, trace, next, spin_ns);
+        reader
+    }
+
+    /// A handle at no version, which neither waits nor looks ahead.
+    fn of_nothing(member: Arc<Membership>, options: OpenOptions) -> SpaceReader {
         SpaceReader {
-            spin_ns: spin_budget(&member.space),
-            prefetch: Prefetch::start(&member.space),
+            spin_ns: 0,
+            prefetch: None,
             gate: Gate::new(member.clone()),
             member,
             options,
-            next,
+            next: 0,
             current: None,
             cursors: FxHashMap::default(),
+            opened_cursors: FxHashMap::default(),
+            of_one_version: false,
             last_index: VersionIndex::default(),
             calls: 0,
             stats: Stats::default(),
-            trace,
+            trace: None,
             times: TraceStep::default(),
             bring: Bring::default(),
             timed_out: false,
+            missed: 0,
             closed: false,
+            is_streaming: true,
+            has_said: false,
+            opened_as: String::new(),
         }
     }
 
@@ -153,7 +239,7 @@ impl SpaceReader {
         if self.closed {
             return Err(Error::new(Kind::Closed, "the reader is closed"));
         }
-        Ok(())
+        self.space().control.check()
     }
 
     pub(crate) fn begin_step(&mut self, timeout: Option<Duration>) -> Result<Option<u64>> {
@@ -161,40 +247,83 @@ impl SpaceReader {
         if self.current.is_some() {
             return Err(Error::new(Kind::StepState, "a step is open").hint("end it first"));
         }
+        if self.of_one_version {
+            return Ok(None);
+        }
         // A wait that timed out and is taken up again is one wait, as somebody who looks at the trace sees it.
         if !std::mem::take(&mut self.timed_out) {
             self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
         }
         let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
+        self.wait_for_writers(deadline)?;
+        let mut wanted = self.next;
         loop {
-            if self.wait_complete(self.next, deadline)? == Waited::EndOfStream {
-                self.member.note_ended();
+            if self.wait_complete(wanted, deadline)? == Waited::EndOfStream {
+                self.skip_dropped(self.space().control.oldest());
+                self.member.note_ended(self.next)?;
                 return Ok(None);
             }
-            let complete = self.space().control.complete();
-            let mut wanted = self.next.max(self.space().control.oldest());
-            if self.options.latest {
-                wanted = wanted.max(complete.saturating_sub(1));
+            let control = &self.space().control;
+            let complete = control.complete();
+            wanted = self.next.max(control.oldest());
+            if wanted >= complete {
+                // What was complete is dropped. The oldest version that is not dropped does not exist yet.
+                continue;
             }
-            // Under retention "last K" a version may go between the look and the lease: look again.
+            let oldest = wanted;
+            if self.options.latest {
+                wanted = wanted.max(complete - 1);
+            }
+            // A version may be dropped between the look and the lease: look again.
             if let Some(lease) = Lease::take(&self.member, wanted) {
-                self.stats.skipped += wanted - self.next;
-                self.enter(wanted, lease, true)?;
+                self.skip_dropped(oldest);
+                self.stats.skipped += wanted - oldest;
+                self.enter(wanted, lease)?;
+                if let Some(prefetch) = &self.prefetch {
+                    prefetch.want(wanted + 1);
+                }
                 self.times.ready_ns = clock::now_ns();
                 return Ok(Some(wanted));
+            }
+            if Instant::now() >= deadline {
+                self.timed_out = true;
+                return Err(self.dropped_too_fast(wanted));
             }
         }
     }
 
-    fn enter(&mut self, version: u64, lease: Lease, in_stream: bool) -> Result<()> {
+    /// Goes on at `oldest`, counting what this reader missed.
+    fn skip_dropped(&mut self, oldest: u64) {
+        let dropped = oldest.saturating_sub(self.next);
+        self.missed = dropped;
+        self.next += dropped;
+        self.stats.skipped += dropped;
+        self.stats.dropped += dropped;
+    }
+
+    #[cold]
+    fn dropped_too_fast(&self, version: u64) -> Error {
+        let control = &self.space().control;
+        Error::new(
+            Kind::TimedOut,
+            format!("version {version} of space {} was dropped before it could be held", self.name()),
+        )
+        .with("retained", format_versions(control.oldest()..control.complete()))
+        .with("when_full", self.space().tiers.when_full)
+        .with("retention", self.space().retention())
+        .hint(
+            "make the space with a larger quota, or with when_full \"block\": writers then wait for readers",
+        )
+    }
+
+    fn enter(&mut self, version: u64, lease: Lease) -> Result<()> {
         self.gate.begin_step(self.member.space.control.pace());
         let timer = CallTimer::start(usize::MAX, 0);
         let old = std::mem::take(&mut self.last_index);
-        let index = index::build(&self.member.space, version, self.bring, &mut self.cursors, old)?;
-        self.current = Some(Current { lease: Arc::new(lease), index, in_stream });
-        if let Some(prefetch) = self.prefetch.as_ref().filter(|_| in_stream) {
-            prefetch.want(version + 1);
-        }
+        let built = index::build(&self.member.space, version, self.bring, &mut self.cursors, old);
+        // Without the shared state nothing is found, and that is the reason to tell.
+        let index = built.or_else(|e| self.member.space.control.check().and(Err(e)))?;
+        self.current = Some(Current { lease: Arc::new(lease), index });
         self.note_call(timer.stop(), 0);
         Ok(())
     }
@@ -252,6 +381,7 @@ impl SpaceReader {
         let mut spin_ns = self.spin_ns;
         loop {
             let seen = control.events().load(Acquire);
+            control.check()?;
             let is_held_back = self.is_held_back(control.producer_state());
             if is_held_back && control.complete() > known {
                 // The deadline is for one version: writers that go on are not late.
@@ -268,7 +398,7 @@ impl SpaceReader {
                 return Ok(Waited::Complete);
             }
             match state {
-                ProducerState::Finished => return Ok(Waited::EndOfStream),
+                state if state.is_finished() => return Ok(Waited::EndOfStream),
                 // Of an earlier boot: those who are started again with this reader may come after it. At the deadline
                 // it is said why nobody came.
                 ProducerState::Died(None) if Instant::now() < deadline => {}
@@ -311,24 +441,25 @@ impl SpaceReader {
         )
         .with("missing", format!("{}{more}", shown.join("; ")))
         .with("complete_versions", self.space().control.complete())
-        .hint("is the writer still computing? a longer timeout can be given to open or begin_step")
+        .hint("is the writer still computing? a longer timeout can be given when opening or beginning a step")
     }
 
     pub(crate) fn end_step(&mut self) -> Result<()> {
         self.check_open()?;
         let Some(current) = self.current.take() else {
-            return Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step first"));
+            return Err(Error::new(Kind::StepState, "no step is open")
+                .hint("call begin_step to begin reading a version"));
         };
         let version = current.index.version;
         self.last_index = current.index;
         drop(current.lease);
-        if !current.in_stream {
+        if self.of_one_version {
             return Ok(());
         }
         self.next = version + 1;
         self.stats.steps += 1;
         if !self.options.observer {
-            self.member.release_below(self.next);
+            self.member.release_below(self.next)?;
         }
         self.member.publish_stats(self.next, self.stats.bytes_got, self.stats.get_ns, self.stats.wait_ns);
         self.times.end_ns = clock::now_ns();
@@ -341,6 +472,7 @@ impl SpaceReader {
     pub(crate) fn wait(&mut self, version: u64, timeout: Option<Duration>) -> Result<()> {
         self.check_open()?;
         let deadline = Instant::now() + timeout.unwrap_or(self.options.timeout);
+        self.wait_for_writers(deadline)?;
         if self.wait_complete(version, deadline)? == Waited::EndOfStream {
             return Err(Error::new(
                 Kind::PeerMissing,
@@ -359,24 +491,27 @@ impl SpaceReader {
     fn gone(&self, version: u64) -> Error {
         let control = &self.space().control;
         Error::new(Kind::VersionGone, format!("version {version} of space {} was dropped", self.name()))
-            .with("retained", format!("{}..{}", control.oldest(), control.complete()))
+            .with("retained", format_versions(control.oldest()..control.complete()))
             .with("retention", self.space().retention())
             .hint("readers hold versions from the moment they open; retention \"last:K\" or \"forever\" keeps more")
     }
 
-    pub(crate) fn open_version(&mut self, version: u64) -> Result<()> {
+    /// A handle of its own at `version`; the member's lease words cover what all its handles hold.
+    pub(crate) fn open_version(&mut self, version: u64) -> Result<SpaceReader> {
         self.check_open()?;
-        if self.current.as_ref().is_some_and(|c| c.in_stream) {
-            return Err(Error::new(Kind::StepState, "a step of the stream is open").hint("end it first"));
-        }
-        self.current = None;
         if version >= self.space().control.complete() {
             return Err(Error::new(Kind::TimedOut, format!("version {version} is not complete"))
                 .with("complete_versions", self.space().control.complete())
                 .hint("wait() blocks until it is"));
         }
         let lease = Lease::take(&self.member, version).ok_or_else(|| self.gone(version))?;
-        self.enter(version, lease, false)
+        let mut opened = Self::of_nothing(self.member.clone(), self.options.clone());
+        opened.of_one_version = true;
+        opened.bring = self.bring;
+        opened.cursors = std::mem::take(&mut self.opened_cursors);
+        opened.enter(version, lease)?;
+        self.opened_cursors.clone_from(&opened.cursors);
+        Ok(opened)
     }
 
     fn current(&self) -> Result<&Current> {
@@ -590,17 +725,24 @@ impl SpaceReader {
         }
         let (dtype, shape) = index.agreed(device, name, &pieces)?;
         let target = target_box(name, wanted, &shape)?;
-        for i in &pieces {
+        // Where pieces overlap the later one is seen, as by get.
+        for i in pieces.iter().rev() {
             let (header, _) = index.header_there(device, *i)?;
-            let Some(range) = contiguous_range(&box_of(&header), &target, dtype.size()) else { continue };
+            let piece = box_of(&header);
+            let Some(range) = contiguous_range(&piece, &target, dtype.size()) else {
+                match piece.intersect(&target) {
+                    None => continue,
+                    Some(_) => break,
+                }
+            };
             let payload = index.offset(*i) + header.payload_offset();
             if !never {
                 index.verify_chunks(device, *i, range.start, range.end, always, |_, _| {})?;
             }
-            let range = payload + range.start as u64..payload + range.end as u64;
             if never {
-                device.will_read(range.clone())?;
+                index.payload_part(device, *i, range.clone())?;
             }
+            let range = payload + range.start as u64..payload + range.end as u64;
             let bytes = range.end - range.start;
             self.stats.views += 1;
             self.times.objects += 1;
@@ -643,6 +785,21 @@ impl SpaceReader {
         self.stats.clone()
     }
 
+    /// See [`crate::Reader::missed`].
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// Leaves its group for good.
+    pub(crate) fn leave(&mut self) -> Result<()> {
+        self.check_open()?;
+        self.close()?;
+        match self.of_one_version {
+            true => Ok(()),
+            false => self.member.leave_for_good(Instant::now() + self.options.timeout),
+        }
+    }
+
     /// Leaves: holds nothing more, except for views that are still alive.
     pub(crate) fn close(&mut self) -> Result<()> {
         if self.closed {
@@ -652,7 +809,9 @@ impl SpaceReader {
         self.current = None;
         self.prefetch = None;
         self.closed = true;
-        self.member.leave();
+        if !self.of_one_version {
+            self.member.leave();
+        }
         // Dropping it writes what is left.
         self.trace = None;
         Ok(())
@@ -668,7 +827,7 @@ impl Drop for SpaceReader {
 
 #[cold]
 fn no_step() -> Error {
-    Error::new(Kind::StepState, "no step is open").hint("call begin_step first")
+    Error::new(Kind::StepState, "no step is open").hint("call begin_step to begin reading a version")
 }
 
 /// Says which of many objects an error is about.
@@ -728,7 +887,13 @@ impl Gather<'_> {
         })?;
         let Some((dtype, shape, range)) = found else { return Ok(None) };
         let bytes = range.end - range.start;
-        Ok(Some((bytes, look(dtype, &shape, self.device.bytes(range)))))
+        // `look` is run once: if another thread lost a page meanwhile, the caller gets the object in the other way.
+        let (mut look, mut looked) = (Some(look), None);
+        watched(|| {
+            looked = look.take().map(|look| look(dtype, &shape, self.device.bytes(range.clone())));
+            Ok(())
+        })?;
+        Ok(looked.map(|looked| (bytes, looked)))
     }
 
     #[inline]
@@ -766,11 +931,7 @@ impl Gather<'_> {
     #[inline]
     fn copy_range(&mut self, i: u32, range: std::ops::Range<usize>, out: &mut [u8]) -> Result<()> {
         if self.never {
-            let (header, bytes) = self.index.header_there(self.device, i)?;
-            let base = header.payload_offset() as usize;
-            let place = self.index.offset(i) + base as u64;
-            self.device.will_read(place + range.start as u64..place + range.end as u64)?;
-            out.copy_from_slice(&bytes[base + range.start..base + range.end]);
+            out.copy_from_slice(self.index.payload_part(self.device, i, range)?);
             return Ok(());
         }
         let first = range.start;
@@ -800,12 +961,11 @@ impl Gather<'_> {
             if !self.never {
                 self.index.verify_chunks(self.device, *i, hull.start, hull.end, self.always, |_, _| {})?;
             }
+            if self.never {
+                self.index.payload_part(self.device, *i, hull)?;
+            }
             let (header, bytes) = self.index.header_there(self.device, *i)?;
             let base = header.payload_offset() as usize;
-            if self.never {
-                let place = self.index.offset(*i) + base as u64;
-                self.device.will_read(place + hull.start as u64..place + hull.end as u64)?;
-            }
             let payload = &bytes[base..base + header.payload_bytes() as usize];
             copy_overlap(piece, payload, target, out, dtype.size())?;
         }
@@ -818,10 +978,12 @@ fn hull_bytes(piece: &NdBox, inside: &NdBox, element_bytes: usize) -> std::ops::
     let (mut first, mut last) = (0u64, 0u64);
     for d in 0..piece.dimensions() {
         let from = inside.start[d] - piece.start[d];
-        first = first * piece.count[d] + from;
-        last = last * piece.count[d] + from + inside.count[d] - 1;
+        // What a header says may have changed since it was checked: then the end is beyond the payload.
+        first = first.saturating_mul(piece.count[d]).saturating_add(from);
+        last = last.saturating_mul(piece.count[d]).saturating_add(from + inside.count[d] - 1);
     }
-    first as usize * element_bytes..(last as usize + 1) * element_bytes
+    let bytes = |elements: u64| (elements as usize).saturating_mul(element_bytes);
+    bytes(first)..bytes(last.saturating_add(1))
 }
 
 /// How long a wait spins: as the environment says, else by the number of processes in the space and cores.

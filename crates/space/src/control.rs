@@ -9,14 +9,17 @@
 //! tables of lanes, members, reader groups, granules and variables. Sizes of the tables are constants except the
 //! granules', of which there are as many as the pool has.
 
+use forebay_tier::host::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::ops::Range;
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::time::Duration;
 
 use forebay_log::format::Layout;
 use forebay_log::{LaneId, Superblock};
 use forebay_tier::{wait, Error, Kind, Result, SharedWords};
 
+use crate::cursors::Cursor;
+use crate::ownership::{FileId, Misfit, INSTANCES};
 use crate::pace::{Pace, GATE_PLACES_MAX};
 use crate::protocol;
 
@@ -24,8 +27,9 @@ use crate::protocol;
 pub(crate) const REMOVED_MARK: u64 = u64::from_le_bytes(*b"REMOVED!");
 /// "FOREBAYC", the first word.
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"FOREBAYC");
-/// Version of this layout. Control segments do not outlive a boot, so an unknown one is rebuilt, not refused.
-pub const CONTROL_VERSION: u64 = 3;
+/// Version of this layout. Control segments do not outlive a boot, so one of another version is rebuilt, unless a live
+/// process uses it.
+pub const CONTROL_VERSION: u64 = 5;
 /// Most producer ranks of one space; a node has fewer cores.
 pub const LANES_MAX: usize = protocol::RANKS_MAX as usize;
 /// Most processes that have a space open at once, ranks and observers.
@@ -34,6 +38,8 @@ pub const MEMBERS_MAX: usize = 2048;
 pub const GROUPS_MAX: usize = 64;
 /// Most ranks of a reader group: the bits of its masks.
 pub const GROUP_RANKS_MAX: u32 = 1024;
+/// Cursors of the ranks of all reader groups: more than there can be processes.
+pub const CURSORS_MAX: usize = 4 * MEMBERS_MAX;
 /// Incarnations remembered, to find the lane of an old version; older ones are found by recovery.
 pub const HISTORY_MAX: usize = 128;
 /// Entries of the table that finds ranks disagreeing on a variable. It is lossy: what it misses, readers find.
@@ -81,6 +87,7 @@ pub(crate) mod head {
         OLDEST "oldest" = 224;
         MEMBERS_HIGH "members_high" = 232;
         HISTORY_LENGTH "history_length" = 240;
+        OLDEST_COPY "oldest_copy" = 248;
         PRODUCER "producer" = 256;
         SPILLED "spilled_bytes" = 384;
         PROMOTED "promoted_bytes" = 392;
@@ -89,6 +96,10 @@ pub(crate) mod head {
         PACE "pace" = 416;
         GATE "gate" = 448;
         GATE_WAITERS "gate_waiters" = 452;
+        INSTANCE "instance" = 512;
+        POOL_DEVICE "pool_device" = 520;
+        POOL_INODE "pool_inode" = 528;
+        CLOSED "closed_unix_ns" = 536;
         HISTORY "history" = 1024;
         PLACES "gate_places" = 3072;
     }
@@ -98,7 +109,10 @@ pub(crate) mod lane {
     words! { "ControlLane", 64;
         PROGRESS "progress" = 0;
         OWNER "owner" = 8;
-        RESERVED "reserved" = 16;
+        COPY "progress_copy" = 16;
+        PID "pid" = 24;
+        START_TICKS "start_ticks" = 32;
+        RESERVED "reserved" = 40;
     }
 }
 pub(crate) mod member {
@@ -131,10 +145,19 @@ pub(crate) mod group {
         STATE "state" = 0;
         SIZE "size" = 8;
         START "start" = 16;
+        POLICY "policy" = 24;
+        CURSORS "cursors" = 32;
         NAME "name" = 64;
         JOINED "joined" = 128;
         ENDED "ended" = 256;
-        RESERVED "reserved" = 384;
+        SUM "sum" = 384;
+        RESERVED "reserved" = 392;
+    }
+}
+pub(crate) mod cursor {
+    use super::*;
+    words! { "ControlCursor", 8;
+        CURSOR "cursor" = 0;
     }
 }
 pub(crate) mod granule {
@@ -143,6 +166,13 @@ pub(crate) mod granule {
         OWNER "owner" = 0;
         SEGMENT "segment" = 8;
         LAST "last_version" = 16;
+    }
+}
+pub(crate) mod reason {
+    use super::*;
+    words! { "ControlReason", 512;
+        CLAIM "claim" = 0;
+        TEXT "text" = 8;
     }
 }
 mod variable {
@@ -155,14 +185,16 @@ mod variable {
 const _: () = assert!(head::HISTORY + HISTORY_MAX * 16 <= head::PLACES);
 const _: () = assert!(head::PLACES + 2 * GATE_PLACES_MAX as usize * WORD <= head::BYTES);
 const _: () = assert!(group::JOINED + GROUP_RANKS_MAX as usize / 8 <= group::ENDED);
-const _: () = assert!(group::ENDED + GROUP_RANKS_MAX as usize / 8 <= group::RESERVED);
+const _: () = assert!(group::ENDED + GROUP_RANKS_MAX as usize / 8 <= group::SUM);
 const _: () = assert!(member::NAME + NAME_BYTES <= member::RESERVED);
 
 const LANES_AT: usize = head::BYTES;
 const MEMBERS_AT: usize = LANES_AT + LANES_MAX * lane::BYTES;
 const GROUPS_AT: usize = MEMBERS_AT + MEMBERS_MAX * member::BYTES;
-const VARIABLES_AT: usize = GROUPS_AT + GROUPS_MAX * group::BYTES;
-const GRANULES_AT: usize = VARIABLES_AT + VARIABLES_MAX * variable::BYTES;
+const CURSORS_AT: usize = GROUPS_AT + GROUPS_MAX * group::BYTES;
+const VARIABLES_AT: usize = CURSORS_AT + CURSORS_MAX * cursor::BYTES;
+const REASON_AT: usize = VARIABLES_AT + VARIABLES_MAX * variable::BYTES;
+const GRANULES_AT: usize = REASON_AT + reason::BYTES;
 
 /// Every table of the control segment, for `cargo xtask formats`.
 pub fn control_layouts() -> Vec<Layout> {
@@ -171,12 +203,14 @@ pub fn control_layouts() -> Vec<Layout> {
         lane::layout(),
         member::layout(),
         group::layout(),
+        cursor::layout(),
         variable::layout(),
+        reason::layout(),
         granule::layout(),
     ]
 }
 
-/// State of the producers, in the low byte of `state`; the high bytes name the member that died.
+/// State of the producers, in the low byte of `state`; above it the slot of the member that left, and the incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProducerState {
     /// No producer has come yet.
@@ -187,15 +221,35 @@ pub enum ProducerState {
     Finished,
     /// A rank died; its member slot, if known.
     Died(Option<u32>),
+    /// All ranks of a group ended cleanly, and a rank of a later group left before any of them began a version: for
+    /// readers the stream is finished as before. The member slot of that rank, if known.
+    Withdrawn(Option<u32>),
 }
 
-/// What occupies a run of granules, in the `owner` word of its first granule.
+impl ProducerState {
+    /// Whether readers are at the end of the stream when they have read all that is complete.
+    pub(crate) fn is_finished(self) -> bool {
+        matches!(self, ProducerState::Finished | ProducerState::Withdrawn(_))
+    }
+}
+
+/// Codes in the word `state`.
+const STATE_NONE: u64 = 0;
+const STATE_OPEN: u64 = 1;
+const STATE_FINISHED: u64 = 2;
+const STATE_DIED: u64 = 3;
+/// Open, after a group that had finished, and no rank has begun a version.
+const STATE_REOPENED: u64 = 4;
+const STATE_WITHDRAWN: u64 = 5;
+
+/// What occupies a run of granules, in the `owner` word of its first granule. The words of its other granules say
+/// `Free`: one store takes a run, and one frees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GranuleState {
-    /// Free.
+    /// Free, or inside the run that begins further down.
     Free,
-    /// Belongs to the run that begins further down.
-    Inside,
+    /// Of a superblock.
+    Superblock,
     /// First granule of a segment.
     Segment {
         /// Its lane.
@@ -221,11 +275,46 @@ pub enum GranuleState {
 
 const SLOT_NONE: u64 = 0xffff;
 
+/// Looks at the words of a run that changes hands. A run that holds what a reader holds does not.
+const LOOKS_MAX: usize = 16;
+
+/// A run of granules, or one that is free.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    /// First granule.
+    pub first: usize,
+    /// Its length; of a free granule 1.
+    pub granules: usize,
+    /// Whose it is.
+    pub state: GranuleState,
+    /// Newest version in it.
+    pub last: u64,
+}
+
+/// A segment as the table of granules has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FoundSegment {
+    /// First granule.
+    pub granule: usize,
+    /// Sequence in its lane.
+    pub sequence: u64,
+}
+
 /// Bits of the word `pace` that hold it; above stands the incarnation of the producers that said it.
 const PACE_BITS: u32 = 40;
 const PACE_MASK: u64 = (1 << PACE_BITS) - 1;
 /// The highest of them, which no gate needs: the pace was changed since the producers said one.
 const STEERED: u64 = 1 << (PACE_BITS - 1);
+/// Six bits of the word `pace` that no pace uses: a sum of the others.
+const PACE_SUM_AT: u32 = 2;
+const PACE_SUM: u64 = 0x3f << PACE_SUM_AT;
+
+/// A word `pace` with its sum: each flipped bit makes the two differ.
+fn with_pace_sum(word: u64) -> u64 {
+    let word = word & !PACE_SUM;
+    let sum = (0..64).step_by(6).fold(0, |sum, at| sum ^ (word >> at & 0x3f));
+    word | sum << PACE_SUM_AT
+}
 
 /// In the word `calls` of a producer: another one asks it to give room back. The rest counts its own calls.
 pub(crate) const ROOM_ASKED: u32 = 1;
@@ -280,38 +369,88 @@ impl Control {
         GRANULES_AT + granules * granule::BYTES
     }
 
-    /// A new, empty segment at `path`.
-    pub fn create(path: &Path, superblock: &Superblock, boot_id: &[u8; 16]) -> Result<Control> {
+    /// All zero, for a pool of so many granules.
+    fn of_granules(path: &Path, granules: usize) -> Result<Control> {
+        Ok(Control { words: SharedWords::create(path, Self::file_bytes(granules) as u64)?, granules })
+    }
+
+    /// A new, empty segment at `path`, for this pool file.
+    pub(crate) fn create(
+        path: &Path,
+        superblock: &Superblock,
+        boot_id: &[u8; 16],
+        instance: u64,
+        pool: FileId,
+    ) -> Result<Control> {
         let granules = (superblock.capacity_bytes / superblock.granule_bytes) as usize;
-        let words = SharedWords::create(path, Self::file_bytes(granules) as u64)?;
-        let control = Control { words, granules };
+        let control = Self::of_granules(path, granules)?;
         control.set_pair(head::UUID, &superblock.uuid);
         control.set_pair(head::BOOT, boot_id);
         control.word(head::GRANULES).store(granules as u64, Relaxed);
         control.word(head::VERSION).store(CONTROL_VERSION, Relaxed);
+        control.word(head::INSTANCE).store(instance, Relaxed);
+        control.word(head::POOL_DEVICE).store(pool.device, Relaxed);
+        control.word(head::POOL_INODE).store(pool.inode, Relaxed);
         // The superblock's granule is never given away.
         control.word(GRANULES_AT + granule::OWNER).store(1, Relaxed);
         control.word(head::MAGIC).store(CONTROL_MAGIC, Release);
         Ok(control)
     }
 
-    /// The existing segment, or None if it is not one of this pool, boot and version and has to be rebuilt.
-    pub fn open(path: &Path, superblock: &Superblock, boot_id: &[u8; 16]) -> Result<Option<Control>> {
+    /// The existing segment, or why it cannot be used for this pool file in this boot. `pool_incarnation` is the
+    /// newest start of the producers that the pool has noted, if any: they are noted there before they are here.
+    pub(crate) fn open(
+        path: &Path,
+        superblock: &Superblock,
+        boot_id: &[u8; 16],
+        pool: FileId,
+        pool_incarnation: Option<u32>,
+    ) -> Result<std::result::Result<Control, Misfit>> {
         let granules = (superblock.capacity_bytes / superblock.granule_bytes) as usize;
-        let bytes = Self::file_bytes(granules);
-        match std::fs::metadata(path) {
-            Ok(m) if m.len() == bytes as u64 => {}
-            Ok(_) => return Ok(None),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        let bytes = match forebay_tier::host::fs::metadata(path) {
+            Ok(m) => m.len(),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Err(Misfit::Missing)),
             Err(e) => return Err(Error::io("looking at the control segment", e)),
+        };
+        if bytes < head::BYTES as u64 {
+            return Ok(Err(Misfit::Foreign));
         }
-        let control = Control { words: SharedWords::open(path, bytes as u64)?, granules };
-        let fits = control.word(head::MAGIC).load(Acquire) == CONTROL_MAGIC
-            && control.word(head::VERSION).load(Relaxed) == CONTROL_VERSION
+        let control = Control { words: SharedWords::open(path, bytes)?, granules };
+        if control.word(head::MAGIC).load(Acquire) != CONTROL_MAGIC {
+            return Ok(Err(Misfit::Foreign));
+        }
+        let version = control.word(head::VERSION).load(Relaxed);
+        if version != CONTROL_VERSION {
+            return Ok(Err(Misfit::Version(version)));
+        }
+        let fits = bytes == Self::file_bytes(granules) as u64
             && control.pair(head::UUID) == superblock.uuid
             && control.pair(head::BOOT) == *boot_id
-            && control.word(head::GRANULES).load(Relaxed) == granules as u64;
-        Ok(fits.then_some(control))
+            && control.word(head::GRANULES).load(Relaxed) == granules as u64
+            && INSTANCES.contains(&control.instance());
+        if !fits {
+            return Ok(Err(Misfit::Foreign));
+        }
+        let (device, inode) = (control.word(head::POOL_DEVICE), control.word(head::POOL_INODE));
+        if (FileId { device: device.load(Relaxed), inode: inode.load(Relaxed) }) != pool {
+            return Ok(Err(Misfit::PoolFile));
+        }
+        if pool_incarnation.is_some_and(|noted| noted < control.producers().0) {
+            return Ok(Err(Misfit::OlderPool));
+        }
+        Ok(Ok(control))
+    }
+
+    /// The random number of this segment.
+    pub(crate) fn instance(&self) -> u64 {
+        self.word(head::INSTANCE).load(Relaxed)
+    }
+
+    /// Whether the segment is the one that all members share. Errors: `Io` once its file was cut off or its memory
+    /// failed; what is read here from then on is this process's own.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        self.words.check()
     }
 
     pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
@@ -338,20 +477,29 @@ impl Control {
     }
 
     pub(crate) fn set_name(&self, offset: usize, name: &str) {
-        let mut bytes = [0u8; NAME_BYTES];
-        let mut end = name.len().min(NAME_BYTES);
-        while !name.is_char_boundary(end) {
+        self.set_text(offset, NAME_BYTES, name);
+    }
+
+    pub(crate) fn name(&self, offset: usize) -> String {
+        self.text(offset, NAME_BYTES)
+    }
+
+    /// As much of `text` as fits, and zeros.
+    fn set_text(&self, offset: usize, bytes: usize, text: &str) {
+        let mut end = text.len().min(bytes);
+        while !text.is_char_boundary(end) {
             end -= 1;
         }
-        bytes[..end].copy_from_slice(&name.as_bytes()[..end]);
-        for (i, part) in bytes.chunks_exact(WORD).enumerate() {
+        let mut padded = text.as_bytes()[..end].to_vec();
+        padded.resize(bytes, 0);
+        for (i, part) in padded.chunks_exact(WORD).enumerate() {
             let value = u64::from_le_bytes(part.try_into().expect("eight bytes"));
             self.word(offset + i * WORD).store(value, Relaxed);
         }
     }
 
-    pub(crate) fn name(&self, offset: usize) -> String {
-        let bytes: Vec<u8> = (0..NAME_BYTES / WORD)
+    fn text(&self, offset: usize, bytes: usize) -> String {
+        let bytes: Vec<u8> = (0..bytes / WORD)
             .flat_map(|i| self.word(offset + i * WORD).load(Relaxed).to_le_bytes())
             .collect();
         let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
@@ -419,7 +567,13 @@ impl Control {
 
     /// Who may be at work when.
     pub fn pace(&self) -> Pace {
-        Pace::of_word(self.word(head::PACE).load(Acquire) & PACE_MASK & !STEERED)
+        Pace::of_word(self.word(head::PACE).load(Acquire) & PACE_MASK & !STEERED & !PACE_SUM)
+    }
+
+    /// Whether the pace is what was stored.
+    pub(crate) fn is_pace_whole(&self) -> bool {
+        let word = self.word(head::PACE).load(Acquire);
+        with_pace_sum(word) == word
     }
 
     /// Whether somebody has changed the pace that the producers said.
@@ -432,9 +586,12 @@ impl Control {
         let word = self.word(head::PACE);
         let mut seen = word.load(Acquire);
         // A restarted group of producers that says its own pace meanwhile wins.
-        while let Err(now) =
-            word.compare_exchange(seen, (seen & !PACE_MASK) | pace.word() | STEERED, AcqRel, Acquire)
-        {
+        while let Err(now) = word.compare_exchange(
+            seen,
+            with_pace_sum((seen & !PACE_MASK) | pace.word() | STEERED),
+            AcqRel,
+            Acquire,
+        ) {
             if now & !PACE_MASK != seen & !PACE_MASK {
                 return;
             }
@@ -450,7 +607,7 @@ impl Control {
         let word = self.word(head::PACE);
         let tag = u64::from(incarnation & 0xff_ffff) << PACE_BITS;
         if word.load(Acquire) & !PACE_MASK != tag {
-            word.store(tag | pace.word(), Release);
+            word.store(with_pace_sum(tag | pace.word()), Release);
             self.announce_gate();
         }
         self.pace()
@@ -475,16 +632,82 @@ impl Control {
     /// State of the producers.
     pub fn producer_state(&self) -> ProducerState {
         let word = self.word(head::STATE).load(Acquire);
+        let slot = Self::slot_of(word >> 8 & 0xffff);
         match word & 0xff {
-            0 => ProducerState::None,
-            1 => ProducerState::Open,
-            2 => ProducerState::Finished,
-            _ => ProducerState::Died(Self::slot_of(word >> 8)),
+            STATE_NONE => ProducerState::None,
+            STATE_OPEN | STATE_REOPENED => ProducerState::Open,
+            STATE_FINISHED => ProducerState::Finished,
+            STATE_WITHDRAWN => ProducerState::Withdrawn(slot),
+            _ => ProducerState::Died(slot),
         }
     }
 
-    pub(crate) fn set_producer_state(&self, state: ProducerState) {
-        self.word(head::STATE).store(Self::state_word(state), Release);
+    /// Whether the word of the state is one that is ever stored: a process that changes it compares all of it.
+    pub(crate) fn is_state_plain(&self) -> bool {
+        let word = self.word(head::STATE).load(Acquire);
+        let (code, slot) = (word & 0xff, Self::slot_of(word >> 8 & 0xffff));
+        let incarnation = (word >> 32) as u32;
+        // Who takes a group over opens its lanes before it says so here, and may be killed in between, more than once.
+        if incarnation > self.producers().0 {
+            return false;
+        }
+        match code {
+            STATE_NONE => word == 0,
+            STATE_OPEN | STATE_FINISHED | STATE_REOPENED => word == Self::state_word(code, None, incarnation),
+            STATE_DIED | STATE_WITHDRAWN => word == Self::state_word(code, slot, incarnation),
+            _ => false,
+        }
+    }
+
+    fn state_word(code: u64, slot: Option<u32>, incarnation: u32) -> u64 {
+        code | slot.map_or(SLOT_NONE, u64::from) << 8 | u64::from(incarnation) << 32
+    }
+
+    /// Under the setup lock: opens the group of an incarnation.
+    pub(crate) fn open_producers(&self, incarnation: u32) {
+        // A joiner may have been killed when it had reopened the group and owned no lane yet.
+        let is_reopened = self.word(head::STATE).load(Acquire) & 0xff == STATE_REOPENED;
+        let is_finished = is_reopened || self.producer_state().is_finished();
+        let code = if is_finished { STATE_REOPENED } else { STATE_OPEN };
+        self.word(head::STATE).store(Self::state_word(code, None, incarnation), Release);
+    }
+
+    /// After recovery: the last group is over.
+    pub(crate) fn close_producers(&self, incarnation: u32, has_finished: bool) {
+        let code = if has_finished { STATE_FINISHED } else { STATE_DIED };
+        self.word(head::STATE).store(Self::state_word(code, None, incarnation), Release);
+    }
+
+    /// Changes the state of an incarnation; false when it was not in the first one, or is no longer the current one.
+    fn change_state(&self, incarnation: u32, from: u64, to: u64, slot: Option<u32>) -> bool {
+        let (from, to) = (Self::state_word(from, None, incarnation), Self::state_word(to, slot, incarnation));
+        self.word(head::STATE).compare_exchange(from, to, AcqRel, Acquire).is_ok()
+    }
+
+    /// Says that a rank begins a version: from here on a rank that leaves takes the group with it. False when the group
+    /// is not open any more.
+    pub(crate) fn note_begun(&self, incarnation: u32) -> bool {
+        self.change_state(incarnation, STATE_REOPENED, STATE_OPEN, None)
+            || self.word(head::STATE).load(Acquire) == Self::state_word(STATE_OPEN, None, incarnation)
+    }
+
+    /// Under the setup lock, when a rank has ended or was never opened whole: finishes the group when all its ranks
+    /// have ended; one in which no version was begun when all that joined have.
+    pub(crate) fn settle_ended(&self, incarnation: u32, size: u32) {
+        let has_ended = |rank| self.lane_owner(rank).1;
+        let is_absent = |rank| self.lane_owner(rank).0.is_none();
+        if (0..size).all(|rank| has_ended(rank) || is_absent(rank)) {
+            self.change_state(incarnation, STATE_REOPENED, STATE_FINISHED, None);
+        }
+        self.settle_all_ended(incarnation, size);
+    }
+
+    /// Finishes an open group all ranks of which have ended, for one that was killed before it said so. No lock is
+    /// needed: a lane that has ended stays so as long as its incarnation is the current one.
+    pub(crate) fn settle_all_ended(&self, incarnation: u32, size: u32) {
+        if size > 0 && (0..size).all(|rank| self.lane_owner(rank).1) {
+            self.change_state(incarnation, STATE_OPEN, STATE_FINISHED, None);
+        }
     }
 
     /// A member slot as some word says it; None where there is no such slot.
@@ -492,20 +715,11 @@ impl Control {
         (number < MEMBERS_MAX as u64).then_some(number as u32)
     }
 
-    fn state_word(state: ProducerState) -> u64 {
-        match state {
-            ProducerState::None => 0,
-            ProducerState::Open => 1,
-            ProducerState::Finished => 2,
-            ProducerState::Died(slot) => 3 | slot.map_or(SLOT_NONE, u64::from) << 8,
-        }
-    }
-
-    /// Marks the open producer group as dead. Returns whether this call did it.
-    pub fn mark_died(&self, slot: u32) -> bool {
-        let open = Self::state_word(ProducerState::Open);
-        let died = Self::state_word(ProducerState::Died(Some(slot)));
-        let done = self.word(head::STATE).compare_exchange(open, died, AcqRel, Acquire).is_ok();
+    /// Marks the open group of an incarnation as dead: the rank in `slot` has left. Returns whether this call did it.
+    pub fn mark_died(&self, slot: u32, incarnation: u32) -> bool {
+        // Between the two it may be begun, never the other way round.
+        let done = self.change_state(incarnation, STATE_REOPENED, STATE_WITHDRAWN, Some(slot))
+            || self.change_state(incarnation, STATE_OPEN, STATE_DIED, Some(slot));
         if done {
             self.announce();
             self.announce_room();
@@ -513,8 +727,35 @@ impl Control {
         done
     }
 
+    /// A word of a rank's lane. Ranks that a damaged word names share the last lane.
+    fn lane(&self, rank: u32, field: usize) -> &AtomicU64 {
+        self.word(LANES_AT + (rank as usize).min(LANES_MAX - 1) * lane::BYTES + field)
+    }
+
+    /// Says why the rank in `slot` leaves, before it does. Only the first rank of an incarnation that leaves can.
+    pub(crate) fn give_reason(&self, slot: u32, incarnation: u32, text: &str) {
+        let claim = self.word(REASON_AT + reason::CLAIM);
+        let seen = claim.load(Relaxed);
+        let is_older = seen >> 32 < u64::from(incarnation);
+        let mine = Self::reason_claim(slot, incarnation);
+        if is_older && claim.compare_exchange(seen, mine, Relaxed, Relaxed).is_ok() {
+            self.set_text(REASON_AT + reason::TEXT, reason::BYTES - reason::TEXT, text);
+        }
+    }
+
+    /// Why the rank in `slot` left, if it said so. For who has seen the state that names this slot.
+    pub(crate) fn reason_of(&self, slot: u32) -> Option<String> {
+        let mine = Self::reason_claim(slot, self.producers().0);
+        (self.word(REASON_AT + reason::CLAIM).load(Relaxed) == mine)
+            .then(|| self.text(REASON_AT + reason::TEXT, reason::BYTES - reason::TEXT))
+    }
+
+    fn reason_claim(slot: u32, incarnation: u32) -> u64 {
+        u64::from(incarnation) << 32 | u64::from(slot + 1)
+    }
+
     fn progress_word(&self, rank: u32) -> &AtomicU64 {
-        self.word(LANES_AT + rank as usize * lane::BYTES + lane::PROGRESS)
+        self.lane(rank, lane::PROGRESS)
     }
 
     /// Incarnation and commit count of a rank's lane.
@@ -524,6 +765,20 @@ impl Control {
 
     pub(crate) fn set_progress(&self, rank: u32, incarnation: u32, committed: u64) {
         self.progress_word(rank).store(protocol::progress_word(incarnation, committed), Release);
+        self.copy_progress(rank, incarnation, committed);
+    }
+
+    fn progress_copy_word(&self, rank: u32) -> &AtomicU64 {
+        self.lane(rank, lane::COPY)
+    }
+
+    fn copy_progress(&self, rank: u32, incarnation: u32, committed: u64) {
+        self.progress_copy_word(rank).store(protocol::progress_word(incarnation, committed), Release);
+    }
+
+    /// A second copy of [`Control::progress`], stored after it: of one incarnation it is never ahead. For verification.
+    pub(crate) fn progress_copy(&self, rank: u32) -> (u32, u64) {
+        protocol::progress_of(self.progress_copy_word(rank).load(Acquire))
     }
 
     /// From here on no commit of an incarnation before this one succeeds, whose group has at most `ranks` ranks;
@@ -541,21 +796,35 @@ impl Control {
 
     /// Counts one more version of a rank as committed, unless a newer incarnation took over (false).
     pub fn advance(&self, rank: u32, incarnation: u32, version: u64) -> bool {
-        protocol::advance(self.progress_word(rank), incarnation, version)
+        let advanced = protocol::advance(self.progress_word(rank), incarnation, version);
+        if advanced {
+            self.copy_progress(rank, incarnation, version + 1);
+        }
+        advanced
     }
 
     /// Member slot of a rank's producer (None before it joined) and whether it ended cleanly.
     pub fn lane_owner(&self, rank: u32) -> (Option<u32>, bool) {
-        let word = self.word(LANES_AT + rank as usize * lane::BYTES + lane::OWNER).load(Acquire);
+        let word = self.lane(rank, lane::OWNER).load(Acquire);
         match word & 0xff {
             0 => (None, false),
             state => (Self::slot_of(word >> 8), state == 2),
         }
     }
 
+    /// Process id of the rank's producer, for messages.
+    pub(crate) fn lane_pid(&self, rank: u32) -> &AtomicU64 {
+        self.lane(rank, lane::PID)
+    }
+
+    /// Start of the process that was the rank's producer last. With its id it is that process's own.
+    pub(crate) fn lane_start_ticks(&self, rank: u32) -> &AtomicU64 {
+        self.lane(rank, lane::START_TICKS)
+    }
+
     pub(crate) fn set_lane_owner(&self, rank: u32, owner: Option<u32>, ended: bool) {
         let word = owner.map_or(0, |slot| u64::from(slot) << 8 | if ended { 2 } else { 1 });
-        self.word(LANES_AT + rank as usize * lane::BYTES + lane::OWNER).store(word, Release);
+        self.lane(rank, lane::OWNER).store(word, Release);
     }
 
     /// One more than the newest version that every rank has committed: the number of complete versions.
@@ -566,6 +835,24 @@ impl Control {
     /// First version that was not dropped.
     pub fn oldest(&self) -> u64 {
         self.oldest_word().load(Acquire)
+    }
+
+    /// A second copy of [`Control::oldest`], raised before it, so that it is never below. For verification.
+    pub(crate) fn oldest_copy(&self) -> u64 {
+        self.word(head::OLDEST_COPY).load(Acquire)
+    }
+
+    /// As [`protocol::drop_below`].
+    pub(crate) fn drop_below(&self, floor: impl Fn() -> u64) -> u64 {
+        let mut wanted = Some(floor());
+        self.word(head::OLDEST_COPY).fetch_max(wanted.unwrap_or(0), AcqRel);
+        protocol::drop_below(self.oldest_word(), || wanted.take().unwrap_or_else(&floor))
+    }
+
+    /// Sets the first retained version of a segment that no other process knows yet.
+    pub(crate) fn set_oldest(&self, oldest: u64) {
+        self.word(head::OLDEST_COPY).store(oldest, Release);
+        self.oldest_word().store(oldest, Release);
     }
 
     /// The word of [`Control::oldest`].
@@ -579,7 +866,7 @@ impl Control {
         let at = head::HISTORY + (length as usize % HISTORY_MAX) * 16;
         self.word(at).store(base, Relaxed);
         self.word(at + 8).store(u64::from(incarnation) << 32 | u64::from(size), Relaxed);
-        self.word(head::HISTORY_LENGTH).store(length + 1, Release);
+        self.word(head::HISTORY_LENGTH).store(length.wrapping_add(1), Release);
     }
 
     /// Incarnation and size of the group that produced `version`.
@@ -640,6 +927,73 @@ impl Control {
         self.word(GROUPS_AT + index * group::BYTES + field)
     }
 
+    /// What the sum of a reader group is, of what does not change after its registration.
+    fn group_sum(&self, index: usize) -> u64 {
+        let name = (0..NAME_BYTES / WORD).map(|i| self.group(index, group::NAME + i * WORD).load(Relaxed));
+        let words =
+            [group::SIZE, group::START, group::CURSORS].map(|field| self.group(index, field).load(Relaxed));
+        let bytes: Vec<u8> = words.into_iter().chain(name).flat_map(u64::to_le_bytes).collect();
+        // Of no group it is 0, as its sum.
+        1 << 32 | u64::from(forebay_tier::checksum::crc32c(&bytes))
+    }
+
+    /// Under the setup lock, after size, name, start or cursors of a group were set.
+    pub(crate) fn sum_group(&self, index: usize) {
+        self.group(index, group::SUM).store(self.group_sum(index), Release);
+    }
+
+    /// Whether a reader group is what was registered; also where there is none.
+    pub(crate) fn is_group_whole(&self, index: usize) -> bool {
+        let (state, sum) = (self.group(index, group::STATE), self.group(index, group::SUM));
+        match (state.load(Acquire), sum.load(Acquire)) {
+            (0, 0) => true,
+            // Who registers a group sums it before it says that it is there, and may be killed in between.
+            (0, sum) => sum == self.group_sum(index) && self.group_count(index, group::JOINED) == 0,
+            // Its size is being changed, or the process that did so was killed: the next one does it again.
+            (1, 0) => true,
+            (1, sum) => {
+                let is_sane = |place| !matches!(self.cursor(place), Cursor::Free | Cursor::Damaged);
+                sum == self.group_sum(index)
+                    && self.group(index, group::POLICY).load(Acquire) <= 3
+                    && self.group_cursors(index).all(is_sane)
+            }
+            _ => false,
+        }
+    }
+
+    /// The places of a group's cursors in their table. One word, so that it changes at once.
+    pub(crate) fn group_cursors(&self, index: usize) -> Range<usize> {
+        let word = self.group(index, group::CURSORS).load(SeqCst);
+        let first = ((word >> 32) as usize).min(CURSORS_MAX);
+        first..(first + word as u32 as usize).min(CURSORS_MAX)
+    }
+
+    pub(crate) fn set_group_cursors(&self, index: usize, places: &Range<usize>) {
+        let word = (places.start as u64) << 32 | places.len() as u64;
+        self.group(index, group::CURSORS).store(word, SeqCst);
+    }
+
+    fn cursor_word(&self, place: usize) -> &AtomicU64 {
+        self.word(CURSORS_AT + place * cursor::BYTES + cursor::CURSOR)
+    }
+
+    /// How far the rank whose cursor is at `place` has got.
+    pub(crate) fn cursor(&self, place: usize) -> Cursor {
+        Cursor::of_word(place, self.cursor_word(place).load(SeqCst))
+    }
+
+    /// As [`Control::set_cursor`]; one that makes no sense stays so, for who needs it to say so.
+    pub(crate) fn set_cursor_as_found(&self, place: usize, cursor: Cursor) {
+        match cursor {
+            Cursor::Damaged => self.cursor_word(place).store(1, SeqCst),
+            cursor => self.set_cursor(place, cursor),
+        }
+    }
+
+    pub(crate) fn set_cursor(&self, place: usize, cursor: Cursor) {
+        self.cursor_word(place).store(cursor.word(place), SeqCst);
+    }
+
     pub(crate) fn group_name(&self, index: usize) -> String {
         self.name(GROUPS_AT + index * group::BYTES + group::NAME)
     }
@@ -655,6 +1009,12 @@ impl Control {
 
     pub(crate) fn set_group_bit(&self, index: usize, mask: usize, rank: u32) {
         self.group(index, mask + rank as usize / 64 * WORD).fetch_or(1 << (rank % 64), SeqCst);
+    }
+
+    pub(crate) fn clear_group_bits(&self, index: usize, mask: usize) {
+        for i in 0..GROUP_RANKS_MAX as usize / 64 {
+            self.group(index, mask + i * WORD).store(0, SeqCst);
+        }
     }
 
     pub(crate) fn group_count(&self, index: usize, mask: usize) -> u32 {
@@ -676,13 +1036,16 @@ impl Control {
 
     /// What granule `index` is used for.
     pub fn granule_state(&self, index: usize) -> GranuleState {
-        let word = protocol::look_at(self.granule(index, granule::OWNER));
+        Self::state_of(protocol::look_at(self.granule(index, granule::OWNER)))
+    }
+
+    fn state_of(word: u64) -> GranuleState {
         let slot = Self::slot_of(word >> 48);
         let lane =
             LaneId { rank: (word >> 4 & 0xf_ffff) as u32, incarnation: (word >> 24 & 0xff_ffff) as u32 };
         match word & 0xf {
             0 => GranuleState::Free,
-            1 => GranuleState::Inside,
+            1 => GranuleState::Superblock,
             2 => GranuleState::Segment { lane, slot },
             3 => GranuleState::Spare { lane, slot },
             _ => GranuleState::Leaving { lane, slot },
@@ -690,6 +1053,8 @@ impl Control {
     }
 
     pub(crate) fn set_granule_state(&self, index: usize, state: GranuleState) {
+        #[cfg(test)]
+        kills::pass();
         protocol::hand_over(self.granule(index, granule::OWNER), Self::owner_word(state));
     }
 
@@ -709,7 +1074,7 @@ impl Control {
         };
         match state {
             GranuleState::Free => 0,
-            GranuleState::Inside => 1,
+            GranuleState::Superblock => 1,
             GranuleState::Segment { lane, slot } => pack(2, lane, slot),
             GranuleState::Spare { lane, slot } => pack(3, lane, slot),
             GranuleState::Leaving { lane, slot } => pack(4, lane, slot),
@@ -722,8 +1087,17 @@ impl Control {
         (word >> 32, (word as u32 as usize).min(self.granules - index))
     }
 
-    pub(crate) fn set_granule_segment(&self, index: usize, sequence: u64, granules: usize) {
-        self.granule(index, granule::SEGMENT).store(sequence << 32 | granules as u64, Release);
+    fn run_words(&self, index: usize) -> protocol::RunWords<'_, AtomicU64> {
+        let word = |field| self.granule(index, field);
+        (word(granule::OWNER), word(granule::SEGMENT), word(granule::LAST))
+    }
+
+    /// Says which segment lies in the run that begins at granule `index`, its length in granules and the newest version
+    /// in it, before the run is published.
+    pub(crate) fn describe_run(&self, index: usize, sequence: u64, granules: usize, last: u64) {
+        #[cfg(test)]
+        kills::pass();
+        protocol::describe_run(self.run_words(index), (sequence << 32 | granules as u64, last));
     }
 
     /// Newest version in the segment that begins at granule `index`.
@@ -735,21 +1109,60 @@ impl Control {
         self.granule(index, granule::LAST).store(version, Release);
     }
 
-    /// First granule of the lane's first segment that fits: `fits(sequence, last version)`.
-    pub fn find_segment(&self, lane: LaneId, fits: impl Fn(u64, u64) -> bool) -> Option<usize> {
-        let mut best: Option<(u64, usize)> = None;
+    /// The runs and free granules of a pool, in order. Under the allocation lock no run is missed and none begins
+    /// inside another; without it they are those of a moment each.
+    pub(crate) fn runs(&self, pool: Range<usize>) -> impl Iterator<Item = Run> + '_ {
+        let mut first = pool.start;
+        std::iter::from_fn(move || {
+            let run = (first < pool.end).then(|| self.run(first, pool.end))?;
+            first += run.granules;
+            Some(run)
+        })
+    }
+
+    fn run(&self, first: usize, end: usize) -> Run {
+        // A run that changes hands at every look is none that the caller holds; it counts as taken.
+        let (owner, segment, last) =
+            self.look_at_run(first).unwrap_or((Self::owner_word(GranuleState::Superblock), 1, 0));
+        let state = Self::state_of(owner);
+        let granules = match state {
+            GranuleState::Free => 1,
+            _ => (segment as u32 as usize).clamp(1, end - first),
+        };
+        Run { first, granules, state, last }
+    }
+
+    /// The lane's first segment that fits, by sequence and newest version. What holds a version that the caller holds
+    /// is found; its place is checked by the header there.
+    pub(crate) fn find_segment(&self, lane: LaneId, fits: impl Fn(u64, u64) -> bool) -> Option<FoundSegment> {
+        let mut best: Option<FoundSegment> = None;
         for index in 1..self.granules {
-            if let GranuleState::Segment { lane: found, .. } = self.granule_state(index) {
-                let (sequence, _) = self.granule_segment(index);
-                if found == lane
-                    && best.is_none_or(|(s, _)| sequence < s)
-                    && fits(sequence, self.granule_last(index))
-                {
-                    best = Some((sequence, index));
-                }
+            // Most granules are of other lanes, which one word tells.
+            if !self.is_segment_of(index, lane) {
+                continue;
+            }
+            let Some((owner, segment, last)) = self.look_at_run(index) else { continue };
+            let (is_of_lane, sequence) = (Self::is_owned_by(owner, lane), segment >> 32);
+            if is_of_lane && best.is_none_or(|best| sequence < best.sequence) && fits(sequence, last) {
+                best = Some(FoundSegment { granule: index, sequence });
             }
         }
-        best.map(|(_, index)| index)
+        best
+    }
+
+    /// The words of a run, all of one owner. None when the run changes hands at each of several looks: then it does
+    /// not hold anything that the caller holds.
+    fn look_at_run(&self, index: usize) -> Option<(u64, u64, u64)> {
+        (0..LOOKS_MAX).find_map(|_| protocol::look_at_run(self.run_words(index)))
+    }
+
+    /// Whether a segment of `lane` begins at granule `index`.
+    pub(crate) fn is_segment_of(&self, index: usize, lane: LaneId) -> bool {
+        Self::is_owned_by(protocol::look_at(self.granule(index, granule::OWNER)), lane)
+    }
+
+    fn is_owned_by(owner: u64, lane: LaneId) -> bool {
+        matches!(Self::state_of(owner), GranuleState::Segment { lane: found, .. } if found == lane)
     }
 
     // ---- variables ----------------------------------------------------------------------------------------
@@ -787,6 +1200,35 @@ pub(crate) fn too_many(what: &str, max: usize) -> Error {
     Error::new(Kind::TooMany, format!("no free place for another {what}")).with("most", max)
 }
 
+/// Kills of a thread before one of its changes to the table of granules: a panic, which gives its locks back as the
+/// kernel does.
+#[cfg(test)]
+pub(crate) mod kills {
+    use std::cell::Cell;
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+
+    thread_local! { static LEFT: Cell<Option<u32>> = const { Cell::new(None) } }
+
+    pub(super) fn pass() {
+        LEFT.with(|left| match left.get() {
+            Some(0) => {
+                left.set(None);
+                std::panic::resume_unwind(Box::new("killed"));
+            }
+            Some(n) => left.set(Some(n - 1)),
+            None => {}
+        });
+    }
+
+    /// Runs `f`, killed after `changes` changes. Whether it was killed.
+    pub(crate) fn after(changes: u32, f: impl FnOnce()) -> bool {
+        LEFT.set(Some(changes));
+        let was_killed = catch_unwind(AssertUnwindSafe(f)).is_err();
+        LEFT.set(None);
+        was_killed
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -797,6 +1239,48 @@ mod tests {
             assert!(l.size % WORD == 0, "{}", l.name);
             assert!(l.fields.windows(2).all(|w| w[0].1 < w[1].1), "{}", l.name);
         }
+    }
+
+    /// A run is taken again and again by one lane while another thread looks its segments up: sequence and newest
+    /// version that come back belong together.
+    #[test]
+    fn a_look_at_a_run_that_changes_hands_is_of_one_owner() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let control = Control::of_granules(&dir.path().join("control"), 3).unwrap();
+        let lane = LaneId { incarnation: 1, rank: 0 };
+        let segment = GranuleState::Segment { lane, slot: Some(3) };
+        let is_over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for sequence in 1..2_000_000 {
+                    control.describe_run(1, 0, 1, 0);
+                    control.set_granule_state(1, GranuleState::Spare { lane, slot: Some(3) });
+                    control.describe_run(1, sequence, 1, 10 * sequence);
+                    control.set_granule_state(1, segment);
+                    control.set_granule_state(1, GranuleState::Free);
+                }
+                is_over.store(true, Release);
+            });
+            while !is_over.load(Acquire) {
+                control.find_segment(lane, |sequence, last| {
+                    assert_eq!(last, 10 * sequence, "of segment {sequence}");
+                    true
+                });
+            }
+        });
+    }
+
+    /// A rank of incarnation 1 is found dead while incarnation 2 opens.
+    #[test]
+    fn a_death_is_of_its_incarnation() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let control = Control::of_granules(&dir.path().join("control"), 1).unwrap();
+        control.open_producers(1);
+        control.open_producers(2);
+        assert!(!control.mark_died(7, 1));
+        assert_eq!(control.producer_state(), ProducerState::Open);
+        assert!(control.mark_died(8, 2));
+        assert_eq!(control.producer_state(), ProducerState::Died(Some(8)));
     }
 
     #[test]

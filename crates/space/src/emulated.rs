@@ -4,7 +4,7 @@
 //! medium; the shared words of the throttle stand beside the control segment. Where a process stands, beside the medium
 //! or across a link, it says itself ([`crate::OpenOptions::locality`]). Lower pools are as fast as they are.
 
-use std::fs;
+use forebay_tier::host::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 use crate::options::refuse;
 use crate::whole_file;
 
-const FILE: &str = "emulated.json";
+pub(crate) const FILE: &str = "emulated.json";
 const SCHEMA: &str = "forebay.emulated/1";
 /// Shared words of the throttle.
-const STATE_FILE: &str = "throttle";
+pub(crate) const STATE_FILE: &str = "throttle";
 
 /// A medium to emulate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

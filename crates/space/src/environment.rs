@@ -1,8 +1,9 @@
 //! The `FOREBAY_*` environment variables: the one list of them, what they mean, and the check at `open`.
 //!
-//! Guarantees: a variable that is not in [`VARIABLES`] (and is no `FOREBAY_CHANNEL_<NAME>`) is an error with
+//! Guarantees: a name that is near to one in [`VARIABLES`] (and is no `FOREBAY_CHANNEL_<NAME>`) is an error with
 //! "did you mean", so that a misspelt one is never silently without effect; so is a value that cannot be
-//! read. An empty value is the same as none. Not here: what the variables do. Functions take a look-up so
+//! read. A name that is near to none is another program's (module systems set `FOREBAY_ROOT`): said once on
+//! standard error. An empty value is the same as none. Not here: what the variables do. Functions take a look-up so
 //! that they can be tested; [`process`] is the real one.
 
 use crate::byte_size::parse_bytes;
@@ -202,23 +203,53 @@ pub fn channel_variable(name: &str) -> String {
     format!("{CHANNEL_PREFIX}{}", upper.collect::<String>())
 }
 
-/// Checks every `FOREBAY_*` variable of this process.
+/// Checks every `FOREBAY_*` variable of this process. Of foreign ones it says on standard error, once in a process,
+/// that they have no effect.
 ///
 /// # Errors
-/// [`Kind::UnknownEnvironment`]: an unknown name, or a value that cannot be read. [`Kind::UnknownKey`]: an
-/// unknown key in the table of a channel.
+/// [`Kind::UnknownEnvironment`]: a name that looks like a misspelt one, or a value that cannot be read.
+/// [`Kind::UnknownKey`]: an unknown key in the table of a channel.
 pub fn check() -> Result<()> {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    let mut foreign = Vec::new();
     for (name, text) in std::env::vars_os() {
         let Some(name) = name.to_str().filter(|n| n.starts_with(PREFIX)) else { continue };
         let text = text.to_str().ok_or_else(|| {
             Error::new(Kind::UnknownEnvironment, format!("the value of {name} is not UTF-8"))
         })?;
         check_one(name, text)?;
+        if !is_known(name) {
+            foreign.push(name.to_owned());
+        }
+    }
+    if !foreign.is_empty() {
+        foreign.sort();
+        SAID.call_once(|| {
+            eprintln!("forebay: without effect here: {} (no variable of Forebay)", foreign.join(", "))
+        });
     }
     Ok(())
 }
 
-/// Checks one variable. Names that do not begin with `FOREBAY_` are none of ours.
+/// Whether a name is one of [`VARIABLES`], or a channel's.
+fn is_known(name: &str) -> bool {
+    VARIABLES.iter().any(|v| v.name == name) || name.starts_with(CHANNEL_PREFIX)
+}
+
+/// The variable that an unknown name is most likely meant to be.
+fn near(name: &str) -> Option<&'static str> {
+    // Set for every package by module systems and package managers, and by chance near to short names of ours.
+    const OF_INSTALLATIONS: &[&str] = &["FOREBAY_ARCH", "FOREBAY_HOME", "FOREBAY_PATH"];
+    if OF_INSTALLATIONS.contains(&name) {
+        return None;
+    }
+    // Without the prefix: it would make each name near to each.
+    let rest = |name: &'static str| name.strip_prefix(PREFIX).unwrap_or(name);
+    let meant = did_you_mean(name.strip_prefix(PREFIX)?, VARIABLES.iter().map(|v| rest(v.name)))?;
+    VARIABLES.iter().map(|v| v.name).find(|known| rest(known) == meant)
+}
+
+/// Checks one variable. Names that do not begin with `FOREBAY_`, or are near to no variable, are none of ours.
 ///
 /// # Errors
 /// As [`check`].
@@ -232,11 +263,12 @@ pub fn check_one(name: &str, text: &str) -> Result<()> {
     if name.len() > CHANNEL_PREFIX.len() && name.starts_with(CHANNEL_PREFIX) {
         return if text.trim().is_empty() { Ok(()) } else { ChannelOptions::from_json(name, text).map(drop) };
     }
-    let error = Error::new(Kind::UnknownEnvironment, format!("there is no environment variable {name}"));
-    Err(match did_you_mean(name, VARIABLES.iter().map(|v| v.name)) {
-        Some(near) => error.hint(format!("did you mean {near}?")),
-        None => error.hint("unset it: Forebay refuses FOREBAY_ variables that it does not know"),
-    })
+    let error = || Error::new(Kind::UnknownEnvironment, format!("there is no environment variable {name}"));
+    match near(name) {
+        Some(near) => Err(error().hint(format!("did you mean {near}?"))),
+        None if is_known(name) => Err(error().hint("the name of a channel follows FOREBAY_CHANNEL_")),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -273,9 +305,16 @@ mod tests {
             assert_eq!(error.kind(), Kind::UnknownEnvironment);
             assert_eq!(error.hint_text(), Some(format!("did you mean {near}?").as_str()));
         }
-        let error = check_one("FOREBAY_XYZZY_PLUGH", "1").unwrap_err();
-        assert!(!error.hint_text().unwrap().contains("did you mean"), "{error}");
         assert_eq!(check_one("FOREBAY_CHANNEL_", "{}").unwrap_err().kind(), Kind::UnknownEnvironment);
+    }
+
+    #[test]
+    fn what_installations_set_for_every_package_is_not_refused() {
+        for rest in
+            ["ROOT", "HOME", "PATH", "BASE", "PREFIX", "VERSION", "BIN", "LIB", "INCLUDE", "XYZZY_PLUGH"]
+        {
+            check_one(&format!("{PREFIX}{rest}"), "/opt/forebay").unwrap();
+        }
     }
 
     #[test]

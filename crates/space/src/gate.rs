@@ -8,10 +8,11 @@
 //! Guarantees: never more live ranks inside than the pace says; every wait has a deadline and names who is inside.
 //! Not here: who is first. A rank that waits may be overtaken.
 
-use std::sync::atomic::AtomicU64;
+use forebay_tier::host::atomic::AtomicU64;
+use forebay_tier::host::time::Instant;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_tier::{clock, Error, Kind, Result};
 

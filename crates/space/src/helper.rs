@@ -6,14 +6,16 @@
 //! segment that it has prepared and nobody has taken yet.
 //! Not here: which segments those are ([`crate::segments`]), and moving them ([`crate::mover`]).
 
+use forebay_tier::host::sync::{Condvar, Mutex, MutexGuard};
+use forebay_tier::host::thread::JoinHandle;
+use forebay_tier::host::time::Instant;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use forebay_log::{LaneId, Ledger};
-use forebay_tier::{wait, Error, Result};
+use forebay_tier::{wait, Error, Kind, Result};
 
 use crate::attach::Attachment;
 use crate::control::ROOM_ASKED;
@@ -32,6 +34,7 @@ pub(crate) struct Helper {
 }
 
 /// The next segment.
+#[derive(Default)]
 struct Spare {
     state: Mutex<SpareState>,
     /// For the producer, who may wait for what the helper does.
@@ -46,7 +49,10 @@ enum SpareState {
     Wanted(u64),
     Working,
     Ready(Range<u64>),
+    /// The thread is to end.
     Stopped,
+    /// The thread has ended.
+    Ended,
 }
 
 /// What the helper does next.
@@ -65,9 +71,9 @@ impl Helper {
         ledger: Arc<Mutex<Ledger>>,
         first: Option<Range<u64>>,
     ) -> Result<Helper> {
-        let state = Mutex::new(first.map_or(SpareState::Empty, SpareState::Ready));
-        let spare = Arc::new(Spare { state, changed: Condvar::new() });
-        let thread = std::thread::Builder::new()
+        let spare = Arc::new(Spare::default());
+        spare.set(first.map_or(SpareState::Empty, SpareState::Ready));
+        let thread = forebay_tier::host::thread::Builder::new()
             .name("forebay-ahead".into())
             .spawn({
                 let (member, spare) = (member.clone(), spare.clone());
@@ -77,9 +83,9 @@ impl Helper {
         Ok(Helper { member, spare, thread: Some(thread) })
     }
 
-    /// Takes the segment that was prepared, waiting for one that is being prepared.
-    pub(crate) fn take(&self) -> Option<Range<u64>> {
-        self.spare.take()
+    /// Takes the segment that was prepared, waiting for one that is being prepared. Errors: [`Kind::TimedOut`].
+    pub(crate) fn take(&self, deadline: Instant) -> Result<Option<Range<u64>>> {
+        self.spare.take(deadline).map_err(|e| e.with("space", &self.member.space.name))
     }
 
     /// Lets another segment of so many bytes be prepared, unless there is one.
@@ -89,11 +95,12 @@ impl Helper {
         }
     }
 
-    /// Ends the thread. Returns the segment that was prepared in vain.
-    pub(crate) fn stop(&mut self) -> Option<Range<u64>> {
-        let left = self.spare.take();
+    /// Ends the thread. Returns the segment that was prepared in vain. A thread that is at work past the deadline
+    /// ends by itself and frees what it prepares.
+    pub(crate) fn stop(&mut self, deadline: Instant) -> Option<Range<u64>> {
+        let left = self.spare.take(deadline).unwrap_or(None);
         self.call(SpareState::Stopped);
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take().filter(|_| self.spare.has_ended(deadline)) {
             // A panic of the helper has been printed; there is nothing to add here.
             let _ = thread.join();
         }
@@ -139,24 +146,64 @@ impl Spare {
         }
     }
 
-    /// Takes the spare, waiting for one that is being prepared.
-    fn take(&self) -> Option<Range<u64>> {
-        let mut state = self.lock();
-        while matches!(*state, SpareState::Wanted(_) | SpareState::Working) {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+    /// Takes the spare, waiting for one that is being prepared. Errors: [`Kind::TimedOut`].
+    fn take(&self, deadline: Instant) -> Result<Option<Range<u64>>> {
+        let is_busy = |state: &SpareState| matches!(state, SpareState::Wanted(_) | SpareState::Working);
+        let mut state = self.wait_while(deadline, is_busy);
+        if is_busy(&state) {
+            return Err(Error::new(Kind::TimedOut, "the next segment was not prepared before the deadline")
+                .hint("its pages are being allocated; the memory or the disk below may be overloaded"));
         }
         if let SpareState::Ready(range) = &*state {
             let range = range.clone();
             *state = SpareState::Empty;
-            return Some(range);
+            return Ok(Some(range));
         }
-        None
+        Ok(None)
+    }
+
+    /// Hands over what was prepared, if anything. False: the thread was stopped meanwhile and the segment is not
+    /// wanted.
+    fn finish(&self, ready: Option<Range<u64>>) -> bool {
+        let mut state = self.lock();
+        if matches!(*state, SpareState::Stopped) {
+            return false;
+        }
+        *state = ready.map_or(SpareState::Empty, SpareState::Ready);
+        self.changed.notify_all();
+        true
+    }
+
+    /// Waits until the thread has ended; false at the deadline.
+    fn has_ended(&self, deadline: Instant) -> bool {
+        let has_not = |state: &SpareState| !matches!(state, SpareState::Ended);
+        !has_not(&self.wait_while(deadline, has_not))
+    }
+
+    fn wait_while(
+        &self,
+        deadline: Instant,
+        goes_on: impl Fn(&SpareState) -> bool,
+    ) -> MutexGuard<'_, SpareState> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout_while(self.lock(), left, |state| goes_on(state));
+        waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Says that the thread has ended, also by a panic: the producer then prepares its segments itself.
+struct Ending<'a>(&'a Spare);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.set(SpareState::Ended);
     }
 }
 
 fn run(member: &Arc<Membership>, lane: LaneId, ledger: &Mutex<Ledger>, spare: &Spare) {
     let space = &member.space;
     let calls = space.control.calls(member.slot);
+    let _ending = Ending(spare);
     loop {
         let seen = calls.load(Acquire);
         if seen & ROOM_ASKED != 0 {
@@ -174,12 +221,51 @@ fn run(member: &Arc<Membership>, lane: LaneId, ledger: &Mutex<Ledger>, spare: &S
                     .ok()
                     .flatten()
                     .filter(|range| prepare_or_free(space, range.clone()).is_ok());
-                spare.set(ready.map_or(SpareState::Empty, SpareState::Ready));
+                if !spare.finish(ready.clone()) {
+                    if let Some(range) = ready {
+                        free_run(space, (range.start / space.superblock.granule_bytes) as usize);
+                        space.control.announce_room();
+                    }
+                }
             }
             Next::Wait => {
                 wait::wait(calls, seen & !ROOM_ASKED, HELPER_WAIT);
             }
             Next::Stop => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The helper allocates pages that the kernel does not have, or its disk does not answer.
+    #[test]
+    fn a_producer_waits_for_its_helper_until_the_deadline() {
+        let spare = Arc::new(Spare::default());
+        spare.set(SpareState::Working);
+        let (told, tells) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            told.send(spare.take(Instant::now() + Duration::from_millis(20))).expect("it is waited for");
+            // Late, and not wanted any more.
+            spare.set(SpareState::Stopped);
+            assert!(!spare.finish(Some(0..1)));
+        });
+        let taken = tells.recv_timeout(Duration::from_secs(60)).expect("a wait without an end");
+        assert_eq!(taken.unwrap_err().kind(), Kind::TimedOut);
+    }
+
+    #[test]
+    fn a_producer_does_not_wait_for_a_helper_that_panicked() {
+        let spare = Spare::default();
+        spare.set(SpareState::Working);
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _ending = Ending(&spare);
+            std::panic::resume_unwind(Box::new("as planned"));
+        }));
+        assert!(panicked.is_err());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert!(spare.take(deadline).unwrap().is_none() && spare.has_ended(deadline));
     }
 }

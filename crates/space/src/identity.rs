@@ -7,8 +7,10 @@
 //! Guarantees: half a pair is an error, never a guess; a Slurm batch script itself, or the shell of an
 //! interactive step, is 0 of 1 although its environment holds a `SLURM_PROCID`. A job of several nodes is
 //! refused with `SeveralNodes` unless the scope is `node`, then rank and size count this node's processes.
-//! Inside `forebay run` (`FOREBAY_RUN`), which starts ranks on its own node only, that is not asked. Not
-//! here: MPI itself; a communicator's rank and size come as explicit arguments.
+//! Inside `forebay run` (`FOREBAY_RUN`), which starts ranks on its own node only, that is not asked. There
+//! `FOREBAY_RANK` numbers the processes of a component, and a launcher that numbers this process otherwise was
+//! started by one of them: an error, because nothing says which of the two the program means. Not here: MPI
+//! itself; a communicator's rank and size come as explicit arguments.
 
 use crate::environment::{self, Lookup};
 use crate::options::Scope;
@@ -44,6 +46,19 @@ pub enum Source {
     Alone,
 }
 
+impl Source {
+    /// The variables that hold rank and size.
+    fn variables(self) -> (&'static str, &'static str) {
+        match self {
+            Source::OpenMpi => ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+            Source::Mpich => ("PMI_RANK or PALS_RANKID", "PMI_SIZE"),
+            Source::Flux => ("FLUX_TASK_RANK", "FLUX_JOB_SIZE"),
+            Source::Srun => ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+            Source::Arguments | Source::Environment | Source::Alone => ("FOREBAY_RANK", "FOREBAY_SIZE"),
+        }
+    }
+}
+
 /// What a launcher says about this process.
 struct Launch {
     source: Source,
@@ -76,6 +91,9 @@ pub fn identify(rank: Option<u32>, size: Option<u32>, scope: Scope, lookup: Look
         }
     };
     let run = environment::value("FOREBAY_RUN", lookup).is_some();
+    if let (Some((rank, size, Source::Environment)), true) = (given, run) {
+        check_component(rank, size, launch.as_ref(), lookup)?;
+    }
     let several = launch.as_ref().is_some_and(|l| l.several_nodes) && !run;
     if several && scope == Scope::Job {
         return Err(several_nodes("this is a job of several nodes, and a space serves one node"));
@@ -95,6 +113,35 @@ pub fn identify(rank: Option<u32>, size: Option<u32>, scope: Scope, lookup: Look
         (None, Some(launch)) => (launch.rank, launch.size, launch.source),
     };
     checked(rank, size, source)
+}
+
+/// The runner takes the variables of launchers around it away: what is there was set inside a component.
+fn check_component(rank: u32, size: u32, launch: Option<&Launch>, lookup: Lookup<'_>) -> Result<()> {
+    let other = match launch {
+        Some(launch) if (launch.rank, launch.size) == (rank, size) || launch.local == Some((rank, size)) => {
+            None
+        }
+        Some(launch) => {
+            let (rank_name, size_name) = launch.source.variables();
+            Some(format!("{rank_name}={}, {size_name}={}", launch.rank, launch.size))
+        }
+        None => number("PMIX_RANK", lookup)?.filter(|other| *other != rank).map(|r| format!("PMIX_RANK={r}")),
+    };
+    let Some(other) = other else { return Ok(()) };
+    Err(Error::new(Kind::UnknownEnvironment, "two launchers number this process differently")
+        .with("forebay_run", format!("FOREBAY_RANK={rank}, FOREBAY_SIZE={size}"))
+        .with("launcher", other)
+        .hint(
+            "ranks of one MPI program: name its launcher in the component's table of the workflow file, as in \
+             launcher = [\"mpirun\", \"-n\", \"4\"] with ranks = 4; or pass rank and size of the communicator to open",
+        ))
+}
+
+/// What tells launches apart that use one name: the directory of the run, or the number of the batch job. None: neither
+/// is said.
+pub(crate) fn launch(lookup: Lookup<'_>) -> Option<String> {
+    let names = ["FOREBAY_RUN", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"];
+    names.iter().find_map(|name| environment::value(name, lookup))
 }
 
 fn several_nodes(message: &str) -> Error {
@@ -307,8 +354,8 @@ mod tests {
         assert_eq!(who(Scope::Node, &two).unwrap(), is(1, 2, Source::Srun));
         assert_eq!(ask(Some(0), Some(1), Scope::Job, &two).unwrap_err().kind(), Kind::SeveralNodes);
         assert_eq!(ask(Some(0), Some(1), Scope::Node, &two).unwrap(), is(0, 1, Source::Arguments));
-        let ours = format!("{two} FOREBAY_RUN=/tmp/run FOREBAY_RANK=0 FOREBAY_SIZE=1");
-        assert_eq!(who(Scope::Job, &ours).unwrap(), is(0, 1, Source::Environment));
+        let ours = format!("{two} FOREBAY_RUN=/tmp/run");
+        assert_eq!(who(Scope::Job, &ours).unwrap(), is(3, 4, Source::Srun), "started by forebay run");
         let older = format!("{SRUN} SLURM_NNODES=2");
         let error = who(Scope::Node, &older).unwrap_err();
         assert_eq!(error.kind(), Kind::SeveralNodes, "no local size: no guess");
@@ -354,6 +401,32 @@ mod tests {
         assert_eq!(who(Scope::Node, two).unwrap(), is(1, 4, Source::Mpich));
         let pals = "PALS_RANKID=5 PMI_SIZE=8 PMI_LOCAL_SIZE=4 PALS_LOCAL_RANKID=1";
         assert_eq!(who(Scope::Node, pals).unwrap(), is(1, 4, Source::Mpich));
+    }
+
+    #[test]
+    fn a_communicator_inside_a_component_of_another_size_is_an_error_that_names_both() {
+        let component = "FOREBAY_RUN=/tmp/run FOREBAY_RANK=0 FOREBAY_SIZE=1";
+        for (launcher, named) in [
+            ("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4", "OMPI_COMM_WORLD_SIZE=4"),
+            ("PMI_RANK=2 PMI_SIZE=4", "PMI_SIZE=4"),
+            ("FLUX_TASK_RANK=0 FLUX_JOB_SIZE=2", "FLUX_JOB_SIZE=2"),
+            (SRUN, "SLURM_PROCID=3"),
+            ("PMIX_RANK=3", "PMIX_RANK=3"),
+        ] {
+            let error = who(Scope::Job, &format!("{component} {launcher}")).unwrap_err();
+            assert_eq!(error.kind(), Kind::UnknownEnvironment, "{launcher}");
+            let text = error.to_string();
+            assert!(text.contains("FOREBAY_RANK=0, FOREBAY_SIZE=1") && text.contains(named), "{text}");
+            assert!(error.hint_text().unwrap().contains("launcher ="), "{text}");
+            // What the program says itself counts, and so does what a user sets outside of `forebay run`.
+            let said = ask(Some(0), Some(4), Scope::Job, &format!("{component} {launcher}"));
+            assert_eq!(said.unwrap(), is(0, 4, Source::Arguments));
+            let by_hand = format!("FOREBAY_RANK=0 FOREBAY_SIZE=1 {launcher}");
+            assert_eq!(who(Scope::Job, &by_hand).unwrap(), is(0, 1, Source::Environment));
+        }
+        let same =
+            "FOREBAY_RUN=/r FOREBAY_RANK=1 FOREBAY_SIZE=4 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4";
+        assert_eq!(who(Scope::Job, same).unwrap(), is(1, 4, Source::Environment));
     }
 
     #[test]

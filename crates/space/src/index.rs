@@ -10,6 +10,7 @@ use forebay_log::format::{
     RecordDf, RecordHeader, RecordKind, SegmentDf, BLOCK_BYTES, CHUNK_BYTES, COMMIT_RECORD_BYTES,
     HEADER_BYTES,
 };
+use forebay_log::recover::segment_in;
 use forebay_log::{Dims, Dtype, LaneId, RecordRef, SegmentScan};
 use forebay_tier::persist::checksum_ahead;
 use forebay_tier::{watched, Device, Error, Kind, Result};
@@ -17,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use serde::Serialize;
 
 use crate::attach::Attachment;
-use crate::control::GranuleState;
+use crate::control::{FoundSegment, GranuleState};
 use forebay_log::NdBox;
 
 /// A variable of a version.
@@ -129,22 +130,34 @@ pub(crate) fn build(
             format!("version {version} of space {} is not known any more", space.name),
         )
     })?;
-    let mut index = old.emptied();
-    (index.version, index.bring) = (version, bring);
-    for rank in 0..size {
-        let lane = LaneId { incarnation, rank };
-        // No lease held the segment in which the cursor stands: it may have been moved, or given back.
-        let holds = |cursor: &&LaneCursor| cursor.version == version && is_held(space, lane, cursor);
-        let cursor = cursors.get(&lane).filter(holds).copied();
-        let next = match cursor.map(|cursor| scan_version(space, lane, version, cursor, &mut index)) {
-            None => scan_located(space, lane, version, &mut index)?,
-            Some(Err(e)) if e.kind() == Kind::Damaged => scan_located(space, lane, version, &mut index)?,
-            Some(done) => done?,
-        };
-        cursors.insert(lane, next);
-    }
+    let mut index = old;
+    watched(|| {
+        index = std::mem::take(&mut index).emptied();
+        (index.version, index.bring) = (version, bring);
+        (0..size).try_for_each(|rank| read_lane(space, LaneId { incarnation, rank }, cursors, &mut index))
+    })?;
     index.link_names();
     Ok(index)
+}
+
+/// Reads what one lane holds of the version of `index`.
+fn read_lane(
+    space: &Attachment,
+    lane: LaneId,
+    cursors: &mut FxHashMap<LaneId, LaneCursor>,
+    index: &mut VersionIndex,
+) -> Result<()> {
+    let version = index.version;
+    // No lease held the segment in which the cursor stands: it may have been moved, or freed.
+    let holds = |cursor: &&LaneCursor| cursor.version == version && is_held(space, lane, cursor);
+    let cursor = cursors.get(&lane).filter(holds).copied();
+    let next = match cursor.map(|cursor| scan_version(space, lane, version, cursor, index)) {
+        None => scan_located(space, lane, version, index)?,
+        Some(Err(e)) if e.kind() == Kind::Damaged => scan_located(space, lane, version, index)?,
+        Some(done) => done?,
+    };
+    cursors.insert(lane, next);
+    Ok(())
 }
 
 /// Versions that are retained. The control segment has no checksum: where its counts are damaged, no more come back
@@ -187,7 +200,7 @@ fn segment_at(space: &Attachment, granule: usize, bring: Bring) -> Result<Option
     }
     space.device.can_read(offset..offset + HEADER_BYTES)?;
     let head = space.device.bytes(offset..offset + HEADER_BYTES);
-    let found = watched(|| Ok(SegmentDf::decode(head, &space.superblock.uuid, offset)))?;
+    let found = watched(|| Ok(segment_in(&*space.device, head, &space.superblock.uuid, offset)))?;
     let Some(df) = found else { return Ok(None) };
     if bring == Bring::Headers {
         return Ok(Some(df));
@@ -198,20 +211,29 @@ fn segment_at(space: &Attachment, granule: usize, bring: Bring) -> Result<Option
     Ok(Some(df))
 }
 
+/// The header of a segment of a lane that the table of granules names. Its place may have got another owner between the
+/// look at the table and this one.
+fn header_of(
+    space: &Attachment,
+    lane: LaneId,
+    found: Option<FoundSegment>,
+    bring: Bring,
+) -> Result<Option<SegmentDf>> {
+    let Some(FoundSegment { granule, sequence }) = found else { return Ok(None) };
+    let df = segment_at(space, granule, bring)?;
+    Ok(df.filter(|df| (df.incarnation, df.rank, df.sequence) == (lane.incarnation, lane.rank, sequence)))
+}
+
 /// The first segment of a lane that holds records of `version` or later.
 fn locate(space: &Attachment, lane: LaneId, version: u64, bring: Bring) -> Result<LaneCursor> {
-    space
-        .control
-        .find_segment(lane, |_, last| last >= version)
-        .map(|granule| segment_at(space, granule, bring))
-        .transpose()?
-        .flatten()
+    let found = space.control.find_segment(lane, |_, last| last >= version);
+    header_of(space, lane, found, bring)?
         .map(|segment| LaneCursor { segment, at: HEADER_BYTES, next_record: segment.first_record, version })
         .ok_or_else(|| unreadable(space, lane, version, 0))
 }
 
-/// How often a scan begins again because segments moved under it. The lease keeps what it looks for, but not the
-/// places before it; every move takes longer than a scan.
+/// How often a scan begins again because segments moved under it, or places before them changed hands. The lease keeps
+/// what it looks for; what still cannot be read then is damaged.
 const SCANS_MAX: usize = 16;
 
 fn scan_located(
@@ -220,15 +242,13 @@ fn scan_located(
     version: u64,
     index: &mut VersionIndex,
 ) -> Result<LaneCursor> {
-    // Without lower tiers nothing moves, and what cannot be read is damaged.
-    let tries_max = if space.pools.len() > 1 { SCANS_MAX } else { 1 };
     let mut tries = 0;
     loop {
         tries += 1;
         match locate(space, lane, version, index.bring)
             .and_then(|at| scan_version(space, lane, version, at, index))
         {
-            Err(e) if e.kind() != Kind::Damaged || tries == tries_max => return Err(e),
+            Err(e) if e.kind() != Kind::Damaged || tries == SCANS_MAX => return Err(e),
             Err(_) => {}
             done => return done,
         }
@@ -239,9 +259,7 @@ fn scan_located(
 /// being left does not count: a cursor from before the lease may stand in one whose mover has seen no lease.
 fn is_still_there(space: &Attachment, lane: LaneId, segment: &SegmentDf) -> bool {
     let granule = (segment.offset_bytes / space.superblock.granule_bytes) as usize;
-    let state = space.control.granule_state(granule);
-    matches!(state, GranuleState::Segment { lane: found, .. } if found == lane)
-        && space.control.granule_segment(granule).0 == segment.sequence
+    space.control.is_segment_of(granule, lane) && space.control.granule_segment(granule).0 == segment.sequence
 }
 
 /// Whether the version at which the cursor stands has records in its segment, so that the caller's lease on that
@@ -328,7 +346,7 @@ fn scan_version(
                     if found.len() as u64 != commit.pieces {
                         return Err(unreadable(space, lane, version, record.offset));
                     }
-                    index.payload_bytes += commit.payload_bytes;
+                    index.payload_bytes = index.payload_bytes.saturating_add(commit.payload_bytes);
                     hashes.extend(found.iter().map(|(_, hash, _)| hash));
                     entries.extend(found.iter().map(|(.., record)| Entry {
                         record: *record,
@@ -356,11 +374,7 @@ fn scan_version(
         }
         let wanted = segment.sequence + 1;
         let next = space.control.find_segment(lane, |sequence, _| sequence == wanted);
-        segment = next
-            .map(|granule| segment_at(space, granule, index.bring))
-            .transpose()?
-            .flatten()
-            .filter(|df| df.sequence == wanted && df.incarnation == lane.incarnation && df.rank == lane.rank)
+        segment = header_of(space, lane, next, index.bring)?
             .ok_or_else(|| unreadable(space, lane, version, segment.offset_bytes + scan.at))?;
         at = HEADER_BYTES;
         next_record = next_record.max(segment.first_record);
@@ -375,6 +389,7 @@ impl VersionIndex {
         }
         self.entries.clear();
         self.by_name.clear();
+        self.hashes.clear();
         self.chunks.clear();
         self.payload_bytes = 0;
         self
@@ -488,9 +503,12 @@ impl VersionIndex {
     ) -> Result<()> {
         let (header, bytes) = self.header_there(device, i)?;
         let base = header.payload_offset() as usize;
+        let payload = &bytes[base..base + header.payload_bytes() as usize];
+        if from > to || to > payload.len() {
+            return Err(self.damaged(i, "its header changed", 0));
+        }
         let place = self.offset(i) + base as u64;
         device.will_read(place + from as u64..place + to as u64)?;
-        let payload = &bytes[base..base + header.payload_bytes() as usize];
         let done = self.entries[i as usize].verified && !always;
         if !header.is_checked() || done {
             each(from, &payload[from..to]);
@@ -530,6 +548,23 @@ impl VersionIndex {
     fn mark_chunk(&mut self, i: u32, chunk: usize, chunks: usize) {
         let bits = self.chunks.entry(i).or_insert_with(|| vec![0; chunks.div_ceil(64)]);
         bits[chunk / 64] |= 1 << (chunk % 64);
+    }
+
+    /// Bytes `range` of the payload of entry `i`, unchecked. Errors: `Damaged` where its header no longer says that it
+    /// has so many; those of [`Device::will_read`].
+    pub(crate) fn payload_part<'a>(
+        &self,
+        device: &'a dyn Device,
+        i: u32,
+        range: Range<usize>,
+    ) -> Result<&'a [u8]> {
+        let (header, bytes) = self.header_there(device, i)?;
+        let base = header.payload_offset() as usize;
+        let payload = &bytes[base..base + header.payload_bytes() as usize];
+        let part = payload.get(range.clone()).ok_or_else(|| self.damaged(i, "its header changed", 0))?;
+        let place = self.offset(i) + base as u64;
+        device.will_read(place + range.start as u64..place + range.end as u64)?;
+        Ok(part)
     }
 
     #[cold]

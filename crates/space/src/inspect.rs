@@ -2,19 +2,22 @@
 //!
 //! Nothing here registers, waits or changes what members see. Numbers are a moment's: the space goes on.
 
-use std::fs;
+use forebay_tier::host::fs;
+use forebay_tier::host::time::Instant;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_log::LaneId;
 use forebay_tier::adapter::throttle::Locality;
-use forebay_tier::{Access, Device, Error, Kind, Result};
+use forebay_tier::{Access, Error, Kind, Result};
 use serde::Serialize;
 
 use crate::attach::{Attachment, Missing, POOL_FILE};
+use crate::contents;
 use crate::control::{group, head, member, ProducerState, Waiting, GROUPS_MAX};
 use crate::files;
+use crate::groups::{held_by_cursors, is_awaited, policy_of};
 use crate::index::{self, Bring, VersionIndex};
 use crate::membership::{holders, missing_producers, settle_producers, Role, HOLDS_NOTHING};
 use crate::name;
@@ -134,6 +137,9 @@ pub struct ReaderGroupInfo {
     pub oldest_unread: Option<u64>,
     /// Complete versions from that one on: how far the group's slowest rank is behind.
     pub lag_versions: u64,
+    /// Of a group that keeps a cursor: what it means to the writers while it is absent, `hold`, `drop` or `error`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absent: Option<crate::Absent>,
 }
 
 impl ReaderGroupInfo {
@@ -147,7 +153,8 @@ impl ReaderGroupInfo {
     ) -> ReaderGroupInfo {
         let oldest_unread = needed.filter(|v| *v < complete);
         let lag_versions = oldest_unread.map_or(0, |v| complete - v);
-        ReaderGroupInfo { name, size, joined, ended, version_min, oldest_unread, lag_versions }
+        let absent = None;
+        ReaderGroupInfo { name, size, joined, ended, version_min, oldest_unread, lag_versions, absent }
     }
 }
 
@@ -222,12 +229,16 @@ pub(crate) fn attach(name: &str) -> Result<std::sync::Arc<Attachment>> {
 pub(crate) fn names() -> Result<Vec<String>> {
     let root = name::root()?;
     let mut out = Vec::new();
-    for entry in fs::read_dir(&root).map_err(|e| Error::io(format!("listing {}", root.display()), e))? {
+    let entries = match fs::read_dir(&root) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(out),
+        entries => entries.map_err(|e| Error::io(format!("listing {}", root.display()), e))?,
+    };
+    for entry in entries {
         let entry = entry.map_err(|e| Error::io("listing spaces", e))?;
         if let Ok(name) = entry.file_name().into_string() {
-            if !name.starts_with('.')
-                && (entry.path().join(POOL_FILE).exists() || files::is_stream(&entry.path()))
-            {
+            let dir = entry.path();
+            let is_space = || dir.join(POOL_FILE).exists() || contents::is_of_a_space(&dir);
+            if !name.starts_with('.') && (files::is_stream(&dir) || is_space()) {
                 out.push(name);
             }
         }
@@ -331,7 +342,7 @@ pub fn inspect(name: &str) -> Result<SpaceInfo> {
 
 fn state_of(state: ProducerState, any_alive: bool) -> &'static str {
     match (state, any_alive) {
-        (ProducerState::Finished, _) => "finished",
+        (ProducerState::Finished | ProducerState::Withdrawn(_), _) => "finished",
         (ProducerState::Died(_), true) => "producer died",
         (ProducerState::Open | ProducerState::None | ProducerState::Died(_), false) => "dead",
         (ProducerState::Open, true) => "open",
@@ -420,10 +431,13 @@ fn reader_groups(space: &Attachment, oldest: u64, complete: u64) -> Vec<ReaderGr
             let size = control.group_size(i);
             let joined = control.group_count(i, group::JOINED);
             // Ranks that have not come yet will want everything from the group's start on.
-            let awaited = (joined < size).then(|| control.group(i, group::START).load(Relaxed));
-            let needed = version_min.into_iter().chain(awaited).min().map(|v| v.max(oldest));
+            let awaited = is_awaited(space, i).then(|| control.group(i, group::START).load(Relaxed));
+            let held = held_by_cursors(space, i);
+            let needed = version_min.into_iter().chain(awaited).chain(held).min().map(|v| v.max(oldest));
             let counts = (joined, control.group_count(i, group::ENDED));
-            ReaderGroupInfo::new(control.group_name(i), size, counts, (version_min, needed), complete)
+            let name = control.group_name(i);
+            let info = ReaderGroupInfo::new(name, size, counts, (version_min, needed), complete);
+            ReaderGroupInfo { absent: policy_of(control, i), ..info }
         })
         .collect()
 }
@@ -480,7 +494,8 @@ fn waiting_for(space: &Attachment, waiting: Waiting) -> Option<String> {
     })
 }
 
-/// Reads every byte of a space and compares it with its checksums. Blocks for as long as that takes.
+/// Reads every byte of a space, compares it with its checksums, and the control segment with what the lanes hold: what
+/// would make a read fail, or show other versions, is in the report. Blocks for as long as that takes.
 ///
 /// # Errors
 /// `PeerMissing`, `UnknownFormat`, `PoolOwnedElsewhere`, `Damaged` when not even the superblock can be read.
@@ -492,7 +507,7 @@ pub fn verify(name: &str) -> Result<VerifyReport> {
         return files::verify(name, &dir);
     }
     let space = attach(name)?;
-    forebay_log::verify::verify(&*space.device as &dyn Device, &space.superblock)
+    crate::verify::verify(&space)
 }
 
 fn check_directory(name: &str, dir: &Path) -> Result<()> {

@@ -26,6 +26,8 @@
 //! # }
 //! ```
 #![forbid(unsafe_code)]
+// Extension traits of the standard library's files, whose methods the simulator's files have themselves.
+#![cfg_attr(forebay_simulated, allow(unused_imports))]
 
 mod attach;
 mod attributes;
@@ -33,12 +35,16 @@ mod backing;
 mod byte_size;
 mod clean;
 mod consume;
+mod contents;
 mod control;
+mod cursors;
+mod declared;
 mod element;
 mod emulated;
 pub mod environment;
 mod files;
 mod gate;
+mod groups;
 mod helper;
 mod identity;
 mod index;
@@ -46,9 +52,12 @@ mod inspect;
 mod membership;
 mod mover;
 mod name;
+mod new_directory;
 #[cfg(test)]
 mod one_mapping;
+mod opening;
 pub mod options;
+mod ownership;
 mod pace;
 mod prefetch;
 mod produce;
@@ -60,6 +69,8 @@ mod steer;
 mod tiers;
 mod trace;
 mod trial;
+mod verify;
+mod version_range;
 mod view;
 mod whole_file;
 mod writer;
@@ -69,6 +80,7 @@ pub use backing::VersionBacking;
 pub use byte_size::{format_bytes, parse_bytes};
 pub use clean::{clean, destroy, CleanOptions, CleanReport, Kept, Removed};
 pub use control::control_layouts;
+pub use cursors::cursor_layouts;
 pub use element::Element;
 pub use emulated::Emulation;
 pub use environment::did_you_mean;
@@ -76,20 +88,23 @@ pub use files::object_layout;
 pub use forebay_log::{Dims, Dtype, NdBox, Piece};
 pub use forebay_tier::adapter::throttle::{Curves, Locality};
 pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
+pub use groups::remove_reader_group;
 pub use index::{PieceInfo, VariableInfo};
 pub use inspect::{
     glance, inspect, list, verify, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo,
     VerifyReport, VersionInfo,
 };
 pub use mover::{drain, DrainReport};
-pub use name::root;
+pub use name::{make_root, root};
+pub use opening::check_writable;
 pub use options::{
-    ChannelOptions, Mechanism, OnExisting, OpenOptions, Retention, Scope, SpillTier, Verify, WhenFull,
+    Absent, ChannelOptions, Mechanism, Mode, OpenOptions, Retention, Scope, SpillTier, Verify, WhenFull,
     BATCH_BYTES,
 };
 pub use pace::{Pace, GATE_PLACES_MAX};
 pub use reader::{Reader, Subscription};
 pub use stats::Stats;
 pub use steer::{Progress, Steering};
+pub use version_range::format_versions;
 pub use view::View;
 pub use writer::{Reservation, Writer};

@@ -5,27 +5,33 @@
 //! reader still needs stands in its own slot (cursor and lease), so that a survivor can tell a dead member's
 //! needs from a live one's. Leases end by release or death, never by time.
 
+use forebay_tier::host::atomic::AtomicU64;
+use forebay_tier::host::sync::Mutex;
+use forebay_tier::host::time::Instant;
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, PoisonError};
 
-use forebay_log::format::SegmentDf;
+use forebay_log::format::{SegmentDf, INCARNATION_END, VERSION_END};
 use forebay_log::reclaim::retire;
 use forebay_log::recover::{recover, take_over};
+use forebay_log::LaneId;
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::{self, ForkMark};
 use forebay_tier::{clock, Error, Kind, Result};
 
-use crate::attach::Attachment;
+use crate::attach::{Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
 use crate::control::{
-    group, head, member, too_many, Control, GranuleState, ProducerState, Waiting, GROUPS_MAX,
-    GROUP_RANKS_MAX, LANES_MAX, MEMBERS_MAX,
+    group, head, member, too_many, Control, GranuleState, ProducerState, Waiting, LANES_MAX, MEMBERS_MAX,
 };
+use crate::groups::{self, Keep};
+use crate::mover::is_orphan;
+use crate::opening::{self, Writers};
 use crate::options::Retention;
 use crate::protocol;
 pub(crate) use crate::protocol::HOLDS_NOTHING;
+use crate::segments::LOCK_TIMEOUT;
+use crate::version_range::format_versions;
 
 /// What a member does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +87,8 @@ pub struct Membership {
     /// Producers: the incarnation.
     pub incarnation: u32,
     group: Option<usize>,
+    /// Readers of a group that keeps a cursor: the version that this rank goes on at, dropped or not.
+    pub(crate) resumes_at: Option<u64>,
     mark: ForkMark,
     /// Versions held by views, with their number.
     leases: Mutex<BTreeMap<u64, u32>>,
@@ -161,6 +169,7 @@ pub(crate) fn describe(space: &Attachment, slot: u32) -> String {
 impl Membership {
     /// Joins the producers of the space as `rank` of `size`; a restarted group becomes a new incarnation.
     /// Errors: [`Kind::NameInUse`], [`Kind::GroupMismatch`], [`Kind::TooMany`].
+    #[cfg(test)]
     pub(crate) fn join_producers(
         space: &Arc<Attachment>,
         rank: u32,
@@ -169,73 +178,111 @@ impl Membership {
         token: u64,
         deadline: Instant,
     ) -> Result<Arc<Membership>> {
-        if size as usize > LANES_MAX {
-            return Err(too_many("producer rank", LANES_MAX).with("size", size));
-        }
         space.with_setup_lock(deadline, || {
-            let control = &space.control;
-            let (_, known_size) = control.producers();
-            let state = settle_producers(space);
-            let joinable = match state {
-                ProducerState::Open => {
-                    check_joinable(space, rank, size, known_size, token)?;
-                    true
-                }
-                _ => false,
-            };
-            if !joinable {
-                new_incarnation(space, size, component, token)?;
-            }
-            let (incarnation, _) = control.producers();
-            let (slot, guard) = claim_slot(space, Role::Writer, rank, size, component)?;
-            control.member(slot, member::INCARNATION).store(u64::from(incarnation), Relaxed);
-            control.set_lane_owner(rank, Some(slot), false);
-            control.announce();
-            Ok(Arc::new(Membership {
-                space: space.clone(),
-                slot,
-                role: Role::Writer,
-                rank,
-                size,
-                incarnation,
-                group: None,
-                mark: ForkMark::here(),
-                leases: Mutex::default(),
-                guard: Some(guard),
-            }))
+            let writers = opening::writers_for(space, rank, token);
+            Self::join_producers_locked(space, (rank, size), component, token, writers)
         })
     }
 
-    /// Joins the reader group `component` as `rank` of `size`, or looks on as an observer.
-    /// Errors: [`Kind::NameInUse`], [`Kind::GroupMismatch`], [`Kind::TooMany`].
+    /// Under the setup lock, with the writers as seen under it: as [`Membership::join_producers`].
+    pub(crate) fn join_producers_locked(
+        space: &Arc<Attachment>,
+        (rank, size): (u32, u32),
+        component: &str,
+        token: u64,
+        writers: Writers,
+    ) -> Result<Arc<Membership>> {
+        if size as usize > LANES_MAX {
+            return Err(too_many("producer rank", LANES_MAX).with("size", size));
+        }
+        let control = &space.control;
+        match writers {
+            Writers::Open => check_joinable(space, rank, size, control.producers().1, token)?,
+            _ => new_incarnation(space, size, component, token)?,
+        }
+        let (incarnation, _) = control.producers();
+        let (slot, guard) = claim_slot(space, Role::Writer, rank, size, component)?;
+        control.member(slot, member::INCARNATION).store(u64::from(incarnation), Relaxed);
+        control.lane_pid(rank).store(u64::from(process::pid()), Relaxed);
+        let start_ticks = process::start_time_ticks(process::pid()).unwrap_or(0);
+        control.lane_start_ticks(rank).store(start_ticks, Relaxed);
+        control.set_lane_owner(rank, Some(slot), false);
+        control.announce();
+        Ok(Arc::new(Membership {
+            space: space.clone(),
+            slot,
+            role: Role::Writer,
+            rank,
+            size,
+            incarnation,
+            group: None,
+            resumes_at: None,
+            mark: ForkMark::here(),
+            leases: Mutex::default(),
+            guard: Some(guard),
+        }))
+    }
+
+    /// For a producer that was not opened whole and has written nothing: leaves the lane to another try, and the space
+    /// as it was before this rank joined. Errors: those of the setup lock.
+    pub(crate) fn withdraw(&self, deadline: Instant) -> Result<()> {
+        self.space.with_setup_lock(deadline, || {
+            let control = &self.space.control;
+            if control.producers().0 == self.incarnation
+                && control.lane_owner(self.rank) == (Some(self.slot), false)
+            {
+                control.set_lane_owner(self.rank, None, false);
+                control.settle_ended(self.incarnation, self.size);
+                control.announce();
+            }
+            Ok(())
+        })
+    }
+
+    /// Joins a reader group as `rank` of `size`, or, without one, looks on as an observer.
+    /// Errors: [`Kind::NameInUse`], [`Kind::GroupMismatch`], [`Kind::TooMany`], [`Kind::Damaged`].
     pub(crate) fn join_readers(
         space: &Arc<Attachment>,
         rank: u32,
         size: u32,
         component: &str,
-        observer: bool,
+        group: Option<(&str, Keep)>,
         deadline: Instant,
     ) -> Result<Arc<Membership>> {
         space.with_setup_lock(deadline, || {
             let control = &space.control;
-            let role = if observer { Role::Observer } else { Role::Reader };
-            let group = if observer { None } else { Some(find_or_add_group(space, component, size)?) };
-            if let Some(index) = group {
-                if let Some(other) = live_reader(space, index, rank) {
+            let role = if group.is_none() { Role::Observer } else { Role::Reader };
+            let mut begins = None;
+            if let Some((name, keep)) = group {
+                let index = groups::find_or_add_group(space, name, size, keep)?;
+                if let Some(other) = groups::live_reader(space, index, rank) {
+                    let hint = match opening::is_own_slot(space, other) {
+                        true => "this process has that reader open: close it first",
+                        false => "give this program another component name, or end the other one",
+                    };
                     return Err(Error::new(
                         Kind::NameInUse,
-                        format!("rank {rank} of reader group {component} is already reading {}", space.name),
+                        format!("rank {rank} of reader group {name} is already reading {}", space.name),
                     )
                     .with("holder", describe(space, other))
-                    .hint("give this program another component name, or end the other one"));
+                    .hint(hint));
                 }
+                begins = Some((index, groups::begin(space, index, rank)?));
             }
             let (slot, guard) = claim_slot(space, role, rank, size, component)?;
-            if let Some(index) = group {
+            let mut resumes_at = None;
+            if let Some((index, (start, resumes))) = begins {
+                // The rank lives again: that it was killed before says nothing of the group any more.
+                let killed = groups::readers_of(control, index)
+                    .filter(|old| control.member(*old, member::RANK).load(Relaxed) >> 32 == u64::from(rank));
+                killed.for_each(|old| control.member(old, member::GROUP).store(u64::MAX, Relaxed));
                 control.member(slot, member::GROUP).store(index as u64, Relaxed);
                 // Published before the rank counts as joined: until then the group's start holds for it.
-                let start = control.group(index, group::START).load(SeqCst);
-                protocol::settle_on(control.member(slot, member::CURSOR), control.oldest_word(), start);
+                let at =
+                    protocol::settle_on(control.member(slot, member::CURSOR), control.oldest_word(), start);
+                // What it missed counts as read when it ends the next version: until then it may be told again.
+                groups::advance(space, index, rank, if resumes { start } else { at })?;
+                resumes_at = resumes.then_some(start);
                 control.set_group_bit(index, group::JOINED, rank);
             }
             control.announce();
@@ -246,7 +293,8 @@ impl Membership {
                 rank,
                 size,
                 incarnation: 0,
-                group,
+                group: begins.map(|(index, _)| index),
+                resumes_at,
                 mark: ForkMark::here(),
                 leases: Mutex::default(),
                 guard: Some(guard),
@@ -268,13 +316,17 @@ impl Membership {
         self.space.control.member(self.slot, member::CURSOR).load(SeqCst)
     }
 
-    /// Releases every version below `version`.
-    pub(crate) fn release_below(&self, version: u64) {
+    /// Releases every version below `version`. Errors: those of the file of cursors; nothing is released then.
+    pub(crate) fn release_below(&self, version: u64) -> Result<()> {
+        if let Some(group) = self.group {
+            groups::advance(&self.space, group, self.rank, version)?;
+        }
         protocol::release(self.space.control.member(self.slot, member::CURSOR), version);
         self.space.control.announce_room();
+        Ok(())
     }
 
-    /// Holds nothing as a reader any more; views keep their leases.
+    /// This process holds nothing as a reader any more; views keep their leases, and the group its cursor.
     pub(crate) fn leave(&self) {
         let control = &self.space.control;
         protocol::release(control.member(self.slot, member::CURSOR), HOLDS_NOTHING);
@@ -282,11 +334,18 @@ impl Membership {
         control.announce_room();
     }
 
-    /// Marks that this reader saw the end of the stream.
-    pub(crate) fn note_ended(&self) {
-        if let Some(group) = self.group {
-            self.space.control.set_group_bit(group, group::ENDED, self.rank);
-        }
+    /// After [`Membership::leave`]: this rank does not come again.
+    pub(crate) fn leave_for_good(&self, deadline: Instant) -> Result<()> {
+        let Some(group) = self.group else { return Ok(()) };
+        self.space.with_setup_lock(deadline, || groups::leave(&self.space, group, self.rank))
+    }
+
+    /// Marks that this reader saw the end of the stream, `version` being the first that is not there.
+    pub(crate) fn note_ended(&self, version: u64) -> Result<()> {
+        let Some(group) = self.group else { return Ok(()) };
+        self.release_below(version)?;
+        self.space.control.set_group_bit(group, group::ENDED, self.rank);
+        Ok(())
     }
 
     /// Holds `version` until a matching [`Membership::drop_lease`]. False when it was dropped already.
@@ -314,6 +373,7 @@ impl Membership {
         if Self::range(&leases) != before {
             let control = &self.space.control;
             protocol::release_range(lease_words(control, self.slot), Self::range(&leases));
+            drop_beyond_last(&self.space);
             control.announce_room();
         }
     }
@@ -355,47 +415,6 @@ impl Membership {
     }
 }
 
-/// The slot of a live member that reads as `rank` of group `index`.
-fn live_reader(space: &Attachment, index: usize, rank: u32) -> Option<u32> {
-    (0..space.control.members_high()).find(|slot| {
-        space.control.member(*slot, member::STATE).load(Acquire) == Role::Reader.state()
-            && space.control.member(*slot, member::GROUP).load(Relaxed) == index as u64
-            && space.control.member(*slot, member::RANK).load(Relaxed) >> 32 == u64::from(rank)
-            && space.is_alive(*slot)
-    })
-}
-
-/// Under the setup lock: the group of this name, made if need be. Its start holds for ranks that have not joined.
-pub(crate) fn find_or_add_group(space: &Attachment, name: &str, size: u32) -> Result<usize> {
-    let control = &space.control;
-    if size == 0 || size > GROUP_RANKS_MAX {
-        return Err(too_many("rank of a reader group", GROUP_RANKS_MAX as usize).with("size", size));
-    }
-    let mut free = None;
-    for index in 0..GROUPS_MAX {
-        if control.group(index, group::STATE).load(Acquire) == 0 {
-            free = free.or(Some(index));
-        } else if control.group_name(index) == name {
-            let known = control.group(index, group::SIZE).load(Relaxed);
-            if known != u64::from(size) {
-                return Err(Error::new(Kind::GroupMismatch, format!("reader group {name} has another size"))
-                    .with("size", size)
-                    .with("known_size", known)
-                    .hint("all ranks of a component must be started with the same size"));
-            }
-            return Ok(index);
-        }
-    }
-    let index = free.ok_or_else(|| too_many("reader group", GROUPS_MAX))?;
-    control.group(index, group::SIZE).store(u64::from(size), Relaxed);
-    control.set_group_name(index, name);
-    control.group(index, group::START).store(control.oldest(), SeqCst);
-    control.group(index, group::STATE).store(1, SeqCst);
-    // Producers that dropped in between raised `oldest` before they could see this group.
-    control.group(index, group::START).store(control.oldest(), SeqCst);
-    Ok(index)
-}
-
 /// The producers' state after asking the kernel who is alive: an open group with a dead rank is dead.
 pub(crate) fn settle_producers(space: &Attachment) -> ProducerState {
     let control = &space.control;
@@ -403,29 +422,50 @@ pub(crate) fn settle_producers(space: &Attachment) -> ProducerState {
         let (incarnation, size) = control.producers();
         for rank in 0..size {
             if let (Some(slot), false) = control.lane_owner(rank) {
-                if !space.is_alive(slot) && still_owned(space, rank, slot, incarnation) {
-                    control.mark_died(slot);
+                if !owns_lane(space, slot, LaneId { incarnation, rank }) && still_owned(space, rank, slot) {
+                    control.mark_died(slot, incarnation);
                     break;
                 }
             }
         }
+        control.settle_all_ended(incarnation, size);
     }
     control.producer_state()
 }
 
-/// Whether the lane was not ended or taken over between the two looks that found its owner dead.
-fn still_owned(space: &Attachment, rank: u32, slot: u32, incarnation: u32) -> bool {
-    space.control.lane_owner(rank) == (Some(slot), false) && space.control.producers().0 == incarnation
+/// Whether the member in a slot lives and is the producer of a lane: its slot may be another's now.
+pub(crate) fn owns_lane(space: &Attachment, slot: u32, lane: LaneId) -> bool {
+    is_of_lane(space, slot, lane) && space.is_alive(slot)
+}
+
+/// Whether a slot speaks of the producer of a lane, alive or dead.
+pub(crate) fn is_of_lane(space: &Attachment, slot: u32, lane: LaneId) -> bool {
+    let word = |field| space.control.member(slot, field).load(Acquire);
+    word(member::STATE) == Role::Writer.state()
+        && word(member::INCARNATION) == u64::from(lane.incarnation)
+        && word(member::RANK) >> 32 == u64::from(lane.rank)
+}
+
+/// Whether the lane was not ended or given free between the two looks that found its owner dead.
+fn still_owned(space: &Attachment, rank: u32, slot: u32) -> bool {
+    space.control.lane_owner(rank) == (Some(slot), false)
+}
+
+/// Whether `rank` of a launch may come late to the open group: others of its launch came and ended, it never was there.
+pub(crate) fn has_late_writers(space: &Attachment, rank: u32, token: u64) -> bool {
+    let control = &space.control;
+    let (_, size) = control.producers();
+    let has_ended = (0..size).any(|rank| control.lane_owner(rank).1);
+    has_ended
+        && rank < size
+        && control.lane_owner(rank).0.is_none()
+        && control.word(head::RUN_TOKEN).load(Relaxed) == token
 }
 
 fn check_joinable(space: &Attachment, rank: u32, size: u32, known_size: u32, token: u64) -> Result<()> {
     let control = &space.control;
-    let in_use = |slot: u32| {
-        Error::new(Kind::NameInUse, format!("space {} is being written by another run", space.name))
-            .with("holder", describe(space, slot))
-            .hint("choose another name, or wait for that run to end")
-    };
-    let owner = (0..known_size).find_map(|r| control.lane_owner(r).0);
+    let in_use = |slot: u32| in_use_by_writer(space, slot);
+    let owner = (0..known_size).find_map(|r| control.lane_owner(r).0.filter(|_| !control.lane_owner(r).1));
     let known_token = control.word(head::RUN_TOKEN).load(Relaxed);
     if let (Some(owner), true) = (owner, known_token != token) {
         return Err(in_use(owner));
@@ -450,11 +490,39 @@ fn check_joinable(space: &Attachment, rank: u32, size: u32, known_size: u32, tok
     }
 }
 
+/// The error for a space that a live writer has open, naming it.
+fn in_use_by_writer(space: &Attachment, slot: u32) -> Error {
+    if opening::is_own_slot(space, slot) {
+        return Error::new(
+            Kind::NameInUse,
+            format!("this process has space {} open for writing", space.name),
+        )
+        .with("holder", describe(space, slot))
+        .hint("close that writer first");
+    }
+    Error::new(Kind::NameInUse, format!("space {} is being written by another run", space.name))
+        .with("holder", describe(space, slot))
+        .hint("choose another name, or wait for that run to end")
+}
+
+/// The pool lacks versions that the control segment calls complete: it is an older copy, or was damaged.
+#[cold]
+fn lost_versions(space: &Attachment, versions: std::ops::Range<u64>) -> Error {
+    Error::new(Kind::Damaged, format!("the pool of space {} lacks versions that were acknowledged", space.name))
+        .with("versions", format_versions(versions))
+        .with("pool", space.first.path().display())
+        .with("control", space.control_path().display())
+        .hint(
+            "was an older copy put in its place? put the right one back; or, to go on with what is there, remove \
+             the control segment",
+        )
+}
+
 /// Under the setup lock: fences the old incarnation, finds out how far it got, and opens the next.
 fn new_incarnation(space: &Attachment, size: u32, component: &str, token: u64) -> Result<()> {
     let control = &space.control;
     let (old, old_size) = control.producers();
-    let incarnation = old + 1;
+    let mut incarnation = old.saturating_add(1);
     let mut base = control.base();
     if old > 0 {
         // From here on no late commit of the old incarnation can succeed. What it had committed by now is in the
@@ -462,7 +530,22 @@ fn new_incarnation(space: &Attachment, size: u32, component: &str, token: u64) -
         base = control.close_lanes(incarnation, old_size.max(size));
     }
     let found = recover(&*space.device, &space.superblock)?;
+    if found.complete < base && control.oldest() < base {
+        return Err(lost_versions(space, found.complete.max(control.oldest())..base));
+    }
     base = found.complete.max(base);
+    // No number is given twice, whatever a damaged control segment says of the last one.
+    let known = found.incarnations.last().map_or(0, |last| last.number);
+    incarnation = incarnation.max(known + 1);
+    if incarnation >= INCARNATION_END || base >= VERSION_END {
+        return Err(Error::new(
+            Kind::Damaged,
+            format!("the counts of space {} are out of range", space.name),
+        )
+        .with("incarnation", incarnation)
+        .with("version", base)
+        .hint("remove its shared state, the file `control`: it is rebuilt from the pool"));
+    }
     take_over(&*space.device, &space.superblock, &found, incarnation, size, base)?;
     for rank in 0..old_size.max(size) {
         control.set_lane_owner(rank, None, false);
@@ -472,18 +555,22 @@ fn new_incarnation(space: &Attachment, size: u32, component: &str, token: u64) -
     control.set_name(producer, component);
     control.remember(incarnation, size, base);
     control.open_lanes(incarnation, size, base);
-    free_lost_granules(space)?;
-    control.set_producer_state(ProducerState::Open);
+    // Neither a drain that adopts a lane nor another producer may be filling such a run meanwhile.
+    space.members.with_lock(LOCK_ADOPT, LOCK_TIMEOUT, || {
+        space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || free_lost_granules(space))
+    })?;
+    control.open_producers(incarnation);
     control.announce();
     Ok(())
 }
 
-/// Frees runs that a dead producer had taken but never written a segment header to.
+/// Under the locks of adoption and of allocation: frees runs that a dead producer had taken but never written a segment
+/// header to.
 fn free_lost_granules(space: &Attachment) -> Result<()> {
     let control = &space.control;
     for index in 1..control.granules() {
-        if let GranuleState::Spare { slot, .. } = control.granule_state(index) {
-            if !slot.is_some_and(|s| space.is_alive(s)) {
+        if let GranuleState::Spare { lane, slot } = control.granule_state(index) {
+            if is_orphan(space, lane, slot) {
                 wipe_unpublished(space, index)?;
                 free_run(space, index);
             }
@@ -505,13 +592,7 @@ pub(crate) fn wipe_unpublished(space: &Attachment, index: usize) -> Result<()> {
 
 /// Frees the run of granules that begins at `index`.
 pub(crate) fn free_run(space: &Attachment, index: usize) {
-    let control = &space.control;
-    let (_, length) = control.granule_segment(index);
-    // The first granule goes last: until then the run cannot be given to anyone.
-    for inside in (index + 1..index + length.max(1)).rev() {
-        control.set_granule_state(inside, GranuleState::Free);
-    }
-    control.set_granule_state(index, GranuleState::Free);
+    space.control.set_granule_state(index, GranuleState::Free);
 }
 
 /// The version below which no member needs anything: what producers may drop. Never above the complete ones.
@@ -528,7 +609,15 @@ pub(crate) fn release_floor(space: &Attachment) -> u64 {
 
 /// Drops what nobody needs; returns below which version room may be used again.
 pub(crate) fn drop_released(space: &Attachment) -> u64 {
-    protocol::drop_below(space.control.oldest_word(), || release_floor(space))
+    space.control.drop_below(|| release_floor(space))
+}
+
+/// With retention `last:K`: drops all but the K newest complete versions and what is held, whether or not the lanes
+/// have a whole segment to free by that.
+pub(crate) fn drop_beyond_last(space: &Attachment) {
+    if matches!(space.retention(), Retention::Last(_)) {
+        drop_released(space);
+    }
 }
 
 /// The oldest version that a live view holds.
@@ -562,12 +651,12 @@ pub(crate) fn reading_positions(space: &Attachment) -> Vec<u64> {
     let control = &space.control;
     let mut out = Vec::new();
     let mut groups = 0;
-    for index in (0..GROUPS_MAX).filter(|i| control.group(*i, group::STATE).load(Acquire) != 0) {
+    for index in groups::registered_groups(control) {
         groups += 1;
-        let size = control.group_size(index);
-        if control.group_count(index, group::JOINED) < size {
+        if groups::is_awaited(space, index) {
             out.push(control.group(index, group::START).load(Acquire));
         }
+        out.extend(groups::held_by_cursors(space, index));
     }
     for slot in 0..control.members_high() {
         let cursor = control.member(slot, member::CURSOR).load(Acquire);
@@ -582,18 +671,19 @@ pub(crate) fn reading_positions(space: &Attachment) -> Vec<u64> {
     out
 }
 
-pub(crate) fn released_by_groups(space: &Attachment) -> u64 {
+/// The version below which every reader that is there, or is still to come for the first time, has released everything;
+/// with `absent` also every group that is away and holds by its cursors.
+fn released_by(space: &Attachment, absent: bool) -> u64 {
     let control = &space.control;
     let mut floor = HOLDS_NOTHING;
     let mut groups = 0;
-    for index in 0..GROUPS_MAX {
-        if control.group(index, group::STATE).load(SeqCst) == 0 {
-            continue;
-        }
+    for index in groups::registered_groups(control) {
         groups += 1;
-        let size = control.group_size(index);
-        if control.group_count(index, group::JOINED) < size {
+        if groups::is_awaited(space, index) {
             floor = floor.min(control.group(index, group::START).load(SeqCst));
+        }
+        if absent {
+            floor = groups::held_by_cursors(space, index).map_or(floor, |held| floor.min(held));
         }
     }
     if groups == 0 {
@@ -607,25 +697,24 @@ pub(crate) fn released_by_groups(space: &Attachment) -> u64 {
     }))
 }
 
+/// The version below which no reader group needs anything.
+pub(crate) fn released_by_groups(space: &Attachment) -> u64 {
+    released_by(space, true)
+}
+
+/// The version below which the readers that are there have released everything: what writers wait for that go by turns.
+pub(crate) fn released_by_present(space: &Attachment) -> u64 {
+    released_by(space, false)
+}
+
 /// Who keeps version `version` from being dropped, in words; for the error of a full space.
 pub(crate) fn holders(space: &Attachment, version: u64) -> Vec<String> {
     let control = &space.control;
     let mut out = Vec::new();
     let mut groups = 0;
-    for index in (0..GROUPS_MAX).filter(|i| control.group(*i, group::STATE).load(Acquire) != 0) {
+    for index in groups::registered_groups(control) {
         groups += 1;
-        let size = control.group_size(index);
-        let missing: Vec<String> = (0..size)
-            .filter(|rank| !control.group_bit(index, group::JOINED, *rank))
-            .map(|rank| rank.to_string())
-            .collect();
-        if !missing.is_empty() && control.group(index, group::START).load(Relaxed) <= version {
-            out.push(format!(
-                "reader group {}: rank {} never joined",
-                control.group_name(index),
-                missing.join(", ")
-            ));
-        }
+        out.extend(groups::absent_holders(space, index, version));
     }
     for slot in 0..control.members_high() {
         let state = control.member(slot, member::STATE).load(Acquire);
@@ -665,28 +754,133 @@ pub(crate) fn missing_producers(space: &Attachment, version: u64) -> Vec<String>
         }
         out.push(match control.lane_owner(rank) {
             (None, _) => format!("writer rank {rank} of {} never joined", control.name(head::PRODUCER)),
-            (Some(slot), false) => describe(space, slot),
+            (Some(slot), false) if is_of_lane(space, slot, LaneId { incarnation, rank }) => {
+                describe(space, slot)
+            }
+            (Some(_), false) => {
+                let pid = control.lane_pid(rank).load(Relaxed);
+                format!("writer rank {rank} of {} (pid {pid}, gone)", control.name(head::PRODUCER))
+            }
             (Some(_), true) => format!("writer rank {rank} ended before version {version}"),
         });
     }
     out
 }
 
-/// The error for producers of which one died, naming it.
+/// The error for producers of which one died or left, naming it. The lane says who it was: its slot may be another's.
 pub(crate) fn producer_died(space: &Attachment, slot: Option<u32>) -> Error {
-    let complete = space.control.complete();
-    let error = Error::new(Kind::ProducerDied, format!("a writer of space {} died", space.name));
-    let error = match slot {
-        Some(slot) => {
-            let control = &space.control;
-            error
-                .with("rank", control.member(slot, member::RANK).load(Relaxed) >> 32)
-                .with("pid", control.member(slot, member::PID).load(Relaxed))
-                .with("component", control.member_name(slot))
-        }
-        None => error.with("rank", "unknown: it was before this boot, or the shared state was lost"),
+    let control = &space.control;
+    let reason = slot.and_then(|slot| control.reason_of(slot));
+    let what = match reason {
+        Some(_) => format!("a writer of space {} left", space.name),
+        None => format!("a writer of space {} died", space.name),
     };
-    error.with("complete_versions", complete).hint(
+    let error = Error::new(Kind::ProducerDied, what);
+    let rank = slot.and_then(|slot| {
+        let ranks = 0..control.producers().1;
+        ranks.into_iter().find(|rank| control.lane_owner(*rank).0 == Some(slot))
+    });
+    let error = match (slot, rank) {
+        (_, Some(rank)) => error
+            .with("rank", rank)
+            .with("pid", control.lane_pid(rank).load(Relaxed))
+            .with("component", control.name(head::PRODUCER)),
+        (Some(_), None) => error.with("rank", "unknown: another group of writers is taking over"),
+        (None, _) => error.with("rank", "unknown: it was before this boot, or the shared state was lost"),
+    };
+    let error = match reason {
+        Some(reason) => error.with("reason", reason),
+        None => error,
+    };
+    error.with("complete_versions", control.complete()).hint(
         "complete versions stay readable; restart all ranks, they go on behind the last complete version",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::Missing;
+    use crate::control::kills;
+    use crate::mover::Owner;
+    use crate::segments::{allocate, Place};
+    use crate::{OpenOptions, Writer};
+    use forebay_tier::adapter::throttle::Locality;
+    use forebay_tier::Access;
+    use std::time::Duration;
+
+    const GRANULES: usize = 4;
+
+    fn owner(rank: u32) -> Owner {
+        Owner { lane: LaneId { incarnation: 1, rank }, slot: None }
+    }
+
+    fn take(space: &Attachment, rank: u32, granules: usize) -> Option<usize> {
+        let bytes = granules as u64 * space.superblock.granule_bytes;
+        let range = allocate(space, owner(rank), 0, bytes, Place::Anywhere).unwrap()?;
+        Some((range.start / space.superblock.granule_bytes) as usize)
+    }
+
+    /// Rank 1 takes every granule that is free and publishes a segment in each.
+    fn publish_everywhere(space: &Attachment) -> Vec<usize> {
+        let taken: Vec<usize> = std::iter::from_fn(|| take(space, 1, 1)).collect();
+        for (sequence, granule) in (0..).zip(&taken) {
+            space.control.describe_run(*granule, sequence, 1, 0);
+            let segment = GranuleState::Segment { lane: owner(1).lane, slot: None };
+            space.control.set_granule_state(*granule, segment);
+        }
+        taken
+    }
+
+    /// Rank 0 is killed while it takes a run, or gives one back, after `changes` changes. Whether it was.
+    fn kill(space: &Attachment, changes: u32, frees: bool) -> bool {
+        let run = if frees { take(space, 0, GRANULES) } else { None };
+        kills::after(changes, || match run {
+            Some(run) => free_run(space, run),
+            None => drop(take(space, 0, GRANULES)),
+        })
+    }
+
+    /// What a killed rank left half done is never another's, and comes free whole.
+    #[test]
+    fn a_kill_while_a_run_is_taken_or_freed_touches_no_other_run() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/s", root.path().display());
+        let options = OpenOptions {
+            quota_bytes: Some(2 << 20),
+            component: Some("test".into()),
+            ..OpenOptions::default()
+        };
+        Writer::open(&name, &options).unwrap().close().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let space = Attachment::open(&name, Access::Write, Locality::Local, Missing::Fail, deadline).unwrap();
+        let all = (1..space.control.granules()).filter(|i| {
+            let is_segment = matches!(space.control.granule_state(*i), GranuleState::Segment { .. });
+            is_segment.then(|| free_run(&space, *i));
+            true
+        });
+        let all = all.count();
+        for frees in [false, true] {
+            let mut changes = 0;
+            loop {
+                let was_killed = kill(&space, changes, frees);
+                let published = publish_everywhere(&space);
+                free_lost_granules(&space).unwrap();
+                for granule in &published {
+                    let stays = space.control.is_segment_of(*granule, owner(1).lane);
+                    assert!(stays, "granule {granule} after {changes} changes, frees: {frees}");
+                }
+                // The killed rank's run is free, and nothing is lost.
+                assert_eq!(published.len() + publish_everywhere(&space).len(), all);
+                (1..=all).for_each(|granule| free_run(&space, granule));
+                if !was_killed {
+                    break;
+                }
+                changes += 1;
+            }
+            assert!(changes > 0, "it was killed at least once");
+        }
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
 }

@@ -10,15 +10,18 @@
 //! Invariants: only segments that are closed and committed move; a segment's old place is wiped before its space
 //! is used again; a failed move leaves the segment where it was.
 
+use forebay_tier::host::sync::{Condvar, Mutex, MutexGuard};
+use forebay_tier::host::thread::JoinHandle;
+use forebay_tier::host::time::Instant;
 use std::cmp::Reverse;
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use forebay_log::format::{SegmentDf, HEADER_BYTES};
 use forebay_log::reclaim::{retire, Segment};
+use forebay_log::recover::segment_in;
 use forebay_log::relocate::{copy_segment, used_bytes};
 use forebay_log::{LaneId, Ledger};
 use forebay_tier::adapter::throttle::Locality;
@@ -26,8 +29,8 @@ use forebay_tier::{watched, Access, Error, Kind, Result};
 use serde::Serialize;
 
 use crate::attach::{Attachment, Missing, LOCK_ADOPT};
-use crate::control::{head, member, Control, GranuleState};
-use crate::membership::{free_run, is_deserted, is_leased, reading_positions, Membership};
+use crate::control::{head, Control, GranuleState};
+use crate::membership::{free_run, is_deserted, is_leased, owns_lane, reading_positions, Membership};
 use crate::segments::{allocate, Place, WAIT_SLICE};
 
 /// Who a run of granules belongs to.
@@ -75,7 +78,7 @@ impl Mover {
         let owner = Owner { lane, slot: Some(member.slot) };
         let shared =
             Arc::new(Shared { member, owner, ledger, state: Mutex::default(), changed: Condvar::new() });
-        let thread = std::thread::Builder::new()
+        let thread = forebay_tier::host::thread::Builder::new()
             .name("forebay-mover".into())
             .spawn({
                 let shared = shared.clone();
@@ -162,7 +165,7 @@ impl Shared {
     }
 
     fn has_lower(&self) -> bool {
-        let end = self.space().first.capacity();
+        let end = self.space().first_end();
         self.ledger().segments().any(|s| s.range.start >= end)
     }
 
@@ -196,7 +199,7 @@ impl Shared {
     fn fill(&self) -> (u64, u64, u64) {
         let space = self.space();
         let ledger = self.ledger();
-        let used = ledger.bytes_below(space.first.capacity());
+        let used = ledger.bytes_below(space.first_end());
         let newest = ledger.segments().next_back().map_or(0, |s| s.range.end - s.range.start);
         let share = space.first_bytes() / u64::from(self.member.size);
         (used, newest.max(space.superblock.segment_bytes), share)
@@ -286,7 +289,7 @@ fn relocate(
 ) -> Result<Option<Range<u64>>> {
     let granule = space.superblock.granule_bytes;
     let head = space.device.bytes(from..from + HEADER_BYTES);
-    let found = watched(|| Ok(SegmentDf::decode(head, &space.superblock.uuid, from)))?;
+    let found = watched(|| Ok(segment_in(&*space.device, head, &space.superblock.uuid, from)))?;
     let Some(df) = found else {
         return Err(Error::new(Kind::Damaged, "a segment that was to be moved has no valid header")
             .with("pool_offset", from));
@@ -311,8 +314,7 @@ fn relocate(
         }
         let control = &space.control;
         let (_, length) = control.granule_segment(first);
-        control.set_granule_segment(first, df.sequence, length);
-        control.set_granule_last(first, last_version);
+        control.describe_run(first, df.sequence, length, last_version);
         let Owner { lane, slot } = owner;
         control.publish_move((from / granule) as usize, first, lane, slot);
         return Ok(Some(to));
@@ -335,10 +337,7 @@ fn free_old_place(space: &Attachment, at: u64, first_version: u64, last_version:
 
 /// Whether the member that a run of granules names is gone, or was another one.
 pub(crate) fn is_orphan(space: &Attachment, lane: LaneId, slot: Option<u32>) -> bool {
-    !slot.is_some_and(|s| {
-        let incarnation = space.control.member(s, member::INCARNATION).load(Acquire);
-        incarnation == u64::from(lane.incarnation) && space.is_alive(s)
-    })
+    !slot.is_some_and(|slot| owns_lane(space, slot, lane))
 }
 
 /// Frees old places whose mover is gone and that nobody reads. The caller holds the adoption lock.
@@ -371,7 +370,7 @@ fn adopt_one(space: &Attachment) -> Result<Option<u64>> {
             }
             let owner = Owner { lane, slot: None };
             let from = index as u64 * space.superblock.granule_bytes;
-            if is_never_begun(space, lane, from, last)? {
+            if is_empty(space, lane, from, last)? {
                 retire(&*space.device, from, space.superblock.horizon)?;
                 free_run(space, index);
                 control.announce_room();
@@ -388,15 +387,17 @@ fn adopt_one(space: &Attachment) -> Result<Option<u64>> {
     })
 }
 
-/// Whether the producer of an orphaned segment died before its header was whole, so that nothing lies in it. A segment
-/// without a valid header that may hold a complete version is damaged instead.
-fn is_never_begun(space: &Attachment, lane: LaneId, from: u64, last_version: u64) -> Result<bool> {
+/// Whether nothing lies in an orphaned segment: its producer died before the header was whole, or after it wiped the
+/// header because all versions in it were dropped. A segment without a valid header that may hold a version which is
+/// retained is damaged instead.
+fn is_empty(space: &Attachment, lane: LaneId, from: u64, last_version: u64) -> Result<bool> {
     let control = &space.control;
     let is_earlier = lane.incarnation < control.producers().0;
     let complete = if is_earlier { control.base() } else { control.complete() };
     let mut head = [0; std::mem::size_of::<SegmentDf>()];
     space.device.read(from, &mut head)?;
-    Ok(last_version >= complete && SegmentDf::decode(&head, &space.superblock.uuid, from).is_none())
+    let is_retained = (control.oldest()..complete).contains(&last_version);
+    Ok(!is_retained && SegmentDf::decode(&head, &space.superblock.uuid, from).is_none())
 }
 
 /// What [`drain`] did.
@@ -441,7 +442,7 @@ pub fn drain(name: &str, timeout: Duration) -> Result<DrainReport> {
         if Instant::now() >= deadline {
             return Err(left_over(&space, Kind::TimedOut, "readers still hold versions", &report));
         }
-        std::thread::sleep(Duration::from_millis(20));
+        forebay_tier::host::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -512,8 +513,7 @@ mod tests {
         let owner = Owner { lane: LANE, slot: None };
         let taken = allocate(&space, owner, 0, granule, Place::Anywhere).unwrap().expect("room");
         let index = (taken.start / granule) as usize;
-        control.set_granule_segment(index, 7, 1);
-        control.set_granule_last(index, 2);
+        control.describe_run(index, 7, 1, 2);
         control.set_granule_state(index, GranuleState::Segment { lane: LANE, slot: None });
         // Half a header, as a kill in the middle of it leaves.
         space.device.write(taken.start, &forebay_log::format::SEGMENT_MAGIC.to_le_bytes()).unwrap();
@@ -521,10 +521,51 @@ mod tests {
         assert_eq!((report.remaining_bytes, report.segments), (0, 1), "only the one with versions moved");
         assert_eq!(control.granule_state(index), GranuleState::Free);
         // One of a complete version is not given away.
-        control.set_granule_segment(index, 7, 1);
-        control.set_granule_last(index, 1);
+        control.describe_run(index, 7, 1, 1);
         control.set_granule_state(index, GranuleState::Segment { lane: LANE, slot: None });
         assert_eq!(drain(&name, Duration::from_secs(20)).unwrap_err().kind(), Kind::Damaged);
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// A producer that is killed between wiping the header of a segment that was released and freeing its granules.
+    #[test]
+    fn a_released_segment_whose_header_was_wiped_is_freed() {
+        let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        let (name, _) = written(&root, &disk);
+        let space = attached(&name);
+        let granule = space.control.find_segment(LANE, |_, _| true).unwrap().granule;
+        let at = granule as u64 * space.superblock.granule_bytes;
+        // Without the end of the lane, which nothing retains.
+        space.control.describe_run(granule, 0, 1, 1);
+        retire(&*space.device, at, space.superblock.horizon).unwrap();
+        space.control.drop_below(|| 1);
+        assert_eq!(drain(&name, Duration::from_secs(20)).unwrap_err().kind(), Kind::Damaged, "1 is retained");
+        space.control.drop_below(|| 2);
+        let report = drain(&name, Duration::from_secs(20)).unwrap();
+        assert_eq!((report.remaining_bytes, report.segments), (0, 0));
+        assert_eq!(space.control.granule_state(granule), GranuleState::Free);
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// What a killed producer leaves when its moved segment was reclaimed before the old place was freed.
+    #[test]
+    fn the_old_place_of_a_segment_that_was_reclaimed_is_no_damage() {
+        let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        let (name, _) = written(&root, &disk);
+        let space = attached(&name);
+        let granule = space.superblock.granule_bytes;
+        let from = space.control.find_segment(LANE, |_, _| true).unwrap().granule as u64 * granule;
+        let to = relocate(&space, Owner { lane: LANE, slot: None }, from, 1, 1..2).unwrap().expect("it fits");
+        space.control.drop_below(|| 2);
+        retire(&*space.device, to.start, space.superblock.horizon).unwrap();
+        free_run(&space, (to.start / granule) as usize);
+        let damaged = crate::verify(&name).unwrap().damaged;
+        assert!(damaged.is_empty(), "{damaged:?}");
+        // A segment that nothing in the control segment speaks of is told.
+        free_run(&space, (from / granule) as usize);
+        assert!(crate::verify(&name).unwrap().damaged[0].what.contains("not listed"));
         drop(space);
         crate::destroy(&name).unwrap();
     }
@@ -541,7 +582,7 @@ mod tests {
 
         let space = attached(&name);
         let owner = Owner { lane: LANE, slot: None };
-        let granule = space.control.find_segment(owner.lane, |_, _| true).unwrap();
+        let granule = space.control.find_segment(owner.lane, |_, _| true).unwrap().granule;
         let from = granule as u64 * space.superblock.granule_bytes;
         let to = relocate(&space, owner, from, 1, 1..2).unwrap().expect("there is room below");
         assert!(!is_leased(&space, 0, 1));

@@ -7,8 +7,8 @@
 //! making or opening the space.
 
 use crate::environment::{self, Lookup};
+use forebay_tier::host::fs;
 use forebay_tier::{Error, Kind, Result};
-use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
@@ -19,14 +19,35 @@ pub const NAME_BYTES_MAX: usize = 200;
 /// Where the default root lies: memory, and there on every Linux.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// The root of short names, `FOREBAY_DIR` or `/dev/shm/forebay-UID`; made if missing (0700) and checked.
+/// The root of short names, `FOREBAY_DIR` or `/dev/shm/forebay-UID`; checked where it is there, and not made.
 ///
 /// # Errors
-/// [`Kind::PermissionDenied`] when it is not this user's alone, or cannot be made; [`Kind::Io`].
+/// [`Kind::PermissionDenied`] when it is not this user's alone; [`Kind::Io`].
 pub fn root() -> Result<PathBuf> {
+    let path = root_path(&environment::process)?;
+    check_private(&path)?;
+    Ok(path)
+}
+
+/// As [`root`], made (0700) where it is missing.
+///
+/// # Errors
+/// Those of [`root`]; [`Kind::PermissionDenied`] also when it cannot be made.
+pub fn make_root() -> Result<PathBuf> {
     let path = root_path(&environment::process)?;
     make_private(&path)?;
     Ok(path)
+}
+
+/// Makes the root of short names, if the space `name` is to lie there.
+///
+/// # Errors
+/// Those of [`make_root`].
+pub(crate) fn make_root_for(name: &str) -> Result<()> {
+    if is_path(name) {
+        return Ok(());
+    }
+    make_root().map(drop)
 }
 
 /// The path of the root, neither made nor checked.
@@ -40,7 +61,7 @@ pub fn root_path(lookup: Lookup<'_>) -> Result<PathBuf> {
     }
 }
 
-/// The directory of the space `name`: below the (made and checked) root for a short name, else the path
+/// The directory of the space `name`: below the (checked) root for a short name, else the path
 /// itself. Whether it exists does not matter.
 ///
 /// # Errors
@@ -144,22 +165,74 @@ pub fn make_private(path: &Path) -> Result<()> {
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
         Err(e) => return Err(cannot_make(path, e)),
     }
-    let meta = fs::symlink_metadata(path).map_err(|e| Error::io(format!("look at {}", path.display()), e))?;
-    let fault = if meta.file_type().is_symlink() {
-        "it is a symbolic link"
-    } else if !meta.is_dir() {
-        "it is not a directory"
-    } else if meta.uid() != effective_uid()? {
-        "it belongs to another user"
-    } else if meta.mode() & 0o022 != 0 {
-        "other users may write to it"
-    } else {
-        return Ok(());
+    check_private(path)
+}
+
+/// Checks that a directory is this user's alone, if it is there.
+fn check_private(path: &Path) -> Result<()> {
+    let meta = match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        meta => meta.map_err(|e| Error::io(format!("look at {}", path.display()), e))?,
     };
-    Err(Error::new(Kind::PermissionDenied, format!("{} cannot hold spaces: {fault}", path.display()))
+    let fault = match () {
+        () if meta.file_type().is_symlink() => "it is a symbolic link",
+        () if !meta.is_dir() => "it is not a directory",
+        () => match fault_of(&meta)? {
+            Some(fault) => fault,
+            None => return Ok(()),
+        },
+    };
+    Err(refused(path, "cannot hold spaces", fault, &meta)
+        .hint("set FOREBAY_DIR to a directory of your own with mode 0700"))
+}
+
+/// Why what a directory holds may be another user's.
+fn fault_of(meta: &fs::Metadata) -> Result<Option<&'static str>> {
+    if meta.uid() != effective_uid()? {
+        return Ok(Some("it belongs to another user"));
+    }
+    Ok((meta.mode() & 0o022 != 0).then_some("other users may write to it"))
+}
+
+fn refused(path: &Path, what: &str, fault: &str, meta: &fs::Metadata) -> Error {
+    Error::new(Kind::PermissionDenied, format!("{} {what}: {fault}", path.display()))
         .with("owner", meta.uid())
         .with("mode", format!("{:o}", meta.mode() & 0o7777))
-        .hint("set FOREBAY_DIR to a directory of your own with mode 0700"))
+}
+
+/// Checks that the directory of a space is this user's alone, if it is there: in a shared directory another user can
+/// be the first to make one of this name, or a symbolic link.
+///
+/// # Errors
+/// [`Kind::PermissionDenied`]: it is another user's, or writable by others, or a symbolic link that another user made
+/// where others may write.
+pub(crate) fn check_own(dir: &Path) -> Result<()> {
+    let looking = |e| Error::io(format!("look at {}", dir.display()), e);
+    let meta = match fs::symlink_metadata(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+        meta => meta.map_err(looking)?,
+    };
+    let what = "is not opened as a space";
+    let hint =
+        "a space belongs to one user, in a directory with mode 0700: use another name, or chmod go-w it";
+    let meta = match meta.file_type().is_symlink() {
+        false => meta,
+        true => {
+            let parent = dir.parent().map(fs::metadata).transpose().map_err(looking)?;
+            let is_shared = parent.is_some_and(|parent| parent.mode() & 0o022 != 0);
+            if is_shared && meta.uid() != 0 && meta.uid() != effective_uid()? {
+                return Err(refused(dir, what, "it is a symbolic link of another user", &meta).hint(hint));
+            }
+            match fs::metadata(dir) {
+                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
+                target => target.map_err(looking)?,
+            }
+        }
+    };
+    match fault_of(&meta)? {
+        Some(fault) if meta.is_dir() => Err(refused(dir, what, fault, &meta).hint(hint)),
+        _ => Ok(()),
+    }
 }
 
 fn cannot_make(path: &Path, error: std::io::Error) -> Error {

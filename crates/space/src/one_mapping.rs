@@ -5,10 +5,11 @@
 //! that orders it is seen to be the same. `cargo xtask sanitize thread` runs this; without a sanitizer it is a test of
 //! its own: segments are used again and again, and whatever is read must be right.
 
+use forebay_tier::host::time::Instant;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_log::{Dtype, Piece};
 use forebay_tier::adapter::throttle::Locality;
@@ -110,7 +111,8 @@ fn on_one_mapping(options: OpenOptions) {
         .collect();
     let readers: Vec<SpaceReader> = (0..RANKS)
         .map(|rank| {
-            let joined = Membership::join_readers(&space, rank, RANKS, "readers", false, deadline).unwrap();
+            let group = Some(("readers", crate::groups::Keep::AsKnown));
+            let joined = Membership::join_readers(&space, rank, RANKS, "readers", group, deadline).unwrap();
             SpaceReader::of_member(joined, &name, of(rank, "readers"))
         })
         .collect();

@@ -3,11 +3,12 @@
 //! Guarantees: one order of precedence for all of them, applied by [`OpenOptions::resolved`]: what the
 //! program says, then `FOREBAY_CHANNEL_<NAME>` (the workflow's channel table as JSON), then the single
 //! `FOREBAY_*` variables, then the defaults. A text that cannot be read is an error, never a default. A field
-//! that has no "not given" (`channel`, `on_existing`, `verify`, `timeout`, `latest`, `scope`, `readers`)
-//! yields to the environment when the program leaves it at its default. Not here: what an option does; and no
-//! variable is read but through the given look-up.
+//! that has no "not given" (`channel`, `mode`, `replace`, `verify`, `timeout`, `latest`, `finished`, `scope`,
+//! `readers`) yields to the environment when the program leaves it at its default. Not here: what an option does; and
+//! no variable is read but through the given look-up.
 
 use crate::byte_size::parse_bytes;
+use crate::control::NAME_BYTES;
 use crate::emulated::{parse_locality, Emulation};
 use crate::environment::{self, did_you_mean, Lookup};
 use crate::identity;
@@ -95,13 +96,30 @@ words! {
 }
 
 words! {
-    /// What putting a version does that is complete already, as after a restart a few steps back.
-    OnExisting, "answer to an existing version" {
-        /// `VersionExists`.
+    /// What a writer does with a space that is there already ([`crate::opening`] has the whole table).
+    Mode, "mode" {
+        /// Starts over: replaces a space that has finished, and a dead one of which nothing retained is unread.
         #[default]
+        Write = "w",
+        /// Goes on behind what is complete. A version that is complete already is not put again: `begin_version`
+        /// returns false and the puts of the step are dropped.
+        Append = "a",
+        /// Refuses a space that is there.
+        Exclusive = "x",
+    }
+}
+
+words! {
+    /// What a reader group that keeps a cursor means to the writers while none of its processes has the space open.
+    Absent, "policy for an absent reader group" {
+        /// Versions from its cursor on are kept; when the quota is full the writer waits, and the error names the
+        /// group.
+        #[default]
+        Hold = "hold",
+        /// Versions go without it; it learns how many it missed.
+        Drop = "drop",
+        /// As `hold`, and the next step of a writer fails.
         Error = "error",
-        /// `begin_version` returns false and the puts of the step are dropped.
-        Skip = "skip",
     }
 }
 
@@ -281,18 +299,28 @@ pub struct OpenOptions {
     pub emulate: Option<Emulation>,
     /// Where this process stands, seen from an emulated medium. None: beside it.
     pub locality: Option<Locality>,
-    /// What putting a complete version does.
-    pub on_existing: OnExisting,
+    /// Writers: what becomes of a space that is there already.
+    pub mode: Mode,
+    /// Writers, with mode `w`: also a dead space goes that holds versions no reader has read.
+    pub replace: bool,
     /// When checksums are compared.
     pub verify: Verify,
     /// Deadline of blocking calls that are given none.
     pub timeout: Duration,
     /// Readers: start at the newest complete version, and skip to the newest at each step.
     pub latest: bool,
+    /// Readers: stream a space also when its writers had ended before, in another run.
+    pub finished: bool,
     /// Whole job or this node.
     pub scope: Scope,
     /// Reader groups (name, size) that must have released a version before it goes, declared ahead.
     pub readers: Vec<(String, u32)>,
+    /// Readers: the group that this rank reads for, which keeps a cursor: it goes on where it stopped, also after a
+    /// kill or a reboot. None: the component, which keeps one if the writers declare it in `readers`.
+    pub group: Option<String>,
+    /// Readers: what their group means to the writers while it is absent; writers: what the groups in `readers` do.
+    /// None: as it was said before, else `hold`.
+    pub absent: Option<Absent>,
     /// Readers: look without taking part. Holds leases only, never a cursor; nobody waits for it.
     pub observer: bool,
 }
@@ -317,12 +345,16 @@ impl Default for OpenOptions {
             batch_bytes: None,
             emulate: None,
             locality: None,
-            on_existing: OnExisting::default(),
+            mode: Mode::default(),
+            replace: false,
             verify: Verify::default(),
             timeout: TIMEOUT_DEFAULT,
             latest: false,
+            finished: false,
             scope: Scope::default(),
             readers: Vec::new(),
+            group: None,
+            absent: None,
             observer: false,
         }
     }
@@ -351,7 +383,14 @@ impl OpenOptions {
                 .with("emulate", &emulation.of)
                 .hint("emulated tiers carry spaces only: leave `emulate` out, or use kind = \"space\""));
         }
+        if result.replace && result.mode != Mode::Write {
+            return Err(Error::new(Kind::Usage, format!("mode \"{}\" replaces nothing", result.mode))
+                .with("space", name)
+                .hint("replace goes with mode=\"w\""));
+        }
         check_batch(&result).map_err(|e| e.with("space", name))?;
+        check_readers(&result.readers).map_err(|e| e.with("space", name))?;
+        check_group(&result).map_err(|e| e.with("space", name))?;
         if result.component.is_none() {
             result.component =
                 Some(environment::value("FOREBAY_COMPONENT", lookup).unwrap_or_else(program_name));
@@ -436,9 +475,12 @@ pub struct ChannelOptions {
     /// See [`OpenOptions::locality`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locality: Option<Locality>,
-    /// See [`OpenOptions::on_existing`].
+    /// See [`OpenOptions::mode`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_existing: Option<OnExisting>,
+    pub mode: Option<Mode>,
+    /// See [`OpenOptions::replace`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replace: Option<bool>,
     /// See [`OpenOptions::verify`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verify: Option<Verify>,
@@ -452,6 +494,9 @@ pub struct ChannelOptions {
     /// See [`OpenOptions::latest`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest: Option<bool>,
+    /// See [`OpenOptions::finished`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finished: Option<bool>,
     /// See [`OpenOptions::scope`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
@@ -462,6 +507,9 @@ pub struct ChannelOptions {
         serialize_with = "write_reader_groups"
     )]
     pub readers: Option<Vec<(String, u32)>>,
+    /// See [`OpenOptions::absent`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub absent: Option<Absent>,
 }
 
 impl ChannelOptions {
@@ -481,12 +529,15 @@ impl ChannelOptions {
         "batch",
         "emulate",
         "locality",
-        "on_existing",
+        "mode",
+        "replace",
         "verify",
         "timeout",
         "latest",
+        "finished",
         "scope",
         "readers",
+        "absent",
     ];
 
     /// Reads the JSON of one channel table; `place` says in errors where it stands.
@@ -547,14 +598,17 @@ impl ChannelOptions {
             timeout: environment::parsed("FOREBAY_TIMEOUT", lookup, parse_seconds)?,
             scope: environment::parsed("FOREBAY_SCOPE", lookup, Scope::from_str)?,
             readers: environment::parsed("FOREBAY_READERS", lookup, parse_readers)?,
+            absent: None,
             // A pace is one channel's: programs also open spaces that no plan knows of.
             pace: None,
             batch: environment::parsed("FOREBAY_BATCH", lookup, parse_bytes)?,
             locality: environment::parsed("FOREBAY_LOCALITY", lookup, parse_locality)?,
             emulate: None,
-            on_existing: None,
+            mode: None,
+            replace: None,
             verify: None,
             latest: None,
+            finished: None,
         })
     }
 
@@ -572,12 +626,15 @@ impl ChannelOptions {
         options.batch_bytes = options.batch_bytes.or(self.batch);
         options.emulate = options.emulate.take().or(self.emulate);
         options.locality = options.locality.or(self.locality);
+        options.absent = options.absent.or(self.absent);
         let defaults = OpenOptions::default();
         fill_default(&mut options.channel, self.kind, &defaults.channel);
-        fill_default(&mut options.on_existing, self.on_existing, &defaults.on_existing);
+        fill_default(&mut options.mode, self.mode, &defaults.mode);
+        fill_default(&mut options.replace, self.replace, &defaults.replace);
         fill_default(&mut options.verify, self.verify, &defaults.verify);
         fill_default(&mut options.timeout, self.timeout, &defaults.timeout);
         fill_default(&mut options.latest, self.latest, &defaults.latest);
+        fill_default(&mut options.finished, self.finished, &defaults.finished);
         fill_default(&mut options.scope, self.scope, &defaults.scope);
         fill_default(&mut options.readers, self.readers, &defaults.readers);
         fill_default(&mut options.spill, self.spill, &defaults.spill);
@@ -590,6 +647,42 @@ fn fill_default<T: PartialEq>(field: &mut T, value: Option<T>, default: &T) {
         if field == default {
             *field = value;
         }
+    }
+}
+
+/// What a group and its policy may be said beside.
+fn check_group(options: &OpenOptions) -> Result<()> {
+    if options.group.is_none() && options.absent.is_none() {
+        return Ok(());
+    }
+    if options.channel == Mechanism::Files {
+        return Err(Error::new(
+            Kind::NotPossibleHere,
+            "a channel of files keeps no cursors of reader groups",
+        )
+        .hint("leave `group` and `absent` out, or use kind = \"space\""));
+    }
+    if options.observer && options.group.is_some() {
+        return Err(Error::new(Kind::Usage, "an observer belongs to no reader group")
+            .hint("leave `group` out, or `observer`"));
+    }
+    match &options.group {
+        Some(group) if group.is_empty() || group.len() > NAME_BYTES => {
+            Err(refuse("reader group", group, "a name of 1 to 64 bytes"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Groups as [`parse_readers`] lets them through, for those that were not given as text.
+fn check_readers(groups: &[(String, u32)]) -> Result<()> {
+    let wrong = |(name, size): &&(String, u32)| *size == 0 || name.is_empty();
+    match groups.iter().find(wrong) {
+        Some((name, size)) => {
+            Err(Error::new(Kind::Usage, format!("reader group \"{name}\" has {size} ranks"))
+                .hint("a reader group has a name and 1 rank or more; leave out a group that does not come"))
+        }
+        None => Ok(()),
     }
 }
 
@@ -815,7 +908,7 @@ mod tests {
         }
         assert_eq!("sometimes".parse::<Verify>().unwrap_err().kind(), Kind::Usage);
         assert_eq!(serde_json::to_string(&Scope::Node).unwrap(), "\"node\"");
-        assert!(serde_json::from_str::<OnExisting>("\"overwrite\"").is_err());
+        assert!(serde_json::from_str::<Mode>("\"overwrite\"").is_err());
     }
 
     #[test]
@@ -907,8 +1000,9 @@ mod tests {
         assert_eq!(ChannelOptions::from_json("test", &text).unwrap(), options, "{text}");
         // The list of keys is the list of fields.
         let all = r#"{"kind":null,"tier":null,"quota":null,"segment":null,"horizon":null,"retention":null,
-            "checksum":null,"pace":null,"on_existing":null,"verify":null,"timeout":null,"latest":null,"scope":null,
-            "readers":null,"emulate":null,"locality":null,"batch":null,"spill":null,"path":null,"when_full":null}"#;
+            "checksum":null,"pace":null,"mode":null,"replace":null,"verify":null,"timeout":null,"latest":null,
+            "finished":null,"scope":null,"readers":null,"absent":null,"emulate":null,"locality":null,"batch":null,
+            "spill":null,"path":null,"when_full":null}"#;
         assert_eq!(ChannelOptions::from_json("test", all).unwrap(), ChannelOptions::default());
     }
 

@@ -4,12 +4,13 @@
 //! A hint and nothing more: what it brings in may be moved or dropped meanwhile, and what it fails to bring in is
 //! read when it is needed.
 
+use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::mpsc::{sync_channel, SyncSender};
-use std::sync::Arc;
-use std::thread::JoinHandle;
+use std::sync::{Arc, PoisonError};
 
 use forebay_log::LaneId;
+use forebay_tier::host::sync::{Condvar, Mutex, MutexGuard};
+use forebay_tier::host::thread::{Builder, JoinHandle};
 
 use crate::attach::Attachment;
 use crate::control::GranuleState;
@@ -19,8 +20,41 @@ const AHEAD: usize = 2;
 
 /// The thread of one reader.
 pub(crate) struct Prefetch {
-    wanted: Option<SyncSender<u64>>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    versions: VecDeque<u64>,
+    stopped: bool,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next version to bring in; None when the reader has gone.
+    fn next(&self) -> Option<u64> {
+        let mut queue = self.lock();
+        loop {
+            if queue.stopped {
+                return None;
+            }
+            if let Some(version) = queue.versions.pop_front() {
+                return Some(version);
+            }
+            // Its own process wakes it, and the two end together: no deadline is needed.
+            queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
 }
 
 impl Prefetch {
@@ -29,31 +63,36 @@ impl Prefetch {
         if space.pools.len() < 2 {
             return None;
         }
-        let (wanted, versions) = sync_channel::<u64>(AHEAD);
-        let space = space.clone();
-        let thread = std::thread::Builder::new().name("forebay-prefetch".into()).spawn(move || {
-            for version in versions {
-                for range in lower_ranges(&space, version) {
-                    space.device.populate_read(range);
+        let (shared, space) = (Arc::<Shared>::default(), space.clone());
+        let thread = Builder::new().name("forebay-prefetch".into()).spawn({
+            let shared = shared.clone();
+            move || {
+                while let Some(version) = shared.next() {
+                    for range in lower_ranges(&space, version) {
+                        space.device.populate_read(range);
+                    }
                 }
             }
         });
-        Some(Prefetch { wanted: Some(wanted), thread: Some(thread.ok()?) })
+        Some(Prefetch { shared, thread: Some(thread.ok()?) })
     }
 
-    /// Brings `version` in, when nothing else is being brought in.
+    /// Brings `version` in, unless the thread is behind already.
     pub(crate) fn want(&self, version: u64) {
-        if let Some(wanted) = &self.wanted {
-            // Full: it is behind already. Gone: it panicked, and said so.
-            let _ = wanted.try_send(version);
+        let mut queue = self.shared.lock();
+        if queue.versions.len() < AHEAD {
+            queue.versions.push_back(version);
+            self.shared.changed.notify_all();
         }
     }
 }
 
 impl Drop for Prefetch {
     fn drop(&mut self) {
-        self.wanted = None;
+        self.shared.lock().stopped = true;
+        self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed; there is nothing to add here.
             let _ = thread.join();
         }
     }

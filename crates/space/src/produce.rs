@@ -3,27 +3,31 @@
 //! One [`SpaceWriter`] is one rank. Its lane is its own, so nothing here locks between ranks: a put touches only
 //! the lane, the end of a step is one compare-and-swap on the lane's progress word.
 
+use forebay_tier::host::time::Instant;
 use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_log::{Dtype, Lane, LaneOwner, Piece, Reserved};
 use forebay_tier::{clock, Access, Durability, Error, Horizon, Kind, Result};
 use rustc_hash::FxHasher;
 
-use crate::attach::{retention_of, Attachment, Missing, LOCK_ATTRIBUTES};
+use crate::attach::{replace, retention_of, Attachment, Missing, LOCK_ATTRIBUTES};
 use crate::attributes::{self, Attribute};
 use crate::consume::at_object;
-use crate::control::{ProducerState, Waiting};
+use crate::control::{head, ProducerState, Waiting};
+use crate::declared::{disagreement, Declared, First};
 use crate::emulated::Emulation;
 use crate::environment;
+use crate::groups::{check_present, find_or_add_group, Keep};
 use crate::membership::{
-    find_or_add_group, holders, producer_died, released_by_groups, settle_producers, Membership,
+    drop_beyond_last, holders, producer_died, released_by_present, settle_producers, Membership,
 };
-use crate::options::{durable_one_by_one, OnExisting, OpenOptions};
+use crate::opening::{self, run_token, Writing};
+use crate::options::{durable_one_by_one, Mode, OpenOptions};
 use crate::pace::Pace;
 use crate::segments::{check_group, LaneSpace, WAIT_SLICE};
 use crate::stats::{CallTimer, Stats};
@@ -38,6 +42,12 @@ pub(crate) struct SpaceWriter {
     /// Next version this rank will put.
     next: u64,
     step: Step,
+    /// What was put in the open step.
+    declared: Declared,
+    /// Whether this rank has begun a version.
+    has_begun: bool,
+    /// Why the last call of the step failed, for readers, should this rank leave now.
+    failed: Option<String>,
     calls: u64,
     stats: Stats,
     trace: Option<Trace>,
@@ -52,19 +62,6 @@ enum Step {
     Open(u64),
     /// The version is complete already: what is put is dropped.
     Skipping(u64),
-}
-
-/// Tells runs apart that use one name: the run directory, or the batch job's id. 0 where there is neither.
-fn run_token() -> u64 {
-    let names = ["FOREBAY_RUN", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"];
-    let mut hasher = FxHasher::default();
-    match names.iter().find_map(|n| environment::process(n)) {
-        Some(run) => {
-            run.hash(&mut hasher);
-            hasher.finish() | 1
-        }
-        None => 0,
-    }
 }
 
 /// Options that say how a space is made must fit the one that is there.
@@ -137,15 +134,45 @@ impl SpaceWriter {
                 Missing::Create(&options, size),
                 deadline,
             )?;
-            check_options(&space, &options)?;
-            let joined = Membership::join_producers(&space, rank, size, &component, run_token(), deadline);
-            match joined {
-                // Removed between finding and joining: its readers were just done. Make a new one.
-                Err(_) if space.control.is_removed() && Instant::now() < deadline => continue,
-                other => break other?,
+            match Self::join(&space, &options, (rank, size), &component, deadline) {
+                // Replaced just now; or removed between finding and joining, its readers being done. Make a new one.
+                Ok(None) => {}
+                Err(_) if space.control.is_removed() && Instant::now() < deadline => {}
+                joined => {
+                    if let Some(member) = joined? {
+                        break member;
+                    }
+                }
             }
         };
-        Self::of_member(member, name, options, deadline)
+        let joined = member.clone();
+        Self::of_member(member, name, options, deadline).inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = joined.withdraw(deadline);
+        })
+    }
+
+    /// Joins the writers of a space, unless it is replaced: then nobody has joined the new one yet (None).
+    fn join(
+        space: &Arc<Attachment>,
+        options: &OpenOptions,
+        (rank, size): (u32, u32),
+        component: &str,
+        deadline: Instant,
+    ) -> Result<Option<Arc<Membership>>> {
+        let token = run_token();
+        space.with_setup_lock(deadline, || {
+            let writers = opening::writers_for(space, rank, token);
+            match opening::decided(space, options, writers) {
+                Writing::Join | Writing::Resume => {
+                    check_options(space, options)?;
+                    let group = (rank, size);
+                    Membership::join_producers_locked(space, group, component, token, writers).map(Some)
+                }
+                Writing::Replace => replace(space, options, size).map(|()| None),
+                Writing::Refuse(why) => Err(opening::refused_space(space, why, writers)),
+            }
+        })
     }
 
     /// For a producer that has joined the space, which its caller calls `name`.
@@ -160,10 +187,11 @@ impl SpaceWriter {
         let space = member.space.clone();
         space.with_setup_lock(deadline, || {
             settle_pace(&member, options.pace)?;
+            let keep = Keep::Declared(options.absent);
             options
                 .readers
                 .iter()
-                .try_for_each(|(group, size)| find_or_add_group(&space, group, *size).map(drop))
+                .try_for_each(|(group, size)| find_or_add_group(&space, group, *size, keep).map(drop))
         })?;
         let (_, size) = space.control.producers();
         let owner = LaneOwner {
@@ -184,13 +212,17 @@ impl SpaceWriter {
         let (side, pace) = (Side::Writer, Some(space.control.pace()));
         let head = TraceHead { component: &component, rank, size, channel: name, side, placement, pace };
         let trace = Trace::from_environment(&head, &environment::process);
+        let (_, next) = space.control.progress(rank);
         Ok(SpaceWriter {
             member,
             lane,
             segments,
             options,
-            next: 0,
+            next,
             step: Step::None,
+            declared: Declared::default(),
+            has_begun: false,
+            failed: None,
             calls: 0,
             stats: Stats::default(),
             trace,
@@ -279,17 +311,9 @@ impl SpaceWriter {
         check_group(&self.member)?;
         let due = self.first_open_version()?;
         if version < due {
-            if self.options.on_existing == OnExisting::Error {
-                return Err(Error::new(
-                    Kind::VersionExists,
-                    format!("version {version} of space {} is complete", self.name()),
-                )
-                .with("rank", self.rank())
-                .with("first_open_version", due)
-                .hint(
-                    "call resume() to go on behind it, or open with on_existing=\"skip\" to put it once more \
-                     without effect",
-                ));
+            if self.options.mode != Mode::Append {
+                return Err(opening::version_exists(&format!("space {}", self.name()), version, due)
+                    .with("rank", self.rank()));
             }
             self.step = Step::Skipping(version);
             self.times.ready_ns = clock::now_ns();
@@ -303,21 +327,36 @@ impl SpaceWriter {
             .with("due", due)
             .hint("versions follow each other without gaps"));
         }
+        check_present(self.space())?;
         let pace = self.space().control.pace();
         if pace == Pace::SerialPerStep {
             self.wait_turn(version).inspect_err(|e| self.timed_out = e.kind() == Kind::TimedOut)?;
         }
+        if !self.has_begun {
+            self.note_begun()?;
+        }
         self.segments.gate.begin_step(pace);
+        self.declared.clear();
         self.lane.begin(version);
         self.step = Step::Open(version);
         self.times.ready_ns = clock::now_ns();
         Ok(true)
     }
 
+    /// Says before its first version that this group adds to the stream.
+    #[cold]
+    fn note_begun(&mut self) -> Result<()> {
+        if !self.space().control.note_begun(self.member.incarnation) {
+            return Err(self.taken_over());
+        }
+        self.has_begun = true;
+        Ok(())
+    }
+
     /// Waits until the readers have released every version before this one.
     fn wait_turn(&mut self, version: u64) -> Result<()> {
         let space = self.space().clone();
-        if released_by_groups(&space) >= version {
+        if released_by_present(&space) >= version {
             return Ok(());
         }
         let deadline = Instant::now() + self.options.timeout;
@@ -326,7 +365,7 @@ impl SpaceWriter {
         let result = loop {
             let seen = space.control.room().load(Acquire);
             let in_turns = space.control.pace() == Pace::SerialPerStep;
-            if !in_turns || released_by_groups(&space) >= version {
+            if !in_turns || released_by_present(&space) >= version {
                 break Ok(());
             }
             if let Err(e) = check_group(&self.member) {
@@ -361,27 +400,24 @@ impl SpaceWriter {
         result
     }
 
-    /// Ranks that put different dtypes or shapes are found out by whoever comes second.
+    /// Notes what is put: a name has one type and shape in a step, on all ranks. Of ranks that disagree the one that
+    /// comes second is told, of one rank the second put.
     #[inline]
-    fn check_agreement(&self, version: u64, name: &str, dtype: Dtype, shape: &[u64]) -> Result<()> {
-        if self.member.size == 1 {
-            return Ok(());
+    fn declare(&mut self, version: u64, name: &str, dtype: Dtype, shape: &[u64]) -> Result<Option<First>> {
+        let Some(first) = self.declared.note(name, dtype, shape) else {
+            return Err(disagreement("this rank", version, self.rank(), name, dtype, shape));
+        };
+        if self.member.size > 1 && first.is_some() {
+            let mut key = FxHasher::default();
+            (name, version).hash(&mut key);
+            let mut signature = FxHasher::default();
+            (dtype, shape).hash(&mut signature);
+            if !self.space().control.agree(mix(key.finish()), mix(signature.finish())) {
+                first.into_iter().for_each(|first| self.declared.take_back(first));
+                return Err(disagreement("another rank", version, self.rank(), name, dtype, shape));
+            }
         }
-        let mut key = FxHasher::default();
-        (name, version).hash(&mut key);
-        let mut signature = FxHasher::default();
-        (dtype, shape).hash(&mut signature);
-        if self.space().control.agree(mix(key.finish()), mix(signature.finish())) {
-            return Ok(());
-        }
-        Err(Error::new(
-            Kind::VariableMismatch,
-            format!("another rank put {name} with another dtype or shape in version {version}"),
-        )
-        .with("rank", self.rank())
-        .with("dtype", dtype)
-        .with("shape", format!("{shape:?}"))
-        .hint("shape is the global shape, the same on every rank; start and count say which part this rank puts"))
+        Ok(first)
     }
 
     #[inline]
@@ -400,9 +436,9 @@ impl SpaceWriter {
         if !stays_outside {
             self.segments.gate.leave();
         }
-        if put.is_err() {
-            self.note_failed(waited);
-            return put;
+        if let Err(e) = put {
+            self.note_failed(waited, &e);
+            return Err(e);
         }
         let waited = self.segments.wait_ns - waited;
         self.note_call(timer.stop().saturating_sub(waited), waited, self.stats.bytes_put - before);
@@ -417,8 +453,11 @@ impl SpaceWriter {
             Step::Skipping(_) => return piece.payload_bytes().map(drop),
             Step::None => return Err(no_step(piece.name)),
         };
-        self.check_agreement(version, piece.name, piece.dtype, piece.shape)?;
-        self.lane.append(&mut self.segments, piece, data)?;
+        let first = self.declare(version, piece.name, piece.dtype, piece.shape)?;
+        if let Err(e) = self.lane.append(&mut self.segments, piece, data) {
+            first.into_iter().for_each(|first| self.declared.take_back(first));
+            return Err(e);
+        }
         self.segments.reclaim_if_grown();
         self.stats.puts += 1;
         self.times.objects += 1;
@@ -448,6 +487,9 @@ impl SpaceWriter {
             *done += 1;
         }
         self.segments.gate.leave();
+        if let Err(e) = &result {
+            self.note_failed(self.segments.wait_ns, e);
+        }
         let waited = self.segments.wait_ns - waited;
         self.note_call(timer.stop().saturating_sub(waited), waited, self.stats.bytes_put - before);
         result
@@ -473,7 +515,8 @@ impl SpaceWriter {
 
     /// A call that failed has waited all the same; its caller may try again.
     #[cold]
-    fn note_failed(&mut self, waited_before: u64) {
+    fn note_failed(&mut self, waited_before: u64, error: &Error) {
+        self.failed = Some(format!("{}: {error}", error.kind()));
         let waited = self.segments.wait_ns - waited_before;
         self.stats.wait_ns += waited;
         self.times.wait_ns += waited;
@@ -487,14 +530,16 @@ impl SpaceWriter {
             Step::Skipping(_) => return piece.payload_bytes().map(|_| None),
             Step::None => return Err(no_step(piece.name)),
         };
-        self.check_agreement(version, piece.name, piece.dtype, piece.shape)?;
+        // Not noted for this rank before the commit: a reservation may be dropped.
+        let first = self.declare(version, piece.name, piece.dtype, piece.shape)?;
+        first.into_iter().for_each(|first| self.declared.take_back(first));
         // Until the commit: in between the program writes where the data lie.
         self.go_in()?;
         let timer = CallTimer::start(usize::MAX, self.calls);
         let waited = self.begin_call();
-        let reserved = self.lane.reserve(&mut self.segments, piece).inspect_err(|_| {
+        let reserved = self.lane.reserve(&mut self.segments, piece).inspect_err(|e| {
             self.segments.gate.leave();
-            self.note_failed(waited);
+            self.note_failed(waited, e);
         })?;
         let waited = self.segments.wait_ns - waited;
         self.note_call(timer.stop().saturating_sub(waited), waited, 0);
@@ -505,7 +550,15 @@ impl SpaceWriter {
         self.member.check_fork()?;
         let timer = CallTimer::start(usize::MAX, self.calls);
         let bytes = reserved.as_mut_slice().len() as u64;
-        let filled = self.lane.fill(reserved);
+        let (version, dtype) = (reserved.version(), reserved.dtype());
+        let declared = match self.step {
+            Step::Open(open) if open == version => {
+                self.declare(version, reserved.name(), dtype, reserved.shape()).map(drop)
+            }
+            // The lane says that its step is over.
+            _ => Ok(()),
+        };
+        let filled = declared.and_then(|()| self.lane.fill(reserved));
         self.segments.gate.leave();
         filled?;
         self.segments.reclaim_if_grown();
@@ -535,12 +588,15 @@ impl SpaceWriter {
                 let committed = sealed.and_then(|sealed| sealed.flush()).and_then(|flushed| flushed.commit());
                 // Inside stays only who has a reservation to commit, for which the step was refused.
                 self.segments.gate.leave();
-                committed?;
+                committed.inspect_err(|e| self.note_failed(waited, e))?;
+                self.space().control.check()?;
                 if !self.space().control.advance(self.member.rank, self.member.incarnation, version) {
                     self.step = Step::None;
                     return Err(self.taken_over());
                 }
                 self.space().control.announce();
+                drop_beyond_last(self.space());
+                self.failed = None;
                 self.next = version + 1;
                 self.stats.steps += 1;
                 let waited = self.segments.wait_ns - waited;
@@ -621,11 +677,9 @@ impl SpaceWriter {
                 if control.producers().0 != self.member.incarnation {
                     return Ok(());
                 }
+                control.word(head::CLOSED).store(clock::realtime_ns(), Release);
                 control.set_lane_owner(self.member.rank, Some(self.member.slot), true);
-                let all = (0..self.member.size).all(|r| control.lane_owner(r).1);
-                if all && control.producer_state() == ProducerState::Open {
-                    control.set_producer_state(ProducerState::Finished);
-                }
+                control.settle_ended(self.member.incarnation, self.member.size);
                 control.announce();
                 control.announce_room();
                 Ok(())
@@ -645,7 +699,11 @@ impl SpaceWriter {
         if let Err(e) = self.segments.stop() {
             eprintln!("forebay: moving data of space {}: {e}", self.space().name);
         }
-        self.space().control.mark_died(self.member.slot);
+        let (control, slot, incarnation) = (&self.space().control, self.member.slot, self.member.incarnation);
+        if let Some(reason) = &self.failed {
+            control.give_reason(slot, incarnation, reason);
+        }
+        control.mark_died(slot, incarnation);
         self.finish_trace();
     }
 
@@ -657,7 +715,9 @@ impl SpaceWriter {
     /// [`Kind::ProducerDied`] as soon as a rank of the group is dead.
     pub(crate) fn check_peers(&self) -> Result<()> {
         match settle_producers(self.space()) {
-            ProducerState::Died(slot) => Err(producer_died(self.space(), slot)),
+            ProducerState::Died(slot) | ProducerState::Withdrawn(slot) => {
+                Err(producer_died(self.space(), slot))
+            }
             _ => Ok(()),
         }
     }

@@ -10,7 +10,7 @@
 //!
 //! What they do not do: decide who is alive, and make anything durable.
 
-use std::sync::atomic::{self, AtomicU32, AtomicU64, Ordering, Ordering::*};
+use forebay_tier::host::atomic::{self, AtomicU32, AtomicU64, Ordering, Ordering::*};
 
 /// Bits of a progress word that count commits; the incarnation stands above.
 pub(crate) const COMMITTED_BITS: u32 = 40;
@@ -60,26 +60,31 @@ impl Barrier for AtomicU64 {
 
 impl Word64 for AtomicU64 {
     #[inline(always)]
+    #[cfg_attr(forebay_simulated, track_caller)]
     fn load(&self, order: Ordering) -> u64 {
         AtomicU64::load(self, order)
     }
 
     #[inline(always)]
+    #[cfg_attr(forebay_simulated, track_caller)]
     fn store(&self, value: u64, order: Ordering) {
         AtomicU64::store(self, value, order);
     }
 
     #[inline(always)]
+    #[cfg_attr(forebay_simulated, track_caller)]
     fn swap(&self, value: u64, order: Ordering) -> u64 {
         AtomicU64::swap(self, value, order)
     }
 
     #[inline(always)]
+    #[cfg_attr(forebay_simulated, track_caller)]
     fn exchange_if(&self, from: u64, to: u64, order: Ordering) -> bool {
         self.compare_exchange(from, to, order, Relaxed).is_ok()
     }
 
     #[inline(always)]
+    #[cfg_attr(forebay_simulated, track_caller)]
     fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
         AtomicU64::fetch_max(self, value, order)
     }
@@ -87,6 +92,7 @@ impl Word64 for AtomicU64 {
 
 impl Barrier for AtomicU32 {
     #[inline(always)]
+    #[cfg_attr(forebay_simulated, track_caller)]
     fn barrier() {
         atomic::fence(SeqCst);
     }
@@ -94,16 +100,19 @@ impl Barrier for AtomicU32 {
 
 impl Word32 for AtomicU32 {
     #[inline(always)]
+    #[cfg_attr(forebay_simulated, track_caller)]
     fn load(&self, order: Ordering) -> u32 {
         AtomicU32::load(self, order)
     }
 
     #[inline(always)]
+    #[cfg_attr(forebay_simulated, track_caller)]
     fn fetch_add(&self, value: u32, order: Ordering) -> u32 {
         AtomicU32::fetch_add(self, value, order)
     }
 
     #[inline(always)]
+    #[cfg_attr(forebay_simulated, track_caller)]
     fn fetch_sub(&self, value: u32, order: Ordering) -> u32 {
         AtomicU32::fetch_sub(self, value, order)
     }
@@ -315,6 +324,27 @@ pub(crate) fn look_at<W: Word64>(owner: &W) -> u64 {
 #[inline]
 pub(crate) fn hand_over<W: Word64>(owner: &W, to: u64) {
     owner.store(to, Release);
+}
+
+/// The words about a run of granules: its owner, its segment, the newest version in it.
+pub(crate) type RunWords<'a, W> = (&'a W, &'a W, &'a W);
+
+/// Says what lies in a run that its owner word does not publish yet. No two segments of one lane have one word.
+#[inline]
+pub(crate) fn describe_run<W: Word64>((_, segment, last): RunWords<'_, W>, (is, newest): (u64, u64)) {
+    segment.store(is, Release);
+    last.store(newest, Release);
+}
+
+/// Owner, segment and newest version of a run, all three of one owner; None when it changes hands meanwhile.
+///
+/// The same owner may take the same run again, so the owner word does not tell the two apart: the segment word does,
+/// which is looked at before and after. Of two lanes it may be the same; who needs the data looks at the header there.
+#[inline]
+pub(crate) fn look_at_run<W: Word64>((owner, segment, last): RunWords<'_, W>) -> Option<(u64, u64, u64)> {
+    let is = segment.load(Acquire);
+    let (owner, newest) = (look_at(owner), last.load(Acquire));
+    (segment.load(Relaxed) == is).then_some((owner, is, newest))
 }
 
 /// Publishes the copy of a segment and leaves the old place. In this order: who sees that the old place is left finds

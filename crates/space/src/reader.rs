@@ -27,6 +27,7 @@ use forebay_log::NdBox;
 /// visible whole or not at all. A step is [`Reader::begin_step`], any number of gets and views, and
 /// [`Reader::end_step`], which releases the version. A reader belongs to one thread at a time and to the process
 /// that opened it.
+#[must_use = "a reader that is dropped at once reads nothing; `open_version` returns another reader"]
 pub struct Reader(Inner);
 
 enum Inner {
@@ -96,7 +97,9 @@ impl Reader {
         either!(&mut self.0, r => r.begin_step(timeout))
     }
 
-    /// Releases the version; views of it keep it. Does not block.
+    /// Releases the version; views of it keep it. When it returns, the version counts as read: a group that keeps a
+    /// cursor is not given it again, once all its ranks have come that far. Does not block, but at a durable horizon
+    /// for the medium.
     pub fn end_step(&mut self) -> Result<()> {
         either!(&mut self.0, r => r.end_step())
     }
@@ -226,7 +229,7 @@ impl Reader {
         let whole = NdBox::whole(&shape);
         let wanted = wanted.unwrap_or(&whole);
         wanted.check_inside(name, &shape)?;
-        let mut out = vec![T::zeroed(); wanted.bytes(dtype.size())? / dtype.size()];
+        let mut out: Vec<T> = zeroed(name, wanted.bytes(dtype.size())? / dtype.size())?;
         self.get(name, Some(wanted), bytemuck::cast_slice_mut(&mut out))?;
         Ok(out)
     }
@@ -255,10 +258,15 @@ impl Reader {
         either!(&mut self.0, r => r.wait(version, timeout))
     }
 
-    /// Makes a retained, complete version the current one, out of order; `end_step` then does not move the
-    /// stream. Errors: `VersionGone`, `TimedOut` when it is not complete, `StepState`.
-    pub fn open_version(&mut self, version: u64) -> Result<()> {
-        either!(&mut self.0, r => r.open_version(version))
+    /// Opens a retained, complete version as a handle of its own: a reader whose only step is that version, which is
+    /// open already. Any number can be open at once, beside the stream of this reader, which they neither move nor
+    /// close; each holds its version until it ends its step, is closed or dropped, also when this reader is closed.
+    /// Errors: `VersionGone`, `TimedOut` when it is not complete, `Damaged`.
+    pub fn open_version(&mut self, version: u64) -> Result<Reader> {
+        Ok(Reader(match &mut self.0 {
+            Inner::Space(r) => Inner::Space(Box::new(r.open_version(version)?)),
+            Inner::Files(r) => Inner::Files(Box::new(r.open_version(version)?)),
+        }))
     }
 
     /// The complete versions that are retained now.
@@ -281,7 +289,23 @@ impl Reader {
         either!(&self.0, r => r.attributes())
     }
 
-    /// Leaves the channel; views stay valid. Nothing it has not read is kept for it any more.
+    /// Versions that were dropped, unread by this reader, between the version before and the one that is open; at the
+    /// end of the stream those behind the last one. What `latest` skips does not count. [`Stats::dropped`] is the sum.
+    pub fn missed(&self) -> u64 {
+        either!(&self.0, r => r.missed())
+    }
+
+    /// Leaves the channel and its reader group for good: nothing is kept for this rank any more, and its cursor is
+    /// forgotten. One that comes again begins at the oldest version. Views stay valid, as after [`Reader::close`].
+    ///
+    /// # Errors
+    /// `TimedOut`, `PeerMissing` (the space was removed), `Io`.
+    pub fn leave(mut self) -> Result<()> {
+        either!(&mut self.0, r => r.leave())
+    }
+
+    /// Leaves the channel; views and versions that [`Reader::open_version`] opened stay valid. A group that keeps a
+    /// cursor (see [`OpenOptions::group`]) goes on there when it comes again; for any other nothing is kept.
     pub fn close(mut self) -> Result<()> {
         either!(&mut self.0, r => r.close())
     }
@@ -295,6 +319,15 @@ impl Reader {
     pub fn stats(&self) -> Stats {
         either!(&self.0, r => r.stats())
     }
+}
+
+/// Memory for a box of a variable. Its extents come from the pool: more than there is is an error.
+fn zeroed<T: bytemuck::Zeroable>(name: &str, elements: usize) -> Result<Vec<T>> {
+    bytemuck::allocation::try_zeroed_vec(elements).map_err(|()| {
+        Error::new(Kind::TierFull, format!("there is not enough memory for the box of {name}"))
+            .with("bytes", elements.saturating_mul(size_of::<T>()))
+            .hint("get a part of it, or open it as an array larger than memory")
+    })
 }
 
 /// A reader that follows one variable. Versions without the variable are passed over.
@@ -325,7 +358,7 @@ impl Subscription<'_> {
         let whole = NdBox::whole(&shape);
         let wanted = self.wanted.as_ref().unwrap_or(&whole);
         wanted.check_inside(&self.name, &shape)?;
-        let mut out = vec![0; wanted.bytes(dtype.size())?];
+        let mut out: Vec<u8> = zeroed(&self.name, wanted.bytes(dtype.size())?)?;
         self.reader.get(&self.name, Some(wanted), &mut out)?;
         Ok(out)
     }

@@ -7,10 +7,12 @@
 //! no room, it also gives back those of producers that are gone. What else a full pool leads to is the space's
 //! policy ([`WhenFull`]); moving segments to lower pools is the mover's work ([`crate::mover`]).
 
+use forebay_tier::host::sync::{Mutex, MutexGuard};
+use forebay_tier::host::time::Instant;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use forebay_log::reclaim::retire;
 use forebay_log::{LaneId, Ledger, SegmentSource};
@@ -19,6 +21,7 @@ use forebay_tier::{clock, Error, Kind, Result};
 use crate::attach::{Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
 use crate::control::{head, GranuleState, ProducerState, Waiting};
 use crate::gate::Gate;
+use crate::groups::{awaited_group, check_present};
 use crate::helper::Helper;
 use crate::membership::{
     drop_released, free_run, holders, lowest_lease, producer_died, release_floor, settle_producers,
@@ -26,12 +29,12 @@ use crate::membership::{
 };
 use crate::mover::{free_left_places, is_orphan, Mover, Owner};
 use crate::options::WhenFull;
-use crate::protocol;
+use crate::pace::Pace;
 
 /// A waiter looks again at least this often: who died says nothing.
 pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(50);
 /// The allocation lock is held for microseconds; a holder that is stopped for longer is worth an error.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Segments of one lane.
 pub(crate) struct LaneSpace {
@@ -73,11 +76,25 @@ impl LaneSpace {
         if let Some(first) = &first {
             prepare_or_free(&member.space, first.clone())?;
         }
-        this.helper = Some(Helper::start(member, lane, this.ledger.clone(), first)?);
-        if this.space().pools.len() > 1 {
-            this.mover = Some(Mover::start(this.member.clone(), lane, this.ledger.clone())?);
-        }
+        this.start_threads(first).inspect_err(|_| {
+            // The first error is the one to report. What runs holds the member, and so its lane.
+            let _ = this.stop();
+        })?;
         Ok(this)
+    }
+
+    /// `first` is the segment that is taken first.
+    fn start_threads(&mut self, first: Option<Range<u64>>) -> Result<()> {
+        let start = Helper::start(self.member.clone(), self.lane, self.ledger.clone(), first.clone());
+        self.helper = Some(start.inspect_err(|_| {
+            if let Some(range) = first {
+                free_run(self.space(), (range.start / self.space().superblock.granule_bytes) as usize);
+            }
+        })?);
+        if self.space().pools.len() > 1 {
+            self.mover = Some(Mover::start(self.member.clone(), self.lane, self.ledger.clone())?);
+        }
+        Ok(())
     }
 
     fn space(&self) -> &Arc<Attachment> {
@@ -123,7 +140,7 @@ impl LaneSpace {
     /// Granules of the first pool that the lane has.
     fn used_granules(&self) -> u64 {
         let space = self.space();
-        self.ledger().bytes_below(space.first.capacity()) / space.superblock.granule_bytes
+        self.ledger().bytes_below(space.first_end()) / space.superblock.granule_bytes
     }
 
     /// Whether the quota lets this rank take `granules` more for `version`.
@@ -162,31 +179,28 @@ impl LaneSpace {
     /// is left that may go: of an earlier version, or of producers that are gone.
     fn not_held_from(&self, version: u64) -> Option<u64> {
         let control = &self.space().control;
-        let (mut longest, mut run, mut held) = (0, 0, false);
-        for granule in self.space().pools[0].clone() {
-            match control.granule_state(granule) {
+        let (mut longest, mut free) = (0, 0);
+        for run in control.runs(self.space().pools[0].clone()) {
+            free = match run.state {
                 GranuleState::Segment { lane, .. } => {
                     let stays = lane.incarnation == self.lane.incarnation;
-                    if !stays || control.granule_last(granule) < version {
+                    if !stays || run.last < version {
                         return None;
                     }
-                    held = true;
+                    0
                 }
-                GranuleState::Inside => {}
-                GranuleState::Free | GranuleState::Leaving { .. } | GranuleState::Spare { .. } => {
-                    held = false
-                }
-            }
-            run = if held { 0 } else { run + 1 };
-            longest = run.max(longest);
+                _ => free + run.granules as u64,
+            };
+            longest = free.max(longest);
         }
         Some(longest)
     }
 
     /// One attempt at a segment.
-    fn try_take(&mut self, bytes: u64, version: u64) -> Result<Option<Range<u64>>> {
+    fn try_take(&mut self, bytes: u64, version: u64, deadline: Instant) -> Result<Option<Range<u64>>> {
         let granule = self.space().superblock.granule_bytes;
-        if let Some(spare) = self.helper.as_ref().and_then(Helper::take) {
+        let spare = self.helper.as_ref().map_or(Ok(None), |helper| helper.take(deadline))?;
+        if let Some(spare) = spare {
             if spare.end - spare.start >= bytes {
                 return Ok(Some(spare));
             }
@@ -219,7 +233,7 @@ impl LaneSpace {
         let mut aside = 0;
         let mut result = loop {
             let seen = control.room().load(Acquire);
-            match self.try_take(bytes, version) {
+            match self.try_take(bytes, version, deadline) {
                 Ok(None) => {}
                 Ok(Some(range)) => break Ok(range),
                 Err(e) => break Err(e),
@@ -232,6 +246,7 @@ impl LaneSpace {
                 self.member.set_waiting(Waiting::Room(version));
             }
             let possible = self.check_possible(granules, version).and_then(|()| check_group(&self.member));
+            let possible = possible.and_then(|()| check_present(&space));
             match possible.and_then(|()| self.make_room(granules, version)) {
                 Err(e) => break Err(e),
                 Ok(true) => continue,
@@ -293,7 +308,9 @@ impl LaneSpace {
     /// Ends mover and helper and gives the spare back. Errors: a move that failed and that no put has told of.
     pub(crate) fn stop(&mut self) -> Result<()> {
         let moved = self.mover.as_mut().map_or(Ok(()), Mover::stop);
-        if let Some(range) = self.helper.as_mut().and_then(Helper::stop) {
+        // A thread that is at work needs a moment, whatever the deadline of the program's calls.
+        let deadline = Instant::now() + self.deadline_in.max(LOCK_TIMEOUT);
+        if let Some(range) = self.helper.as_mut().and_then(|helper| helper.stop(deadline)) {
             let space = self.space();
             free_run(space, (range.start / space.superblock.granule_bytes) as usize);
             space.control.announce_room();
@@ -312,8 +329,7 @@ impl SegmentSource for LaneSpace {
         let first = (range.start / granule) as usize;
         let length = ((range.end - range.start) / granule) as usize;
         let control = &space.control;
-        control.set_granule_segment(first, sequence, length);
-        control.set_granule_last(first, version);
+        control.describe_run(first, sequence, length, version);
         let slot = Some(self.member.slot);
         control.set_granule_state(first, GranuleState::Segment { lane: self.lane, slot });
         self.ledger().push(range.clone(), version);
@@ -434,28 +450,24 @@ pub(crate) fn allocate(
             return Ok(None);
         };
         let Owner { lane, slot } = owner;
-        control.set_granule_segment(first, 0, wanted);
+        control.describe_run(first, 0, wanted, 0);
         control.set_granule_state(first, GranuleState::Spare { lane, slot });
-        for inside in first + 1..first + wanted {
-            control.set_granule_state(inside, GranuleState::Inside);
-        }
         Ok(Some(first as u64 * granule..(first + wanted) as u64 * granule))
     })
 }
 
 /// The first of `wanted` free granules that begin at a multiple of `step` from the start of the pool.
 fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize) -> Option<usize> {
-    let control = &space.control;
     let mut free = 0;
-    for index in pool.clone() {
-        let is_free = control.granule_state(index) == GranuleState::Free;
+    for run in space.control.runs(pool.clone()) {
+        let is_free = run.state == GranuleState::Free;
         // A run may begin here, or go on.
         free = match is_free {
-            true if free > 0 || (index - pool.start) % step == 0 => free + 1,
+            true if free > 0 || (run.first - pool.start) % step == 0 => free + 1,
             _ => 0,
         };
         if free == wanted {
-            return Some(index + 1 - wanted);
+            return Some(run.first + 1 - wanted);
         }
     }
     None
@@ -463,8 +475,8 @@ fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize)
 
 /// A spare is a convenience: it must not take the last room from a rank that has real data.
 fn leaves_room(space: &Attachment, wanted: usize) -> bool {
-    let control = &space.control;
-    let free = space.pools[0].clone().filter(|i| control.granule_state(*i) == GranuleState::Free).count();
+    let runs = space.control.runs(space.pools[0].clone());
+    let free = runs.filter(|run| run.state == GranuleState::Free).count();
     free >= wanted * 2
 }
 
@@ -472,12 +484,12 @@ fn leaves_room(space: &Attachment, wanted: usize) -> bool {
 fn drop_oldest(space: &Attachment, version: u64) -> bool {
     let control = &space.control;
     let oldest = control.oldest();
-    let floor = || (oldest + 1).min(control.complete()).min(lowest_lease(space));
+    let floor = || oldest.saturating_add(1).min(control.complete()).min(lowest_lease(space));
     if oldest >= version || floor() <= oldest {
         return false;
     }
     let unread = floor() > release_floor(space);
-    protocol::drop_below(control.oldest_word(), floor);
+    control.drop_below(floor);
     if unread {
         control.word(head::DROPPED).fetch_add(1, Relaxed);
     }
@@ -546,6 +558,7 @@ fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
 pub(crate) fn check_group(member: &Membership) -> Result<()> {
     let space = &member.space;
     let (incarnation, _) = space.control.producers();
+    space.control.check()?;
     if incarnation != member.incarnation {
         return Err(Error::new(
             Kind::Fenced,
@@ -557,7 +570,7 @@ pub(crate) fn check_group(member: &Membership) -> Result<()> {
         .hint("this process belongs to an earlier start of the program; end it"));
     }
     match settle_producers(space) {
-        ProducerState::Died(slot) => Err(producer_died(space, slot)),
+        ProducerState::Died(slot) | ProducerState::Withdrawn(slot) => Err(producer_died(space, slot)),
         _ => Ok(()),
     }
 }
@@ -569,13 +582,17 @@ fn quota_full(space: &Attachment, version: u64) -> Error {
         WhenFull::Error => "",
         _ => " before the deadline",
     };
-    let error =
-        Error::new(Kind::QuotaFull, format!("space {} had no room for version {version}{when}", space.name))
-            .with("quota", crate::format_bytes(space.first_bytes()))
-            .with("when_full", space.tiers.when_full)
-            .with("oldest_version", oldest)
-            .with("complete_versions", control.complete())
-            .with("held_by", holders(space, oldest).join("; "));
+    let mode = match control.pace() {
+        Pace::Serial => "; mode serial keeps all versions until the writers have ended",
+        _ => "",
+    };
+    let what = format!("space {} had no room for version {version}{when}{mode}", space.name);
+    let error = Error::new(Kind::QuotaFull, what)
+        .with("quota", crate::format_bytes(space.first_bytes()))
+        .with("when_full", space.tiers.when_full)
+        .with("oldest_version", oldest)
+        .with("complete_versions", control.complete())
+        .with("held_by", holders(space, oldest).join("; "));
     let lower: Vec<String> = (1..space.pools.len())
         .map(|pool| {
             let (used, quota) = space.fill_of(pool);
@@ -587,6 +604,12 @@ fn quota_full(space: &Attachment, version: u64) -> Error {
             )
         })
         .collect();
+    if let Some(group) = awaited_group(space, oldest) {
+        return error.hint(format!(
+            "start all ranks of the readers, or, if group {group} will not come: forebay clean --readers {group} {}",
+            space.name
+        ));
+    }
     if lower.is_empty() {
         return error.hint(
             "start or speed up the readers, release views, make the space with a larger quota, or give it a lower \

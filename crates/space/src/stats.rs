@@ -10,6 +10,8 @@ pub struct Stats {
     pub steps: u64,
     /// Steps that were skipped because they were dropped, or complete already.
     pub skipped: u64,
+    /// Of these, the steps that a reader missed because they were dropped before it came to them.
+    pub dropped: u64,
     /// Pieces put, by copy.
     pub puts: u64,
     /// Pieces put in place, without a copy.

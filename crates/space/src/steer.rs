@@ -6,16 +6,17 @@
 //! Not here: which pace is best (`forebay_flow`). To and from `serial` nothing is steered: that pace is an order in
 //! which programs are started.
 
+use forebay_tier::host::time::Instant;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::{Access, Error, Kind, Result};
 
 use crate::attach::{Attachment, Missing};
 use crate::control::ProducerState;
-use crate::membership::released_by_groups;
+use crate::membership::released_by_present;
 use crate::pace::Pace;
 
 /// How long opening may take.
@@ -56,9 +57,9 @@ impl Steering {
     /// How far both sides are.
     pub fn progress(&self) -> Progress {
         let complete = self.space.control.complete();
-        let released = released_by_groups(&self.space).min(complete);
-        let written =
-            matches!(self.space.control.producer_state(), ProducerState::Finished | ProducerState::Died(_));
+        let released = released_by_present(&self.space).min(complete);
+        let state = self.space.control.producer_state();
+        let written = state.is_finished() || matches!(state, ProducerState::Died(_));
         Progress { complete, released, written }
     }
 

@@ -7,24 +7,28 @@
 //! for what is written there; durability is that of the weakest pool.
 //! Not here: which segment lies where (the control segment), and when one moves.
 
-use std::fs;
+use forebay_tier::host::fs::{self, File};
+use std::io::ErrorKind;
 use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use forebay_log::format::{PoolPart, Superblock, HEADER_BYTES};
+use forebay_log::format::{LowerDf, PoolPart, Superblock, HEADER_BYTES, LOWER_OFFSET};
 use forebay_tier::device::direct;
+use forebay_tier::plain::open_regular;
 use forebay_tier::{
     Access, Device, Durability, Error, Horizon, Kind, Placement, Result, StagedWrite, TierKind,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::attach::read_superblock;
+use crate::attach::{read_superblock, POOL_FILE};
+use crate::name;
 use crate::options::{SpillTier, WhenFull};
 use crate::trial;
 use crate::whole_file;
 
-const FILE: &str = "tiers.json";
+pub(crate) const FILE: &str = "tiers.json";
 const SCHEMA: &str = "forebay.tiers/1";
 /// Without a quota a lower pool may take this share of what its tier has free.
 const QUOTA_SHARE_DEFAULT: u64 = 4;
@@ -55,6 +59,11 @@ impl Default for Tiers {
     }
 }
 
+/// Whether a directory holds a list of tiers that Forebay wrote.
+pub(crate) fn is_in(dir: &Path) -> bool {
+    dir.join(FILE).exists() && Tiers::read(dir).is_ok()
+}
+
 impl Tiers {
     /// What a space with these options will have; `uuid` and `name` name the pool files. Nothing is made yet.
     ///
@@ -83,20 +92,23 @@ impl Tiers {
         self.lower.iter().map(|pool| pool.capacity_bytes).sum()
     }
 
-    /// Writes the file and makes the lower pools, each as large as whole granules allow and one granule more for
-    /// its superblock. The file comes first, so that pools left by a crash can be found.
-    pub(crate) fn create(&mut self, dir: &Path, superblock: &Superblock) -> Result<()> {
+    /// Writes the file, with pools as large as whole granules allow and one granule more for the superblock. It comes
+    /// before the lower pools, so that those left by a crash can be found.
+    pub(crate) fn write(&mut self, dir: &Path, superblock: &Superblock) -> Result<()> {
         let granule = superblock.granule_bytes;
         for pool in &mut self.lower {
             pool.capacity_bytes = (pool.capacity_bytes.div_ceil(granule) + 1) * granule;
         }
         let durable = superblock.horizon != Horizon::None;
         let text = serde_json::to_string_pretty(self).expect("plain data");
-        whole_file::replace(&dir.join(FILE), text.as_bytes(), durable)?;
-        for pool in &self.lower {
-            pool.create(superblock)?;
-        }
-        Ok(())
+        whole_file::replace(&dir.join(FILE), text.as_bytes(), durable)
+    }
+
+    /// Makes the lower pools of the first pool in the file `first`, whose superblock is written: by it a lower pool
+    /// that a crash leaves is known.
+    pub(crate) fn create_pools(&self, first: &Path, superblock: &Superblock) -> Result<()> {
+        let first_inode = inode_of(first)?;
+        self.lower.iter().try_for_each(|pool| pool.create(superblock, first_inode))
     }
 
     /// The file of the space in `dir`; the default where there is none.
@@ -104,7 +116,7 @@ impl Tiers {
         let path = dir.join(FILE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Tiers::default()),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Tiers::default()),
             Err(e) => return Err(Error::io(format!("reading {}", path.display()), e)),
         };
         let unreadable =
@@ -132,11 +144,16 @@ impl Tiers {
         if self.lower.is_empty() {
             return Ok(first.clone());
         }
-        let mut pools = Pools { parts: vec![(0, first.clone())], capacity: first.capacity() };
+        let first_inode = inode_of(first.path())?;
+        let mut pools = Pools { parts: vec![(0, first.clone())], capacity: superblock.capacity_bytes };
         for pool in &self.lower {
-            let device = pool.open(superblock, access)?;
+            let device = pool.open(superblock, first_inode, access)?;
             pools.parts.push((pools.capacity, device));
-            pools.capacity += pool.capacity_bytes;
+            pools.capacity = pools.capacity.checked_add(pool.capacity_bytes).ok_or_else(|| {
+                Error::new(Kind::Damaged, "the lower pools of the space are too large together")
+                    .with("pool", pool.path.display())
+                    .with("bytes", pool.capacity_bytes)
+            })?;
         }
         Ok(Arc::new(pools))
     }
@@ -159,18 +176,64 @@ impl Tiers {
         index.checked_sub(1).map_or(first, |lower| &self.lower[lower].path)
     }
 
-    /// Removes the lower pools' files.
-    pub(crate) fn remove(&self) -> Result<()> {
+    /// Removes the files of the lower pools, as far as they belong to the first pool in `dir`: anybody can write a list
+    /// of names. Returns those that stay, with the reason.
+    pub(crate) fn remove(&self, dir: &Path) -> Result<Vec<String>> {
+        let looking = |e| Error::io(format!("looking at the pools of {}", dir.display()), e);
+        let first = if self.lower.is_empty() { None } else { first_pool(dir).map_err(looking)? };
+        let mut kept = Vec::new();
         for pool in &self.lower {
-            match fs::remove_file(&pool.path) {
-                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::io(format!("removing {}", pool.path.display()), e));
-                }
-                _ => {}
+            // Of a space that was killed while it was made the first pool may have no superblock yet.
+            let made_with = fs::metadata(dir.join(POOL_FILE)).map(|meta| meta.ino()).ok();
+            match pool.why_kept(first.as_ref(), made_with) {
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                Err(e) => return Err(looking(e)),
+                Ok(Some(why)) => kept.push(format!("{}: {why}", pool.path.display())),
+                Ok(None) => match fs::remove_file(&pool.path) {
+                    Err(e) if e.kind() != ErrorKind::NotFound => {
+                        return Err(Error::io(format!("removing {}", pool.path.display()), e));
+                    }
+                    _ => {}
+                },
             }
         }
-        Ok(())
+        Ok(kept)
     }
+}
+
+fn inode_of(path: &Path) -> Result<u64> {
+    let found = fs::metadata(path).map_err(|e| Error::io(format!("looking at {}", path.display()), e))?;
+    Ok(found.ino())
+}
+
+/// Superblock and inode of the pool in `dir`, where it is one.
+fn first_pool(dir: &Path) -> std::io::Result<Option<(Superblock, u64)>> {
+    let file = match open_regular(&dir.join(POOL_FILE)) {
+        Err(e) if e.kind() == ErrorKind::NotFound || is_other(&e) => return Ok(None),
+        file => file?,
+    };
+    let Some(page) = whole_first_page(&file)? else { return Ok(None) };
+    let inode = file.metadata()?.ino();
+    Ok(Superblock::decode(&page).ok().map(|superblock| (superblock, inode)))
+}
+
+/// Whether a file could not be opened because it is not a regular file: a symbolic link is ELOOP.
+fn is_other(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::InvalidInput || error.raw_os_error() == Some(40)
+}
+
+/// The first page; None where the file is shorter.
+fn whole_first_page(file: &File) -> std::io::Result<Option<Vec<u8>>> {
+    match first_page(file) {
+        Err(e) if e.kind() == ErrorKind::UnexpectedEof => Ok(None),
+        page => page.map(Some),
+    }
+}
+
+fn first_page(file: &std::fs::File) -> std::io::Result<Vec<u8>> {
+    let mut page = vec![0; HEADER_BYTES as usize];
+    file.read_exact_at(&mut page, 0)?;
+    Ok(page)
 }
 
 impl LowerPool {
@@ -216,10 +279,10 @@ impl LowerPool {
         }
     }
 
-    fn create(&self, first: &Superblock) -> Result<()> {
+    fn create(&self, first: &Superblock, first_inode: u64) -> Result<()> {
         let device = forebay_tier::create(self.tier, &self.path, self.capacity_bytes)?;
         device.prepare(0..first.granule_bytes)?;
-        device.write(0, &self.superblock(first).encode())?;
+        device.write(0, &self.first_page(first, first_inode, inode_of(&self.path)?))?;
         if first.horizon != Horizon::None {
             device.persist(0..HEADER_BYTES)?;
             whole_file::sync_directory_of(&self.path).map_err(|e| Error::io("syncing the directory", e))?;
@@ -227,15 +290,87 @@ impl LowerPool {
         Ok(())
     }
 
-    fn open(&self, first: &Superblock, access: Access) -> Result<Arc<dyn Device>> {
-        let missing = |e: std::io::Error| {
-            Error::new(Kind::Damaged, "a lower pool of the space is missing")
-                .with("pool", self.path.display())
-                .caused_by(e)
-                .hint("is its file system mounted? without it the versions that lie there cannot be read")
+    /// Superblock and note of the file.
+    fn first_page(&self, first: &Superblock, first_inode: u64, own_inode: u64) -> Vec<u8> {
+        let note =
+            LowerDf { magic: 0, reserved: 0, uuid: first.uuid, first_inode, own_inode, reserved2: 0, crc: 0 };
+        let mut page = self.superblock(first).encode();
+        let at = LOWER_OFFSET as usize;
+        page[at..at + std::mem::size_of::<LowerDf>()].copy_from_slice(bytemuck::bytes_of(&note.sealed()));
+        page
+    }
+
+    /// Whether a killed process left the file while it made it as a lower pool of this first pool: it has the name, and
+    /// of its first page, as far as it is there, each byte is zero or the one that belongs there.
+    fn is_unfinished(&self, file: &File, (first, first_inode): &(Superblock, u64)) -> std::io::Result<bool> {
+        let uuid = uuid::Uuid::from_bytes(first.uuid).to_string();
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let whole = self.first_page(first, *first_inode, file.metadata()?.ino());
+        let mut page = vec![0; HEADER_BYTES as usize];
+        let there = file.metadata()?.len().min(HEADER_BYTES) as usize;
+        file.read_exact_at(&mut page[..there], 0)?;
+        let fits = page.iter().zip(&whole).all(|(found, whole)| *found == 0 || found == whole);
+        Ok(name.contains(&uuid) && name.ends_with(".pool") && fits)
+    }
+
+    /// Why the file may not be removed together with a first pool; None where it is its lower pool.
+    fn why_kept(
+        &self,
+        first: Option<&(Superblock, u64)>,
+        made_with: Option<u64>,
+    ) -> std::io::Result<Option<String>> {
+        let kept = |why: &str| Ok(Some(why.to_string()));
+        let file = match open_regular(&self.path) {
+            Err(e) if is_other(&e) => return kept("it is not a regular file"),
+            file => file?,
         };
-        let file = fs::File::open(&self.path).map_err(missing)?;
+        let Some(made) = first else {
+            let page = whole_first_page(&file)?;
+            let own = page.as_deref().and_then(|page| Some((page, Superblock::decode(page).ok()?)));
+            let note = own.and_then(|(page, own)| LowerDf::decode(page, &own.uuid));
+            let is_its = note.is_some_and(|note| {
+                Some(note.first_inode) == made_with
+                    && file.metadata().is_ok_and(|m| m.ino() == note.own_inode)
+            });
+            return if is_its { Ok(None) } else { kept("the first pool cannot be read") };
+        };
+        if self.is_unfinished(&file, made)? {
+            return Ok(None);
+        }
+        let (first, first_inode) = made;
+        let Some(page) = whole_first_page(&file)? else { return kept("it is not a lower pool") };
+        match Superblock::decode(&page) {
+            Ok(found) if found.part == PoolPart::Lower && found.uuid == first.uuid => {}
+            Ok(_) => return kept("it belongs to another space"),
+            Err(_) => return kept("it is not a lower pool"),
+        }
+        match LowerDf::decode(&page, &first.uuid)
+            .filter(|note| file.metadata().is_ok_and(|m| m.ino() == note.own_inode))
+        {
+            Some(note) if note.first_inode == *first_inode => Ok(None),
+            Some(_) => kept("it belongs to the space that this one is a copy of"),
+            None => kept("which first pool it belongs to is not noted in it"),
+        }
+    }
+
+    fn open(&self, first: &Superblock, first_inode: u64, access: Access) -> Result<Arc<dyn Device>> {
+        let missing = |e: std::io::Error| match e.kind() {
+            kind if kind == ErrorKind::NotFound || is_other(&e) => {
+                Error::new(Kind::Damaged, "a lower pool of the space is missing")
+                    .with("pool", self.path.display())
+                    .caused_by(e)
+                    .hint("is its file system mounted? without it the versions that lie there cannot be read")
+            }
+            _ => Error::io(format!("opening the lower pool {}", self.path.display()), e),
+        };
+        let file = open_regular(&self.path).map_err(missing)?;
         let found = read_superblock(&file, &self.path)?;
+        let meta = file.metadata().map_err(missing)?;
+        if meta.uid() != name::effective_uid()? {
+            return Err(Error::new(Kind::PermissionDenied, "a lower pool belongs to another user")
+                .with("pool", self.path.display())
+                .with("owner", meta.uid()));
+        }
         let fits = found.part == PoolPart::Lower
             && found.uuid == first.uuid
             && found.granule_bytes == first.granule_bytes
@@ -243,6 +378,12 @@ impl LowerPool {
         if !fits {
             return Err(Error::new(Kind::Damaged, "a lower pool belongs to another space")
                 .with("pool", self.path.display()));
+        }
+        let note = LowerDf::decode(&first_page(&file).map_err(missing)?, &first.uuid);
+        if note.is_some_and(|note| note.own_inode == meta.ino() && note.first_inode != first_inode) {
+            return Err(Error::new(Kind::Damaged, "the first pool is a copy: its lower pool belongs to the original")
+                .with("lower_pool", self.path.display())
+                .hint("open the original; `forebay cat` copies data, and a backup has to contain the lower pools too"));
         }
         trial::around(forebay_tier::open(self.tier, &self.path, access)?)
     }
@@ -280,6 +421,11 @@ impl Device for Pools {
 
     fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    fn pool_end(&self, offset: u64) -> u64 {
+        let next = self.parts.iter().map(|(base, _)| *base).find(|base| *base > offset);
+        next.unwrap_or(self.capacity)
     }
 
     fn path(&self) -> &Path {
@@ -442,7 +588,7 @@ mod tests {
             let parts = vec![(0, first), (1 << 20, below_it.clone())];
             Arc::new(Pools { parts, capacity: 2 << 20 })
         };
-        recorder::check_handed_down(pool(dir.path(), "first"), &around, &["capacity"]);
+        recorder::check_handed_down(pool(dir.path(), "first"), &around, &["capacity", "pool_end"]);
         assert_eq!(below_it.bytes(0..4096), [0; 4096], "the lower pool was written");
     }
 

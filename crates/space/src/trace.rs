@@ -12,9 +12,9 @@
 use crate::environment::{self, Lookup};
 use crate::name::sanitised;
 use crate::pace::Pace;
+use forebay_tier::host::fs::{DirBuilder, File};
 use forebay_tier::process::{self, ForkMark};
 use serde::Serialize;
-use std::fs::{DirBuilder, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};

@@ -4,8 +4,8 @@
 //! `durable` the new content also survives a crash of the operating system once the call has returned.
 //! Not here: keeping two writers apart. Callers hold a lock, or nobody else writes the file.
 
+use forebay_tier::host::fs::{self, File};
 use forebay_tier::{Error, Result};
-use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};

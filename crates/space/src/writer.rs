@@ -133,8 +133,8 @@ impl Writer {
         Ok(version)
     }
 
-    /// Opens `version`. False: it is complete already and the channel was opened with `OnExisting::Skip`, so what
-    /// is put until `end_step` is dropped.
+    /// Opens `version`. False: it is complete already and the channel was opened with [`crate::Mode::Append`], so
+    /// what is put until `end_step` is dropped.
     ///
     /// # Errors
     /// As for `begin_step`, and `VersionOutOfOrder` when it would leave a gap.

@@ -18,15 +18,19 @@ pub mod counters;
 pub mod device;
 pub mod engine;
 pub mod error;
+pub mod host;
 mod kind;
 pub mod liveness;
 pub mod nameless;
 #[allow(unsafe_code)]
 pub mod persist;
 pub mod plain;
+pub mod pool_lock;
 pub mod process;
 mod region;
 mod shared_words;
+#[cfg(forebay_simulated)]
+pub mod simulation;
 #[cfg(test)]
 #[path = "../tests/skips/mod.rs"]
 mod skips;

@@ -15,15 +15,21 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::AtomicPtr;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
 
+use crate::host::sync::{Condvar, Mutex, MutexGuard};
+use crate::host::time::Instant;
+use crate::host::{self, thread};
 use crate::process::ForkMark;
 use crate::sys::{self, Locked};
 use crate::{Error, Kind, Result};
 
 /// Named locks lie behind all slots (a slot is a u32), far beyond the end of the file, where locks are legal.
 const LOCKS_FROM: u64 = 1 << 40;
+
+/// One more than the highest slot.
+const SLOTS_END: u64 = 1 << 32;
 
 /// The members file of a space. Clones and further opens in this process share one descriptor.
 #[derive(Clone, Debug)]
@@ -74,6 +80,7 @@ fn registry() -> &'static Registry {
 }
 
 /// Nothing here panics while it holds a lock, so a poisoned one is as good as any.
+#[cfg_attr(forebay_simulated, track_caller)]
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -115,7 +122,7 @@ impl MembersFile {
             if let Some(shared) = MembersFile::try_find_or_open(path, create)? {
                 return Ok(MembersFile(shared));
             }
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
 
@@ -133,6 +140,7 @@ impl MembersFile {
         options.read(true).write(true).create(create).mode(0o600);
         // O_NONBLOCK: opening a FIFO by mistake does not wait for ever.
         options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        host::syscall("open").map_err(opening)?;
         let file = options.open(path).map_err(opening)?;
         let meta = file.metadata().map_err(opening)?;
         let key = (meta.dev(), meta.ino());
@@ -150,6 +158,11 @@ impl MembersFile {
     /// The file.
     pub fn path(&self) -> &Path {
         &self.0.path
+    }
+
+    /// Whether the file has its name still: it was neither removed nor replaced.
+    pub fn is_there(&self) -> bool {
+        std::fs::symlink_metadata(&self.0.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.0.key)
     }
 
     /// Takes a slot without waiting. None: somebody holds it, in another process or in this one.
@@ -180,6 +193,14 @@ impl MembersFile {
         !matches!(sys::record_lock_holder(self.0.file(), u64::from(slot)), Ok(None))
     }
 
+    /// Whether a live process (this one included) holds any slot. A kernel error counts as yes.
+    pub fn is_any_alive(&self) -> bool {
+        if !self.0.mark.is_forked() && !hold(&self.0.own).slots.is_empty() {
+            return true;
+        }
+        !matches!(sys::is_record_locked(self.0.file(), &(0..SLOTS_END)), Ok(false))
+    }
+
     /// The pid of the process that holds the slot, for messages; 0 when it is in a foreign PID namespace.
     pub fn holder(&self, slot: u32) -> Option<u32> {
         if !self.0.mark.is_forked() && hold(&self.0.own).slots.contains(&slot) {
@@ -194,6 +215,7 @@ impl MembersFile {
     ///
     /// # Errors
     /// `TimedOut` when the lock was not free within `timeout`; `ForkedHandle`; what `f` returns.
+    #[cfg_attr(forebay_simulated, track_caller)]
     pub fn with_lock<T>(&self, byte: u64, timeout: Duration, f: impl FnOnce() -> Result<T>) -> Result<T> {
         self.0.mark.check("members file")?;
         let deadline = Instant::now() + timeout;
@@ -217,6 +239,7 @@ impl MembersFile {
     }
 
     /// Polls for the kernel's lock: the blocking call knows no deadline.
+    #[cfg_attr(forebay_simulated, track_caller)]
     fn take_record(&self, byte: u64, deadline: Instant) -> Result<RecordLock<'_>> {
         let mut pause = Duration::from_micros(20);
         loop {
@@ -229,7 +252,7 @@ impl MembersFile {
                     );
                 }
                 Ok(Locked::Busy) => {
-                    std::thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
+                    thread::sleep(pause.min(deadline.saturating_duration_since(Instant::now())));
                     pause = (pause * 2).min(Duration::from_millis(1));
                 }
                 Err(e) => return Err(self.failed("take a lock of", e)),

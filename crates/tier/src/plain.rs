@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use crate::{capacity, sys, Error, Kind, Result, TierKind};
+use crate::{capacity, host, sys, Error, Kind, Result, TierKind};
 
 /// What direct transfers of a plain file are aligned to here: enough for every device in use.
 pub const DIRECT_ALIGNMENT: u64 = 4096;
@@ -24,6 +24,19 @@ pub struct PlainFile {
     cached: File,
     direct: Option<Arc<File>>,
     writable: bool,
+}
+
+/// Opens a regular file for reading; follows no symbolic link in its last part and waits for no FIFO.
+///
+/// # Errors
+/// What the system says; `InvalidInput` for what is not a regular file.
+pub fn open_regular(path: &Path) -> io::Result<host::fs::File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = host::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
 }
 
 impl PlainFile {

@@ -53,6 +53,10 @@ pub fn forked() -> bool {
 
 /// This process's id, in its own PID namespace.
 pub fn pid() -> u32 {
+    #[cfg(forebay_simulated)]
+    if let Some(pid) = crate::simulation::pid() {
+        return pid;
+    }
     std::process::id()
 }
 
@@ -64,6 +68,10 @@ pub fn host_name() -> &'static str {
 
 /// The kernel's random id of this boot: differs after every reboot, the same in all containers of a node.
 pub fn boot_id() -> &'static str {
+    #[cfg(forebay_simulated)]
+    if crate::simulation::is_simulated() {
+        return crate::simulation::boot();
+    }
     static ID: OnceLock<String> = OnceLock::new();
     ID.get_or_init(|| read_word("/proc/sys/kernel/random/boot_id"))
 }
@@ -76,6 +84,10 @@ pub fn children_peak_bytes() -> u64 {
 /// When process `pid` began, in clock ticks since boot; with the pid it names a process once per boot.
 /// None when there is no such process in this PID namespace.
 pub fn start_time_ticks(pid: u32) -> Option<u64> {
+    #[cfg(forebay_simulated)]
+    if crate::simulation::is_simulated() {
+        return crate::simulation::start_time_ticks(pid);
+    }
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command name, in parentheses, may hold spaces and parentheses: count fields after the last one.
     let fields = &stat[stat.rfind(')')? + 1..];

@@ -1,15 +1,16 @@
 //! A small file that several processes read and write as atomic words: the control segment of a space.
 //!
 //! Guarantees: the file is fully allocated before it is mapped, so no store into it can fail; access outside
-//! it or unaligned panics. It is soft state: never flushed, no checksum, content and layout belong to the
-//! owner.
+//! it or unaligned panics. Where the file is cut off or its memory fails, the words are this process's own from then
+//! on, from 0, and [`SharedWords::check`] says so. It is soft state: never flushed, no checksum, content and layout
+//! belong to the owner.
 
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::device::pool;
+use crate::host::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sys::{self, MapOptions, Mapping};
 use crate::{capacity, Error, Kind, Result, TierKind};
 
@@ -70,9 +71,30 @@ impl SharedWords {
     }
 
     fn map(file: &std::fs::File, path: &Path, len: u64) -> Result<SharedWords> {
-        let mapping = Mapping::new(file, len, MapOptions { writable: true, ..MapOptions::default() })
+        let mut mapping = Mapping::new(file, len, MapOptions { writable: true, ..MapOptions::default() })
             .map_err(|e| Error::io(format!("cannot map {}", path.display()), e))?;
+        mapping.replace_lost_pages();
         Ok(SharedWords { mapping, path: path.to_owned() })
+    }
+
+    /// Whether all of it is shared still.
+    ///
+    /// # Errors
+    /// `Io` once a page of it was lost.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        match self.mapping.met_lost_page() {
+            false => Ok(()),
+            true => Err(self.lost()),
+        }
+    }
+
+    #[cold]
+    fn lost(&self) -> Error {
+        Error::new(Kind::Io, format!("{} lost a page that was in use", self.path.display())).hint(
+            "the file was cut off below its size, or its memory fails; end the processes that have it open and \
+             start them again",
+        )
     }
 
     /// Length in bytes.

@@ -5,20 +5,23 @@
 //! as long as the waiter slices. The word must lie in memory shared by all parties, such as
 //! [`crate::SharedWords`].
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::host::atomic::{AtomicU32, Ordering};
 use crate::{clock, sys};
 
 /// How long a waiter may spin before it sleeps: about what a sleep and its wake-up cost (30 to 50 µs), so that
 /// spinning never costs more than twice the best choice.
-pub const SPIN_NS: u64 = 50_000;
+pub const SPIN_NS: u64 = if cfg!(forebay_simulated) { 5_000 } else { 50_000 };
 
 /// The spin budget for a process that shares the node with `ranks` busy processes (itself included):
 /// [`SPIN_NS`] while every one of them has a core, 0 otherwise, because then spinning takes a core from the
 /// process it waits for. Cores are those this process may run on.
 pub fn spin_ns(ranks: usize) -> u64 {
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cores = match cfg!(forebay_simulated) {
+        true => 3,
+        false => std::thread::available_parallelism().map_or(1, |n| n.get()),
+    };
     if ranks <= cores {
         SPIN_NS
     } else {
@@ -28,11 +31,13 @@ pub fn spin_ns(ranks: usize) -> u64 {
 
 /// Sleeps while `word` holds `expected`, at most `timeout`. False: the time passed. True: the word differs,
 /// or somebody woke us, or a signal came; read it again.
+#[cfg_attr(forebay_simulated, track_caller)]
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) -> bool {
     sys::futex_wait(word, expected, timeout)
 }
 
 /// Wakes every process and thread that waits on `word`. Call it after the store it announces.
+#[cfg_attr(forebay_simulated, track_caller)]
 pub fn wake_all(word: &AtomicU32) {
     sys::futex_wake(word, i32::MAX);
 }
@@ -55,6 +60,7 @@ pub fn spin_then_wait(word: &AtomicU32, expected: u32, spin_ns: u64, timeout: Du
 
 /// Watches the word for at most `spin_ns`; true as soon as it is no longer `expected`. No system call: nobody has
 /// to wake a caller of this.
+#[cfg_attr(forebay_simulated, track_caller)]
 pub fn spin(word: &AtomicU32, expected: u32, spin_ns: u64) -> bool {
     if spin_ns == 0 {
         return word.load(Ordering::Acquire) != expected;

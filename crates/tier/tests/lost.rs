@@ -1,17 +1,17 @@
-//! Pages that the medium does not give, on the code path of persistent memory: an error for who watches, the signal for
-//! who does not. A file that is cut off below its mapping stands for a bad block: the kernel answers a load with the
-//! same
-//! signal.
+//! Pages that the medium does not give, on the code path of persistent memory, in memory and in files: an error for who
+//! watches, the signal for who does not. A file that is cut off below its mapping stands for a bad block: the kernel
+//! answers a load with the same signal.
 
 use std::fs::OpenOptions;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 
 use forebay_tier::device::mapped::Mapped;
 use forebay_tier::device::pmem;
-use forebay_tier::{watch, watched, Access, Device, Kind};
+use forebay_tier::{watch, watched, Access, Device, Kind, SharedWords, TierKind};
 
 const PAGE: u64 = 4096;
 const PAGES: u64 = 16;
@@ -125,6 +125,64 @@ fn no_thread_takes_the_zeros_of_another_for_data() {
             }
         });
     });
+}
+
+#[test]
+fn a_store_to_a_lost_page_is_an_error_and_goes_nowhere() {
+    for kind in [TierKind::Dram, TierKind::Pmem] {
+        let dir = folder();
+        let path = dir.path().join("pool");
+        let pool: Arc<dyn Device> = match kind {
+            TierKind::Pmem => Arc::new(pool(dir.path())),
+            _ => forebay_tier::create(kind, &path, PAGES * PAGE).unwrap(),
+        };
+        pool.prepare(0..PAGES * PAGE).unwrap();
+        cut(dir.path(), 10);
+        let mut crcs = vec![7];
+        let failed = [
+            pool.write(12 * PAGE + 5, &[1; 9000]),
+            pool.write_checksummed(11 * PAGE, &[2; 3 * PAGE as usize], PAGE as usize, &mut crcs),
+            pool.write_unordered(15 * PAGE, &[3; 64], None, &mut Vec::new(), true),
+            pool.store_word(10 * PAGE, 4),
+        ];
+        for result in failed {
+            assert_eq!(result.unwrap_err().kind(), Kind::Io, "{kind}");
+        }
+        pool.write(9 * PAGE, &[5; 100]).expect("that page is there");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 10 * PAGE);
+        cut(dir.path(), PAGES);
+        pool.write(12 * PAGE, b"again").unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes[12 * PAGE as usize..][..6], *b"again\0");
+        assert!(bytes[9 * PAGE as usize..][..100] == [5; 100]);
+    }
+}
+
+#[test]
+fn a_file_that_was_cut_off_is_an_error_for_who_watches() {
+    let dir = folder();
+    let pool = forebay_tier::create(TierKind::File, &dir.path().join("pool"), PAGES * PAGE).unwrap();
+    pool.prepare(0..PAGES * PAGE).unwrap();
+    pool.write(3 * PAGE, &[7; 100]).unwrap();
+    cut(dir.path(), 10);
+    let (seen, lost) = watch(|| (pool.bytes(3 * PAGE..3 * PAGE + 1)[0], pool.bytes(11 * PAGE..12 * PAGE)[0]));
+    assert_eq!(seen, (7, 0));
+    assert!(lost.is_some());
+}
+
+#[test]
+fn words_of_a_file_that_was_cut_off_are_no_longer_shared_and_say_so() {
+    let dir = folder();
+    let words = SharedWords::create(&dir.path().join("pool"), 3 * PAGE).unwrap();
+    words.u64(2 * PAGE).store(5, Ordering::SeqCst);
+    words.check().unwrap();
+    cut(dir.path(), 1);
+    words.u64(8).store(6, Ordering::SeqCst);
+    words.check().expect("that page is there");
+    assert_eq!(words.u64(2 * PAGE).load(Ordering::SeqCst), 0);
+    assert_eq!(words.check().unwrap_err().kind(), Kind::Io);
+    words.u64(PAGE).store(7, Ordering::SeqCst);
+    assert_eq!(words.u64(PAGE).load(Ordering::SeqCst), 7);
 }
 
 /// Not a test of its own: what the one below starts.

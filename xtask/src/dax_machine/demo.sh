@@ -25,7 +25,7 @@ horizon = "epoch"
 quota = "256MiB"
 retention = "last:$kept"
 keep = true
-existing = "continue"
+mode = "a"
 
 [[component]]
 name = "gray-scott"

@@ -27,6 +27,7 @@ const CLOCK_PATHS: &[&str] = &[
     "crates/cli/",
     "crates/miniapps/",
     "crates/python/",
+    "simulation/src/command.rs",
     "xtask/",
     "/tests/",
     "/examples/",

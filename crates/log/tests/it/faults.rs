@@ -213,6 +213,54 @@ fn every_write_may_fail_or_tear_once() {
     }
 }
 
+/// A batch that was torn leaves some of its records. The step is given up and put again, shorter: what is acknowledged
+/// then comes back, whether the shorter step goes over the torn records or into another segment.
+#[test]
+fn a_step_that_is_shorter_than_the_torn_batch_before_it_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tiers = block_tiers(dir.path());
+    tiers.push(TierKind::Dram);
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    for (tier, repeated) in tiers.into_iter().flat_map(|tier| [(tier, 0), (tier, 1), (tier, 2)]) {
+        let path = if tier == TierKind::Dram { memory.path() } else { dir.path() }.join("pool");
+        let mut torn = 0;
+        // Which write the batch is depends on the tier.
+        for n in 1..12 {
+            let (device, superblock) = create(tier, &path);
+            let fault = FaultPlan::parse(&format!("write:torn@{n}")).unwrap();
+            let fault = Arc::new(Fault::new(device, fault));
+            let mut source = Bump { next: GRANULE, bytes: 6 * GRANULE };
+            let mut lane = lane(fault.clone(), true);
+            for version in 0..2 {
+                // Small records of both attempts have the same length, so that what is left lies where others end.
+                let put = |lane: &mut Lane, source: &mut Bump, count: usize| -> Result<()> {
+                    lane.begin(version);
+                    (0..count).try_for_each(|_| append(lane, source, version, 0))?;
+                    commit(lane, source)
+                };
+                if put(&mut lane, &mut source, 40).is_err() {
+                    torn += 1;
+                    lane.abort();
+                    match repeated {
+                        2 => {
+                            lane.begin(version);
+                            append(&mut lane, &mut source, version, 2).unwrap();
+                            commit(&mut lane, &mut source).unwrap();
+                        }
+                        count => put(&mut lane, &mut source, count).unwrap(),
+                    }
+                }
+                let found = recover(&*fault, &superblock).unwrap();
+                assert_eq!(found.complete, version + 1, "{tier}, torn write {n}, shape {repeated}");
+                let report = forebay_log::verify::verify(&*fault, &superblock).unwrap();
+                assert!(report.damaged.is_empty(), "{tier}, torn write {n}, shape {repeated}: {report:?}");
+            }
+            std::fs::remove_file(&path).unwrap();
+        }
+        assert!(torn >= 4, "only {torn} writes were torn on {tier}");
+    }
+}
+
 #[test]
 fn a_failed_flush_poisons_and_a_new_handle_goes_on() {
     let dir = tempfile::tempdir().unwrap();

@@ -298,3 +298,35 @@ fn what_is_persistent_at_once_cannot_wait_in_a_batch() {
     let p = pool(TierKind::Dram, Horizon::Write, 16);
     Lane::new(p.device.clone(), owner(0, 1, 1, 0), Horizon::Write, true).in_batches(4096);
 }
+
+/// Rank 0 commits version 3 in several segments, rank 1 does not; the writers restart at version 3.
+#[test]
+fn verify_ignores_what_an_earlier_incarnation_left_of_later_versions() {
+    let p = pool(TierKind::Dram, Horizon::None, 256);
+    let mut source = Bump { next: GRANULE, bytes: 8 * GRANULE };
+    let lane = |rank, incarnation, base| {
+        Lane::new(p.device.clone(), owner(rank, incarnation, 2, base), Horizon::None, true)
+    };
+    let mut write = |lane: &mut Lane, versions: std::ops::Range<u64>, bytes: u64| {
+        for version in versions {
+            lane.begin(version);
+            let data = vec![version as u8; bytes as usize];
+            (0..4).for_each(|_| lane.append(&mut source, &piece("a", &[bytes]), &data).unwrap());
+            lane.seal(&mut source).unwrap().flush().unwrap().commit().unwrap();
+        }
+    };
+    let mut ahead = lane(0, 1, 0);
+    write(&mut ahead, 0..3, 100);
+    write(&mut ahead, 3..4, 6 * GRANULE);
+    write(&mut lane(1, 1, 0), 0..3, 100);
+    // Segments that hold only version 3 are freed one by one.
+    let segments = recover(&*p.device, &p.superblock).unwrap().segments;
+    let freed = segments[1];
+    assert_eq!((freed.df.rank, freed.df.sequence), (0, 1));
+    p.device.write(freed.df.offset_bytes, &[0; 64]).unwrap();
+    let damaged = || forebay_log::verify::verify(&*p.device, &p.superblock).unwrap().damaged;
+    assert!(damaged()[0].what.contains("pieces are readable"), "{:?}", damaged());
+    write(&mut lane(0, 2, 3), 3..5, 100);
+    write(&mut lane(1, 2, 3), 3..5, 100);
+    assert_eq!(damaged(), []);
+}

@@ -10,7 +10,7 @@
 //! seldom the less is missing, but a program that is faster than the thread overshoots by what it brings meanwhile.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
 use std::sync::Arc;
 
 use forebay_tier::window::{self, Expect, FileWindow};
@@ -58,7 +58,7 @@ struct Shared {
     errno: AtomicI32,
     /// Whether a write has ever failed.
     failed: AtomicBool,
-    stop: AtomicU32,
+    stop: forebay_tier::host::atomic::AtomicU32,
 }
 
 impl Kernel {
@@ -77,7 +77,7 @@ impl Kernel {
             written: AtomicU64::new(0),
             errno: AtomicI32::new(0),
             failed: AtomicBool::new(false),
-            stop: AtomicU32::new(0),
+            stop: forebay_tier::host::atomic::AtomicU32::new(0),
         });
         let own = shared.clone();
         let mut crew = Crew::new();

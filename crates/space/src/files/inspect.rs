@@ -15,8 +15,8 @@ use crate::inspect::{
 };
 use crate::options::OpenOptions;
 use forebay_log::verify::Damage;
+use forebay_tier::host::fs;
 use forebay_tier::{Error, Kind, Result};
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -243,7 +243,7 @@ pub(crate) fn clean(
 /// # Errors
 /// As [`clean`].
 pub(crate) fn destroy(name: &str, dir: &Path) -> Result<()> {
-    open(name, dir)?.locked(LOCK_TIMEOUT, |stream| remove_directory(&stream.dir))
+    open(name, dir)?.locked(LOCK_TIMEOUT, |stream| remove_directory(&stream.dir).map(drop))
 }
 
 /// A member that lives, in words.

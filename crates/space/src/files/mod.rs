@@ -26,7 +26,7 @@ pub(crate) use inspect::{clean, destroy, info, verify};
 pub use object::object_layout;
 pub(crate) use read::FilesReader;
 pub(crate) use stream::is_stream;
-pub(crate) use write::{FilesReservation, FilesWriter};
+pub(crate) use write::{check_writable, FilesReservation, FilesWriter};
 
 /// Name of the file of an object: rank, index, and as much of the variable's name as a file name can show.
 fn object_file(rank: u32, index: u32, variable: &str) -> String {

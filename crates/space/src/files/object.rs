@@ -14,8 +14,8 @@ use forebay_log::format::Layout;
 use forebay_log::nd_box::{NdBox, DIMENSIONS_MAX};
 use forebay_log::{Dims, Dtype};
 use forebay_tier::checksum::crc32c;
+use forebay_tier::host::fs::File;
 use forebay_tier::{Error, Kind, Result};
-use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 

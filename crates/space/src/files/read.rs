@@ -15,21 +15,23 @@ use crate::environment;
 use crate::index::{PieceInfo, VariableInfo};
 use crate::inspect::VerifyReport;
 use crate::name;
+use crate::opening::{self, Writers};
 use crate::options::{OpenOptions, Retention, Verify};
 use crate::pace::Pace;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
+use crate::version_range::format_versions;
 use crate::view::View;
 use forebay_log::gather::{contiguous_range, copy_overlap, coverage_gap};
 use forebay_log::verify::Damage;
 use forebay_log::NdBox;
 use forebay_log::{Dims, Dtype};
+use forebay_tier::host::fs::{self, File};
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::ForkMark;
 use forebay_tier::{clock, Error, Kind, Result};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -52,18 +54,26 @@ pub(crate) struct FilesReader {
     mark: ForkMark,
     /// Next version of the stream.
     next: u64,
+    /// A handle of one version: its stream is that version, which is open already.
+    of_one_version: bool,
+    /// Whether it takes part in the stream. If not, its writers had ended before it came, and it waits for others.
+    is_streaming: bool,
+    /// Whether it has said so.
+    has_said: bool,
+    /// The name by which its caller opened it.
+    opened_as: String,
     current: Option<Current>,
     calls: u64,
     stats: Stats,
     trace: Option<Trace>,
     times: TraceStep,
+    /// Versions that were dropped before this reader came to them, behind the version before.
+    missed: u64,
 }
 
 /// The version that `get` and `view` look into.
 struct Current {
     version: u64,
-    /// Whether it is a step of the stream, which `end_step` releases.
-    in_stream: bool,
     files: VersionFiles,
 }
 
@@ -102,10 +112,13 @@ enum Look {
 impl FilesReader {
     /// Waits for the channel and joins its readers. `options` are resolved.
     pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<FilesReader> {
-        let dir = name::directory(name)?;
+        Self::open_at(name, &name::directory(name)?, options)
+    }
+
+    fn open_at(name: &str, dir: &Path, options: &OpenOptions) -> Result<FilesReader> {
         let mut patience = Patience::new(options.timeout);
-        let (stream, me, slot) = loop {
-            if let Some(joined) = Self::try_join(name, &dir, options)? {
+        let (stream, me, slot, is_streaming) = loop {
+            if let Some(joined) = Self::try_join(name, dir, options)? {
                 break joined;
             }
             if options.observer || !patience.wait() {
@@ -131,6 +144,10 @@ impl FilesReader {
             stream,
             options: options.clone(),
             next: me.cursor,
+            of_one_version: false,
+            is_streaming,
+            has_said: false,
+            opened_as: name.to_string(),
             me,
             slot: Some(slot),
             mark: ForkMark::here(),
@@ -139,6 +156,7 @@ impl FilesReader {
             stats: Stats::default(),
             trace,
             times: TraceStep::default(),
+            missed: 0,
         })
     }
 
@@ -147,17 +165,55 @@ impl FilesReader {
         name: &str,
         dir: &Path,
         options: &OpenOptions,
-    ) -> Result<Option<(Stream, ReaderDf, SlotGuard)>> {
+    ) -> Result<Option<(Stream, ReaderDf, SlotGuard, bool)>> {
         let Some(mut stream) = Stream::open(name, dir, options, false)? else { return Ok(None) };
         // A channel counts once a writer has joined it.
         if stream.df.current().is_none() {
             return Ok(None);
         }
-        match stream.locked(options.timeout, |stream| stream.join_readers(options)) {
-            Ok((me, slot)) => Ok(Some((stream, me, slot))),
+        let joined = stream.locked(options.timeout, |stream| {
+            let is_streaming = options.observer || stream.is_streamed(options)?;
+            let options = OpenOptions { observer: options.observer || !is_streaming, ..options.clone() };
+            Ok((stream.join_readers(&options)?, is_streaming))
+        });
+        match joined {
+            Ok(((me, slot), is_streaming)) => Ok(Some((stream, me, slot, is_streaming))),
             Err(e) if e.kind() == Kind::PeerMissing => Ok(None),
             Err(e) => Err(e),
         }
+    }
+
+    /// Waits for writers, where those of the channel had ended before this reader came, and then streams what they
+    /// write.
+    fn wait_for_writers(&mut self, patience: &mut Patience) -> Result<()> {
+        while !self.is_streaming {
+            let writers = match self.stream.refresh().and_then(|()| self.stream.writers()) {
+                Err(e) if e.kind() == Kind::PeerMissing => None,
+                writers => Some(writers?),
+            };
+            if writers.is_none() || self.stream.is_streamed(&self.options)? {
+                let dir = self.stream.dir.clone();
+                if let Some((stream, me, slot, is_streaming)) =
+                    Self::try_join(&self.opened_as, &dir, &self.options)?
+                {
+                    let (old, was) =
+                        (std::mem::replace(&mut self.stream, stream), std::mem::replace(&mut self.me, me));
+                    if old.df.uuid == self.stream.df.uuid {
+                        old.remove_reader(&was);
+                    }
+                    (self.slot, self.is_streaming, self.next) = (Some(slot), is_streaming, self.me.cursor);
+                    continue;
+                }
+            }
+            let (writers, what) = (writers.unwrap_or(Writers::Finished), format!("channel {}", self.name()));
+            if !std::mem::replace(&mut self.has_said, true) {
+                opening::say_left_behind(&what, writers);
+            }
+            if !patience.wait() {
+                return Err(opening::no_writers(&what, writers));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn rank(&self) -> u32 {
@@ -203,8 +259,12 @@ impl FilesReader {
         if self.current.is_some() {
             return Err(Error::new(Kind::StepState, "a step is open").hint("end it first"));
         }
+        if self.of_one_version {
+            return Ok(None);
+        }
         self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
         let mut patience = Patience::new(timeout.unwrap_or(self.options.timeout));
+        self.wait_for_writers(&mut patience)?;
         let version = loop {
             match self.look(self.next, true)? {
                 Look::Ready(version) if self.hold(version, !self.guarded_by_cursor())? => break version,
@@ -219,8 +279,11 @@ impl FilesReader {
             }
         };
         self.note_wait(&patience);
+        let oldest = self.stream.oldest()?.min(version);
+        self.missed = oldest.saturating_sub(self.next);
+        self.stats.dropped += self.missed;
         self.stats.skipped += version.saturating_sub(self.next);
-        self.enter(version, true)?;
+        self.enter(version)?;
         self.times.version = version;
         self.times.ready_ns = clock::now_ns();
         Ok(Some(version))
@@ -290,7 +353,7 @@ impl FilesReader {
 
     /// Keeps a version from being dropped; false when it was dropped already.
     fn hold(&mut self, version: u64, lease: bool) -> Result<bool> {
-        if !lease || self.stream.df.retention == Retention::Forever {
+        if !lease {
             return Ok(true);
         }
         let mut me = self.me.clone();
@@ -308,10 +371,10 @@ impl FilesReader {
         Ok(held)
     }
 
-    fn enter(&mut self, version: u64, in_stream: bool) -> Result<()> {
+    fn enter(&mut self, version: u64) -> Result<()> {
         let timer = CallTimer::start(usize::MAX, 0);
         let files = VersionFiles::list(&self.stream, version).map_err(|e| self.or_gone(version, e))?;
-        self.current = Some(Current { version, in_stream, files });
+        self.current = Some(Current { version, files });
         self.note_call(timer.stop(), 0);
         Ok(())
     }
@@ -335,14 +398,14 @@ impl FilesReader {
         Error::new(Kind::TimedOut, format!("version {version} of {} did not complete in time", self.name()))
             .with("missing", shown)
             .with("complete_versions", self.stream.complete_count().unwrap_or(0))
-            .hint("is the writer still computing? a longer timeout can be given to open or begin_step")
+            .hint("is the writer still computing? a longer timeout can be given when opening or beginning a step")
     }
 
     #[cold]
     fn gone(&self, version: u64) -> Error {
         let retained = self.versions().unwrap_or(0..0);
         Error::new(Kind::VersionGone, format!("version {version} of {} was dropped", self.name()))
-            .with("retained", format!("{}..{}", retained.start, retained.end))
+            .with("retained", format_versions(retained))
             .with("retention", self.stream.df.retention)
             .hint("readers hold versions from the moment they open; retention \"last:K\" or \"forever\" keeps more")
     }
@@ -359,10 +422,11 @@ impl FilesReader {
     pub(crate) fn end_step(&mut self) -> Result<()> {
         self.check_handle()?;
         let Some(current) = self.current.take() else {
-            return Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step first"));
+            return Err(Error::new(Kind::StepState, "no step is open")
+                .hint("call begin_step to begin reading a version"));
         };
         let timer = CallTimer::start(usize::MAX, 0);
-        if current.in_stream {
+        if !self.of_one_version {
             self.next = current.version + 1;
             self.stats.steps += 1;
         }
@@ -371,7 +435,7 @@ impl FilesReader {
         self.stats.get_ns += op_ns;
         self.times.op_ns += op_ns;
         self.times.end_ns = clock::now_ns();
-        if let (Some(trace), true) = (&mut self.trace, current.in_stream) {
+        if let Some(trace) = &mut self.trace {
             trace.step(&self.times);
         }
         Ok(())
@@ -386,6 +450,7 @@ impl FilesReader {
         }
         self.me = me.clone();
         self.stream.locked(self.options.timeout, |stream| {
+            stream.refresh()?;
             stream.write_reader(&me)?;
             stream.reclaim()
         })
@@ -399,6 +464,7 @@ impl FilesReader {
     pub(crate) fn wait(&mut self, version: u64, timeout: Option<Duration>) -> Result<()> {
         self.check_handle()?;
         let mut patience = Patience::new(timeout.unwrap_or(self.options.timeout));
+        self.wait_for_writers(&mut patience)?;
         loop {
             match self.look(version, false)? {
                 Look::Ready(_) => break,
@@ -421,12 +487,9 @@ impl FilesReader {
         Ok(())
     }
 
-    pub(crate) fn open_version(&mut self, version: u64) -> Result<()> {
+    /// A handle of its own at `version`: an observer, which holds that version and nothing else.
+    pub(crate) fn open_version(&mut self, version: u64) -> Result<FilesReader> {
         self.check_handle()?;
-        if self.current.as_ref().is_some_and(|c| c.in_stream) {
-            return Err(Error::new(Kind::StepState, "a step of the stream is open").hint("end it first"));
-        }
-        self.current = None;
         self.stream.refresh()?;
         if version < self.stream.oldest()? {
             return Err(self.gone(version));
@@ -436,17 +499,22 @@ impl FilesReader {
                 .with("complete_versions", self.stream.complete_count()?)
                 .hint("wait() blocks until it is"));
         }
-        if !self.hold(version, true)? {
+        let options = OpenOptions { observer: true, ..self.options.clone() };
+        let mut opened = Self::open_at(&self.stream.name, &self.stream.dir, &options)?;
+        opened.of_one_version = true;
+        if !opened.hold(version, true)? {
             return Err(self.gone(version));
         }
-        self.enter(version, false)
+        opened.enter(version)?;
+        Ok(opened)
     }
 
     fn files(&mut self) -> Result<&mut VersionFiles> {
         self.check_handle()?;
         match &mut self.current {
             Some(current) => Ok(&mut current.files),
-            None => Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step first")),
+            None => Err(Error::new(Kind::StepState, "no step is open")
+                .hint("call begin_step to begin reading a version")),
         }
     }
 
@@ -516,6 +584,16 @@ impl FilesReader {
         self.stats.clone()
     }
 
+    /// See [`crate::Reader::missed`].
+    pub(crate) fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// As close: nothing is kept for a rank that is not there.
+    pub(crate) fn leave(&mut self) -> Result<()> {
+        self.close()
+    }
+
     /// Leaves: holds nothing more.
     pub(crate) fn close(&mut self) -> Result<()> {
         if self.slot.is_none() {
@@ -524,11 +602,13 @@ impl FilesReader {
         self.mark.check("reader of a file-per-object channel")?;
         self.current = None;
         self.trace = None;
-        let observer = self.options.observer;
+        let observer = self.me.observer;
         let mut me = self.me.clone();
         (me.cursor, me.lease, me.ended) = (self.next, None, true);
         me.done = self.counters();
         let left = self.stream.locked(self.options.timeout, |stream| {
+            // Another channel may have the name, and the directory, now.
+            stream.refresh()?;
             if observer {
                 stream.remove_reader(&me);
             } else {

@@ -6,14 +6,18 @@
 
 use super::stream::{read_json, write_json, Counters, DroppedDf, Producers, Stream};
 use crate::attach::remove_directory;
+use crate::environment;
+use crate::identity;
 use crate::name::sanitised;
+use crate::opening;
 use crate::options::{OpenOptions, Retention};
 use forebay_tier::checksum::crc32c;
+use forebay_tier::host::fs;
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::{clock, process, Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -245,7 +249,10 @@ impl Stream {
         if !self.may_go()? {
             return Ok(());
         }
-        self.locked(timeout, |stream| if stream.may_go()? { remove_directory(&stream.dir) } else { Ok(()) })
+        self.locked(
+            timeout,
+            |stream| if stream.may_go()? { remove_directory(&stream.dir).map(drop) } else { Ok(()) },
+        )
     }
 
     fn may_go(&mut self) -> Result<bool> {
@@ -292,6 +299,56 @@ impl Stream {
             Some(reader) => self.holds(reader).then_some(reader.cursor),
         };
         (0..size).filter_map(of_rank).min()
+    }
+
+    /// Complete versions that some reader group has not read; without a group all of them.
+    pub(crate) fn unread(&self) -> Result<Range<u64>> {
+        let (readers, complete) = (self.readers()?, self.complete_count()?);
+        let cursor = |group: &str, rank| readers.iter().find(|r| r.is(group, rank)).map_or(0, |r| r.cursor);
+        let groups = self.groups(&readers);
+        let of_group = |(group, size): (&String, &u32)| (0..*size).map(|rank| cursor(group, rank)).min();
+        let read = groups.iter().filter_map(of_group).min().unwrap_or(0);
+        Ok(read.max(self.oldest()?).min(complete)..complete)
+    }
+
+    /// A member that has the channel in use, in words, other than the writer `but`: a reader that holds a version or
+    /// has not read what is complete, or a writer that has not ended.
+    pub(crate) fn holder(&self, but: u32) -> Result<Option<String>> {
+        let complete = self.complete_count()?;
+        let size = self.df.current().map_or(0, |current| current.size);
+        for rank in (0..size).filter(|rank| *rank != but) {
+            if self.members.is_alive(rank) && !self.is_closed(rank)? {
+                return Ok(Some(format!("{} lives", self.describe_writer(rank))));
+            }
+        }
+        let holds =
+            |r: &&ReaderDf| self.holds(r) && (r.lease.is_some() || !r.observer && r.cursor < complete);
+        Ok(self.readers()?.iter().find(holds).map(|r| {
+            let what = match r.lease {
+                Some(version) => format!("holds version {version}"),
+                None => format!("has not read version {}", r.cursor),
+            };
+            format!("reader rank {} of {} (pid {}) {what}", r.rank, r.group, r.pid)
+        }))
+    }
+
+    /// Whether a reader with these options streams the channel.
+    pub(crate) fn is_streamed(&self, options: &OpenOptions) -> Result<bool> {
+        if options.finished {
+            return Ok(true);
+        }
+        let (writers, readers) = (self.writers()?, self.readers()?);
+        let run = identity::launch(&environment::process).unwrap_or_default();
+        let group = options.component.as_deref().unwrap_or_default();
+        let rank = options.rank.unwrap_or(0);
+        let lives = |r: &ReaderDf| !r.observer && r.group == group && r.rank != rank && self.holds(r);
+        let has_same_run = || !run.is_empty() && self.df.current().is_some_and(|current| current.run == run);
+        Ok(opening::streams(writers, || opening::Claim {
+            same_run: has_same_run() || opening::is_written_here(&self.df.uuid),
+            came_before: opening::came_before(self.closed_unix_ns()),
+            has_peers: readers.iter().any(lives),
+            ..opening::Claim::default()
+        }))
     }
 
     /// Who keeps a version from being dropped, in words.

@@ -17,19 +17,23 @@
 //! Not here: readers (see `readers`), objects; waking
 //! anyone (files have no wake-up: whoever waits polls).
 
+use crate::attach::{place_of, remove_leftovers};
 use crate::attributes::Attribute;
+use crate::name;
+use crate::opening::Writers;
 use crate::options::{OpenOptions, Retention};
 use crate::whole_file;
+use forebay_tier::host::fs;
+use forebay_tier::host::time::Instant;
 use forebay_tier::liveness::MembersFile;
 use forebay_tier::{clock, process, Durability, Error, Horizon, Kind, Result, TierKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Schema of `stream.json`.
 const SCHEMA: &str = "forebay.files/1";
@@ -172,7 +176,7 @@ impl RankDf {
 }
 
 impl StreamDf {
-    fn new(options: &OpenOptions) -> Result<StreamDf> {
+    pub(super) fn new(options: &OpenOptions) -> Result<StreamDf> {
         let horizon = options.horizon.unwrap_or_default();
         let checksum = options.checksum.unwrap_or(true);
         if !checksum && horizon != Horizon::None {
@@ -182,7 +186,10 @@ impl StreamDf {
         Ok(StreamDf {
             schema: SCHEMA.into(),
             host: process::host_name().into(),
-            uuid: uuid::Uuid::new_v4().to_string(),
+            uuid: uuid::Uuid::from_bytes(forebay_tier::host::random_uuid(|| {
+                uuid::Uuid::new_v4().into_bytes()
+            }))
+            .to_string(),
             horizon,
             retention: options.retention.unwrap_or_default(),
             checksum,
@@ -193,7 +200,7 @@ impl StreamDf {
     }
 
     /// What must agree with what was chosen at creation.
-    fn check_options(&self, name: &str, options: &OpenOptions) -> Result<()> {
+    pub(super) fn check_options(&self, name: &str, options: &OpenOptions) -> Result<()> {
         let differs = |what: &'static str, asked: String, chosen: String| {
             Err(Error::new(Kind::OptionMismatch, format!("{name} exists with another {what}"))
                 .with("asked", asked)
@@ -234,10 +241,13 @@ impl Stream {
         options: &OpenOptions,
         create: bool,
     ) -> Result<Option<Stream>> {
+        name::check_own(dir)?;
         if !dir.join(STREAM_FILE).exists() {
             if !create {
                 return Ok(None);
             }
+            let (parent, file) = place_of(name, dir)?;
+            remove_leftovers(&parent, &file);
             make_directory(name, dir)?;
         }
         let members = match MembersFile::create(&dir.join(MEMBERS_FILE)) {
@@ -248,7 +258,8 @@ impl Stream {
         };
         if create {
             members.with_lock(LOCK_STREAM, options.timeout.max(LOCK_WAIT_MIN), || {
-                if is_stream(dir) {
+                // Removed meanwhile, and perhaps made anew: the next try has the lock of what is there.
+                if is_stream(dir) || !members.is_there() {
                     return Ok(());
                 }
                 let df = StreamDf::new(options)?;
@@ -256,14 +267,14 @@ impl Stream {
             })?;
         }
         let Some((df, seen)) = load(dir)? else { return Ok(None) };
+        if !members.is_there() {
+            return Ok(None);
+        }
         if df.host != process::host_name() {
             return Err(Error::new(Kind::PoolOwnedElsewhere, format!("{name} belongs to another host"))
                 .with("host", &df.host)
                 .with("here", process::host_name())
                 .hint("open it there, or choose another name"));
-        }
-        if create {
-            df.check_options(name, options)?;
         }
         Ok(Some(Stream { name: name.into(), dir: dir.into(), members, df, seen }))
     }
@@ -281,7 +292,12 @@ impl Stream {
             Error::new(Kind::PeerMissing, format!("{} was removed", self.name))
                 .with("directory", self.dir.display())
         };
-        (self.df, self.seen) = load(&self.dir)?.ok_or_else(removed)?;
+        let (df, seen) = load(&self.dir)?.ok_or_else(removed)?;
+        if df.uuid != self.df.uuid {
+            // Another channel has the name now.
+            return Err(removed());
+        }
+        (self.df, self.seen) = (df, seen);
         Ok(())
     }
 
@@ -346,6 +362,13 @@ impl Stream {
         Ok(read_json::<RankDf>(&self.open_file(rank))?.filter(|df| df.incarnation == number))
     }
 
+    /// When a rank of the current incarnation ended cleanly last; 0 for none.
+    pub(super) fn closed_unix_ns(&self) -> u64 {
+        let (number, size) = self.df.current().map_or((0, 0), |i| (i.number, i.size));
+        let closed = (0..size).filter_map(|rank| read_json::<RankDf>(&self.closed_file(rank)).ok().flatten());
+        closed.filter(|df| df.incarnation == number).map(|df| df.since_unix_ns).max().unwrap_or(0)
+    }
+
     /// True when a rank of the current incarnation ended cleanly.
     pub(super) fn is_closed(&self, rank: u32) -> Result<bool> {
         self.says(&self.closed_file(rank), self.df.current().map_or(0, |i| i.number))
@@ -356,6 +379,33 @@ impl Stream {
         Ok(read_json::<RankDf>(path)?.is_some_and(|df| df.incarnation == incarnation))
     }
 
+    /// How the writers stand, for `rank` of `run`, which has taken its slot.
+    pub(crate) fn writers_for(&self, rank: u32, run: &str) -> Result<Writers> {
+        let Some(current) = self.df.current() else { return Ok(Writers::NeverCame) };
+        match self.producers_but(Some(rank))? {
+            Producers::Finished => return Ok(Writers::Finished),
+            Producers::Died(_) => return Ok(Writers::Dead),
+            Producers::Open => {}
+        }
+        let (came, closed) = (self.came(rank)?.is_some(), self.is_closed(rank)?);
+        if came && !closed {
+            return Ok(Writers::Dead);
+        }
+        let is_late = !came && rank < current.size && current.run == run;
+        let others_live = (0..current.size).any(|other| other != rank && self.members.is_alive(other));
+        Ok(if others_live || is_late { Writers::Open } else { Writers::Dead })
+    }
+
+    /// How the writers stand, for a reader.
+    pub(crate) fn writers(&self) -> Result<Writers> {
+        let Some(current) = self.df.current() else { return Ok(Writers::NeverCame) };
+        Ok(match self.producers()? {
+            Producers::Finished => Writers::Finished,
+            Producers::Open if (0..current.size).any(|rank| self.members.is_alive(rank)) => Writers::Open,
+            Producers::Open | Producers::Died(_) => Writers::Dead,
+        })
+    }
+
     /// Joins the writers as `rank` of `size`, as a new incarnation when the last one ended or died. The
     /// caller holds the lock of the channel and has taken the slot `rank`. Returns the incarnation.
     pub(crate) fn join_writers(
@@ -364,12 +414,13 @@ impl Stream {
         size: u32,
         options: &OpenOptions,
         run: &str,
+        writers: Writers,
     ) -> Result<IncarnationDf> {
-        self.refresh()?;
         let component = options.component.clone().unwrap_or_default();
         let joinable = match self.df.current() {
-            Some(current) if self.producers_but(Some(rank))? == Producers::Open => {
-                self.check_joinable(&current.clone(), rank, size, run)?
+            Some(current) if writers == Writers::Open => {
+                self.check_joinable(current, rank, size, run)?;
+                true
             }
             _ => false,
         };
@@ -395,8 +446,8 @@ impl Stream {
         Ok(current)
     }
 
-    /// False when this rank came and died in the current incarnation, so that a new one must begin.
-    fn check_joinable(&self, current: &IncarnationDf, rank: u32, size: u32, run: &str) -> Result<bool> {
+    /// Whether this rank is one that the current incarnation awaits.
+    fn check_joinable(&self, current: &IncarnationDf, rank: u32, size: u32, run: &str) -> Result<()> {
         let in_use = || {
             Error::new(Kind::NameInUse, format!("{} is being written by another run", self.name))
                 .with("component", &current.component)
@@ -404,9 +455,6 @@ impl Stream {
         };
         if self.says(&self.closed_file(rank), current.number)? {
             return Err(in_use().with("rank", rank));
-        }
-        if self.says(&self.open_file(rank), current.number)? {
-            return Ok(false);
         }
         if current.run != run {
             return Err(in_use());
@@ -420,7 +468,7 @@ impl Stream {
             .with("known_size", current.size)
             .hint("all ranks of a component must be started with the same size"));
         }
-        Ok(true)
+        Ok(())
     }
 
     /// The error for a rank whose slot a live process holds.
@@ -500,7 +548,7 @@ impl Stream {
     }
 
     /// A writer rank in words, for messages: `writer rank 2 of sim (pid 17, since 12 s)`.
-    fn describe_writer(&self, rank: u32) -> String {
+    pub(super) fn describe_writer(&self, rank: u32) -> String {
         let component = self.df.current().map_or("", |i| i.component.as_str());
         let number = self.df.current().map_or(0, |i| i.number);
         match read_json::<RankDf>(&self.open_file(rank)) {
@@ -700,7 +748,7 @@ impl Patience {
         if left.is_zero() {
             return false;
         }
-        std::thread::sleep(self.pause.min(left));
+        forebay_tier::host::thread::sleep(self.pause.min(left));
         self.pause = (self.pause * 3 / 2).min(Duration::from_millis(5));
         true
     }

@@ -3,7 +3,7 @@
 use super::stream::Stream;
 use super::{FilesReader, FilesWriter};
 use crate::attributes::Attribute;
-use crate::options::{OnExisting, OpenOptions, Retention, Verify};
+use crate::options::{Mode, OpenOptions, Retention, Verify};
 use forebay_log::NdBox;
 use forebay_log::{Dtype, Piece};
 use forebay_tier::{Durability, Horizon, Kind, Result};
@@ -21,6 +21,7 @@ fn options(component: &str, rank: u32, size: u32) -> OpenOptions {
         size: Some(size),
         component: Some(component.into()),
         timeout: PATIENT,
+        finished: true,
         ..OpenOptions::default()
     }
 }
@@ -210,7 +211,7 @@ fn a_version_is_visible_when_the_last_rank_is_done_and_the_error_names_who_is_mi
     assert!(!text.contains("rank 0"), "{text}");
     let mut third = place.writer(&options("sim", 2, 3));
     put_step(&mut second).unwrap();
-    assert_eq!(reader.open_version(0).unwrap_err().kind(), Kind::TimedOut);
+    assert_eq!(reader.open_version(0).err().unwrap().kind(), Kind::TimedOut);
     assert_eq!(reader.latest().unwrap(), None);
     put_step(&mut third).unwrap();
     assert_eq!(reader.begin_step(Some(SHORT)).unwrap(), Some(0));
@@ -258,7 +259,7 @@ fn a_restarted_group_goes_on_behind_the_last_complete_version_and_fences_the_old
     old[1].begin_version(5).unwrap();
     put(&mut old[1], "late", 5, &[], &NdBox::whole(&[])).unwrap();
     old[0].abandon();
-    let again = OpenOptions { on_existing: OnExisting::Skip, ..keep(0) };
+    let again = OpenOptions { mode: Mode::Append, ..keep(0) };
     let mut new = place.writer(&again);
     assert_eq!((new.incarnation(), new.resume().unwrap()), (2, 4));
     assert_eq!(old[1].end_step().unwrap_err().kind(), Kind::Fenced);
@@ -266,7 +267,7 @@ fn a_restarted_group_goes_on_behind_the_last_complete_version_and_fences_the_old
     assert_eq!(error.kind(), Kind::NameInUse, "the old rank 1 still lives");
     old[1].abandon();
     let mut other = place.writer(&keep(1));
-    assert_eq!((other.incarnation(), other.next_version()), (2, 0));
+    assert_eq!((other.incarnation(), other.next_version()), (2, 4));
     assert_eq!(other.begin_version(3).unwrap_err().kind(), Kind::VersionExists);
     // Rank 0 starts three steps back; what it puts there has no effect.
     for version in 1..4 {
@@ -297,7 +298,11 @@ fn a_restarted_group_goes_on_behind_the_last_complete_version_and_fences_the_old
 #[test]
 fn a_group_of_another_size_may_follow_a_finished_one() {
     let place = Place::new();
-    let keep = |rank, size| OpenOptions { retention: Some(Retention::Forever), ..options("sim", rank, size) };
+    let keep = |rank, size| OpenOptions {
+        retention: Some(Retention::Forever),
+        mode: Mode::Append,
+        ..options("sim", rank, size)
+    };
     let mut one = place.writer(&keep(0, 1));
     put_step(&mut one).unwrap();
     one.close().unwrap();
@@ -309,8 +314,8 @@ fn a_group_of_another_size_may_follow_a_finished_one() {
     let mut reader = place.reader(&options("analysis", 0, 1));
     assert_eq!(reader.versions().unwrap(), 0..2);
     for (version, pieces) in [(0, 1), (1, 2)] {
-        reader.open_version(version).unwrap();
-        assert_eq!(reader.variable("t").unwrap().pieces.len(), pieces);
+        let mut opened = reader.open_version(version).unwrap();
+        assert_eq!(opened.variable("t").unwrap().pieces.len(), pieces);
     }
 }
 
@@ -465,7 +470,7 @@ fn a_killed_process_is_a_dead_rank_and_its_place_is_free() {
     assert_eq!(seen, [0, 1, 2], "whole versions only");
     assert_eq!(error.kind(), Kind::ProducerDied);
     assert!(error.context().contains(&("pid", pid.to_string())), "{error}");
-    let mut again = place.writer(&options("sim", 1, 2));
+    let mut again = place.writer(&OpenOptions { mode: Mode::Append, ..options("sim", 1, 2) });
     assert_eq!((again.incarnation(), again.resume().unwrap()), (2, 3));
     assert_eq!(put_step(&mut writer).unwrap_err().kind(), Kind::Fenced);
 }
@@ -488,9 +493,8 @@ fn released_versions_go_and_late_groups_see_what_is_left() {
     assert_eq!(place.version_dirs(), ["v0000000001", "v0000000002"]);
     let mut viz = place.reader(&options("viz", 0, 1));
     assert_eq!(viz.begin_step(None).unwrap(), Some(1), "a late group");
-    assert_eq!(viz.open_version(0).unwrap_err().kind(), Kind::StepState);
+    assert_eq!(viz.open_version(0).err().unwrap().kind(), Kind::VersionGone, "also within a step");
     viz.end_step().unwrap();
-    assert_eq!(viz.open_version(0).unwrap_err().kind(), Kind::VersionGone);
     assert_eq!(viz.wait(0, None).unwrap_err().kind(), Kind::VersionGone);
     viz.close().unwrap();
     for reader in &mut ranks {
@@ -592,8 +596,9 @@ fn observers_hold_what_they_look_at_and_nothing_else() {
         put_step(&mut writer).unwrap();
     }
     let observe = OpenOptions { observer: true, ..options("cat", 0, 1) };
-    let (mut one, mut two) = (place.reader(&observe), place.reader(&observe));
-    one.open_version(1).unwrap();
+    let (mut first, mut two) = (place.reader(&observe), place.reader(&observe));
+    let mut one = first.open_version(1).unwrap();
+    first.close().unwrap();
     let mut reader = place.reader(&options("analysis", 0, 1));
     for _ in 0..3 {
         reader.begin_step(None).unwrap();
@@ -795,8 +800,8 @@ fn damage_is_noticed() {
     trusting.begin_step(None).unwrap();
     get(&mut trusting, "t", None).unwrap();
     trusting.end_step().unwrap();
-    reader.open_version(3).unwrap();
-    assert_eq!(get(&mut reader, "t", None).unwrap_err().kind(), Kind::Damaged);
+    let mut three = reader.open_version(3).unwrap();
+    assert_eq!(get(&mut three, "t", None).unwrap_err().kind(), Kind::Damaged);
 }
 
 #[test]

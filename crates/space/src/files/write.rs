@@ -7,11 +7,15 @@
 
 use super::object::Object;
 use super::object_file;
-use super::stream::{Counters, DoneDf, IncarnationDf, Patience, Producers, Stream};
+use super::stream::{Counters, DoneDf, IncarnationDf, Patience, Producers, Stream, StreamDf};
+use crate::attach::remove_directory;
 use crate::attributes::Attribute;
+use crate::declared::{disagreement, Declared, First};
 use crate::environment;
+use crate::identity;
 use crate::name;
-use crate::options::{OnExisting, OpenOptions, Retention};
+use crate::opening::{self, Refusal, Writers, Writing};
+use crate::options::{Mode, OpenOptions, Retention};
 use crate::pace::Pace;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
@@ -19,11 +23,12 @@ use crate::whole_file;
 use forebay_log::NdBox;
 use forebay_log::{Dims, Dtype, Piece};
 use forebay_tier::checksum::crc32c;
+use forebay_tier::host::fs::{self, DirBuilder, File};
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::ForkMark;
 use forebay_tier::{clock, Durability, Error, Horizon, Kind, Result};
-use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -43,6 +48,8 @@ pub(crate) struct FilesWriter {
     /// The first version that this rank has not put.
     due: u64,
     step: Step,
+    /// What was put in the open step.
+    declared: Declared,
     calls: u64,
     stats: Stats,
     trace: Option<Trace>,
@@ -77,22 +84,23 @@ pub(crate) struct FilesReservation {
     data: Vec<u8>,
 }
 
+/// Notes what a rank puts: a name has one type and shape in a step.
+fn declare(declared: &mut Declared, version: u64, rank: u32, piece: &Piece<'_>) -> Result<Option<First>> {
+    let noted = declared.note(piece.name, piece.dtype, piece.shape);
+    noted.ok_or_else(|| disagreement("this rank", version, rank, piece.name, piece.dtype, piece.shape))
+}
+
 impl FilesReservation {
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         &mut self.data
     }
 }
 
-/// Tells runs apart that use one name: the run directory, or the batch job. Empty where there is neither.
-fn run_token() -> String {
-    let names = ["FOREBAY_RUN", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"];
-    names.iter().find_map(|name| environment::value(name, &environment::process)).unwrap_or_default()
-}
-
 impl FilesWriter {
     /// Makes or joins the channel. `options` are resolved.
     pub(crate) fn open(name: &str, options: &OpenOptions) -> Result<FilesWriter> {
         refuse_gate(options)?;
+        name::make_root_for(name)?;
         let dir = name::directory(name)?;
         let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
         let mut patience = Patience::new(options.timeout);
@@ -123,11 +131,12 @@ impl FilesWriter {
             rank,
             size,
             due: me.first_version,
+            next: me.first_version,
             me,
             slot: Some(slot),
             mark: ForkMark::here(),
-            next: 0,
             step: Step::None,
+            declared: Declared::default(),
             calls: 0,
             stats: Stats::default(),
             times: TraceStep::default(),
@@ -143,12 +152,31 @@ impl FilesWriter {
         options: &OpenOptions,
     ) -> Result<Option<(Stream, IncarnationDf, SlotGuard)>> {
         let Some(mut stream) = Stream::open(name, dir, options, true)? else { return Ok(None) };
+        let run = identity::launch(&environment::process).unwrap_or_default();
         let joined = stream.locked(options.timeout, |stream| {
+            stream.refresh()?;
             let slot = stream.members.lock_slot(rank)?.ok_or_else(|| stream.rank_in_use(rank))?;
-            Ok((stream.join_writers(rank, size, options, &run_token())?, slot))
+            let writers = stream.writers_for(rank, &run)?;
+            let (holder, unread) = (stream.holder(rank)?, stream.unread()?);
+            match opening::writing(options, writers, || holder.is_some(), || !unread.is_empty()) {
+                Writing::Join | Writing::Resume => {
+                    stream.df.check_options(name, options)?;
+                    let me = stream.join_writers(rank, size, options, &run, writers)?;
+                    opening::note_written(&stream.df.uuid);
+                    Ok(Some((me, slot)))
+                }
+                Writing::Replace => {
+                    // What cannot be made is no reason to remove what is there.
+                    StreamDf::new(options)?;
+                    remove_directory(&stream.dir).map(|_| None)
+                }
+                Writing::Refuse(why) => Err(refused(name, why, writers, holder, unread)),
+            }
         });
         match joined {
-            Ok((me, slot)) => Ok(Some((stream, me, slot))),
+            Ok(Some((me, slot))) => Ok(Some((stream, me, slot))),
+            // The next try makes the new one.
+            Ok(None) => Ok(None),
             Err(e) if e.kind() == Kind::PeerMissing => Ok(None),
             Err(e) => Err(e),
         }
@@ -237,14 +265,8 @@ impl FilesWriter {
         self.times = TraceStep { begin_ns: clock::now_ns(), version, ..TraceStep::default() };
         self.check_peers()?;
         if version < self.due {
-            if self.options.on_existing == OnExisting::Error {
-                return Err(Error::new(
-                    Kind::VersionExists,
-                    format!("version {version} of {} is complete", self.name()),
-                )
-                .with("rank", self.rank)
-                .with("first_open_version", self.due)
-                .hint("call resume() to go on behind it, or open with on_existing=\"skip\""));
+            if self.options.mode != Mode::Append {
+                return Err(opening::version_exists(self.name(), version, self.due).with("rank", self.rank));
             }
             self.step = Step::Skipping(version);
             self.times.ready_ns = clock::now_ns();
@@ -266,6 +288,7 @@ impl FilesWriter {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             Err(e) => return Err(self.failed(format!("make {}", dir.display()), e)),
         }
+        self.declared.clear();
         self.step = Step::Open(OpenStep { version, dir, files: Vec::new(), bytes: 0 });
         self.times.ready_ns = clock::now_ns();
         Ok(true)
@@ -378,6 +401,7 @@ impl FilesWriter {
     /// Writes the file of one piece of the open step; nothing in a step that is skipped.
     fn write_object(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
         let Step::Open(step) = &self.step else { return Ok(()) };
+        let first = declare(&mut self.declared, step.version, self.rank, piece)?;
         let object = Object {
             name: piece.name.to_string(),
             dtype: piece.dtype,
@@ -397,6 +421,7 @@ impl FilesWriter {
             .and_then(|()| fs::rename(&temporary, &path));
         if let Err(e) = written {
             let _ = fs::remove_file(&temporary);
+            first.into_iter().for_each(|first| self.declared.take_back(first));
             return Err(self.failed(format!("write {}", path.display()), e));
         }
         if let Step::Open(step) = &mut self.step {
@@ -415,6 +440,9 @@ impl FilesWriter {
             Step::Open(step) => Some(step.version),
             _ => None,
         };
+        if let Some(version) = version {
+            declare(&mut self.declared, version, self.rank, piece)?;
+        }
         Ok(FilesReservation {
             version,
             name: piece.name.to_string(),
@@ -600,6 +628,27 @@ pub(super) fn unless_removed(error: Error) -> Result<()> {
     } else {
         Err(error)
     }
+}
+
+/// See [`opening::check_writable`]; for a channel that is there.
+pub(crate) fn check_writable(name: &str, options: &OpenOptions) -> Result<()> {
+    let Some(stream) = Stream::open(name, &name::directory(name)?, options, false)? else { return Ok(()) };
+    let writers = stream.writers()?;
+    let (holder, unread) = (stream.holder(u32::MAX)?, stream.unread()?);
+    let decided = match writers {
+        Writers::Open => Writing::Refuse(Refusal::Held),
+        _ => opening::writing(options, writers, || holder.is_some(), || !unread.is_empty()),
+    };
+    match decided {
+        Writing::Refuse(why) => Err(refused(name, why, writers, holder, unread)),
+        _ => Ok(()),
+    }
+}
+
+fn refused(name: &str, why: Refusal, writers: Writers, holder: Option<String>, unread: Range<u64>) -> Error {
+    let unread = format!("versions {}..{}", unread.start, unread.end);
+    let detail = if why == Refusal::Held { holder.unwrap_or_default() } else { unread };
+    opening::refused(&format!("channel {name}"), why, writers, &detail)
 }
 
 /// Processes that share no memory cannot count who is inside.

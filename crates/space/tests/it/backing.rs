@@ -109,9 +109,8 @@ proptest! {
         let elements: u64 = shape.iter().product();
         let wanted: Vec<u8> = (0..elements).flat_map(|i| element(i).to_ne_bytes()).collect();
         let mut r = Reader::open(&name, &OpenOptions { observer: true, ..options() }).unwrap();
-        r.open_version(0).unwrap();
         let mut got = vec![0; wanted.len()];
-        r.get("u", None, &mut got).unwrap();
+        r.open_version(0).unwrap().get("u", None, &mut got).unwrap();
         prop_assert!(got == wanted);
         let backing = open(&name, Some(0)).unwrap();
         prop_assert_eq!((backing.dtype(), backing.shape()), (Dtype::U64, &shape[..]));
@@ -309,8 +308,7 @@ fn writes_stay_with_the_array_or_are_refused() {
     let mut w = writer(&name, 0, 1).unwrap();
     one_piece(&mut w, &[50_000]);
     let mut r = Reader::open(&name, &OpenOptions { observer: true, ..options() }).unwrap();
-    r.open_version(0).unwrap();
-    let read_only = array(r.backing("u").unwrap(), Mode::ReadOnly);
+    let read_only = array(r.open_version(0).unwrap().backing("u").unwrap(), Mode::ReadOnly);
     r.close().unwrap();
     assert_eq!(read_only.write(0, &[1; 8]).err().unwrap().kind(), Kind::PermissionDenied);
     let own = array(open(&name, None).unwrap(), Mode::CopyOnWrite);

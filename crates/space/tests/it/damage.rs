@@ -2,13 +2,14 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::support::{options, reader, shared_state, tier_of_roots, Root};
 use forebay_log::format::{
     CommitDf, RecordDf, RecordHeader, RecordKind, SegmentDf, SuperblockDf, HEADER_BYTES,
 };
 use forebay_log::SegmentScan;
-use forebay_space::{Error, Horizon, Kind, OpenOptions, Reader, TierKind, Verify, Writer};
+use forebay_space::{Error, Horizon, Kind, OpenOptions, Reader, SpillTier, TierKind, Verify, Writer};
 use forebay_tier::Access;
 
 const LARGE: usize = 200_000;
@@ -36,8 +37,7 @@ fn filled(name: &str, tier: TierKind) -> Writer {
 /// What a reader that has seen nothing of the space yet makes of it: everything right, or the error.
 fn look(name: &str) -> Result<(), Error> {
     let observer = OpenOptions { observer: true, component: Some("look".into()), ..options() };
-    let mut r = Reader::open(name, &observer)?;
-    r.open_version(0)?;
+    let mut r = Reader::open(name, &observer)?.open_version(0)?;
     let names: Vec<String> = r.variables()?.into_iter().map(|v| v.name).collect();
     assert_eq!(names, ["small", "large"], "wrong names were told");
     assert!(r.get_array::<u8>("small", None)? == small(), "wrong bytes were handed out");
@@ -181,9 +181,8 @@ fn damage_that_comes_later_is_found_by_who_looks_again() {
     let at = parts(&pool, tier)[payload].0;
     let mut once = reader(&name, 0, 1).unwrap();
     let always = OpenOptions { verify: Verify::Always, observer: true, ..options() };
-    let mut always = Reader::open(&name, &always).unwrap();
+    let mut always = Reader::open(&name, &always).unwrap().open_version(0).unwrap();
     once.begin_step(None).unwrap();
-    always.open_version(0).unwrap();
     assert!(always.get_array::<u32>("large", None).unwrap() == large());
     let file = std::fs::OpenOptions::new().write(true).open(&pool).unwrap();
     file.write_all_at(&[0xEE], at).unwrap();
@@ -259,10 +258,312 @@ fn a_damaged_count_of_versions_ends_nobody_in_a_loop() {
         let found = forebay_space::inspect(&name).unwrap();
         assert_eq!(found.versions.iter().map(|v| v.version).collect::<Vec<_>>(), [0]);
     }
-    reader.open_version(0).unwrap();
-    assert_eq!(reader.get_array::<u8>("small", None).unwrap(), small());
-    reader.end_step().unwrap();
+    assert_eq!(reader.open_version(0).unwrap().get_array::<u8>("small", None).unwrap(), small());
     assert_eq!(reader.open_version(1 << 19).map(drop).unwrap_err().kind(), Kind::Damaged);
     control.write_all_at(&(1u64 << 40 | 1).to_le_bytes(), 4096).unwrap();
     assert_eq!(reader.versions().unwrap(), 0..1);
+}
+
+/// Versions with all that is in them.
+type Versions = Vec<(u64, Vec<u64>)>;
+
+/// What a newcomer makes of a space: the versions that an observer is told of, and those that a registered group of
+/// readers is given, each with all that is in it; and the error that ended it, if one did.
+fn seen_by_a_newcomer(name: &str) -> (Versions, Versions, Option<Kind>) {
+    let quick = || OpenOptions { timeout: std::time::Duration::from_millis(30), ..options() };
+    let (mut told, mut given) = (Vec::new(), Vec::new());
+    let mut look = || -> Result<(), Error> {
+        let observer = OpenOptions { observer: true, component: Some("look".into()), ..quick() };
+        let mut r = Reader::open(name, &observer)?;
+        for version in r.versions()? {
+            let mut opened = r.open_version(version)?;
+            told.push((version, opened.get_array("x", None)?));
+            opened.end_step()?;
+        }
+        let mut r = Reader::open(name, &OpenOptions { component: Some("again".into()), ..quick() })?;
+        while let Some(version) = r.begin_step(None)? {
+            given.push((version, r.get_array("x", None)?));
+            r.end_step()?;
+        }
+        r.close()
+    };
+    let error = look().err().map(|e| e.kind());
+    (told, given, error)
+}
+
+/// Flips single bits of a file; whatever makes newcomers see something else, or an error, must be found by `verify`.
+/// Returns how many were tried, and how many of them newcomers noticed.
+fn what_newcomers_notice_is_verified(
+    name: &str,
+    path: &Path,
+    flips: impl Iterator<Item = (usize, u32)>,
+) -> (usize, usize) {
+    let control = shared_state(name, "control");
+    let write = |path: &Path, bytes: &[u8], at: usize| {
+        let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(bytes, at as u64).unwrap();
+    };
+    let (original, state) = (std::fs::read(path).unwrap(), std::fs::read(&control).unwrap());
+    // Who finds the control segment damaged makes another one, and says so in the lock file.
+    let lock = Path::new(name).join("lock");
+    let locked = std::fs::read(&lock).unwrap();
+    let restore_state = || {
+        write(&control, &state, 0);
+        std::fs::write(&lock, &locked).unwrap();
+    };
+    let undamaged = seen_by_a_newcomer(name);
+    restore_state();
+    assert!(undamaged.0.len() > 2 && undamaged.1.len() > 2, "{undamaged:?}");
+    let report = forebay_space::verify(name).unwrap();
+    assert!(report.damaged.is_empty(), "undamaged: {:?}", report.damaged);
+    let (mut tried, mut noticed, mut missed) = (0, 0, Vec::new());
+    for (at, bit) in flips {
+        let flipped = [original[at] ^ 1 << bit];
+        write(path, &flipped, at);
+        let found = forebay_space::verify(name).map_or(true, |report| !report.damaged.is_empty());
+        restore_state();
+        write(path, &flipped, at);
+        let seen = seen_by_a_newcomer(name);
+        write(path, &original[at..at + 1], at);
+        restore_state();
+        tried += 1;
+        if seen != undamaged {
+            noticed += 1;
+            if !found {
+                missed.push(format!("byte {at} bit {bit}: {:?} {:?}", seen.2, (seen.0.len(), seen.1.len())));
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{} of {noticed} were not found by verify: {missed:#?}", missed.len());
+    (tried, noticed)
+}
+
+/// Two ranks, three versions in several segments, one group of readers that has come.
+fn several_versions(name: &str) -> Vec<Writer> {
+    let options = |rank| OpenOptions {
+        retention: Some(forebay_space::Retention::Forever),
+        segment_bytes: Some(256 << 10),
+        ..crate::support::ranked(rank, 2)
+    };
+    let mut writers: Vec<Writer> = (0..2).map(|rank| Writer::open(name, &options(rank)).unwrap()).collect();
+    for version in 0..4u64 {
+        for (rank, w) in (0..).zip(&mut writers) {
+            w.begin_step().unwrap();
+            let data = vec![version << 8 | rank; 12_000];
+            w.put_array("x", &[24_000], &[12_000 * rank], &[12_000], &data).unwrap();
+            w.end_step().unwrap();
+        }
+    }
+    drop(Reader::open(name, &OpenOptions { component: Some("again".into()), ..crate::support::options() }));
+    writers
+}
+
+/// Every bit of each byte that is not 0, and one bit of those beside it in a word.
+fn used_bits(bytes: &[u8]) -> Vec<(usize, u32)> {
+    let words = bytes.chunks(8).enumerate().filter(|(_, word)| word.iter().any(|byte| *byte != 0));
+    let bits = words.flat_map(|(i, word)| {
+        word.iter().enumerate().flat_map(move |(j, byte)| {
+            let bits = if *byte == 0 { (j as u32 % 8)..(j as u32 % 8 + 1) } else { 0..8 };
+            bits.map(move |bit| (i * 8 + j, bit))
+        })
+    });
+    bits.collect()
+}
+
+#[test]
+fn verify_finds_every_flipped_bit_of_the_shared_state_that_a_reader_notices() {
+    let root = Root::in_memory();
+    let name = root.name("bits");
+    several_versions(&name).into_iter().for_each(|w| w.close().unwrap());
+    let control = shared_state(&name, "control");
+    let flips = used_bits(&std::fs::read(&control).unwrap());
+    let (tried, noticed) = what_newcomers_notice_is_verified(&name, &control, flips.into_iter());
+    assert!(tried > 1000 && noticed > 50, "{noticed} of {tried} were noticed");
+}
+
+#[test]
+fn verify_finds_flipped_bits_of_the_shared_state_beside_live_writers() {
+    let root = Root::in_memory();
+    let name = root.name("live");
+    let writers = several_versions(&name);
+    let control = shared_state(&name, "control");
+    let flips = used_bits(&std::fs::read(&control).unwrap());
+    // Without the first words, by which the segment is known: it is rebuilt when they are damaged.
+    let flips = flips.into_iter().filter(|(at, _)| *at >= 56).step_by(5);
+    let (tried, noticed) = what_newcomers_notice_is_verified(&name, &control, flips);
+    assert!(tried > 200 && noticed > 10, "{noticed} of {tried} were noticed");
+    drop(writers);
+}
+
+#[test]
+fn verify_finds_every_flipped_byte_of_the_pool_that_a_reader_notices() {
+    let root = Root::in_memory();
+    let name = root.name("bytes");
+    several_versions(&name).into_iter().for_each(|w| w.close().unwrap());
+    let pool = Path::new(&name).join("pool");
+    let bytes = std::fs::read(&pool).unwrap();
+    let starts = |at: usize, magic: &[u8; 4]| bytes[at..at + 4] == *magic;
+    // Superblock, headers of segments and records; of payloads one byte in a few thousand.
+    let headers = (0..bytes.len() - 256)
+        .step_by(64)
+        .filter(|at| *at == 0 || starts(*at, b"FBSG") || starts(*at, b"FBRC"))
+        .flat_map(|at| at..at + if at == 0 { 200 } else { 128 });
+    let payloads = (0..bytes.len()).step_by(4099).filter(|at| bytes[*at] != 0);
+    let flips = headers.chain(payloads).map(|at| (at, (at % 8) as u32));
+    let (tried, noticed) = what_newcomers_notice_is_verified(&name, &pool, flips);
+    assert!(tried > 1000 && noticed > 500, "{noticed} of {tried} were noticed");
+}
+
+fn cut(path: &Path, bytes: u64) {
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap();
+}
+
+/// A pool that is cut off below its mappings is an error for those who read it, and in memory for those who write it:
+/// no process ends by a signal, and no wrong byte is handed out.
+fn a_pool_that_is_cut_off_is_an_error(tier: TierKind, dir: &Path) {
+    let name = format!("{}/cut-off", dir.display());
+    let mut w = filled(&name, tier);
+    let never = OpenOptions { verify: Verify::Never, observer: true, ..options() };
+    let mut readers = [reader(&name, 0, 1).unwrap(), Reader::open(&name, &never).unwrap()];
+    let mut readers: Vec<Reader> = readers.iter_mut().map(|r| r.open_version(0).unwrap()).collect();
+    let state = shared_state(&name, "control");
+    cut(&Path::new(&name).join("pool"), 4096);
+    for r in &mut readers {
+        for name in ["small", "large"] {
+            let shown = r.with_object(name, 1 << 30, |_, _, bytes| bytes.len());
+            let got = r.array(name).and_then(|(dtype, shape)| {
+                let mut out = vec![0; shape.iter().product::<u64>() as usize * dtype.size()];
+                r.get(name, None, &mut out)
+            });
+            for result in [shown.map(drop), got, r.view(name, None).map(drop), r.variable(name).map(drop)] {
+                let kind = result.expect_err("nothing of it is there").kind();
+                assert!([Kind::Io, Kind::Damaged, Kind::UnknownVariable].contains(&kind), "{name}: {kind:?}");
+            }
+        }
+    }
+    let put = w.begin_step().and_then(|_| w.put_array("small", &[150], &[0], &[150], &small()));
+    let ended = put.and_then(|()| w.end_step());
+    if tier == TierKind::Dram {
+        assert_eq!(ended.unwrap_err().kind(), Kind::Io);
+    }
+    drop(w);
+    readers.into_iter().for_each(|r| r.close().unwrap());
+    assert!(look(&name).is_err());
+    std::fs::remove_dir_all(&name).unwrap();
+    // Of a pool on blocks the shared state lies elsewhere.
+    let _ = std::fs::remove_dir_all(state.parent().unwrap());
+}
+
+#[test]
+fn a_pool_that_is_cut_off_is_an_error_in_memory() {
+    let root = Root::in_memory();
+    a_pool_that_is_cut_off_is_an_error(TierKind::Dram, Path::new(&root.name("")));
+}
+
+#[test]
+fn a_pool_that_is_cut_off_is_an_error_in_a_file() {
+    let root = Root::in_memory();
+    a_pool_that_is_cut_off_is_an_error(TierKind::File, Path::new(&root.name("")));
+}
+
+#[test]
+fn a_pool_that_is_cut_off_is_an_error_past_the_page_cache() {
+    let disk = tempfile::tempdir().unwrap();
+    match forebay_tier::create(TierKind::Direct, &disk.path().join("probe"), 4096) {
+        Ok(_) => a_pool_that_is_cut_off_is_an_error(TierKind::Direct, disk.path()),
+        Err(e) => crate::skips::skipped("a pool on tier direct that is cut off", e.message()),
+    }
+}
+
+/// The shared state is cut off: its words are no longer shared, which is the error of every call that needs them.
+#[test]
+fn shared_state_that_is_cut_off_is_an_error() {
+    let root = Root::in_memory();
+    let name = root.name("state");
+    let mut w = filled(&name, TierKind::Dram);
+    let mut r = reader(&name, 0, 1).unwrap();
+    let mut other = reader(&name, 0, 1).map(drop).map_err(|e| e.kind());
+    assert_eq!(other, Err(Kind::NameInUse));
+    cut(&shared_state(&name, "control"), 0);
+    assert_eq!(r.begin_step(None).unwrap_err().kind(), Kind::Io);
+    assert_eq!(r.open_version(0).map(drop).unwrap_err().kind(), Kind::Io);
+    assert_eq!(w.begin_step().unwrap_err().kind(), Kind::Io);
+    drop(w);
+    drop(r);
+    // The next process that opens it rebuilds it from the lanes.
+    look(&name).unwrap();
+    other = reader(&name, 0, 1).map(drop).map_err(|e| e.kind());
+    assert_eq!(other, Ok(()));
+}
+
+/// Segments are begun, moved, given back and used again while `verify` walks from one to the next.
+#[test]
+fn a_space_that_is_being_written_is_not_damaged() {
+    let (root, disk) = (Root::new(), Root::in_memory());
+    let name = root.name("heat");
+    let spill = SpillTier { path: disk.name("").into(), quota: Some(4 << 20), tier: Some(TierKind::Dram) };
+    let small = OpenOptions {
+        quota_bytes: Some(3 << 20),
+        segment_bytes: Some(256 << 10),
+        spill: vec![spill],
+        readers: vec![("test".into(), 1)],
+        ..options()
+    };
+    let mut w = Writer::open(&name, &small).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for version in 0..4000u64 {
+                w.begin_step().unwrap();
+                w.put_array("a", &[5000], &[0], &[5000], &[version; 5000]).unwrap();
+                w.end_step().unwrap();
+            }
+            w.close().unwrap();
+        });
+        scope.spawn(|| {
+            let mut r = Reader::open(&name, &small).unwrap();
+            while r.begin_step(None).unwrap().is_some() {
+                r.end_step().unwrap();
+            }
+            done.store(true, Relaxed);
+            drop(r);
+        });
+        while !done.load(Relaxed) {
+            match forebay_space::verify(&name) {
+                Ok(report) => assert!(report.damaged.is_empty(), "{:?}", report.damaged),
+                Err(e) => assert_eq!(e.kind(), Kind::PeerMissing),
+            }
+        }
+    });
+}
+
+/// On blocks the header of a piece may be there before its payload is.
+#[test]
+fn the_payload_of_a_version_that_was_never_committed_is_not_damaged() {
+    let root = Root::in_memory();
+    let name = root.name("heat");
+    let mut w = Writer::open(&name, &OpenOptions { tier: Some(TierKind::Dram), ..options() }).unwrap();
+    let pattern = 0x0123_4567_89ab_cdef_u64;
+    let half_put = |w: &mut Writer| {
+        w.begin_step().unwrap();
+        w.put_array("a", &[5000], &[0], &[5000], &[pattern; 5000]).unwrap();
+    };
+    half_put(&mut w);
+    let pool =
+        std::fs::OpenOptions::new().read(true).write(true).open(Path::new(&name).join("pool")).unwrap();
+    let bytes = std::fs::read(Path::new(&name).join("pool")).unwrap();
+    let at = bytes.windows(16).position(|x| x == [pattern.to_le_bytes(); 2].concat()).expect("the payload");
+    pool.write_all_at(&[0], at as u64).unwrap();
+    let damaged = || forebay_space::verify(&name).unwrap().damaged;
+    assert_eq!(damaged(), [], "the version is open");
+    // Aborted, and begun again.
+    w.abort_step().unwrap();
+    half_put(&mut w);
+    w.end_step().unwrap();
+    assert_eq!(damaged(), [], "the first try does not count");
+    let bytes = std::fs::read(Path::new(&name).join("pool")).unwrap();
+    let whole = (at + 8..bytes.len() - 16).filter(|i| i % 64 == at % 64);
+    let again = whole.clone().find(|i| *i > at + 5000 * 8 && bytes[*i..*i + 8] == pattern.to_le_bytes());
+    pool.write_all_at(&[0], again.expect("the second payload") as u64).unwrap();
+    assert_eq!(damaged().len(), 1, "of the committed version it does");
 }

@@ -97,7 +97,7 @@ fn check_all(name: &str, complete: u64) {
     let mut r = Reader::open(name, &observer).unwrap();
     assert_eq!(r.versions().unwrap(), 0..complete);
     for version in 0..complete {
-        r.open_version(version).unwrap();
+        let mut r = r.open_version(version).unwrap();
         for (name, elements) in PIECES {
             let data = r.get_array::<u64>(name, None).unwrap();
             assert_eq!(data.len() as u64, elements);
@@ -256,7 +256,7 @@ fn read_through_faults(name: &str) -> bool {
     let observer = OpenOptions { observer: true, component: Some("look".into()), ..options() };
     let mut r = insist(&mut met, Kind::Io, || Reader::open(name, &observer));
     for version in 0..VERSIONS {
-        insist(&mut met, Kind::Io, || r.open_version(version));
+        let mut r = insist(&mut met, Kind::Io, || r.open_version(version));
         for (piece, elements) in PIECES {
             let data = insist(&mut met, Kind::Io, || r.get_array::<u64>(piece, None));
             assert_eq!(data.len() as u64, elements);

@@ -1,11 +1,16 @@
 //! Tests of the promises of a space, through the public API only: threads here, processes in `processes`.
 
 mod backing;
+mod cleaning;
 mod damage;
 mod emulated;
 mod faults;
+mod groups;
+mod hostile;
 mod large;
 mod many;
+mod opening;
+mod ownership;
 mod paces;
 mod processes;
 mod reading;

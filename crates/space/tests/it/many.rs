@@ -1,7 +1,7 @@
 //! Many small objects in one call: they come back as single ones do, and an error says which object it is about.
 
 use crate::support::{options, ranked, reader, writer, Root};
-use forebay_space::{Dtype, Kind, Mechanism, OnExisting, OpenOptions, Piece, Reader, Writer};
+use forebay_space::{Dtype, Kind, Mechanism, Mode, OpenOptions, Piece, Reader, Writer};
 
 fn names(count: usize) -> Vec<String> {
     (0..count).map(|i| format!("block_{i:06}")).collect()
@@ -142,7 +142,7 @@ fn ranks_that_disagree_are_told_which_object() {
 fn a_complete_version_takes_nothing_more() {
     let root = Root::new();
     let name = root.name("skipped");
-    let with = OpenOptions { on_existing: OnExisting::Skip, ..ranked(0, 1) };
+    let with = OpenOptions { mode: Mode::Append, ..ranked(0, 1) };
     let keep = reader_after_first_version(&name, &with);
     let mut w = Writer::open(&name, &with).unwrap();
     assert!(!w.begin_version(0).unwrap());

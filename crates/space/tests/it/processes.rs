@@ -8,8 +8,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{is_elsewhere, options, ranked, reader, shared_state, tier_of_roots, writer, Root};
-use forebay_space::{Horizon, Kind, OnExisting, OpenOptions, Reader, Retention, TierKind, Writer};
+use crate::support::{
+    is_elsewhere, options, ranked, reader, shared_state, soon, tier_of_roots, writer, Root,
+};
+use forebay_space::{Horizon, Kind, Mode, OpenOptions, Reader, Retention, TierKind, Writer};
 
 /// Starts a child in a role; `arguments` are words.
 fn start(role: &str, name: &str, arguments: &[u64]) -> Child {
@@ -59,10 +61,7 @@ fn child() {
     match role.as_str() {
         // rank, size, first version, end, version at which it stops for ever (u64::MAX: never)
         "writer" => {
-            let skip = OpenOptions {
-                on_existing: OnExisting::Skip,
-                ..ranked(argument[0] as u32, argument[1] as u32)
-            };
+            let skip = OpenOptions { mode: Mode::Append, ..ranked(argument[0] as u32, argument[1] as u32) };
             let mut w = Writer::open(&name, &skip).unwrap();
             for version in argument[2]..argument[3] {
                 w.begin_version(version).unwrap();
@@ -91,6 +90,11 @@ fn child() {
         "holder" => {
             let mut r = reader(&name, 0, 1).unwrap();
             r.begin_step(None).unwrap();
+            std::thread::sleep(Duration::from_secs(60));
+        }
+        // rank, size: joins the readers and sleeps
+        "joiner" => {
+            let _r = reader(&name, argument[0] as u32, argument[1] as u32).unwrap();
             std::thread::sleep(Duration::from_secs(60));
         }
         other => panic!("no role {other}"),
@@ -428,4 +432,186 @@ fn two_runs_with_one_name_do_not_mix() {
     let mut r = reader(&name, 0, 1).unwrap();
     r.begin_step(None).unwrap();
     check(&mut r, 0, 2);
+}
+
+/// Versions `from..end`, one step each.
+fn steps(w: &mut Writer, from: u64, end: u64) -> forebay_space::Result<()> {
+    for version in from..end {
+        w.begin_version(version)?;
+        put(w, version)?;
+        w.end_step()?;
+    }
+    Ok(())
+}
+
+fn reads_all(r: &mut Reader, end: u64) {
+    while let Some(version) = r.begin_step(None).unwrap() {
+        check(r, version, 1);
+        r.end_step().unwrap();
+        assert!(version < end);
+    }
+    assert_eq!(r.versions().unwrap().end, end);
+}
+
+#[test]
+fn a_restart_that_is_refused_or_killed_leaves_a_finished_space_as_it_was() {
+    let root = Root::new();
+    let name = root.name("refused");
+    let keep = OpenOptions { retention: Some(Retention::Forever), ..ranked(0, 1) };
+    let mut w = Writer::open(&name, &keep).unwrap();
+    steps(&mut w, 0, 2).unwrap();
+    w.close().unwrap();
+    let mut again = Writer::open(&name, &keep).unwrap();
+    assert!(!again.begin_version(0).unwrap(), "it is complete");
+    again.abandon();
+    reads_all(&mut reader(&name, 0, 1).unwrap(), 2);
+    assert_eq!(forebay_space::inspect(&name).unwrap().state, "finished");
+    // One that skips what is there and is killed before it comes to what is not.
+    let mut killed = start("writer", &name, &[0, 1, 0, 2, 1]);
+    wait_until("the restart", || forebay_space::inspect(&name).is_ok_and(|i| i.state == "open"));
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    reads_all(&mut reader(&name, 0, 1).unwrap(), 2);
+    // Neither is there a trace in the pool.
+    std::fs::remove_file(shared_state(&name, "control")).unwrap();
+    reads_all(&mut reader(&name, 0, 1).unwrap(), 2);
+    // One that goes on does so, and its death is one.
+    let mut w = Writer::open(&name, &keep).unwrap();
+    assert_eq!(w.resume().unwrap(), 2);
+    steps(&mut w, 2, 3).unwrap();
+    w.abandon();
+    let mut r = reader(&name, 0, 1).unwrap();
+    let died = loop {
+        match r.begin_step(None) {
+            Ok(version) => check(&mut r, version.expect("it died"), 1),
+            Err(e) => break e,
+        }
+        r.end_step().unwrap();
+    };
+    assert_eq!((died.kind(), r.versions().unwrap().end), (Kind::ProducerDied, 3));
+    // The reader has the slot that the writer had: it is the writer who is named.
+    assert!(died.to_string().contains("component=test"), "{died}");
+}
+
+#[test]
+fn a_writer_that_fails_to_open_leaves_its_lane_to_the_next_try() {
+    let root = Root::new();
+    let name = root.name("try");
+    let refused = OpenOptions { readers: [("r".to_string(), 5000)].into(), ..ranked(0, 1) };
+    assert_eq!(Writer::open(&name, &refused).err().map(|e| e.kind()), Some(Kind::TooMany));
+    // It takes the slot that the writer had.
+    let mut r = reader(&name, 0, 1).unwrap();
+    let mut w = writer(&name, 0, 1).unwrap();
+    steps(&mut w, 0, 1).unwrap();
+    w.close().unwrap();
+    let refused = OpenOptions { readers: [("r".to_string(), 5000)].into(), ..ranked(0, 1) };
+    assert!(Writer::open(&name, &refused).is_err());
+    reads_all(&mut r, 1);
+    drop(r);
+    assert_eq!(root.left(), Vec::<String>::new());
+
+    // One of two ranks is refused; the other waits for it.
+    let paced = |pace, rank| OpenOptions { pace: Some(pace), ..ranked(rank, 2) };
+    let mut first = Writer::open(&name, &paced(forebay_space::Pace::Parallel, 0)).unwrap();
+    let refused = Writer::open(&name, &paced(forebay_space::Pace::SerialPerStep, 1));
+    assert_eq!(refused.err().map(|e| e.kind()), Some(Kind::OptionMismatch));
+    let mut r = reader(&name, 0, 1).unwrap();
+    let mut second = Writer::open(&name, &paced(forebay_space::Pace::Parallel, 1)).unwrap();
+    assert_eq!((first.incarnation(), second.incarnation()), (1, 1));
+    steps(&mut first, 0, 1).unwrap();
+    steps(&mut second, 0, 1).unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    check(&mut r, 0, 2);
+}
+
+#[test]
+fn a_group_of_which_a_rank_ended_and_another_failed_to_open_is_over() {
+    let root = Root::new();
+    let name = root.name("half-ended");
+    let paced = |pace, rank| OpenOptions { pace: Some(pace), ..ranked(rank, 2) };
+    let first = Writer::open(&name, &paced(forebay_space::Pace::Parallel, 0)).unwrap();
+    first.close().unwrap();
+    let refused = Writer::open(&name, &paced(forebay_space::Pace::SerialPerStep, 1));
+    assert_eq!(refused.err().map(|e| e.kind()), Some(Kind::OptionMismatch));
+    // The next run writes the space, although the first one never ended whole.
+    let mut r = reader(&name, 0, 1).unwrap();
+    let mut writers = [0, 1].map(|rank| writer(&name, rank, 2).unwrap());
+    assert_eq!(writers.each_ref().map(Writer::incarnation), [2, 2]);
+    writers.iter_mut().for_each(|w| steps(w, 0, 1).unwrap());
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    check(&mut r, 0, 2);
+}
+
+#[test]
+fn a_reader_group_that_is_killed_before_all_its_ranks_joined_holds_nothing() {
+    let root = Root::new();
+    let name = root.name("half");
+    let quick = OpenOptions { timeout: Duration::from_secs(10), ..ranked(0, 1) };
+    let mut w = Writer::open(&name, &quick).unwrap();
+    let mut half = start("joiner", &name, &[0, 2]);
+    wait_until("rank 0 of 2", || {
+        forebay_space::inspect(&name).unwrap().readers.iter().any(|g| g.joined == 1)
+    });
+    steps(&mut w, 0, 10).unwrap();
+    half.kill().unwrap();
+    half.wait().unwrap();
+    // Several times the quota.
+    steps(&mut w, 10, 1000).unwrap();
+    // It comes again with another number of ranks.
+    let mut r = reader(&name, 0, 1).unwrap();
+    let version = r.begin_step(None).unwrap().expect("the writer lives");
+    check(&mut r, version, 1);
+}
+
+#[test]
+fn a_reader_group_that_never_comes_can_be_removed() {
+    let root = Root::new();
+    let name = root.name("never");
+    let options = OpenOptions { timeout: soon(), readers: [("never".to_string(), 2)].into(), ..ranked(0, 1) };
+    let mut w = Writer::open(&name, &options).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    let mut version = 0;
+    let full = loop {
+        if let Err(e) = steps(&mut w, version, version + 1) {
+            break e;
+        }
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        r.end_step().unwrap();
+        version += 1;
+    };
+    assert_eq!(full.kind(), Kind::QuotaFull);
+    assert!(full.to_string().contains("reader group never: rank 0, 1 never joined"), "{full}");
+    w.abort_step().unwrap();
+    let in_use = forebay_space::remove_reader_group(&name, "reader").unwrap_err();
+    assert_eq!(in_use.kind(), Kind::NameInUse, "{in_use}");
+    let unknown = forebay_space::remove_reader_group(&name, "none").unwrap_err();
+    assert_eq!(unknown.kind(), Kind::UnknownComponent, "{unknown}");
+    forebay_space::remove_reader_group(&name, "never").unwrap();
+    steps(&mut w, version, version + 1).unwrap();
+}
+
+#[test]
+fn a_writer_that_gives_up_says_why() {
+    let root = Root::new();
+    let name = root.name("why");
+    let quick = OpenOptions { timeout: soon(), ..ranked(0, 1) };
+    let mut w = Writer::open(&name, &quick).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    steps(&mut w, 0, 1).unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    let held = r.view("a", None).unwrap();
+    r.end_step().unwrap();
+    let full = (1..1000).find_map(|version| steps(&mut w, version, version + 1).err()).expect("it is full");
+    assert_eq!(full.kind(), Kind::QuotaFull);
+    w.abandon();
+    drop(held);
+    let died = loop {
+        match r.begin_step(None) {
+            Ok(_) => r.end_step().unwrap(),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(died.kind(), Kind::ProducerDied);
+    let text = died.to_string();
+    assert!(text.contains("left") && text.contains("QuotaFull") && text.contains("held_by"), "{text}");
 }

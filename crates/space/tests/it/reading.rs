@@ -1,6 +1,6 @@
 //! Readers: several at different speeds, late, early, random access, damage, M×N redistribution.
 
-use crate::support::{options, ranked, reader, writer, Root};
+use crate::support::{options, ranked, reader, shared_state, soon, writer, Root};
 use forebay_space::{Attribute, Kind, Mechanism, NdBox, OpenOptions, Reader, Retention, Writer};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -82,15 +82,42 @@ fn last_k_drops_and_says_so() {
         w.end_step().unwrap();
     }
     let retained = r.versions().unwrap();
-    assert!(retained.start > 0 && retained.end == 60 && retained.end - retained.start >= 3, "{retained:?}");
+    assert_eq!(retained, 57..60);
     assert_eq!(r.wait(0, None).unwrap_err().kind(), Kind::VersionGone);
-    assert_eq!(r.open_version(0).unwrap_err().kind(), Kind::VersionGone);
+    assert_eq!(r.open_version(0).err().unwrap().kind(), Kind::VersionGone);
     assert_eq!(r.begin_step(None).unwrap(), Some(retained.start));
     r.end_step().unwrap();
-    r.open_version(59).unwrap();
-    assert_eq!(r.version(), Some(59));
-    r.end_step().unwrap();
-    assert_eq!(r.open_version(60).unwrap_err().kind(), Kind::TimedOut);
+    assert_eq!(r.open_version(59).unwrap().version(), Some(59));
+    assert_eq!(r.open_version(60).err().unwrap().kind(), Kind::TimedOut);
+}
+
+/// Also where many versions share a segment, which is freed as a whole, and after the shared state was made anew.
+#[test]
+fn last_k_keeps_k_versions_and_what_is_held() {
+    for channel in [Mechanism::Space, Mechanism::Files] {
+        let root = Root::new();
+        let name = root.name("exactly");
+        let last = OpenOptions { retention: Some(Retention::Last(3)), channel, ..ranked(0, 1) };
+        let mut w = Writer::open(&name, &last).unwrap();
+        let mut r = Reader::open(&name, &OpenOptions { channel, ..ranked(0, 1) }).unwrap();
+        put_versions(&mut w, 0..2);
+        assert_eq!(r.versions().unwrap(), 0..2);
+        put_versions(&mut w, 2..10);
+        assert_eq!(r.versions().unwrap(), 7..10, "{channel}");
+        let held = r.open_version(8).unwrap();
+        put_versions(&mut w, 10..14);
+        assert_eq!(r.versions().unwrap(), 8..14, "{channel}");
+        held.close().unwrap();
+        put_versions(&mut w, 14..15);
+        assert_eq!(r.versions().unwrap(), 12..15, "{channel}");
+        r.close().unwrap();
+        w.close().unwrap();
+        if channel == Mechanism::Space {
+            std::fs::remove_file(shared_state(&name, "control")).unwrap();
+            let looks = OpenOptions { observer: true, ..options() };
+            assert_eq!(Reader::open(&name, &looks).unwrap().versions().unwrap(), 12..15);
+        }
+    }
 }
 
 #[test]
@@ -118,6 +145,75 @@ fn latest_skips_and_subscribe_follows_one_variable() {
     assert_eq!(seen.len(), 6);
 }
 
+/// Versions that are opened out of order neither move the stream nor end each other, on both carriers.
+#[test]
+fn versions_are_handles_of_their_own() {
+    for channel in [Mechanism::Space, Mechanism::Files] {
+        let root = Root::new();
+        let name = root.name("handles");
+        let mut w = Writer::open(&name, &OpenOptions { channel, ..options() }).unwrap();
+        let mut r = Reader::open(&name, &OpenOptions { channel, ..options() }).unwrap();
+        put_versions(&mut w, 0..6);
+        assert_eq!(r.begin_step(None).unwrap(), Some(0));
+        let mut four = r.open_version(4).unwrap();
+        let mut two = r.open_version(2).unwrap();
+        let mut two_again = two.open_version(2).unwrap();
+        for _ in 0..2 {
+            assert_eq!([&mut r, &mut four, &mut two, &mut two_again].map(value), [0, 4, 2, 2]);
+        }
+        r.end_step().unwrap();
+        for version in 1..6 {
+            assert_eq!(r.begin_step(None).unwrap(), Some(version), "the stream stays where it was");
+            assert_eq!([&mut r, &mut four, &mut two].map(value), [version, 4, 2]);
+            r.end_step().unwrap();
+        }
+        assert_eq!(two.begin_step(None).unwrap_err().kind(), Kind::StepState, "its one step is open");
+        two.end_step().unwrap();
+        assert_eq!(two.begin_step(None).unwrap(), None, "a stream of one version");
+        assert_eq!(two.version(), None);
+        two.close().unwrap();
+        assert_eq!(value(&mut two_again), 2, "the other handle of it");
+        r.close().unwrap();
+        assert_eq!([&mut four, &mut two_again].map(value), [4, 2], "their reader is gone");
+        w.close().unwrap();
+    }
+}
+
+/// What the handles of one reader hold is what is kept: from the oldest of them on.
+#[test]
+fn each_opened_version_holds_its_own() {
+    let root = Root::new();
+    let name = root.name("held");
+    let mut w = writer(&name, 0, 1).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    put_versions(&mut w, 0..6);
+    let (four, two) = (r.open_version(4).unwrap(), r.open_version(2).unwrap());
+    let big = vec![0u8; 1 << 20];
+    w.set_timeout(soon());
+    let mut fill = |r: &mut Reader| {
+        for _ in 0..60 {
+            w.begin_step()?;
+            if let Err(full) = w.put_array("b", &[1 << 20], &[0], &[1 << 20], &big) {
+                w.abort_step()?;
+                return Err(full);
+            }
+            w.end_step()?;
+            while r.versions()?.end > r.stats().steps {
+                r.begin_step(None)?;
+                r.end_step()?;
+            }
+        }
+        Ok(())
+    };
+    for (handle, oldest) in [(two, 2), (four, 4)] {
+        assert_eq!(fill(&mut r).unwrap_err().kind(), Kind::QuotaFull, "version {oldest} is held");
+        assert_eq!(r.versions().unwrap().start, oldest);
+        handle.close().unwrap();
+    }
+    fill(&mut r).unwrap();
+    assert!(r.versions().unwrap().start > 20);
+}
+
 #[test]
 fn an_observer_holds_nobody_back() {
     let root = Root::new();
@@ -125,9 +221,7 @@ fn an_observer_holds_nobody_back() {
     let mut w = writer(&name, 0, 1).unwrap();
     put_versions(&mut w, 0..2);
     let mut o = Reader::open(&name, &OpenOptions { observer: true, ..options() }).unwrap();
-    o.open_version(1).unwrap();
-    assert_eq!(value(&mut o), 1);
-    o.end_step().unwrap();
+    assert_eq!(value(&mut o.open_version(1).unwrap()), 1);
     let mut r = reader(&name, 0, 1).unwrap();
     for version in 0..2 {
         assert_eq!(r.begin_step(None).unwrap(), Some(version));
@@ -192,15 +286,13 @@ fn damage_is_found_at_the_first_read_and_by_verify() {
     assert_eq!(report.damaged.len(), 1);
     assert_eq!(report.damaged[0].version, Some(1));
     let mut r = reader(&name, 0, 1).unwrap();
-    r.open_version(1).unwrap();
+    let mut one = r.open_version(1).unwrap();
     let untouched = NdBox::new(&[0], &[1000]).unwrap();
-    assert_eq!(r.get_array::<u8>("a", Some(&untouched)).unwrap(), [2; 1000]);
-    let damaged = r.get_array::<u8>("a", None).unwrap_err();
+    assert_eq!(one.get_array::<u8>("a", Some(&untouched)).unwrap(), [2; 1000]);
+    let damaged = one.get_array::<u8>("a", None).unwrap_err();
     assert_eq!(damaged.kind(), Kind::Damaged);
-    assert_eq!(r.view("a", None).map(drop).unwrap_err().kind(), Kind::Damaged);
-    r.end_step().unwrap();
-    r.open_version(2).unwrap();
-    assert_eq!(r.get_array::<u8>("a", None).unwrap(), vec![3; 300_000]);
+    assert_eq!(one.view("a", None).map(drop).unwrap_err().kind(), Kind::Damaged);
+    assert_eq!(r.open_version(2).unwrap().get_array::<u8>("a", None).unwrap(), vec![3; 300_000]);
 }
 
 /// A random cut of `0..extent` into `parts` consecutive parts.
@@ -307,4 +399,30 @@ fn what_is_unread_is_told_for_groups_and_for_the_space() {
         assert!(done.versions.is_empty() && !forebay_space::inspect(&name).unwrap().name.is_empty());
         w.close().unwrap();
     }
+}
+
+/// Where boxes of ranks overlap, the highest rank is seen, by every way to read.
+#[test]
+fn get_and_view_see_the_same_of_boxes_that_overlap() {
+    let root = Root::new();
+    let name = root.name("overlap");
+    let mut ranks = [writer(&name, 0, 2).unwrap(), writer(&name, 1, 2).unwrap()];
+    for (w, value) in ranks.iter_mut().zip([1u8, 2]) {
+        w.begin_step().unwrap();
+        w.put_array("same", &[4], &[0], &[4], &[value; 4]).unwrap();
+        let start = [u64::from(value - 1)];
+        w.put_array("halo", &[4], &start, &[3], &[value; 3]).unwrap();
+        w.end_step().unwrap();
+    }
+    let mut r = reader(&name, 0, 1).unwrap();
+    r.begin_step(None).unwrap();
+    assert_eq!(r.get_array::<u8>("same", None).unwrap(), [2; 4]);
+    assert_eq!(r.view("same", None).unwrap().bytes(), [2; 4]);
+    assert_eq!(r.get_array::<u8>("halo", None).unwrap(), [1, 2, 2, 2]);
+    let part = NdBox::new(&[1], &[2]).unwrap();
+    assert_eq!(r.view("halo", Some(&part)).unwrap().bytes(), [2; 2]);
+    // Rank 0's piece holds it, but rank 1 has the later half of it.
+    let mixed = NdBox::new(&[0], &[2]).unwrap();
+    assert_eq!(r.view("halo", Some(&mixed)).map(drop).unwrap_err().kind(), Kind::NotContiguous);
+    assert_eq!(r.view("halo", Some(&NdBox::new(&[0], &[1]).unwrap())).unwrap().bytes(), [1]);
 }

@@ -1,6 +1,6 @@
 //! Full spaces: spilling to a lower tier and back, dropping, refusing, and many ranks in a small quota.
 
-use crate::support::{options, ranked, reader, shared_state, writer, Root};
+use crate::support::{options, ranked, reader, shared_state, soon, writer, Root};
 use forebay_space::{
     drain, inspect, Dtype, Horizon, Kind, OpenOptions, Reader, SpillTier, TierKind, WhenFull, Writer,
 };
@@ -131,6 +131,65 @@ fn lost_shared_state_is_rebuilt_over_all_pools() {
     read_all(&mut r, 40);
 }
 
+/// The first pool of tier `tier`, on a file system, above a lower pool: its writer ends without a word, the shared
+/// state goes as with a reboot, and everyone who comes then finds what was committed.
+fn recovers_with_a_first_pool_on_blocks(tier: TierKind) {
+    let (root, disk) = (Root::new(), tempfile::tempdir().unwrap());
+    let first = tempfile::tempdir().unwrap();
+    let name = first.path().join("blocks").display().to_string();
+    if let Err(e) = forebay_tier::create(tier, &first.path().join("probe"), 4096) {
+        return crate::skips::skipped(&format!("recovery with a first pool on tier {tier}"), e.message());
+    }
+    let options = OpenOptions {
+        tier: Some(tier),
+        horizon: Some(Horizon::Epoch),
+        ..spilling(disk.path(), 8 * MIB, 64 * MIB)
+    };
+    let reboot = || std::fs::remove_file(shared_state(&name, "control")).unwrap();
+    let look = |count: u64| {
+        assert_eq!(inspect(&name).unwrap().versions.len() as u64, count, "versions after a reboot");
+        assert_eq!(forebay_space::verify(&name).unwrap().damaged.len(), 0);
+    };
+    let mut w = Writer::open(&name, &options).unwrap();
+    for _ in 0..20 {
+        step(&mut w, ELEMENTS).unwrap();
+    }
+    w.begin_step().unwrap();
+    put(&mut w, 20, 10).unwrap();
+    drop(w);
+    assert!(inspect(&name).unwrap().moved.spilled_bytes > 0, "nothing lies in the lower pool");
+    reboot();
+    look(20);
+    reboot();
+    let mut w = Writer::open(&name, &options).unwrap();
+    assert_eq!(w.resume().unwrap(), 20, "the writers begin where they stopped");
+    for _ in 20..24 {
+        step(&mut w, ELEMENTS).unwrap();
+    }
+    w.close().unwrap();
+    reboot();
+    look(24);
+    let mut r = reader(&name, 0, 1).unwrap();
+    read_all(&mut r, 24);
+    drop(r);
+    let clean = forebay_space::CleanOptions { names: vec![name.clone()], ..Default::default() };
+    if Path::new(&name).exists() {
+        assert_eq!(forebay_space::clean(&clean).unwrap().removed.len(), 1);
+    }
+    assert_eq!(std::fs::read_dir(disk.path()).unwrap().count(), 0, "the lower pool went with the space");
+    drop(root);
+}
+
+#[test]
+fn a_first_pool_in_a_file_above_a_lower_one_is_recovered() {
+    recovers_with_a_first_pool_on_blocks(TierKind::File);
+}
+
+#[test]
+fn a_first_pool_past_the_page_cache_above_a_lower_one_is_recovered() {
+    recovers_with_a_first_pool_on_blocks(TierKind::Direct);
+}
+
 #[test]
 fn a_missing_lower_pool_is_an_error_and_no_shorter_stream() {
     let (root, disk) = (Root::new(), tempfile::tempdir().unwrap());
@@ -155,7 +214,7 @@ fn when_the_lower_tier_is_full_too_the_writer_waits_and_says_for_whom() {
     let (root, disk) = (Root::new(), tempfile::tempdir().unwrap());
     let name = root.name("full");
     let quick = OpenOptions {
-        timeout: Duration::from_millis(300),
+        timeout: soon(),
         horizon: Some(Horizon::Epoch),
         ..spilling(disk.path(), 4 * MIB, 8 * MIB)
     };
@@ -196,7 +255,7 @@ fn the_oldest_versions_are_dropped_when_that_is_the_policy() {
     let held = r.view("a", None).unwrap();
     // While a version is held, neither it nor what came after it goes.
     let mut blocked = None;
-    w.set_timeout(Duration::from_millis(200));
+    w.set_timeout(soon());
     for _ in 0..40 {
         if let Err(e) = step(&mut w, ELEMENTS) {
             blocked = Some(e.kind());
@@ -223,6 +282,57 @@ fn the_oldest_versions_are_dropped_when_that_is_the_policy() {
         r.end_step().unwrap();
         next = version + 1;
     }
+}
+
+/// A reader asks when every complete version was dropped for the one that is being written.
+#[test]
+fn a_reader_waits_for_what_comes_when_all_that_was_complete_is_dropped() {
+    let root = Root::new();
+    let name = root.name("none");
+    let open = OpenOptions {
+        when_full: Some(WhenFull::DropOldest),
+        quota_bytes: Some(8 * MIB),
+        segment_bytes: Some(256 << 10),
+        ..ranked(0, 1)
+    };
+    let mut w = Writer::open(&name, &open).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    // A version takes more than half of the quota, in many segments.
+    let put = |w: &mut Writer, version: u64| {
+        for piece in 0..22 {
+            let data: Vec<u64> = (0..30_000).map(|i| element(version, piece, i)).collect();
+            w.put_array(&piece.to_string(), &[30_000], &[0], &[30_000], &data).unwrap();
+        }
+    };
+    let step = |w: &mut Writer| {
+        let version = w.begin_step().unwrap();
+        put(w, version);
+        w.end_step().unwrap();
+    };
+    let check = |r: &mut Reader, version: u64| {
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        for piece in 0..22 {
+            let data = r.get_array::<u64>(&piece.to_string(), None).unwrap();
+            assert!((0..).zip(&data).all(|(i, x)| *x == element(version, piece, i)), "{version}");
+        }
+        r.end_step().unwrap();
+    };
+    step(&mut w);
+    step(&mut w);
+    check(&mut r, 1); // version 0 was dropped for it
+    step(&mut w);
+    // Its pieces need what version 2 takes.
+    assert_eq!(w.begin_step().unwrap(), 3);
+    put(&mut w, 3);
+    let (oldest, complete) = inspect(&name).map(|i| (i.versions_oldest, i.versions_complete)).unwrap();
+    assert_eq!((oldest, complete), (3, 3));
+    let early = r.begin_step(Some(Duration::from_millis(20))).unwrap_err();
+    assert_eq!(early.kind(), Kind::TimedOut, "{early}");
+    w.end_step().unwrap();
+    check(&mut r, 3);
+    assert_eq!((r.stats().dropped, r.stats().skipped), (2, 2), "versions 0 and 2");
+    w.close().unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), None);
 }
 
 #[test]

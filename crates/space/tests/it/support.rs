@@ -1,6 +1,7 @@
 //! A private root for each test and short ways to open its spaces.
 
-use forebay_space::{Horizon, OpenOptions, Reader, Result, TierKind, Writer};
+use forebay_space::{Horizon, Mode, OpenOptions, Reader, Result, TierKind, Writer};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +14,15 @@ pub struct Root(tempfile::TempDir);
 /// Whether [`POOLS`] says another place.
 pub fn is_elsewhere() -> bool {
     std::env::var_os(POOLS).is_some()
+}
+
+/// A deadline of a call that has to fail for want of space. On persistent memory in the emulated machine preparing a
+/// segment takes longer than elsewhere, and the deadline would end that first.
+pub fn soon() -> Duration {
+    match is_elsewhere() {
+        true => Duration::from_secs(10),
+        false => Duration::from_millis(200),
+    }
 }
 
 /// The tier of a [`Root`], for tests that name it, and a horizon that it takes.
@@ -30,7 +40,8 @@ pub fn shared_state(name: &str, file: &str) -> PathBuf {
         return beside;
     }
     let uuid = forebay_space::inspect(name).expect("a space").uuid;
-    forebay_space::root().expect("a root").join(format!(".soft-{uuid}")).join(file)
+    let inode = std::fs::metadata(Path::new(name).join("pool")).expect("a pool").ino();
+    forebay_space::root().expect("a root").join(format!(".soft-{uuid}-{inode:x}")).join(file)
 }
 
 impl Root {
@@ -59,12 +70,14 @@ impl Root {
     }
 }
 
-/// Small and quick to fail.
+/// Small and quick to fail. Goes on with what is there: what the modes do is asked in `opening`.
 pub fn options() -> OpenOptions {
     OpenOptions {
         quota_bytes: Some(16 << 20),
         timeout: Duration::from_secs(20),
         component: Some("test".into()),
+        mode: Mode::Append,
+        finished: true,
         ..OpenOptions::default()
     }
 }

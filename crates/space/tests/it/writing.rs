@@ -1,7 +1,7 @@
 //! Writers: steps, quota, bad input, incarnations.
 
-use crate::support::{options, ranked, reader, writer, Root};
-use forebay_space::{Dtype, Horizon, Kind, Mechanism, NdBox, OnExisting, OpenOptions, Reader, Writer};
+use crate::support::{options, ranked, reader, soon, writer, Root};
+use forebay_space::{Dtype, Horizon, Kind, Mechanism, Mode, NdBox, OpenOptions, Reader, Writer};
 use std::time::Duration;
 
 #[test]
@@ -83,7 +83,7 @@ fn room_comes_back_when_readers_release() {
 fn a_full_space_blocks_until_the_deadline_and_names_the_holder() {
     let root = Root::new();
     let name = root.name("full");
-    let quick = OpenOptions { timeout: Duration::from_millis(200), ..ranked(0, 1) };
+    let quick = OpenOptions { timeout: soon(), ..ranked(0, 1) };
     let mut w = Writer::open(&name, &quick).unwrap();
     let mut r = reader(&name, 0, 1).unwrap();
     let put = |w: &mut Writer| -> forebay_space::Result<()> {
@@ -224,11 +224,49 @@ fn bad_input_has_its_own_kind() {
     b.put_array(&long, &[1; 16], &[0; 16], &[1; 16], &[5u8]).unwrap();
     a.end_step().unwrap();
     b.end_step().unwrap();
-    assert_eq!(a.begin_version(0).unwrap_err().kind(), Kind::VersionExists);
+    assert!(!a.begin_version(0).unwrap(), "it is complete, and a restart may come with it once more");
+    a.end_step().unwrap();
     let mut r = reader(&name, 0, 1).unwrap();
     r.begin_step(None).unwrap();
     assert_eq!(r.get_array::<u8>(&long, None).unwrap(), [5]);
     assert_eq!(Writer::open("../x/..", &options()).map(drop).unwrap_err().kind(), Kind::BadName);
+}
+
+#[test]
+fn a_name_has_one_type_and_shape_in_a_step_of_a_rank() {
+    for channel in [Mechanism::Space, Mechanism::Files] {
+        one_type_and_shape(channel);
+    }
+}
+
+fn one_type_and_shape(channel: Mechanism) {
+    let root = Root::new();
+    let name = root.name("twice");
+    let ranked = OpenOptions { channel, ..ranked(0, 1) };
+    let mut w = Writer::open(&name, &ranked).unwrap();
+    w.begin_step().unwrap();
+    // A put that fails says nothing of the name.
+    assert_eq!(w.put_array("x", &[9], &[9], &[1], &[1u8]).unwrap_err().kind(), Kind::BoxOutsideShape);
+    w.put_array("x", &[4], &[0], &[2], &[1u8, 2]).unwrap();
+    let other_shape = w.put_array("x", &[5], &[2], &[2], &[3u8, 4]).unwrap_err();
+    assert_eq!(other_shape.kind(), Kind::VariableMismatch, "{other_shape}");
+    assert!(other_shape.to_string().contains("this rank"), "{other_shape}");
+    assert_eq!(w.put_array("x", &[4], &[2], &[2], &[3i8, 4]).unwrap_err().kind(), Kind::VariableMismatch);
+    let reserved = w.reserve("x", Dtype::U8, &[2, 2], &[0, 0], &[1, 1]);
+    assert_eq!(reserved.err().map(|e| e.kind()), Some(Kind::VariableMismatch));
+    w.put_array("x", &[4], &[2], &[2], &[3u8, 4]).unwrap();
+    w.end_step().unwrap();
+    // The next step begins anew.
+    w.begin_step().unwrap();
+    w.put_array("x", &[1], &[0], &[1], &[5u8]).unwrap();
+    w.end_step().unwrap();
+    let mut r = Reader::open(&name, &ranked).unwrap();
+    for expected in [&[1u8, 2, 3, 4][..], &[5]] {
+        r.begin_step(None).unwrap();
+        assert_eq!(r.variables().unwrap().len(), 1);
+        assert_eq!(r.get_array::<u8>("x", None).unwrap(), expected);
+        r.end_step().unwrap();
+    }
 }
 
 #[test]
@@ -253,7 +291,7 @@ fn a_restarted_group_goes_on_behind_what_is_complete() {
     let mut late = old.remove(0);
     old.remove(0).abandon();
     assert_eq!(late.begin_step().unwrap_err().kind(), Kind::ProducerDied);
-    let skip = |rank| OpenOptions { on_existing: OnExisting::Skip, ..ranked(rank, 2) };
+    let skip = |rank| OpenOptions { mode: Mode::Append, ..ranked(rank, 2) };
     let mut new = vec![Writer::open(&name, &skip(0)).unwrap()];
     assert_eq!(late.begin_step().unwrap_err().kind(), Kind::Fenced);
     new.push(Writer::open(&name, &skip(1)).unwrap());

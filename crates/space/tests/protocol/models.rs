@@ -27,12 +27,14 @@ pub const MODELS: &[(&str, fn())] = &[
     ("also that of the oldest version", moving::let_go_of_the_oldest),
     ("the newest lease is never seen too low", moving::newest_is_never_too_low),
     ("a segment whose move has begun is not given back", moving::begun_stays),
+    ("what the table says of a run is of one owner", moving::looked_at_while_taken_again),
 ];
 
 /// What was production code once, or could be taken for right: each must fail.
 pub const WRONG: &[(&str, fn())] = &[
     ("a place that is being left counts as the segment's", moving::leaving_counts),
     ("a move is chosen and begun in two steps", moving::chosen_and_begun_in_two_steps),
+    ("the words of a run are read once", moving::looked_at_once),
 ];
 
 /// The producers' words of a space: group, base, a progress word for each of two ranks.

@@ -3,6 +3,7 @@
 //! move is one step.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Acquire;
 
 use forebay_log::reclaim::Segment;
 use forebay_log::Ledger;
@@ -200,5 +201,43 @@ pub fn chosen_and_begun_in_two_steps() {
         let chosen = lane.ledger.lock().unwrap().segments().next().cloned()?;
         lane.ledger.lock().unwrap().begin_move(2, |s| (s.range == chosen.range).then_some(0));
         Some(chosen)
+    });
+}
+
+/// A run in the table of granules: owner, segment, newest version. The newest version of segment `n` is `10 n`.
+struct Run([Word; 3]);
+
+impl Run {
+    fn words(&self) -> protocol::RunWords<'_, Word> {
+        (&self.0[0], &self.0[1], &self.0[2])
+    }
+}
+
+fn look_while_taken_again(look: impl Fn(protocol::RunWords<'_, Word>) -> Option<(u64, u64, u64)>) {
+    let run = Rc::new(Run([Word::new(SEGMENT), Word::new(1), Word::new(10)]));
+    let producer = {
+        let run = run.clone();
+        spawn(move || {
+            protocol::hand_over(run.words().0, FREE);
+            protocol::describe_run(run.words(), (2, 20));
+            protocol::hand_over(run.words().0, SEGMENT);
+        })
+    };
+    if let Some((SEGMENT, segment, last)) = look(run.words()) {
+        assert_eq!(last, 10 * segment, "of two owners");
+    }
+    producer.join().unwrap();
+}
+
+/// A lane gives a run back and takes it for its next segment, under the same owner word, while a reader looks at it.
+pub fn looked_at_while_taken_again() {
+    look_while_taken_again(protocol::look_at_run);
+}
+
+/// Wrong: the three words are read once, as if they were one.
+pub fn looked_at_once() {
+    look_while_taken_again(|(owner, segment, last)| {
+        let owner = protocol::look_at(owner);
+        Some((owner, segment.load(Acquire), last.load(Acquire)))
     });
 }

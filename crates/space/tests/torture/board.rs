@@ -18,6 +18,14 @@ pub enum Slot {
     Read(u64),
     /// This reader has been told the end of the stream.
     Ended(u64),
+    /// The incarnation in which this writer rank has begun to close.
+    Closing(u64),
+    /// This reader has joined its group.
+    Joined(u64),
+    /// What the judge (of one) saw last: 1: a stream that goes on, 2: one that has ended, 0: none.
+    Judged(u64),
+    /// This keeper (of one) is a member of the space: 1; it is told to leave: 2.
+    Keeper(u64),
 }
 
 pub struct Board(File);
@@ -33,6 +41,10 @@ impl Board {
             Slot::Acknowledged(rank) => (0, rank),
             Slot::Read(reader) => (1, reader),
             Slot::Ended(reader) => (2, reader),
+            Slot::Closing(rank) => (3, rank),
+            Slot::Keeper(keeper) => (4, keeper),
+            Slot::Joined(reader) => (5, reader),
+            Slot::Judged(judge) => (6, judge),
         };
         assert!(index < RANKS_MAX);
         (table * RANKS_MAX + index) * 8
@@ -63,6 +75,12 @@ impl Board {
         let acknowledged = said.iter().min().filter(|_| together).map_or(0, |word| word & ((1 << 40) - 1));
         let read = (0..readers).map(|reader| self.get(Slot::Read(reader))).max().unwrap_or(0);
         acknowledged.max(read)
+    }
+
+    /// Whether all `writers` of one incarnation have begun to close, so that the stream may have ended.
+    pub fn is_closing(&self, writers: u64) -> bool {
+        let first = self.get(Slot::Closing(0));
+        first > 0 && (0..writers).all(|rank| self.get(Slot::Closing(rank)) == first)
     }
 
     /// The least value of the first `count` slots of a table.

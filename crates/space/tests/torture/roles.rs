@@ -1,13 +1,13 @@
-//! What the processes of a round do, and where they kill themselves.
+//! What writers and readers of a round do, the places where they kill themselves, and the judge.
 
 use std::process::exit;
 use std::time::{Duration, Instant};
 
-use forebay_space::{Error, Kind, NdBox, OpenOptions, Reader, Result, SpillTier, View, Writer};
+use forebay_space::{Error, Kind, Mode, NdBox, OpenOptions, Reader, Result, SpillTier, View, Writer};
 
 use crate::board::{Board, Slot};
-use crate::cast::{Cast, GRANULE_BYTES, QUOTA_BYTES};
-use crate::round;
+use crate::cast::{numbers, Cast, GRANULE_BYTES, LEFT};
+use crate::death::{Death, Place};
 
 /// A process that was refused with a kind that a killed peer explains.
 pub const EXIT_TYPED: i32 = 20;
@@ -15,49 +15,9 @@ pub const EXIT_TYPED: i32 = 20;
 pub const EXIT_WRONG: i32 = 99;
 
 /// No call waits longer than this for a peer.
-const TIMEOUT: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 /// A reader looks up this often, to let go of what it holds.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// Where a process dies by its own SIGKILL: so many nanoseconds after it came to a place in its code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Death {
-    pub place: Place,
-    /// Step of this life at which it counts.
-    pub step: u64,
-    pub delay_ns: u64,
-}
-
-/// A place in a process's code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    Never,
-    Open,
-    BeginStep,
-    Inside,
-    EndStep,
-    Close,
-}
-
-pub const PLACES: [Place; 5] = [Place::Open, Place::BeginStep, Place::Inside, Place::EndStep, Place::Close];
-
-impl Death {
-    pub const NEVER: Death = Death { place: Place::Never, step: 0, delay_ns: 0 };
-
-    /// Called at every place; at the right one the end begins.
-    fn at(self, place: Place, step: u64) {
-        if self.place != place || (step != self.step && !matches!(place, Place::Open | Place::Close)) {
-            return;
-        }
-        let end = Instant::now() + Duration::from_nanos(self.delay_ns);
-        std::thread::spawn(move || {
-            while Instant::now() < end {
-                std::hint::spin_loop();
-            }
-            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-        });
-    }
-}
 
 /// Every element, wherever it stands: no two versions, incarnations or variables have the same.
 fn element(version: u64, incarnation: u64, tag: u64, index: u64) -> u64 {
@@ -68,20 +28,16 @@ fn element(version: u64, incarnation: u64, tag: u64, index: u64) -> u64 {
 
 const TAG_DATA: u64 = 1;
 const TAG_FILL: u64 = 2;
-/// Granules of the quota, and those that a rank leaves when it fills its part: for the segment it wrote to before,
-/// and for one that is prepared ahead.
-const GRANULES: u64 = QUOTA_BYTES / GRANULE_BYTES;
-const LEFT: u64 = 2;
 /// Elements of a piece that has a granule of its own.
 const FILL_ELEMENTS: u64 = 25_600;
 
-fn wrong(what: String) -> ! {
+pub fn wrong(what: String) -> ! {
     eprintln!("WRONG: {what}");
     exit(EXIT_WRONG)
 }
 
 /// Ends the process for an error that a killed peer explains; any other is a finding.
-fn refused(during: &str, error: &Error) -> ! {
+pub fn refused(during: &str, error: &Error) -> ! {
     let explained = [
         Kind::ProducerDied,
         Kind::Fenced,
@@ -90,22 +46,31 @@ fn refused(during: &str, error: &Error) -> ! {
         Kind::QuotaFull,
         Kind::PeerMissing,
     ];
-    eprintln!("{during}: {error}");
+    eprintln!("{during}: {:?}: {error}", error.kind());
     exit(if explained.contains(&error.kind()) { EXIT_TYPED } else { EXIT_WRONG })
 }
 
 fn options(cast: &Cast, rank: u64, size: u64, component: &str) -> OpenOptions {
-    let lower =
-        cast.spills.then(|| SpillTier { path: round::lower_dir(), quota: Some(QUOTA_BYTES), tier: None });
+    let lower = cast.lower_dirs().into_iter().zip(&cast.lower);
+    let lower = lower.map(|(path, (tier, granules))| SpillTier {
+        path,
+        quota: Some(granules * GRANULE_BYTES),
+        tier: *tier,
+    });
     OpenOptions {
         rank: Some(rank as u32),
         size: Some(size as u32),
         component: Some(component.into()),
-        quota_bytes: Some(QUOTA_BYTES),
+        tier: Some(cast.first),
+        quota_bytes: Some(cast.granules * GRANULE_BYTES),
         segment_bytes: Some(GRANULE_BYTES),
-        spill: lower.into_iter().collect(),
+        horizon: Some(cast.horizon),
+        batch_bytes: cast.gathers.then_some(64 << 10),
+        spill: lower.collect(),
         readers: cast.groups().map(|(name, size)| (name, size as u32)).collect(),
         timeout: TIMEOUT,
+        mode: Mode::Append,
+        finished: true,
         ..OpenOptions::default()
     }
 }
@@ -116,6 +81,7 @@ pub fn writer(cast: &Cast, board: &Board, rank: u64, death: Death) {
     death.at(Place::Open, 0);
     let mut w = Writer::open(&cast.name(), &options(cast, rank, cast.writers, "writer"))
         .unwrap_or_else(|e| refused("open", &e));
+    death.watch_moves(cast, Some(rank));
     let base = w.resume().unwrap_or_else(|e| refused("resume", &e));
     let incarnation = u64::from(w.incarnation());
     // Each incarnation fills the pool itself, twice: first beside what the one before left behind, then when nobody
@@ -141,6 +107,7 @@ pub fn writer(cast: &Cast, board: &Board, rank: u64, death: Death) {
         wait(|| board.least(Slot::Acknowledged, cast.writers) >= all, &mut w);
         check_given_back(cast, last + 2);
     }
+    board.set(Slot::Closing(rank), incarnation);
     death.at(Place::Close, 0);
     w.close().unwrap_or_else(|e| refused("close", &e));
 }
@@ -193,7 +160,7 @@ fn one_step(cast: &Cast, w: &mut Writer, put: Put, death: Death, step: u64) -> R
         w.put_array("data", &shape, &start, &[count], &data)?;
     }
     if fills {
-        let pieces = GRANULES / size - LEFT;
+        let pieces = cast.granules / size - LEFT;
         for i in 0..pieces {
             let start = (rank * pieces + i) * FILL_ELEMENTS;
             let data = piece(TAG_FILL, start, FILL_ELEMENTS);
@@ -214,21 +181,21 @@ fn is_unread(cast: &Cast, version: u64) -> bool {
 /// anybody ever took was given back when the second one needed the room; where it found room without, as much as the
 /// division by ranks leaves may still be there.
 fn check_given_back(cast: &Cast, large: u64) {
-    if cast.spills || is_unread(cast, large) {
-        // Room came from the lower tier as well, or a reader that was started again reads the large version once
-        // more: how much is still held says nothing.
+    if cast.spills() || cast.observers > 0 || cast.has_keeper || is_unread(cast, large) {
+        // Free space came from the lower tier as well, an observer holds a version, or a reader that was started again
+        // reads the large version once more: how much is still held says nothing.
         return;
     }
     let info = forebay_space::inspect(&cast.name()).unwrap_or_else(|e| refused("inspect", &e));
     let used = info.used_bytes / GRANULE_BYTES;
-    let most = LEFT * cast.writers + GRANULES % cast.writers + cast.writers;
+    let most = LEFT * cast.writers + cast.granules % cast.writers + cast.writers;
     if used > most {
         wrong(format!("{used} granules are in use, {} ranks need at most {most}", cast.writers));
     }
 }
 
 /// A view that a reader keeps over the end of its step, and what it must hold until it is dropped.
-struct Kept {
+pub struct Kept {
     view: View,
     version: u64,
     incarnation: u64,
@@ -248,12 +215,19 @@ impl Kept {
 }
 
 /// A reader rank: every version in its order without a gap, every element of it, until the end of the stream.
-/// `from_start`: nobody is killed in its place, so that it begins with version 0.
-pub fn reader(cast: &Cast, board: &Board, reader: u64, from_start: bool, death: Death) {
+/// `spares_first`: reader 0 is not killed, so that it begins with version 0.
+pub fn reader(cast: &Cast, board: &Board, reader: u64, spares_first: bool, death: Death) {
     let (group, rank, size) = cast.reader(reader);
+    let from_start = spares_first && reader == 0;
     death.at(Place::Open, 0);
+    // A group whose joined ranks were all killed is not awaited any more, so the first rank has to join before.
+    while spares_first && reader > 0 && rank > 0 && board.get(Slot::Joined(0)) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let mut r = Reader::open(&cast.name(), &options(cast, rank, size, &group))
         .unwrap_or_else(|e| refused("open", &e));
+    board.set(Slot::Joined(reader), 1);
+    let mut pauses = numbers(cast.seed ^ reader << 20, cast.round);
     let mut due = from_start.then_some(0);
     let mut kept: Option<Kept> = None;
     let mut idle = Instant::now();
@@ -287,6 +261,7 @@ pub fn reader(cast: &Cast, board: &Board, reader: u64, from_start: bool, death: 
             kept.take().iter().for_each(Kept::check);
             kept = keep;
         }
+        std::thread::sleep(Duration::from_micros(pauses.u64(..=cast.pause_us)));
         death.at(Place::EndStep, step);
         r.end_step().unwrap_or_else(|e| refused("end_step", &e));
     }
@@ -298,7 +273,7 @@ pub fn reader(cast: &Cast, board: &Board, reader: u64, from_start: bool, death: 
 
 /// Reads every element of the open version, in one of several ways; gives a view of a part, but none of the version
 /// that fills the pool: its room has to come back.
-fn check(r: &mut Reader, version: u64, way: u64) -> Result<Option<Kept>> {
+pub fn check(r: &mut Reader, version: u64, way: u64) -> Result<Option<Kept>> {
     let incarnations = r.get_array::<u64>("incarnation", None)?;
     let incarnation = incarnations[0];
     if incarnations.iter().any(|i| *i != incarnation) {
@@ -343,28 +318,40 @@ fn check(r: &mut Reader, version: u64, way: u64) -> Result<Option<Kept>> {
     Ok(kept)
 }
 
-/// While no writer lives: whatever is retained is whole, and everything that was acknowledged by all is there.
-pub fn judge(cast: &Cast, board: &Board) {
+/// While no writer lives: whatever is retained is whole, everything that was acknowledged by all is there, and nothing
+/// is damaged. `may_be_gone`: a cleaner has been at work.
+pub fn judge(cast: &Cast, board: &Board, may_be_gone: bool) {
     let known = board.complete(cast.writers, cast.readers());
     let look = OpenOptions { observer: true, timeout: TIMEOUT, ..OpenOptions::default() };
     let mut r = match Reader::open(&cast.name(), &look) {
         Ok(r) => r,
-        // Not made yet, or read to its end.
-        Err(e) if e.kind() == Kind::PeerMissing => return,
+        Err(e) if e.kind() == Kind::PeerMissing => {
+            // Not made yet, or read to its end: the last member removed it.
+            if known > 0 && !may_be_gone && !board.is_closing(cast.writers) {
+                wrong(format!("{known} versions were complete, now there is no space: {e}"));
+            }
+            return;
+        }
         Err(e) => wrong(format!("looking into the space: {e}")),
     };
     let versions = r.versions().unwrap_or_else(|e| wrong(format!("versions: {e}")));
     if versions.end < known {
         wrong(format!("{known} versions were complete, now only {} are", versions.end));
     }
-    for version in versions {
-        let looked = r.open_version(version).and_then(|()| {
-            check(&mut r, version, 0)?;
-            r.end_step()
+    for version in versions.clone() {
+        let looked = r.open_version(version).and_then(|mut opened| {
+            check(&mut opened, version, 0)?;
+            opened.end_step()
         });
         // Readers let versions go meanwhile, but nobody drops them: the writers are dead.
         if let Err(e) = looked {
             wrong(format!("version {version}, which is retained: {e}"));
         }
+    }
+    let info = forebay_space::inspect(&cast.name()).unwrap_or_else(|e| wrong(format!("inspect: {e}")));
+    board.set(Slot::Judged(0), 1 + u64::from(info.state == "finished"));
+    let report = forebay_space::verify(&cast.name()).unwrap_or_else(|e| wrong(format!("verify: {e}")));
+    if let Some(damage) = report.damaged.first() {
+        wrong(format!("verify finds damage where there is none: {damage:?}"));
     }
 }

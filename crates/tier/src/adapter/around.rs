@@ -99,6 +99,10 @@ impl<T: Around> Device for T {
         self.inner().capacity()
     }
 
+    fn pool_end(&self, offset: u64) -> u64 {
+        self.inner().pool_end(offset)
+    }
+
     fn path(&self) -> &Path {
         self.inner().path()
     }

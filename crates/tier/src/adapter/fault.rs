@@ -63,13 +63,16 @@ pub struct Rule {
 /// A rule is OPERATION`:`EFFECT, then optionally `@` and when. Operations: `prepare`, `write`, `read`, `persist`,
 /// `word`. Effects: `eio`, `enospc`, `short`, `torn`, `delay=` a time in `ns`, `us`, `ms` or `s`. When: `@3` the
 /// third, `@3+` from the third on, `@p0.1` one in ten; without it always. Delays add up; of the other effects the
-/// first rule that applies counts.
+/// first rule that applies counts. `locks:refused` makes every lock beside a pool fail with ENOLCK, as on a file system
+/// that is mounted without locks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FaultPlan {
     /// The rules, in order.
     pub rules: Vec<Rule>,
     /// Seed of the chances.
     pub seed: u64,
+    /// Whether locks beside pools are refused.
+    pub locks_refused: bool,
 }
 
 impl FaultPlan {
@@ -81,6 +84,7 @@ impl FaultPlan {
         let mut plan = FaultPlan::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             match part.strip_prefix("seed=") {
+                None if part == LOCKS_REFUSED => plan.locks_refused = true,
                 Some(seed) => plan.seed = seed.parse().map_err(|_| unreadable(part, "the seed"))?,
                 None => plan.rules.push(part.parse()?),
             }
@@ -88,6 +92,9 @@ impl FaultPlan {
         Ok(plan)
     }
 }
+
+/// The part of a plan that refuses locks.
+const LOCKS_REFUSED: &str = "locks:refused";
 
 fn unreadable(part: &str, what: &str) -> Error {
     Error::new(Kind::Usage, format!("`{part}`: {what} cannot be read")).hint(
@@ -164,13 +171,10 @@ impl fmt::Display for Rule {
 
 impl fmt::Display for FaultPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, rule) in self.rules.iter().enumerate() {
-            write!(f, "{}{rule}", if i > 0 { "," } else { "" })?;
-        }
-        if self.seed != 0 {
-            write!(f, "{}seed={}", if self.rules.is_empty() { "" } else { "," }, self.seed)?;
-        }
-        Ok(())
+        let rules = self.rules.iter().map(ToString::to_string);
+        let locks = self.locks_refused.then(|| LOCKS_REFUSED.to_string());
+        let seed = (self.seed != 0).then(|| format!("seed={}", self.seed));
+        f.write_str(&rules.chain(locks).chain(seed).collect::<Vec<_>>().join(","))
     }
 }
 
@@ -351,8 +355,10 @@ mod tests {
 
     #[test]
     fn plans_are_read_and_told_back() {
-        let text = "write:enospc@3,persist:eio@1,read:delay=5ms@p0.1,prepare:enospc@2+,word:torn,seed=42";
+        let text = "write:enospc@3,persist:eio@1,read:delay=5ms@p0.1,prepare:enospc@2+,word:torn,\
+                    locks:refused,seed=42";
         let plan = FaultPlan::parse(text).unwrap();
+        assert!(plan.locks_refused && !FaultPlan::parse("write:eio").unwrap().locks_refused);
         assert_eq!(plan.rules.len(), 5);
         assert_eq!(plan.rules[0].trigger, Trigger::Nth(3));
         assert_eq!(plan.rules[2].effect, Effect::Delay(Duration::from_millis(5)));
@@ -375,6 +381,7 @@ mod tests {
             "seed=x",
             "write:eio@0+",
             "write:melt",
+            "locks:eio",
         ] {
             let error = FaultPlan::parse(wrong).unwrap_err();
             assert_eq!(error.kind(), Kind::Usage, "{wrong}");

@@ -48,7 +48,7 @@
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +56,7 @@ use serde::{Deserialize, Serialize};
 
 use super::around::{Around, Op, Run};
 use super::OpKind;
+use crate::host::atomic::AtomicU64;
 use crate::{clock, process, Device, Error, Kind, Result, SharedWords};
 
 /// Operations inside that are told apart.
@@ -310,7 +311,7 @@ thread_local! {
     static OWN_DEBTS: RefCell<Vec<Debt>> = const { RefCell::new(Vec::new()) };
 }
 
-static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
 
 /// A device that takes its time.
 pub struct Throttle {
@@ -565,10 +566,11 @@ fn this_boot() -> u64 {
 /// Appears under its name whole; that somebody else was first is no error.
 fn make_state(path: &Path, fingerprint: u64) -> Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let mut new = path.as_os_str().to_owned();
-    new.push(format!(".new-{}-{}", process::pid(), COUNT.fetch_add(1, Ordering::Relaxed)));
+    // The time too: in another PID namespace a live process may have this pid, and be making this very file.
+    new.push(format!(".new-{}-{}-{count}", process::pid(), clock::now_ns()));
     let new = PathBuf::from(new);
-    let _ = std::fs::remove_file(&new); // left by a process with this pid that was killed here
     let words = SharedWords::create(&new, STATE_BYTES)?;
     words.u64(FINGERPRINT).store(fingerprint, Ordering::Release);
     words.u64(BOOT).store(this_boot(), Ordering::Release);

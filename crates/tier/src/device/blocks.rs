@@ -35,7 +35,8 @@ pub(super) struct Blocks {
 impl Blocks {
     pub(super) fn on(pool: PoolFile, kind: TierKind) -> Result<Blocks> {
         let mapping = Mapping::new(&pool.file, pool.capacity, MapOptions::default());
-        let mapping = mapping.map_err(|e| pool.failed("map", e))?;
+        let mut mapping = mapping.map_err(|e| pool.failed("map", e))?;
+        mapping.tell_lost_pages(&pool.file, &pool.path);
         let on_tmpfs = pool.on_tmpfs()?;
         Ok(Blocks {
             pool,

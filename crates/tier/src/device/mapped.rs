@@ -15,7 +15,7 @@ use super::prepared::Prepared;
 use super::Device;
 use crate::capacity::HugePages;
 use crate::persist::{self, CopyPolicy};
-use crate::sys::{self, MapOptions, Mapping};
+use crate::sys::{self, watched, MapOptions, Mapping};
 use crate::{
     capacity, counters, Access, Durability, Horizon, Kind, Placement, Result, StagedWrite, TierKind,
 };
@@ -61,9 +61,7 @@ impl Mapped {
             align,
         };
         let mut mapping = Mapping::new(&pool.file, pool.capacity, options)?;
-        if kind == TierKind::Pmem {
-            mapping.tell_lost_pages(&pool.file, &pool.path);
-        }
+        mapping.tell_lost_pages(&pool.file, &pool.path);
         let mapping = Arc::new(mapping);
         let huge_by_fault = huge == HugePages::OnRequest && mapping.can_populate();
         let (prepared, placer) = (Prepared::default(), None);
@@ -161,8 +159,30 @@ impl Mapped {
     #[inline]
     pub(crate) fn copy_persist(&self, offset: u64, src: &[u8]) -> Result<()> {
         self.check_write(offset, src.len())?;
-        self.mapping.copy_in_fenced(offset, src, self.policy);
-        Ok(())
+        watched(|| {
+            self.mapping.copy_in_fenced(offset, src, self.policy);
+            Ok(())
+        })
+    }
+
+    /// Copies `src` in, with the checksums of its chunks where they are asked for; says whether a fence is needed.
+    #[inline]
+    fn copy_in(
+        &self,
+        offset: u64,
+        src: &[u8],
+        chunk_bytes: Option<usize>,
+        crcs: &mut Vec<u32>,
+        policy: CopyPolicy,
+    ) -> Result<bool> {
+        let before = crcs.len();
+        watched(|| match chunk_bytes {
+            None => Ok(self.mapping.copy_in_unfenced(offset, src, policy)),
+            Some(chunk) => {
+                crcs.truncate(before);
+                Ok(self.mapping.copy_in_checksummed_unfenced(offset, src, policy, chunk, crcs))
+            }
+        })
     }
 }
 
@@ -229,7 +249,9 @@ impl Device for Mapped {
     #[inline]
     fn write(&self, offset: u64, src: &[u8]) -> Result<()> {
         self.check_write(offset, src.len())?;
-        self.mapping.copy_in(offset, src, self.policy);
+        if self.copy_in(offset, src, None, &mut Vec::new(), self.policy)? {
+            persist::fence();
+        }
         Ok(())
     }
 
@@ -241,7 +263,7 @@ impl Device for Mapped {
         crcs: &mut Vec<u32>,
     ) -> Result<()> {
         self.check_write(offset, src.len())?;
-        if self.mapping.copy_in_checksummed_unfenced(offset, src, self.policy, chunk_bytes, crcs) {
+        if self.copy_in(offset, src, Some(chunk_bytes), crcs, self.policy)? {
             persist::fence();
         }
         Ok(())
@@ -257,20 +279,18 @@ impl Device for Mapped {
         soon: bool,
     ) -> Result<()> {
         self.check_write(offset, src.len())?;
-        let mapping = &self.mapping;
         let policy = if soon { self.policy.staying_near() } else { self.policy };
         // Whether it needs a fence is left to the caller, who has to fence in any case.
-        let _ = match chunk_bytes {
-            Some(chunk) => mapping.copy_in_checksummed_unfenced(offset, src, policy, chunk, crcs),
-            None => mapping.copy_in_unfenced(offset, src, policy),
-        };
-        Ok(())
+        self.copy_in(offset, src, chunk_bytes, crcs, policy).map(|_| ())
     }
 
     fn persist(&self, range: Range<u64>) -> Result<()> {
         self.check_write(range.start, range.end.wrapping_sub(range.start) as usize)?;
         if self.write_back {
-            self.mapping.write_back(&range);
+            watched(|| {
+                self.mapping.write_back(&range);
+                Ok(())
+            })?;
         }
         persist::fence();
         Ok(())
@@ -288,8 +308,11 @@ impl Device for Mapped {
         self.pool.check_word(offset)?;
         // `write` has fenced its own stores that bypass the cache, `write_unordered`'s caller the others; so a
         // release store orders all of them.
-        self.mapping.word_mut(offset).store(value, Ordering::Release);
-        Ok(())
+        let word = self.mapping.word_mut(offset);
+        watched(|| {
+            word.store(value, Ordering::Release);
+            Ok(())
+        })
     }
 
     #[inline]
@@ -311,7 +334,12 @@ impl Device for Mapped {
             return Err(foreign());
         }
         if let Some(chunk_bytes) = chunk_bytes {
-            persist::checksum_chunks(staged.as_slice(), chunk_bytes, crcs);
+            let before = crcs.len();
+            watched(|| {
+                crcs.truncate(before);
+                persist::checksum_chunks(staged.as_slice(), chunk_bytes, crcs);
+                Ok(())
+            })?;
         }
         // The caller may have filled it with stores that bypass the cache.
         persist::fence();
@@ -329,7 +357,10 @@ impl Device for Mapped {
         // The device takes no read calls; its mapping has no holes.
         let len = out.len() as u64;
         self.pool.check(offset, len)?;
-        out.copy_from_slice(self.mapping.bytes(offset..offset + len));
+        watched(|| {
+            out.copy_from_slice(self.mapping.bytes(offset..offset + len));
+            Ok(())
+        })?;
         counters::add_bytes_copied(len);
         Ok(())
     }

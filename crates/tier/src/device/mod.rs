@@ -39,6 +39,13 @@ pub trait Device: Send + Sync {
     /// Size of the pool in bytes, a whole number of pages.
     fn capacity(&self) -> u64;
 
+    /// The end of the pool that holds `offset`: no range that is read or written crosses it. It is the capacity, except
+    /// where several pools form one device.
+    fn pool_end(&self, offset: u64) -> u64 {
+        let _ = offset;
+        self.capacity()
+    }
+
     /// The pool file.
     fn path(&self) -> &Path;
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::{capacity, counters, sys, Access, Error, Kind, Result};
+use crate::{capacity, counters, host, sys, Access, Error, Kind, Result};
 
 /// An open pool file.
 #[derive(Debug)]
@@ -152,6 +152,7 @@ pub(crate) fn create_file(path: &Path, len: u64) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
     let making = |e| Error::io(format!("cannot make {}", path.display()), e);
+    host::syscall("open to make").map_err(making)?;
     let file = options.open(path).map_err(making)?;
     if let Err(e) = file.set_len(len) {
         let _ = std::fs::remove_file(path);
@@ -172,7 +173,8 @@ pub(crate) fn own_descriptor(path: &Path) -> Option<PathBuf> {
 pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
     let mut options = OpenOptions::new();
     let follow = if own_descriptor(path).is_some() { 0 } else { libc::O_NOFOLLOW };
-    let opened = sys::open_at_once(options.read(true).write(access == Access::Write), follow, path);
+    let opened = host::syscall("open")
+        .and_then(|()| sys::open_at_once(options.read(true).write(access == Access::Write), follow, path));
     opened.map_err(|e| Error::io(format!("cannot open {}", path.display()), e))
 }
 

@@ -57,6 +57,7 @@ fn each_method(device: &dyn Device, seen: &mut dyn FnMut(&'static str, &mut dyn 
     seen("prepare", &mut || device.prepare(0..4096).expect(DONE));
     seen("kind", &mut || _ = device.kind());
     seen("capacity", &mut || _ = device.capacity());
+    seen("pool_end", &mut || _ = device.pool_end(0));
     seen("path", &mut || _ = device.path().to_owned());
     seen("byte_addressable", &mut || _ = device.byte_addressable());
     seen("durability", &mut || _ = device.durability(Horizon::Epoch));
@@ -105,6 +106,10 @@ impl Device for Recorder {
 
     fn capacity(&self) -> u64 {
         self.inner("capacity").capacity()
+    }
+
+    fn pool_end(&self, offset: u64) -> u64 {
+        self.inner("pool_end").pool_end(offset)
     }
 
     fn path(&self) -> &Path {

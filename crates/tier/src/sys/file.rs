@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use crate::counters;
+use crate::{counters, host};
 
 /// What `statfs` says of the file system that holds a path.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +65,7 @@ pub(crate) fn open_direct(path: &Path, write: bool) -> io::Result<File> {
 
 /// Reserves the blocks of a range; the content of allocated blocks stays. ENOSPC comes from here, not later.
 pub(crate) fn allocate(file: &File, range: &Range<u64>) -> io::Result<()> {
+    host::syscall("fallocate")?;
     loop {
         counters::add_syscall();
         let (start, len) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
@@ -280,7 +281,8 @@ pub(crate) fn drop_cached(file: &File) -> io::Result<()> {
 pub(crate) fn write_all_at(file: &File, data: &[u8], offset: u64) -> io::Result<()> {
     write_all_with(data, offset, |data, offset| {
         counters::add_syscall();
-        file.write_at(data, offset)
+        host::syscall("write")?;
+        file.write_at(&data[..host::transfer_bytes(data.len())], offset)
     })
 }
 
@@ -306,6 +308,7 @@ fn write_all_with(
 
 /// fdatasync. EINTR is repeated (nothing was reported lost); any other error means that pages may be lost.
 pub(crate) fn flush_data(file: &File) -> io::Result<()> {
+    host::syscall("fdatasync")?;
     loop {
         counters::add_syscall();
         counters::add_flushes(1);

@@ -23,6 +23,10 @@ static STATE: AtomicU32 = AtomicU32::new(STATE_UNKNOWN);
 /// library.
 #[inline]
 pub(crate) fn fork_generation() -> u64 {
+    #[cfg(forebay_simulated)]
+    if let Some(pid) = crate::simulation::pid() {
+        return u64::from(pid);
+    }
     match STATE.load(Ordering::Acquire) {
         STATE_PAGE => by_page(),
         STATE_PID => by_pid(),
@@ -100,11 +104,15 @@ fn wiped_page() -> *mut AtomicU64 {
 
 /// The one `T` of this process in `cell`; a forked child, for which the inherited one is not `current`, makes
 /// its own and leaves the old one alone. Values are never freed. No lock is taken.
-pub(crate) fn process_local<T: Sync>(
+pub(crate) fn process_local<T: Send + Sync + 'static>(
     cell: &'static AtomicPtr<T>,
     current: impl Fn(&T) -> bool,
     make: impl Fn() -> T,
 ) -> &'static T {
+    #[cfg(forebay_simulated)]
+    if let Some(value) = crate::simulation::local_state(cell.as_ptr() as usize, &make) {
+        return value;
+    }
     loop {
         let known = cell.load(Ordering::Acquire);
         // SAFETY: a non-null pointer in `cell` came from Box::into_raw below and is never freed.

@@ -39,14 +39,14 @@ pub(super) unsafe fn pwrite(fd: c_int, from: *const c_void, len: usize, offset: 
     usize::try_from(put).map_err(|_| io::Error::last_os_error())
 }
 
-/// mmap(2): a page of zeros over what is mapped there, to read only.
+/// mmap(2): a page of zeros over what is mapped there.
 ///
 /// # Safety
 /// The caller's own pages, of which nobody needs a byte.
-pub(super) unsafe fn map_zeros(start: usize, len: usize) -> io::Result<()> {
+pub(super) unsafe fn map_zeros(start: usize, len: usize, protection: c_int) -> io::Result<()> {
     let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: as the caller promises.
-    unsafe { map_file(start, len, libc::PROT_READ, flags, -1, 0) }
+    unsafe { map_file(start, len, protection, flags, -1, 0) }
 }
 
 /// mmap(2) over what is mapped there; `flags` have MAP_FIXED.

@@ -1,13 +1,12 @@
-//! Pages that the medium does not give any more: poisoned persistent memory, a file that was cut off below its mapping.
+//! Pages that the medium does not give any more: poisoned persistent memory, blocks that a disk cannot read, a file
+//! that was cut off below its mapping.
 //!
-//! Guarantees: within [`watch`] a load from such a page of a mapping that was [`Covered`] sees zeros instead of ending
-//! the process by SIGBUS, and the caller is told. Outside of it everything is as it always was: the signal.
+//! Guarantees: within [`watch`] a load from such a page of a mapping that was [`Covered`] sees zeros, and a store goes
+//! nowhere, instead of ending the process by SIGBUS, and the caller is told. Outside of it the signal stays. A mapping
+//! that is [`Replaced`] shows zeros from then on where a page is lost, in all threads, and says so when asked.
 //!
-//! How: the handler for SIGBUS puts a page of zeros over the lost one and notes it for its thread; the load runs again.
-//! When the call ends the file is mapped there again. A thread that read the zeros of another one reads again.
-//!
-//! Does not: make a store to such a page an error. That is the signal still, and no place of a pool that was prepared
-//! can be one.
+//! How: the handler for SIGBUS puts a page of zeros over the lost one and notes it for its thread; the instruction runs
+//! again. When the call ends the file is mapped there again. A thread that met the zeros of another one works again.
 
 use std::cell::Cell;
 use std::fmt;
@@ -51,6 +50,49 @@ struct Pages {
     flags: libc::c_int,
     /// The mapping is gone: nothing is mapped there again.
     gone: AtomicBool,
+}
+
+/// A mapping of shared words whose lost pages are replaced by zeros, each by itself and for as long as it is mapped:
+/// words are loaded and stored everywhere, and those who use them ask now and then whether they are still shared.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    words: Arc<Words>,
+    _served: Served,
+}
+
+#[derive(Debug)]
+struct Words {
+    base: usize,
+    lost: AtomicBool,
+}
+
+impl Replaced {
+    /// Of `len` bytes from `base` on, mapped for loads and stores.
+    pub(super) fn new(base: usize, len: usize) -> io::Result<Replaced> {
+        let words = Arc::new(Words { base, lost: AtomicBool::new(false) });
+        let served = Served::enter(base, len, words.clone())?;
+        Ok(Replaced { words, _served: served })
+    }
+
+    /// Whether a page was lost.
+    #[inline]
+    pub(super) fn met_lost_page(&self) -> bool {
+        self.words.lost.load(Relaxed)
+    }
+}
+
+impl Serve for Words {
+    fn serve(&self, offset: u64, _write: Option<bool>) -> bool {
+        let page = offset / page_bytes() as u64 * page_bytes() as u64;
+        self.lost.store(true, SeqCst);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a page inside our own mapping, where nothing can be loaded or stored any more.
+        unsafe { kernel::map_zeros(self.base + page as usize, page_bytes(), protection) }.is_ok()
+    }
+
+    fn lost(&self, offset: u64, write: Option<bool>) -> bool {
+        self.serve(offset, write)
+    }
 }
 
 /// A mapping whose lost pages are told.
@@ -99,9 +141,10 @@ const NONE: Note = Note { pages: std::ptr::null(), from: 0, to: 0, count: 0 };
 /// What the thread's innermost call of `watch` lost.
 #[derive(Clone, Copy)]
 struct Notes {
-    watching: bool,
     of: [Note; MAPPINGS_MAX],
 }
+
+const NO_NOTES: Notes = Notes { of: [NONE; MAPPINGS_MAX] };
 
 /// What one thread has to do with [`COVERED_NOW`] and [`COVERED_EVER`].
 #[derive(Clone, Copy)]
@@ -112,7 +155,9 @@ struct Own {
 
 thread_local! {
     static OWN: Cell<Own> = const { Cell::new(Own { now: 0, ever: 0 }) };
-    static NOTES: Cell<Notes> = const { Cell::new(Notes { watching: false, of: [NONE; MAPPINGS_MAX] }) };
+    static NOTES: Cell<Notes> = const { Cell::new(NO_NOTES) };
+    /// Whether the thread is in a call of `watch`.
+    static WATCHING: Cell<bool> = const { Cell::new(false) };
 }
 
 impl Serve for Pages {
@@ -129,7 +174,7 @@ impl Pages {
     /// In the handler: shows zeros, where this thread is told of it.
     fn cover(&self, offset: u64, write: Option<bool>) -> bool {
         let mut notes = NOTES.get();
-        if !notes.watching || write == Some(true) {
+        if !WATCHING.get() || (write == Some(true) && self.protection & libc::PROT_WRITE == 0) {
             return false;
         }
         let page = offset / page_bytes() as u64 * page_bytes() as u64;
@@ -139,9 +184,8 @@ impl Pages {
         };
         COVERED_NOW.fetch_add(1, SeqCst);
         COVERED_EVER.fetch_add(1, SeqCst);
-        // SAFETY: a page inside our own mapping, where nothing can be read any more; read only, so that no store is
-        // lost in it.
-        let covered = unsafe { kernel::map_zeros(self.base + page as usize, page_bytes()) };
+        // SAFETY: a page inside our own mapping, where nothing can be loaded or stored any more.
+        let covered = unsafe { kernel::map_zeros(self.base + page as usize, page_bytes(), self.protection) };
         if covered.is_err() {
             COVERED_NOW.fetch_sub(1, SeqCst);
             return false;
@@ -193,9 +237,11 @@ impl LostPage {
     /// The error for who wanted what was on it: `Io`.
     #[cold]
     pub fn error(&self) -> Error {
-        Error::new(Kind::Io, format!("{} cannot be read: the medium lost a page of it", self.path.display()))
-            .with("offset", self.offset)
-            .hint("everything else in it stays readable; bad blocks of persistent memory: ndctl list --media-errors")
+        let what = format!("{} cannot be accessed: the medium lost a page of it", self.path.display());
+        Error::new(Kind::Io, what).with("offset", self.offset).hint(
+            "the file was cut off below its size, or the device fails there; everything else in it stays readable; \
+             bad blocks of persistent memory: ndctl list --media-errors",
+        )
     }
 }
 
@@ -205,19 +251,63 @@ impl fmt::Display for LostPage {
     }
 }
 
-/// Calls `work`, which may read pools on persistent memory through their mappings. With what it returned comes the
-/// first page that it met and that the medium does not give: all of that page was zeros to it. `work` is called again
-/// when another thread met such a page meanwhile, for two seconds at most; then the page that is told is nowhere.
-/// Costs a
-/// few nanoseconds.
+/// Calls `work`, which may read and write pools through their mappings. With what it returned comes the
+/// first page that it met and that the medium does not give: all of that page was zeros to it, and
+/// what it stored there is lost. `work` is called again when another thread met such a page meanwhile, for two seconds
+/// at most; then the page that is told is nowhere. Until the process has met one it costs about a nanosecond.
 #[inline]
 pub fn watch<R>(mut work: impl FnMut() -> R) -> (R, Option<LostPage>) {
     if MAPPINGS.load(Acquire) == 0 {
         return (work(), None);
     }
-    watch_closely(work)
+    if COVERED_EVER.load(Acquire) != 0 {
+        return watch_closely(work);
+    }
+    // No page was lost before, so that no thread has a note; whoever covers one counts it before.
+    let first = FirstWatch { outer: WATCHING.replace(true) };
+    let result = work();
+    fence(Acquire);
+    if COVERED_EVER.load(Relaxed) == 0 {
+        return (result, None);
+    }
+    match first.end() {
+        Some(lost) => (result, Some(lost)),
+        None => watch_closely(work),
+    }
 }
 
+/// A call of `watch` in a process that had lost no page; ends also when `work` panics.
+struct FirstWatch {
+    outer: bool,
+}
+
+impl FirstWatch {
+    #[cold]
+    fn end(self) -> Option<LostPage> {
+        let notes = NOTES.get();
+        (!notes.of[0].pages.is_null()).then(|| first(&notes))
+    }
+}
+
+impl Drop for FirstWatch {
+    #[inline]
+    fn drop(&mut self) {
+        WATCHING.set(self.outer);
+        if COVERED_EVER.load(Relaxed) != 0 {
+            forget_notes();
+        }
+    }
+}
+
+/// Ends what this thread's call has noted.
+#[cold]
+fn forget_notes() {
+    let notes = NOTES.replace(NO_NOTES);
+    uncover(&notes);
+    release(&notes);
+}
+
+#[cold]
 fn watch_closely<R>(mut work: impl FnMut() -> R) -> (R, Option<LostPage>) {
     let mut tries = 0;
     loop {
@@ -252,17 +342,18 @@ pub fn watched<R>(work: impl FnMut() -> crate::Result<R>) -> crate::Result<R> {
 /// One call of `watch`; ends also when `work` panics.
 struct Watching {
     outer: Notes,
+    was_watching: bool,
 }
 
 impl Watching {
     #[inline]
     fn begin() -> Watching {
-        let outer = NOTES.replace(Notes { watching: true, of: [NONE; MAPPINGS_MAX] });
+        let (outer, was_watching) = (NOTES.replace(NO_NOTES), WATCHING.replace(true));
         if !outer.of[0].pages.is_null() {
             // What a call around this one lost is to be lost to this one, too.
             uncover(&outer);
         }
-        Watching { outer }
+        Watching { outer, was_watching }
     }
 
     #[inline]
@@ -279,6 +370,7 @@ impl Drop for Watching {
     #[inline]
     fn drop(&mut self) {
         let notes = NOTES.replace(self.outer);
+        WATCHING.set(self.was_watching);
         if !notes.of[0].pages.is_null() {
             uncover(&notes);
             release(&notes);

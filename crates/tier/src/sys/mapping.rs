@@ -1,7 +1,7 @@
 //! A shared mapping of one whole pool file, aligned to huge pages, that lives as long as somebody uses it.
 //!
-//! Guarantees: every accessor checks its range against the length; a read-only mapping refuses stores. Does
-//! not: survive somebody shrinking the file below the mapping (SIGBUS); pools are never shrunk while in use.
+//! Guarantees: every accessor checks its range against the length; a read-only mapping refuses stores. A page that the
+//! medium does not give, or that was cut off, is told to [`super::watch`] where that was asked for; it is SIGBUS else.
 
 use std::fs::File;
 use std::io;
@@ -9,10 +9,12 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8};
 
-use super::lost::{watched, Covered};
+use super::lost::{watched, Covered, Replaced};
 use crate::counters;
+use crate::host;
+use crate::host::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::persist::{self, CopyPolicy};
 use crate::Result;
 
@@ -24,7 +26,7 @@ const POPULATE_SLICE: usize = 64 << 20;
 
 /// Size of a page of this machine.
 pub(crate) fn page_bytes() -> usize {
-    static PAGE: AtomicU32 = AtomicU32::new(0);
+    static PAGE: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     match PAGE.load(Ordering::Relaxed) {
         0 => {
             // SAFETY: no pointers, no effect.
@@ -59,6 +61,8 @@ pub(crate) struct Mapping {
     flags: libc::c_int,
     /// Where lost pages are told.
     covered: Option<Covered>,
+    /// Where lost pages are replaced by zeros.
+    replaced: Option<Replaced>,
 }
 
 // SAFETY: the mapping is plain shared memory with a fixed address; all mutation through &self is atomic or
@@ -89,7 +93,9 @@ impl Mapping {
             return Err(io::Error::last_os_error());
         }
         hole.keep_only(base, len);
-        let mapping = Mapping { base, len, writable: options.writable, flags, covered: None };
+        #[cfg(forebay_simulated)]
+        crate::simulation::map_added(base.as_ptr() as usize, len, file);
+        let mapping = Mapping { base, len, writable: options.writable, flags, covered: None, replaced: None };
         if options.huge {
             // Refused where huge pages are not built in: then pages are small, nothing else changes.
             let _ = mapping.advise(&(0..len as u64), libc::MADV_HUGEPAGE);
@@ -98,11 +104,29 @@ impl Mapping {
     }
 
     /// From now on [`super::watch`] is told of pages of `file`, which is what is mapped here, that the medium does not
-    /// give. Best effort: a process has room for some 1000 such mappings.
+    /// give. Best effort: a process has at most some 4000 such mappings.
     pub(crate) fn tell_lost_pages(&mut self, file: &File, path: &Path) {
+        if cfg!(forebay_simulated) {
+            // Simulated processes share one table of mappings, which those that are killed never leave.
+            return;
+        }
         let protection = libc::PROT_READ | if self.writable { libc::PROT_WRITE } else { 0 };
         let place = (self.base.as_ptr() as usize, self.len);
         self.covered = Covered::new(place, file, path, (protection, self.flags)).ok();
+    }
+
+    /// From now on pages that the medium does not give are replaced by zeros. Best effort, as above.
+    pub(crate) fn replace_lost_pages(&mut self) {
+        if cfg!(forebay_simulated) {
+            return;
+        }
+        self.replaced = Replaced::new(self.base.as_ptr() as usize, self.len).ok();
+    }
+
+    /// Whether a page was replaced.
+    #[inline]
+    pub(crate) fn met_lost_page(&self) -> bool {
+        self.replaced.as_ref().is_some_and(Replaced::met_lost_page)
     }
 
     /// Loads a byte of each page of a range, for which a page that the medium does not give is lost.
@@ -145,6 +169,7 @@ impl Mapping {
     /// published range is never written again, and it is not reused while anybody holds a lease on it. A
     /// caller that asks for unpublished bytes may see any values, changing.
     pub(crate) fn bytes(&self, range: Range<u64>) -> &[u8] {
+        host::point("view");
         assert!(range.start <= range.end, "range {range:?} is reversed");
         let len = range.end - range.start;
         let start = self.at(range.start, len);
@@ -192,6 +217,7 @@ impl Mapping {
     /// As `copy_in`, but without the fence; says whether one is needed before anything may be taken for later.
     #[inline]
     pub(crate) fn copy_in_unfenced(&self, offset: u64, src: &[u8], policy: CopyPolicy) -> bool {
+        host::point("copy in");
         assert!(self.writable, "store into a read-only mapping");
         let dst = self.at(offset, src.len() as u64);
         // SAFETY: dst is src.len() writable bytes (`at` and the assertion above); `src` is a live slice and
@@ -218,6 +244,7 @@ impl Mapping {
         chunk_bytes: usize,
         crcs: &mut Vec<u32>,
     ) -> bool {
+        host::point("copy in");
         assert!(self.writable, "store into a read-only mapping");
         let dst = self.at(offset, src.len() as u64);
         // SAFETY: as in `copy_in_unfenced`.
@@ -348,7 +375,9 @@ fn is_unknown_advice(error: &io::Error) -> bool {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        self.covered = None;
+        (self.covered, self.replaced) = (None, None);
+        #[cfg(forebay_simulated)]
+        crate::simulation::map_removed(self.base.as_ptr() as usize);
         // SAFETY: the range was mapped by `new` and belongs to this value alone; slices of it borrow from
         // `self`, and staged writes keep `self` alive by an Arc.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };

@@ -21,6 +21,8 @@ mod private;
 mod queue;
 pub(crate) mod ring;
 mod sigbus;
+#[cfg(forebay_simulated)]
+mod simulated;
 mod staged;
 mod uring;
 mod usage;
@@ -29,7 +31,10 @@ mod view;
 
 pub(crate) use clock::monotonic_ns;
 pub use faulted::{Faulted, FaultsServed};
-pub(crate) use fcntl::{flock_exclusive, record_lock, record_lock_holder, record_unlock, Locked};
+pub(crate) use fcntl::{
+    description_lock, description_unlock, description_unlock_all, flock_exclusive, is_locked_by_others,
+    is_record_locked, record_lock, record_lock_holder, record_unlock, Locked,
+};
 pub(crate) use file::{
     allocate, allocated_bytes, direct_alignment, drop_cached, file_system, flush_data, holes, next_data,
     open_at_once, open_direct, open_path_only, punch, read_ahead, write_all_at, DirectAlignment,
@@ -44,6 +49,8 @@ pub(crate) use nameless::{link_nameless, open_nameless};
 pub use queue::{Queue, QueueOptions, Request};
 pub use sigbus::Serve;
 pub(crate) use sigbus::{keep_sigbus, say_in_handler};
+#[cfg(forebay_simulated)]
+pub(crate) use simulated::{store_late, unmap_abandoned};
 pub use staged::StagedWrite;
 pub(crate) use usage::{children_peak, process_faults, thread_usage};
 pub(crate) use userfault::userfault_ability;

@@ -14,8 +14,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most windows, and pools on persistent memory, of one process at once.
-const WINDOWS_MAX: usize = 1024;
+/// Most windows, pools and files of shared words of one process at once.
+const WINDOWS_MAX: usize = 4096;
 
 /// Answers the faults of a window.
 ///

@@ -1,0 +1,76 @@
+//! What the directory of a space holds: which files are its own, and whether it is the directory of a space at all.
+//!
+//! Guarantees: [`check_own`] and [`is_of_a_space`] decide what `clean` may remove. A directory in which no file was made
+//! by Forebay, or which holds other files too, is never removed.
+//! Not here: removing ([`crate::attach`]), lower pools and whether they belong to the space ([`crate::tiers`]).
+
+use forebay_tier::host::fs;
+use std::io::Read;
+use std::path::Path;
+
+use forebay_log::format::SUPERBLOCK_MAGIC;
+use forebay_tier::{plain, Error, Kind, Result};
+
+use crate::attach::{CONTROL_FILE, MEMBERS_FILE, POOL_FILE};
+use crate::attributes::ATTRIBUTES_FILE;
+use crate::control::CONTROL_MAGIC;
+use crate::cursors::CURSORS_FILE;
+use crate::emulated;
+use crate::ownership::{self, LOCK_FILE};
+use crate::tiers;
+
+/// Files of a space. Of some there is a new one for a moment.
+const OWN: [&str; 9] = [
+    POOL_FILE,
+    CONTROL_FILE,
+    MEMBERS_FILE,
+    LOCK_FILE,
+    CURSORS_FILE,
+    ATTRIBUTES_FILE,
+    tiers::FILE,
+    emulated::FILE,
+    emulated::STATE_FILE,
+];
+
+/// Whether a file of this name may be one of a space: its name, or that of a new one on its way in.
+fn is_own(name: &str) -> bool {
+    let plain = name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp"));
+    let plain = plain.or_else(|| name.strip_suffix(".new")).unwrap_or(name);
+    OWN.contains(&plain) || ownership::is_record(name)
+}
+
+/// Fails where the directory holds anything that is not of a space: removing it would remove that, too.
+///
+/// # Errors
+/// `NameInUse` with the names; `Io`.
+pub(crate) fn check_own(dir: &Path) -> Result<()> {
+    let failed = |e| Error::io(format!("listing {}", dir.display()), e);
+    let mut foreign = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !is_own(&name) || entry.file_type().map_err(failed)?.is_dir() {
+            foreign.push(name);
+        }
+    }
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    foreign.sort();
+    Err(Error::new(Kind::NameInUse, format!("{} holds files that are not of a space", dir.display()))
+        .with("files", foreign.join(", "))
+        .hint("move them to another directory first"))
+}
+
+/// Whether some file in the directory was made by Forebay: a pool, a control segment, a list of tiers or a lock file.
+pub(crate) fn is_of_a_space(dir: &Path) -> bool {
+    let begins_with = |name: &str, magic: u64| {
+        let mut bytes = [0; 8];
+        let file = plain::open_regular(&dir.join(name));
+        file.is_ok_and(|mut file| file.read_exact(&mut bytes).is_ok() && u64::from_le_bytes(bytes) == magic)
+    };
+    begins_with(POOL_FILE, SUPERBLOCK_MAGIC)
+        || begins_with(CONTROL_FILE, CONTROL_MAGIC)
+        || tiers::is_in(dir)
+        || ownership::is_in(dir)
+}

@@ -1,0 +1,503 @@
+//! Reader groups: who is to see every version, and how far each of their ranks has got.
+//!
+//! Guarantees: a group that was declared, by the writers' `readers` or by an explicit name, keeps a cursor for each
+//! rank, which counts the versions that the rank has ended. It outlives the rank's process; a rank that comes again,
+//! while others of its group are there, goes on behind the last version that it ended, and a group that comes again as
+//! a whole behind the last one that all its ranks ended. Whether versions wait for a group that is absent is its policy
+//! ([`Absent`]). Any other group is forgotten as soon as its processes are gone. Registration and removal happen under
+//! the setup lock, and can be done again where their process was killed. A cursor is stored by its rank alone, before
+//! that rank lets the version go. Not here: what lies on the medium ([`crate::cursors`]), who is alive.
+
+use forebay_tier::host::time::Instant;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::time::Duration;
+
+use forebay_tier::{Error, Kind, Result};
+
+use crate::attach::Attachment;
+use crate::control::{group, member, too_many, Control, CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX};
+use crate::cursors::{Cursor, Found, GroupRecord};
+use crate::membership::{describe, Role};
+use crate::options::Absent;
+
+/// The word `policy` of a group that keeps no cursor.
+const AD_HOC: u64 = 0;
+
+fn policy_word(policy: Absent) -> u64 {
+    match policy {
+        Absent::Hold => 1,
+        Absent::Drop => 2,
+        Absent::Error => 3,
+    }
+}
+
+/// What a group means to the writers while it is absent; None: it keeps no cursor.
+pub(crate) fn policy_of(control: &Control, index: usize) -> Option<Absent> {
+    match control.group(index, group::POLICY).load(SeqCst) {
+        1 => Some(Absent::Hold),
+        2 => Some(Absent::Drop),
+        3 => Some(Absent::Error),
+        _ => None,
+    }
+}
+
+/// Whether versions wait for what the cursors of a group say, whoever lives.
+fn holds_by_cursors(control: &Control, index: usize) -> bool {
+    matches!(policy_of(control, index), Some(Absent::Hold | Absent::Error))
+}
+
+/// Whether a group that is registered is to keep its cursors.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Keep {
+    /// As it does already, else not.
+    AsKnown,
+    /// It does; None: with the policy that it has, else `hold`.
+    Declared(Option<Absent>),
+}
+
+/// The slot of a live member that reads as `rank` of group `index`.
+pub(crate) fn live_reader(space: &Attachment, index: usize, rank: u32) -> Option<u32> {
+    readers_of(&space.control, index).find(|slot| {
+        space.control.member(*slot, member::RANK).load(Relaxed) >> 32 == u64::from(rank)
+            && space.is_alive(*slot)
+    })
+}
+
+/// Under the setup lock: the group of this name, made if need be.
+pub(crate) fn find_or_add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<usize> {
+    let control = &space.control;
+    if size == 0 || size > GROUP_RANKS_MAX {
+        return Err(too_many("rank of a reader group", GROUP_RANKS_MAX as usize).with("size", size));
+    }
+    let Some(index) = find_group(space, name) else { return add_group(space, name, size, keep) };
+    let known = control.group_size(index);
+    if known == size {
+        return keep_cursors(space, index, keep).map(|()| index);
+    }
+    let keeps = policy_of(control, index).is_some();
+    let has_come = control.group_count(index, group::JOINED) > 0;
+    if !(if keeps { has_come && !has_live_rank(space, index) } else { is_killed(space, index) }) {
+        return Err(Error::new(Kind::GroupMismatch, format!("reader group {name} has another size"))
+            .with("size", size)
+            .with("known_size", known)
+            .hint(format!(
+                "all ranks of a component must be started with the same size; `forebay clean --readers {name} {}` \
+                 removes a group that does not come any more",
+                space.name
+            )));
+    }
+    if keeps {
+        resize(space, index, size)?;
+        return keep_cursors(space, index, keep).map(|()| index);
+    }
+    // Its program was killed and comes again with another number of ranks.
+    forget_group(space, index)?;
+    add_group(space, name, size, keep)
+}
+
+/// Under the setup lock: registers a group, which is to see everything from the oldest version on.
+fn add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<usize> {
+    let control = &space.control;
+    let mut free = (0..GROUPS_MAX).filter(|index| control.group(*index, group::STATE).load(Acquire) == 0);
+    let have_left = |index: &usize| lowest_cursor(space, *index).is_none() && !has_live_rank(space, *index);
+    let index = match free.next().or_else(|| registered_groups(control).find(have_left)) {
+        None => return Err(too_many("reader group", GROUPS_MAX)),
+        Some(index) if control.group(index, group::STATE).load(Acquire) == 0 => index,
+        Some(index) => forget_group(space, index).map(|()| index)?,
+    };
+    let places = free_places(control, size)?;
+    // One that was killed here may have left a record of another group.
+    if let Some(file) = space.known_cursors_file()? {
+        file.set_group(index, None)?;
+    }
+    control.group(index, group::SIZE).store(u64::from(size), Relaxed);
+    control.set_group_name(index, name);
+    control.group(index, group::POLICY).store(AD_HOC, SeqCst);
+    control.set_group_cursors(index, &places);
+    let begin_at_oldest = || {
+        let oldest = control.oldest();
+        control.group(index, group::START).store(oldest, SeqCst);
+        places.clone().for_each(|place| control.set_cursor(place, Cursor::At(oldest)));
+        control.sum_group(index);
+    };
+    begin_at_oldest();
+    control.group(index, group::STATE).store(1, SeqCst);
+    // Producers that dropped in between raised `oldest` before they could see this group.
+    begin_at_oldest();
+    keep_cursors(space, index, keep).map(|()| index)
+}
+
+/// So many places of the table of cursors that no registered group has.
+fn free_places(control: &Control, size: u32) -> Result<std::ops::Range<usize>> {
+    let mut taken: Vec<_> = registered_groups(control).map(|index| control.group_cursors(index)).collect();
+    taken.sort_by_key(|places| places.start);
+    let mut first = 0;
+    for places in taken {
+        if places.start >= first + size as usize {
+            break;
+        }
+        first = places.end.max(first);
+    }
+    match first + size as usize {
+        end if end <= CURSORS_MAX => Ok(first..end),
+        _ => Err(too_many("rank of a reader group; those of all groups have a table", CURSORS_MAX)),
+    }
+}
+
+/// Under the setup lock: lets a group keep its cursors from now on, if it is to.
+fn keep_cursors(space: &Attachment, index: usize, keep: Keep) -> Result<()> {
+    let Keep::Declared(policy) = keep else { return Ok(()) };
+    let control = &space.control;
+    let known = control.group(index, group::POLICY).load(SeqCst);
+    let wanted = match policy {
+        Some(policy) => policy_word(policy),
+        None if known == AD_HOC => policy_word(Absent::Hold),
+        None => known,
+    };
+    if wanted != known {
+        write_group(space, index, wanted, &control.group_cursors(index), |place| control.cursor(place))?;
+        control.group(index, group::POLICY).store(wanted, SeqCst);
+    }
+    Ok(())
+}
+
+/// Writes a group and its cursors to the file, where there is to be one.
+fn write_group(
+    space: &Attachment,
+    index: usize,
+    policy: u64,
+    places: &std::ops::Range<usize>,
+    cursor: impl Fn(usize) -> Cursor,
+) -> Result<()> {
+    let Some(file) = space.cursors_file()? else { return Ok(()) };
+    places.clone().try_for_each(|place| file.set_cursor(place, cursor(place)))?;
+    // The record comes after what it speaks of.
+    file.sync()?;
+    file.set_group(
+        index,
+        Some(&GroupRecord {
+            name: space.control.group_name(index),
+            size: places.len() as u32,
+            policy: policy as u32,
+            first: places.start as u64,
+        }),
+    )
+}
+
+/// Under the setup lock, of a group no rank of which lives: it comes again with another number of ranks, which begin
+/// behind the last version that all the old ones ended.
+fn resize(space: &Attachment, index: usize, size: u32) -> Result<()> {
+    let control = &space.control;
+    let at = lowest_cursor(space, index).unwrap_or_else(|| control.oldest());
+    let places = free_places(control, size)?;
+    let policy = control.group(index, group::POLICY).load(SeqCst);
+    places.clone().for_each(|place| control.set_cursor(place, Cursor::At(at)));
+    write_group(space, index, policy, &places, |_| Cursor::At(at))?;
+    control.group(index, group::SUM).store(0, SeqCst);
+    control.group(index, group::START).store(at, SeqCst);
+    control.set_group_cursors(index, &places);
+    control.group(index, group::SIZE).store(u64::from(size), SeqCst);
+    for mask in [group::JOINED, group::ENDED] {
+        control.clear_group_bits(index, mask);
+    }
+    control.sum_group(index);
+    Ok(())
+}
+
+/// Fills the table of groups of a control segment that no other process knows yet from what the file says. Versions
+/// that the pool has lost, as it may at horizon `none`, are not counted as read.
+pub(crate) fn restore_groups(control: &Control, found: &Found) -> Result<()> {
+    let (oldest, complete) = (control.oldest(), control.complete());
+    for (index, record) in &found.groups {
+        let places = record.first as usize..record.first as usize + record.size as usize;
+        let mut start = complete;
+        for place in places.clone() {
+            let cursor = match found.cursor(place) {
+                Cursor::Free => Cursor::At(oldest),
+                Cursor::At(version) => Cursor::At(version.min(complete)),
+                cursor => cursor,
+            };
+            if let Cursor::At(version) = cursor {
+                start = version.min(start);
+            }
+            // A damaged one stays damaged, for who needs it to say so.
+            control.set_cursor_as_found(place, cursor);
+        }
+        control.group(*index, group::SIZE).store(u64::from(record.size), Relaxed);
+        control.set_group_name(*index, &record.name);
+        control.group(*index, group::POLICY).store(u64::from(record.policy), Relaxed);
+        control.set_group_cursors(*index, &places);
+        control.group(*index, group::START).store(start, Relaxed);
+        control.sum_group(*index);
+        control.group(*index, group::STATE).store(1, SeqCst);
+    }
+    Ok(())
+}
+
+/// The registered group of this name.
+pub(crate) fn find_group(space: &Attachment, name: &str) -> Option<usize> {
+    registered_groups(&space.control).find(|index| space.control.group_name(*index) == name)
+}
+
+pub(crate) fn registered_groups(control: &Control) -> impl Iterator<Item = usize> + '_ {
+    (0..GROUPS_MAX).filter(|index| control.group(*index, group::STATE).load(SeqCst) != 0)
+}
+
+/// Under the setup lock: no group of this place in the table is registered any more. What dead members say of it goes
+/// too, so that it is not said of the next group there.
+fn forget_group(space: &Attachment, index: usize) -> Result<()> {
+    let control = &space.control;
+    // First, so that a kill leaves a group that can be removed again.
+    if let Some(file) = space.known_cursors_file()? {
+        file.set_group(index, None)?;
+    }
+    control.group(index, group::SUM).store(0, SeqCst);
+    control.group(index, group::STATE).store(0, SeqCst);
+    control.group(index, group::POLICY).store(AD_HOC, SeqCst);
+    for mask in [group::JOINED, group::ENDED] {
+        control.clear_group_bits(index, mask);
+    }
+    for slot in readers_of(control, index) {
+        control.member(slot, member::GROUP).store(u64::MAX, SeqCst);
+    }
+    Ok(())
+}
+
+/// Slots of members that read for group `index`, living or killed; who left is none.
+pub(crate) fn readers_of(control: &Control, index: usize) -> impl Iterator<Item = u32> + '_ {
+    (0..control.members_high()).filter(move |slot| {
+        Role::of_state(control.member(*slot, member::STATE).load(Acquire)) == Some(Role::Reader)
+            && control.member(*slot, member::GROUP).load(Acquire) == index as u64
+    })
+}
+
+fn has_live_rank(space: &Attachment, index: usize) -> bool {
+    readers_of(&space.control, index).any(|slot| space.is_alive(slot))
+}
+
+/// Whether ranks of the group were killed and none lives: its program is gone.
+pub(crate) fn is_killed(space: &Attachment, index: usize) -> bool {
+    let mut readers = readers_of(&space.control, index).peekable();
+    readers.peek().is_some() && !readers.any(|slot| space.is_alive(slot))
+}
+
+/// Whether ranks of the group are still to join, so that its start holds for them. After a kill of all that had joined
+/// it holds no longer, as nothing holds for a rank that was killed; the cursors of a group may.
+pub(crate) fn is_awaited(space: &Attachment, index: usize) -> bool {
+    let control = &space.control;
+    let joined = control.group_count(index, group::JOINED);
+    joined < control.group_size(index) && (joined == 0 || !is_killed(space, index))
+}
+
+/// Under the setup lock, before rank `rank` of a group joins, of which no process lives: the version that it begins at,
+/// and whether that is where it stopped.
+pub(crate) fn begin(space: &Attachment, index: usize, rank: u32) -> Result<(u64, bool)> {
+    let control = &space.control;
+    if policy_of(control, index).is_none() {
+        return Ok((control.group(index, group::START).load(SeqCst), false));
+    }
+    if !has_live_rank(space, index) {
+        // The group comes again as a whole.
+        let at = lowest_cursor(space, index).unwrap_or_else(|| control.oldest());
+        control.group(index, group::SUM).store(0, SeqCst);
+        control.group(index, group::START).store(at, SeqCst);
+        control.clear_group_bits(index, group::JOINED);
+        control.sum_group(index);
+    }
+    match control.cursor(control.group_cursors(index).start + rank as usize) {
+        Cursor::At(_) if !control.group_bit(index, group::JOINED, rank) => {
+            Ok((control.group(index, group::START).load(SeqCst), true))
+        }
+        Cursor::At(version) => Ok((version, true)),
+        Cursor::Left | Cursor::Free => Ok((control.oldest(), false)),
+        Cursor::Damaged => {
+            let name = control.group_name(index);
+            Err(Error::new(Kind::Damaged, format!("the cursor of reader group {name} makes no sense"))
+                .with("space", &space.name)
+                .with("rank", rank)
+                .hint(format!(
+                    "`forebay clean --readers {name} {}` removes the group; it then begins at the oldest version \
+                     that is kept",
+                    space.name
+                )))
+        }
+    }
+}
+
+/// Stores that a rank has ended every version below `version`; durable where the space is. The caller holds these
+/// versions until this has returned.
+pub(crate) fn advance(space: &Attachment, index: usize, rank: u32, version: u64) -> Result<()> {
+    set_cursor(space, index, rank, Cursor::At(version))
+}
+
+fn set_cursor(space: &Attachment, index: usize, rank: u32, cursor: Cursor) -> Result<()> {
+    let control = &space.control;
+    let place = control.group_cursors(index).start + rank as usize;
+    if policy_of(control, index).is_some() {
+        if let Some(file) = space.cursors_file()? {
+            file.set_cursor(place, cursor)?;
+            file.sync()?;
+        }
+    }
+    control.set_cursor(place, cursor);
+    Ok(())
+}
+
+/// When a rank has left its group for good and is no member of it any more: nothing is kept for it.
+pub(crate) fn leave(space: &Attachment, index: usize, rank: u32) -> Result<()> {
+    set_cursor(space, index, rank, Cursor::Left)?;
+    space.control.announce_room();
+    Ok(())
+}
+
+/// The lowest version that a rank of a group has not ended; None where all have left. A damaged cursor holds
+/// everything.
+fn lowest_cursor(space: &Attachment, index: usize) -> Option<u64> {
+    let control = &space.control;
+    let cursors = control.group_cursors(index).filter_map(|place| match control.cursor(place) {
+        Cursor::At(version) => Some(version),
+        Cursor::Left => None,
+        Cursor::Free | Cursor::Damaged => Some(0),
+    });
+    cursors.min()
+}
+
+/// The version from which on the cursors of a group hold, whoever of it lives; None: they hold nothing.
+pub(crate) fn held_by_cursors(space: &Attachment, index: usize) -> Option<u64> {
+    holds_by_cursors(&space.control, index).then(|| unread_from(space, index)).flatten()
+}
+
+/// The first version that not every rank of a group has ended, whoever lives; None: all have left for good.
+pub(crate) fn unread_from(space: &Attachment, index: usize) -> Option<u64> {
+    let control = &space.control;
+    let start = control.group(index, group::START).load(SeqCst);
+    let places = control.group_cursors(index);
+    let held = (0..).zip(places).filter_map(|(rank, place)| match control.cursor(place) {
+        Cursor::Left => None,
+        Cursor::At(version) => {
+            // Of a group that comes again as a whole the ranks that are still to join begin at its start.
+            let is_awaited = !control.group_bit(index, group::JOINED, rank)
+                && !control.group_bit(index, group::ENDED, rank);
+            Some(if is_awaited { version.min(start) } else { version })
+        }
+        Cursor::Free | Cursor::Damaged => Some(0),
+    });
+    held.min()
+}
+
+/// Where a group that keeps its cursors goes on; None: there is no such group, or none of its ranks has come yet.
+pub(crate) fn stored_cursor(space: &Attachment, name: &str) -> Option<u64> {
+    let control = &space.control;
+    let index = find_group(space, name)?;
+    let lowest = policy_of(control, index).and_then(|_| lowest_cursor(space, index))?;
+    // After a reboot no rank has joined, and a group that has read something is not at the beginning any more.
+    (control.group_count(index, group::JOINED) > 0 || lowest > 0).then_some(lowest)
+}
+
+/// Whether every rank of a group has seen the end of the stream, and what was added to it since.
+pub(crate) fn has_read_all(space: &Attachment, index: usize) -> bool {
+    let control = &space.control;
+    let keeps = policy_of(control, index).is_some();
+    control.group_count(index, group::ENDED) == control.group_size(index)
+        && (!keeps || lowest_cursor(space, index).is_none_or(|at| at >= control.complete()))
+}
+
+/// The first reader group whose ranks are still awaited, or that is absent and holds `version` by its cursors.
+pub(crate) fn awaited_group(space: &Attachment, version: u64) -> Option<String> {
+    let is_absent = |index: usize| {
+        !has_live_rank(space, index) && held_by_cursors(space, index).is_some_and(|at| at <= version)
+    };
+    let awaited =
+        registered_groups(&space.control).find(|index| is_awaited(space, *index) || is_absent(*index));
+    awaited.map(|index| space.control.group_name(index))
+}
+
+/// Ranks of a group that keep `version` from being dropped without a process that lives, in words.
+pub(crate) fn absent_holders(space: &Attachment, index: usize, version: u64) -> Option<String> {
+    let control = &space.control;
+    let size = control.group_size(index);
+    let missing: Vec<String> = (0..size)
+        .filter(|rank| !control.group_bit(index, group::JOINED, *rank))
+        .map(|rank| rank.to_string())
+        .collect();
+    let name = control.group_name(index);
+    let start = control.group(index, group::START).load(Relaxed);
+    let has_come = control.group_count(index, group::JOINED) > 0 || stored_cursor(space, &name).is_some();
+    if !has_come || (is_awaited(space, index) && !missing.is_empty()) {
+        let holds = is_awaited(space, index) && start <= version;
+        return holds.then(|| format!("reader group {name}: rank {} never joined", missing.join(", ")));
+    }
+    let held = held_by_cursors(space, index).filter(|at| *at <= version)?;
+    let is_absent = |rank: &u32| live_reader(space, index, *rank).is_none();
+    let absent: Vec<String> = (0..size).filter(is_absent).map(|rank| rank.to_string()).collect();
+    (!absent.is_empty()).then(|| {
+        format!("reader group {name}: rank {} is absent and goes on at version {held}", absent.join(", "))
+    })
+}
+
+/// [`Kind::PeerMissing`] where a group whose policy says so has come and is not there any more.
+pub(crate) fn check_present(space: &Attachment) -> Result<()> {
+    let control = &space.control;
+    let strict = registered_groups(control).filter(|i| policy_of(control, *i) == Some(Absent::Error));
+    for index in strict {
+        let cursors = control.group_cursors(index);
+        let is_gone = |rank: &u32| {
+            control.group_bit(index, group::JOINED, *rank)
+                && !control.group_bit(index, group::ENDED, *rank)
+                && control.cursor(cursors.start + *rank as usize) != Cursor::Left
+                && live_reader(space, index, *rank).is_none()
+        };
+        if let Some(rank) = (0..control.group_size(index)).find(is_gone) {
+            let name = control.group_name(index);
+            return Err(Error::new(
+                Kind::PeerMissing,
+                format!("reader group {name} of space {} is absent", space.name),
+            )
+            .with("rank", rank)
+            .with("absent", Absent::Error)
+            .hint(format!(
+                "start its ranks again, or, if it will not come: forebay clean --readers {name} {}",
+                space.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Removes a reader group: versions are no longer kept for it, and its cursors are forgotten.
+///
+/// # Errors
+/// [`Kind::PeerMissing`] without such a space, [`Kind::NotPossibleHere`] for files, [`Kind::UnknownComponent`] without
+/// such a group, [`Kind::NameInUse`] while one of its ranks lives.
+pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
+    if crate::files::is_stream(&crate::name::directory(name)?) {
+        let what = format!("channel {name} consists of files, which are not kept for reader groups to come");
+        return Err(Error::new(Kind::NotPossibleHere, what));
+    }
+    let space = crate::inspect::attach(name)?;
+    space.with_setup_lock(Instant::now() + REMOVE_TIMEOUT, || {
+        let control = &space.control;
+        let Some(index) = find_group(&space, group) else {
+            let known: Vec<String> = registered_groups(control).map(|i| control.group_name(i)).collect();
+            return Err(Error::new(
+                Kind::UnknownComponent,
+                format!("space {name} has no reader group {group}"),
+            )
+            .with("groups", known.join(", ")));
+        };
+        if let Some(slot) = readers_of(control, index).find(|slot| space.is_alive(*slot)) {
+            return Err(Error::new(
+                Kind::NameInUse,
+                format!("reader group {group} of space {name} is in use"),
+            )
+            .with("holder", describe(&space, slot))
+            .hint("end its processes first"));
+        }
+        forget_group(&space, index)?;
+        control.announce_room();
+        Ok(())
+    })
+}
+
+/// Changes of the table of groups take microseconds.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);

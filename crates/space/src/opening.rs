@@ -1,0 +1,351 @@
+//! Opening a name under which there is a space already: what a writer does with it, and whether a reader streams it.
+//!
+//! Guarantees: one table for both kinds of channels. [`writing`] and [`streams`] decide by the state that the caller
+//! has seen and touch nothing; docs/src/guide/opening.md has the table, and a test carries out each of its cells. What
+//! readers have not read goes only when the caller asks for it.
+//! Not here: making and replacing spaces ([`crate::attach`]), joining them ([`crate::membership`]).
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+use forebay_tier::{clock, process, Error, Kind, Result};
+use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
+
+use crate::attach::Attachment;
+use crate::control::{group, head, member, ProducerState};
+use crate::environment;
+use crate::files;
+use crate::groups::{self, find_group, is_killed, live_reader, registered_groups, unread_from};
+use crate::identity;
+use crate::inspect;
+use crate::membership::{describe, has_late_writers, settle_producers, Role, HOLDS_NOTHING};
+use crate::name;
+use crate::options::{Mode, OpenOptions};
+
+/// How the writers of a space stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writers {
+    /// None ever joined.
+    NeverCame,
+    /// Ranks live, or one of the same launch is still to come. Whose they are is checked at joining.
+    Open,
+    /// All ranks ended cleanly.
+    Finished,
+    /// A rank died, or none lives and some never came.
+    Dead,
+}
+
+/// What a writer does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writing {
+    /// Joins the group of writers there is, or begins the first one.
+    Join,
+    /// Begins the next group, behind what is complete.
+    Resume,
+    /// Puts an empty space in its place.
+    Replace,
+    /// Fails.
+    Refuse(Refusal),
+}
+
+/// Why a writer fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// Mode `x`, and there is a space.
+    Exists,
+    /// A reader, or a writer whose group has died, has it in use.
+    Held,
+    /// Its writers died, and versions are unread.
+    Unread,
+}
+
+/// What a writer does with a space.
+pub(crate) fn writing(
+    options: &OpenOptions,
+    writers: Writers,
+    is_held: impl FnOnce() -> bool,
+    is_unread: impl FnOnce() -> bool,
+) -> Writing {
+    match (writers, options.mode) {
+        (Writers::NeverCame | Writers::Open, _) => Writing::Join,
+        (_, Mode::Exclusive) => Writing::Refuse(Refusal::Exists),
+        (_, Mode::Append) => Writing::Resume,
+        (_, Mode::Write) if is_held() => Writing::Refuse(Refusal::Held),
+        (Writers::Dead, Mode::Write) if !options.replace && is_unread() => Writing::Refuse(Refusal::Unread),
+        (_, Mode::Write) => Writing::Replace,
+    }
+}
+
+/// By what right a reader streams a space whose writers had ended before it came.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Claim {
+    /// The program says so.
+    pub finished: bool,
+    /// The writers were of the reader's run, job or process.
+    pub same_run: bool,
+    /// The reader's process had begun when the writers ended: the two were started together.
+    pub came_before: bool,
+    /// Its group goes on where it stopped.
+    pub has_cursor: bool,
+    /// Other ranks of its group stream it.
+    pub has_peers: bool,
+}
+
+/// Whether a reader streams a space, instead of waiting for writers to come.
+pub(crate) fn streams(writers: Writers, claim: impl FnOnce() -> Claim) -> bool {
+    match writers {
+        Writers::NeverCame | Writers::Open => true,
+        Writers::Finished | Writers::Dead => {
+            let claim = claim();
+            claim.finished || claim.same_run || claim.came_before || claim.has_cursor || claim.has_peers
+        }
+    }
+}
+
+/// The error of a writer that fails. `what` is the space as messages name it.
+pub(crate) fn refused(what: &str, why: Refusal, writers: Writers, detail: &str) -> Error {
+    let ended = if writers == Writers::Finished { "has finished" } else { "holds data of writers that died" };
+    match why {
+        Refusal::Exists => Error::new(Kind::NameInUse, format!("{what} is there already and {ended}"))
+            .hint("open with mode=\"w\" to replace it, or with mode=\"a\" to go on behind what is complete"),
+        Refusal::Held => Error::new(Kind::NameInUse, format!("{what} is in use and cannot be replaced"))
+            .with("held_by", detail)
+            .hint(
+                "close that handle or view first, or open with mode=\"a\" to go on behind what is complete",
+            ),
+        Refusal::Unread => Error::new(
+            Kind::NameInUse,
+            format!("{what} {ended}, and readers have not read all of it"),
+        )
+        .with("unread", detail)
+        .hint(
+            "open with mode=\"a\" to go on behind what is complete, or with mode=\"w\" and replace=true to \
+                     erase it",
+        ),
+    }
+}
+
+/// The error for a version that is complete already. `what` is the channel as messages name it.
+pub(crate) fn version_exists(what: &str, version: u64, due: u64) -> Error {
+    Error::new(Kind::VersionExists, format!("version {version} of {what} is complete"))
+        .with("first_open_version", due)
+        .hint(
+            "begin_step opens the first version that is not; mode=\"a\" skips what is complete, mode=\"w\" starts over \
+             in a new run",
+        )
+}
+
+/// What a reader says that waits for writers. `what` is the channel as messages name it.
+pub(crate) fn left_behind(what: &str, writers: Writers) -> String {
+    let ended = if writers == Writers::Finished { "had finished" } else { "had lost its writers" };
+    format!("{what} {ended} before this reader came, in another run")
+}
+
+/// How to read what is there, for that reader.
+pub(crate) const TAKE_FINISHED: &str =
+    "start its writers; to read what is there, open with finished=true, or read single versions by open_version";
+
+/// The error of a reader for which no writers came in time.
+pub(crate) fn no_writers(what: &str, writers: Writers) -> Error {
+    let text = format!("{}, and no writers came in time", left_behind(what, writers));
+    Error::new(Kind::TimedOut, text).hint(TAKE_FINISHED)
+}
+
+/// Says at once, on standard error, that a reader waits although there is a space.
+pub(crate) fn say_left_behind(what: &str, writers: Writers) {
+    eprintln!("forebay: {}; waiting for writers ({TAKE_FINISHED})", left_behind(what, writers));
+}
+
+/// Tells launches apart in the control segment. 0 where neither a run nor a job is known.
+pub(crate) fn run_token() -> u64 {
+    let mut hasher = FxHasher::default();
+    match identity::launch(&environment::process) {
+        Some(run) => {
+            run.hash(&mut hasher);
+            hasher.finish() | 1
+        }
+        None => 0,
+    }
+}
+
+// ---- spaces -----------------------------------------------------------------------------------------------
+
+/// How the writers of a space stand, for `rank` of the launch `token`.
+pub(crate) fn writers_for(space: &Attachment, rank: u32, token: u64) -> Writers {
+    match settle_producers(space) {
+        ProducerState::None => Writers::NeverCame,
+        ProducerState::Finished | ProducerState::Withdrawn(_) => Writers::Finished,
+        ProducerState::Died(_) => Writers::Dead,
+        ProducerState::Open if has_writers(space) || has_late_writers(space, rank, token) => Writers::Open,
+        ProducerState::Open => Writers::Dead,
+    }
+}
+
+/// How the writers of a space stand, for a reader.
+pub(crate) fn writers_of(space: &Attachment) -> Writers {
+    match settle_producers(space) {
+        ProducerState::None => Writers::NeverCame,
+        ProducerState::Finished | ProducerState::Withdrawn(_) => Writers::Finished,
+        ProducerState::Died(_) => Writers::Dead,
+        ProducerState::Open if has_writers(space) => Writers::Open,
+        ProducerState::Open => Writers::Dead,
+    }
+}
+
+/// Whether a rank of the open group has joined and not ended.
+pub(crate) fn has_writers(space: &Attachment) -> bool {
+    let (_, size) = space.control.producers();
+    (0..size).any(|rank| matches!(space.control.lane_owner(rank), (Some(_), false)))
+}
+
+/// Retained versions that some registered reader group has not read; without a group all of them.
+pub(crate) fn unread(space: &Attachment) -> Range<u64> {
+    let control = &space.control;
+    let complete = control.complete();
+    let read =
+        registered_groups(control).map(|index| unread_from(space, index).unwrap_or(HOLDS_NOTHING)).min();
+    let first = read.unwrap_or(0).max(control.oldest()).min(complete);
+    first..complete
+}
+
+/// A member that has the space in use, in words: a reader that holds a view or has not read what is complete, or a
+/// writer that has not ended.
+pub(crate) fn holder(space: &Attachment) -> Option<String> {
+    let control = &space.control;
+    (0..control.members_high()).find_map(|slot| {
+        let role = Role::of_state(control.member(slot, member::STATE).load(Acquire))?;
+        let lease = control.member(slot, member::LEASE).load(SeqCst);
+        let cursor = control.member(slot, member::CURSOR).load(SeqCst);
+        let rank = control.member(slot, member::RANK).load(Relaxed) >> 32;
+        let what = if role == Role::Writer && control.lane_owner(rank as u32) == (Some(slot), false) {
+            "lives".to_string()
+        } else if lease != HOLDS_NOTHING {
+            format!("holds version {lease}")
+        } else if role == Role::Reader && cursor < control.complete() {
+            format!("has not read version {cursor}")
+        } else {
+            return None;
+        };
+        space.is_alive(slot).then(|| format!("{} {what}", describe(space, slot)))
+    })
+}
+
+/// Whether a writer that opens the space `name` with these options now would be let in. Changes nothing; without such a
+/// space it would make one.
+///
+/// # Errors
+/// `NameInUse` with the ways on, as of [`crate::Writer::open`]; those of opening the space.
+pub fn check_writable(name: &str, options: &OpenOptions) -> Result<()> {
+    if files::is_stream(&name::directory(name)?) {
+        return files::check_writable(name, options);
+    }
+    let space = match inspect::attach(name) {
+        Err(e) if e.kind() == Kind::PeerMissing => return Ok(()),
+        space => space?,
+    };
+    let writers = writers_of(&space);
+    if writers == Writers::Open {
+        let detail = holder(&space).unwrap_or_default();
+        return Err(refused(&format!("space {name}"), Refusal::Held, writers, &detail));
+    }
+    match decided(&space, options, writers) {
+        Writing::Refuse(why) => Err(refused_space(&space, why, writers)),
+        _ => Ok(()),
+    }
+}
+
+/// What a writer does with a space.
+pub(crate) fn decided(space: &Attachment, options: &OpenOptions, writers: Writers) -> Writing {
+    writing(options, writers, || holder(space).is_some(), || !unread(space).is_empty())
+}
+
+/// The error of a writer that is refused by a space.
+pub(crate) fn refused_space(space: &Attachment, why: Refusal, writers: Writers) -> Error {
+    let detail = match why {
+        Refusal::Held => holder(space).unwrap_or_default(),
+        _ => {
+            let unread = unread(space);
+            format!("versions {}..{}", unread.start, unread.end)
+        }
+    };
+    refused(&format!("space {}", space.name), why, writers, &detail)
+}
+
+/// Whether a reader streams the space.
+pub(crate) fn is_streamed(space: &Attachment, options: &OpenOptions) -> bool {
+    let group = options.group.as_deref().or(options.component.as_deref()).unwrap_or_default();
+    let claim = || Claim {
+        finished: options.finished,
+        same_run: is_of_this_run(space),
+        came_before: came_before(space.control.word(head::CLOSED).load(Acquire)),
+        has_cursor: groups::stored_cursor(space, group).is_some(),
+        has_peers: has_peers(space, group, options.rank.unwrap_or(0)),
+    };
+    // Asked first: it costs nothing.
+    options.finished || streams(writers_of(space), claim)
+}
+
+/// Whether this process had begun at a moment (nanoseconds since 1970; 0: never).
+pub(crate) fn came_before(ended_unix_ns: u64) -> bool {
+    // Ticks since boot, as the kernel shows them to every program: a hundredth of a second.
+    const TICKS: f64 = 100.0;
+    let uptime = std::fs::read_to_string("/proc/uptime").ok();
+    let uptime = uptime.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
+    let (Some(uptime_s), Some(ticks)) = (uptime, process::start_time_ticks(process::pid())) else {
+        return false;
+    };
+    let age_ns = (uptime_s - ticks as f64 / TICKS).max(0.0) * 1e9;
+    ended_unix_ns >= clock::realtime_ns().saturating_sub(age_ns as u64)
+}
+
+/// Whether the last writers were of this run or job, or of this process.
+fn is_of_this_run(space: &Attachment) -> bool {
+    let control = &space.control;
+    let (token, own) = (control.word(head::RUN_TOKEN).load(Relaxed), run_token());
+    if own != 0 && token == own {
+        return true;
+    }
+    let pid = process::pid();
+    let start_ticks = process::start_time_ticks(pid).unwrap_or(0);
+    (0..control.producers().1).any(|rank| {
+        control.lane_pid(rank).load(Relaxed) == u64::from(pid)
+            && control.lane_start_ticks(rank).load(Relaxed) == start_ticks
+    })
+}
+
+/// Whether a member slot speaks of this process.
+pub(crate) fn is_own_slot(space: &Attachment, slot: u32) -> bool {
+    let word = |field| space.control.member(slot, field).load(Relaxed);
+    let pid = process::pid();
+    word(member::PID) == u64::from(pid)
+        && word(member::START_TICKS) == process::start_time_ticks(pid).unwrap_or(0)
+}
+
+/// Whether ranks of the group stream the space and await this one.
+fn has_peers(space: &Attachment, name: &str, rank: u32) -> bool {
+    let control = &space.control;
+    let Some(index) = find_group(space, name) else { return false };
+    let lives = |other: u32| other != rank && live_reader(space, index, other).is_some();
+    let is_awaited = control.group_count(index, group::JOINED) > 0
+        && !control.group_bit(index, group::JOINED, rank)
+        && !is_killed(space, index);
+    is_awaited || (0..control.group_size(index)).any(lives)
+}
+
+// ---- files ------------------------------------------------------------------------------------------------
+
+/// Channels of files that this process has written, by UUID. A space has this in its control segment.
+static WRITTEN_HERE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Notes that this process writes a channel of files.
+pub(crate) fn note_written(uuid: &str) {
+    WRITTEN_HERE.lock().unwrap_or_else(PoisonError::into_inner).insert(uuid.into());
+}
+
+/// Whether this process wrote a channel of files.
+pub(crate) fn is_written_here(uuid: &str) -> bool {
+    WRITTEN_HERE.lock().unwrap_or_else(PoisonError::into_inner).contains(uuid)
+}

@@ -1,0 +1,318 @@
+//! Readers of a declared group, killed with SIGKILL at any moment and started again: no version is missed silently, and
+//! none is read twice.
+//!
+//! A round is one space, in memory or on a disk at a durable horizon, with a quota of a few versions, a writer in this
+//! process and one or two reader ranks, each a process of its own. A reader dies a random time after its start, or
+//! closes after some versions, and comes again, until the deaths of the round have happened and the stream has come to
+//! its end. Each reader notes, with one write a line, that a version was begun, that it calls `end_step`, and that
+//! `end_step` has returned. What holds for each rank:
+//! - after a version whose `end_step` returned comes the next one: never one before, never one behind;
+//! - a version that was begun and not ended comes again; one whose `end_step` was called may;
+//! - of two ranks that are both gone, the first that comes again may find versions that only it has ended;
+//! - no version is ever said to be missed.
+//!
+//! SPACE_TEST_KILLS sets the number of kills, SPACE_TEST_SEED their seed.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use forebay_space::{Horizon, OpenOptions, Reader, TierKind, Writer};
+
+const ROLE: &str = "SPACE_TEST_READER";
+const KILLS: u64 = 48;
+/// Kills of a round: a space of its own each.
+const KILLS_OF_A_ROUND: u64 = 12;
+/// A reader is killed in this time after its start, which takes some milliseconds.
+const LIFE_US: u64 = 40_000;
+const ELEMENTS: usize = 2000;
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+/// What happened to a version in one rank, in the order of the notes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Note {
+    Opened,
+    Begun(u64),
+    Ends(u64),
+    Ended(u64),
+    Over,
+}
+
+impl Note {
+    fn line(self) -> String {
+        match self {
+            Note::Opened => "o 0\n".into(),
+            Note::Begun(version) => format!("b {version}\n"),
+            Note::Ends(version) => format!("c {version}\n"),
+            Note::Ended(version) => format!("e {version}\n"),
+            Note::Over => "x 0\n".into(),
+        }
+    }
+
+    /// None: the line was cut by the kill.
+    fn of_line(line: &str) -> Option<Note> {
+        let (what, version) = line.split_once(' ')?;
+        let version = version.parse().ok()?;
+        Some(match what {
+            "o" => Note::Opened,
+            "b" => Note::Begun(version),
+            "c" => Note::Ends(version),
+            "e" => Note::Ended(version),
+            _ => Note::Over,
+        })
+    }
+}
+
+fn options(rank: u32, size: u32) -> OpenOptions {
+    OpenOptions {
+        rank: Some(rank),
+        size: Some(size),
+        component: Some("viz".into()),
+        timeout: TIMEOUT,
+        ..OpenOptions::default()
+    }
+}
+
+/// A child: reads until the end of the stream, closes after some versions, or is killed.
+#[test]
+fn child() {
+    let Ok(words) = std::env::var(ROLE) else { return };
+    let words: Vec<&str> = words.splitn(5, ' ').collect();
+    let number = |i: usize| words[i].parse::<u64>().expect("a number");
+    let (rank, size, steps, pause_us) = (number(0) as u32, number(1) as u32, number(2), number(3));
+    let (name, notes) = words[4].split_once(' ').expect("a name and a file");
+    let mut notes = std::fs::OpenOptions::new().append(true).create(true).open(notes).expect("the notes");
+    let mut note = |note: Note| notes.write_all(note.line().as_bytes()).expect("noted");
+    let mut r = Reader::open(name, &options(rank, size)).expect("opened");
+    note(Note::Opened);
+    for _ in 0..steps {
+        let Some(version) = r.begin_step(None).expect("a version or the end") else {
+            note(Note::Over);
+            break;
+        };
+        note(Note::Begun(version));
+        assert_eq!(r.missed(), 0, "before version {version}");
+        let found = r.get_array::<u64>("v", None).expect("whole");
+        assert!(found.len() == ELEMENTS && found.iter().all(|v| *v == version), "version {version}");
+        std::thread::sleep(Duration::from_micros(pause_us));
+        note(Note::Ends(version));
+        r.end_step().expect("ended");
+        note(Note::Ended(version));
+    }
+    r.close().expect("closed");
+    std::process::exit(0);
+}
+
+struct Rank {
+    child: Option<Child>,
+    /// When it is killed.
+    dies: Option<Instant>,
+    notes: PathBuf,
+    is_over: bool,
+}
+
+#[derive(Default, Debug)]
+struct Tally {
+    kills: u64,
+    closed: u64,
+    read: u64,
+    /// Versions that a rank had begun, or was ending, when it was killed, and was given again.
+    again: u64,
+    /// Versions that only one of two ranks had ended when both were gone.
+    together: u64,
+    missed: u64,
+    twice: u64,
+}
+
+struct Round<'a> {
+    name: String,
+    dir: &'a Path,
+    size: u32,
+    random: Rng,
+    kills_left: u64,
+}
+
+impl Round<'_> {
+    fn start(&mut self, rank: u32, notes: &Path) -> (Child, Option<Instant>) {
+        let random = &mut self.random;
+        let dies = random.u8(..100) < 85 && self.kills_left > 0;
+        let steps = if dies || self.kills_left == 0 { u64::MAX } else { random.u64(1..20) };
+        let pause_us = *[0, 0, 200, 1000].get(random.usize(..4)).expect("one of four");
+        let life = Duration::from_micros(random.u64(..LIFE_US));
+        let words = format!("{rank} {} {steps} {pause_us} {} {}", self.size, self.name, notes.display());
+        let child = Command::new(std::env::current_exe().expect("this binary"))
+            .args(["--exact", "child", "--nocapture", "--test-threads=1"])
+            .env(ROLE, words)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("a child");
+        (child, dies.then(|| Instant::now() + life))
+    }
+
+    fn play(&mut self, tally: &mut Tally) {
+        let mut ranks: Vec<Rank> = (0..self.size)
+            .map(|rank| Rank {
+                child: None,
+                dies: None,
+                notes: self.dir.join(format!("notes-{rank}")),
+                is_over: false,
+            })
+            .collect();
+        let stop = AtomicBool::new(false);
+        let limit = Instant::now() + Duration::from_secs(300);
+        std::thread::scope(|scope| {
+            let is_on_disk = !self.dir.starts_with("/dev/shm");
+            let mut writer =
+                Writer::open(&self.name, &writer_options(self.size, is_on_disk)).expect("a writer");
+            let stop = &stop;
+            scope.spawn(move || {
+                while !stop.load(Relaxed) {
+                    let version = writer.begin_step().expect("a step");
+                    let data = vec![version; ELEMENTS];
+                    writer.put_array("v", &[ELEMENTS as u64], &[0], &[ELEMENTS as u64], &data).expect("put");
+                    writer.end_step().expect("ended");
+                }
+                writer.close().expect("closed");
+            });
+            while ranks.iter().any(|rank| !rank.is_over) {
+                assert!(Instant::now() < limit, "the round hangs");
+                for (i, rank) in ranks.iter_mut().enumerate() {
+                    self.look_at(i as u32, rank, tally);
+                }
+                stop.store(self.kills_left == 0, Relaxed);
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let notes: Vec<Vec<Note>> = ranks.iter().map(|rank| read_notes(&rank.notes)).collect();
+        judge(&notes, tally);
+    }
+
+    fn look_at(&mut self, number: u32, rank: &mut Rank, tally: &mut Tally) {
+        let Some(child) = &mut rank.child else {
+            if !rank.is_over {
+                let (child, dies) = self.start(number, &rank.notes.clone());
+                (rank.child, rank.dies) = (Some(child), dies);
+            }
+            return;
+        };
+        if let Some(status) = child.try_wait().expect("a child") {
+            rank.child = None;
+            assert!(status.success(), "a reader failed: {status}, {}", rank.notes.display());
+            rank.is_over = read_notes(&rank.notes).last() == Some(&Note::Over);
+            tally.closed += u64::from(!rank.is_over);
+        } else if rank.dies.is_some_and(|at| at <= Instant::now()) {
+            rank.dies = None;
+            if self.kills_left == 0 {
+                return;
+            }
+            child.kill().expect("killed");
+            child.wait().expect("gone");
+            self.kills_left -= 1;
+            tally.kills += 1;
+            rank.child = None;
+        }
+    }
+}
+
+fn writer_options(size: u32, is_on_disk: bool) -> OpenOptions {
+    OpenOptions {
+        component: Some("writer".into()),
+        readers: vec![("viz".into(), size)],
+        quota_bytes: Some(2 << 20),
+        segment_bytes: Some(256 << 10),
+        tier: Some(if is_on_disk { TierKind::File } else { TierKind::Dram }),
+        horizon: Some(if is_on_disk { Horizon::Epoch } else { Horizon::None }),
+        ..options(0, 1)
+    }
+}
+
+fn read_notes(path: &Path) -> Vec<Note> {
+    let text = match std::fs::read_to_string(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+        text => text.expect("readable"),
+    };
+    text.lines().filter_map(Note::of_line).collect()
+}
+
+/// Compares what each rank was given with what it had ended.
+fn judge(notes: &[Vec<Note>], tally: &mut Tally) {
+    let is_alone = notes.len() == 1;
+    for notes in notes {
+        let (mut next, mut is_ending, mut begun, mut opened) = (0u64, false, false, false);
+        for note in notes {
+            match *note {
+                Note::Opened => opened = true,
+                Note::Over if is_ending => next += 1,
+                Note::Over => {}
+                Note::Begun(version) => {
+                    let highest = next + u64::from(is_ending);
+                    if version > highest {
+                        tally.missed += version - highest;
+                        println!("{version} where {next} is due, is_ending {is_ending}");
+                    } else if version < next && (is_alone || !opened) {
+                        tally.twice += 1;
+                        println!("{version} again, {next} is due");
+                    } else if version < next {
+                        tally.together += 1;
+                    } else {
+                        tally.again += u64::from(version == next && (begun || is_ending));
+                    }
+                    (next, is_ending, begun, opened) = (version, false, true, false);
+                }
+                Note::Ends(_) => is_ending = true,
+                Note::Ended(version) => {
+                    (next, is_ending, begun) = (version + 1, false, false);
+                    tally.read += 1;
+                }
+            }
+        }
+        assert_eq!(notes.last(), Some(&Note::Over), "the stream came to its end");
+    }
+    let ends: Vec<_> = notes
+        .iter()
+        .map(|notes| {
+            notes
+                .iter()
+                .filter_map(|n| match n {
+                    Note::Begun(v) => Some(*v),
+                    _ => None,
+                })
+                .max()
+        })
+        .collect();
+    assert!(ends.iter().all(|end| *end == ends[0]), "all ranks come to the same end: {ends:?}");
+}
+
+#[test]
+fn killed_readers_miss_nothing_and_read_nothing_twice() {
+    let seed = number("SPACE_TEST_SEED").unwrap_or(0x0c05_0125);
+    let kills = number("SPACE_TEST_KILLS").unwrap_or(KILLS);
+    let rounds = kills.div_ceil(KILLS_OF_A_ROUND);
+    let mut tally = Tally::default();
+    for round in 0..rounds {
+        let parent = if round % 3 == 2 { std::env::temp_dir() } else { "/dev/shm".into() };
+        let dir = tempfile::Builder::new().prefix("forebay-test-").tempdir_in(parent).expect("a directory");
+        let mut random = Rng::with_seed(seed ^ round << 32);
+        let size = random.u32(1..=2);
+        let mut played = Round {
+            name: dir.path().join("killed").display().to_string(),
+            dir: dir.path(),
+            size,
+            random,
+            kills_left: KILLS_OF_A_ROUND.min(kills - round * KILLS_OF_A_ROUND),
+        };
+        played.play(&mut tally);
+        assert!(!dir.path().join("killed").exists(), "it was read to its end");
+    }
+    println!("seed {seed:#x}: {tally:?}");
+    assert_eq!(tally.kills, kills);
+    assert_eq!((tally.missed, tally.twice), (0, 0), "{tally:?}");
+    assert!(tally.read > kills, "{tally:?}");
+}

@@ -1,0 +1,262 @@
+//! Reader groups that keep a cursor: reopened, away while versions are written, resized, after a reboot, left for good.
+
+use crate::support::{is_elsewhere, ranked, shared_state, soon, Root};
+use forebay_space::{
+    Absent, Horizon, Kind, Mechanism, OpenOptions, Reader, Result, Retention, TierKind, WhenFull, Writer,
+};
+
+/// A writer that declares the group `viz`, of so many ranks.
+fn declares(ranks: u32) -> OpenOptions {
+    OpenOptions {
+        readers: vec![("viz".into(), ranks)],
+        timeout: soon(),
+        quota_bytes: Some(4 << 20),
+        ..ranked(0, 1)
+    }
+}
+
+fn put(w: &mut Writer, version: u64) -> Result<()> {
+    w.begin_step()?;
+    let put =
+        w.put_array("v", &[40_000], &[0], &[40_000], &vec![version; 40_000]).and_then(|()| w.end_step());
+    put.inspect_err(|_| w.abort_step().unwrap())
+}
+
+fn put_all(w: &mut Writer, versions: std::ops::Range<u64>) {
+    versions.for_each(|version| put(w, version).unwrap());
+}
+
+/// Writes until the space is full; the error of that.
+fn fill(w: &mut Writer, from: u64) -> (u64, forebay_space::Error) {
+    (from..from + 10_000).find_map(|version| put(w, version).err().map(|e| (version, e))).expect("it is full")
+}
+
+fn viz(name: &str, rank: u32, size: u32) -> Reader {
+    let options = OpenOptions { component: Some("viz".into()), timeout: soon(), ..ranked(rank, size) };
+    Reader::open(name, &options).unwrap()
+}
+
+fn read(r: &mut Reader, versions: std::ops::Range<u64>) {
+    for version in versions {
+        assert_eq!(r.begin_step(None).unwrap(), Some(version));
+        assert_eq!(r.get_array::<u64>("v", None).unwrap()[39_999], version);
+        assert_eq!(r.missed(), 0);
+        r.end_step().unwrap();
+    }
+}
+
+#[test]
+fn a_declared_group_that_is_reopened_misses_nothing_and_gets_nothing_twice() {
+    let root = Root::new();
+    let name = root.name("reopened");
+    let mut w = Writer::open(&name, &declares(1)).unwrap();
+    put_all(&mut w, 0..5);
+    let mut r = viz(&name, 0, 1);
+    read(&mut r, 0..3);
+    r.close().unwrap();
+    // Nobody reads: what the group has not read stays, until the quota is full.
+    let (full, error) = fill(&mut w, 5);
+    assert_eq!(error.kind(), Kind::QuotaFull);
+    let text = error.to_string();
+    assert!(text.contains("reader group viz: rank 0 is absent and goes on at version 3"), "{text}");
+    assert!(text.contains("forebay clean --readers viz"), "{text}");
+    let mut r = viz(&name, 0, 1);
+    assert_eq!(r.begin_step(None).unwrap(), Some(3));
+    // Not ended: it is given again.
+    drop(r);
+    let mut r = viz(&name, 0, 1);
+    read(&mut r, 3..full);
+    put(&mut w, full).unwrap();
+    w.close().unwrap();
+    read(&mut r, full..full + 1);
+    assert_eq!(r.begin_step(None).unwrap(), None);
+    r.close().unwrap();
+    if !is_elsewhere() {
+        assert!(root.left().is_empty(), "it was read to its end: {:?}", root.left());
+    }
+}
+
+#[test]
+fn a_group_that_was_not_declared_begins_again() {
+    let root = Root::new();
+    let name = root.name("ad-hoc");
+    let forever = OpenOptions { retention: Some(Retention::Forever), ..ranked(0, 1) };
+    let mut w = Writer::open(&name, &forever).unwrap();
+    put_all(&mut w, 0..3);
+    for _ in 0..2 {
+        let mut r = viz(&name, 0, 1);
+        read(&mut r, 0..3);
+        r.close().unwrap();
+    }
+    // With a name of its own it keeps a cursor.
+    let named = OpenOptions { group: Some("named".into()), ..ranked(0, 1) };
+    read(&mut Reader::open(&name, &named).unwrap(), 0..2);
+    read(&mut Reader::open(&name, &named).unwrap(), 2..3);
+}
+
+#[test]
+fn versions_that_went_without_a_group_are_counted() {
+    let root = Root::new();
+    for (space, options) in [
+        ("drop", OpenOptions { absent: Some(Absent::Drop), ..declares(1) }),
+        ("last", OpenOptions { retention: Some(Retention::Last(2)), ..declares(1) }),
+        ("oldest", OpenOptions { when_full: Some(WhenFull::DropOldest), ..declares(1) }),
+    ] {
+        let name = root.name(space);
+        let mut w = Writer::open(&name, &options).unwrap();
+        put_all(&mut w, 0..2);
+        let mut r = viz(&name, 0, 1);
+        read(&mut r, 0..2);
+        r.close().unwrap();
+        put_all(&mut w, 2..100);
+        w.close().unwrap();
+        let mut r = viz(&name, 0, 1);
+        let retained = r.versions().unwrap();
+        assert!(retained.start > 2 && retained.end == 100, "{space}: {retained:?}");
+        assert_eq!(r.begin_step(None).unwrap(), Some(retained.start), "{space}");
+        assert_eq!(r.missed(), retained.start - 2, "{space}");
+        r.end_step().unwrap();
+        read(&mut r, retained.start + 1..100);
+        assert_eq!(r.begin_step(None).unwrap(), None);
+        assert_eq!((r.missed(), r.stats().dropped), (0, retained.start - 2), "{space}");
+    }
+}
+
+#[test]
+fn the_policy_error_tells_the_writer() {
+    let root = Root::new();
+    let name = root.name("strict");
+    let mut w = Writer::open(&name, &OpenOptions { absent: Some(Absent::Error), ..declares(1) }).unwrap();
+    put_all(&mut w, 0..2);
+    let mut r = viz(&name, 0, 1);
+    read(&mut r, 0..1);
+    put_all(&mut w, 2..3);
+    drop(r);
+    let error = w.begin_step().unwrap_err();
+    assert_eq!(error.kind(), Kind::PeerMissing, "{error}");
+    assert!(error.to_string().contains("reader group viz"), "{error}");
+    let mut r = viz(&name, 0, 1);
+    read(&mut r, 1..3);
+    put_all(&mut w, 3..4);
+    w.close().unwrap();
+    read(&mut r, 3..4);
+}
+
+#[test]
+fn a_group_that_left_for_good_holds_nothing() {
+    let root = Root::new();
+    let name = root.name("left");
+    let mut w = Writer::open(&name, &declares(2)).unwrap();
+    put_all(&mut w, 0..3);
+    let (mut a, mut b) = (viz(&name, 0, 2), viz(&name, 1, 2));
+    read(&mut a, 0..2);
+    read(&mut b, 0..1);
+    a.leave().unwrap();
+    let (full, error) = fill(&mut w, 3);
+    assert!(error.to_string().contains("has not released version 1"), "the other rank holds: {error}");
+    read(&mut b, 1..3);
+    b.leave().unwrap();
+    // Versions go without it.
+    put_all(&mut w, full..full + 100);
+    let mut a = viz(&name, 0, 2);
+    let oldest = a.versions().unwrap().start;
+    assert!(oldest > 3);
+    assert_eq!((a.begin_step(None).unwrap(), a.missed()), (Some(oldest), 0), "it begins anew");
+}
+
+#[test]
+fn a_group_that_comes_again_as_a_whole_begins_where_all_its_ranks_ended() {
+    let root = Root::new();
+    let name = root.name("whole");
+    let mut w = Writer::open(&name, &declares(2)).unwrap();
+    put_all(&mut w, 0..6);
+    let (mut a, mut b) = (viz(&name, 0, 2), viz(&name, 1, 2));
+    read(&mut a, 0..4);
+    read(&mut b, 0..2);
+    drop(a);
+    // One that comes again while the other is there goes on by itself.
+    let mut a = viz(&name, 0, 2);
+    read(&mut a, 4..5);
+    drop((a, b));
+    let mut b = viz(&name, 1, 2);
+    read(&mut b, 2..6);
+    let mut a = viz(&name, 0, 2);
+    read(&mut a, 2..3);
+    drop((a, b));
+    let mut one = viz(&name, 0, 1);
+    read(&mut one, 3..6);
+    w.close().unwrap();
+    assert_eq!(one.begin_step(None).unwrap(), None);
+    // It has seen the end, and the space goes with it.
+    one.leave().unwrap();
+    assert!(!std::path::Path::new(&name).exists());
+}
+
+/// A reboot leaves the files of a pool on a disk, and no shared state.
+#[test]
+fn cursors_outlive_the_shared_state_on_a_disk() {
+    let disk = tempfile::tempdir().unwrap();
+    for horizon in [Horizon::None, Horizon::Epoch] {
+        let name = disk.path().join(format!("{horizon}")).display().to_string();
+        let on = |options| OpenOptions { tier: Some(TierKind::File), horizon: Some(horizon), ..options };
+        let mut w = Writer::open(&name, &on(declares(1))).unwrap();
+        put_all(&mut w, 0..6);
+        let mut r = viz(&name, 0, 1);
+        read(&mut r, 0..4);
+        r.close().unwrap();
+        let mut gone =
+            Reader::open(&name, &OpenOptions { group: Some("gone".into()), ..ranked(0, 1) }).unwrap();
+        read(&mut gone, 0..1);
+        gone.leave().unwrap();
+        w.close().unwrap();
+        std::fs::remove_file(shared_state(&name, "control")).unwrap();
+        let groups = forebay_space::inspect(&name).unwrap().readers;
+        assert_eq!(groups.iter().map(|group| &group.name).collect::<Vec<_>>(), ["viz", "gone"]);
+        forebay_space::remove_reader_group(&name, "gone").unwrap();
+        let mut r = viz(&name, 0, 1);
+        read(&mut r, 4..6);
+        assert_eq!(r.begin_step(None).unwrap(), None);
+        drop(r);
+        // It has read everything, and with the last process the space goes.
+        assert!(!std::path::Path::new(&name).exists());
+    }
+}
+
+#[test]
+fn a_damaged_file_of_cursors_is_an_error_that_names_it() {
+    let disk = tempfile::tempdir().unwrap();
+    let name = disk.path().join("damaged").display().to_string();
+    let mut w = Writer::open(&name, &OpenOptions { tier: Some(TierKind::File), ..declares(1) }).unwrap();
+    put_all(&mut w, 0..2);
+    w.close().unwrap();
+    std::fs::remove_file(shared_state(&name, "control")).unwrap();
+    let file = disk.path().join("damaged").join("cursors");
+    let good = std::fs::read(&file).unwrap();
+    let mut bad = good.clone();
+    bad[3] ^= 1;
+    std::fs::write(&file, &bad).unwrap();
+    let error = Reader::open(&name, &ranked(0, 1)).err().unwrap();
+    assert_eq!(error.kind(), Kind::Damaged, "{error}");
+    assert!(error.to_string().contains("cursors"), "{error}");
+    let mut bad = good;
+    // The cursor of the first rank of the first group.
+    bad[4096 + 2 * 64 * 128] ^= 1;
+    std::fs::write(&file, &bad).unwrap();
+    let viz = OpenOptions { component: Some("viz".into()), ..ranked(0, 1) };
+    let error = Reader::open(&name, &viz).err().unwrap();
+    assert_eq!(error.kind(), Kind::Damaged, "{error}");
+    assert!(error.to_string().contains("viz"), "{error}");
+    forebay_space::remove_reader_group(&name, "viz").unwrap();
+    read(&mut Reader::open(&name, &viz).unwrap(), 0..2);
+}
+
+#[test]
+fn a_channel_of_files_refuses_a_cursor() {
+    let root = Root::new();
+    let files = OpenOptions { channel: Mechanism::Files, ..ranked(0, 1) };
+    let named = OpenOptions { group: Some("viz".into()), ..files.clone() };
+    let error = Reader::open(&root.name("files"), &named).err().unwrap();
+    assert_eq!(error.kind(), Kind::NotPossibleHere, "{error}");
+    let policy = OpenOptions { absent: Some(Absent::Hold), ..files };
+    assert_eq!(Writer::open(&root.name("files"), &policy).err().unwrap().kind(), Kind::NotPossibleHere);
+}

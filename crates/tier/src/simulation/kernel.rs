@@ -1,0 +1,247 @@
+//! What the simulated machine keeps for its processes: record locks, futexes, mappings, the boot.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::panic::Location;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use super::mutation::{self, Site};
+use super::scheduler::{self, block, point_at, with_kernel, Key, What};
+use crate::sys::Locked;
+
+/// A mapping of a file by any simulated process.
+#[derive(Clone, Copy)]
+struct Mapped {
+    len: usize,
+    file: (u64, u64),
+}
+
+/// See the file's head.
+#[derive(Default)]
+pub(super) struct Kernel {
+    /// Owner of each locked byte of a file.
+    locks: HashMap<(u64, u64, u64), u32>,
+    /// Holders of each byte of a file that an open file description locked: process, descriptor, exclusively.
+    descriptions: BTreeMap<(u64, u64, u64), Vec<(u32, i32, bool)>>,
+    mappings: BTreeMap<usize, Mapped>,
+    /// What a process has one of, by process and by the address that stands for it.
+    local: HashMap<(u32, usize), &'static (dyn Any + Send + Sync)>,
+}
+
+impl Kernel {
+    pub(super) fn release_locks(&mut self, pid: u32) {
+        self.locks.retain(|_, owner| *owner != pid);
+        self.descriptions.values_mut().for_each(|holders| holders.retain(|(owner, ..)| *owner != pid));
+    }
+
+    /// Unmaps what killed processes had mapped: none of their threads runs again.
+    pub(super) fn unmap_left(&self) {
+        for (base, mapped) in &self.mappings {
+            crate::sys::unmap_abandoned(*base, mapped.len);
+        }
+    }
+
+    fn place_of(&self, address: usize) -> Option<(u64, u64, u64)> {
+        let (base, mapped) = self.mappings.range(..=address).next_back()?;
+        let offset = address - base;
+        (offset < mapped.len).then_some((mapped.file.0, mapped.file.1, offset as u64))
+    }
+}
+
+static BOOT: Mutex<(u64, &str)> = Mutex::new((0, "00000000-0000-4000-8000-000000000000"));
+
+/// The id of this boot of the simulated machine.
+pub fn boot() -> &'static str {
+    BOOT.lock().expect("never poisoned").1
+}
+
+/// The machine starts again: another boot id. Files stay; the caller removes those of memory tiers.
+pub fn reboot() {
+    let mut boot = BOOT.lock().expect("never poisoned");
+    boot.0 += 1;
+    boot.1 = format!("00000000-0000-4000-8000-{:012x}", boot.0).leak();
+}
+
+fn key_of(file: &File) -> io::Result<(u64, u64)> {
+    let meta = file.metadata()?;
+    Ok((meta.dev(), meta.ino()))
+}
+
+/// Takes a record lock, without waiting. None: the caller is not simulated.
+#[track_caller]
+pub(crate) fn record_lock(file: &File, byte: u64) -> Option<io::Result<Locked>> {
+    let pid = scheduler::pid()?;
+    point_at(What::Lock, Location::caller());
+    let lost = mutation::applies(Site::LostLock, Location::caller());
+    Some(key_of(file).map(|(device, inode)| {
+        with_kernel(|kernel| match kernel.locks.get(&(device, inode, byte)) {
+            Some(owner) if *owner != pid && lost => {
+                mutation::made_a_difference();
+                Locked::Yes
+            }
+            Some(owner) if *owner != pid => Locked::Busy,
+            _ => {
+                kernel.locks.insert((device, inode, byte), pid);
+                Locked::Yes
+            }
+        })
+    }))
+}
+
+/// Releases a record lock.
+#[track_caller]
+pub(crate) fn record_unlock(file: &File, byte: u64) -> Option<io::Result<()>> {
+    let pid = scheduler::pid()?;
+    point_at(What::Lock, Location::caller());
+    Some(key_of(file).map(|(device, inode)| {
+        with_kernel(|kernel| {
+            if kernel.locks.get(&(device, inode, byte)) == Some(&pid) {
+                kernel.locks.remove(&(device, inode, byte));
+            }
+        })
+    }))
+}
+
+/// Who else holds a byte.
+#[track_caller]
+pub(crate) fn record_lock_holder(file: &File, byte: u64) -> Option<io::Result<Option<i32>>> {
+    let pid = scheduler::pid()?;
+    point_at(What::Lock, Location::caller());
+    Some(key_of(file).map(|(device, inode)| {
+        let owner = with_kernel(|kernel| kernel.locks.get(&(device, inode, byte)).copied());
+        owner.filter(|owner| *owner != pid).map(|owner| owner as i32)
+    }))
+}
+
+/// Whether another process holds a record lock on a byte of a range.
+#[track_caller]
+pub(crate) fn is_record_locked(file: &File, bytes: &Range<u64>) -> Option<io::Result<bool>> {
+    let pid = scheduler::pid()?;
+    point_at(What::Lock, Location::caller());
+    Some(key_of(file).map(|(device, inode)| {
+        with_kernel(|kernel| {
+            kernel
+                .locks
+                .iter()
+                .any(|(at, owner)| (at.0, at.1) == (device, inode) && bytes.contains(&at.2) && *owner != pid)
+        })
+    }))
+}
+
+/// Takes a lock of an open file description, without waiting.
+#[track_caller]
+pub(crate) fn description_lock(file: &File, byte: u64, exclusive: bool) -> Option<io::Result<Locked>> {
+    let pid = scheduler::pid()?;
+    point_at(What::Lock, Location::caller());
+    let lost = mutation::applies(Site::LostLock, Location::caller());
+    let descriptor = file.as_raw_fd();
+    Some(key_of(file).map(|(device, inode)| {
+        with_kernel(|kernel| {
+            let holders = kernel.descriptions.entry((device, inode, byte)).or_default();
+            if holders.iter().any(|(_, other, held)| *other != descriptor && (exclusive || *held)) {
+                if !lost {
+                    return Locked::Busy;
+                }
+                mutation::made_a_difference();
+            }
+            holders.retain(|(_, other, _)| *other != descriptor);
+            holders.push((pid, descriptor, exclusive));
+            Locked::Yes
+        })
+    }))
+}
+
+/// Releases what an open file description holds of a range.
+#[track_caller]
+pub(crate) fn description_unlock(file: &File, bytes: &Range<u64>) -> Option<io::Result<()>> {
+    scheduler::pid()?;
+    point_at(What::Lock, Location::caller());
+    let descriptor = file.as_raw_fd();
+    Some(key_of(file).map(|(device, inode)| {
+        with_kernel(|kernel| {
+            let held =
+                kernel.descriptions.range_mut((device, inode, bytes.start)..(device, inode, bytes.end));
+            held.for_each(|(_, holders)| holders.retain(|(_, other, _)| *other != descriptor));
+        })
+    }))
+}
+
+/// Whether another open file description holds a byte of a range.
+#[track_caller]
+pub(crate) fn is_description_locked(file: &File, bytes: &Range<u64>) -> Option<io::Result<bool>> {
+    scheduler::pid()?;
+    point_at(What::Lock, Location::caller());
+    let descriptor = file.as_raw_fd();
+    Some(key_of(file).map(|(device, inode)| {
+        with_kernel(|kernel| {
+            let held = kernel.descriptions.range((device, inode, bytes.start)..(device, inode, bytes.end));
+            held.flat_map(|(_, holders)| holders).any(|(_, other, _)| *other != descriptor)
+        })
+    }))
+}
+
+/// A mapping was made.
+pub(crate) fn map_added(base: usize, len: usize, file: &File) {
+    if let (true, Ok(file)) = (scheduler::me().is_some(), key_of(file)) {
+        with_kernel(|kernel| kernel.mappings.insert(base, Mapped { len, file }));
+    }
+}
+
+/// A mapping is about to go.
+pub(crate) fn map_removed(base: usize) {
+    if scheduler::me().is_some() {
+        with_kernel(|kernel| kernel.mappings.remove(&base));
+    }
+}
+
+pub(super) fn futex_key(address: usize) -> Key {
+    let place = with_kernel(|kernel| kernel.place_of(address));
+    let (device, inode, offset) = place.unwrap_or((0, 0, address as u64));
+    Key::Futex(device, inode, offset)
+}
+
+/// As the system call: sleeps while the word holds `expected`. False only when the time passed.
+#[track_caller]
+pub(crate) fn futex_wait(
+    word: &std::sync::atomic::AtomicU32,
+    expected: u32,
+    timeout: Duration,
+) -> Option<bool> {
+    scheduler::me()?;
+    point_at(What::Call("futex"), Location::caller());
+    if word.load(SeqCst) != expected {
+        return Some(true);
+    }
+    let key = futex_key(word.as_ptr() as usize);
+    let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+    Some(block(key, Some(timeout_ns), "a word", Location::caller()))
+}
+
+/// As the system call.
+#[track_caller]
+pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32, count: i32) -> Option<()> {
+    scheduler::me()?;
+    let at = Location::caller();
+    point_at(What::Wake, at);
+    let key = futex_key(word.as_ptr() as usize);
+    scheduler::wake(key, count.max(0) as usize, mutation::applies(Site::LostWake, at));
+    Some(())
+}
+
+/// The one `T` of the calling simulated process that `address` stands for. Never freed.
+pub(crate) fn local_state<T: Any + Send + Sync>(address: usize, make: impl Fn() -> T) -> Option<&'static T> {
+    let pid = scheduler::pid()?;
+    if let Some(known) = with_kernel(|kernel| kernel.local.get(&(pid, address)).copied()) {
+        return known.downcast_ref();
+    }
+    let fresh: &'static T = Box::leak(Box::new(make()));
+    with_kernel(|kernel| kernel.local.insert((pid, address), fresh));
+    Some(fresh)
+}

@@ -1,0 +1,226 @@
+//! One access, wake-up, flush or lock of the code done wrongly on purpose, to see that the oracle notices.
+//!
+//! A mutation names a place in the source and what goes wrong there; the code itself has no switches.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::Location;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::Mutex;
+
+use super::kernel::futex_key;
+use super::scheduler::Key;
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Site {
+    /// A store is left out.
+    LostStore,
+    /// A store happens behind the next store of its thread.
+    LateStore,
+    /// A load gives what its thread saw last in that word.
+    StaleLoad,
+    /// A compare-and-swap does not compare.
+    BlindExchange,
+    /// Threads that wait are not woken.
+    LostWake,
+    /// A lock is not taken.
+    LostLock,
+}
+
+impl Site {
+    /// All of them.
+    pub const ALL: [Site; 6] = [
+        Site::LostStore,
+        Site::LateStore,
+        Site::StaleLoad,
+        Site::BlindExchange,
+        Site::LostWake,
+        Site::LostLock,
+    ];
+
+    fn word(self) -> &'static str {
+        match self {
+            Site::LostStore => "lost-store",
+            Site::LateStore => "late-store",
+            Site::StaleLoad => "stale-load",
+            Site::BlindExchange => "blind-exchange",
+            Site::LostWake => "lost-wake",
+            Site::LostLock => "lost-lock",
+        }
+    }
+}
+
+/// What goes wrong, and where. Text: `KIND@FILE:LINE:COLUMN`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Mutation {
+    /// What.
+    pub site: Site,
+    /// Source file, as the compiler names it.
+    pub file: &'static str,
+    /// Its line.
+    pub line: u32,
+    /// Its column.
+    pub column: u32,
+}
+
+impl fmt::Display for Mutation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}:{}:{}", self.site.word(), self.file, self.line, self.column)
+    }
+}
+
+impl FromStr for Mutation {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Mutation, String> {
+        let wrong = || format!("`{text}` is not KIND@FILE:LINE:COLUMN");
+        let (kind, place) = text.split_once('@').ok_or_else(wrong)?;
+        let site = Site::ALL.into_iter().find(|site| site.word() == kind).ok_or_else(wrong)?;
+        let mut parts = place.rsplitn(3, ':');
+        let mut number = || parts.next().and_then(|part| part.parse().ok()).ok_or_else(wrong);
+        let (column, line) = (number()?, number()?);
+        let file = parts.next().ok_or_else(wrong)?.to_owned().leak();
+        Ok(Mutation { site, file, line, column })
+    }
+}
+
+static ON: AtomicBool = AtomicBool::new(false);
+static APPLIED: AtomicU64 = AtomicU64::new(0);
+static ACTIVE: Mutex<Option<Mutation>> = Mutex::new(None);
+/// Places where each kind could apply, as far as runs have met them.
+static MET: Mutex<Option<HashMap<Mutation, Met>>> = Mutex::new(None);
+static COLLECT: AtomicBool = AtomicBool::new(false);
+/// The seed of the run that is collected.
+static SEED: AtomicU64 = AtomicU64::new(0);
+/// Words that hold something else than without the mutation.
+static WRONG: Mutex<Vec<Key>> = Mutex::new(Vec::new());
+static IS_ANY_WRONG: AtomicBool = AtomicBool::new(false);
+
+/// Seeds that are kept of each place.
+const SEEDS_MAX: usize = 150;
+
+/// How often a place was met, and in which runs.
+#[derive(Clone, Debug, Default)]
+pub struct Met {
+    /// Times.
+    pub times: u64,
+    /// The first runs, by their seeds.
+    pub seeds: Vec<u64>,
+}
+
+thread_local! {
+    /// What this thread saw last in each word.
+    static SEEN: RefCell<HashMap<usize, u64>> = RefCell::default();
+}
+
+pub(super) fn set(mutation: Option<Mutation>) {
+    WRONG.lock().expect("never poisoned").clear();
+    IS_ANY_WRONG.store(false, SeqCst);
+    *ACTIVE.lock().expect("never poisoned") = mutation;
+    APPLIED.store(0, SeqCst);
+    ON.store(mutation.is_some(), SeqCst);
+}
+
+/// How often it made a difference.
+pub(super) fn applied() -> u64 {
+    APPLIED.load(SeqCst)
+}
+
+/// From now on places of mutations are collected.
+pub fn collect() {
+    *MET.lock().expect("never poisoned") = Some(HashMap::new());
+    COLLECT.store(true, SeqCst);
+}
+
+/// The next run is that of this seed.
+pub fn collect_seed(seed: u64) {
+    SEED.store(seed, SeqCst);
+}
+
+/// The places collected since [`collect`].
+pub fn collected() -> Vec<(Mutation, Met)> {
+    COLLECT.store(false, SeqCst);
+    let met = MET.lock().expect("never poisoned").take().unwrap_or_default();
+    let mut all: Vec<(Mutation, Met)> = met.into_iter().collect();
+    all.sort_by_key(|(mutation, _)| *mutation);
+    all
+}
+
+/// Whether this goes wrong here.
+pub(crate) fn applies(site: Site, at: &'static Location<'static>) -> bool {
+    if COLLECT.load(SeqCst) {
+        let mutation = Mutation { site, file: at.file(), line: at.line(), column: at.column() };
+        if let Some(met) = &mut *MET.lock().expect("never poisoned") {
+            let (met, seed) = (met.entry(mutation).or_default(), SEED.load(SeqCst));
+            met.times += 1;
+            if met.seeds.len() < SEEDS_MAX && met.seeds.last() != Some(&seed) {
+                met.seeds.push(seed);
+            }
+        }
+    }
+    if !ON.load(SeqCst) {
+        return false;
+    }
+    let active = *ACTIVE.lock().expect("never poisoned");
+    active.is_some_and(|mutation| {
+        mutation.site == site
+            && (mutation.line, mutation.column) == (at.line(), at.column())
+            && mutation.file == at.file()
+    })
+}
+
+/// What went wrong changed what a thread saw or who ran: only this can be noticed.
+pub(crate) fn made_a_difference() {
+    APPLIED.fetch_add(1, SeqCst);
+}
+
+/// A word holds something else than without the mutation, until the next store to it.
+pub(crate) fn is_wrong(address: usize) {
+    let key = futex_key(address);
+    let mut wrong = WRONG.lock().expect("never poisoned");
+    if !wrong.contains(&key) {
+        wrong.push(key);
+    }
+    IS_ANY_WRONG.store(true, SeqCst);
+}
+
+/// A store to a word makes it right again.
+pub(crate) fn stored(address: usize) {
+    if IS_ANY_WRONG.load(SeqCst) {
+        let key = futex_key(address);
+        WRONG.lock().expect("never poisoned").retain(|wrong| *wrong != key);
+    }
+}
+
+/// A thread looks at a word.
+pub(crate) fn looks(address: usize) {
+    if IS_ANY_WRONG.load(SeqCst) {
+        let key = futex_key(address);
+        if WRONG.lock().expect("never poisoned").contains(&key) {
+            made_a_difference();
+        }
+    }
+}
+
+/// What a load gives: `value`, or with a mutation what the thread saw last.
+pub(crate) fn loaded(address: usize, value: u64, at: &'static Location<'static>) -> u64 {
+    let stale = applies(Site::StaleLoad, at);
+    looks(address);
+    if !ON.load(SeqCst) {
+        return value;
+    }
+    SEEN.with_borrow_mut(|seen| match seen.get(&address) {
+        Some(old) if stale => {
+            if *old != value {
+                made_a_difference();
+            }
+            *old
+        }
+        _ => {
+            seen.insert(address, value);
+            value
+        }
+    })
+}

@@ -1,0 +1,209 @@
+//! Who takes part in a run, with which options, and what happens to them: everything that the seed decides beforehand.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebay_space::{Mode, OpenOptions, Pace, Retention, SpillTier, TierKind, Verify, WhenFull};
+use forebay_tier::simulation::Random;
+
+/// The smallest granule of a simulated build.
+pub const GRANULE_BYTES: u64 = 16 << 10;
+/// No call waits longer for a peer, in virtual time.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What a failing run is tried with less of, in this order, and the values that are tried.
+pub const SMALLER: [(&str, &[u64]); 13] = [
+    ("observers", &[0]),
+    ("caretakers", &[0]),
+    ("jumps", &[0]),
+    ("faults", &[0]),
+    ("stops", &[0, 1]),
+    ("views", &[0]),
+    ("heavy", &[0]),
+    ("batch", &[0]),
+    ("kills", &[0, 1, 2]),
+    ("groups", &[1, 2]),
+    ("readers", &[1, 2]),
+    ("writers", &[1, 2, 3]),
+    ("versions", &[1, 2, 3, 4, 6, 8]),
+];
+
+/// What the seed decides beforehand.
+#[derive(Clone, Debug)]
+pub struct Cast {
+    /// The run.
+    pub seed: u64,
+    /// The run's folder.
+    pub root: PathBuf,
+    /// Writer ranks.
+    pub writers: u32,
+    /// Sizes of the reader groups.
+    pub groups: Vec<u32>,
+    /// Whether writers declare the groups.
+    pub declared: bool,
+    /// Versions of the stream.
+    pub versions: u64,
+    /// Granules of the quota.
+    pub granules: u64,
+    /// When versions go.
+    pub retention: Retention,
+    /// What happens when the space is full.
+    pub when_full: WhenFull,
+    /// Whether there is a lower tier.
+    pub spills: bool,
+    /// Small objects are gathered.
+    pub batch_bytes: Option<u64>,
+    /// Observers that come and go.
+    pub observers: u32,
+    /// Processes that list, verify and clean.
+    pub caretakers: u32,
+    /// Kills of the run, and stops.
+    pub kills: u32,
+    /// Stops (SIGSTOP, later SIGCONT).
+    pub stops: u32,
+    /// Of a million system calls so many fail.
+    pub fault_per_million: u32,
+    /// How often another thread goes on.
+    pub switch_per_million: u32,
+    /// How often the clock jumps.
+    pub jump_per_million: u32,
+    /// Views are kept over the end of a step.
+    pub keeps_views: bool,
+    /// Most versions fill a granule of each rank, so that a few fill the quota.
+    pub is_heavy: bool,
+}
+
+impl Cast {
+    /// The cast of a seed.
+    pub fn new(seed: u64, root: &Path) -> Cast {
+        let mut random = Random::new(seed, 7);
+        let writers = *random.pick(&[1, 1, 2, 2, 3, 4, 5]);
+        let groups = random.pick(&[vec![1], vec![1], vec![2], vec![1, 1], vec![3], vec![2, 1, 1]]).clone();
+        let spills = random.percent(30);
+        let retention = match random.below(10) {
+            0 => Retention::Last(1 + random.below(4)),
+            1 => Retention::Forever,
+            _ => Retention::Released,
+        };
+        let when_full = match random.below(10) {
+            0 | 1 if retention == Retention::Released => WhenFull::DropOldest,
+            _ if spills => WhenFull::Spill,
+            _ => WhenFull::Block,
+        };
+        let versions = 2 + random.below(12);
+        let per_rank = 3 + random.below(6);
+        // Nothing goes by itself: all of it must fit.
+        let keeps = retention == Retention::Forever || matches!(retention, Retention::Last(_));
+        let granules = u64::from(writers) * if keeps { per_rank + 2 * versions } else { per_rank };
+        let calm = random.percent(25);
+        let mut cast = Cast {
+            seed,
+            root: root.to_path_buf(),
+            writers,
+            groups,
+            declared: random.percent(70),
+            versions,
+            granules,
+            retention,
+            when_full,
+            spills: when_full == WhenFull::Spill,
+            batch_bytes: random.percent(25).then(|| *random.pick(&[4096, 16 << 10, 64 << 10])),
+            observers: random.below(3) as u32,
+            caretakers: random.below(2) as u32,
+            kills: if calm { 0 } else { random.below(5) as u32 },
+            stops: if random.percent(30) { random.below(3) as u32 } else { 0 },
+            fault_per_million: *random.pick(&[0, 0, 0, 0, 100, 2_000, 20_000]),
+            switch_per_million: *random.pick(&[5_000, 30_000, 100_000, 300_000, 600_000]),
+            jump_per_million: *random.pick(&[0, 0, 20, 300]),
+            keeps_views: random.percent(40),
+            is_heavy: random.percent(50),
+        };
+        // A version of a heavy run takes up to three granules of each rank; one that is held stays beside the next.
+        let more = if cast.is_heavy { 2 } else { 0 } + if cast.keeps_views { 6 } else { 0 };
+        cast.granules += more * u64::from(writers);
+        cast
+    }
+
+    /// Changes what the seed has drawn, for a smaller run that still fails. Text: `KEY=NUMBER`.
+    pub fn set(&mut self, text: &str) -> Result<(), String> {
+        let wrong =
+            || format!("`{text}` is not KEY=NUMBER with one of the keys {}", SMALLER.map(|s| s.0).join(", "));
+        let (key, value) = text.split_once('=').ok_or_else(wrong)?;
+        let number: u64 = value.parse().map_err(|_| wrong())?;
+        match key {
+            "observers" => self.observers = number as u32,
+            "caretakers" => self.caretakers = number as u32,
+            "stops" => self.stops = number as u32,
+            "faults" => self.fault_per_million = number as u32,
+            "jumps" => self.jump_per_million = number as u32,
+            "views" => self.keeps_views = number > 0,
+            "heavy" => self.is_heavy = number > 0,
+            "batch" => self.batch_bytes = (number > 0).then_some(number),
+            "kills" => self.kills = number as u32,
+            "groups" => self.groups.truncate(number.max(1) as usize),
+            "readers" => self.groups.iter_mut().for_each(|size| *size = (*size).min(number.max(1) as u32)),
+            "writers" => self.writers = number.max(1) as u32,
+            "versions" => self.versions = number.max(1),
+            _ => return Err(wrong()),
+        }
+        Ok(())
+    }
+
+    /// Whether nothing happens to anyone: then every call succeeds.
+    pub fn is_calm(&self) -> bool {
+        self.kills == 0 && self.stops == 0 && self.fault_per_million == 0 && self.jump_per_million == 0
+    }
+
+    /// Whether a reader may miss versions.
+    pub fn drops(&self) -> bool {
+        self.when_full == WhenFull::DropOldest || matches!(self.retention, Retention::Last(_))
+    }
+
+    /// The space, by its path.
+    pub fn name(&self) -> String {
+        self.root.join("spaces").join("simulated").display().to_string()
+    }
+
+    /// Folder of the lower pool.
+    pub fn lower(&self) -> PathBuf {
+        self.root.join("lower")
+    }
+
+    /// Name of a reader group.
+    pub fn group(&self, index: usize) -> String {
+        format!("group-{index}")
+    }
+
+    /// Elements that a rank puts in a version: most often few, now and then most of a granule or more than one.
+    pub fn elements(&self, version: u64) -> u64 {
+        let mut random = Random::new(self.seed ^ version << 20, 11);
+        let bits = *random.pick(if self.is_heavy { &[10, 11, 11, 11] } else { &[1, 3, 5, 8, 10, 11] });
+        1 + random.below(1 << bits)
+    }
+
+    /// Options of a rank.
+    pub fn options(&self, rank: u32, size: u32, component: &str) -> OpenOptions {
+        let quota = Some(self.granules * GRANULE_BYTES);
+        let lower = SpillTier { path: self.lower(), quota, tier: Some(TierKind::Dram) };
+        let declared = self.groups.iter().enumerate().map(|(index, size)| (self.group(index), *size));
+        OpenOptions {
+            rank: Some(rank),
+            size: Some(size),
+            component: Some(component.into()),
+            tier: Some(TierKind::Dram),
+            quota_bytes: quota,
+            segment_bytes: Some(GRANULE_BYTES),
+            spill: self.spills.then_some(lower).into_iter().collect(),
+            when_full: Some(self.when_full),
+            retention: Some(self.retention),
+            batch_bytes: self.batch_bytes,
+            readers: if self.declared { declared.collect() } else { Vec::new() },
+            pace: None::<Pace>,
+            timeout: TIMEOUT,
+            verify: Verify::Always,
+            mode: Mode::Append,
+            finished: true,
+            ..OpenOptions::default()
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! The command line: one seed, many seeds, seeds with a mutation.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use forebay_tier::simulation::mutation::{self, Mutation};
+use forebay_tier::simulation::{self, Coverage, Failure, Outcome, Settings};
+
+use crate::cast::{Cast, SMALLER};
+use crate::play;
+
+/// A run of more points never ends.
+const POINTS_MAX: u64 = 3_000_000;
+
+/// Orders of events that a smaller run is tried with.
+const SCHEDULES: u64 = 60;
+
+const USAGE: &str = "\
+usage: forebay-simulate [--seed N | --seeds N,N,…] [--count N] [--points N] [--seconds N] [--schedule N]
+                        [--set KEY=NUMBER] [--shrink] [--mutation KIND@FILE:LINE:COLUMN] [--trace]
+                        [--coverage FILE] [--collect FILE]
+Runs seeds N, N+1, …, or those of --seeds, and stops at the first failure, after --count runs, --points points or
+--seconds.
+  --schedule  the order of events follows from this number, not from the seed
+  --set       changes what the seed has drawn; may be given several times
+  --shrink    looks for a smaller run that fails in the same way, and prints its command line
+  --mutation  does one thing wrongly on purpose; exit status 1 is then the success
+  --trace     prints every point of the run to standard error
+  --coverage  writes FILE:LINE:COLUMN MET SWITCHED KILLED of every place to FILE
+  --collect   writes every possible mutation, how often its place was met, and seeds that met it to FILE";
+
+#[derive(Clone, Default)]
+struct Arguments {
+    seed: u64,
+    count: Option<u64>,
+    points: Option<u64>,
+    seconds: Option<u64>,
+    schedule: Option<u64>,
+    set: Vec<String>,
+    shrink: bool,
+    mutation: Option<Mutation>,
+    trace: bool,
+    coverage: Option<String>,
+    collect: Option<String>,
+    seeds: Option<Vec<u64>>,
+}
+
+fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
+    let mut arguments = Arguments::default();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} needs a value"));
+        let number =
+            |text: String| text.parse::<u64>().map_err(|_| format!("`{text}` is not a whole number"));
+        match word.as_str() {
+            "--seed" => arguments.seed = number(value()?)?,
+            "--count" => arguments.count = Some(number(value()?)?),
+            "--points" => arguments.points = Some(number(value()?)?),
+            "--seconds" => arguments.seconds = Some(number(value()?)?),
+            "--schedule" => arguments.schedule = Some(number(value()?)?),
+            "--set" => arguments.set.push(value()?),
+            "--shrink" => arguments.shrink = true,
+            "--mutation" => arguments.mutation = Some(value()?.parse()?),
+            "--trace" => arguments.trace = true,
+            "--coverage" => arguments.coverage = Some(value()?),
+            "--collect" => arguments.collect = Some(value()?),
+            "--seeds" => {
+                arguments.seeds =
+                    Some(value()?.split(',').map(|s| number(s.into())).collect::<Result<_, _>>()?)
+            }
+            _ => return Err(USAGE.to_owned()),
+        }
+    }
+    let is_open = arguments.count.is_none() && arguments.points.is_none() && arguments.seconds.is_none();
+    if is_open && arguments.seeds.is_none() {
+        arguments.count = Some(1);
+    }
+    Ok(arguments)
+}
+
+/// Runs what the command line says.
+pub fn main() -> ExitCode {
+    let arguments = match parse(std::env::args().skip(1)) {
+        Ok(arguments) => arguments,
+        Err(message) => {
+            eprintln!("{message}");
+            return ExitCode::from(2);
+        }
+    };
+    pin_to_one_processor();
+    // What fails is told with the run's own trace.
+    std::panic::set_hook(Box::new(|info| eprintln!("{info}")));
+    if arguments.collect.is_some() {
+        mutation::collect();
+    }
+    let failed = run_seeds(&arguments);
+    if let Some(path) = &arguments.collect {
+        let lines = mutation::collected().into_iter().map(|(mutation, met)| {
+            let seeds: Vec<String> = met.seeds.iter().map(u64::to_string).collect();
+            format!("{mutation} {} {}\n", met.times, seeds.join(","))
+        });
+        std::fs::write(path, lines.collect::<String>()).expect("the file of mutations");
+    }
+    ExitCode::from(u8::from(failed))
+}
+
+/// One thread runs at a time: on one processor the next one is resumed without waking another processor.
+fn pin_to_one_processor() {
+    if let Ok(allowed) = rustix::thread::sched_getaffinity(None) {
+        let of = |i: &usize| allowed.is_set(*i);
+        let count = (0..rustix::thread::CpuSet::MAX_CPU).filter(of).count().max(1);
+        let chosen = (0..rustix::thread::CpuSet::MAX_CPU).filter(of).nth(std::process::id() as usize % count);
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(chosen.unwrap_or(0));
+        let _ = rustix::thread::sched_setaffinity(None, &one);
+    }
+}
+
+/// True: one failed.
+fn run_seeds(arguments: &Arguments) -> bool {
+    let begin = Instant::now();
+    let mut coverage = Coverage::default();
+    let mut sums =
+        BTreeMap::from([("points", 0), ("switches", 0), ("kills", 0), ("faults", 0), ("mutated", 0)]);
+    let (mut runs, mut failed) = (0, false);
+    let seeds: Box<dyn Iterator<Item = u64>> = match &arguments.seeds {
+        Some(seeds) => Box::new(seeds.iter().copied()),
+        None => Box::new(arguments.seed..),
+    };
+    for seed in seeds {
+        let enough = arguments.count.is_some_and(|count| runs >= count)
+            || arguments.points.is_some_and(|points| sums["points"] >= points)
+            || arguments.seconds.is_some_and(|s| begin.elapsed() >= Duration::from_secs(s));
+        if enough || failed {
+            break;
+        }
+        mutation::collect_seed(seed);
+        let outcome = run_one(seed, arguments);
+        runs += 1;
+        for (what, count) in [
+            ("points", outcome.points),
+            ("switches", outcome.switches),
+            ("kills", outcome.kills),
+            ("faults", outcome.faults),
+            ("mutated", outcome.mutated),
+        ] {
+            *sums.get_mut(what).expect("counted") += count;
+        }
+        coverage.add(&outcome.coverage);
+        if let Some(failure) = outcome.failure {
+            failed = true;
+            let smaller = if arguments.shrink { shrunk(seed, arguments, &failure) } else { None };
+            let (failure, replay) = smaller.unwrap_or_else(|| (failure, replay(seed, arguments)));
+            println!("FAILED: {}\n{}\nreplay: {replay}", failure.message, failure.trace);
+        }
+    }
+    if let Some(path) = &arguments.coverage {
+        std::fs::write(path, coverage.lines().join("\n")).expect("the file of coverage");
+    }
+    let counts: Vec<String> = sums.iter().map(|(what, count)| format!("{what}={count}")).collect();
+    let rate = sums["points"] as f64 / begin.elapsed().as_secs_f64();
+    println!("runs={runs} {} points_per_s={rate:.0} failed={}", counts.join(" "), u8::from(failed));
+    failed
+}
+
+/// The command line of one run.
+fn replay(seed: u64, arguments: &Arguments) -> String {
+    let schedule = arguments.schedule.map_or(String::new(), |schedule| format!(" --schedule {schedule}"));
+    let set: String = arguments.set.iter().map(|set| format!(" --set {set}")).collect();
+    let with = arguments.mutation.map_or(String::new(), |mutation| format!(" --mutation {mutation}"));
+    format!("forebay-simulate --seed {seed}{schedule}{set}{with}")
+}
+
+/// What a failure is recognised by: its text up to the first path, without numbers.
+fn class(failure: &Failure) -> String {
+    let text = failure.message.split('/').next().unwrap_or_default();
+    text.chars().filter(|c| !c.is_ascii_digit()).take(60).collect()
+}
+
+/// A smaller run that fails in the same way, and how to replay it.
+fn shrunk(seed: u64, arguments: &Arguments, failure: &Failure) -> Option<(Failure, String)> {
+    let (mut best, mut found) = (arguments.clone(), None);
+    for (key, values) in SMALLER {
+        for value in values {
+            let mut tried = best.clone();
+            tried.set.push(format!("{key}={value}"));
+            let fails = (0..SCHEDULES).find_map(|schedule| {
+                tried.schedule = Some(schedule);
+                let outcome = run_one(seed, &tried);
+                outcome.failure.filter(|other| class(other) == class(failure))
+            });
+            if let Some(failure) = fails {
+                found = Some((failure, replay(seed, &tried)));
+                best = tried;
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn run_one(seed: u64, arguments: &Arguments) -> Outcome {
+    let root = tempfile::Builder::new().prefix("forebay-simulate-").tempdir_in("/dev/shm").expect("a folder");
+    std::env::set_var("FOREBAY_DIR", root.path().join("spaces"));
+    let mut cast = Cast::new(seed, root.path());
+    for set in &arguments.set {
+        if let Err(message) = cast.set(set) {
+            eprintln!("{message}");
+            std::process::exit(2);
+        }
+    }
+    if arguments.trace {
+        eprintln!("{cast:#?}");
+    }
+    let settings = Settings {
+        seed: arguments.schedule.unwrap_or(seed),
+        points_max: POINTS_MAX,
+        switch_per_million: cast.switch_per_million,
+        jump_per_million: cast.jump_per_million,
+        aloud: arguments.trace,
+        mutation: arguments.mutation,
+    };
+    let is_calm = cast.is_calm();
+    let mut outcome = simulation::run(settings, move || play::play(cast));
+    release(root.path());
+    if is_calm && outcome.overslept > 0 && outcome.failure.is_none() {
+        let message =
+            format!("{} times a wake-up was missed: a process slept to its deadline", outcome.overslept);
+        outcome.failure = Some(Failure { message, trace: String::new() });
+    }
+    outcome
+}
+
+/// Abandoned threads may hold files open: their pages go when they are cut off.
+fn release(dir: &Path) {
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => release(&entry.path()),
+            _ => drop(std::fs::File::options().write(true).open(entry.path()).map(|file| file.set_len(0))),
+        }
+    }
+}

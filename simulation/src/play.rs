@@ -1,0 +1,231 @@
+//! One run: starts the cast, lets deaths and stops come, starts again who died, and looks at what is left.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use forebay_space::CleanOptions;
+use forebay_tier::simulation::process::{self, Exit};
+use forebay_tier::simulation::Random;
+
+use crate::cast::Cast;
+use crate::oracle::Oracle;
+use crate::roles::{self, Told};
+
+/// From this life of a rank on nothing happens to it any more.
+const LIVES_IN_DANGER: u32 = 4;
+/// A rank that is told of others' ends so often never comes through.
+const LIVES_MAX: u32 = 30;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Writer(u32),
+    Reader(usize, u32),
+    Observer,
+    Caretaker,
+}
+
+struct Rank {
+    role: Role,
+    pid: Option<u32>,
+    done: bool,
+    lives: u32,
+}
+
+struct Play {
+    cast: Cast,
+    oracle: Oracle,
+    random: Random,
+    ranks: Vec<Rank>,
+    kills_left: u32,
+    stops_left: u32,
+    told: Arc<Mutex<HashMap<u32, Told>>>,
+}
+
+/// The first process of a run.
+pub fn play(cast: Cast) {
+    for folder in ["spaces", "lower"] {
+        std::fs::create_dir_all(cast.root.join(folder)).expect("a folder");
+    }
+    let writers = (0..cast.writers).map(Role::Writer);
+    let readers = cast.groups.iter().enumerate();
+    let readers = readers.flat_map(|(group, size)| (0..*size).map(move |rank| Role::Reader(group, rank)));
+    let others =
+        (0..cast.observers).map(|_| Role::Observer).chain((0..cast.caretakers).map(|_| Role::Caretaker));
+    let ranks = writers.chain(readers).chain(others);
+    let ranks = ranks.map(|role| Rank { role, pid: None, done: false, lives: 0 }).collect();
+    let (kills_left, stops_left) = (cast.kills, cast.stops);
+    let random = process::random();
+    let mut play =
+        Play { cast, oracle: Oracle::default(), random, ranks, kills_left, stops_left, told: Arc::default() };
+    play.run();
+    play.look_at_what_is_left();
+}
+
+impl Play {
+    fn run(&mut self) {
+        // In any order: readers may come before there is a space.
+        let mut order: Vec<usize> = (0..self.ranks.len()).collect();
+        for i in (1..order.len()).rev() {
+            order.swap(i, self.random.below(i as u64 + 1) as usize);
+        }
+        order.into_iter().for_each(|i| self.start(i));
+        loop {
+            process::wait_any(1_000_000_000);
+            self.reap();
+            self.revive_writers();
+            self.revive_readers();
+            if self.ranks.iter().all(|rank| rank.done) {
+                break;
+            }
+        }
+    }
+
+    /// Starts a life of a rank, which may carry its end.
+    fn start(&mut self, i: usize) {
+        let rank = &mut self.ranks[i];
+        rank.lives += 1;
+        if rank.lives > LIVES_MAX {
+            process::fail(format!("{:?} is told of others' ends over and over", rank.role));
+        }
+        let in_danger = rank.lives <= LIVES_IN_DANGER;
+        let (cast, oracle, role) = (self.cast.clone(), self.oracle.clone(), rank.role);
+        let life = rank.lives;
+        let (told, random) = (self.told.clone(), Random::new(self.random.next(), 3));
+        let faults = if in_danger { cast.fault_per_million } else { 0 };
+        let pid = process::start(&format!("{role:?}"), faults, move || {
+            process::note(format!("is {role:?}"));
+            let result = match role {
+                Role::Writer(rank) => roles::writer(&cast, &oracle, rank),
+                Role::Reader(group, rank) => roles::reader(&cast, &oracle, (group, rank), life),
+                Role::Observer => roles::observer(&cast, &oracle, random),
+                Role::Caretaker => roles::caretaker(&cast, random),
+            };
+            told.lock().expect("never poisoned").insert(process::own(), result);
+        });
+        self.ranks[i].pid = Some(pid);
+        if !in_danger {
+            return;
+        }
+        // Early and late points alike: the scale is drawn first.
+        let scale = self.random.below(14);
+        let points = self.random.below(2 << scale);
+        if self.kills_left > 0 && self.random.percent(40) {
+            self.kills_left -= 1;
+            process::kill_after(pid, points);
+        } else if self.stops_left > 0 && self.random.percent(40) {
+            self.stops_left -= 1;
+            let ns = 1_000_000 << self.random.below(16);
+            process::stop_after(pid, points, ns);
+        }
+    }
+
+    fn reap(&mut self) {
+        for rank in &mut self.ranks {
+            let Some(pid) = rank.pid else { continue };
+            let Some(exit) = process::exit(pid) else { continue };
+            rank.pid = None;
+            let told = self.told.lock().expect("never poisoned").remove(&pid);
+            match (exit, told) {
+                (Exit::Done, Some(Ok(()))) => rank.done = true,
+                (Exit::Done, Some(Err(()))) => {}
+                (Exit::Killed, _) => {}
+                (exit, told) => process::fail(format!("{:?} ended with {exit:?}, {told:?}", rank.role)),
+            }
+            // Nobody waits for those that only look.
+            rank.done |= matches!(rank.role, Role::Observer | Role::Caretaker);
+        }
+    }
+
+    /// Of a group in which a rank died all start again, when the others have left; a rank that died before it joined
+    /// comes late.
+    fn revive_writers(&mut self) {
+        let writers = 0..self.cast.writers as usize;
+        let joined = self.oracle.newest();
+        let has_joined = |i: usize| joined.contains(&(i as u32));
+        // A rank that closed an earlier incarnation has to come again.
+        let is_gone = |i: &usize| {
+            let rank = &self.ranks[*i];
+            rank.pid.is_none() && !(rank.done && has_joined(*i))
+        };
+        let missing: Vec<usize> = writers.clone().filter(is_gone).collect();
+        let is_dead = missing.iter().any(|i| has_joined(*i));
+        let is_over = self.ranks[writers.clone()].iter().all(|rank| rank.done) && self.is_finished();
+        if is_over {
+            return;
+        }
+        if missing.is_empty() {
+            // The control segment was made anew from the pool, which does not know of a group that wrote nothing:
+            // what is listed as dead is started again.
+            let is_idle = self.ranks[writers.clone()].iter().all(|rank| rank.pid.is_none());
+            if is_idle && matches!(self.state().as_deref(), Some("dead" | "producer died")) {
+                for i in writers {
+                    self.ranks[i].done = false;
+                    self.start(i);
+                }
+            }
+            return;
+        }
+        if self.ranks[writers.clone()].iter().any(|rank| rank.pid.is_some()) {
+            if !is_dead {
+                for i in missing {
+                    self.ranks[i].done = false;
+                    self.start(i);
+                }
+            }
+            return;
+        }
+        roles::judge(&self.cast, &self.oracle);
+        if self.is_finished() {
+            self.ranks[writers].iter_mut().for_each(|rank| rank.done = true);
+            return;
+        }
+        for i in if is_dead { writers.collect() } else { missing } {
+            self.ranks[i].done = false;
+            self.start(i);
+        }
+    }
+
+    fn state(&self) -> Option<String> {
+        Some(forebay_space::inspect(&self.cast.name()).ok()?.state)
+    }
+
+    /// Whether the stream has come to its end, as far as its writers are concerned.
+    fn is_finished(&self) -> bool {
+        if let Some(state) = self.state() {
+            return state == "finished";
+        }
+        let finished = self.oracle.facts().finished;
+        finished || self.oracle.known() >= self.cast.versions
+    }
+
+    fn revive_readers(&mut self) {
+        for i in self.cast.writers as usize..self.ranks.len() {
+            let Rank { role: Role::Reader(group, rank), pid: None, done: false, .. } = self.ranks[i] else {
+                continue;
+            };
+            let ended = self.oracle.facts().ended.contains_key(&(group, rank));
+            let gone = !Path::new(&self.cast.name()).exists() && self.is_finished();
+            match ended || gone {
+                true => self.ranks[i].done = true,
+                false => self.start(i),
+            }
+        }
+    }
+
+    /// A space that was read to its end goes by itself; what killed processes left goes with `clean`.
+    fn look_at_what_is_left(&mut self) {
+        if let Err(e) = forebay_space::clean(&CleanOptions::default()) {
+            process::fail(format!("clean: {e}"));
+        }
+        for folder in ["spaces", "lower"] {
+            let entries = std::fs::read_dir(self.cast.root.join(folder)).expect("readable");
+            let left: Vec<String> = entries
+                .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+                .collect();
+            if !left.is_empty() {
+                process::fail(format!("at the end there is still {} in {folder}", left.join(", ")));
+            }
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! What the simulated processes do: writers, readers, observers, caretakers.
+//!
+//! Each ends early when it is told something that a death, a stop or a fault explains ([`explained`]); any other error,
+//! and anything that the oracle knows better, fails the run.
+
+use std::time::Duration;
+
+use forebay_space::{Error, Kind, Reader, Result, View, Writer};
+use forebay_tier::host::thread;
+use forebay_tier::simulation::{process, Random};
+
+use crate::cast::{Cast, TIMEOUT};
+use crate::oracle::{element, Oracle};
+
+/// Past its deadline a call may wait for a lock that a stopped process holds, and a clock may jump.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A reader that was told of another's end waits so long, times its lives.
+const LATER: Duration = Duration::from_millis(100);
+
+/// What a role came to.
+pub type Told = std::result::Result<(), ()>;
+
+/// Ends the role where the error has a cause in this run; else fails the run.
+fn explained(cast: &Cast, during: &str, error: &Error) {
+    let mut kinds = vec![];
+    if !cast.is_calm() {
+        kinds.extend([
+            Kind::ProducerDied,
+            Kind::Fenced,
+            Kind::NameInUse,
+            Kind::TimedOut,
+            Kind::QuotaFull,
+            Kind::PeerMissing,
+        ]);
+    }
+    if !cast.declared {
+        // Nobody waits for a group that was not declared: the space may have been read to its end.
+        kinds.push(Kind::PeerMissing);
+    }
+    if cast.fault_per_million > 0 {
+        kinds.extend([Kind::Io, Kind::TierFull, Kind::Poisoned]);
+    }
+    if !kinds.contains(&error.kind()) {
+        process::fail(format!("{during}: {error}"));
+    }
+    process::note(format!("{during}: {error}"));
+}
+
+/// Runs a call and looks at how long it took.
+fn timed<T>(cast: &Cast, during: &str, call: impl FnOnce() -> Result<T>) -> std::result::Result<T, ()> {
+    let before = process::now_ns();
+    let result = call();
+    let took = Duration::from_nanos(process::now_ns() - before);
+    if took > TIMEOUT + PATIENCE && cast.stops == 0 {
+        process::fail(format!("{during} took {took:?}, its deadline is {TIMEOUT:?}"));
+    }
+    match result {
+        Ok(value) => {
+            process::note(during);
+            Ok(value)
+        }
+        Err(e) => Err(explained(cast, during, &e)),
+    }
+}
+
+/// A writer rank: goes on behind what is complete, puts the versions that are due, closes.
+pub fn writer(cast: &Cast, oracle: &Oracle, rank: u32) -> Told {
+    let options = cast.options(rank, cast.writers, "writer");
+    let mut w = timed(cast, "open to write", || Writer::open(&cast.name(), &options))?;
+    let incarnation = u64::from(w.incarnation());
+    oracle.joined(incarnation, rank);
+    let base = timed(cast, "resume", || w.resume())?;
+    let known = oracle.known();
+    if base < known && oracle.is_read_to_its_end(cast) {
+        // The space has gone, and this rank, which came late, has made another one.
+        w.abandon();
+        return Ok(());
+    }
+    if base < known {
+        process::fail(format!("rank {rank} goes on at version {base}, but {known} versions are complete"));
+    }
+    process::note(format!("incarnation {incarnation} goes on at version {base}"));
+    for version in base..cast.versions {
+        timed(cast, "begin_version", || w.begin_version(version))?;
+        put_all(cast, &mut w, (rank, incarnation), version)?;
+        timed(cast, "end_step", || w.end_step())?;
+        oracle.committed(incarnation, (rank, cast.writers), version);
+    }
+    timed(cast, "close", || w.close())?;
+    oracle.facts().closed += 1;
+    Ok(())
+}
+
+fn put_all(cast: &Cast, w: &mut Writer, (rank, incarnation): (u32, u64), version: u64) -> Told {
+    let (size, count) = (u64::from(cast.writers), cast.elements(version));
+    let rank_at = u64::from(rank);
+    timed(cast, "put", || w.put_array("incarnation", &[size], &[rank_at], &[1], &[incarnation]))?;
+    let start = rank_at * count;
+    let data: Vec<u64> = (start..start + count).map(|index| element(version, incarnation, index)).collect();
+    let half = count / 2;
+    // In two pieces, so that a version has more than one record of each rank.
+    for (from, to) in [(0, half), (half, count)] {
+        if to > from {
+            let piece = &data[from as usize..to as usize];
+            timed(cast, "put", || {
+                w.put_array("data", &[size * count], &[start + from], &[to - from], piece)
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// A view that is kept over the end of its step.
+struct Kept {
+    view: View,
+    version: u64,
+    incarnation: u64,
+}
+
+impl Kept {
+    fn check(&self) {
+        for (index, bytes) in self.view.bytes().chunks_exact(8).enumerate() {
+            let found = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+            if found != element(self.version, self.incarnation, index as u64) {
+                process::fail(format!("element {index} of a view of version {} changed", self.version));
+            }
+        }
+    }
+}
+
+/// A reader rank: every version in its order, every element of it, until the end of the stream. A declared group is
+/// given every version, or told how many it missed, and goes on at its cursor in a later life; any other one begins
+/// where the stream has got to.
+pub fn reader(cast: &Cast, oracle: &Oracle, (group, rank): (usize, u32), life: u32) -> Told {
+    // Whoever was told that a writer died comes again when there may be another one.
+    thread::sleep(LATER * (life - 1));
+    let size = cast.groups[group];
+    let options = cast.options(rank, size, &cast.group(group));
+    let mut r = timed(cast, "open to read", || Reader::open(&cast.name(), &options))?;
+    let mut due: Option<u64> = None;
+    let mut kept: Option<Kept> = None;
+    for step in 0.. {
+        let second = step == 1;
+        let resume = oracle.may_resume((group, rank), size);
+        let version = timed(cast, "begin_step", || r.begin_step(None))?;
+        let Some(version) = version else { break };
+        process::note(format!("reads version {version}"));
+        let (missed, declared) = (r.missed(), cast.declared);
+        let in_order = match due {
+            Some(due) if declared => version == due + missed && (missed == 0 || cast.drops()),
+            None if declared => {
+                resume.contains(&(version - missed.min(version))) && (missed == 0 || cast.drops())
+            }
+            // Between the look of a writer at who holds what and its dropping, a reader may join.
+            Some(due) if cast.drops() || second => version >= due,
+            Some(due) => version == due,
+            None => true,
+        };
+        if !in_order {
+            process::fail(format!(
+                "a reader is given version {version}, having missed {missed}, where {due:?} is due, or {resume:?}"
+            ));
+        }
+        due = Some(version + 1);
+        let incarnation = timed(cast, "read", || check(cast, &mut r, version))?;
+        oracle.was_read(version, incarnation);
+        if let Some(kept) = kept.take() {
+            kept.check();
+        }
+        if cast.keeps_views {
+            kept = view(cast, &mut r, version, incarnation)?;
+        }
+        oracle.releases((group, rank), version, false);
+        timed(cast, "end_step", || r.end_step())?;
+        oracle.releases((group, rank), version, true);
+        // A view that is kept holds the pool; the writers may need what it holds.
+        if version % 2 == 1 {
+            if let Some(kept) = kept.take() {
+                kept.check();
+            }
+        }
+    }
+    if let Some(kept) = kept.take() {
+        kept.check();
+    }
+    let at = due.or_else(|| cast.declared.then(|| *oracle.may_resume((group, rank), size).end()));
+    if let Some(due) = at.map(|at| at + r.missed()).filter(|_| cast.declared || !cast.drops()) {
+        let known = oracle.known();
+        if due < known {
+            process::fail(format!("a reader is told the end at version {due}, but {known} were complete"));
+        }
+    }
+    oracle.facts().ended.insert((group, rank), at.unwrap_or(0));
+    oracle.facts().finished = true;
+    timed(cast, "close", || r.close())
+}
+
+/// A view of the first rank's first piece, where it is one piece.
+fn view(
+    cast: &Cast,
+    r: &mut Reader,
+    version: u64,
+    incarnation: u64,
+) -> std::result::Result<Option<Kept>, ()> {
+    let count = cast.elements(version) / 2;
+    if count == 0 {
+        return Ok(None);
+    }
+    let wanted = forebay_space::NdBox::new(&[0], &[count]).expect("a box");
+    let view = timed(cast, "view", || r.view("data", Some(&wanted)))?;
+    Ok(Some(Kept { view, version, incarnation }))
+}
+
+/// Reads every element of the open version. Returns the incarnation that wrote it.
+fn check(cast: &Cast, r: &mut Reader, version: u64) -> Result<u64> {
+    let incarnations: Vec<u64> = r.get_array("incarnation", None)?;
+    let incarnation = incarnations[0];
+    if incarnations.len() != cast.writers as usize || incarnations.iter().any(|i| *i != incarnation) {
+        process::fail(format!("version {version} is a mix of incarnations: {incarnations:?}"));
+    }
+    let data: Vec<u64> = r.get_array("data", None)?;
+    if data.len() as u64 != u64::from(cast.writers) * cast.elements(version) {
+        process::fail(format!("version {version} has {} elements", data.len()));
+    }
+    for (index, found) in data.iter().enumerate() {
+        if *found != element(version, incarnation, index as u64) {
+            process::fail(format!("element {index} of version {version} is wrong"));
+        }
+    }
+    Ok(incarnation)
+}
+
+/// An observer: looks at versions in any order, takes part in nothing.
+pub fn observer(cast: &Cast, oracle: &Oracle, mut random: Random) -> Told {
+    for _ in 0..1 + random.below(4) {
+        let mut options = cast.options(0, 1, "observer");
+        (options.rank, options.size, options.observer) = (None, None, true);
+        // It holds what it looks at, which others may wait for; it may find that there is no space yet.
+        let opened = Reader::open(&cast.name(), &options);
+        let mut r = match opened {
+            Ok(r) => r,
+            Err(e) if e.kind() == Kind::PeerMissing => return Ok(()),
+            Err(e) => return Err(explained(cast, "open to look", &e)),
+        };
+        let known = oracle.known();
+        let versions = match r.versions() {
+            Ok(versions) => versions,
+            Err(e) if e.kind() == Kind::PeerMissing => return Ok(()),
+            Err(e) => return Err(explained(cast, "versions", &e)),
+        };
+        if versions.end < known {
+            process::fail(format!("{known} versions were complete, an observer sees {versions:?}"));
+        }
+        for _ in 0..1 + random.below(3) {
+            if versions.is_empty() {
+                break;
+            }
+            let version = versions.start + random.below(versions.end - versions.start);
+            look(cast, oracle, &mut r, version)?;
+        }
+    }
+    Ok(())
+}
+
+/// Looks at one version, which may have gone meanwhile.
+fn look(cast: &Cast, oracle: &Oracle, r: &mut Reader, version: u64) -> Told {
+    let mut opened = match r.open_version(version) {
+        Ok(opened) => opened,
+        Err(e) if [Kind::VersionGone, Kind::PeerMissing].contains(&e.kind()) => return Ok(()),
+        Err(e) => return Err(explained(cast, "open_version", &e)),
+    };
+    let incarnation = timed(cast, "look", || check(cast, &mut opened, version))?;
+    oracle.was_read(version, incarnation);
+    timed(cast, "end_step", || opened.end_step())
+}
+
+/// Lists, verifies, and cleans what is dead.
+pub fn caretaker(cast: &Cast, mut random: Random) -> Told {
+    for _ in 0..1 + random.below(3) {
+        thread::sleep(Duration::from_micros(random.below(5_000)));
+        match random.below(3) {
+            0 => drop(forebay_space::list()),
+            1 => verify(cast, true)?,
+            _ => drop(forebay_space::glance(&cast.name())),
+        }
+    }
+    Ok(())
+}
+
+/// Verifies the space. Beside writers that are stopped or starved in the middle of a change the control segment may
+/// differ from the lanes for longer than `verify` looks.
+fn verify(cast: &Cast, has_writers: bool) -> Told {
+    match forebay_space::verify(&cast.name()) {
+        Ok(report) => {
+            let is_passing = |what: &str| has_writers && what.starts_with("control segment:");
+            match report.damaged.iter().find(|damage| !is_passing(&damage.what)) {
+                Some(damage) => process::fail(format!("verify finds damage where there is none: {damage:?}")),
+                None => Ok(()),
+            }
+        }
+        Err(e) if [Kind::PeerMissing, Kind::VersionGone].contains(&e.kind()) => Ok(()),
+        Err(e) => Err(explained(cast, "verify", &e)),
+    }
+}
+
+/// With every writer dead: all that is retained is whole, and nothing that was complete is missing.
+pub fn judge(cast: &Cast, oracle: &Oracle) {
+    let mut options = cast.options(0, 1, "judge");
+    (options.rank, options.size, options.observer) = (None, None, true);
+    let mut r = loop {
+        match Reader::open(&cast.name(), &options) {
+            Ok(r) => break r,
+            // Not made yet, or read to its end.
+            Err(e) if e.kind() == Kind::PeerMissing => return,
+            // A stopped process holds the lock.
+            Err(e) if e.kind() == Kind::TimedOut && cast.stops > 0 => {}
+            Err(e) => process::fail(format!("judge: open: {e}")),
+        }
+    };
+    let _ = verify(cast, false);
+    let known = oracle.known();
+    let versions = r.versions().unwrap_or_else(|e| process::fail(format!("judge: versions: {e}")));
+    if versions.end < known {
+        process::fail(format!("{known} versions were complete, now there are only {versions:?}"));
+    }
+    for version in versions {
+        let looked = r.open_version(version).and_then(|mut opened| {
+            let incarnation = check(cast, &mut opened, version)?;
+            oracle.was_read(version, incarnation);
+            opened.end_step()
+        });
+        match looked {
+            Ok(()) => {}
+            // Readers let versions go meanwhile.
+            Err(e) if e.kind() == Kind::VersionGone || e.kind() == Kind::PeerMissing => {}
+            Err(e) => process::fail(format!("version {version}, which is retained: {e}")),
+        }
+    }
+}

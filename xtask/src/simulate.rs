@@ -1,0 +1,355 @@
+//! `cargo xtask simulate`: spaces under simulated processes (`simulation/`), seed after seed, and with one thing wrong
+//! on purpose.
+//!
+//! Builds the simulator into target/simulated with `--cfg forebay_simulated`. Seeds run in child processes of some
+//! hundred runs each, because a run abandons the threads and mappings of the processes it killed. The arguments of runs
+//! that once failed stand in `simulation/seeds.txt` and run first.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::Mutex;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::packages::{cargo, target_folder};
+use crate::stages::run;
+use crate::{no_findings, Outcome, Stop};
+
+const USAGE: &str = "\
+usage: cargo xtask simulate [--minutes N | --points N] [--seed N] [--jobs N]
+       cargo xtask simulate --mutations [--points N]
+       cargo xtask simulate -- ARGUMENTS OF forebay-simulate";
+
+/// Runs of one child process.
+const RUNS: u64 = 400;
+/// Seeds of a mutation begin here: the same on every machine.
+const MUTATION_SEED: u64 = 1_000_000;
+/// Within so many points a mutation has to be noticed.
+const MUTATION_POINTS: u64 = 1_000_000;
+/// Nothing happens to any process.
+const CALM: [&str; 8] = ["--set", "kills=0", "--set", "stops=0", "--set", "faults=0", "--set", "jumps=0"];
+/// Runs that look for places of mutations.
+const COLLECT_RUNS: u64 = 3000;
+const BUILD_LIMIT: Duration = Duration::from_secs(1200);
+/// A child that takes longer hangs where there are no points.
+const CHILD_LIMIT: Duration = Duration::from_secs(300);
+/// Sources whose mutations count.
+const SOURCES: [&str; 2] = ["crates/space/src/", "crates/log/src/"];
+/// Files of them that decide nothing: what people look at.
+const REPORTS: [&str; 3] = ["inspect.rs", "steer.rs", "trace.rs"];
+
+/// How much is run.
+#[derive(Clone, Copy)]
+enum Amount {
+    Time(Duration),
+    Points(u64),
+}
+
+/// The task.
+pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
+    if let ["--", rest @ ..] = arguments {
+        let program = build(root)?;
+        let status = Command::new(program).args(rest).status();
+        return match status {
+            Ok(status) if status.success() => Ok(()),
+            Ok(_) => Err(Stop::Findings(Vec::new())),
+            Err(e) => Err(Stop::Failed(e.to_string())),
+        };
+    }
+    let (mut amount, mut seed, mut jobs, mut mutations) = (None, None, None, false);
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let mut number = || {
+            let value = words.next().and_then(|value| value.parse::<u64>().ok());
+            value.ok_or_else(|| Stop::Usage(USAGE.to_string()))
+        };
+        match *word {
+            "--minutes" => amount = Some(Amount::Time(Duration::from_secs(60 * number()?))),
+            "--points" => amount = Some(Amount::Points(number()?)),
+            "--seed" => seed = Some(number()?),
+            "--jobs" => jobs = Some(number()?),
+            "--mutations" => mutations = true,
+            _ => return Err(Stop::Usage(USAGE.to_string())),
+        }
+    }
+    let program = build(root)?;
+    if mutations {
+        let points = match amount {
+            Some(Amount::Points(points)) => points,
+            _ => MUTATION_POINTS,
+        };
+        return mutate(root, &program, points);
+    }
+    kept_seeds(root, &program)?;
+    let amount = amount.unwrap_or(Amount::Time(Duration::from_secs(60)));
+    new_seeds(&program, amount, seed.unwrap_or_else(fresh_seed), jobs.unwrap_or_else(processors))
+}
+
+/// What CI runs: the kept seeds, then new ones for some minutes.
+pub fn check(root: &Path, minutes: u64) -> Outcome {
+    let program = build(root)?;
+    kept_seeds(root, &program)?;
+    new_seeds(&program, Amount::Time(Duration::from_secs(60 * minutes)), fresh_seed(), processors())
+}
+
+fn processors() -> u64 {
+    std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
+}
+
+/// Other seeds at each call; which they were is printed.
+fn fresh_seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()) << 20
+}
+
+/// Builds the program in the simulated configuration.
+fn build(root: &Path) -> Result<PathBuf, Stop> {
+    let target = target_folder(root).join("simulated");
+    let mut command = Command::new(cargo());
+    command.args(["build", "--release", "--quiet", "--package", "forebay-simulation"]).current_dir(root);
+    command.env("CARGO_TARGET_DIR", &target).env("RUSTFLAGS", "--cfg forebay_simulated");
+    match run(&mut command, BUILD_LIMIT).failure {
+        None => Ok(target.join("release/forebay-simulate")),
+        Some(why) => Err(Stop::Failed(format!("building the simulator: {why}"))),
+    }
+}
+
+/// Runs a child to its end, or kills it at the limit.
+fn child(command: &mut Command) -> Result<Output, Stop> {
+    let limit = Instant::now() + CHILD_LIMIT;
+    let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn();
+    let mut child = spawned.map_err(|e| Stop::Failed(format!("the simulator: {e}")))?;
+    let id = child.id();
+    let killer = {
+        let done = std::sync::Arc::new(AtomicU64::new(0));
+        let thread = std::thread::spawn({
+            let done = done.clone();
+            move || {
+                while done.load(SeqCst) == 0 && Instant::now() < limit {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                if done.load(SeqCst) == 0 {
+                    let _ = Command::new("kill").args(["-KILL", &id.to_string()]).status();
+                }
+            }
+        });
+        (done, thread)
+    };
+    let mut text = Vec::new();
+    if let Some(mut out) = child.stdout.take() {
+        let _ = std::io::Read::read_to_end(&mut out, &mut text);
+    }
+    let status = child.wait().map_err(|e| Stop::Failed(format!("the simulator: {e}")))?;
+    killer.0.store(1, SeqCst);
+    let _ = killer.1.join();
+    Ok(Output { status, stdout: text, stderr: Vec::new() })
+}
+
+/// `NAME=NUMBER` of a child's last line.
+fn counts(output: &Output) -> BTreeMap<String, u64> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let pairs = text.lines().last().unwrap_or_default().split(' ').filter_map(|pair| pair.split_once('='));
+    pairs.filter_map(|(name, value)| Some((name.to_string(), value.parse().ok()?))).collect()
+}
+
+/// From the line FAILED on, without the points before it.
+fn failure(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout);
+    match text.find("FAILED") {
+        Some(at) => text[at..].to_string(),
+        None => format!("the simulator ended with {}", output.status),
+    }
+}
+
+/// The runs that failed once.
+fn kept_seeds(root: &Path, program: &Path) -> Outcome {
+    let path = root.join("simulation/seeds.txt");
+    let text =
+        std::fs::read_to_string(&path).map_err(|e| Stop::Failed(format!("{}: {e}", path.display())))?;
+    let kept = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let mut count = 0;
+    for line in kept {
+        let output = child(Command::new(program).args(line.split_whitespace()))?;
+        if !output.status.success() {
+            return Err(Stop::Failed(format!("the kept run `{line}` fails again\n{}", failure(&output))));
+        }
+        count += 1;
+    }
+    println!("   {count} kept runs passed");
+    Ok(())
+}
+
+/// New seeds, until enough of them have run or one fails.
+fn new_seeds(program: &Path, amount: Amount, seed: u64, jobs: u64) -> Outcome {
+    let begin = Instant::now();
+    let (next, sums) = (AtomicU64::new(seed), Mutex::new(BTreeMap::<String, u64>::new()));
+    let (failed, coverage) = (Mutex::new(None::<String>), Mutex::new(Coverage::default()));
+    let scratch = std::env::temp_dir().join(format!("forebay-simulate-{}", std::process::id()));
+    std::fs::create_dir_all(&scratch).map_err(|e| Stop::Failed(format!("{}: {e}", scratch.display())))?;
+    let enough = || match amount {
+        Amount::Time(time) => begin.elapsed() >= time,
+        Amount::Points(points) => {
+            sums.lock().expect("no panic").get("points").is_some_and(|sum| *sum >= points)
+        }
+    };
+    let work = |job: u64| -> Outcome {
+        let covered = scratch.join(job.to_string());
+        while !enough() && failed.lock().expect("no panic").is_none() {
+            let from = next.fetch_add(RUNS, SeqCst);
+            let mut command = Command::new(program);
+            command.args([
+                "--seed",
+                &from.to_string(),
+                "--count",
+                &RUNS.to_string(),
+                "--shrink",
+                "--coverage",
+            ]);
+            let output = child(command.arg(&covered))?;
+            for (name, count) in counts(&output) {
+                *sums.lock().expect("no panic").entry(name).or_default() += count;
+            }
+            coverage.lock().expect("no panic").read(&covered);
+            if !output.status.success() {
+                failed.lock().expect("no panic").get_or_insert(failure(&output));
+            }
+        }
+        Ok(())
+    };
+    let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..jobs).map(|job| scope.spawn(move || work(job))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let _ = std::fs::remove_dir_all(&scratch);
+    outcomes.into_iter().collect::<Outcome>()?;
+    let sums = sums.into_inner().expect("no panic");
+    let of = |name: &str| sums.get(name).copied().unwrap_or(0);
+    coverage.into_inner().expect("no panic").print();
+    println!(
+        "   seeds from {seed}: {} runs, {} points ({:.0} a second), {} switches, {} kills, {} failed calls",
+        of("runs"),
+        of("points"),
+        of("points") as f64 / begin.elapsed().as_secs_f64(),
+        of("switches"),
+        of("kills"),
+        of("faults")
+    );
+    match failed.into_inner().expect("no panic") {
+        None => Ok(()),
+        Some(failure) => Err(Stop::Failed(failure)),
+    }
+}
+
+/// How often each place in the source was a point, the end of a thread's turn, and the end of a process.
+#[derive(Default)]
+struct Coverage(BTreeMap<String, [u64; 3]>);
+
+impl Coverage {
+    fn read(&mut self, path: &Path) {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        for line in text.lines() {
+            let mut words = line.split(' ');
+            let place = words.next().unwrap_or_default().to_string();
+            let mine = self.0.entry(place).or_default();
+            for (sum, word) in mine.iter_mut().zip(words) {
+                *sum += word.parse::<u64>().unwrap_or(0);
+            }
+        }
+    }
+
+    /// One line a source file, then the places that were never interrupted.
+    fn print(&self) {
+        let mut files: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
+        let product = |place: &&String| place.starts_with("crates/");
+        for place in self.0.keys().filter(product) {
+            let file = place.split(':').next().unwrap_or_default();
+            let counts = self.0[place];
+            let sums = files.entry(file).or_default();
+            sums[0] += 1;
+            sums[1] += usize::from(counts[1] > 0);
+            sums[2] += usize::from(counts[2] > 0);
+        }
+        println!("   places in the source: met, another thread ran there, a process was killed there");
+        for (file, [met, switched, killed]) in files {
+            println!("   {file}: {met} {switched} {killed}");
+        }
+        for (place, counts) in self.0.iter().filter(|(place, _)| product(place)) {
+            if counts[1] == 0 && counts[2] == 0 {
+                println!("   never interrupted: {place} (met {} times)", counts[0]);
+            }
+        }
+    }
+}
+
+/// How often the mutation of a child's runs made a difference.
+fn differences_of(output: &Output) -> u64 {
+    counts(output).get("mutated").copied().unwrap_or(0)
+}
+
+/// Every mutation that some run can apply, one after the other; those that nothing notices are the findings.
+fn mutate(root: &Path, program: &Path, points: u64) -> Outcome {
+    let places = target_folder(root).join("simulated/mutations");
+    let mut collect = Command::new(program);
+    collect.args(["--seed", &MUTATION_SEED.to_string(), "--count", &COLLECT_RUNS.to_string(), "--collect"]);
+    let output = child(collect.arg(&places))?;
+    if !output.status.success() {
+        return Err(Stop::Failed(failure(&output)));
+    }
+    let text = std::fs::read_to_string(&places).map_err(|e| Stop::Failed(e.to_string()))?;
+    let wanted = |line: &&str| {
+        SOURCES.iter().any(|source| line.contains(source))
+            && !REPORTS.iter().any(|report| line.contains(report))
+    };
+    // Each with seeds of runs that meet its place.
+    let mutations: Vec<(&str, &str)> = text
+        .lines()
+        .filter(wanted)
+        .filter_map(|line| Some((line.split(' ').next()?, line.split(' ').nth(2)?)))
+        .collect();
+    let (next, idle) = (AtomicU64::new(0), AtomicU64::new(0));
+    let survivors = Mutex::new(Vec::new());
+    let work = || -> Outcome {
+        while let Some((mutation, seeds)) = mutations.get(next.fetch_add(1, SeqCst) as usize) {
+            let half = (points / 2).to_string();
+            let tried = |options: &[&str]| {
+                let mut command = Command::new(program);
+                command.args(["--seeds", seeds, "--points", &half, "--mutation", mutation]);
+                child(command.args(options))
+            };
+            // The same runs without kills, stops and failing calls notice what is merely late.
+            let mut output = tried(&[])?;
+            let mut differences = differences_of(&output);
+            if output.status.success() {
+                output = tried(&CALM)?;
+                differences += differences_of(&output);
+            }
+            let told = failure(&output);
+            match (output.status.success(), differences) {
+                (true, 0) => {
+                    println!("   no difference: {mutation}");
+                    idle.fetch_add(1, SeqCst);
+                }
+                (true, times) => {
+                    println!("   NOT caught: {mutation}, made a difference {times} times");
+                    survivors.lock().expect("no panic").push(mutation.to_string());
+                }
+                (false, _) => {
+                    println!("   caught: {mutation}: {}", told.lines().next().unwrap_or_default());
+                }
+            }
+        }
+        Ok(())
+    };
+    let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..processors()).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    outcomes.into_iter().collect::<Outcome>()?;
+    let mut survivors = survivors.into_inner().expect("no panic");
+    survivors.sort();
+    let idle = idle.into_inner() as usize;
+    let differing = mutations.len() - idle;
+    println!("{} of {differing} mutations caught that made a difference", differing - survivors.len());
+    println!("{idle} more made none within {points} points: no thread of these runs saw their effect");
+    no_findings(survivors.into_iter().map(|mutation| format!("{mutation}: nothing fails")).collect())
+}
