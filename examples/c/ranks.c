@@ -114,7 +114,7 @@ static int read_whole(const char *name)
     int steps = 0;
 
     check(fb_open_reader(name, NULL, &reader), "open the reader");
-    while (check(fb_begin_read(reader, -1, &version), "wait for a version") == FB_OK) {
+    while (check(fb_begin_read(reader, -1, &version), "wait for a version") == FB_STEP) {
         fb_view *lower = NULL;
         const void *memory = NULL;
         int64_t iterations = 0;

@@ -45,7 +45,7 @@ int main(int argc, char **argv)
         return 2;
     }
     check(fb_open_reader(argv[1], NULL, &reader), "open");
-    while (check(fb_begin_read(reader, -1, &version), "wait for a version") == FB_OK) {
+    while (check(fb_begin_read(reader, -1, &version), "wait for a version") == FB_STEP) {
         check(fb_variable_info(reader, "T", &dtype, &ndim, shape, FB_DIMENSIONS_MAX), "ask about T");
         if (dtype != FB_FLOAT64 || ndim != 2 || shape[0] != NY || shape[1] != NX) {
             fprintf(stderr, "reader: T is not a float64 array of %d x %d\n", NY, NX);

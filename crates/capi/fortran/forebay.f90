@@ -38,6 +38,7 @@ module forebay
   integer(c_int), parameter, public :: FB_END_OF_STREAM = 1
   integer(c_int), parameter, public :: FB_NOT_YET = 2
   integer(c_int), parameter, public :: FB_SKIPPED = 3
+  integer(c_int), parameter, public :: FB_STEP = 4
   integer(c_int), parameter, public :: FB_DIMENSIONS_MAX = 16
   integer(c_int), parameter, public :: FB_ANY = 0
   integer(c_int), parameter, public :: FB_BOOL = 1
@@ -113,7 +114,7 @@ module forebay
     procedure :: resume => writer_resume
     !> begin_step([version])
     procedure :: begin_step => writer_begin_step
-    !> begin_version(version): stat is FB_SKIPPED when it is complete and option on_existing is skip.
+    !> begin_version(version): stat is FB_SKIPPED when it is complete and option mode is a.
     procedure :: begin_version => writer_begin_version
     !> end_step(): acknowledges this rank's part of the version.
     procedure :: end_step => writer_end_step
@@ -161,7 +162,8 @@ module forebay
     procedure :: end_step => reader_end_step
     !> wait(version [, timeout]): until it is complete.
     procedure :: wait => reader_wait
-    !> open_version(version): makes it the current one.
+    !> open_version(version, opened): a reader whose only step is that version, which is begun already; any number at
+    !> once, mixed with begin_step of this one. Close each.
     procedure :: open_version => reader_open_version
     !> latest(found, version): the newest complete one.
     procedure :: latest => reader_latest
@@ -170,6 +172,10 @@ module forebay
     procedure :: variable_shape => reader_variable_shape
     !> close()
     procedure :: close => reader_close
+    !> close, and leave the reader group for good: its cursor is forgotten.
+    procedure :: leave => reader_leave
+    !> missed(count): versions dropped unread before the one that is open.
+    procedure :: missed => reader_missed
     !> get(name, values [, start]): the box of the shape of values; the type must be the variable's.
     generic :: get => &
       get_r4_0, get_r4_1, get_r4_2, get_r4_3, get_r4_4, get_r8_0, get_r8_1, get_r8_2, get_r8_3, &
@@ -459,10 +465,11 @@ module forebay
       integer(c_int) :: code
     end function
 
-    function fb_open_version(handle, version) result(code) bind(C)
+    function fb_open_version(handle, version, opened) result(code) bind(C)
       import :: c_int, c_ptr, c_int64_t
       type(c_ptr), value :: handle
       integer(c_int64_t), value :: version
+      type(c_ptr), intent(inout) :: opened
       integer(c_int) :: code
     end function
 
@@ -496,6 +503,17 @@ module forebay
     function fb_close_reader(handle) result(code) bind(C)
       import :: c_int, c_ptr
       type(c_ptr), intent(inout) :: handle
+      integer(c_int) :: code
+    end function
+    function fb_leave_reader(handle) result(code) bind(C)
+      import :: c_int, c_ptr
+      type(c_ptr), intent(inout) :: handle
+      integer(c_int) :: code
+    end function
+    function fb_missed(handle, missed) result(code) bind(C)
+      import :: c_ptr, c_int, c_int64_t
+      type(c_ptr), value :: handle
+      integer(c_int64_t), intent(inout) :: missed
       integer(c_int) :: code
     end function
 
@@ -1047,8 +1065,10 @@ contains
     integer(c_int) :: code
     begun = -1
     code = fb_begin_read(self%handle, seconds(timeout), begun)
-    found = code == FB_OK
+    found = code == FB_STEP
     if (present(version)) version = begun
+    ! found says it; stat is FB_OK where nothing is wrong, as everywhere.
+    if (found) code = FB_OK
     call finish(code, stat, errmsg)
   end subroutine
 
@@ -1068,12 +1088,18 @@ contains
     call finish(fb_wait(self%handle, version, seconds(timeout)), stat, errmsg)
   end subroutine
 
-  subroutine reader_open_version(self, version, stat, errmsg)
+  subroutine reader_open_version(self, version, opened, stat, errmsg)
     class(forebay_reader), intent(inout) :: self
     integer(c_int64_t), intent(in) :: version
+    type(forebay_reader), intent(inout) :: opened
     integer, intent(out), optional :: stat
     character(len=*), intent(inout), optional :: errmsg
-    call finish(fb_open_version(self%handle, version), stat, errmsg)
+
+    if (c_associated(opened%handle)) then
+      call finish(FB_USAGE, stat, errmsg, 'the reader for the version is open already')
+      return
+    end if
+    call finish(fb_open_version(self%handle, version, opened%handle), stat, errmsg)
   end subroutine
 
   subroutine reader_latest(self, found, version, stat, errmsg)
@@ -1105,6 +1131,22 @@ contains
     shape = reversed(extents(1:ndim))
     if (present(dtype)) dtype = number
     call finish(code, stat, errmsg)
+  end subroutine
+
+  subroutine reader_leave(self, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    call finish(fb_leave_reader(self%handle), stat, errmsg)
+  end subroutine
+
+  subroutine reader_missed(self, count, stat, errmsg)
+    class(forebay_reader), intent(inout) :: self
+    integer(c_int64_t), intent(out) :: count
+    integer, intent(out), optional :: stat
+    character(len=*), intent(inout), optional :: errmsg
+    count = 0
+    call finish(fb_missed(self%handle, count), stat, errmsg)
   end subroutine
 
   subroutine reader_close(self, stat, errmsg)

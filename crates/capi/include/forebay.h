@@ -9,7 +9,7 @@
  *
  *     fb_writer *w = NULL;                           fb_reader *r = NULL;
  *     if (fb_open_writer("heat", NULL, &w)) ...      if (fb_open_reader("heat", NULL, &r)) ...
- *     fb_begin_step(w, NULL);                        while (fb_begin_read(r, -1, &version) == FB_OK) {
+ *     fb_begin_step(w, NULL);                        while (fb_begin_read(r, -1, &version) == FB_STEP) {
  *     fb_put(w, "T", FB_FLOAT64, 2,                      fb_get(r, "T", FB_FLOAT64, 2, start, count,
  *            shape, start, count, data);                        buffer, sizeof buffer);
  *     fb_end_step(w);                                    fb_end_read(r);
@@ -17,7 +17,7 @@
  *                                                    fb_close_reader(&r);
  *
  * RETURN VALUES. Every function returns an int unless it says otherwise: 0 (FB_OK), a positive status that is
- * no error (FB_END_OF_STREAM, FB_NOT_YET, FB_SKIPPED), or a negative error code. After an error
+ * no error (FB_STEP, FB_END_OF_STREAM, FB_NOT_YET, FB_SKIPPED), or a negative error code. After an error
  * fb_last_error() is the whole text for a person, fb_last_error_hint() what to do next; both belong to the
  * calling thread. When a call fails, the outputs are untouched unless the function says otherwise. Beside the
  * errors that a function names, each can return FB_USAGE (a NULL, a text that is not UTF-8), FB_FORKED_HANDLE
@@ -253,7 +253,7 @@
 /**
  * Number of this ABI. Grows when a program built against an older header would no longer work.
  */
-#define FB_ABI_VERSION 1
+#define FB_ABI_VERSION 2
 
 /**
  * Most dimensions that a variable can have.
@@ -276,10 +276,15 @@
 #define FB_NOT_YET 2
 
 /**
- * No error: the version is complete already and the option "on_existing" is "skip"; the puts of this step
+ * No error: the version is complete already and the option "mode" is "a"; the puts of this step
  * are accepted and dropped.
  */
 #define FB_SKIPPED 3
+
+/**
+ * No error: fb_begin_read has opened a version.
+ */
+#define FB_STEP 4
 
 /**
  * `fb_get`: whatever the variable holds.
@@ -390,7 +395,8 @@ typedef struct fb_options fb_options;
 typedef struct fb_pool fb_pool;
 
 /**
- * One rank's end of a space that is read: made by fb_open_reader, ended by fb_close_reader.
+ * One rank's end of a space that is read, made by fb_open_reader, or one version of it, made by fb_open_version;
+ * ended by fb_close_reader.
  */
 typedef struct fb_reader fb_reader;
 
@@ -498,11 +504,23 @@ int fb_options_new(fb_options **options);
  * them), "when_full" ("block", "spill", "drop_oldest", "error"), "horizon" ("none", "epoch", "write": when stores
  * are made persistent), "retention"
  * ("released": until every registered reader released the version; "last:K"; "forever"), "checksum" ("true",
- * "false"), "readers" ("analysis:3,viz:1": reader groups that will come, with their size).
+ * "false"), "readers" ("analysis:3,viz:1": reader groups that will come, with their size; they keep a cursor).
+ *
+ * Which versions a reader gets: "group" (the reader group that this rank reads for, which keeps a cursor: opened
+ * again, also after a kill, it goes on behind the last version that all its ranks ended; else the component, which
+ * keeps one if a writer's "readers" names it), "absent" (what such a group means to the writers while it is away:
+ * "hold": versions from its cursor on are kept, and a writer that finds the quota full waits and names the group;
+ * "drop": they go without it, and fb_missed says how many; "error": the next step of a writer fails with
+ * FB_PEER_MISSING).
+ *
+ * What becomes of a space that is there: "mode" (of a writer: "w" starts over, the default; "a" goes on behind what is
+ * complete, and fb_begin_version skips what is; "x" refuses), "replace" ("true", with "w": also a space whose writers
+ * died and that holds versions no reader has read), "finished" ("true": a reader streams a space whose writers had
+ * ended before, in another run; without it fb_begin_read waits for writers of this one).
  *
  * How this handle behaves: "timeout" (seconds that a call may wait, default 60), "batch" (of a writer: small
  * objects of a step are gathered in memory to so many bytes, as "1MiB", which the tier gets with one write; not at
- * horizon "write"), "on_existing" (begin a version that is complete: "error", "skip"), "verify" (checksums when
+ * horizon "write"), "verify" (checksums when
  * reading: "first" time, "always", "never"), "latest" ("true": begin with the newest version), "observer" ("true":
  * look without being a registered reader; versions are not kept for it, except those it holds a view of).
  *
@@ -570,11 +588,12 @@ int fb_begin_step(fb_writer *writer, uint64_t *version);
 /**
  * Begins this version, for programs that count their steps themselves. Does not wait.
  *
- * FB_SKIPPED (no error) when the version is complete and the option "on_existing" is "skip": a step is open,
- * its puts are dropped, fb_end_step ends it. FB_VERSION_EXISTS when it is complete and the option is
- * "error", FB_VERSION_OUT_OF_ORDER when it would leave a gap; else the errors of fb_begin_step.
+ * FB_SKIPPED (no error) when the version is complete and the option "mode" is "a": a step is open, its puts are
+ * dropped, fb_end_step ends it. FB_VERSION_EXISTS when it is complete in another mode, FB_VERSION_OUT_OF_ORDER
+ * when it would leave a gap; else the errors of fb_begin_step.
  */
-int fb_begin_version(fb_writer *writer, uint64_t version);
+int fb_begin_version(fb_writer *writer,
+                     uint64_t version);
 
 /**
  * Puts one piece of variable `name` into the open step: `shape` is the variable's whole shape, the same on
@@ -682,16 +701,27 @@ int fb_reader_rank(fb_reader *reader, uint32_t *rank, uint32_t *size);
  * Goes to the next version that this reader has not seen, waiting for it at most `timeout` seconds, and
  * stores its number in `*version` (may be NULL). The version stays until fb_end_read.
  *
- * FB_END_OF_STREAM (no error) after the last version of writers that all closed. FB_TIMED_OUT (names the
- * ranks that are missing), FB_PRODUCER_DIED (names the rank; after every complete version was seen, then at
- * once and not after the timeout), FB_PEER_MISSING (the space was removed), FB_STEP_STATE (a step is open),
- * FB_DAMAGED.
+ * Returns FB_STEP when a version is open, FB_END_OF_STREAM (no error either) after the last version of writers
+ * that all closed; never FB_OK. FB_TIMED_OUT (names the ranks that are missing), FB_PRODUCER_DIED (names the
+ * rank; after every complete version was seen, then at once and not after the timeout), FB_PEER_MISSING (the
+ * space was removed), FB_STEP_STATE (a step is open), FB_DAMAGED.
  */
-int fb_begin_read(fb_reader *reader, double timeout, uint64_t *version);
+int fb_begin_read(fb_reader *reader,
+                  double timeout,
+                  uint64_t *version);
 
 /**
- * Releases the version that fb_begin_read began; when every reader has, its memory may be used again (views
- * keep theirs). Does not block. FB_STEP_STATE (no step is open).
+ * Stores in `*missed` how many versions were dropped, unread by this reader, between the version before and the one
+ * that is open; after FB_END_OF_STREAM those behind the last one. 0 unless the space drops what is not read
+ * ("retention", "when_full", "absent"). Does not block.
+ */
+int fb_missed(fb_reader *reader,
+              uint64_t *missed);
+
+/**
+ * Releases the version that fb_begin_read began; when every reader has, its memory may be used again (views keep
+ * theirs). When it returns the version counts as read: a group that keeps a cursor is not given it again, once all its
+ * ranks have come that far. Does not block, but at a durable horizon for the medium. FB_STEP_STATE (no step is open).
  */
 int fb_end_read(fb_reader *reader);
 
@@ -703,12 +733,14 @@ int fb_end_read(fb_reader *reader);
 int fb_wait(fb_reader *reader, uint64_t version, double timeout);
 
 /**
- * Makes a retained version the current one, for reading in any order, until fb_end_read; the stream of
- * fb_begin_read stays where it is. Does not wait.
+ * Opens a retained version and stores a handle of it in `*opened`: a reader whose only step is that version,
+ * which is begun already. Any number can be open at once, mixed with fb_begin_read of `reader`, whose stream
+ * stays where it is. Each holds its version until fb_end_read or fb_close_reader of the handle, also when
+ * `reader` is closed. Does not wait.
  *
- * FB_VERSION_GONE, FB_TIMED_OUT (it is not complete; fb_wait waits for it), FB_STEP_STATE (a step is open).
+ * FB_VERSION_GONE, FB_TIMED_OUT (it is not complete; fb_wait waits for it), FB_DAMAGED.
  */
-int fb_open_version(fb_reader *reader, uint64_t version);
+int fb_open_version(fb_reader *reader, uint64_t version, fb_reader **opened);
 
 /**
  * Stores the newest complete version in `*version`, or returns FB_NOT_YET when there is none. Does not
@@ -780,8 +812,18 @@ int fb_get_many(fb_reader *reader,
                 size_t bytes);
 
 /**
- * Ends the reader and sets `*reader` to NULL, whatever is returned: its group no longer holds versions back.
- * Views stay valid until they are freed. Does not block.
+ * Ends the reader and its membership of its group for good, and sets `*reader` to NULL, whatever is returned: nothing
+ * is kept for this rank any more, and its cursor is forgotten. One that comes again begins at the oldest version.
+ * Views stay valid until they are freed.
+ *
+ * FB_TIMED_OUT, FB_PEER_MISSING (the space was removed).
+ */
+int fb_leave_reader(fb_reader **reader);
+
+/**
+ * Ends the reader and sets `*reader` to NULL, whatever is returned. A group that keeps a cursor goes on there when it
+ * is opened again (options "group", "absent"; fb_leave_reader ends it for good); any other holds nothing back any
+ * more. Views stay valid until they are freed. Does not block.
  */
 int fb_close_reader(fb_reader **reader);
 

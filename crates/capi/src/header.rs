@@ -103,6 +103,7 @@ fn fortran_constants() -> String {
         ("FB_END_OF_STREAM", forebay::FB_END_OF_STREAM),
         ("FB_NOT_YET", forebay::FB_NOT_YET),
         ("FB_SKIPPED", forebay::FB_SKIPPED),
+        ("FB_STEP", forebay::FB_STEP),
         ("FB_DIMENSIONS_MAX", forebay::FB_DIMENSIONS_MAX),
         ("FB_ANY", forebay::FB_ANY),
     ];

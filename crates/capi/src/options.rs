@@ -32,7 +32,7 @@ struct Set {
 }
 
 /// Every key; the order is the one of the documentation.
-const KEYS: [&str; 24] = [
+const KEYS: [&str; 28] = [
     "rank",
     "size",
     "component",
@@ -48,10 +48,14 @@ const KEYS: [&str; 24] = [
     "checksum",
     "batch",
     "readers",
+    "group",
+    "absent",
     "timeout",
-    "on_existing",
+    "mode",
+    "replace",
     "verify",
     "latest",
+    "finished",
     "observer",
     "levels",
     "when",
@@ -82,11 +86,23 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 /// them), "when_full" ("block", "spill", "drop_oldest", "error"), "horizon" ("none", "epoch", "write": when stores
 /// are made persistent), "retention"
 /// ("released": until every registered reader released the version; "last:K"; "forever"), "checksum" ("true",
-/// "false"), "readers" ("analysis:3,viz:1": reader groups that will come, with their size).
+/// "false"), "readers" ("analysis:3,viz:1": reader groups that will come, with their size; they keep a cursor).
+///
+/// Which versions a reader gets: "group" (the reader group that this rank reads for, which keeps a cursor: opened
+/// again, also after a kill, it goes on behind the last version that all its ranks ended; else the component, which
+/// keeps one if a writer's "readers" names it), "absent" (what such a group means to the writers while it is away:
+/// "hold": versions from its cursor on are kept, and a writer that finds the quota full waits and names the group;
+/// "drop": they go without it, and fb_missed says how many; "error": the next step of a writer fails with
+/// FB_PEER_MISSING).
+///
+/// What becomes of a space that is there: "mode" (of a writer: "w" starts over, the default; "a" goes on behind what is
+/// complete, and fb_begin_version skips what is; "x" refuses), "replace" ("true", with "w": also a space whose writers
+/// died and that holds versions no reader has read), "finished" ("true": a reader streams a space whose writers had
+/// ended before, in another run; without it fb_begin_read waits for writers of this one).
 ///
 /// How this handle behaves: "timeout" (seconds that a call may wait, default 60), "batch" (of a writer: small
 /// objects of a step are gathered in memory to so many bytes, as "1MiB", which the tier gets with one write; not at
-/// horizon "write"), "on_existing" (begin a version that is complete: "error", "skip"), "verify" (checksums when
+/// horizon "write"), "verify" (checksums when
 /// reading: "first" time, "always", "never"), "latest" ("true": begin with the newest version), "observer" ("true":
 /// look without being a registered reader; versions are not kept for it, except those it holds a view of).
 ///
@@ -153,7 +169,7 @@ pub(crate) unsafe fn checkpoint_options(options: *const fb_options, path: &str) 
         size: known.size.unwrap_or(1),
         timeout: known.timeout,
         node: environment::value("FOREBAY_NODE", &environment::process),
-        memory_root: Some(forebay_space::root()?),
+        memory_root: Some(forebay_space::make_root()?),
         faults: environment::parsed("FOREBAY_FAULT", &environment::process, FaultPlan::parse)?,
         ..set.checkpoint
     })
@@ -194,10 +210,14 @@ fn set(set: &mut Set, key: &str, value: &str) -> Result<()> {
         "checksum" => options.checksum = Some(parse_flag(value)?),
         "batch" => options.batch_bytes = Some(parse_bytes(value)?),
         "readers" => options.readers = parse_readers(value)?,
+        "group" => options.group = Some(value.to_owned()),
+        "absent" => options.absent = Some(value.parse()?),
         "timeout" => options.timeout = parse_seconds(value)?,
-        "on_existing" => options.on_existing = value.parse()?,
+        "mode" => options.mode = value.parse()?,
+        "replace" => options.replace = parse_flag(value)?,
         "verify" => options.verify = value.parse()?,
         "latest" => options.latest = parse_flag(value)?,
+        "finished" => options.finished = parse_flag(value)?,
         "observer" => options.observer = parse_flag(value)?,
         _ => return Err(unknown(key)),
     }
@@ -245,12 +265,16 @@ mod tests {
             ("retention", "last:3"),
             ("checksum", "true"),
             ("batch", "1MiB"),
-            ("on_existing", "skip"),
+            ("mode", "a"),
+            ("replace", "false"),
             ("verify", "always"),
             ("timeout", "0.5"),
             ("latest", "yes"),
+            ("finished", "true"),
             ("scope", "node"),
             ("readers", "analysis:3, viz:1"),
+            ("group", "viz"),
+            ("absent", "drop"),
             ("observer", "false"),
             ("levels", "dram; file,keep=3;"),
             ("when", "steps:10;signal"),
@@ -260,7 +284,7 @@ mod tests {
             set(&mut options, key, value).unwrap_or_else(|e| panic!("{key}: {e}"));
             let wrong = set(&mut options, key, "a:0").err().map(|e| e.kind());
             // Any text is a name, and any text is the path of a directory; levels are read where they are opened.
-            let is_free = ["component", "spill", "levels", "program"].contains(&key);
+            let is_free = ["component", "group", "spill", "levels", "program"].contains(&key);
             assert_eq!(wrong, if is_free { None } else { Some(Kind::Usage) }, "{key}");
         }
         let Set { space: options, checkpoint } = options;

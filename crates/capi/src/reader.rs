@@ -7,12 +7,13 @@ use crate::dtype::{number_of, same};
 use crate::memory::{dimensions, extents, give, handle, lock, out, out_or_null, output, take, text, texts};
 use crate::options::{fb_options, options_or_default, timeout_of};
 use crate::status::{c_text, guard};
-use crate::{FB_ANY, FB_END_OF_STREAM, FB_NOT_YET, FB_OK};
+use crate::{FB_ANY, FB_END_OF_STREAM, FB_NOT_YET, FB_OK, FB_STEP};
 use forebay_space::{Dtype, Error, Kind, NdBox, Reader, Result};
 use std::ffi::{c_char, c_int, c_void, CString};
 use std::sync::{Mutex, MutexGuard};
 
-/// One rank's end of a space that is read: made by fb_open_reader, ended by fb_close_reader.
+/// One rank's end of a space that is read, made by fb_open_reader, or one version of it, made by fb_open_version;
+/// ended by fb_close_reader.
 pub struct fb_reader {
     state: Mutex<State>,
 }
@@ -73,10 +74,10 @@ pub unsafe extern "C" fn fb_reader_rank(reader: *mut fb_reader, rank: *mut u32, 
 /// Goes to the next version that this reader has not seen, waiting for it at most `timeout` seconds, and
 /// stores its number in `*version` (may be NULL). The version stays until fb_end_read.
 ///
-/// FB_END_OF_STREAM (no error) after the last version of writers that all closed. FB_TIMED_OUT (names the
-/// ranks that are missing), FB_PRODUCER_DIED (names the rank; after every complete version was seen, then at
-/// once and not after the timeout), FB_PEER_MISSING (the space was removed), FB_STEP_STATE (a step is open),
-/// FB_DAMAGED.
+/// Returns FB_STEP when a version is open, FB_END_OF_STREAM (no error either) after the last version of writers
+/// that all closed; never FB_OK. FB_TIMED_OUT (names the ranks that are missing), FB_PRODUCER_DIED (names the
+/// rank; after every complete version was seen, then at once and not after the timeout), FB_PEER_MISSING (the
+/// space was removed), FB_STEP_STATE (a step is open), FB_DAMAGED.
 #[no_mangle]
 pub unsafe extern "C" fn fb_begin_read(reader: *mut fb_reader, timeout: f64, version: *mut u64) -> c_int {
     guard(|| {
@@ -86,12 +87,26 @@ pub unsafe extern "C" fn fb_begin_read(reader: *mut fb_reader, timeout: f64, ver
         state.names = None;
         let Some(begun) = begun else { return Ok(FB_END_OF_STREAM) };
         place.into_iter().for_each(|place| place.set(begun));
+        Ok(FB_STEP)
+    })
+}
+
+/// Stores in `*missed` how many versions were dropped, unread by this reader, between the version before and the one
+/// that is open; after FB_END_OF_STREAM those behind the last one. 0 unless the space drops what is not read
+/// ("retention", "when_full", "absent"). Does not block.
+#[no_mangle]
+pub unsafe extern "C" fn fb_missed(reader: *mut fb_reader, missed: *mut u64) -> c_int {
+    guard(|| {
+        // SAFETY: the header's contract for handles and outputs.
+        let (state, place) = unsafe { (state_of(reader)?, out(missed, "missed")?) };
+        place.set(state.reader.missed());
         Ok(FB_OK)
     })
 }
 
-/// Releases the version that fb_begin_read began; when every reader has, its memory may be used again (views
-/// keep theirs). Does not block. FB_STEP_STATE (no step is open).
+/// Releases the version that fb_begin_read began; when every reader has, its memory may be used again (views keep
+/// theirs). When it returns the version counts as read: a group that keeps a cursor is not given it again, once all its
+/// ranks have come that far. Does not block, but at a durable horizon for the medium. FB_STEP_STATE (no step is open).
 #[no_mangle]
 pub unsafe extern "C" fn fb_end_read(reader: *mut fb_reader) -> c_int {
     guard(|| {
@@ -116,17 +131,23 @@ pub unsafe extern "C" fn fb_wait(reader: *mut fb_reader, version: u64, timeout: 
     })
 }
 
-/// Makes a retained version the current one, for reading in any order, until fb_end_read; the stream of
-/// fb_begin_read stays where it is. Does not wait.
+/// Opens a retained version and stores a handle of it in `*opened`: a reader whose only step is that version,
+/// which is begun already. Any number can be open at once, mixed with fb_begin_read of `reader`, whose stream
+/// stays where it is. Each holds its version until fb_end_read or fb_close_reader of the handle, also when
+/// `reader` is closed. Does not wait.
 ///
-/// FB_VERSION_GONE, FB_TIMED_OUT (it is not complete; fb_wait waits for it), FB_STEP_STATE (a step is open).
+/// FB_VERSION_GONE, FB_TIMED_OUT (it is not complete; fb_wait waits for it), FB_DAMAGED.
 #[no_mangle]
-pub unsafe extern "C" fn fb_open_version(reader: *mut fb_reader, version: u64) -> c_int {
+pub unsafe extern "C" fn fb_open_version(
+    reader: *mut fb_reader,
+    version: u64,
+    opened: *mut *mut fb_reader,
+) -> c_int {
     guard(|| {
-        // SAFETY: the header's contract for handles.
-        let mut state = unsafe { state_of(reader)? };
-        state.reader.open_version(version)?;
-        state.names = None;
+        // SAFETY: the header's contract for handles and outputs.
+        let (mut state, place) = unsafe { (state_of(reader)?, out(opened, "opened")?) };
+        let reader = state.reader.open_version(version)?;
+        give(fb_reader { state: Mutex::new(State { reader, names: None }) }, place);
         Ok(FB_OK)
     })
 }
@@ -333,8 +354,25 @@ fn get_one(reader: &mut Reader, name: &str, dtype: c_int, part: &mut [u8]) -> Re
     reader.get(name, None, part)
 }
 
-/// Ends the reader and sets `*reader` to NULL, whatever is returned: its group no longer holds versions back.
-/// Views stay valid until they are freed. Does not block.
+/// Ends the reader and its membership of its group for good, and sets `*reader` to NULL, whatever is returned: nothing
+/// is kept for this rank any more, and its cursor is forgotten. One that comes again begins at the oldest version.
+/// Views stay valid until they are freed.
+///
+/// FB_TIMED_OUT, FB_PEER_MISSING (the space was removed).
+#[no_mangle]
+pub unsafe extern "C" fn fb_leave_reader(reader: *mut *mut fb_reader) -> c_int {
+    guard(|| {
+        // SAFETY: the header's contract for handles given by address.
+        let Some(reader) = (unsafe { take(reader, "reader")? }) else { return Ok(FB_OK) };
+        let Ok(state) = reader.state.into_inner() else { return Ok(FB_OK) };
+        state.reader.leave()?;
+        Ok(FB_OK)
+    })
+}
+
+/// Ends the reader and sets `*reader` to NULL, whatever is returned. A group that keeps a cursor goes on there when it
+/// is opened again (options "group", "absent"; fb_leave_reader ends it for good); any other holds nothing back any
+/// more. Views stay valid until they are freed. Does not block.
 #[no_mangle]
 pub unsafe extern "C" fn fb_close_reader(reader: *mut *mut fb_reader) -> c_int {
     guard(|| {

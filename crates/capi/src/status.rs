@@ -16,9 +16,11 @@ pub const FB_OK: c_int = 0;
 pub const FB_END_OF_STREAM: c_int = 1;
 /// No error: there is no complete version yet, or no step of a checkpoint.
 pub const FB_NOT_YET: c_int = 2;
-/// No error: the version is complete already and the option "on_existing" is "skip"; the puts of this step
+/// No error: the version is complete already and the option "mode" is "a"; the puts of this step
 /// are accepted and dropped.
 pub const FB_SKIPPED: c_int = 3;
+/// No error: fb_begin_read has opened a version.
+pub const FB_STEP: c_int = 4;
 
 struct LastError {
     text: CString,
@@ -53,6 +55,7 @@ pub extern "C" fn fb_error_name(code: c_int) -> *const c_char {
         FB_END_OF_STREAM => c"EndOfStream",
         FB_NOT_YET => c"NotYet",
         FB_SKIPPED => c"Skipped",
+        FB_STEP => c"Step",
         _ => kind_of(code).map_or(c"Unknown", terminated_name),
     };
     name.as_ptr()
@@ -98,8 +101,64 @@ fn last(get: impl FnOnce(&LastError) -> *const c_char) -> *const c_char {
         .unwrap_or(c"".as_ptr())
 }
 
+/// Hints of the library below name its own functions; these are the ones of C, longer phrases first.
+const C_NAMES: [(&str, &str); 19] = [
+    ("call begin_step to begin reading", "call fb_begin_read to begin reading"),
+    ("beginning a step", "in fb_begin_read"),
+    ("call begin_step first", "call fb_begin_step first"),
+    ("end or abort it first", "call fb_end_step or fb_abort_step first"),
+    ("end it first", "call fb_end_read first"),
+    ("call resume()", "call fb_resume()"),
+    ("replace=true", "the option \"replace\" set to \"true\""),
+    ("finished=true", "the option \"finished\" set to \"true\""),
+    ("by open_version", "by fb_open_version"),
+    ("begin_step opens", "fb_begin_step opens"),
+    ("wait() blocks", "fb_wait() blocks"),
+    ("use get,", "use fb_get,"),
+    ("from reserve to commit", "from fb_reserve to fb_commit"),
+    ("persist(range)", "fb_persist()"),
+    ("commit every reservation, or abort the step", "call fb_commit for each, or fb_abort_step"),
+    ("kind = \"space\"", "option \"channel\" set to \"space\""),
+    ("channel \"space\"", "option \"channel\" set to \"space\""),
+    ("leave `batch` out", "leave the option \"batch\" out"),
+    ("pass rank and size", "set the options \"rank\" and \"size\""),
+];
+
+/// A hint in the words of C. Settings that are written as Python and workflow files have them (`spill = "DIRECTORY"`)
+/// become options of `fb_options_set`.
+fn in_c(hint: &str) -> String {
+    let text = C_NAMES.iter().fold(hint.to_owned(), |text, (rust, c)| text.replace(rust, c));
+    settings_in_c(&text)
+}
+
+/// `key="value"` and `key = "value"` as `the option "key" set to "value"`.
+fn settings_in_c(text: &str) -> String {
+    let is_key = |c: char| c.is_ascii_lowercase() || c == '_';
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('=') {
+        let (before, after) = (rest[..at].trim_end(), rest[at + 1..].trim_start());
+        let key = before.rsplit(|c| !is_key(c)).next().unwrap_or_default();
+        let value = after.strip_prefix('"').and_then(|value| value.split_once('"'));
+        match (key, value) {
+            ("" | "launcher", _) | (_, None) => out.push_str(&rest[..=at]),
+            (key, Some((value, tail))) => {
+                out.push_str(&before[..before.len() - key.len()]);
+                out.push_str(&format!("the option \"{key}\" set to \"{value}\""));
+                rest = tail;
+                continue;
+            }
+        }
+        rest = &rest[at + 1..];
+    }
+    out + rest
+}
+
 fn keep(error: &Error) {
-    let last = LastError { text: c_text(&full_text(error)), hint: c_text(error.hint_text().unwrap_or("")) };
+    let (text, hint) = (full_text(error), error.hint_text().unwrap_or(""));
+    let named = in_c(hint);
+    let text = if hint.is_empty() { text } else { text.replacen(hint, &named, 1) };
+    let last = LastError { text: c_text(&text), hint: c_text(&named) };
     // At thread exit the slot may be gone; then nobody can ask any more either.
     let _ = LAST.try_with(|slot| slot.replace(Some(last)));
 }
@@ -190,9 +249,93 @@ mod tests {
             assert_eq!(fb_exit_code(code), kind.exit_code());
         }
         assert_eq!(read(fb_error_name(FB_END_OF_STREAM)), "EndOfStream");
+        assert_eq!((read(fb_error_name(FB_STEP)), fb_exit_code(FB_STEP)), ("Step".to_owned(), 0));
         assert_eq!(read(fb_error_name(c_int::MIN)), "Unknown");
         assert_eq!(fb_exit_code(FB_OK), 0);
         assert_eq!(fb_exit_code(-9999), 70);
+    }
+
+    /// Every hint in the sources of a crate, as the compiler reads it.
+    fn hints_of(folder: &std::path::Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                hints_of(&path, found);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            for start in code.split(".hint(").skip(1) {
+                // Up to the end of the call; literals that a condition chooses between are all looked at.
+                let call = start.split(";\n").next().unwrap_or_default();
+                let joined = call.replace("\\\"", "\u{1}");
+                for literal in joined.split('"').skip(1).step_by(2) {
+                    let lines: Vec<&str> = literal.split("\\\n").map(str::trim_start).collect();
+                    found.push(lines.concat().replace('\u{1}', "\""));
+                }
+            }
+        }
+    }
+
+    /// What is spelled as Python or Rust in a hint that a C program gets, if something is.
+    fn foreign(hint: &str) -> Option<String> {
+        const CALLS: [&str; 12] = [
+            "begin_step",
+            "end_step",
+            "abort_step",
+            "resume",
+            "subscribe",
+            "open_version",
+            "reserve",
+            "mode=",
+            "replace=",
+            "finished=",
+            "copy=",
+            "None",
+        ];
+        let named = in_c(hint);
+        let words = || named.split(|c: char| !(c.is_ascii_alphanumeric() || "_=(".contains(c)));
+        let is_call = |word: &str| word.contains('(') && !word.starts_with("fb_") && !word.starts_with('(');
+        let is_python = |word: &str| word.ends_with("=True") || word.ends_with("=False");
+        words()
+            .find(|word| CALLS.contains(word) || is_call(word) || is_python(word))
+            .map(str::to_owned)
+            .or_else(|| named.contains(" = \"").then(|| named.clone()))
+    }
+
+    #[test]
+    fn hints_name_calls_and_options_of_c() {
+        let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut hints = Vec::new();
+        for name in ["tier", "log", "pager", "space", "checkpoint"] {
+            hints_of(&crates.join(name).join("src"), &mut hints);
+        }
+        assert!(hints.len() > 150, "only {} hints were found", hints.len());
+        let wrong: Vec<String> =
+            hints.iter().filter_map(|hint| Some(format!("{} in: {}", foreign(hint)?, in_c(hint)))).collect();
+        assert!(wrong.is_empty(), "name them in C_NAMES:\n{}", wrong.join("\n"));
+        for hint in ["call resume() first", "open with mode=\"a\"", "use fb_get, or reserve", "replace=True"]
+        {
+            assert_eq!(
+                foreign(hint).is_some(),
+                hint.contains("replace") || hint.contains("reserve"),
+                "{hint}"
+            );
+        }
+    }
+
+    #[test]
+    fn settings_become_options() {
+        assert_eq!(
+            in_c("give it: spill = \"DIRECTORY\""),
+            "give it: the option \"spill\" set to \"DIRECTORY\""
+        );
+        assert_eq!(
+            in_c("open with scope=\"node\" (or FOREBAY_SCOPE=node)"),
+            "open with the option \"scope\" set to \"node\" (or FOREBAY_SCOPE=node)"
+        );
+        let untouched = "launcher = [\"mpirun\"] with ranks = 4, keep=N";
+        assert_eq!(in_c(untouched), untouched);
     }
 
     #[test]

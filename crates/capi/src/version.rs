@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int};
 
 /// Number of this ABI. Grows when a program built against an older header would no longer work.
-pub const FB_ABI_VERSION: c_int = 1;
+pub const FB_ABI_VERSION: c_int = 2;
 
 /// Most dimensions that a variable can have.
 pub const FB_DIMENSIONS_MAX: c_int = 16;

@@ -125,9 +125,9 @@ pub unsafe extern "C" fn fb_begin_step(writer: *mut fb_writer, version: *mut u64
 
 /// Begins this version, for programs that count their steps themselves. Does not wait.
 ///
-/// FB_SKIPPED (no error) when the version is complete and the option "on_existing" is "skip": a step is open,
-/// its puts are dropped, fb_end_step ends it. FB_VERSION_EXISTS when it is complete and the option is
-/// "error", FB_VERSION_OUT_OF_ORDER when it would leave a gap; else the errors of fb_begin_step.
+/// FB_SKIPPED (no error) when the version is complete and the option "mode" is "a": a step is open, its puts are
+/// dropped, fb_end_step ends it. FB_VERSION_EXISTS when it is complete in another mode, FB_VERSION_OUT_OF_ORDER
+/// when it would leave a gap; else the errors of fb_begin_step.
 #[no_mangle]
 pub unsafe extern "C" fn fb_begin_version(writer: *mut fb_writer, version: u64) -> c_int {
     guard(|| {

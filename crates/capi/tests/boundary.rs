@@ -16,6 +16,20 @@ fn errors_have_codes_texts_and_hints() {
 }
 
 #[test]
+fn modes_say_what_becomes_of_a_space_that_is_there() {
+    if !have("cc", "modes from C") {
+        return;
+    }
+    let shop = Workshop::new();
+    shop.cc(&here().join("tests/c/opening.c"), "opening", &STRICT_C);
+    assert_eq!(must(shop.program("opening", &["first"])), "ok\n");
+    let mut victim = Running::start(shop.program("opening", &["die"]));
+    victim.wait_for_file(&shop.path("died"));
+    victim.kill();
+    assert_eq!(must(shop.program("opening", &["second"])), "ok\n");
+}
+
+#[test]
 fn many_objects_go_in_one_call() {
     if !have("cc", "many objects from C") {
         return;

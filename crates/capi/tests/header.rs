@@ -62,6 +62,7 @@ fn assertions() -> String {
     same("FB_END_OF_STREAM", forebay::FB_END_OF_STREAM);
     same("FB_NOT_YET", forebay::FB_NOT_YET);
     same("FB_SKIPPED", forebay::FB_SKIPPED);
+    same("FB_STEP", forebay::FB_STEP);
     same("FB_ANY", forebay::FB_ANY);
     same("FB_ABI_VERSION", forebay::FB_ABI_VERSION);
     same("FB_DIMENSIONS_MAX", forebay::FB_DIMENSIONS_MAX);

@@ -68,7 +68,7 @@ static void nulls(void)
     EXPECT(FB_USAGE, fb_begin_read(NULL, 0, &version));
     EXPECT(FB_USAGE, fb_end_read(NULL));
     EXPECT(FB_USAGE, fb_wait(NULL, 0, 0));
-    EXPECT(FB_USAGE, fb_open_version(NULL, 0));
+    EXPECT(FB_USAGE, fb_open_version(NULL, 0, &reader));
     EXPECT(FB_USAGE, fb_latest(NULL, &version));
     EXPECT(FB_USAGE, fb_versions(NULL, &version, &version));
     EXPECT(FB_USAGE, fb_variable_count(NULL, &count));
@@ -133,9 +133,12 @@ static void wrong_puts(fb_writer *writer)
 
     EXPECT(FB_STEP_STATE, fb_put(writer, "T", FB_FLOAT64, 2, shape, NULL, NULL, whole));
     EXPECT(FB_STEP_STATE, fb_end_step(writer));
+    HINT_SAYS("call fb_begin_step first");
     EXPECT(FB_OK, fb_abort_step(writer));
     EXPECT(FB_OK, fb_begin_step(writer, NULL));
     EXPECT(FB_STEP_STATE, fb_begin_step(writer, NULL));
+    HINT_SAYS("call fb_end_step or fb_abort_step first");
+    ERROR_SAYS("call fb_end_step or fb_abort_step first");
     EXPECT(FB_BOX_OUTSIDE_SHAPE, fb_put(writer, "T", FB_FLOAT64, 2, shape, start, count, whole));
     ERROR_SAYS("T");
     EXPECT(FB_BOX_OUTSIDE_SHAPE, fb_put(writer, "T", FB_FLOAT64, 3, huge, NULL, NULL, whole));
@@ -154,6 +157,7 @@ static void wrong_puts(fb_writer *writer)
     memset(memory, 0, sizeof whole);
     EXPECT(FB_STEP_STATE, fb_end_step(writer));
     ERROR_SAYS("reservation of T");
+    HINT_SAYS("fb_commit");
     EXPECT(FB_OK, fb_abort_step(writer));
     EXPECT(FB_USAGE, fb_commit(writer, memory));
 }
@@ -216,7 +220,7 @@ static void wrong_gets(fb_reader *reader)
     EXPECT(FB_BOX_OUTSIDE_SHAPE, fb_get(reader, "T", FB_FLOAT64, 1, start, count, box, sizeof box));
     EXPECT(FB_BOX_NOT_COVERED, fb_get(reader, "gap", FB_FLOAT64, 2, NULL, NULL, whole, sizeof whole));
     EXPECT(FB_NOT_CONTIGUOUS, fb_open_view(reader, "T", FB_FLOAT64, 2, NULL, NULL, &view));
-    HINT_SAYS("");
+    HINT_SAYS("use fb_get,");
     TRUE(view == NULL);
     EXPECT(FB_OK, fb_get(reader, "T", FB_FLOAT64, 2, start, count, box, sizeof box));
     TRUE(box[0][0] == 12 && box[0][2] == 14 && box[1][0] == 22 && box[1][2] == 24);
@@ -305,7 +309,7 @@ static void restarted(void)
 {
     fb_options *options = NULL;
     fb_writer *writer = NULL;
-    fb_reader *reader = NULL;
+    fb_reader *reader = NULL, *one = NULL, *zero = NULL;
     double value = 1.5;
     uint64_t version = 9;
     void *memory = NULL;
@@ -317,7 +321,7 @@ static void restarted(void)
     EXPECT(FB_OK, fb_close_writer(&writer));
 
     EXPECT(FB_OK, fb_options_new(&options));
-    EXPECT(FB_OK, fb_options_set(options, "on_existing", "skip"));
+    EXPECT(FB_OK, fb_options_set(options, "mode", "a"));
     EXPECT(FB_OK, fb_open_writer("again", options, &writer));
     EXPECT(FB_OK, fb_options_free(&options));
     EXPECT(FB_SKIPPED, fb_begin_version(writer, 0));
@@ -337,17 +341,169 @@ static void restarted(void)
     EXPECT(FB_OK, fb_close_writer(&writer));
 
     EXPECT(FB_OK, fb_open_reader("again", NULL, &reader));
-    EXPECT(FB_OK, fb_open_version(reader, 1));
-    EXPECT(FB_OK, fb_get(reader, "x", FB_FLOAT64, 0, NULL, NULL, &value, sizeof value));
-    TRUE(value == 2.5);
-    EXPECT(FB_OK, fb_end_read(reader));
-    EXPECT(FB_OK, fb_begin_read(reader, -1, &version));
+    EXPECT(FB_STEP, fb_begin_read(reader, -1, &version));
     TRUE(version == 0);
+    EXPECT(FB_OK, fb_open_version(reader, 1, &one));
+    EXPECT(FB_OK, fb_open_version(reader, 0, &zero));
+    EXPECT(FB_OK, fb_get(one, "x", FB_FLOAT64, 0, NULL, NULL, &value, sizeof value));
+    TRUE(value == 2.5);
+    EXPECT(FB_OK, fb_get(zero, "x", FB_FLOAT64, 0, NULL, NULL, &value, sizeof value));
+    TRUE(value == 1.5);
     EXPECT(FB_OK, fb_get(reader, "x", FB_FLOAT64, 0, NULL, NULL, &value, sizeof value));
     TRUE(value == 1.5);
+    EXPECT(FB_STEP_STATE, fb_begin_read(one, -1, &version));
+    HINT_SAYS("call fb_end_read first");
+    EXPECT(FB_OK, fb_end_read(one));
+    EXPECT(FB_STEP_STATE, fb_get(one, "x", FB_FLOAT64, 0, NULL, NULL, &value, sizeof value));
+    HINT_SAYS("call fb_begin_read to begin reading");
+    EXPECT(FB_END_OF_STREAM, fb_begin_read(one, -1, &version));
+    EXPECT(FB_OK, fb_close_reader(&one));
     EXPECT(FB_OK, fb_end_read(reader));
-    EXPECT(FB_TIMED_OUT, fb_open_version(reader, 7));
+    EXPECT(FB_STEP, fb_begin_read(reader, -1, &version));
+    TRUE(version == 1);
+    EXPECT(FB_TIMED_OUT, fb_open_version(reader, 7, &one));
+    HINT_SAYS("fb_wait() blocks");
+    TRUE(one == NULL);
     EXPECT(FB_OK, fb_close_reader(&reader));
+    EXPECT(FB_OK, fb_get(zero, "x", FB_FLOAT64, 0, NULL, NULL, &value, sizeof value));
+    TRUE(value == 1.5);
+    EXPECT(FB_OK, fb_close_reader(&zero));
+}
+
+/* "last:3" keeps three versions; an open version, the end of the stream and success have numbers of their own. */
+static void kept(void)
+{
+    fb_options *options = NULL;
+    fb_writer *writer = NULL;
+    fb_reader *reader = NULL;
+    uint64_t version = 0, begin = 9, end = 9;
+    int status, steps = 0, i;
+
+    EXPECT(FB_OK, fb_options_new(&options));
+    EXPECT(FB_OK, fb_options_set(options, "retention", "last:3"));
+    EXPECT(FB_OK, fb_options_set(options, "quota", "16MiB"));
+    EXPECT(FB_OK, fb_open_writer("kept", options, &writer));
+    for (i = 0; i < 10; i++) {
+        double value = i;
+        EXPECT(FB_OK, fb_begin_step(writer, NULL));
+        EXPECT(FB_OK, fb_put(writer, "x", FB_FLOAT64, 0, NULL, NULL, NULL, &value));
+        EXPECT(FB_OK, fb_end_step(writer));
+    }
+    EXPECT(FB_OK, fb_close_writer(&writer));
+    EXPECT(FB_OK, fb_open_reader("kept", NULL, &reader));
+    EXPECT(FB_OK, fb_versions(reader, &begin, &end));
+    TRUE(begin == 7 && end == 10);
+    while ((status = fb_begin_read(reader, 10, &version)) == FB_STEP) {
+        EXPECT(FB_OK, fb_end_read(reader));
+        steps++;
+    }
+    TRUE(status == FB_END_OF_STREAM && steps == 3 && version == 9);
+    TRUE(FB_STEP > 0 && FB_END_OF_STREAM > 0 && FB_STEP != FB_END_OF_STREAM && FB_OK == 0);
+    EXPECT(FB_OK, fb_close_reader(&reader));
+    EXPECT(FB_OK, fb_options_free(&options));
+}
+
+/* What the environment says of ranks, and variables that are none of Forebay's. */
+static void environment(void)
+{
+    fb_options *options = NULL;
+    fb_writer *writer = NULL;
+
+    setenv("FOREBAY_RUN", "/tmp/no-run", 1);
+    setenv("FOREBAY_RANK", "0", 1);
+    setenv("FOREBAY_SIZE", "1", 1);
+    setenv("OMPI_COMM_WORLD_RANK", "2", 1);
+    setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
+    EXPECT(FB_UNKNOWN_ENVIRONMENT, fb_open_writer("both", NULL, &writer));
+    ERROR_SAYS("FOREBAY_RANK=0, FOREBAY_SIZE=1");
+    ERROR_SAYS("OMPI_COMM_WORLD_SIZE=4");
+    HINT_SAYS("set the options \"rank\" and \"size\"");
+    EXPECT(FB_OK, fb_options_new(&options));
+    EXPECT(FB_OK, fb_options_set(options, "rank", "0"));
+    EXPECT(FB_OK, fb_options_set(options, "size", "1"));
+    setenv("FOREBAY_ROOT", "/opt/forebay", 1);
+    EXPECT(FB_OK, fb_open_writer("both", options, &writer));
+    EXPECT(FB_OK, fb_close_writer(&writer));
+    EXPECT(FB_OK, fb_options_free(&options));
+    unsetenv("FOREBAY_RUN");
+    unsetenv("FOREBAY_RANK");
+    unsetenv("FOREBAY_SIZE");
+    unsetenv("OMPI_COMM_WORLD_RANK");
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    unsetenv("FOREBAY_ROOT");
+}
+
+/* Opens reader group "viz" of a space. */
+static fb_reader *viz(const char *space)
+{
+    fb_options *options = NULL;
+    fb_reader *reader = NULL;
+
+    EXPECT(FB_OK, fb_options_new(&options));
+    EXPECT(FB_OK, fb_options_set(options, "group", "viz"));
+    EXPECT(FB_OK, fb_open_reader(space, options, &reader));
+    EXPECT(FB_OK, fb_options_free(&options));
+    return reader;
+}
+
+/* Puts and ends so many versions. */
+static void put_versions(fb_writer *writer, int versions)
+{
+    static double values[20000];
+
+    while (versions-- > 0) {
+        uint64_t shape[1] = {20000};
+        EXPECT(FB_OK, fb_begin_step(writer, NULL));
+        EXPECT(FB_OK, fb_put(writer, "x", FB_FLOAT64, 1, shape, NULL, NULL, values));
+        EXPECT(FB_OK, fb_end_step(writer));
+    }
+}
+
+/* A group that is opened again goes on where it stopped; what went without it is counted; one that left begins anew. */
+static void reopened(void)
+{
+    fb_options *options = NULL;
+    fb_writer *writer = NULL;
+    fb_reader *reader;
+    uint64_t version = 0, missed = 9, begin = 0, end = 0;
+
+    EXPECT(FB_OK, fb_options_new(&options));
+    EXPECT(FB_OK, fb_options_set(options, "quota", "4MiB"));
+    EXPECT(FB_OK, fb_options_set(options, "readers", "viz:1"));
+    EXPECT(FB_OK, fb_options_set(options, "absent", "drop"));
+    EXPECT(FB_USAGE, fb_options_set(options, "absent", "maybe"));
+    EXPECT(FB_OK, fb_open_writer("reopened", options, &writer));
+    put_versions(writer, 3);
+    reader = viz("reopened");
+    EXPECT(FB_STEP, fb_begin_read(reader, 10, &version));
+    EXPECT(FB_OK, fb_end_read(reader));
+    EXPECT(FB_STEP, fb_begin_read(reader, 10, &version));
+    EXPECT(FB_OK, fb_close_reader(&reader));
+    reader = viz("reopened");
+    EXPECT(FB_STEP, fb_begin_read(reader, 10, &version));
+    EXPECT(FB_OK, fb_missed(reader, &missed));
+    TRUE(version == 1 && missed == 0);
+    EXPECT(FB_OK, fb_end_read(reader));
+    EXPECT(FB_OK, fb_close_reader(&reader));
+    put_versions(writer, 100);
+    reader = viz("reopened");
+    EXPECT(FB_OK, fb_versions(reader, &begin, &end));
+    EXPECT(FB_STEP, fb_begin_read(reader, 10, &version));
+    EXPECT(FB_OK, fb_missed(reader, &missed));
+    TRUE(begin > 2 && version == begin && missed == begin - 2);
+    EXPECT(FB_USAGE, fb_missed(reader, NULL));
+    EXPECT(FB_OK, fb_end_read(reader));
+    EXPECT(FB_OK, fb_leave_reader(&reader));
+    TRUE(reader == NULL);
+    EXPECT(FB_OK, fb_leave_reader(&reader));
+    reader = viz("reopened");
+    EXPECT(FB_STEP, fb_begin_read(reader, 10, &version));
+    EXPECT(FB_OK, fb_missed(reader, &missed));
+    TRUE(version == begin && missed == 0);
+    EXPECT(FB_OK, fb_end_read(reader));
+    EXPECT(FB_OK, fb_close_reader(&reader));
+    EXPECT(FB_OK, fb_close_writer(&writer));
+    EXPECT(FB_OK, fb_options_free(&options));
 }
 
 /* Handles do not survive a fork, but the parent's do not suffer from it. */
@@ -377,6 +533,9 @@ int main(void)
     options_and_names();
     disagreement();
     restarted();
+    kept();
+    environment();
+    reopened();
     EXPECT(FB_OK, fb_open_writer("space", NULL, &writer));
     EXPECT(FB_NAME_IN_USE, fb_open_writer("space", NULL, &second));
     TRUE(second == NULL);
@@ -391,12 +550,14 @@ int main(void)
     wrong_puts(writer);
     good_step(writer);
     EXPECT(FB_VERSION_EXISTS, fb_begin_version(writer, 0));
+    HINT_SAYS("fb_begin_step opens");
+    HINT_SAYS("the option \"mode\" set to \"a\"");
     EXPECT(FB_VERSION_OUT_OF_ORDER, fb_begin_version(writer, 5));
     EXPECT(FB_OK, fb_wait(reader, 0, -1));
     EXPECT(FB_OK, fb_latest(reader, &version));
     EXPECT(FB_OK, fb_versions(reader, &begin, &end));
     TRUE(version == 0 && begin == 0 && end == 1);
-    EXPECT(FB_OK, fb_begin_read(reader, -1, &version));
+    EXPECT(FB_STEP, fb_begin_read(reader, -1, &version));
     TRUE(version == 0);
     EXPECT(FB_STEP_STATE, fb_begin_read(reader, 0, &version));
     wrong_gets(reader);

@@ -61,7 +61,7 @@ int main(void)
 
     EXPECT(FB_OK, fb_open_reader("many", NULL, &reader));
     EXPECT(FB_STEP_STATE, fb_get_many(reader, OBJECTS, names, FB_FLOAT64, got, sizeof got));
-    EXPECT(FB_OK, fb_begin_read(reader, 10, &version));
+    EXPECT(FB_STEP, fb_begin_read(reader, 10, &version));
     EXPECT(FB_BUFFER_MISMATCH, fb_get_many(reader, OBJECTS, names, FB_FLOAT32, got, sizeof got));
     EXPECT(FB_BUFFER_MISMATCH, fb_get_many(reader, OBJECTS, names, FB_FLOAT64, got, sizeof got - 8));
     EXPECT(FB_BUFFER_MISMATCH, fb_get_many(reader, OBJECTS / 2, names, FB_ANY, got, sizeof got));

@@ -107,13 +107,19 @@ contains
     integer(c_int) :: dtype
     integer :: stat
     logical :: found
+    type(forebay_reader) :: kept
 
     d = many(120)
     call reader%wait(0_c_int64_t)
     call reader%latest(found, newest)
     call must(found .and. newest == 0, 'latest')
-    call reader%begin_step(found, version, timeout=5.0_c_double)
-    call must(found .and. version == 0, 'the first version')
+    call reader%begin_step(found, version, timeout=5.0_c_double, stat=stat)
+    call must(found .and. version == 0 .and. stat == FB_OK, 'the first version')
+    call reader%open_version(0_c_int64_t, kept)
+    call reader%open_version(0_c_int64_t, kept, stat=stat)
+    call must(stat == FB_USAGE, 'a handle that is in use')
+    call kept%get('r8_0', d0); call must(d0 == d(1), 'r8_0 of an opened version')
+    call kept%close()
 
     call reader%get('r4_0', f0); call must(f0 == real(d(1), c_float), 'r4_0')
     call reader%get('r4_1', f1); call must(all(f1 == real(d(:5), c_float)), 'r4_1')
@@ -174,6 +180,8 @@ contains
     call reader%end_step()
     call reader%begin_step(found, stat=stat)
     call must(.not. found .and. stat == FB_END_OF_STREAM, 'end of the stream')
+    call reader%missed(number)
+    call must(number == 0, 'nothing was missed')
   end subroutine
 
   subroutine many_come_back(d)
