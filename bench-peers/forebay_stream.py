@@ -4,8 +4,9 @@ usage: forebay_stream.py write|read NAME [--channel space|files] [--into] [--man
                                           [--objects N …]
 
 With `--reserve` the writer fills memory of the pool instead of putting what lies elsewhere. The reader calls
-`get(name)` as a user would; with `--into` it has every object copied into an array of its own, as SST does. Default
-options otherwise: the space lies in FOREBAY_DIR, a version goes when the reader released it.
+`get(name, copy=None)`, which copies nothing where one piece holds the object; with `--into` it has every object copied
+into an array of its own, as SST does. Default options otherwise: the space lies in FOREBAY_DIR, a version goes when the
+reader released it.
 """
 
 import forebay
@@ -70,7 +71,7 @@ class Reader:
     def get(self, label):
         """One object."""
         if self.buffers is None:
-            return self.channel.get(label)
+            return self.channel.get(label, copy=None)
         return self.channel.get(label, out=self.buffers[label])
 
     def get_many(self, labels):

@@ -62,11 +62,19 @@ fn native_contiguous<'py>(
     let array = np.call_method("asarray", (array,), Some(&keywords))?;
     if buffer::contiguous(&array).is_none() {
         let what = format!("arrays of dtype {} cannot be kept", dtype.str()?);
-        let hint =
-            "numbers of 1 to 16 bytes, bool and str are; take the fields of a structured array one by one";
-        return Err(usage(py, Kind::BufferMismatch, what, hint));
+        return Err(usage(py, Kind::BufferMismatch, what, &kept_dtypes()));
     }
     Ok(array)
+}
+
+/// Which element types there are, and what to do about another one.
+fn kept_dtypes() -> String {
+    let names: Vec<&str> = Dtype::ALL.iter().map(|dtype| dtype.name()).collect();
+    format!(
+        "these are, in native byte order: {}; convert others with array.astype(), take the fields of a structured \
+         array one by one",
+        names.join(", ")
+    )
 }
 
 /// `ml_dtypes.bfloat16` has a type number of its own in each process.
@@ -172,7 +180,7 @@ pub fn parse_dtype(object: &Bound<'_, PyAny>) -> PyResult<Dtype> {
         Some(found) => Ok(found),
         None => {
             let what = format!("dtype {} cannot be kept", dtype.str()?);
-            Err(usage(py, Kind::Usage, what, "numbers of 1 to 16 bytes in native byte order, and bool, are"))
+            Err(usage(py, Kind::Usage, what, &kept_dtypes()))
         }
     }
 }

@@ -7,6 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use pyo3::prelude::*;
 
+use crate::detach::detached;
+
 /// Copies of at least this many bytes release the GIL: below, giving it back and forth costs more than the copy.
 pub const GIL_BYTES: usize = 64 << 10;
 
@@ -27,14 +29,14 @@ impl<T: Send> Cell<T> {
                 Ok(mut value) => return work(&mut value),
                 Err(TryLockError::Poisoned(value)) => return work(&mut value.into_inner()),
                 // The holder may need the GIL to let go: wait for the lock without it, then try again.
-                Err(TryLockError::WouldBlock) => py.detach(|| drop(self.lock())),
+                Err(TryLockError::WouldBlock) => detached(py, || drop(self.lock())),
             }
         }
     }
 
     /// Calls `work` with the GIL released.
     pub fn without_gil<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut T) -> R + Send) -> R {
-        py.detach(|| work(&mut self.lock()))
+        detached(py, || work(&mut self.lock()))
     }
 
     /// The value, for a caller that already gave up the GIL.

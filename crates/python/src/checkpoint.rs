@@ -13,7 +13,8 @@ use pyo3::types::PyDict;
 
 use crate::buffer;
 use crate::cell::Cell;
-use crate::convert::to_python;
+use crate::convert::{to_python, Whole};
+use crate::detach::detached;
 use crate::errors::{raise, OrRaise};
 use crate::{options, paged};
 
@@ -49,7 +50,7 @@ impl PyCheckpoint {
         memory: Option<&Bound<'_, PyAny>>,
         keywords: &Bound<'_, PyDict>,
     ) -> PyResult<PyCheckpoint> {
-        let known = options::from_keywords(py, &path.display().to_string(), Some(keywords))?;
+        let known = options::from_keywords(py, &path.display().to_string(), None, Some(keywords))?;
         let options = Options {
             levels,
             program,
@@ -60,12 +61,12 @@ impl PyCheckpoint {
             rank: known.rank.unwrap_or(0),
             size: known.size.unwrap_or(1),
             timeout: known.timeout,
-            memory_root: Some(forebay_space::root().or_raise(py)?),
+            memory_root: Some(forebay_space::make_root().or_raise(py)?),
             memory_bytes_max: memory.map(|value| paged::bytes("memory", value)).transpose()?,
             faults: environment::parsed("FOREBAY_FAULT", &environment::process, FaultPlan::parse)
                 .or_raise(py)?,
         };
-        let checkpoint = py.detach(|| Checkpoint::open(&path, &options)).or_raise(py)?;
+        let checkpoint = detached(py, || Checkpoint::open(&path, &options)).or_raise(py)?;
         Ok(PyCheckpoint(Cell::new(State { checkpoint: Some(checkpoint), arrays: Vec::new() })))
     }
 
@@ -95,7 +96,8 @@ impl PyCheckpoint {
         self.0.without_gil(py, |state| state.open()?.prepare()).or_raise(py)
     }
 
-    fn save(&self, py: Python<'_>, step: u64, metric: Option<f64>) -> PyResult<()> {
+    fn save(&self, py: Python<'_>, step: Whole, metric: Option<f64>) -> PyResult<()> {
+        let step = step.0;
         let arrays = self.arrays(py);
         let mut sources = Vec::new();
         for (name, array) in &arrays {
@@ -104,7 +106,8 @@ impl PyCheckpoint {
         self.0.without_gil(py, |state| state.open()?.save_with(step, &sources, metric)).or_raise(py)
     }
 
-    fn need(&self, py: Python<'_>, step: u64) -> PyResult<bool> {
+    fn need(&self, py: Python<'_>, step: Whole) -> PyResult<bool> {
+        let step = step.0;
         self.0.without_gil(py, |state| state.open()?.need(step)).or_raise(py)
     }
 
@@ -123,7 +126,8 @@ impl PyCheckpoint {
     }
 
     /// Loads the newest step that is whole (or this one) into the arrays; its report, or None.
-    fn restore<'py>(&self, py: Python<'py>, step: Option<u64>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    fn restore<'py>(&self, py: Python<'py>, step: Option<Whole>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let step = step.map(|step| step.0);
         let arrays = self.arrays(py);
         let mut targets = Vec::new();
         for (name, array) in &arrays {
@@ -139,7 +143,7 @@ impl PyCheckpoint {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.0.with(py, |state| state.checkpoint.take());
         match taken {
-            Some(checkpoint) => py.detach(|| checkpoint.close()).or_raise(py),
+            Some(checkpoint) => detached(py, || checkpoint.close()).or_raise(py),
             None => Ok(()),
         }
     }

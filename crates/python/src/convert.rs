@@ -11,6 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyTuple};
 
 use crate::arrays;
+use crate::detach::detached;
 use crate::errors::{usage, OrRaise};
 
 /// A report as dicts, lists, numbers and text.
@@ -22,7 +23,7 @@ pub fn to_python<'py>(py: Python<'py>, report: &impl serde::Serialize) -> PyResu
 
 /// The description of one space.
 pub fn inspect<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    let info = py.detach(|| forebay_space::inspect(name)).or_raise(py)?;
+    let info = detached(py, || forebay_space::inspect(name)).or_raise(py)?;
     to_python(py, &info)
 }
 
@@ -32,11 +33,6 @@ pub fn status<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
     let class = CLASS
         .get_or_try_init(py, || py.import("forebay._status")?.getattr("StepStatus").map(Bound::unbind))?;
     class.bind(py).getattr(name)
-}
-
-/// Whether an exception is `forebay.errors.TimedOut`.
-pub fn is_timed_out(py: Python<'_>, error: &PyErr) -> PyResult<bool> {
-    Ok(error.is_instance(py, &py.import("forebay.errors")?.getattr("TimedOut")?))
 }
 
 /// Whether elements of type `array` can stand for `variable`: the same, or bytes for text.
@@ -165,5 +161,22 @@ impl Piece {
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let (start, count) = (self.start.bind(py).repr()?, self.count.bind(py).repr()?);
         Ok(format!("<forebay.Piece of rank {}: start {start}, count {count}>", self.rank))
+    }
+}
+
+/// A version, a step or a number of them as an argument; a negative one is a `Usage` that names it.
+pub struct Whole(pub u64);
+
+impl<'py> FromPyObject<'py> for Whole {
+    fn extract_bound(object: &Bound<'py, PyAny>) -> PyResult<Whole> {
+        let py = object.py();
+        match object.extract::<u64>() {
+            Ok(number) => Ok(Whole(number)),
+            Err(error) if error.is_instance_of::<pyo3::exceptions::PyOverflowError>(py) => {
+                let what = format!("{object} is not a version, step or number of steps");
+                Err(usage(py, Kind::Usage, what, "integers from 0 to 2**64 - 1 are"))
+            }
+            Err(error) => Err(error),
+        }
     }
 }

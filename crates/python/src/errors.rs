@@ -10,6 +10,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
+use crate::detach::detached;
+
 /// Longest time between two looks at pending signals.
 pub const SLICE: Duration = Duration::from_millis(100);
 
@@ -105,7 +107,7 @@ fn repeat<T: Send>(
     let deadline = Instant::now().checked_add(total);
     loop {
         let left = deadline.map_or(SLICE, |d| d.saturating_duration_since(Instant::now()));
-        match py.detach(|| attempt(left.min(SLICE))) {
+        match detached(py, || attempt(left.min(SLICE))) {
             Err(error) if may_repeat(error.kind()) => {
                 py.check_signals()?;
                 if left <= SLICE {

@@ -8,7 +8,9 @@ mod buffer;
 mod cell;
 mod checkpoint;
 mod convert;
+mod detach;
 mod errors;
+mod handles;
 mod many;
 mod options;
 mod paged;
@@ -24,15 +26,18 @@ use std::path::PathBuf;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::detach::detached;
 use crate::errors::{usage, OrRaise};
 
-/// Opens a space: mode "w" as one rank of its writers, mode "r" as one rank of a group of readers.
+/// Opens a space: mode "w" (starts over), "a" (goes on behind what is complete) or "x" (refuses a space that is there)
+/// as one rank of its writers, mode "r" as one rank of a group of readers.
 #[pyfunction]
 #[pyo3(signature = (name, mode="r", **options))]
 #[pyo3(text_signature = "(name, mode='r', *, rank=None, size=None, comm=None, component=None, \
     channel='space', tier=None, quota=None, spill=None, when_full=None, segment=None, horizon=None, \
     retention=None, checksum=None, batch=None, \
-    on_existing='error', verify='first', timeout=60, latest=False, scope='job', readers=None, observer=False)")]
+    replace=False, finished=False, verify='first', timeout=60, latest=False, scope='job', readers=None, \
+    group=None, absent=None, observer=False)")]
 fn open<'py>(
     py: Python<'py>,
     name: &Bound<'py, PyAny>,
@@ -40,21 +45,25 @@ fn open<'py>(
     options: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let name: String = py.import("os")?.call_method1("fspath", (name,))?.extract()?;
-    let options = options::from_keywords(py, &name, options)?;
-    match mode {
-        "r" => Ok(Bound::new(py, reader::PyReader::open(py, &name, options)?)?.into_any()),
-        "w" => Ok(Bound::new(py, writer::PyWriter::open(py, &name, options)?)?.into_any()),
-        other => {
+    let writes = match (mode, mode.parse()) {
+        ("r", _) => None,
+        (_, Ok(mode)) => Some(mode),
+        (other, Err(_)) => {
             let what = format!("mode {other:?} is not known");
-            Err(usage(py, forebay_space::Kind::Usage, what, "mode is \"r\" or \"w\""))
+            return Err(usage(py, forebay_space::Kind::Usage, what, "mode is \"r\", \"w\", \"a\" or \"x\""));
         }
+    };
+    let options = options::from_keywords(py, &name, writes, options)?;
+    match writes {
+        None => Ok(Bound::new(py, reader::PyReader::open(py, &name, options)?)?.into_any()),
+        Some(_) => Ok(Bound::new(py, writer::PyWriter::open(py, &name, options)?)?.into_any()),
     }
 }
 
 /// Every space under the root: what inspect() says, without the versions.
 #[pyfunction]
 fn list_spaces(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-    let found = py.detach(forebay_space::list).or_raise(py)?;
+    let found = detached(py, forebay_space::list).or_raise(py)?;
     convert::to_python(py, &found)
 }
 
@@ -67,7 +76,7 @@ fn inspect<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
 /// Reads every byte of a space and compares checksums.
 #[pyfunction]
 fn verify<'py>(py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-    let report = py.detach(|| forebay_space::verify(name)).or_raise(py)?;
+    let report = detached(py, || forebay_space::verify(name)).or_raise(py)?;
     convert::to_python(py, &report)
 }
 
@@ -81,14 +90,14 @@ fn clean<'py>(
     dry_run: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let options = forebay_space::CleanOptions { names, dead_only, dry_run };
-    let report = py.detach(|| forebay_space::clean(&options)).or_raise(py)?;
+    let report = detached(py, || forebay_space::clean(&options)).or_raise(py)?;
     convert::to_python(py, &report)
 }
 
 /// Removes one space.
 #[pyfunction]
 fn destroy(py: Python<'_>, name: &str) -> PyResult<()> {
-    py.detach(|| forebay_space::destroy(name)).or_raise(py)
+    detached(py, || forebay_space::destroy(name)).or_raise(py)
 }
 
 /// Directory of short names: $FOREBAY_DIR, else /dev/shm/forebay-<uid>.
@@ -101,7 +110,7 @@ fn root(py: Python<'_>) -> PyResult<String> {
 /// the libraries that come with it. Returns its exit status.
 #[pyfunction]
 fn command_line(py: Python<'_>, words: Vec<OsString>, again: Vec<OsString>, libraries: PathBuf) -> i32 {
-    py.detach(|| forebay_cli::main_with_command(words, again, libraries))
+    detached(py, || forebay_cli::main_with_command(words, again, libraries))
 }
 
 /// Kinds of errors with their code and exit status, as compiled in.
@@ -113,7 +122,8 @@ fn _kinds() -> Vec<(&'static str, u16, i32)> {
 #[pymodule]
 fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("VIEW_BYTES_MIN", reader::VIEW_BYTES_MIN)?;
+    let end = pyo3::wrap_pyfunction!(detach::end, module)?;
+    module.py().import("atexit")?.call_method1("register", (end,))?;
     module.add_class::<writer::PyWriter>()?;
     module.add_class::<writer::WriteStep>()?;
     module.add_class::<writer::WriterSteps>()?;

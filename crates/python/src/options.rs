@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_space::environment::{self, did_you_mean};
 use forebay_space::options::{parse_horizon, parse_spill, parse_tier};
-use forebay_space::{parse_bytes, Error, Kind, OpenOptions, Result, SpillTier};
+use forebay_space::{parse_bytes, Error, Kind, Mode, OpenOptions, Result, SpillTier};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
@@ -30,12 +30,15 @@ const KNOWN: &[&str] = &[
     "retention",
     "checksum",
     "batch",
-    "on_existing",
+    "replace",
+    "finished",
     "verify",
     "timeout",
     "latest",
     "scope",
     "readers",
+    "group",
+    "absent",
     "observer",
 ];
 
@@ -43,9 +46,10 @@ const KNOWN: &[&str] = &[
 pub fn from_keywords(
     py: Python<'_>,
     name: &str,
+    mode: Option<Mode>,
     keywords: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<OpenOptions> {
-    let mut options = OpenOptions::default();
+    let mut options = OpenOptions { mode: mode.unwrap_or_default(), ..OpenOptions::default() };
     for (key, value) in keywords.iter().flat_map(|k| k.iter()) {
         let key: String = key.extract()?;
         if !KNOWN.contains(&key.as_str()) {
@@ -87,12 +91,15 @@ fn set(py: Python<'_>, options: &mut OpenOptions, key: &str, value: &Bound<'_, P
         "retention" => options.retention = Some(word(key, value, FromStr::from_str)?),
         "checksum" => options.checksum = Some(argument(key, value)?),
         "batch" => options.batch_bytes = Some(bytes(key, value)?),
-        "on_existing" => options.on_existing = word(key, value, FromStr::from_str)?,
+        "replace" => options.replace = argument(key, value)?,
+        "finished" => options.finished = argument(key, value)?,
         "verify" => options.verify = word(key, value, FromStr::from_str)?,
         "timeout" => options.timeout = seconds(py, value)?,
         "latest" => options.latest = argument(key, value)?,
         "scope" => options.scope = word(key, value, FromStr::from_str)?,
         "readers" => options.readers = readers(key, value)?,
+        "group" => options.group = Some(argument(key, value)?),
+        "absent" => options.absent = Some(word(key, value, FromStr::from_str)?),
         "observer" => options.observer = argument(key, value)?,
         other => return Err(unknown(py, other)),
     }

@@ -17,6 +17,7 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::arrays;
 use crate::buffer::{self, NewArray};
+use crate::detach::detached;
 use crate::errors::{raise, usage, OrRaise};
 use crate::options;
 
@@ -42,7 +43,7 @@ impl PyPool {
         if let Some(tile) = tile_max {
             options.tile_max = bytes("tile_max", tile)? as usize;
         }
-        Ok(PyPool(py.detach(|| forebay_pager::Pool::new(options)).or_raise(py)?))
+        Ok(PyPool(detached(py, || forebay_pager::Pool::new(options)).or_raise(py)?))
     }
 
     /// What it has done and holds: tiles loaded, written, evicted and found (hits), bytes of frames, of tables and of
@@ -150,8 +151,8 @@ impl PyVersionBacking {
     fn new(py: Python<'_>, space: &str, variable: &str, version: Option<u64>) -> PyResult<PyVersionBacking> {
         let keywords = PyDict::new(py);
         keywords.set_item("observer", true)?;
-        let options = options::from_keywords(py, space, Some(&keywords))?;
-        let opened = py.detach(|| VersionBacking::open(space, variable, version, &options));
+        let options = options::from_keywords(py, space, None, Some(&keywords))?;
+        let opened = detached(py, || VersionBacking::open(space, variable, version, &options));
         Ok(PyVersionBacking(Arc::new(opened.or_raise(py)?)))
     }
 
@@ -238,7 +239,7 @@ impl PyPaged {
         }
         options.overlay = forebay_tier::capacity::folder_of(&paths[0]);
         let place = Place { paths, stripe, how, cached };
-        let array = py.detach(|| place.open(&pool.0, origin + nbytes, header, &options));
+        let array = detached(py, || place.open(&pool.0, origin + nbytes, header, &options));
         Ok(PyPaged(RwLock::new(Some(Arc::new(array.or_raise(py)?)))))
     }
 
@@ -258,7 +259,7 @@ impl PyPaged {
         options.mode = mode_of(mode);
         options.policy = policy.parse().or_raise(py)?;
         options.overlay = overlay;
-        let array = py.detach(|| Array::open(&pool.0, backing.0.clone(), &options));
+        let array = detached(py, || Array::open(&pool.0, backing.0.clone(), &options));
         Ok(PyPaged(RwLock::new(Some(Arc::new(array.or_raise(py)?)))))
     }
 
@@ -273,7 +274,7 @@ impl PyPaged {
         let total = offsets.len() as u64 * length as u64;
         let mut out = NewArray::new(py, Dtype::U8, None, &[total])?;
         let memory = out.bytes_mut();
-        py.detach(|| array.read_runs(offsets, length, memory)).or_raise(py)?;
+        detached(py, || array.read_runs(offsets, length, memory)).or_raise(py)?;
         Ok(out.finish())
     }
 
@@ -287,25 +288,25 @@ impl PyPaged {
     ) -> PyResult<()> {
         let (array, offsets) = (self.array(py)?, places(offsets)?);
         let data = buffer::contiguous(data).expect("the package hands over arrays of bytes");
-        py.detach(|| array.write_runs(offsets, length, data.bytes)).or_raise(py)
+        detached(py, || array.write_runs(offsets, length, data.bytes)).or_raise(py)
     }
 
     /// Begins to read a range of bytes.
     fn prefetch(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<()> {
         let array = self.array(py)?;
-        py.detach(|| array.prefetch(start..end));
+        detached(py, || array.prefetch(start..end));
         Ok(())
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<()> {
         let array = self.array(py)?;
-        py.detach(|| array.flush()).or_raise(py)
+        detached(py, || array.flush()).or_raise(py)
     }
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let held = self.0.write().unwrap_or_else(PoisonError::into_inner).take();
         let Some(array) = held else { return Ok(()) };
-        py.detach(|| match Arc::try_unwrap(array) {
+        detached(py, || match Arc::try_unwrap(array) {
             Ok(array) => array.close(),
             // Another thread reads right now: the array ends with that.
             Err(shared) => shared.flush(),

@@ -1,10 +1,11 @@
 //! `forebay.Reader` and its steps: the consuming side.
 //!
-//! Guarantees: what `get` returns below [`VIEW_BYTES_MIN`] is the caller's own array; from there on it may be a
-//! read-only view that holds the version's memory (its lease) until garbage collected, also after the step, the
-//! reader and the space are gone. `copy=True` always gives an own array, `view` never copies.
+//! Guarantees: `get` returns a writable array of the caller's own, `view` a read-only one that holds the version's
+//! memory (its lease) until garbage collected, also after the step, the reader and the space are gone. With `copy=None`
+//! `get` copies only where it must, and what it returns is read-only in either case. A version that `open_version`
+//! opened is a step with a reader of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_space::{Dims, Dtype, Error, Kind, NdBox, Reader, Result, View};
@@ -13,14 +14,19 @@ use pyo3::types::{PyDict, PyTuple};
 
 use crate::buffer::{self, NewArray};
 use crate::cell::{Cell, GIL_BYTES};
+use crate::convert::Whole;
+use crate::detach::detached;
 use crate::errors::{open_in_slices, raise, usage, wait_in_slices, OrRaise};
+use crate::handles::{self, Handle, Key};
 use crate::{arrays, convert, many, options, paged};
 
-/// From this size on `get` prefers a view: below, a copy costs less than a lease and the object that holds it.
-pub const VIEW_BYTES_MIN: usize = 16 << 10;
+/// Most bytes that are copied with the channel locked and the GIL held.
+const SMALL_BYTES_MAX: usize = (16 << 10) - 1;
 
 /// What the handle and its steps share.
 pub struct Consuming {
+    /// "reader", or "version" for one that was opened out of order: for messages.
+    what: &'static str,
     reader: Option<Reader>,
     step: Option<OpenStep>,
     /// Counts steps, so that a step object knows whether it is still the open one.
@@ -31,15 +37,15 @@ pub struct Consuming {
 struct OpenStep {
     version: u64,
     serial: u64,
-    /// In the order of the stream: to be released by `end_step`.
-    in_stream: bool,
+    /// Versions dropped before it, unread.
+    missed: u64,
     /// Opened by `steps()`: ends by itself.
     automatic: bool,
 }
 
 impl Consuming {
     fn reader(&mut self) -> Result<&mut Reader> {
-        self.reader.as_mut().ok_or_else(closed)
+        self.reader.as_mut().ok_or_else(|| closed(self.what))
     }
 
     #[inline]
@@ -53,23 +59,24 @@ impl Consuming {
     #[cold]
     fn stale(&self) -> Error {
         if self.reader.is_none() {
-            return closed();
+            return closed(self.what);
         }
         Error::new(Kind::StepState, "this step is not open any more")
             .hint("get inside the loop body of steps(); arrays that get returned stay valid")
     }
 
-    fn opened(&mut self, version: u64, in_stream: bool, automatic: bool) -> OpenStep {
+    fn opened(&mut self, version: u64, automatic: bool) -> OpenStep {
         self.serial += 1;
-        let step = OpenStep { version, serial: self.serial, in_stream, automatic };
+        let missed = self.reader.as_ref().map_or(0, Reader::missed);
+        let step = OpenStep { version, serial: self.serial, missed, automatic };
         self.step = Some(step);
         step
     }
 }
 
 #[cold]
-fn closed() -> Error {
-    Error::new(Kind::Closed, "this reader is closed")
+fn closed(what: &str) -> Error {
+    Error::new(Kind::Closed, format!("this {what} is closed"))
 }
 
 type Shared = Arc<Cell<Consuming>>;
@@ -89,12 +96,16 @@ impl PyReader {
     /// Opens the space, waiting for it; blocks without the GIL.
     pub fn open(py: Python<'_>, name: &str, options: forebay_space::OpenOptions) -> PyResult<PyReader> {
         let timeout = options.timeout;
+        let key = Key::of("reader", name, &options);
+        handles::close_former(py, key.as_ref(), name)?;
         let reader = open_in_slices(py, timeout, |slice| {
             Reader::open(name, &forebay_space::OpenOptions { timeout: slice, ..options.clone() })
         })?;
         let (rank, size) = (reader.rank(), reader.size());
         let (name, path) = (reader.name().to_string(), reader.path().display().to_string());
-        let shared = Arc::new(Cell::new(Consuming { reader: Some(reader), step: None, serial: 0 }));
+        let shared =
+            Arc::new(Cell::new(Consuming { what: "reader", reader: Some(reader), step: None, serial: 0 }));
+        handles::note(py, key, Box::new(Former(Arc::downgrade(&shared))));
         Ok(PyReader { shared, name, path, rank, size, timeout })
     }
 
@@ -107,7 +118,11 @@ impl PyReader {
     }
 
     fn current(&self, py: Python<'_>) -> PyResult<ReadStep> {
-        match self.shared.with(py, |state| state.step) {
+        let open = |state: &mut Consuming| {
+            state.reader()?;
+            Ok(state.step)
+        };
+        match self.shared.with(py, open).or_raise(py)? {
             Some(step) => Ok(self.step_object(step)),
             None => {
                 Err(usage(py, Kind::StepState, "no step is open", "call begin_step() or loop over steps()"))
@@ -116,13 +131,14 @@ impl PyReader {
     }
 
     fn step_object(&self, step: OpenStep) -> ReadStep {
-        ReadStep { shared: self.shared.clone(), version: step.version, serial: step.serial }
+        ReadStep::new(self.shared.clone(), step, false)
     }
 }
 
 #[pymethods]
 impl PyReader {
-    /// Waits for the next step. StepStatus.OK, EndOfStream, or NotReady when the timeout passed.
+    /// Waits for the next step. StepStatus.OK, or StepStatus.EndOfStream, which is false; raises TimedOut when the
+    /// timeout passed.
     #[pyo3(signature = (timeout=None))]
     fn begin_step<'py>(
         &self,
@@ -130,11 +146,9 @@ impl PyReader {
         timeout: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let time = self.wait_time(py, timeout)?;
-        match begin(py, &self.shared, time, false) {
-            Ok(Some(_)) => convert::status(py, "OK"),
-            Ok(None) => convert::status(py, "EndOfStream"),
-            Err(error) if convert::is_timed_out(py, &error)? => convert::status(py, "NotReady"),
-            Err(error) => Err(error),
+        match begin(py, &self.shared, time, false)? {
+            Some(_) => convert::status(py, "OK"),
+            None => convert::status(py, "EndOfStream"),
         }
     }
 
@@ -149,10 +163,10 @@ impl PyReader {
     fn steps(
         &self,
         py: Python<'_>,
-        n: Option<u64>,
+        n: Option<Whole>,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<ReaderSteps> {
-        let left = std::sync::atomic::AtomicU64::new(n.unwrap_or(u64::MAX));
+        let left = std::sync::atomic::AtomicU64::new(n.map_or(u64::MAX, |n| n.0));
         Ok(ReaderSteps { shared: self.shared.clone(), left, timeout: self.wait_time(py, timeout)? })
     }
 
@@ -168,8 +182,16 @@ impl PyReader {
         self.shared.with(py, |state| state.step.map(|s| s.version))
     }
 
+    /// Versions that were dropped, unread by this reader, before the open step, or behind the last one at the end of
+    /// the stream. A MissedVersions warning says so, too.
+    #[getter]
+    fn missed(&self, py: Python<'_>) -> PyResult<u64> {
+        self.ask(py, |reader| reader.missed())
+    }
+
     /// As step.get, of the open step.
-    #[pyo3(signature = (name, r#box=None, /, *, start=None, count=None, out=None, copy=false))]
+    #[pyo3(signature = (name, r#box=None, /, *, start=None, count=None, out=None, copy=Some(true)))]
+    #[pyo3(text_signature = "($self, name, box=None, /, *, start=None, count=None, out=None, copy=True)")]
     #[allow(clippy::too_many_arguments)]
     fn get<'py>(
         &self,
@@ -179,7 +201,7 @@ impl PyReader {
         start: Option<&Bound<'py, PyAny>>,
         count: Option<&Bound<'py, PyAny>>,
         out: Option<&Bound<'py, PyAny>>,
-        copy: bool,
+        copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         self.current(py)?.get(py, name, r#box, start, count, out, copy)
     }
@@ -228,21 +250,20 @@ impl PyReader {
 
     /// Waits until a version is complete.
     #[pyo3(signature = (version, timeout=None))]
-    fn wait(&self, py: Python<'_>, version: u64, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn wait(&self, py: Python<'_>, version: Whole, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let time = self.wait_time(py, timeout)?;
-        wait_in_slices(py, time, |slice| self.shared.lock().reader()?.wait(version, Some(slice)))
+        wait_in_slices(py, time, |slice| self.shared.lock().reader()?.wait(version.0, Some(slice)))
     }
 
-    /// Opens a retained version for get and view, out of the order of the stream.
-    fn open_version(&self, py: Python<'_>, version: u64) -> PyResult<ReadStep> {
-        if self.shared.with(py, |state| state.step.is_some()) {
-            end(py, &self.shared)?;
-        }
-        let step = self.shared.without_gil(py, |state| {
-            state.reader()?.open_version(version)?;
-            Ok(state.opened(version, false, true))
-        });
-        Ok(self.step_object(step.or_raise(py)?))
+    /// Opens a retained version, out of the order of the stream, which stays where it is. Any number can be open at
+    /// once; each is held until its close(), the end of its `with` block, or until it is garbage collected.
+    fn open_version(&self, py: Python<'_>, version: Whole) -> PyResult<ReadStep> {
+        let version = version.0;
+        let opened =
+            self.shared.without_gil(py, |state| state.reader()?.open_version(version)).or_raise(py)?;
+        let mut state = Consuming { what: "version", reader: Some(opened), step: None, serial: 0 };
+        let step = state.opened(version, false);
+        Ok(ReadStep::new(Arc::new(Cell::new(state)), step, true))
     }
 
     /// Retained complete versions, as a range.
@@ -302,13 +323,20 @@ impl PyReader {
         convert::inspect(py, &self.path)
     }
 
-    /// Leaves the group: releases everything but the views that still live.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
+    /// Closes the reader and leaves its group for good: nothing is kept for this rank any more, and its cursor is
+    /// forgotten. One that comes again begins at the oldest version.
+    fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let reader = self.shared.with(py, |state| {
             state.step = None;
             state.reader.take()
         });
-        py.detach(|| reader.map_or(Ok(()), Reader::close)).or_raise(py)
+        py.detach(|| reader.map_or(Ok(()), Reader::leave)).or_raise(py)
+    }
+
+    /// Releases everything but the views that still live. A group that keeps a cursor goes on there when it is opened
+    /// again.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        close(py, &self.shared)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -375,15 +403,20 @@ pub struct ReadStep {
     shared: Shared,
     version: u64,
     serial: u64,
+    missed: u64,
+    /// From `open_version`: the reader is the step's own.
+    is_own: bool,
 }
 
 #[pymethods]
 impl ReadStep {
     /// A variable, or a box of it, as an ndarray.
     ///
-    /// The box is start= and count=, or slices. Large data that lies in one piece comes as a read-only view, unless
-    /// copy=True; everything else is gathered into a new array, or into out.
-    #[pyo3(signature = (name, r#box=None, /, *, start=None, count=None, out=None, copy=false))]
+    /// The box is start= and count=, or slices. copy=True: a writable array of your own, or your out. copy=False: a
+    /// read-only view as of view(), or NotContiguous. copy=None: that view where one piece covers the box, else a copy;
+    /// read-only in either case.
+    #[pyo3(signature = (name, r#box=None, /, *, start=None, count=None, out=None, copy=Some(true)))]
+    #[pyo3(text_signature = "($self, name, box=None, /, *, start=None, count=None, out=None, copy=True)")]
     #[allow(clippy::too_many_arguments)]
     fn get<'py>(
         &self,
@@ -393,9 +426,13 @@ impl ReadStep {
         start: Option<&Bound<'py, PyAny>>,
         count: Option<&Bound<'py, PyAny>>,
         out: Option<&Bound<'py, PyAny>>,
-        copy: bool,
+        copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        if r#box.is_none() && start.is_none() && count.is_none() && out.is_none() {
+        let out = out.filter(|o| !o.is_none());
+        if out.is_some() && copy != Some(true) {
+            return Err(usage(py, Kind::Usage, "out= is a copy", "leave copy= out"));
+        }
+        if copy == Some(true) && r#box.is_none() && start.is_none() && count.is_none() && out.is_none() {
             if let Some(array) = self.small(py, name)? {
                 return Ok(array);
             }
@@ -403,15 +440,14 @@ impl ReadStep {
         let (dtype, shape) = self.look_up(py, name)?;
         let asked = asked(py, &shape, r#box, start, count)?;
         let target = Target { name, dtype, asked: &asked, dims: asked.dims(&shape) };
-        if let Some(out) = out.filter(|o| !o.is_none()) {
+        if let Some(out) = out {
             return self.get_into(py, &target, out);
         }
-        if !copy && target.bytes(py)? >= VIEW_BYTES_MIN {
-            if let Some(view) = self.try_view(py, &target)? {
-                return Ok(view);
-            }
+        match copy {
+            Some(true) => self.gather(py, &target),
+            Some(false) => over_view(py, self.take_view(py, &target).or_raise(py)?, &target),
+            None => self.view_or_copy(py, &target),
         }
-        self.gather(py, &target)
     }
 
     /// Many whole variables of one dtype and shape, as one array: entry i of the first axis is the variable names[i].
@@ -507,20 +543,59 @@ impl ReadStep {
         Ok(all)
     }
 
+    /// Releases the version; arrays that were got stay valid. Does nothing when it is released already.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_own {
+            return close(py, &self.shared);
+        }
+        if self.shared.with(py, |state| state.step.is_some_and(|s| s.serial == self.serial)) {
+            end(py, &self.shared)?;
+        }
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (kind, value, traceback))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        kind: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+        traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let _ = (value, traceback);
+        let closed = self.close(py);
+        // An error of close would hide the one that is on its way.
+        if kind.is_none() {
+            closed
+        } else {
+            Ok(())
+        }
+    }
+
     /// The version.
     #[getter]
     fn version(&self) -> u64 {
         self.version
     }
 
+    /// Versions that were dropped before this one, unread by this reader.
+    #[getter]
+    fn missed(&self) -> u64 {
+        self.missed
+    }
+
     /// step["T"] is step.get("T"); step["T", 0:10, :] is step.get("T", numpy.s_[0:10, :]).
     fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let Ok(keys) = key.cast::<PyTuple>() else {
-            return self.get(py, key.extract()?, None, None, None, None, false);
+            return self.get(py, key.extract()?, None, None, None, None, Some(true));
         };
         let name = keys.get_item(0)?;
         let slices = keys.get_slice(1, keys.len());
-        self.get(py, name.extract()?, Some(slices.as_any()), None, None, None, false)
+        self.get(py, name.extract()?, Some(slices.as_any()), None, None, None, Some(true))
     }
 
     fn __contains__(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
@@ -632,6 +707,10 @@ fn start_and_count(
 }
 
 impl ReadStep {
+    fn new(shared: Shared, step: OpenStep, is_own: bool) -> ReadStep {
+        ReadStep { shared, version: step.version, serial: step.serial, missed: step.missed, is_own }
+    }
+
     #[inline]
     fn look_up(&self, py: Python<'_>, name: &str) -> PyResult<(Dtype, Dims)> {
         self.shared.with(py, |state| state.in_step(self.serial)?.array(name)).or_raise(py)
@@ -649,8 +728,9 @@ impl ReadStep {
                 Ok(array.finish())
             })
         };
-        let most = VIEW_BYTES_MIN - 1;
-        let got = self.shared.with(py, |state| state.in_step(self.serial)?.with_object(name, most, look));
+        let got = self
+            .shared
+            .with(py, |state| state.in_step(self.serial)?.with_object(name, SMALL_BYTES_MAX, look));
         got.or_raise(py)?.flatten().transpose()
     }
 
@@ -722,10 +802,15 @@ impl ReadStep {
         self.shared.without_gil(py, view)
     }
 
-    fn try_view<'py>(&self, py: Python<'py>, target: &Target<'_>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    /// Read-only, however the pieces lie.
+    fn view_or_copy<'py>(&self, py: Python<'py>, target: &Target<'_>) -> PyResult<Bound<'py, PyAny>> {
         match self.take_view(py, target) {
-            Ok(view) => over_view(py, view, target).map(Some),
-            Err(error) if matches!(error.kind(), Kind::NotContiguous | Kind::NotPossibleHere) => Ok(None),
+            Ok(view) => over_view(py, view, target),
+            Err(error) if matches!(error.kind(), Kind::NotContiguous | Kind::NotPossibleHere) => {
+                let copy = self.gather(py, target)?;
+                copy.getattr("flags")?.setattr("writeable", false)?;
+                Ok(copy)
+            }
             Err(error) => Err(raise(py, error)),
         }
     }
@@ -768,7 +853,7 @@ impl ReaderSteps {
         }
         let Some(step) = begin(py, &self.shared, self.timeout, true)? else { return Ok(None) };
         self.left.fetch_sub(1, Relaxed);
-        Ok(Some(ReadStep { shared: self.shared.clone(), version: step.version, serial: step.serial }))
+        Ok(Some(ReadStep::new(self.shared.clone(), step, false)))
     }
 }
 
@@ -795,11 +880,6 @@ impl Subscription {
             let (dtype, shape) = step.look_up(py, &self.name)?;
             let asked = self.region.clone().map_or(Asked::Whole, Asked::Region);
             let target = Target { name: &self.name, dtype, asked: &asked, dims: asked.dims(&shape) };
-            if target.bytes(py)? >= VIEW_BYTES_MIN {
-                if let Some(view) = step.try_view(py, &target)? {
-                    return Ok(Some((step.version, view)));
-                }
-            }
             return Ok(Some((step.version, step.gather(py, &target)?)));
         }
     }
@@ -810,23 +890,61 @@ fn begin(py: Python<'_>, shared: &Shared, timeout: Duration, automatic: bool) ->
     if shared.with(py, |state| state.step.is_some_and(|s| s.automatic)) {
         end(py, shared)?;
     }
-    wait_in_slices(py, timeout, |slice| {
+    let (step, missed) = wait_in_slices(py, timeout, |slice| {
         let mut state = shared.lock();
         let version = state.reader()?.begin_step(Some(slice))?;
-        Ok(version.map(|v| state.opened(v, true, automatic)))
-    })
+        let missed = state.reader()?.missed();
+        Ok((version.map(|v| state.opened(v, automatic)), missed))
+    })?;
+    if missed > 0 {
+        say_missed(py, step.map(|step| step.version), missed)?;
+    }
+    Ok(step)
+}
+
+#[cold]
+fn say_missed(py: Python<'_>, version: Option<u64>, missed: u64) -> PyResult<()> {
+    let before = version.map_or("the end of the stream".to_string(), |version| format!("version {version}"));
+    let text = format!("{missed} versions before {before} were dropped before this reader came to them");
+    py.import("warnings")?
+        .call_method1("warn", (text, py.import("forebay._status")?.getattr("MissedVersions")?, 2))?;
+    Ok(())
+}
+
+/// Closes a reader, or the version that one is.
+fn close(py: Python<'_>, shared: &Shared) -> PyResult<()> {
+    let reader = shared.with(py, |state| {
+        state.step = None;
+        state.reader.take()
+    });
+    detached(py, || reader.map_or(Ok(()), Reader::close)).or_raise(py)
+}
+
+/// A reader in the list of open handles.
+struct Former(Weak<Cell<Consuming>>);
+
+impl Handle for Former {
+    fn is_open(&self, py: Python<'_>) -> bool {
+        self.0.upgrade().is_some_and(|shared| shared.with(py, |state| state.reader.is_some()))
+    }
+
+    fn open_step(&self, py: Python<'_>) -> Option<u64> {
+        self.0.upgrade()?.with(py, |state| state.step.map(|step| step.version))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.0.upgrade().map_or(Ok(()), |shared| close(py, &shared))
+    }
 }
 
 fn end(py: Python<'_>, shared: &Shared) -> PyResult<()> {
     shared
         .without_gil(py, |state| {
-            let Some(step) = state.step else {
-                state.reader()?;
+            state.reader()?;
+            if state.step.is_none() {
                 return Err(Error::new(Kind::StepState, "no step is open").hint("call begin_step() first"));
-            };
-            if step.in_stream {
-                state.reader()?.end_step()?;
             }
+            state.reader()?.end_step()?;
             state.step = None;
             Ok(())
         })

@@ -13,6 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 use crate::arrays;
 use crate::buffer::{self, RegionMemory};
 use crate::cell::GIL_BYTES;
+use crate::detach::detached;
 use crate::errors::{raise, usage, OrRaise};
 
 /// Maps a file on a tier as writable memory.
@@ -41,7 +42,7 @@ pub fn map<'py>(
     let bytes = nbytes.map(|n| size("nbytes", n)).transpose()?;
     let tier = tier.map(str::parse::<TierKind>).transpose().or_raise(py)?;
     let mode: MapMode = mode.parse().or_raise(py)?;
-    let region = py.detach(|| SharedRegion::map(&path, bytes, tier, mode)).or_raise(py)?;
+    let region = detached(py, || SharedRegion::map(&path, bytes, tier, mode)).or_raise(py)?;
     Bound::new(py, PyRegion::over(region))
 }
 
@@ -81,7 +82,7 @@ impl PyRegion {
         let py = slf.py();
         let region = slf.as_super().get().region().or_raise(py)?;
         if bytes >= GIL_BYTES || slf.get().tier == TierKind::File {
-            return py.detach(|| work(&region)).or_raise(py);
+            return detached(py, || work(&region)).or_raise(py);
         }
         work(&region).or_raise(py)
     }

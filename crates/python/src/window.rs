@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::buffer::WindowMemory;
+use crate::detach::detached;
 use crate::errors::{usage, OrRaise};
 use crate::paged::{bytes, mode_of, PyPaged};
 
@@ -27,7 +28,7 @@ impl PyWindow {
     ) -> PyResult<T> {
         let py = slf.py();
         let memory = slf.as_super().get();
-        py.detach(|| memory.with(work)).or_raise(py)
+        detached(py, || memory.with(work)).or_raise(py)
     }
 }
 
@@ -76,7 +77,7 @@ impl PyWindow {
     ) -> PyResult<PyClassInitializer<PyWindow>> {
         let mut options = options.parsed(py, forebay_tier::capacity::folder_of(&path))?;
         (options.origin, options.bytes) = (origin, Some(nbytes));
-        let window = py.detach(|| Window::open(&path, &options)).or_raise(py)?;
+        let window = detached(py, || Window::open(&path, &options)).or_raise(py)?;
         Ok(PyClassInitializer::from(WindowMemory::new(window)).add_subclass(PyWindow))
     }
 
@@ -139,7 +140,7 @@ impl PyWindow {
 
     fn close(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (py, memory) = (slf.py(), slf.as_super().get());
-        py.detach(|| memory.close()).or_raise(py)
+        detached(py, || memory.close()).or_raise(py)
     }
 
     #[getter]

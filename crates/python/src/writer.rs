@@ -1,13 +1,14 @@
 //! `forebay.Writer` and its steps: the producing side.
 //!
-//! Guarantees: a step opened by `steps()` ends when the next one begins or the channel closes; it is aborted when
-//! its `with` block is left by an exception, and then readers see a producer that failed, not an end of stream.
+//! Guarantees: a step is published by `end_step()`, or by asking the iterator that `steps()` returned for the next
+//! one, and by nothing else. A writer that is closed, left by `with` or lost while a step is open aborts the step, and
+//! readers see a producer that failed, not an end of stream.
 //! Arrays from `reserve` (`reserve.rs`) turn read-only at their commit. Does not check boxes: the space does.
 //!
 //! The space's writer is opened with a deadline of one slice, so that a call that finds no room comes back soon,
 //! whether it holds the GIL or not; it is then repeated in slices, without the GIL, up to the real deadline.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_space::{Dims, Dtype, Error, Kind, Mechanism, OpenOptions, Reader, Result, Writer};
@@ -16,24 +17,32 @@ use pyo3::types::PyDict;
 
 use crate::buffer;
 use crate::cell::{Cell, GIL_BYTES};
+use crate::convert::Whole;
+use crate::detach::detached;
 use crate::errors::{is_timeout, open_in_slices, usage, wait_in_slices, OrRaise, SLICE};
+use crate::handles::{self, Handle, Key};
 use crate::reserve::{self, Reserved};
 use crate::{arrays, convert, many};
 
 const ZEROS: [u64; 16] = [0; 16];
+
+const END_OR_ABORT: &str =
+    "call end_step() to publish it, or abort_step() to drop it, also after `break` in a loop over steps()";
 
 /// What the handle and its steps share.
 pub struct Producing {
     writer: Option<Writer>,
     step: Option<OpenStep>,
     reserved: Vec<Reserved>,
+    /// Number of the next iterator of `steps()`.
+    iterators: u64,
 }
 
 #[derive(Clone, Copy)]
 struct OpenStep {
     version: u64,
-    /// Opened by `steps()`: ends by itself.
-    automatic: bool,
+    /// The iterator that opened it and ends it.
+    iterator: Option<u64>,
     /// The version is complete already and what is put is dropped.
     skipped: bool,
 }
@@ -87,12 +96,15 @@ impl PyWriter {
     /// Opens the space; blocks without the GIL.
     pub fn open(py: Python<'_>, name: &str, options: OpenOptions) -> PyResult<PyWriter> {
         let timeout = options.timeout;
+        let key = Key::of("writer", name, &options);
+        handles::close_former(py, key.as_ref(), name)?;
         let in_slices = OpenOptions { timeout: SLICE.min(timeout), ..options.clone() };
         let writer = open_in_slices(py, timeout, |_| Writer::open(name, &in_slices))?;
         let (rank, size) = (writer.rank(), writer.size());
         let (name, path) = (writer.name().to_string(), writer.path().display().to_string());
-        let state = Producing { writer: Some(writer), step: None, reserved: Vec::new() };
+        let state = Producing { writer: Some(writer), step: None, reserved: Vec::new(), iterators: 0 };
         let shared = Arc::new(Cell::new(state));
+        handles::note(py, key, Box::new(Former { shared: Arc::downgrade(&shared), timeout }));
         Ok(PyWriter { shared, name, path, rank, size, timeout, mechanism: options.channel })
     }
 
@@ -100,9 +112,17 @@ impl PyWriter {
         self.shared.with(py, |state| state.writer().map(question)).or_raise(py)
     }
 
+    /// What the open handle and its steps share; `Closed` behind its end.
+    fn ask_state<R>(&self, py: Python<'_>, question: impl FnOnce(&mut Producing) -> R) -> PyResult<R> {
+        let answer = |state: &mut Producing| {
+            state.writer()?;
+            Ok(question(state))
+        };
+        self.shared.with(py, answer).or_raise(py)
+    }
+
     fn current(&self, py: Python<'_>) -> PyResult<WriteStep> {
-        let open = self.shared.with(py, |state| state.step);
-        match open {
+        match self.ask_state(py, |state| state.step)? {
             Some(step) => Ok(self.step_object(step)),
             None => {
                 Err(usage(py, Kind::StepState, "no step is open", "call begin_step() or loop over steps()"))
@@ -125,8 +145,8 @@ impl PyWriter {
 impl PyWriter {
     /// Begins a step; with version=, that one (see resume()). Returns StepStatus.OK.
     #[pyo3(signature = (version=None))]
-    fn begin_step<'py>(&self, py: Python<'py>, version: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
-        begin(py, &self.shared, version, false, self.timeout)?;
+    fn begin_step<'py>(&self, py: Python<'py>, version: Option<Whole>) -> PyResult<Bound<'py, PyAny>> {
+        begin(py, &self.shared, version.map(|v| v.0), None, self.timeout)?;
         convert::status(py, "OK")
     }
 
@@ -146,12 +166,18 @@ impl PyWriter {
         self.shared.without_gil(py, |state| state.writer()?.resume()).or_raise(py)
     }
 
-    /// Iterates over n new steps (for ever without n): each ends when the next is asked for.
+    /// Iterates over n new steps (without end if n is not given). Asking for the next step publishes the one before;
+    /// after `break`, call end_step() or abort_step().
     #[pyo3(signature = (n=None))]
-    fn steps(&self, n: Option<u64>) -> WriterSteps {
+    fn steps(&self, py: Python<'_>, n: Option<Whole>) -> WriterSteps {
+        let number = self.shared.with(py, |state| {
+            state.iterators += 1;
+            state.iterators
+        });
         WriterSteps {
             shared: self.shared.clone(),
-            left: std::sync::atomic::AtomicU64::new(n.unwrap_or(u64::MAX)),
+            number,
+            left: std::sync::atomic::AtomicU64::new(n.map_or(u64::MAX, |n| n.0)),
             size: self.size,
             timeout: self.timeout,
         }
@@ -218,7 +244,7 @@ impl PyWriter {
         let component = Some("forebay attributes".to_string());
         let options =
             OpenOptions { observer: true, channel: self.mechanism, component, ..Default::default() };
-        let found = py.detach(|| Reader::open(&self.path, &options)?.attributes());
+        let found = detached(py, || Reader::open(&self.path, &options)?.attributes());
         convert::attributes(py, found.or_raise(py)?)
     }
 
@@ -238,9 +264,11 @@ impl PyWriter {
         convert::inspect(py, &self.path)
     }
 
-    /// Ends the open step and closes this rank; readers see the end when every rank has closed.
+    /// Closes this rank; readers see the end of the stream when every rank has closed. A step that is open is aborted:
+    /// readers get ProducerDied behind the last complete version, and StepState is raised unless an exception is
+    /// being handled.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        close(py, &self.shared, self.timeout)
+        close(py, &self.shared, self.timeout, is_handling_exception(py)?)
     }
 
     fn __enter__(slf: Py<Self>) -> Py<Self> {
@@ -257,7 +285,7 @@ impl PyWriter {
     ) -> PyResult<()> {
         let _ = (value, traceback);
         if kind.is_none() {
-            return close(py, &self.shared, self.timeout);
+            return close(py, &self.shared, self.timeout, false);
         }
         abandon(py, &self.shared);
         Ok(())
@@ -421,7 +449,7 @@ impl WriteStep {
         self.version
     }
 
-    /// True when the version is complete already (on_existing="skip") and puts are dropped.
+    /// True when the version is complete already (mode "a") and puts are dropped.
     #[getter]
     fn skipped(&self) -> bool {
         self.skipped
@@ -549,6 +577,7 @@ fn zeros(py: Python<'_>, dims: &[u64]) -> PyResult<&'static [u64]> {
 #[pyclass(module = "forebay", frozen)]
 pub struct WriterSteps {
     shared: Shared,
+    number: u64,
     left: std::sync::atomic::AtomicU64,
     size: u32,
     timeout: Duration,
@@ -562,35 +591,35 @@ impl WriterSteps {
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<WriteStep>> {
         use std::sync::atomic::Ordering::Relaxed;
+        if self.shared.with(py, |state| state.step.is_some_and(|s| s.iterator == Some(self.number))) {
+            end(py, &self.shared, None, self.timeout)?;
+        }
         if self.left.load(Relaxed) == 0 {
-            if self.shared.with(py, |state| state.step.is_some_and(|s| s.automatic)) {
-                end(py, &self.shared, None, self.timeout)?;
-            }
             return Ok(None);
         }
-        let step = begin(py, &self.shared, None, true, self.timeout)?;
+        let step = begin(py, &self.shared, None, Some(self.number), self.timeout)?;
         self.left.fetch_sub(1, Relaxed);
         let (shared, size, timeout) = (self.shared.clone(), self.size, self.timeout);
         Ok(Some(WriteStep { shared, version: step.version, skipped: step.skipped, size, timeout }))
     }
 }
 
-/// Ends a step of `steps()` that is still open, then begins a new one.
+/// Begins a step, which an iterator may end.
 fn begin(
     py: Python<'_>,
     shared: &Shared,
     version: Option<u64>,
-    automatic: bool,
+    iterator: Option<u64>,
     timeout: Duration,
 ) -> PyResult<OpenStep> {
-    if shared.with(py, |state| state.step.is_some_and(|s| s.automatic)) {
-        end(py, shared, None, timeout)?;
+    if let Some(step) = shared.with(py, |state| state.step) {
+        return Err(usage(py, Kind::StepState, format!("step {} is open", step.version), END_OR_ABORT));
     }
     wait_in_slices(py, timeout, |_slice| {
         let mut state = shared.lock();
         let version = version.map_or_else(|| state.writer().map(|w| w.next_version()), Ok)?;
         let skipped = !state.writer()?.begin_version(version)?;
-        let step = OpenStep { version, automatic, skipped };
+        let step = OpenStep { version, iterator, skipped };
         state.step = Some(step);
         Ok(step)
     })
@@ -633,15 +662,22 @@ fn abort(py: Python<'_>, shared: &Shared) -> PyResult<()> {
     frozen
 }
 
-fn close(py: Python<'_>, shared: &Shared, timeout: Duration) -> PyResult<()> {
+/// Closes, or leaves as a producer that failed when a step is open; that is an error unless `failing` says that another
+/// is on its way.
+fn close(py: Python<'_>, shared: &Shared, timeout: Duration, failing: bool) -> PyResult<()> {
     if shared.with(py, |state| state.writer.is_none()) {
         return Ok(());
     }
-    if shared.with(py, |state| state.step.is_some()) {
-        end(py, shared, None, timeout)?;
+    if let Some(step) = shared.with(py, |state| state.step) {
+        abandon(py, shared);
+        if failing {
+            return Ok(());
+        }
+        let what = format!("step {} was open when its writer closed: it is aborted", step.version);
+        return Err(usage(py, Kind::StepState, what, END_OR_ABORT));
     }
     // Closing happens once and cannot be taken up again, so it gets the whole deadline and not a slice of it.
-    py.detach(|| {
+    detached(py, || {
         shared.lock().leave(|mut writer| {
             writer.set_timeout(timeout);
             writer.close()
@@ -650,11 +686,36 @@ fn close(py: Python<'_>, shared: &Shared, timeout: Duration) -> PyResult<()> {
     .or_raise(py)
 }
 
+/// A writer in the list of open handles.
+struct Former {
+    shared: Weak<Cell<Producing>>,
+    timeout: Duration,
+}
+
+impl Handle for Former {
+    fn is_open(&self, py: Python<'_>) -> bool {
+        self.shared.upgrade().is_some_and(|shared| shared.with(py, |state| state.writer.is_some()))
+    }
+
+    fn open_step(&self, py: Python<'_>) -> Option<u64> {
+        self.shared.upgrade()?.with(py, |state| state.step.map(|step| step.version))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.shared.upgrade().map_or(Ok(()), |shared| close(py, &shared, self.timeout, false))
+    }
+}
+
+/// Whether the caller runs in `except` or `finally` while an exception passes through.
+fn is_handling_exception(py: Python<'_>) -> PyResult<bool> {
+    Ok(!py.import("sys")?.call_method0("exception")?.is_none())
+}
+
 /// Leaves as a producer that failed: the open step is aborted and no end of stream is announced.
 fn abandon(py: Python<'_>, shared: &Shared) {
     // An error here would hide the one that is on its way.
     let _ = abort(py, shared);
-    let _ = py.detach(|| {
+    let _ = detached(py, || {
         shared.lock().leave(|writer| {
             writer.abandon();
             Ok(())

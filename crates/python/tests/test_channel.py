@@ -1,5 +1,6 @@
 """Steps, streams, random access, attributes and reports, seen from one process."""
 
+import gc
 import json
 
 import forebay as fb
@@ -28,10 +29,12 @@ def test_the_loop_of_the_readme():
 
 def test_begin_and_end_step_return_a_status(pair):
     w, r = pair
-    assert r.begin_step(timeout=0) is fb.StepStatus.NotReady
+    with pytest.raises(errors.TimedOut):
+        r.begin_step(timeout=0)
     assert w.begin_step() is fb.StepStatus.OK
     w.put("T", np.arange(3))
-    assert r.begin_step(timeout=0.01) == fb.StepStatus.NotReady
+    with pytest.raises(errors.TimedOut):
+        r.begin_step(timeout=0.01)
     assert w.end_step() is fb.StepStatus.OK
     assert r.begin_step() is fb.StepStatus.OK
     assert r.version == 0 and r.get("T").tolist() == [0, 1, 2] and r.view("T")[2] == 2
@@ -40,6 +43,21 @@ def test_begin_and_end_step_return_a_status(pair):
     w.close()
     assert r.begin_step() is fb.StepStatus.EndOfStream
     assert r.version is None
+
+
+def test_a_status_is_true_exactly_where_there_is_a_step(pair):
+    w, r = pair
+    for version in range(3):
+        assert w.begin_step()
+        w.put("T", np.array([version]))
+        assert w.end_step()
+    w.close()
+    seen = []
+    while r.begin_step(timeout=10):
+        seen.append(int(r.get("T")[0]))
+        assert r.end_step()
+    assert seen == [0, 1, 2]
+    assert not r.begin_step() and list(fb.StepStatus) == [fb.StepStatus.OK, fb.StepStatus.EndOfStream]
 
 
 def test_step_state(pair):
@@ -63,16 +81,100 @@ def test_step_state(pair):
     r.end_step()
 
 
-def test_leaving_a_loop_by_break_ends_the_step(pair):
+def test_a_loop_left_by_break_leaves_its_step_open(pair):
     w, r = pair
     for step in w.steps():
         step.put("T", np.array([1]))
         break
-    assert r.begin_step(timeout=0) == fb.StepStatus.NotReady
+    for wrong in (lambda: next(w.steps()), w.begin_step):
+        with pytest.raises(errors.StepState, match="step 0 is open") as e:
+            wrong()
+        assert "end_step()" in e.value.hint and "abort_step()" in e.value.hint
+    w.end_step()
     for step in w.steps(1):
         step.put("T", np.array([2]))
     w.close()
     assert [int(step["T"][0]) for step in r.steps()] == [1, 2]
+
+
+def fill_half(w):
+    """A step that is published, then one that an exception leaves half filled."""
+    for step in w.steps(2):
+        step.put("T", np.array([step.version]))
+        if step.version == 1:
+            raise ZeroDivisionError
+        step.put("U", np.array([step.version]))
+
+
+def close_in_finally(w):
+    try:
+        fill_half(w)
+    finally:
+        w.close()
+
+
+def close_after_the_exception(w):
+    with pytest.raises(ZeroDivisionError):
+        fill_half(w)
+    with pytest.raises(errors.StepState, match="step 1 was open") as e:
+        w.close()
+    assert "end_step()" in e.value.hint
+    raise ZeroDivisionError
+
+
+def go_on_after_the_exception(w):
+    with pytest.raises(ZeroDivisionError):
+        fill_half(w)
+    with pytest.raises(errors.StepState, match="step 1 is open"):
+        fill_half(w)
+    raise ZeroDivisionError
+
+
+def leave_with_by_an_exception(w):
+    with w:
+        fill_half(w)
+
+
+def leave_with_after_the_exception(w):
+    with pytest.raises(errors.StepState, match="step 1 was open"), w:
+        with pytest.raises(ZeroDivisionError):
+            fill_half(w)
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        close_in_finally,
+        close_after_the_exception,
+        go_on_after_the_exception,
+        leave_with_by_an_exception,
+        leave_with_after_the_exception,
+    ],
+)
+def test_a_half_filled_step_is_never_published(way):
+    w = fb.open("half", "w", quota="16MiB", component="sim")
+    with fb.open("half", component="ana") as r:
+        with pytest.raises(ZeroDivisionError):
+            way(w)
+        del w
+        gc.collect()
+        seen = []
+        with pytest.raises(errors.ProducerDied):
+            for step in r.steps(timeout=20):
+                seen.append((step.version, sorted(step.variables)))
+        assert seen == [(0, ["T", "U"])]
+
+
+def test_a_writer_lost_with_an_open_step_aborts_it():
+    w = fb.open("lost", "w", quota="16MiB", retention="forever")
+    w.begin_step()
+    w.put("T", np.zeros(3))
+    del w
+    gc.collect()
+    assert fb.inspect("lost")["state"] != "finished"
+    with fb.open("lost", observer=True) as r:
+        assert r.versions() == range(0, 0)
 
 
 def test_n_steps_of_a_reader(pair):
@@ -130,6 +232,43 @@ def test_random_access():
                 r.wait(5, timeout=0.05)
 
 
+
+@pytest.mark.parametrize("channel", ["space", "files"])
+def test_versions_are_handles_of_their_own(channel):
+    with fb.open("kept", "w", quota="16MiB", retention="forever", channel=channel) as w:
+        for step in w.steps(6):
+            step.put("T", np.array([step.version * 10]))
+            step.put(f"only {step.version}", np.zeros(3))
+        r = fb.open("kept", component="ana", channel=channel)
+        stream = r.steps()
+        first = next(stream)
+        four, two = r.open_version(4), r.open_version(2)
+        held = {step.version: step for step in (four, two, first)}
+        for _ in range(2):
+            assert {v: int(step["T"][0]) for v, step in held.items()} == {0: 0, 2: 20, 4: 40}
+            assert all(f"only {v}" in step and len(step.variables) == 2 for v, step in held.items())
+        held[1] = next(stream)
+        del held[0]
+        with pytest.raises(errors.StepState):
+            first.get("T")
+        assert r.version == 1
+        again = r.open_version(2)
+        assert {v: int(step["T"][0]) for v, step in held.items()} == {1: 10, 2: 20, 4: 40}
+        two.close()
+        two.close()
+        with pytest.raises(errors.Closed):
+            two.get("T")
+        with again as step:
+            assert step["T"][0] == 20
+        with pytest.raises(errors.Closed):
+            again.get("T")
+        w.close()
+        assert [step.version for step in stream] == [2, 3, 4, 5]
+        r.close()
+        assert four["T"][0] == 40 and "only 4" in four
+        four.close()
+
+
 def test_waiting_behind_the_end_does_not_wait():
     with fb.open("kept", "w", quota="16MiB", retention="forever") as w:
         for step in w.steps(2):
@@ -148,6 +287,15 @@ def test_a_dropped_version_is_an_error_of_its_own():
             assert r.versions().stop == 20 and r.versions().start >= 1
             with pytest.raises(errors.VersionGone):
                 r.open_version(0)
+
+
+@pytest.mark.parametrize("channel", ["space", "files"])
+def test_last_k_keeps_k(channel):
+    with fb.open("three", "w", quota="16MiB", retention="last:3", channel=channel) as w:
+        for step in w.steps(10):
+            step.put("T", np.array([step.version]))
+        with fb.open("three", observer=True, channel=channel) as r:
+            assert r.versions() == range(7, 10)
 
 
 def test_latest_skips():
@@ -239,7 +387,10 @@ def test_closed_handles(pair):
     w.close()
     r.close()
     assert w.closed and r.closed and "closed" in repr(w)
-    for wrong in (w.begin_step, lambda: w.attrs["a"], w.stats, r.begin_step, r.latest, lambda: next(r.steps())):
+    of_writer = [w.begin_step, w.end_step, w.abort_step, lambda: w.attrs["a"], w.stats, lambda: w.step]
+    of_writer += [lambda: w.put("T", np.zeros(1)), lambda: w.reserve("T", 3), lambda: next(w.steps())]
+    of_reader = [r.begin_step, r.end_step, r.latest, lambda: r.get("T"), lambda: r.step, lambda: next(r.steps())]
+    for wrong in of_writer + of_reader:
         with pytest.raises(errors.Closed):
             wrong()
 

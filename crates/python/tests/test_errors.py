@@ -79,7 +79,7 @@ def test_wrong_types(bad):
 
 def test_mode_and_names(root):
     with pytest.raises(errors.Usage, match="mode"):
-        fb.open("x", "a")
+        fb.open("x", "r+")
     for name in ("", ".", "..", ".hidden", "n" * 300, "a\0b"):
         with pytest.raises(errors.Error) as e:
             fb.open(name, "w", quota="16MiB")
@@ -120,20 +120,72 @@ def test_too_large_for_the_quota():
         w.abort_step()
 
 
+def test_negative_numbers_are_named(tmp_path):
+    with fb.open("negative", "w", quota="16MiB") as w, fb.open("negative", component="ana") as r:
+        checkpoint = fb.Checkpoint(tmp_path / "ck", ["file"])
+        wrong = [w.begin_step, lambda v: w.begin_step(version=v), w.steps, r.steps, r.wait, r.open_version]
+        for call in wrong + [checkpoint.save, checkpoint.restore]:
+            with pytest.raises(errors.Usage, match="-1 is not a version") as e:
+                call(-1)
+            assert "from 0" in e.value.hint
+            with pytest.raises(TypeError):
+                call("three")
+
+
+def test_a_reader_group_without_ranks():
+    with pytest.raises(errors.Usage, match='reader group "ana" has 0 ranks') as e:
+        fb.open("none", "w", readers={"ana": 0})
+    assert "1 rank or more" in e.value.hint
+
+
+def test_a_dtype_that_is_not_kept_names_those_that_are():
+    with fb.open("dtype", "w", quota="16MiB") as w:
+        w.begin_step()
+        for call in (lambda: w.put("T", np.zeros(2, "longdouble")), lambda: w.reserve("T", 2, dtype="longdouble")):
+            with pytest.raises(errors.Error) as e:
+                call()
+            assert "float64" in e.value.hint and "complex128" in e.value.hint and "astype" in e.value.hint
+            assert "16 bytes" not in e.value.hint
+        w.abort_step()
+
+
 def test_options_that_differ():
-    with fb.open("opt", "w", rank=0, size=2, quota="16MiB", horizon="none"):
+    with fb.open("opt", "w", rank=0, size=2, quota="16MiB", horizon="none") as first:
         with pytest.raises(errors.OptionMismatch):
             fb.open("opt", "w", rank=1, size=2, horizon="epoch")
         with pytest.raises(errors.GroupMismatch):
             fb.open("opt", "w", rank=1, size=3)
+        # Between its steps the first handle would be closed.
+        first.begin_step()
         with pytest.raises(errors.NameInUse):
             fb.open("opt", "w", rank=0, size=2, timeout=0.2)
+        first.abort_step()
 
 
 def test_unknown_environment(monkeypatch):
     monkeypatch.setenv("FOREBAY_TIMEOUT", "soon")
     with pytest.raises(errors.UnknownEnvironment):
         fb.open("env", "w")
+
+
+def test_foreign_environment_is_said_once(monkeypatch, capfd):
+    monkeypatch.setenv("FOREBAY_ROOT", "/opt/forebay")
+    for name in ["foreign-a", "foreign-b"]:
+        with fb.open(name, "w"):
+            pass
+    assert capfd.readouterr().err.count("FOREBAY_ROOT") <= 1  # once in a process
+
+
+def test_two_launchers_that_number_a_process_differently(monkeypatch):
+    monkeypatch.setenv("FOREBAY_RUN", "/tmp/no-run")
+    for name, value in [("FOREBAY_RANK", 0), ("FOREBAY_SIZE", 1)]:
+        monkeypatch.setenv(name, str(value))
+    for name, value in [("OMPI_COMM_WORLD_RANK", 2), ("OMPI_COMM_WORLD_SIZE", 4)]:
+        monkeypatch.setenv(name, str(value))
+    with pytest.raises(errors.UnknownEnvironment, match="FOREBAY_SIZE=1.*OMPI_COMM_WORLD_SIZE=4"):
+        fb.open("both", "w")
+    with fb.open("both", "w", rank=0, size=1):  # what the program says comes first
+        pass
 
 
 def test_damage_is_found(root):

@@ -232,7 +232,7 @@ def test_a_forked_child_is_refused(children):
         r = fb.open("fork", component="ana")
         w.begin_step(); w.put("T", np.zeros(10_000)); w.end_step()
         r.begin_step()
-        view = r.get("T")
+        view = r.view("T")
         sys.stdout.flush()
         pid = os.fork()
         if pid == 0:
@@ -261,7 +261,7 @@ def test_a_forked_child_is_refused(children):
 def test_restart_behind_the_stream(children):
     """A group that starts again three steps back goes on without a reader noticing."""
     code = """
-    with fb.open("again", "w", quota="16MiB", on_existing="skip", retention="forever", timeout=30) as ch:
+    with fb.open("again", "a", quota="16MiB", retention="forever", timeout=30) as ch:
         for version in range(int(sys.argv[1]), int(sys.argv[2])):
             ch.begin_step(version)
             if ch.step.skipped:

@@ -100,22 +100,24 @@ def write(w, value=1.0, n=LARGE):
     w.end_step()
 
 
-def test_large_data_is_a_read_only_view_small_is_a_copy(pair):
+@pytest.mark.parametrize("name", ["T", "small"])
+def test_get_is_a_copy_and_view_is_read_only(pair, name):
     w, r = pair
     write(w)
     step = next(r.steps())
-    big, small = step.get("T"), step.get("small")
-    assert not big.flags.owndata and not big.flags.writeable
-    assert small.flags.owndata and small.flags.writeable
-    with pytest.raises(ValueError):
-        big[0] = 1
-    with pytest.raises(ValueError):
-        big.flags.writeable = True
-    own = step.get("T", copy=True)
-    assert own.flags.owndata and own.flags.writeable
-    assert fb.VIEW_BYTES_MIN > small.nbytes
-    seen = step.view("small")
-    assert not seen.flags.owndata and not seen.flags.writeable and (seen == small).all()
+    for own in (step.get(name), step[name], step[name, :], step.get(name, copy=True)):
+        assert own.flags.owndata and own.flags.writeable
+        own[0] = 7
+    for seen in (step.view(name), step.get(name, copy=False), step.get(name, copy=None)):
+        assert not seen.flags.owndata and not seen.flags.writeable and (seen == 1).all()
+        with pytest.raises(ValueError):
+            seen[0] = 1
+        with pytest.raises(ValueError):
+            seen.flags.writeable = True
+    out = np.empty_like(own)
+    assert step.get(name, out=out) is out
+    with pytest.raises(errors.Usage):
+        step.get(name, out=out, copy=False)
 
 
 def test_a_view_of_a_part_is_contiguous_or_refused(pair):
@@ -131,8 +133,12 @@ def test_a_view_of_a_part_is_contiguous_or_refused(pair):
     for across in (np.s_[7:9], np.s_[:, 0:10], np.s_[:]):
         with pytest.raises(errors.NotContiguous):
             step.view("T", across)
+        with pytest.raises(errors.NotContiguous):
+            step.get("T", across, copy=False)
         got = step.get("T", across)
-        assert got.flags.owndata and (got == a[across]).all()
+        assert got.flags.writeable and (got == a[across]).all()
+        got = step.get("T", across, copy=None)
+        assert not got.flags.writeable and (got == a[across]).all()
 
 
 def test_views_outlive_step_reader_and_writer():
@@ -140,7 +146,7 @@ def test_views_outlive_step_reader_and_writer():
     r = fb.open("pair", component="ana")
     write(w, 5.0)
     for step in r.steps(1):
-        view = step.get("T")
+        view = step.view("T")
         part = view[10:20]
     with pytest.raises(errors.StepState):
         step.get("T")
@@ -168,7 +174,7 @@ def test_a_view_holds_the_room_it_uses():
                     w.put("T", np.full(size // 8, float(i)))
                     w.end_step()
                     for step in r.steps(1):
-                        held.append(step.get("T"))
+                        held.append(step.view("T"))
             assert all((a == i).all() for i, a in enumerate(held))
             w.abort_step()
             held.clear()
@@ -238,7 +244,7 @@ def test_a_skipped_version_takes_reservations_and_drops_them():
     with fb.open("twice", "w", quota="16MiB", retention="forever") as w:
         for step in w.steps(2):
             step.put("T", np.full(4, 1.0))
-    with fb.open("twice", "w", on_existing="skip") as w:
+    with fb.open("twice", "a") as w:
         w.begin_step(0)
         assert w.step.skipped
         w.reserve("T", 4)[:] = 9
@@ -257,7 +263,7 @@ def test_put_is_one_copy(pair):
     w.end_step()
     assert w.stats()["bytes_copied"] == w.stats()["bytes_put"] == a.nbytes + a[::2].nbytes
     r.begin_step()
-    r.get("T")
+    r.view("T")
     assert r.stats()["bytes_copied"] == 0 and r.stats()["views"] == 1
     r.get("T", np.s_[1:3, 4:6])
     assert r.stats()["bytes_copied"] == 4 * 8

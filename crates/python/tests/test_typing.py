@@ -33,6 +33,7 @@ def consume() -> float:
         for step in ch.steps(timeout=1.5):
             total += float(step.get("T").sum()) + float(step["T", 0:3, ...].sum())
             total += float(step.view("T", start=(0, 0), count=(1, 8))[0])
+            total += float(step.get("T", copy=None)[0])
             name: str = step.variables["T"].name
         for version, array in ch.subscribe("T"):
             total += version + float(array[0])

@@ -21,7 +21,6 @@ from forebay._array import Array, array
 from forebay._attributes import Attributes
 from forebay._checkpoint import Checkpoint
 from forebay._forebay import (
-    VIEW_BYTES_MIN,
     Piece,
     Pool,
     Reader,
@@ -43,16 +42,16 @@ from forebay._forebay import (
     root,
     verify,
 )
-from forebay._status import StepStatus
+from forebay._status import MissedVersions, StepStatus
 from forebay._window import Window, window
 from forebay.errors import Error
 
 __all__ = [
-    "VIEW_BYTES_MIN",
     "Array",
     "Attributes",
     "Checkpoint",
     "Error",
+    "MissedVersions",
     "Piece",
     "Pool",
     "ReadStep",

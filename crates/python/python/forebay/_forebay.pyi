@@ -15,7 +15,6 @@ from forebay._status import StepStatus
 from forebay._window import _Options
 
 __version__: Final[str]
-VIEW_BYTES_MIN: Final[int]
 """From this many bytes on ``get`` prefers a view to a copy."""
 
 _Dims = SupportsIndex | tuple[SupportsIndex, ...] | list[int]
@@ -157,7 +156,7 @@ class ReadStep:
         start: _Dims | None = None,
         count: _Dims | None = None,
         out: NDArray[Any] | None = None,
-        copy: bool = False,
+        copy: bool | None = True,
     ) -> NDArray[Any]: ...
     def get_many(self, names: Iterable[str], *, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
     def view(
@@ -182,8 +181,18 @@ class ReadStep:
     def text(self, name: str) -> str: ...
     @property
     def variables(self) -> dict[str, Variable]: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
     @property
     def version(self) -> int: ...
+    @property
+    def missed(self) -> int: ...
     @overload
     def __getitem__(self, key: str) -> NDArray[Any]: ...
     @overload
@@ -213,6 +222,8 @@ class Reader:
     def step(self) -> ReadStep: ...
     @property
     def version(self) -> int | None: ...
+    @property
+    def missed(self) -> int: ...
     def get(
         self,
         name: str,
@@ -222,7 +233,7 @@ class Reader:
         start: _Dims | None = None,
         count: _Dims | None = None,
         out: NDArray[Any] | None = None,
-        copy: bool = False,
+        copy: bool | None = True,
     ) -> NDArray[Any]: ...
     def get_many(self, names: Iterable[str], *, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
     def view(
@@ -264,6 +275,7 @@ class Reader:
     def _set_attribute(self, key: str, value: object) -> None: ...
     def stats(self) -> _Report: ...
     def info(self) -> _Report: ...
+    def leave(self) -> None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -331,13 +343,16 @@ def open(
     verify: Literal["first", "always", "never"] | None = None,
     timeout: float | None = None,
     latest: bool | None = None,
+    finished: bool | None = None,
     scope: Literal["job", "node"] | None = None,
+    group: str | None = None,
+    absent: Literal["hold", "drop", "error"] | None = None,
     observer: bool | None = None,
 ) -> Reader: ...
 @overload
 def open(
     name: str | PathLike[str],
-    mode: Literal["w"],
+    mode: Literal["w", "a", "x"],
     *,
     rank: int | None = None,
     size: int | None = None,
@@ -353,10 +368,11 @@ def open(
     retention: str | None = None,
     checksum: bool | None = None,
     batch: int | str | None = None,
-    on_existing: Literal["error", "skip"] | None = None,
+    replace: bool | None = None,
     timeout: float | None = None,
     scope: Literal["job", "node"] | None = None,
     readers: Mapping[str, int] | None = None,
+    absent: Literal["hold", "drop", "error"] | None = None,
 ) -> Writer: ...
 def map(
     path: str | PathLike[str],

@@ -1,0 +1,124 @@
+"""Reader groups that keep a cursor: reopened, killed, away while versions go, left for good."""
+
+import signal
+import warnings
+
+import forebay as fb
+import numpy as np
+import pytest
+from forebay import errors
+
+SIZE = 20_000
+
+
+def put(w, versions):
+    for version in versions:
+        w.begin_step()
+        try:
+            w.put("T", np.full(SIZE, version))
+            w.end_step()
+        except BaseException:
+            w.abort_step()
+            raise
+
+
+def declares(name, **options):
+    return fb.open(name, "w", quota="4MiB", component="sim", readers={"viz": 1}, timeout=0.5, **options)
+
+
+def read(r, versions):
+    for version in versions:
+        assert r.begin_step(timeout=10)
+        assert r.version == version and (r.get("T") == version).all()
+        assert r.missed == 0 and r.step.missed == 0
+        r.end_step()
+
+
+def test_a_reopened_reader_goes_on_where_it_stopped():
+    with declares("again") as w:
+        put(w, range(3))
+        for part in (range(0, 2), range(2, 3)):
+            with fb.open("again", component="viz") as r:
+                read(r, part)
+        with pytest.raises(errors.QuotaFull, match="reader group viz: rank 0 is absent") as full:
+            put(w, range(3, 1000))
+        assert "forebay clean --readers viz" in full.value.hint
+        with fb.open("again", component="viz") as r:
+            read(r, range(3, w.next_version))
+
+
+def test_a_step_that_was_not_ended_is_given_again():
+    with declares("twice") as w:
+        put(w, range(2))
+        with fb.open("twice", group="viz") as r:
+            r.begin_step()
+        with fb.open("twice", group="viz") as r:
+            read(r, range(2))
+
+
+def test_a_killed_reader_goes_on_where_it_stopped(children):
+    with declares("killed") as w:
+        put(w, range(4))
+        child = children.start(
+            """
+            r = fb.open("killed", group="viz")
+            for version in (0, 1):
+                r.begin_step()
+                r.end_step()
+            r.begin_step()
+            os.kill(os.getpid(), 9)
+            """
+        )
+        assert child.wait()[0] == -signal.SIGKILL
+        with fb.open("killed", group="viz") as r:
+            read(r, range(2, 4))
+
+
+def test_what_went_without_a_group_is_told():
+    with declares("dropped", absent="drop") as w:
+        put(w, range(2))
+        with fb.open("dropped", component="viz") as r:
+            read(r, range(2))
+        put(w, range(2, 100))
+        with fb.open("dropped", component="viz") as r:
+            first = r.versions().start
+            assert first > 2
+            with pytest.warns(fb.MissedVersions, match=f"{first - 2} versions before version {first}"):
+                step = next(r.steps())
+            assert step.missed == first - 2 == r.missed and r.stats()["dropped"] == first - 2
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert [step.missed for step in r.steps(3)] == [0, 0, 0]
+
+
+def test_the_policy_error_stops_the_writer():
+    with declares("strict", absent="error") as w:
+        put(w, range(2))
+        with fb.open("strict", component="viz") as r:
+            read(r, range(1))
+        with pytest.raises(errors.PeerMissing, match="reader group viz"):
+            w.begin_step()
+        with fb.open("strict", component="viz") as r:
+            read(r, range(1, 2))
+            put(w, range(2, 3))
+
+
+def test_leave_ends_the_group_for_good():
+    with declares("left") as w:
+        put(w, range(3))
+        r = fb.open("left", component="viz")
+        read(r, range(2))
+        r.leave()
+        assert r.closed
+        put(w, range(3, 100))
+        with fb.open("left", group="viz") as r:
+            oldest = r.versions().start
+            assert oldest > 3
+            read(r, range(oldest, 100))
+
+
+def test_who_keeps_no_cursor_is_told():
+    with pytest.raises(errors.NotPossibleHere):
+        fb.open("files", channel="files", group="viz")
+    with pytest.raises(errors.Usage):
+        fb.open("space", observer=True, group="viz")

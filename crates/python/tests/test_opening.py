@@ -1,0 +1,196 @@
+"""What becomes of a space that is opened again: the modes of a writer, readers of a later run, notebook cells.
+
+The whole table is in docs/src/guide/opening.md and is carried out in Rust; here is what Python adds and shows of it.
+"""
+
+import signal
+
+import numpy as np
+import pytest
+
+import forebay as fb
+
+WRITE = """
+with fb.open("heat", "w", quota="16MiB", retention="forever") as ch:
+    for step in ch.steps(2):
+        step.put("T", np.full(3, step.version))
+print("done", flush=True)
+"""
+
+DIE = """
+ch = fb.open("heat", "w", quota="16MiB", retention="forever")
+for version in range(2):
+    ch.begin_step()
+    ch.put("T", np.full(3, version))
+    ch.end_step()
+print("done", flush=True)
+time.sleep(60)
+"""
+
+
+def die(children):
+    child = children.start(DIE)
+    assert child.line() == "done"
+    child.signal(signal.SIGKILL)
+    child.wait()
+
+
+def write(mode, count=1, **options):
+    with fb.open("heat", mode, quota="16MiB", retention="forever", **options) as ch:
+        first = ch.resume()
+        for step in ch.steps(count):
+            step.put("T", np.full(3, step.version))
+    return first
+
+
+def versions():
+    with fb.open("heat", observer=True) as r:
+        return r.versions()
+
+
+def test_a_second_run_starts_over_goes_on_or_is_refused(children):
+    assert children.start(WRITE).ok() == "done\n"
+    with pytest.raises(fb.errors.NameInUse, match='mode="w" to replace it, or with mode="a"'):
+        write("x")
+    assert versions() == range(2)
+    assert write("a") == 2
+    assert versions() == range(3)
+    assert write("w") == 0
+    assert versions() == range(1)
+
+
+def test_what_writers_that_died_acknowledged_is_erased_on_request_only(children):
+    die(children)
+    with pytest.raises(fb.errors.NameInUse, match='mode="a".*replace=true') as caught:
+        write("w")
+    assert caught.value.context["unread"] == "versions 0..2"
+    assert versions() == range(2)
+    assert write("a") == 2
+    die_again = children.start(DIE.replace('"w"', '"a"'))
+    assert die_again.line() == "done"
+    die_again.signal(signal.SIGKILL)
+    die_again.wait()
+    assert write("w", replace=True) == 0
+    assert versions() == range(1)
+
+
+def test_what_was_read_of_writers_that_died_may_go(children):
+    die(children)
+    with fb.open("heat", component="viz", finished=True) as r:
+        for _ in range(2):
+            r.begin_step()
+            r.end_step()
+    assert write("w") == 0
+
+
+def test_replace_goes_with_mode_w():
+    with pytest.raises(fb.errors.Usage, match='replace goes with mode="w"'):
+        fb.open("heat", "a", replace=True)
+    with pytest.raises(fb.errors.Usage, match='"r", "w", "a" or "x"'):
+        fb.open("heat", "w+")
+
+
+def test_a_reader_that_is_first_in_a_run_does_not_read_the_run_before(children):
+    assert children.start(WRITE).ok() == "done\n"
+    code = """
+        with fb.open("heat", component="viz") as r:
+            try:
+                next(iter(r.steps(timeout=0.2)))
+            except fb.errors.TimedOut as e:
+                assert "finished=true" in str(e), e
+            else:
+                raise SystemExit("it read what another run wrote")
+            # What is there can be looked at, whichever run wrote it.
+            assert r.versions() == range(2)
+            assert r.open_version(1).get("T").tolist() == [1, 1, 1]
+    """
+    children.start(code).ok()
+    # This process had begun when the writer ended.
+    with fb.open("heat", component="cell") as r:
+        assert [step.version for step in r.steps(2)] == [0, 1]
+    with fb.open("heat", component="viz", finished=True) as r:
+        assert [step.version for step in r.steps(2)] == [0, 1]
+
+
+def test_a_waiting_reader_says_so_once_and_gets_what_its_run_writes(children):
+    assert children.start(WRITE).ok() == "done\n"
+    reader = children.start(
+        """
+        with fb.open("heat", component="viz") as r:
+            print("opened", flush=True)
+            for step in r.steps(1, timeout=30):
+                print(step.version, step.get("T").tolist(), flush=True)
+        """
+    )
+    assert reader.line() == "opened"
+    assert reader.process.stderr is not None
+    said = reader.process.stderr.readline()
+    assert "had finished before this reader came" in said and "finished=true" in said
+    assert children.start(WRITE.replace("step.version)", "step.version + 7)")).ok() == "done\n"
+    assert reader.line() == "0 [7, 7, 7]"
+    assert reader.wait() == (0, "", "")
+
+
+def test_a_reader_takes_what_its_own_run_finished(children, monkeypatch):
+    monkeypatch.setenv("FOREBAY_RUN", "/runs/one")
+    assert children.start(WRITE).ok() == "done\n"
+    with fb.open("heat", component="viz") as r:
+        assert [step.version for step in r.steps(2)] == [0, 1]
+
+
+def test_a_cell_that_opens_a_name_can_be_run_again():
+    for _ in range(3):
+        w = fb.open("cell", "w", quota="16MiB")
+        w.begin_step()
+        w.put("T", np.arange(3))
+        w.end_step()
+    former = w
+    w = fb.open("cell", "w", quota="16MiB")
+    assert former.closed and not w.closed
+    w.begin_step()
+    w.put("T", np.arange(3))
+    w.end_step()
+    for _ in range(3):
+        r = fb.open("cell")
+        assert r.begin_step() == fb.StepStatus.OK
+        assert r.get("T").tolist() == [0, 1, 2]
+        r.end_step()
+    # Another component, and one that only looks, are no second handles of it.
+    other, looking = fb.open("cell", component="other"), fb.open("cell", observer=True)
+    assert not r.closed
+    for handle in (other, looking, r, w):
+        handle.close()
+
+
+def test_a_handle_with_an_open_step_is_named():
+    w = fb.open("cell", "w", quota="16MiB")
+    w.begin_step()
+    with pytest.raises(fb.errors.NameInUse, match="writer rank 0 of .* step 0 open"):
+        fb.open("cell", "w", quota="16MiB")
+    assert not w.closed
+    w.put("T", np.arange(3))
+    w.end_step()
+    r = fb.open("cell")
+    assert r.begin_step() == fb.StepStatus.OK
+    with pytest.raises(fb.errors.NameInUse, match="reader rank 0 of .* step 0 open"):
+        fb.open("cell")
+    r.end_step()
+    fb.open("cell").close()
+    w.close()
+
+
+def test_a_view_that_is_held_is_named_by_who_would_replace_its_space():
+    with fb.open("cell", "w", quota="16MiB", retention="forever") as w:
+        for step in w.steps(1):
+            step.put("T", np.arange(10000))
+    r = fb.open("cell")
+    r.begin_step()
+    view = r.view("T")
+    r.end_step()
+    with pytest.raises(fb.errors.NameInUse, match="holds version 0"):
+        fb.open("cell", "w", quota="16MiB", retention="forever")
+    assert view[9999] == 9999
+    del view
+    with fb.open("cell", "w", quota="16MiB", retention="forever") as w:
+        assert w.next_version == 0
+    r.close()
