@@ -40,9 +40,13 @@ case $analytics in
 read) analytics="read-only" ;;
 multiply) analytics="matrix-multiply" ;;
 esac
-# Room for three versions and a segment for each rank, headers included. A segment holds any of the objects.
-room=$((bytes + objects * 512 + 65536))
-segment=$(( (room / (objects < 16 ? objects : 16) + 65536 + 1048575) / 1048576 * 1048576 ))
+# A version of one rank, headers included. A segment holds any of the objects.
+version=$((bytes + objects * 512 + 65536))
+segment=$(( (version / (objects < 16 ? objects : 16) + 65536 + 1048575) / 1048576 * 1048576 ))
+
+# All ten versions and a segment for each rank: mode serial keeps them until the simulation has ended. Memory is taken
+# as versions need it, not for the whole quota at once.
+quota=$((((version * 10 + segment) / segment + 1) * segment * ranks))
 
 cat <<END
 # $name on $ranks + $ranks ranks, scale $scale, made by workflow.sh. Run it:   forebay run FILE
@@ -54,7 +58,7 @@ name = "$name-$ranks"
 [channel.data]
 kind = "$kind"
 segment = $segment
-quota = $((((room * 3 + segment) / segment + 1) * segment * ranks))
+quota = $quota
 
 [[component]]
 name = "simulation"

@@ -272,8 +272,12 @@ fn text(body: &Body<'_>, all: bool, is_platform: bool, out: &Output) -> String {
         text += &format!("flip  {} x {} makes {} best\n", rounded(flip.factor), flip.what, flip.plan);
     }
     advice.remarks.iter().for_each(|line| text += &format!("note  {line}\n"));
-    if all {
-        advice.dropped.iter().for_each(|d| text += &format!("without {}: {}\n", d.what, d.reason));
+    // Plans that the workflow itself rules out are said at once; the rest is about tiers and places.
+    let shown = advice.dropped.iter().filter(|d| all || d.what.starts_with("S "));
+    shown.for_each(|d| text += &format!("excluded: {} – {}\n", d.what, d.reason));
+    let hidden = advice.dropped.iter().filter(|d| !all && !d.what.starts_with("S ")).count();
+    if hidden > 0 {
+        text += &format!("and {hidden} more excluded (--all)\n");
     }
     if is_platform {
         text +=

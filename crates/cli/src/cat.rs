@@ -165,12 +165,12 @@ fn select(reader: &mut Reader, args: &Args) -> Result<Vec<u64>> {
 }
 
 /// Opens a version; one that the writers dropped since it was selected is skipped when all were asked for.
-fn open(reader: &mut Reader, args: &Args, version: u64, out: &Output) -> Result<bool> {
+fn open(reader: &mut Reader, args: &Args, version: u64, out: &Output) -> Result<Option<Reader>> {
     match reader.open_version(version) {
-        Ok(()) => Ok(true),
+        Ok(opened) => Ok(Some(opened)),
         Err(e) if e.kind() == Kind::VersionGone && args.version == Which::All => {
             out.aside(&format!("version {version} was dropped meanwhile"));
-            Ok(false)
+            Ok(None)
         }
         Err(e) => Err(e),
     }
@@ -199,10 +199,9 @@ fn list(reader: &mut Reader, args: &Args, versions: &[u64], out: &Output) -> Res
     }
     let mut body = Body { space: &args.name, versions: Vec::new() };
     for &version in versions {
-        if open(reader, args, version, out)? {
-            let variables = reader.variables()?.iter().map(listing).collect();
+        if let Some(mut opened) = open(reader, args, version, out)? {
+            let variables = opened.variables()?.iter().map(listing).collect();
             body.versions.push(VersionListing { version, variables });
-            reader.end_step()?;
         }
     }
     out.result(schema::VARIABLES, &body, || {
@@ -266,10 +265,8 @@ fn values(
     let mut stdout = out.stdout();
     let mut printed = 0usize;
     for &version in versions {
-        if !open(reader, args, version, out)? {
-            continue;
-        }
-        let info = reader.variable(variable).map_err(|e| with_names(e, reader))?;
+        let Some(mut opened) = open(reader, args, version, out)? else { continue };
+        let info = opened.variable(variable).map_err(|e| with_names(e, &mut opened))?;
         let part = match &args.part {
             None => NdBox::whole(&info.shape),
             Some(text) => part_of(text, variable, &info.shape)?,
@@ -290,15 +287,14 @@ fn values(
         written(stdout.write_all(head.as_bytes()))?;
         match info.dtype {
             Dtype::Str if matches!(format, Format::Text | Format::Json) => {
-                string(reader, variable, &part, format, &mut stdout)?;
+                string(&mut opened, variable, &part, format, &mut stdout)?;
             }
-            dtype => array(reader, variable, dtype, &part, format, &mut stdout)?,
+            dtype => array(&mut opened, variable, dtype, &part, format, &mut stdout)?,
         }
         if format == Format::Json {
             written(stdout.write_all(b"}"))?;
         }
         printed += 1;
-        reader.end_step()?;
     }
     if printed == 0 {
         return Err(Error::new(

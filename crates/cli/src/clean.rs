@@ -28,6 +28,9 @@ pub struct Args {
     /// Remove what this checkpoint directory has in memory, and nothing else; a step that is nowhere else is lost.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["names", "dead"])]
     checkpoint: Option<PathBuf>,
+    /// Remove this reader group of the space NAME, and nothing else: versions are no longer kept for its ranks.
+    #[arg(long, value_name = "GROUP", requires = "names", conflicts_with_all = ["dead", "checkpoint", "dry_run"])]
+    readers: Option<String>,
     /// Say what would be removed and remove nothing.
     #[arg(long, short = 'n')]
     dry_run: bool,
@@ -35,8 +38,11 @@ pub struct Args {
 
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
+    if let Some(group) = &args.readers {
+        return readers(args, group, out);
+    }
     for name in &args.names {
-        spaces::look_up(name).map(drop).or_else(removable)?;
+        spaces::look_up(name).map(drop).or_else(|error| removable(name, error))?;
     }
     let options = CleanOptions { names: args.names.clone(), dead_only: args.dead, dry_run: args.dry_run };
     let mut report = match &args.checkpoint {
@@ -62,6 +68,16 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
                 .hint(format!("forebay ls {} names who holds it", kept.name)))
         }
     }
+}
+
+/// Removes a reader group of each space that is named.
+fn readers(args: &Args, group: &str, out: &Output) -> Result<i32> {
+    for name in &args.names {
+        spaces::look_up(name)?;
+        forebay_space::remove_reader_group(name, group)?;
+    }
+    out.result(schema::CLEAN, &CleanReport::default(), String::new)?;
+    Ok(0)
 }
 
 /// A checkpoint directory that is named must be one, or have been one.
@@ -94,10 +110,16 @@ fn memory(args: &Args, report: &mut CleanReport) -> Result<()> {
     Ok(())
 }
 
-/// A damaged space cannot be looked into, but it can be removed.
-fn removable(error: Error) -> Result<()> {
+/// What cannot be looked into, but can be removed: a damaged space, and what a killed process left while it made or
+/// removed one. Else the error.
+fn removable(name: &str, error: Error) -> Result<()> {
+    let leftovers = || {
+        let look = CleanOptions { names: vec![name.to_string()], dry_run: true, ..CleanOptions::default() };
+        forebay_space::clean(&look).is_ok()
+    };
     match error.kind() {
         Kind::Damaged | Kind::UnknownFormat | Kind::Io => Ok(()),
+        Kind::PeerMissing if leftovers() => Ok(()),
         _ => Err(error),
     }
 }

@@ -141,7 +141,8 @@ fn command() -> Command {
         forebay_space::environment::VARIABLES.iter().filter(|v| !v.meaning.starts_with("tests only"));
     let lines: String = variables.map(|v| format!("  {:<22}{}\n", v.name, v.meaning)).collect();
     Cli::command().version(VERSION.as_str()).after_long_help(format!(
-        "Environment:\n{lines}\nOther variables that begin with FOREBAY_ are refused.\n\n{EXIT_STATUS}"
+        "Environment:\n{lines}\nOther variables that begin with FOREBAY_ have no effect, which is said; likely \
+         misspellings are refused.\n\n{EXIT_STATUS}"
     ))
 }
 

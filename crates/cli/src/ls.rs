@@ -3,7 +3,7 @@
 //! Guarantees: looks without joining; a space that cannot be read is listed as damaged, never left out.
 
 use comfy_table::Cell;
-use forebay_space::{format_bytes, Result, SpaceInfo};
+use forebay_space::{format_bytes, format_versions, Result, SpaceInfo};
 use serde::Serialize;
 
 use crate::output::{number, schema, table_text, toned, Output, Tone};
@@ -80,12 +80,9 @@ fn state(state: &str) -> Cell {
     toned(state, tone)
 }
 
-/// Numbers of the retained complete versions, `first..end` as in code; `-` while there is none.
+/// Numbers of the retained complete versions.
 fn versions(space: &SpaceInfo) -> String {
-    match space.versions_oldest < space.versions_complete {
-        true => format!("{}..{}", space.versions_oldest, space.versions_complete),
-        false => "-".into(),
-    }
+    format_versions(space.versions_oldest..space.versions_complete)
 }
 
 /// `joined/declared`.

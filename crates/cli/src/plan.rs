@@ -6,12 +6,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use forebay_flow::choices::{choices, Choice, Dropped};
+use forebay_flow::choices::{choices, without_capacity, Choice, Dropped};
 use forebay_flow::emit::{emit, For, Job};
+use forebay_flow::inputs::known_load;
 use forebay_flow::plan::{Home, AS_THE_FILE_SAYS};
 use forebay_flow::{PlanFile, Topology, Workflow};
 use forebay_perf::model::plan::{Locality, Mode, Plan};
-use forebay_perf::profile::{platforms, saved::Saved};
+use forebay_perf::profile::{platforms, saved::Saved, Tier};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
@@ -25,7 +26,7 @@ use crate::report::relative;
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Examples:\n  forebay plan workflow.toml\n  forebay plan workflow.toml --mode gated:4w8r -o \
-                        plan.json\n  forebay plan workflow.toml --plan plan.json --emit sbatch > job.sh"
+                        plan.json\n  forebay plan workflow.toml --plan plan.json --emit slurm > job.sh"
 )]
 pub struct Args {
     /// Workflow file.
@@ -60,7 +61,8 @@ pub struct Args {
 /// Who is to run the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Emit {
-    Sbatch,
+    #[value(alias = "sbatch")]
+    Slurm,
     Flux,
     Pbs,
     Shell,
@@ -100,7 +102,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 pub fn requested(workflow: &Workflow, plan: &Plan, profile: Option<&str>) -> Result<PlanFile> {
     let topology = Topology::here()?;
     if plan.tier == AS_THE_FILE_SAYS {
-        return PlanFile::new(workflow, &topology, plan, &Home::AsSaid);
+        return warned(PlanFile::new(workflow, &topology, plan, &Home::AsSaid)?, workflow, None);
     }
     let profile = crate::probe::chosen(&Saved::of_user()?, profile)?;
     let tier = profile.tier(&plan.tier).ok_or_else(|| {
@@ -109,7 +111,16 @@ pub fn requested(workflow: &Workflow, plan: &Plan, profile: Option<&str>) -> Res
             .hint(format!("it has {}", names.join(", ")))
     })?;
     let home = Home::of_tier(tier)?;
-    PlanFile::new(workflow, &topology, plan, &home)
+    warned(PlanFile::new(workflow, &topology, plan, &home)?, workflow, Some(tier))
+}
+
+/// A plan that was asked for, with why earlier runs exclude it from the list, if they do. They may have had other
+/// versions than the next one, so it is carried out all the same.
+fn warned(mut plan: PlanFile, workflow: &Workflow, tier: Option<&Tier>) -> Result<PlanFile> {
+    if plan.plan.mode == Mode::Serial {
+        plan.decision.reasons.extend(without_capacity(tier, known_load(workflow)));
+    }
+    Ok(plan)
 }
 
 fn one(args: &Args, workflow: &Workflow, mode: Mode, out: &Output) -> Result<()> {
@@ -137,18 +148,36 @@ fn existing(args: &Args, workflow: &Workflow, file: &Path, out: &Output) -> Resu
         return if out.json() { out.record(&plan) } else { out.text(&text_of(&plan)) };
     };
     let (r#for, name) = match format {
-        Emit::Sbatch => (For::Sbatch, "sbatch"),
+        Emit::Slurm => (For::Slurm, "slurm"),
         Emit::Flux => (For::Flux, "flux"),
         Emit::Pbs => (For::Pbs, "pbs"),
         Emit::Shell => (For::Shell, "shell"),
     };
-    let absolute = std::path::absolute(file).map_err(|e| Error::io("finding the current directory", e))?;
-    let mut workflow = workflow.clone();
-    plan.place_channels(&mut workflow);
-    let script =
-        emit(r#for, &Job { workflow: &workflow, plan: &plan, plan_file: &absolute, forebay: "forebay" })?;
+    let absolute =
+        |path: &Path| std::path::absolute(path).map_err(|e| Error::io("finding the current directory", e));
+    let (workflow_file, plan_file) = (absolute(&args.workflow)?, absolute(file)?);
+    let forebay = own_command()?;
+    let script = emit(
+        r#for,
+        &Job {
+            workflow,
+            workflow_file: &workflow_file,
+            plan: &plan,
+            plan_file: &plan_file,
+            forebay: &forebay,
+        },
+    )?;
     let body = Script { r#for: name, script };
     out.result(schema::JOB, &body, || body.script.clone())
+}
+
+/// The words that start this very command on another node of the same file system.
+fn own_command() -> Result<Vec<String>> {
+    if let Some(words) = crate::run::self_command() {
+        return Ok(words.iter().map(|word| word.to_string_lossy().into_owned()).collect());
+    }
+    let me = std::env::current_exe().map_err(|e| Error::io("finding the forebay command", e))?;
+    Ok(vec![me.to_string_lossy().into_owned()])
 }
 
 fn all(args: &Args, workflow: &Workflow, out: &Output) -> Result<()> {
@@ -162,7 +191,7 @@ fn all(args: &Args, workflow: &Workflow, out: &Output) -> Result<()> {
         Some(platform) => Topology::of_profile(platform),
         None => Topology::here()?,
     };
-    let found = choices(workflow, &topology, profile.as_ref(), None);
+    let found = choices(workflow, &topology, profile.as_ref(), known_load(workflow));
     let only = |choice: &&Choice| args.tier.as_ref().is_none_or(|tier| choice.plan.tier == *tier);
     let chosen: Vec<&Choice> = found.choices.iter().filter(only).collect();
     let listed = chosen.iter().map(|c| Listed { short: c.plan.short(), plan: &c.plan });

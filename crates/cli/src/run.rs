@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use clap::ValueEnum;
+use forebay_flow::choices::without_capacity;
+use forebay_flow::inputs::known_load;
+use forebay_flow::launch::Launcher;
 use forebay_flow::plan::AS_THE_FILE_SAYS;
 use forebay_flow::record::{latest_run, State};
 use forebay_flow::trials::Trials;
@@ -71,9 +75,23 @@ pub struct Args {
     /// Run only this component, after those that it reads from: alone, to see what its steps are made of.
     #[arg(long, value_name = "COMPONENT", conflicts_with_all = ["plan", "mode"])]
     only: Option<String>,
+    /// What starts the ranks of components that name no launcher: srun, flux or mpiexec; inside a job of theirs.
+    #[arg(long, value_enum, value_name = "LAUNCHER", hide_possible_values = true)]
+    launcher: Option<LauncherName>,
+    /// Print what components print on stderr as well, each line behind the name of its log.
+    #[arg(long)]
+    tee: bool,
     /// Seconds between asking a component to end and killing it.
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     grace: u64,
+}
+
+/// A launcher, as it is written.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LauncherName {
+    Srun,
+    Flux,
+    Mpiexec,
 }
 
 /// The words that start this very command again, when the caller knows them better than the kernel.
@@ -106,6 +124,12 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         plan,
         trials,
         only: args.only.clone(),
+        launcher: args.launcher.map(|name| match name {
+            LauncherName::Srun => Launcher::Srun,
+            LauncherName::Flux => Launcher::Flux,
+            LauncherName::Mpiexec => Launcher::Mpiexec,
+        }),
+        tee: args.tee,
         ..RunOptions::default()
     };
     if let Some(words) = SELF_COMMAND.get() {
@@ -159,7 +183,13 @@ fn plan(args: &Args, out: &Output) -> Result<(Option<PlanFile>, Option<Trials>)>
             let workflow = Workflow::read(&args.workflow)?;
             let locality = args.locality.unwrap_or(Locality::Writer);
             let plan = Plan { batching: args.batch, ..Plan::new(mode, locality, AS_THE_FILE_SAYS) };
-            Some(crate::plan::requested(&workflow, &plan, None)?)
+            let plan = crate::plan::requested(&workflow, &plan, None)?;
+            if let Some(reason) =
+                without_capacity(None, known_load(&workflow)).filter(|_| mode == Mode::Serial)
+            {
+                out.aside(&format!("note: {reason}"));
+            }
+            Some(plan)
         }
         (None, None, None) => None,
     };

@@ -353,7 +353,7 @@ fn modes(
     if depths(workflow).is_none() {
         drop(format!("S and SS on {name}"), "channels lead in a circle: nobody could begin".to_owned());
     } else {
-        match serial_room(candidate, load) {
+        match without_capacity(candidate.tier, load) {
             Some(reason) => drop(format!("S on {name}"), reason),
             None => modes.push(Mode::Serial),
         }
@@ -372,24 +372,21 @@ fn modes(
     modes
 }
 
-/// Why the whole output has no room, if so: in serial mode nothing is read before everything was written. What spills
-/// has the room of the tiers below, of which a plan says nothing.
-fn serial_room(candidate: &Candidate<'_>, load: Option<Load>) -> Option<String> {
+/// Why a channel on this tier (None: where the workflow file says) has too little capacity for mode serial, if so:
+/// nothing is read before everything was written. What spills has the capacity of the tiers below, of which a plan says
+/// nothing.
+pub fn without_capacity(tier: Option<&Tier>, load: Option<Load>) -> Option<String> {
     let load = load.filter(|load| !load.spills)?;
     let all = load.version_bytes.saturating_mul(load.versions);
-    let capacity = candidate.tier.and_then(|t| t.capacity.as_ref()).map(|c| c.bytes);
-    let (room, whose) = match (capacity, load.quota_bytes) {
-        (Some(capacity), Some(quota)) if quota < capacity => (quota, "the quota of the channel"),
-        (Some(capacity), _) => (capacity, "the tier"),
-        (None, Some(quota)) => (quota, "the quota of the channel"),
-        (None, None) => return None,
-    };
-    (all > room).then(|| {
+    let tier_bytes = tier.and_then(|t| t.capacity.as_ref()).map(|c| (c.bytes, "the tier"));
+    let quota_bytes = load.quota_bytes.map(|quota| (quota, "the quota of the channel"));
+    let (bytes, whose) = tier_bytes.into_iter().chain(quota_bytes).min_by_key(|(bytes, _)| *bytes)?;
+    (all > bytes).then(|| {
         format!(
-            "{} versions take {}, and {whose} has {}",
+            "mode serial keeps all versions until the writers have ended: {} versions take {}, and {whose} has {}",
             load.versions,
             format_bytes(all),
-            format_bytes(room)
+            format_bytes(bytes)
         )
     })
 }

@@ -1,18 +1,18 @@
 //! Whose spaces are whose: a run must not touch those of another, and takes its own away at its end.
 //!
 //! Guarantees: a space that a living process holds, that belongs to a running run, or that was kept on purpose is
-//! never removed by a run; the second run with a name fails before it starts anything, unless it is to go on with what
-//! was kept (`existing = "continue"`) and nobody else is at work there. A space belongs to the run whose directory it
-//! notes (`SpaceInfo::run`), also when a program opened it by itself.
+//! never removed by the runner; a run fails before it starts anything where its writers would be refused by the mode
+//! of the channel's table, or while another process is at work on the channel. A space belongs to the run whose
+//! directory it notes (`SpaceInfo::run`), also when a program opened it by itself.
 //! Not here: removing spaces that no run made (`forebay clean`).
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_space::{Error, Kind, MemberInfo, Result, SpaceInfo};
+use forebay_space::{CleanOptions, Error, Kind, MemberInfo, Mode, OpenOptions, Result, SpaceInfo};
 
 use crate::record::{is_running, RunDir, RunRecord};
-use crate::workflow::{Channel, Existing, Workflow};
+use crate::workflow::{Channel, Workflow};
 
 /// Ranks of a runner that was killed are killed by the kernel, and for a moment their locks stay.
 const DYING_RANKS: Duration = Duration::from_secs(5);
@@ -25,18 +25,31 @@ const DYING_RANKS: Duration = Duration::from_secs(5);
 pub fn take_names(workflow: &Workflow) -> Result<()> {
     for channel in &workflow.channels {
         let location = channel.location(&workflow.dir);
-        take_files_channel(&channel.name, &location)?;
+        take_files_channel(channel, &location)?;
         let Some(space) = settled(channel, &location)? else { continue };
-        if continues(channel) && is_at_rest(&space) {
-            continue;
-        }
         if !continues(channel) && left_by_dead_run(&space) {
             forebay_space::destroy(&location)?;
             continue;
         }
-        return Err(taken(&space));
+        if !is_at_rest(&space) {
+            return Err(taken(&space));
+        }
+        check_mode(channel, &location)?;
     }
     Ok(())
+}
+
+/// Whether the channel's writers will be let in, by what is there now.
+fn check_mode(channel: &Channel, location: &str) -> Result<()> {
+    let (mode, replace) = (channel.options.mode, channel.options.replace);
+    let options = OpenOptions { mode, replace, ..OpenOptions::default() };
+    forebay_space::check_writable(location, &options).map_err(|e| {
+        e.with("channel", &channel.name).hint(format!(
+            "in the table of channel {}: mode = \"w\" starts over, with replace = true also where versions are unread; \
+             mode = \"a\" goes on behind what is complete. Or remove it with: forebay clean {location}",
+            channel.name
+        ))
+    })
 }
 
 /// The space of a channel, if there is one, as it stands when no rank of it is just dying with its runner.
@@ -75,17 +88,31 @@ fn files_channel(location: &str) -> Result<Option<(PathBuf, String)>> {
     Ok(Some((dir, run.to_owned())))
 }
 
-fn take_files_channel(name: &str, location: &str) -> Result<()> {
+fn take_files_channel(channel: &Channel, location: &str) -> Result<()> {
+    let name = &channel.name;
     let Some((dir, run)) = files_channel(location)? else { return Ok(()) };
     let run_dir = Path::new(&run);
-    if run_dir.is_absolute() && !is_running(run_dir) && !keeps(run_dir, name) {
-        return std::fs::remove_dir_all(&dir)
-            .map_err(|e| Error::io(format!("removing {}", dir.display()), e));
+    if !is_running(run_dir) && (!run_dir.is_absolute() || keeps(run_dir, name)) {
+        return check_mode(channel, &dir.to_string_lossy());
     }
-    Err(Error::new(Kind::NameInUse, format!("there is a channel {name} already"))
+    let taken = Error::new(Kind::NameInUse, format!("there is a channel {name} already"))
         .with("path", dir.display())
-        .with("run", run)
-        .hint("let the other run end; or, when it has ended, remove the directory"))
+        .with("run", &run)
+        .hint("let the other run end; or, when it has ended, remove the directory");
+    if is_running(run_dir) {
+        return Err(taken);
+    }
+    let deadline = Instant::now() + DYING_RANKS;
+    let location = dir.to_string_lossy().into_owned();
+    let options = CleanOptions { names: vec![location], ..CleanOptions::default() };
+    loop {
+        let report = forebay_space::clean(&options)?;
+        match report.kept.first() {
+            None => return Ok(()),
+            Some(kept) if Instant::now() >= deadline => return Err(taken.with("held_by", &kept.reason)),
+            Some(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
 }
 
 /// Whether a run that ended keeps this channel; true also when it cannot be told.
@@ -120,7 +147,7 @@ fn is_at_rest(space: &SpaceInfo) -> bool {
 
 /// Whether a run goes on with what the channel holds.
 fn continues(channel: &Channel) -> bool {
-    channel.options.existing == Existing::Continue
+    channel.options.mode == Mode::Append
 }
 
 /// The error for a name that is in use.
@@ -138,11 +165,9 @@ pub fn taken(space: &SpaceInfo) -> Error {
         .map(|m| format!("{} {} rank {} (pid {})", m.component, m.role, m.rank, m.pid))
         .collect();
     if alive.is_empty() {
-        return error.with("state", &space.state).hint(format!(
-            "it holds data of an earlier run; remove it with: forebay clean {}; or go on with it: \
-                 existing = \"continue\" in the channel's table",
-            space.name
-        ));
+        return error
+            .with("state", &space.state)
+            .hint("a run that is under way uses this name: let it end, or name the channel differently");
     }
     let others = alive.len() - 1;
     let more = if others > 0 { format!(" and {others} more") } else { String::new() };
@@ -196,7 +221,7 @@ pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
         if run_id != run.id() {
             continue;
         }
-        if let Err(e) = std::fs::remove_dir_all(&dir) {
+        if let Err(e) = forebay_space::destroy(&dir.to_string_lossy()) {
             left.push(format!("the channel {} could not be removed: {e}", channel.name));
         }
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use forebay_space::SpillTier;
+use forebay_space::{Mode, SpillTier};
 
 use crate::emulate;
 use crate::launch::{RankCommand, Role};
@@ -16,21 +16,32 @@ use crate::workflow::{Channel, ChannelKind, Component, Workflow};
 fn log_name(component: &str, role: Role) -> String {
     match role {
         Role::Rank(rank) => format!("logs/{component}.{rank}"),
+        Role::Launcher => format!("logs/{component}"),
         Role::FilesOut => format!("logs/{component}.files-out"),
         Role::FilesIn => format!("logs/{component}.files-in"),
     }
 }
 
-pub(crate) fn rank_command(
+/// What starts the ranks of a component: a process for each, or a launcher for all.
+pub(crate) fn rank_commands(
     workflow: &Workflow,
     dir: &RunDir,
     index: usize,
-    rank: u32,
     options: &RunOptions,
-) -> RankCommand {
+) -> Vec<RankCommand> {
     let component = &workflow.components[index];
+    let roles: Vec<Role> = match component.launcher.is_empty() {
+        true => (0..component.ranks).map(Role::Rank).collect(),
+        false => vec![Role::Launcher],
+    };
+    let command = rank_words(component, dir, options);
+    let start = |role| process(workflow, dir, index, role, command.clone(), component.ranks);
+    roles.into_iter().map(start).collect()
+}
+
+fn rank_words(component: &Component, dir: &RunDir, options: &RunOptions) -> Vec<OsString> {
     let arguments = component.command[1..].iter().map(OsString::from);
-    let mut command: Vec<OsString> = Vec::new();
+    let mut command: Vec<OsString> = component.launcher.iter().map(OsString::from).collect();
     if options.plan.is_some() {
         command.extend(options.self_command.iter().cloned());
         command.extend([EXEC_VERB.into(), "--plan".into(), dir.path().join(PLAN_FILE).into()]);
@@ -41,7 +52,7 @@ pub(crate) fn rank_command(
         None => command.extend(options.self_command.iter().cloned()),
     }
     command.extend(arguments);
-    process(workflow, dir, index, Role::Rank(rank), command, component.ranks)
+    command
 }
 
 pub(crate) fn helper_command(
@@ -74,14 +85,17 @@ fn process(
     size: u32,
 ) -> RankCommand {
     let component = &workflow.components[index];
-    let rank = if let Role::Rank(rank) = role { rank } else { 0 };
     let mut env: Vec<(OsString, OsString)> = Vec::new();
     for (key, value) in workflow.env.iter().chain(&component.env) {
         env.push((key.into(), value.into()));
     }
     let mut set = |key: &str, value: OsString| env.push((key.into(), value));
-    set("FOREBAY_RANK", rank.to_string().into());
-    set("FOREBAY_SIZE", size.to_string().into());
+    // A launcher numbers its ranks itself.
+    if role != Role::Launcher {
+        let rank = if let Role::Rank(rank) = role { rank } else { 0 };
+        set("FOREBAY_RANK", rank.to_string().into());
+        set("FOREBAY_SIZE", size.to_string().into());
+    }
     set("FOREBAY_COMPONENT", component.name.clone().into());
     set("FOREBAY_RUN", dir.path().into());
     set("FOREBAY_TRACE", dir.path().join("trace").into());
@@ -129,12 +143,15 @@ pub(crate) fn channel_json(workflow: &Workflow, channel: &Channel, component: Op
     set("horizon", options.horizon.map(|horizon| horizon.to_string().into()));
     let kept = options.keep.then(|| "forever".to_owned());
     set("retention", options.retention.clone().or(kept).map(Into::into));
+    set("absent", options.absent.map(|policy| policy.to_string().into()));
     set("checksum", options.checksum.map(Into::into));
     if let Some(emulation) = &channel.emulation {
         set("emulate", Some(serde_json::to_value(emulation).expect("plain data")));
         let side = component.map(|name| emulate::locality(channel, name));
         set("locality", side.map(|side| serde_json::to_value(side).expect("plain data")));
     }
+    set("mode", (options.mode != Mode::default()).then(|| options.mode.word().into()));
+    set("replace", options.replace.then(|| true.into()));
     set("batch", options.batch.map(|size| size.0.into()));
     set("pace", options.pace.map(|pace| pace.to_string().into()));
     set("kind", options.kind.map(|kind| if kind == ChannelKind::Files { "files" } else { "space" }.into()));

@@ -91,17 +91,17 @@ fn complete_component(
     run_dir: &Path,
 ) {
     let relative = |path: &Path| path.strip_prefix(run_dir).unwrap_or(path).to_path_buf();
-    for rank in ranks {
+    for (rank, number) in ranks.iter().flat_map(|rank| numbers(component, rank)) {
         let exit = rank.exit;
         record.ranks.push(RankRecord {
-            rank: if let Role::Rank(number) = rank.started_as.role { Some(number) } else { None },
+            rank: number,
             pid: rank.pid,
             start_ns: rank.start_ns,
             end_ns: exit.map_or(0, |e| e.at_ns),
             code: exit.and_then(|e| e.code),
             signal: exit.and_then(|e| e.signal),
             ended_by_runner: exit.is_some_and(|e| e.asked),
-            unopened: unopened(component, rank.started_as.role, traces, seen),
+            unopened: unopened(component, rank.started_as.role, number.unwrap_or(0), traces, seen),
             cpus: None,
             out: relative(&rank.started_as.out),
             err: relative(&rank.started_as.err),
@@ -124,9 +124,8 @@ fn complete_component(
             Side::Read => record.bytes_got += totals.bytes,
         }
     }
-    let only_ranks = ranks.iter().filter(|r| matches!(r.started_as.role, Role::Rank(_)));
-    let lived = only_ranks.filter_map(|r| r.exit.map(|e| e.at_ns.saturating_sub(r.start_ns)));
-    let lived_ns: u64 = lived.sum();
+    let lived = |rank: &RankRecord| rank.rank.map_or(0, |_| rank.end_ns.saturating_sub(rank.start_ns));
+    let lived_ns: u64 = record.ranks.iter().map(lived).sum();
     record.per_step = characterise(component, traces);
     let starts: Vec<(u32, u64)> =
         record.ranks.iter().filter_map(|rank| Some((rank.rank?, rank.start_ns))).collect();
@@ -141,12 +140,21 @@ fn complete_component(
     record.compute_s = lived_ns.saturating_sub(inside) as f64 / 1e9;
 }
 
+/// The ranks that a process is: one, none of a helper, all of a launcher.
+fn numbers<'a>(component: &Component, process: &'a Rank) -> Vec<(&'a Rank, Option<u32>)> {
+    match process.started_as.role {
+        Role::Rank(number) => vec![(process, Some(number))],
+        Role::Launcher => (0..component.ranks).map(|number| (process, Some(number))).collect(),
+        Role::FilesOut | Role::FilesIn => vec![(process, None)],
+    }
+}
+
 /// Channels a process was there for and has not opened. A rank whose files are carried by a helper need not.
-fn unopened(component: &Component, role: Role, traces: &Traces, seen: &Seen) -> Vec<String> {
-    let (reads, writes, number) = match role {
-        Role::Rank(rank) => (component.files.input.is_none(), component.files.out.is_none(), rank),
-        Role::FilesOut => (false, true, 0),
-        Role::FilesIn => (true, false, 0),
+fn unopened(component: &Component, role: Role, number: u32, traces: &Traces, seen: &Seen) -> Vec<String> {
+    let (reads, writes) = match role {
+        Role::Rank(_) | Role::Launcher => (component.files.input.is_none(), component.files.out.is_none()),
+        Role::FilesOut => (false, true),
+        Role::FilesIn => (true, false),
     };
     let sides = [(reads, &component.reads, Side::Read), (writes, &component.writes, Side::Write)];
     let declared = sides

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use forebay_perf::model::plan::Mode;
 use forebay_space::{Error, Result};
 
-use crate::commands::{helper_command, rank_command};
+use crate::commands::{helper_command, rank_commands};
 use crate::launch::{Ranks, Role};
 use crate::record::RunDir;
 use crate::run::RunOptions;
@@ -69,8 +69,7 @@ impl Course {
             ranks.all[known..].iter().any(|r| r.exit.is_some())
         })?;
         for index in ready {
-            for rank in 0..workflow.components[index].ranks {
-                let command = rank_command(workflow, dir, index, rank, options);
+            for command in rank_commands(workflow, dir, index, options) {
                 ranks.start(command, &options.self_command)?;
             }
             self.started[index] = true;

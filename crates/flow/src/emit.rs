@@ -1,12 +1,12 @@
 //! Job scripts that carry a plan out: Slurm, Flux, PBS, or a plain shell.
 //!
-//! One ordinary job on one node, whose steps run `forebay exec`: the launcher starts the ranks and binds nothing,
-//! because no launcher knows of the channel between two programs; the plan's processors stand in comments, so that an
-//! expert can check them. (A heterogeneous job is the wrong shape: schedulers put its parts on different nodes.)
+//! One ordinary job on one node that becomes `forebay run`, which starts the ranks of each component through the job
+//! manager's launcher. So a job makes the record and the report of a run, ends with its first failure, and leaves
+//! nothing behind when it is cancelled, by the same code as a run without a job manager. The plan's processors stand in
+//! comments, so that an expert can check them. (A heterogeneous job is the wrong shape: schedulers put its parts on
+//! different nodes.)
 //!
-//! Guarantees: the script ends when all components have ended; when one fails it ends the others (by SIGKILL what does
-//! not end by itself), and has that one's exit status. What is left of channels is removed either way, but never one
-//! that the workflow keeps. A serial plan's steps come one after the other.
+//! Guarantees: every path in the script is absolute; nothing in it is used up by being submitted.
 //! Not here: submitting it.
 
 use std::fmt::Write;
@@ -18,13 +18,13 @@ use forebay_space::{Error, Kind, Result};
 
 use crate::plan::PlanFile;
 use crate::seats::{depths, Seat};
-use crate::workflow::{Component, Workflow};
+use crate::workflow::Workflow;
 
 /// Who runs the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum For {
     /// Slurm: `sbatch`, steps by `srun`.
-    Sbatch,
+    Slurm,
     /// Flux: `flux batch`, steps by `flux run`.
     Flux,
     /// PBS Pro: `qsub`, steps by PALS's `mpiexec`.
@@ -36,58 +36,22 @@ pub enum For {
 /// What a script is made from.
 #[derive(Debug)]
 pub struct Job<'a> {
-    /// The workflow, its channels where the plan has them ([`PlanFile::place_channels`]).
+    /// The workflow.
     pub workflow: &'a Workflow,
+    /// Its file, absolute.
+    pub workflow_file: &'a Path,
     /// Its plan.
     pub plan: &'a PlanFile,
     /// Where the plan's file lies, absolute.
     pub plan_file: &'a Path,
-    /// The command on the nodes of the job: `forebay`, or its path.
-    pub forebay: &'a str,
+    /// The words that start the command on the node of the job, the first an absolute path.
+    pub forebay: &'a [String],
 }
-
-/// Starting, waiting for, and ending the steps; the same in every script.
-const COURSE: &str = r#"
-steps=()
-step() { # DIRECTORY COMMAND...: in the background
-  ( cd "$1" && shift && exec "$@" ) &
-  steps+=($!)
-}
-tidy() { # removes what is left of the channels; most have gone by themselves
-  for channel in "${channels[@]}"; do
-    "$forebay" clean "$channel" >/dev/null 2>&1 || true
-  done
-}
-stop() { # STATUS: ends the steps that still run, after a grace by force
-  trap - TERM INT
-  kill "${steps[@]}" 2>/dev/null
-  local tenths=100
-  while [ "$tenths" -gt 0 ] && kill -0 "${steps[@]}" 2>/dev/null; do
-    sleep 0.1
-    tenths=$((tenths - 1))
-  done
-  kill -KILL "${steps[@]}" 2>/dev/null
-  wait
-  tidy
-  exit "$1"
-}
-finish() { # waits for all steps; the first that fails ends the job
-  local left=${#steps[@]}
-  while [ "$left" -gt 0 ]; do
-    wait -n || stop $?
-    left=$((left - 1))
-  done
-  steps=()
-}
-trap 'stop 143' TERM
-trap 'stop 130' INT
-"#;
 
 /// The script.
 ///
 /// # Errors
-/// [`Kind::NotPossibleHere`] for programs that know only files, whose helpers the runner alone starts, and for what a
-/// job manager would silently run one after the other.
+/// [`Kind::NotPossibleHere`] for what a job manager would silently run one after the other.
 pub fn emit(r#for: For, job: &Job<'_>) -> Result<String> {
     refuse(r#for, job)?;
     let mut script = String::from("#!/bin/bash\n");
@@ -106,38 +70,26 @@ pub fn emit(r#for: For, job: &Job<'_>) -> Result<String> {
         );
     }
     job.plan.decision.reasons.iter().for_each(|reason| script += &format!("# {reason}\n"));
-    let _ = writeln!(script, "forebay={}", quoted(job.forebay));
-    let _ = writeln!(script, "plan={}", quoted(&job.plan_file.to_string_lossy()));
-    let passing = job.workflow.channels.iter().filter(|c| !c.options.keep);
-    let channels: Vec<String> = passing.map(|c| quoted(&c.location(&job.workflow.dir))).collect();
-    let _ = writeln!(script, "channels=({})", channels.join(" "));
-    script += COURSE;
-    for stage in stages(job) {
-        script.push('\n');
-        for component in stage {
-            script += &steps(r#for, job, component)?;
-        }
-        script += "finish\n";
-    }
-    script += "tidy\n";
+    let launcher = match r#for {
+        For::Slurm => " --launcher srun",
+        For::Flux => " --launcher flux",
+        For::Pbs => " --launcher mpiexec",
+        For::Shell => "",
+    };
+    let forebay: Vec<String> = job.forebay.iter().map(|word| quoted(word)).collect();
+    let path = |path: &Path| quoted(&path.to_string_lossy());
+    // The job manager's signals reach the run itself.
+    let _ = writeln!(
+        script,
+        "exec {} run {} --plan {}{launcher} --report",
+        forebay.join(" "),
+        path(job.workflow_file),
+        path(job.plan_file)
+    );
     Ok(script)
 }
 
 fn refuse(r#for: For, job: &Job<'_>) -> Result<()> {
-    let bridged = |c: &&Component| c.files.input.is_some() || c.files.out.is_some();
-    if let Some(component) = job.workflow.components.iter().find(bridged) {
-        return Err(Error::new(Kind::NotPossibleHere, "only the runner carries the files of a program")
-            .with("component", &component.name)
-            .hint("let the job run: forebay run --plan plan.json"));
-    }
-    if let Some(channel) = job.workflow.channels.iter().find(|c| c.options.emulate.is_some()) {
-        return Err(Error::new(
-            Kind::NotPossibleHere,
-            "only the runner settles what a channel is emulated as",
-        )
-        .with("channel", &channel.name)
-        .hint("let the job run: forebay run --plan plan.json"));
-    }
     let crowded = |s: &&Seat| numbers(&s.cpus).len() < s.ranks as usize;
     match (r#for, job.plan.components.iter().find(crowded)) {
         (For::Flux, Some(seat)) => {
@@ -151,34 +103,27 @@ fn refuse(r#for: For, job: &Job<'_>) -> Result<()> {
     }
 }
 
-/// Components that run together, in their order.
-fn stages<'a>(job: &Job<'a>) -> Vec<Vec<&'a Component>> {
-    let all: Vec<&Component> = job.workflow.components.iter().collect();
-    let depths = depths(job.workflow).unwrap_or_default();
-    if job.plan.plan.mode != Mode::Serial {
-        return vec![all];
-    }
-    let of = |depth| {
-        all.iter().copied().filter(|c| depths.get(c.name.as_str()) == Some(&depth)).collect::<Vec<_>>()
-    };
-    (0..).map(of).take_while(|stage| !stage.is_empty()).collect()
-}
-
 /// Ranks at work at once, and processors that any of them uses.
 fn amounts(job: &Job<'_>) -> (u32, usize) {
-    let seat_of = |c: &&Component| job.plan.seat(&c.name).map_or(0, |seat| seat.ranks);
-    let together = stages(job).iter().map(|stage| stage.iter().map(seat_of).sum()).max().unwrap_or(1);
-    let mut cpus: Vec<usize> = job.plan.components.iter().flat_map(|s| numbers(&s.cpus)).collect();
+    let depths = depths(job.workflow).unwrap_or_default();
+    let stage_of = |name: &str| match job.plan.plan.mode {
+        Mode::Serial => depths.get(name).copied(),
+        _ => None,
+    };
+    let seats = &job.plan.components;
+    let together = |stage| seats.iter().filter(|s| stage_of(&s.name) == stage).map(|s| s.ranks).sum();
+    let ranks: Option<u32> = seats.iter().map(|seat| together(stage_of(&seat.name))).max();
+    let mut cpus: Vec<usize> = seats.iter().flat_map(|s| numbers(&s.cpus)).collect();
     cpus.sort_unstable();
     cpus.dedup();
-    (together, cpus.len())
+    (ranks.unwrap_or(1), cpus.len())
 }
 
 fn header(r#for: For, job: &Job<'_>) -> String {
     let name = &job.workflow.name;
     let (ranks, cpus) = amounts(job);
     match r#for {
-        For::Sbatch => {
+        For::Slurm => {
             format!("#SBATCH --job-name={name}\n#SBATCH --nodes=1\n#SBATCH --exclusive\n#SBATCH --mem=0\n")
         }
         For::Flux => format!("#FLUX: --job-name={name}\n#FLUX: --nodes=1\n#FLUX: --exclusive\n"),
@@ -188,43 +133,6 @@ fn header(r#for: For, job: &Job<'_>) -> String {
         ),
         For::Shell => String::new(),
     }
-}
-
-/// The lines that start a component.
-fn steps(r#for: For, job: &Job<'_>, component: &Component) -> Result<String> {
-    let seat = job.plan.seat(&component.name)?;
-    let ranks = seat.ranks;
-    let launch = match r#for {
-        For::Sbatch => format!(
-            "srun --ntasks={ranks} --overlap --overcommit --cpu-bind=none --mem-bind=none --kill-on-bad-exit=1 "
-        ),
-        For::Flux => format!("flux run --nodes=1 --ntasks={ranks} -o cpu-affinity=off "),
-        For::Pbs => format!("mpiexec -n {ranks} --cpu-bind none "),
-        For::Shell => String::new(),
-    };
-    let env = job.workflow.env.iter().chain(&component.env);
-    let mut assigned: Vec<String> = env.map(|(k, v)| quoted(&format!("{k}={v}"))).collect();
-    let program = match &component.program {
-        Some(program) => quoted(&program.to_string_lossy()),
-        None => "\"$forebay\"".to_owned(),
-    };
-    let mut words = vec![program];
-    words.extend(component.command[1..].iter().map(|word| quoted(word)));
-    if r#for == For::Shell {
-        assigned.push("FOREBAY_RANK=\"$rank\"".to_owned());
-        assigned.push(format!("FOREBAY_SIZE={ranks}"));
-    }
-    let env = if assigned.is_empty() { String::new() } else { format!("env {} ", assigned.join(" ")) };
-    let line = format!(
-        "step {} {env}{launch}\"$forebay\" exec --plan \"$plan\" --role {} -- {}\n",
-        quoted(&component.cwd.to_string_lossy()),
-        quoted(&component.name),
-        words.join(" ")
-    );
-    Ok(match r#for {
-        For::Shell => format!("for ((rank = 0; rank < {ranks}; rank++)); do\n  {line}done\n"),
-        _ => line,
-    })
 }
 
 /// Processors as a mask, as launchers and `taskset` write it.
@@ -248,64 +156,57 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::launch::Launcher;
     use crate::plan::{Home, AS_THE_FILE_SAYS};
     use crate::topology::{Node, Topology};
     use forebay_perf::model::plan::{Locality, Plan};
 
     fn script(r#for: For, mode: Mode, ranks: u32) -> Result<String> {
         let text = format!(
-            "forebay = 1\n[workflow]\nname = \"it's\"\n[env]\nA = \"b c\"\n[channel.u]\n\
-             [[component]]\nname = \"sim\"\ncommand = [\"true\", \"it's\"]\nranks = {ranks}\nwrites = [\"u\"]\n\
+            "forebay = 1\n[workflow]\nname = \"its\"\n[channel.u]\n\
+             [[component]]\nname = \"sim\"\ncommand = [\"true\"]\nranks = {ranks}\nwrites = [\"u\"]\n\
              [[component]]\nname = \"ana\"\ncommand = [\"forebay\", \"ls\"]\nreads = [\"u\"]\n"
-        )
-        .replace("it's\"\n[env]", "its\"\n[env]");
+        );
         let workflow = Workflow::parse(Path::new("w.toml"), Path::new("/"), &text).unwrap();
         let topology = Topology { nodes: vec![Node { number: 0, cpus: (0..6).collect(), bytes: 0 }] };
         let plan = Plan::new(mode, Locality::Writer, AS_THE_FILE_SAYS);
         let plan = PlanFile::new(&workflow, &topology, &plan, &Home::AsSaid).unwrap();
         let job = Job {
             workflow: &workflow,
+            workflow_file: Path::new("/p/it's.toml"),
             plan: &plan,
             plan_file: Path::new("/p/plan.json"),
-            forebay: "forebay",
+            forebay: &["/opt/bin/forebay".to_owned()],
         };
         emit(r#for, &job)
     }
 
     #[test]
-    fn one_ordinary_job_that_binds_nothing_by_itself() {
-        let slurm = script(For::Sbatch, Mode::Parallel, 3).unwrap();
+    fn one_ordinary_job_that_becomes_the_run() {
+        let slurm = script(For::Slurm, Mode::Parallel, 3).unwrap();
         assert!(slurm.starts_with("#!/bin/bash\n#SBATCH --job-name=its\n#SBATCH --nodes=1\n"), "{slurm}");
-        assert!(
-            slurm.contains("srun --ntasks=3 --overlap --overcommit --cpu-bind=none --mem-bind=none"),
-            "{slurm}"
-        );
+        let run = r"exec /opt/bin/forebay run '/p/it'\''s.toml' --plan /p/plan.json --launcher srun --report";
+        assert_eq!(slurm.lines().last(), Some(run));
         assert!(!slurm.contains("het"), "{slurm}");
         let flux = script(For::Flux, Mode::Parallel, 3).unwrap();
-        assert!(flux.contains("flux run --nodes=1 --ntasks=3 -o cpu-affinity=off"), "{flux}");
+        assert!(flux.contains("#FLUX: --nodes=1\n") && flux.contains("--launcher flux"), "{flux}");
         let pbs = script(For::Pbs, Mode::Parallel, 3).unwrap();
-        assert!(pbs.contains("select=1:ncpus=6:mpiprocs=4\n"), "{pbs}");
-        assert!(
-            pbs.contains("mpiexec -n 3 --cpu-bind none \"$forebay\" exec --plan \"$plan\" --role sim --"),
-            "{pbs}"
-        );
-    }
-
-    #[test]
-    fn serial_plans_wait_between_their_steps() {
-        let finishes = |mode| script(For::Shell, mode, 2).unwrap().matches("\nfinish\n").count();
-        assert_eq!(
-            (finishes(Mode::Parallel), finishes(Mode::SerialPerStep), finishes(Mode::Serial)),
-            (1, 1, 2)
-        );
+        assert!(pbs.contains("select=1:ncpus=6:mpiprocs=4\n") && pbs.contains("--launcher mpiexec"), "{pbs}");
+        assert!(!script(For::Shell, Mode::Parallel, 3).unwrap().contains("--launcher"));
         assert!(script(For::Pbs, Mode::Serial, 3).unwrap().contains(":mpiprocs=3\n"), "not all at once");
     }
 
     #[test]
-    fn words_and_masks_are_as_the_shell_and_launchers_read_them() {
-        let shell = script(For::Shell, Mode::Parallel, 1).unwrap();
-        assert!(shell.contains(r"-- /") && shell.contains(r"'it'\''s'"), "{shell}");
-        assert!(shell.contains("env 'A=b c' FOREBAY_RANK=\"$rank\" FOREBAY_SIZE=1"), "{shell}");
+    fn launchers_bind_nothing_by_themselves() {
+        let words = |launcher: Launcher| launcher.words(3).join(" ");
+        assert!(words(Launcher::Srun)
+            .starts_with("srun --ntasks=3 --overlap --overcommit --cpu-bind=none --mem-bind=none"),);
+        assert!(words(Launcher::Flux).starts_with("flux run --nodes=1 --ntasks=3 -o cpu-affinity=off"));
+        assert_eq!(words(Launcher::Mpiexec), "mpiexec -n 3 --cpu-bind none");
+    }
+
+    #[test]
+    fn masks_are_as_launchers_read_them() {
         assert_eq!([mask(&[0, 1, 2]), mask(&[4, 8]), mask(&[])], ["0x7", "0x110", "0x0"]);
         assert_eq!(script(For::Flux, Mode::Serial, 9).unwrap_err().kind(), Kind::NotPossibleHere);
     }

@@ -75,7 +75,7 @@ fn medium(wanted: &Wanted, dir: &Path) -> Result<Medium> {
 
 /// Where spaces lie by default, when that is memory.
 fn memory_dir() -> Result<std::path::PathBuf> {
-    let root = forebay_space::root()?;
+    let root = forebay_space::make_root()?;
     match forebay_tier::detect(&root)? {
         TierKind::Dram => Ok(root),
         _ => Ok("/dev/shm".into()),

@@ -156,6 +156,11 @@ pub fn known(workflow: &Workflow, runs: &[RunRecord], measured: Option<&Profile>
     })
 }
 
+/// What the finished runs beside the workflow file say of its largest channel; None before the first of them.
+pub fn known_load(workflow: &Workflow) -> Option<Load> {
+    known(workflow, &runs_of(workflow), None).ok().map(|known| known.load)
+}
+
 /// Whether a run had a channel in memory.
 fn is_memory(run: &RunRecord, channel: &Channel) -> bool {
     let of = run.channels.iter().find(|c| c.name == channel.name);

@@ -31,10 +31,41 @@ pub const EXEC_RANK_VERB: &str = "exec-rank";
 pub enum Role {
     /// A rank of a component.
     Rank(u32),
+    /// A launcher (`mpirun`, `srun`) that starts all ranks of a component.
+    Launcher,
     /// Carries files of a component into its channel.
     FilesOut,
     /// Carries a channel's versions into files of a component.
     FilesIn,
+}
+
+/// What starts the ranks of a component in a batch job, as one step of it. None of them binds anything: no launcher
+/// knows of the channel between two programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Launcher {
+    /// Slurm's `srun`.
+    Srun,
+    /// `flux run`.
+    Flux,
+    /// PALS's `mpiexec`, under PBS Pro.
+    Mpiexec,
+}
+
+impl Launcher {
+    /// The words before the program.
+    pub fn words(self, ranks: u32) -> Vec<String> {
+        let text = match self {
+            Launcher::Srun => format!(
+                "srun --ntasks={ranks} --overlap --overcommit --cpu-bind=none --mem-bind=none --export=ALL \
+                 --kill-on-bad-exit=1 --label"
+            ),
+            Launcher::Flux => {
+                format!("flux run --nodes=1 --ntasks={ranks} -o cpu-affinity=off --label-io")
+            }
+            Launcher::Mpiexec => format!("mpiexec -n {ranks} --cpu-bind none"),
+        };
+        text.split_whitespace().map(str::to_owned).collect()
+    }
 }
 
 /// One process to start.
@@ -75,9 +106,13 @@ impl Exit {
         self.code == Some(0)
     }
 
-    /// In words: `exit status 3`, `signal 9 (SIGKILL)`.
+    /// In words: `exit status 3`, `signal 9 (SIGKILL)`, `exit status 137 (128 + 9, SIGKILL)` as shells and launchers
+    /// tell of a signal.
     pub fn in_words(&self) -> String {
         match (self.code, self.signal) {
+            (Some(code @ 129..=159), _) => {
+                format!("exit status {code} (128 + {}, {})", code - 128, signal_name(code - 128))
+            }
             (Some(code), _) => format!("exit status {code}"),
             (None, Some(signal)) => format!("signal {signal} ({})", signal_name(signal)),
             (None, None) => "an unknown status".to_owned(),
@@ -126,8 +161,9 @@ impl Ranks {
         command.args(&words[1..]).current_dir(&what.cwd).process_group(0);
         command.stdout(create(&what.out)?).stderr(create(&what.err)?);
         // A helper learns by the end of its standard input that the component it serves has ended.
-        command.stdin(if matches!(what.role, Role::Rank(_)) { Stdio::null() } else { Stdio::piped() });
-        for name in inherited_settings() {
+        let is_helper = matches!(what.role, Role::FilesOut | Role::FilesIn);
+        command.stdin(if is_helper { Stdio::piped() } else { Stdio::null() });
+        for name in inherited_settings().iter().chain(&outer_ranks()) {
             command.env_remove(name);
         }
         command.envs(what.env.iter().map(|(k, v)| (k, v)));
@@ -252,6 +288,34 @@ fn inherited_settings() -> Vec<OsString> {
             channel || ours.contains(&text.as_ref())
         })
         .collect()
+}
+
+/// Variables with which a launcher numbers the runner itself (`srun -n1 forebay run`): its ranks are not that one, and
+/// an MPI program among them is none of that launcher's.
+fn outer_ranks() -> Vec<OsString> {
+    const NAMES: &[&str] = &[
+        "PMI_RANK",
+        "PMI_SIZE",
+        "PMI_FD",
+        "PMI_PORT",
+        "PMI_LOCAL_RANK",
+        "PMI_LOCAL_SIZE",
+        "MPI_LOCALRANKID",
+        "MPI_LOCALNRANKS",
+        "PMIX_RANK",
+        "PMIX_NAMESPACE",
+        "PALS_RANKID",
+        "PALS_LOCAL_RANKID",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "SLURM_STEP_ID",
+    ];
+    const PREFIXES: &[&str] = &["OMPI_COMM_WORLD_", "PMIX_SERVER_URI", "FLUX_TASK_"];
+    let numbers = |name: &OsString| {
+        let text = name.to_string_lossy();
+        NAMES.contains(&text.as_ref()) || PREFIXES.iter().any(|prefix| text.starts_with(prefix))
+    };
+    std::env::vars_os().map(|(name, _)| name).filter(numbers).collect()
 }
 
 /// Becomes the rank's program: the hidden verb `exec-rank RUNNER_PID -- PROGRAM ARGUMENTS…` of the command.

@@ -32,6 +32,7 @@ mod report_trials;
 pub mod run;
 pub mod seats;
 mod signals;
+mod tee;
 pub mod topology;
 pub mod trace;
 pub mod trials;

@@ -79,7 +79,8 @@ impl Seen {
         let ours = |space: &&SpaceInfo| {
             let named = workflow.channels.iter().any(|c| c.name == space.name && c.options.path.is_none());
             let own = self.spaces.contains_key(space.path.to_string_lossy().as_ref());
-            named && !own && space.members.iter().any(|m| m.alive)
+            // Readers of this run may wait at a space of an earlier one, which its writers replace.
+            named && !own && space.members.iter().any(|m| m.alive && m.role == "writer")
         };
         self.foreign = all.iter().find(ours).cloned();
     }
@@ -102,9 +103,9 @@ pub enum Show {
 }
 
 impl Show {
-    /// Live on a terminal, else lines; nothing when `quiet`.
-    pub fn choose(quiet: bool) -> Show {
-        match (quiet, std::io::stderr().is_terminal()) {
+    /// Live on a terminal that nothing else is printed on, else lines; nothing when `quiet`.
+    pub fn choose(quiet: bool, tee: bool) -> Show {
+        match (quiet, !tee && std::io::stderr().is_terminal()) {
             (true, _) => Show::Quiet,
             (false, true) => Show::Live,
             (false, false) => Show::Lines,

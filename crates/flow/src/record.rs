@@ -4,7 +4,8 @@
 //! it holds a kernel lock on the run directory, so that a dead run can be told from a running one.
 //! Not here: how the numbers are drawn (`report`), how they are gathered (`trace`, `progress`).
 //!
-//! Layout: `workflow.toml` (copy), `run.json`, `trace/`, `logs/<component>.<rank>.{out,err}`, `fill.jsonl`,
+//! Layout: `workflow.toml` (copy), `run.json`, `trace/`, `logs/<component>.<rank>.{out,err}` (without a rank where a
+//! launcher started them), `fill.jsonl`,
 //! `report.html` once made. Times named `_unix_ns` are wall clock; others count from the same monotonic clock
 //! as the traces.
 
@@ -279,7 +280,8 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// Makes the run directory: `out`, or `runs/<name>-<UTC time>` beside the workflow file.
+    /// Makes the run directory: `out`, or `runs/<name>-<UTC time>` beside the workflow file, with `-job<id>` behind it
+    /// in a batch job. Spaces note this directory, and so the job.
     ///
     /// # Errors
     /// [`Kind::Usage`] when `out` exists and is not empty.
@@ -295,7 +297,7 @@ impl RunDir {
                 make_dir(&path)?;
                 path
             }
-            None => fresh_dir(&workflow.dir.join("runs"), &workflow.name)?,
+            None => fresh_dir(&workflow.dir.join("runs"), &workflow.name, job_id().as_deref())?,
         };
         let path = path.canonicalize().map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
         make_dir(&path.join("trace"))?;
@@ -343,10 +345,19 @@ fn make_dir(path: &Path) -> Result<()> {
     std::fs::create_dir_all(path).map_err(|e| Error::io(format!("making {}", path.display()), e))
 }
 
+/// The number of the batch job that this process is in, as far as it can stand in a file's name.
+fn job_id() -> Option<String> {
+    let found =
+        ["SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"].iter().find_map(|name| std::env::var(name).ok())?;
+    let plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);
+    Some(found.chars().filter(plain).collect()).filter(|id: &String| !id.is_empty())
+}
+
 /// Two runs within one second get different directories: creating is what decides.
-fn fresh_dir(runs: &Path, name: &str) -> Result<PathBuf> {
+fn fresh_dir(runs: &Path, name: &str, job: Option<&str>) -> Result<PathBuf> {
     make_dir(runs)?;
-    let stamp = timestamp(unix_ns() / 1_000_000_000);
+    let job = job.map_or(String::new(), |id| format!("-job{id}"));
+    let stamp = timestamp(unix_ns() / 1_000_000_000) + &job;
     for attempt in 1..1000 {
         let tail = if attempt == 1 { String::new() } else { format!("-{attempt}") };
         let path = runs.join(format!("{name}-{stamp}{tail}"));

@@ -21,12 +21,13 @@ use crate::clean_up::{remove_spaces, take_names, taken};
 use crate::conclude::complete_record;
 use crate::course::Course;
 use crate::emulate;
-use crate::launch::{Exit, Rank, Ranks, Role};
+use crate::launch::{Exit, Launcher, Rank, RankCommand, Ranks, Role};
 use crate::plan::PlanFile;
 use crate::progress::{closing_lines, Sampler, Show};
 use crate::record::{self, monotonic_ns, unix_ns, ChannelRecord, ComponentRecord, Failure, Machine};
 use crate::record::{RunDir, RunRecord, State};
 use crate::signals::Signals;
+use crate::tee::Tee;
 use crate::trials::{Steered, Trials};
 use crate::workflow::{ChannelKind, Component, Workflow};
 
@@ -51,6 +52,10 @@ pub struct RunOptions {
     pub only: Option<String>,
     /// Paces to try inside the run; the plan is the first of them.
     pub trials: Option<Trials>,
+    /// What starts the ranks of components that name no launcher themselves.
+    pub launcher: Option<Launcher>,
+    /// Print what the ranks print on standard error as well, each line with its log's name before it.
+    pub tee: bool,
 }
 
 impl Default for RunOptions {
@@ -65,6 +70,8 @@ impl Default for RunOptions {
             plan: None,
             only: None,
             trials: None,
+            launcher: None,
+            tee: false,
         }
     }
 }
@@ -106,8 +113,20 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
         workflow = alone(&workflow, component)?;
     }
     needs_self_command(&workflow, options)?;
+    for component in &mut workflow.components {
+        match options.launcher {
+            Some(launcher) if component.launcher.is_empty() => {
+                component.launcher = launcher.words(component.ranks)
+            }
+            _ => {}
+        }
+    }
     if let Some(plan) = &options.plan {
         plan.check(&workflow)?;
+        // A job runs on a node like the one that the plan was made on.
+        if options.launcher.is_none() {
+            plan.check_host()?;
+        }
         plan.place_channels(&mut workflow);
     }
     let emulated = emulate::settle(&mut workflow)?;
@@ -121,7 +140,8 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
     }
     record.notes.extend(emulated);
     record.write()?;
-    let show = Show::choose(options.quiet);
+    let show = Show::choose(options.quiet, options.tee);
+    let tee = options.tee.then(|| Tee::start(&dir.path().join("logs"))).transpose()?;
     if show != Show::Quiet {
         record.notes.iter().for_each(|line| eprintln!("{line}"));
     }
@@ -135,6 +155,7 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
     let hurry_at = signals.count() + 1;
     ranks.stop_all(options.grace, &|| signals.count() >= hurry_at, &|time| signals.pause(time));
     let seen = sampler.finish();
+    drop(tee);
     if let Some((tried, failed)) = steered.map(Steered::finish) {
         record.tried = Some(tried);
         record.notes.extend(failed);
@@ -268,7 +289,7 @@ fn supervise(
 ) -> Result<End> {
     let mut told: Vec<bool> = vec![false; workflow.components.len()];
     let mut counted: Vec<bool> = Vec::new();
-    let mut silent: Vec<SilentReader> = Vec::new();
+    let mut departed: Vec<DepartedReader> = Vec::new();
     loop {
         ranks.sweep();
         if let Some(signal) = signals.caught() {
@@ -280,16 +301,22 @@ fn supervise(
         counted.resize(ranks.all.len(), false);
         for (index, rank) in ranks.all.iter().enumerate() {
             if rank.exit.is_some() && !std::mem::replace(&mut counted[index], true) {
-                if let Role::Rank(number) = rank.started_as.role {
-                    sampler.rank_ended(rank.started_as.component);
-                    silent.extend(silent_readers(workflow, dir, rank.started_as.component, number));
+                let component = rank.started_as.component;
+                let ended = match rank.started_as.role {
+                    Role::Rank(number) => number..number + 1,
+                    Role::Launcher => 0..workflow.components[component].ranks,
+                    Role::FilesOut | Role::FilesIn => 0..0,
+                };
+                for number in ended {
+                    sampler.rank_ended(component);
+                    departed.extend(departed_readers(workflow, component, number));
                 }
             }
         }
         if let Some(space) = sampler.foreign() {
             return Err(taken(&space));
         }
-        silent.retain(|reader| !reader.leave(workflow, sampler));
+        departed.retain(|reader| !reader.leave(workflow, sampler));
         for (component, told) in told.iter_mut().enumerate() {
             if !*told && course.started[component] && component_ended(ranks, component) {
                 ranks.release_helpers(component);
@@ -307,37 +334,24 @@ fn supervise(
     }
 }
 
-/// A reader rank that ended well without ever opening its channel. Declared ahead, it would hold up the writer
-/// for ever; so the runner joins and leaves in its place, once there is a space.
-struct SilentReader {
+/// A reader rank that ended well. Its group is declared, so versions that it has not read would wait for it; it does
+/// not come again in this run, so the runner leaves the group in its place, once there is a space.
+struct DepartedReader {
     channel: String,
     component: String,
     rank: u32,
     size: u32,
 }
 
-fn silent_readers(workflow: &Workflow, dir: &RunDir, component: usize, rank: u32) -> Vec<SilentReader> {
+fn departed_readers(workflow: &Workflow, component: usize, rank: u32) -> Vec<DepartedReader> {
     let component = &workflow.components[component];
     if component.files.input.is_some() {
         // The helper reads in its place.
         return Vec::new();
     }
-    let names: Vec<String> = dir
-        .path()
-        .join("trace")
-        .read_dir()
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    let opened = |channel: &str| {
-        let start = format!("{}.{rank}.{channel}.r.", component.name);
-        names.iter().any(|name| name.starts_with(&start))
-    };
-    let silent = component.reads.iter().filter(|channel| !opened(channel));
-    silent
-        .map(|channel| SilentReader {
+    let channels = component.reads.iter();
+    channels
+        .map(|channel| DepartedReader {
             channel: channel.clone(),
             component: component.name.clone(),
             rank,
@@ -346,13 +360,13 @@ fn silent_readers(workflow: &Workflow, dir: &RunDir, component: usize, rank: u32
         .collect()
 }
 
-impl SilentReader {
+impl DepartedReader {
     /// True when nothing is left to do for it.
     fn leave(&self, workflow: &Workflow, sampler: &Sampler) -> bool {
         let seen = sampler.seen();
         let Some(space) = seen.channel(&self.channel) else { return false };
-        let joined = |r: &&forebay_space::ReaderGroupInfo| r.name == self.component && r.joined >= r.size;
-        if space.readers.iter().any(|r| joined(&r)) {
+        let has_ended = |r: &forebay_space::ReaderGroupInfo| r.name == self.component && r.ended >= r.size;
+        if space.readers.iter().any(has_ended) {
             return true;
         }
         let Some(channel) = workflow.channels.iter().find(|c| c.name == self.channel) else { return true };
@@ -361,11 +375,13 @@ impl SilentReader {
             size: Some(self.size),
             component: Some(self.component.clone()),
             timeout: Duration::from_millis(200),
+            // It joins to leave, whether or not the writers have ended.
+            finished: true,
             ..OpenOptions::default()
         };
         // A space that has gone in the meantime needs nobody's leave.
         match Reader::open(&channel.location(&workflow.dir), &options) {
-            Ok(reader) => reader.close().is_ok(),
+            Ok(reader) => reader.leave().is_ok(),
             Err(e) => e.kind() != Kind::TimedOut,
         }
     }
@@ -377,7 +393,8 @@ fn has_failed(rank: &Rank) -> bool {
 
 fn component_ended(ranks: &Ranks, component: usize) -> bool {
     let own = ranks.all.iter().filter(|r| r.started_as.component == component);
-    own.filter(|r| matches!(r.started_as.role, Role::Rank(_))).all(|r| r.exit.is_some())
+    let ranks = own.filter(|r| matches!(r.started_as.role, Role::Rank(_) | Role::Launcher));
+    ranks.map(|r| r.exit).all(|exit| exit.is_some())
 }
 
 fn overdue(workflow: &Workflow, dir: &RunDir, ranks: &Ranks) -> Option<Failure> {
@@ -438,13 +455,20 @@ fn consequence(rank: &Rank, exit: &Exit) -> bool {
 fn who(component: &Component, rank: &Rank) -> String {
     match rank.started_as.role {
         Role::Rank(rank) => format!("rank {rank} of {}", component.ranks),
+        Role::Launcher => format!("{}, which starts its {} ranks,", component.launcher[0], component.ranks),
         Role::FilesOut => "the helper that reads its files".to_owned(),
         Role::FilesIn => "the helper that writes its files".to_owned(),
     }
 }
 
 fn failure(component: &Component, dir: &RunDir, rank: &Rank, message: String) -> Failure {
-    let log = &rank.started_as.err;
+    // Some programs say on standard output why they end, and their launcher on standard error that they did.
+    let RankCommand { out, err, .. } = &rank.started_as;
+    let tails = [out, err].map(|log| (log, tail_of(log)));
+    let log = tails.iter().rev().find(|(_, tail)| !tail.is_empty()).map_or(err, |(log, _)| log);
+    let said: Vec<&str> =
+        tails.iter().map(|(_, tail)| tail.as_str()).filter(|tail| !tail.is_empty()).collect();
+    let log_tail = said.join("\n");
     Failure {
         component: component.name.clone(),
         rank: if let Role::Rank(number) = rank.started_as.role { Some(number) } else { None },
@@ -452,7 +476,7 @@ fn failure(component: &Component, dir: &RunDir, rank: &Rank, message: String) ->
         code: rank.exit.and_then(|exit| exit.code),
         signal: rank.exit.and_then(|exit| exit.signal),
         log: log.strip_prefix(dir.path()).unwrap_or(log).to_path_buf(),
-        log_tail: tail_of(log),
+        log_tail,
     }
 }
 

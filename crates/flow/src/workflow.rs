@@ -17,7 +17,7 @@ use forebay_perf::model::plan::Locality;
 use forebay_space::environment::{self, channel_variable, did_you_mean};
 use forebay_space::options::spill_tiers;
 use forebay_space::{
-    parse_bytes, Error, Horizon, Kind, Pace, Result, SpillTier, TierKind, WhenFull, BATCH_BYTES,
+    parse_bytes, Absent, Error, Horizon, Kind, Mode, Pace, Result, SpillTier, TierKind, WhenFull, BATCH_BYTES,
 };
 use forebay_tier::spelling::{self, Unknown};
 use serde::{Deserialize, Serialize};
@@ -95,6 +95,8 @@ pub struct ChannelTable {
     pub horizon: Option<Horizon>,
     /// `released`, `last:K` or `forever`.
     pub retention: Option<String>,
+    /// What a reader group means to the writers while it is away: `hold`, `drop` or `error`.
+    pub absent: Option<Absent>,
     /// Payload checksums on or off.
     pub checksum: Option<bool>,
     /// Who may be at work when; a plan says it.
@@ -112,9 +114,12 @@ pub struct ChannelTable {
     /// Stays after the run; its retention is then `forever` unless said otherwise.
     #[serde(default)]
     pub keep: bool,
-    /// What becomes of a run that finds the channel there, kept by an earlier one.
+    /// What its writers do with a channel that an earlier run kept.
     #[serde(default)]
-    pub existing: Existing,
+    pub mode: Mode,
+    /// With mode `w`: also a channel goes whose writers died and that holds versions no reader has read.
+    #[serde(default)]
+    pub replace: bool,
 }
 
 impl ChannelTable {
@@ -126,17 +131,6 @@ impl ChannelTable {
             _ => None,
         }
     }
-}
-
-/// What becomes of a run that finds its channel there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Existing {
-    /// It fails.
-    #[default]
-    Error,
-    /// It goes on behind the versions that are complete.
-    Continue,
 }
 
 /// A size in bytes: a number, or text such as `512MiB`.
@@ -186,6 +180,8 @@ pub struct Component {
     pub program: Option<PathBuf>,
     /// Number of processes, at least 1.
     pub ranks: u32,
+    /// Words that start all ranks at once (`mpirun -n 4`), put before the program; empty: the runner starts each rank.
+    pub launcher: Vec<String>,
     /// Channels it reads.
     pub reads: Vec<String>,
     /// Channels it writes.
@@ -228,6 +224,8 @@ struct RawComponent {
     command: Spanned<Vec<String>>,
     #[serde(default = "one_rank")]
     ranks: Spanned<i64>,
+    #[serde(default)]
+    launcher: Vec<String>,
     #[serde(default)]
     reads: Vec<Spanned<String>>,
     #[serde(default)]
@@ -443,7 +441,7 @@ impl Source<'_> {
                     .error(Kind::Usage, options.span().start, message)
                     .hint("with keep = true say retention = \"forever\" (the default then) or \"last:K\""));
             }
-            self.check_continued(options)?;
+            self.check_mode(options)?;
             self.check_emulated(options)?;
             self.check_batched(options)?;
             // `a-b` and `a_b` would share one variable, and one would get the other's options.
@@ -457,15 +455,19 @@ impl Source<'_> {
         Ok(table.keys().map(|k| k.get_ref().clone()).collect())
     }
 
-    /// A channel that a run goes on with is one that stays, and whose steps are versions of a space.
-    fn check_continued(&self, options: &Spanned<ChannelTable>) -> Result<()> {
+    /// A channel that a run goes on with is one that stays; only one that starts over is replaced.
+    fn check_mode(&self, options: &Spanned<ChannelTable>) -> Result<()> {
         let table = options.get_ref();
-        if table.existing == Existing::Error || table.keep && table.kind != Some(ChannelKind::Files) {
-            return Ok(());
+        let refuse = |message: &str, hint: &str| {
+            Err(self.error(Kind::Usage, options.span().start, message).hint(hint))
+        };
+        if table.mode == Mode::Append && !table.keep {
+            return refuse("mode = \"a\" is for channels that are kept", "say keep = true");
         }
-        Err(self
-            .error(Kind::Usage, options.span().start, "existing = \"continue\" is for spaces that are kept")
-            .hint("say keep = true, and leave `kind` out"))
+        if table.replace && table.mode != Mode::Write {
+            return refuse("replace goes with mode = \"w\"", "leave one of them out");
+        }
+        Ok(())
     }
 
     /// What a table says of batches makes sense.
@@ -544,6 +546,7 @@ impl Source<'_> {
             command: raw.command.get_ref().clone(),
             program,
             ranks,
+            launcher: raw.launcher.clone(),
             reads: texts(&raw.reads),
             writes: texts(&raw.writes),
             env,

@@ -325,17 +325,29 @@ fn a_kept_channel_stays_with_its_versions() {
     let (code, stderr) = bench.run("run");
     assert_eq!(code, 0, "{stderr}");
     assert_eq!(bench.spaces(), ["T"], "the channel, not the helper");
-    let again = bench.run("again");
-    assert_eq!(again.0, 3, "{}", again.1);
-    assert!(again.1.contains("NameInUse") && again.1.contains("forebay clean T"), "{}", again.1);
-    assert!(!bench.path("again").exists(), "the refused run makes nothing");
+    let first = forebay_space::inspect(&bench.spaces.path().join("T").to_string_lossy()).expect("a space");
+    // A result that must not be overwritten.
+    bench.workflow(&COUPLED.replace("quota = \"64MiB\"", "keep = true\nmode = \"x\""));
+    let refused = bench.run("refused");
+    assert_eq!(refused.0, 3, "{}", refused.1);
+    for said in ["NameInUse", "forebay clean", "mode = \"w\"", "mode = \"a\""] {
+        assert!(refused.1.contains(said), "{said}: {}", refused.1);
+    }
+    assert!(!bench.path("refused").exists(), "the refused run makes nothing");
+    // As a program that is run again, a workflow starts over.
+    bench.workflow(&COUPLED.replace("quota = \"64MiB\"", "keep = true"));
+    let (code, stderr) = bench.run("again");
+    assert_eq!(code, 0, "{stderr}");
+    let again = forebay_space::inspect(&bench.spaces.path().join("T").to_string_lossy()).expect("a space");
+    assert_ne!(first.uuid, again.uuid);
+    assert_eq!((first.versions_complete, again.versions_complete), (20, 20));
 }
 
 #[test]
 fn a_run_goes_on_with_a_channel_that_was_kept() {
     let workflow = |versions: u64| {
         format!(
-            "[channel.T]\nkeep = true\nexisting = \"continue\"\n[[component]]\nname = \"sim\"\nwrites = [\"T\"]\n\
+            "[channel.T]\nkeep = true\nmode = \"a\"\n[[component]]\nname = \"sim\"\nwrites = [\"T\"]\n\
              command = [\"forebay\", \"go-on\", \"T\", \"{versions}\"]\n"
         )
     };

@@ -76,6 +76,13 @@ fn places(random: &mut Random, interesting: &[usize]) -> Vec<u8> {
 fn input(random: &mut Random, target: &str, samples: &[Vec<u8>], words: &[usize]) -> Vec<u8> {
     match target {
         "pool" | "control" => places(random, words),
+        "space_pool" | "space_lower" | "space_control" => {
+            // Places that a sample changes, and others around them.
+            let near =
+                |sample: &Vec<u8>| u32::from_le_bytes(sample[1..5].try_into().expect("four")) as usize * 8;
+            let near: Vec<usize> = samples.iter().map(near).collect();
+            [vec![random.below(16) as u8], places(random, &near)].concat()
+        }
         _ => {
             let sample = &samples[random.below(samples.len())];
             changed(random, sample)
@@ -114,7 +121,11 @@ fn no_input_makes_a_target_panic() {
             }
         }
         // Those that work on files are slower.
-        let count = if ["pool", "control", "attributes"].contains(name) { 3000 } else { 20_000 };
+        let count = match *name {
+            "pool" | "control" | "attributes" => 3000,
+            whole if whole.starts_with("space_") => 1000,
+            _ => 20_000,
+        };
         for number in 0..count {
             let data = input(&mut random, name, &samples, words);
             if catch_unwind(AssertUnwindSafe(|| target(&data))).is_err() {

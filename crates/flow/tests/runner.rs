@@ -32,6 +32,7 @@ fn helper_process() {
                 out: Some(PathBuf::from(&rest[1])),
                 self_command: self_command(),
                 grace: Duration::from_millis(if rest.len() > 2 { 60_000 } else { 1500 }),
+                tee: std::env::var_os("TEST_TEE").is_some(),
                 ..RunOptions::default()
             };
             forebay_flow::run(Path::new(&rest[0]), &options).map(|record| record.exit_code())
@@ -52,6 +53,8 @@ fn self_command() -> Vec<OsString> {
 /// A workflow in a directory of its own, with its own root of spaces.
 struct Bench {
     dir: TempDir,
+    /// Variables of the runner.
+    env: Vec<(&'static str, &'static str)>,
 }
 
 /// What a finished runner left.
@@ -67,7 +70,7 @@ impl Bench {
         std::fs::create_dir(dir.path().join("spaces")).expect("making");
         let text = format!("forebay = 1\n[workflow]\nname = \"test\"\n{workflow}");
         std::fs::write(dir.path().join("w.toml"), text).expect("writing");
-        Bench { dir }
+        Bench { dir, env: Vec::new() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -86,6 +89,9 @@ impl Bench {
             command.arg("patient");
         }
         command.env("FOREBAY_DIR", self.path("spaces")).env("FOREBAY_RANK", "77");
+        // As where the runner itself is the third rank of a job.
+        command.env("OMPI_COMM_WORLD_RANK", "2").env("OMPI_COMM_WORLD_SIZE", "4").env("PMI_RANK", "2");
+        command.envs(self.env.iter().copied());
         command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starting the runner")
     }
 
@@ -245,7 +251,7 @@ fn a_failed_rank_ends_everything_and_is_named() {
     }
     let failure = outcome.record.failure.as_ref().expect("a failure in the record");
     assert_eq!((failure.component.as_str(), failure.rank, failure.code), ("bad", Some(1), Some(3)));
-    assert_eq!(failure.log_tail, "first\nthe reason");
+    assert!(failure.log_tail.ends_with("first\nthe reason"), "{}", failure.log_tail);
     assert_eq!(outcome.record.state, State::Failed);
     let good = &outcome.record.components[0].ranks[0];
     assert!(good.ended_by_runner && good.signal == Some(15), "{good:?}");
@@ -437,4 +443,86 @@ fn run_directories_are_found_again() {
     assert_ne!(first.run_dir, second.run_dir);
     let latest = forebay_flow::latest_run(bench.dir.path()).expect("a run");
     assert_eq!(latest.canonicalize().ok(), Some(second.run_dir));
+}
+
+/// A stand-in for mpirun: starts the ranks at once and numbers them in its own variables.
+const LAUNCHER: &str = r#"launcher = ["sh", "-c", """
+ranks=$1; shift; rank=0
+while [ $rank -lt $ranks ]; do
+  OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=$ranks "$@" & pids="$pids $!"; rank=$((rank + 1))
+done
+for pid in $pids; do wait $pid || exit $?; done
+""", "launcher", "3"]"#;
+
+#[test]
+fn a_launcher_starts_all_ranks_and_numbers_them() {
+    let bench = Bench::new(&format!(
+        r#"
+        [[component]]
+        name = "sim"
+        {LAUNCHER}
+        command = ["sh", "-c", "echo ours ${{FOREBAY_RANK-none}} theirs $OMPI_COMM_WORLD_RANK/$OMPI_COMM_WORLD_SIZE"]
+        ranks = 3
+        [[component]]
+        name = "alone"
+        command = ["sh", "-c", "echo ours $FOREBAY_RANK theirs ${{OMPI_COMM_WORLD_RANK-none}} ${{PMI_RANK-none}}"]
+        "#
+    ));
+    let outcome = bench.run();
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    let out = bench.read("run/logs/sim.out");
+    for rank in 0..3 {
+        assert!(out.contains(&format!("ours none theirs {rank}/3\n")), "{out}");
+    }
+    let ranks: Vec<Option<u32>> = outcome.record.components[0].ranks.iter().map(|r| r.rank).collect();
+    assert_eq!(ranks, [Some(0), Some(1), Some(2)], "the record has a row for each");
+    // What numbers the runner does not number its ranks.
+    assert!(bench.read("run/logs/alone.0.out").ends_with("ours 0 theirs none none\n"));
+}
+
+#[test]
+fn a_rank_that_a_signal_ended_below_a_launcher_is_told_with_the_signal_and_the_last_lines() {
+    let bench = Bench::new(&format!(
+        r#"
+        [[component]]
+        name = "sim"
+        {LAUNCHER}
+        command = ["sh", "-c", "echo the last words of $OMPI_COMM_WORLD_RANK; kill -9 $$"]
+        ranks = 3
+        "#
+    ));
+    let outcome = bench.run();
+    assert_eq!(outcome.code, 4, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("exit status 137 (128 + 9, SIGKILL)"), "{}", outcome.stderr);
+    // The shell says "Killed" on standard error; why is on standard output.
+    assert!(outcome.stderr.contains("  | the last words of 0"), "{}", outcome.stderr);
+}
+
+#[test]
+fn with_tee_every_line_comes_behind_the_name_of_its_log() {
+    let mut bench = Bench::new(
+        r#"
+        [[component]]
+        name = "sim"
+        command = ["sh", "-c", "echo out $FOREBAY_RANK; echo err $FOREBAY_RANK >&2; printf unfinished"]
+        ranks = 2
+        "#,
+    );
+    bench.env.push(("TEST_TEE", "1"));
+    let outcome = bench.run();
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    for rank in 0..2 {
+        for line in [format!("sim.{rank} | out {rank}"), format!("sim.{rank}! | err {rank}")] {
+            assert_eq!(
+                outcome.stderr.lines().filter(|l| **l == line).count(),
+                1,
+                "{line}: {}",
+                outcome.stderr
+            );
+        }
+        assert!(outcome.stderr.contains(&format!("sim.{rank} | unfinished\n")), "{}", outcome.stderr);
+        assert!(bench
+            .read(&format!("run/logs/sim.{rank}.out"))
+            .ends_with(&format!("out {rank}\nunfinished")));
+    }
 }

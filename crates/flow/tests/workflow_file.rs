@@ -201,9 +201,9 @@ fn numbers_and_words_must_make_sense() {
         ("tier = \"dram\"", "tier = \"floppy\""),
         ("kind = \"files\"", "kind = \"filez\""),
         ("keep = true", "keep = true\nretention = \"released\""),
-        ("keep = true", "keep = true\nexisting = \"continue\""),
-        ("retention = \"last:3\"", "retention = \"last:3\"\nexisting = \"continue\""),
-        ("retention = \"last:3\"", "retention = \"last:3\"\nkeep = true\nexisting = \"replace\""),
+        ("keep = true", "keep = true\nmode = \"a\"\nreplace = true"),
+        ("retention = \"last:3\"", "retention = \"last:3\"\nmode = \"a\""),
+        ("retention = \"last:3\"", "retention = \"last:3\"\nkeep = true\nmode = \"continue\""),
         ("[env]\n", "[env]\nFOREBAY_RANK = 1\n"),
         ("name = \"heat\"", "name = \"heat\"\nname = \"cold\""),
     ] {

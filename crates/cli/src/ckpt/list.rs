@@ -131,11 +131,7 @@ fn text(found: &Inspection, running: bool, out: &Output) -> String {
     head.extend(guarded.then_some("REDUNDANCY"));
     let mut table = out.table(&head);
     for level in &found.levels {
-        let survives = format!(
-            "{} {}",
-            level.durability,
-            if level.durability.to_string() == "power" { "failure" } else { "crash" }
-        );
+        let survives = level.durability;
         let packing = Some(level.packing.words()).filter(|words| !words.is_empty());
         let dir = level.dir.display().to_string();
         let name = packing.map_or(dir.clone(), |words| format!("{dir},{words}"));

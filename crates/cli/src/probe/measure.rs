@@ -26,6 +26,7 @@ const WIDTH: usize = 110;
 
 /// Options of the measurement.
 #[derive(clap::Args, Debug, Default)]
+#[group(skip)]
 pub struct Args {
     /// Measure the whole grid, each point longer: tens of minutes instead of one.
     #[arg(long)]

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: pure; no line is longer than the width it was asked for, except single words.
 
-use forebay_space::{format_bytes, MemberInfo, SpaceInfo};
+use forebay_space::{format_bytes, format_versions, MemberInfo, SpaceInfo};
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
@@ -36,14 +36,9 @@ fn facts(space: &SpaceInfo, now_unix_ns: u64, width: usize, colour: bool) -> Vec
         let closed = if p.closed > 0 { format!(", {} closed", p.closed) } else { String::new() };
         format!("from {}, {} of {} ranks{closed}", p.component, p.joined, p.size)
     });
-    let (first, end) = (space.versions_oldest, space.versions_complete);
-    let versions = match end.saturating_sub(first) {
-        0 => "none retained".to_string(),
-        1 => format!("{first}"),
-        _ => format!("{first} to {}", end - 1),
-    };
+    let versions = format_versions(space.versions_oldest..space.versions_complete);
     let unread = match space.oldest_unread {
-        Some(first) => format!("unread from {first} on"),
+        Some(first) => format!("unread {}", format_versions(first..space.versions_complete)),
         None => "all read".to_string(),
     };
     let state = format!("{}, made {age} ago, {producer}", space.state);

@@ -1,7 +1,7 @@
 //! `top` without a terminal: one table and who waits, or one JSON document.
 
 use comfy_table::Cell;
-use forebay_space::{format_bytes, Result, SpaceInfo};
+use forebay_space::{format_bytes, format_versions, Result, SpaceInfo};
 use serde::Serialize;
 
 use super::draw::{duration, percent, rate};
@@ -44,11 +44,8 @@ fn table(spaces: &[Seen], out: &Output) -> String {
         table.add_row(vec![
             Cell::new(&space.name),
             state,
-            number(match space.versions_oldest < space.versions_complete {
-                true => format!("{}..{}", space.versions_oldest, space.versions_complete),
-                false => "-".into(),
-            }),
-            number(space.oldest_unread.map_or("-".into(), |v| format!("{v}.."))),
+            number(format_versions(space.versions_oldest..space.versions_complete)),
+            number(format_versions(space.oldest_unread.unwrap_or(u64::MAX)..space.versions_complete)),
             Cell::new(lag(space)),
             number(rate(seen.in_bytes_per_s)),
             number(rate(seen.out_bytes_per_s)),

@@ -92,6 +92,7 @@ pub(crate) fn busy(name: &str) -> SpaceInfo {
             version_min: Some(9),
             oldest_unread: Some(9),
             lag_versions: 6,
+            absent: None,
         }],
         oldest_unread: Some(9),
         members,

@@ -25,6 +25,8 @@ fn steps_are_listed_with_what_they_survive() {
     saved(&bench, &["file"], 4);
     let list = bench.call(&["ckpt", "list", "ck"]);
     list.wants(0).says("run 1, 1 rank(s), not running").says("committed");
+    assert!(["process crash ", "power failure "].iter().any(|words| list.text().contains(words)));
+    assert!(!list.text().contains("crash crash") && !list.text().contains("failure crash"));
     let document = bench.json(&["ckpt", "list", "ck", "--step", "4"], 0);
     let steps = document["levels"][0]["steps"].as_array().unwrap();
     // Two are kept; the place of a third is taken by the next one.

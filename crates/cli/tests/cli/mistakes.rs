@@ -71,6 +71,29 @@ fn unknown_variables_are_refused_by_every_verb() {
 }
 
 #[test]
+fn variables_of_module_systems_are_said_once_and_refuse_nothing() {
+    let bench = Bench::new();
+    let mut command = bench.command(&["ls"]);
+    let said = outcome(command.env("FOREBAY_ROOT", "/opt/forebay").env("FOREBAY_HOME", "/opt/forebay"));
+    said.wants(0).complains("FOREBAY_HOME, FOREBAY_ROOT");
+    assert_eq!(said.stderr.matches("without effect").count(), 1, "{said}");
+}
+
+#[test]
+fn what_only_looks_makes_no_directory() {
+    let bench = Bench::new();
+    let root = bench.file("not/there");
+    let call = |words: &[&str]| outcome(bench.command(words).env("FOREBAY_DIR", &root));
+    for words in [&["ls"][..], &["top", "--once"], &["metrics"], &["clean", "--dead"], &["doctor"]] {
+        call(words).wants(0);
+        assert!(!bench.file("not").exists(), "{words:?} made {}", root.display());
+    }
+    call(&["ls", "heat"]).wants(7);
+    call(&["verify", "heat"]).wants(7);
+    assert!(!bench.file("not").exists());
+}
+
+#[test]
 fn a_reader_that_goes_away_ends_the_command_quietly() {
     let bench = Bench::new();
     for words in [&["man"][..], &["completions", "bash"], &["doctor"], &["ls", "--help"]] {

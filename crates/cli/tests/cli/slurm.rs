@@ -3,11 +3,12 @@
 //! Where Slurm is not installed or does not start, the test says that it was skipped.
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process, Pid, Signal};
+use serde_json::{json, Value};
 
 use crate::bench::{clean_environment, outcome, Bench, Outcome};
 use crate::plans::{demo, expected};
@@ -98,37 +99,144 @@ impl Slurm {
     }
 }
 
-/// Submits a script and waits for its end.
-fn submit(bench: &Bench, slurm: &Path, script: &str) -> Outcome {
-    std::fs::write(bench.file("job.sh"), script).unwrap();
+/// `sbatch` or `scancel` in the folder of the bench. `forebay` is not in the path: the job has to know where it is.
+fn client(bench: &Bench, slurm: &Path, words: &[&str]) -> Outcome {
     let mut command = Command::new("timeout");
     clean_environment(&mut command);
-    let bin = Path::new(env!("CARGO_BIN_EXE_forebay")).parent().unwrap();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
-    command.arg(ENDED.as_secs().to_string()).args(["sbatch", "--wait", "--output=job.out", "job.sh"]);
-    command.current_dir(bench.work()).env("FOREBAY_DIR", bench.root()).env("PATH", path);
-    outcome(command.env("SLURM_CONF", slurm.join("slurm.conf")))
+    command.arg(ENDED.as_secs().to_string()).args(words).current_dir(bench.work());
+    outcome(command.env("FOREBAY_DIR", bench.root()).env("SLURM_CONF", slurm.join("slurm.conf")))
+}
+
+/// A job for Slurm of the workflow `file`, and what tells of it when a test fails.
+fn job(bench: &Bench, file: &str, mode: &str) {
+    bench.call(&["plan", file, "--mode", mode, "-o", "plan.json"]).wants(0);
+    let job = bench.call(&["plan", file, "--plan", "plan.json", "--emit", "slurm"]);
+    job.wants(0).says("#SBATCH --nodes=1").says(" --launcher srun --report");
+    let same = bench.call(&["plan", file, "--plan", "plan.json", "--emit", "sbatch"]);
+    assert_eq!(same.text(), job.text(), "sbatch is another word for slurm");
+    std::fs::write(bench.file("job.sh"), job.text()).unwrap();
+}
+
+fn printed(bench: &Bench) -> String {
+    std::fs::read_to_string(bench.file("job.out")).unwrap_or_default()
+}
+
+/// Run directories below `runs/`, sorted.
+fn runs(bench: &Bench) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(bench.file("runs")).into_iter().flatten().flatten();
+    let mut runs: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    runs.sort();
+    runs
+}
+
+fn record(run: &Path) -> Value {
+    let text = std::fs::read_to_string(run.join("run.json")).unwrap_or_else(|e| panic!("{run:?}: {e}"));
+    serde_json::from_str(&text).unwrap()
+}
+
+/// Nothing of a job but its run directories.
+#[track_caller]
+fn nothing_is_left(bench: &Bench) {
+    assert_eq!(bench.json(&["ls"], 0)["spaces"], json!([]), "a space is left: {}", printed(bench));
+    let left: Vec<_> = std::fs::read_dir(bench.root()).unwrap().flatten().map(|e| e.path()).collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
-fn the_job_for_slurm_does_what_the_runner_does() {
+fn the_job_for_slurm_does_what_the_runner_does_as_often_as_it_is_submitted() {
     let bench = demo();
     let dir = bench.file("slurm");
     let _slurm = match Slurm::start(&dir) {
         Ok(slurm) => slurm,
         Err(why) => return skipped("the job for Slurm", &why),
     };
-    for mode in ["parallel", "serial"] {
-        bench.call(&["plan", "workflow-small.toml", "--mode", mode, "-o", "plan.json"]).wants(0);
-        let job = bench.call(&["plan", "workflow-small.toml", "--plan", "plan.json", "--emit", "sbatch"]);
-        job.wants(0).says("#SBATCH --nodes=1");
-        let ran = submit(&bench, &dir, &job.text());
-        let said = std::fs::read_to_string(bench.file("job.out")).unwrap_or_default();
-        assert_eq!(ran.status, Some(0), "{mode}: {ran}\n{said}");
-        let file = bench.file("analysis/statistics.jsonl");
-        let statistics = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{mode}: {e}\n{said}"));
-        assert_eq!(statistics, expected(&bench), "{mode}");
-        std::fs::remove_dir_all(bench.file("analysis")).unwrap();
-        assert_eq!(bench.json(&["ls"], 0)["spaces"], serde_json::json!([]), "{mode}: a space is left");
+    for (mode, known) in [("parallel", 0), ("serial", 2)] {
+        job(&bench, "workflow-small.toml", mode);
+        for submission in 1..=2 {
+            let ran = client(&bench, &dir, &["sbatch", "--wait", "--output=job.out", "job.sh"]);
+            assert_eq!(ran.status, Some(0), "{mode} {submission}: {ran}\n{}", printed(&bench));
+            let runs = runs(&bench);
+            assert_eq!(runs.len(), known + submission, "each submission is a run of its own");
+            nothing_is_left(&bench);
+        }
+        for run in &runs(&bench)[known..] {
+            let name = run.file_name().unwrap().to_string_lossy().into_owned();
+            assert!(name.contains("-job"), "{name} has no number of a job");
+            let record = record(run);
+            assert_eq!(
+                (&record["state"], &record["plan"]["plan"]["mode"]),
+                (&json!("finished"), &json!(mode))
+            );
+            for component in record["components"].as_array().unwrap() {
+                let ranks = component["ranks"].as_array().unwrap();
+                assert!(ranks.len() == 2 && component["steps"].as_u64() > Some(0), "{component}");
+                assert!(
+                    ranks.iter().all(|r| r["cpus"].is_string() && r["unopened"] == json!([])),
+                    "{component}"
+                );
+            }
+            assert!(run.join("report.html").is_file(), "{run:?} has no report");
+            let file = run.join("analysis/statistics.jsonl");
+            let statistics = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{mode}: {e}"));
+            assert_eq!(statistics, expected(&bench), "{mode}");
+        }
+    }
+}
+
+#[test]
+fn a_cancelled_job_leaves_its_record_and_no_space() {
+    let bench = Bench::new();
+    let dir = bench.file("slurm");
+    let _slurm = match Slurm::start(&dir) {
+        Ok(slurm) => slurm,
+        Err(why) => return skipped("the job for Slurm that is cancelled", &why),
+    };
+    // Three channels, each with a writer that would go on for hours.
+    let mut workflow = String::from("forebay = 1\n[workflow]\nname = \"long\"\n");
+    for name in ["a", "b", "c"] {
+        workflow +=
+            &format!("[channel.{name}]\nquota = \"16MiB\"\nsegment = \"1MiB\"\nretention = \"last:1\"\n");
+    }
+    for name in ["a", "b", "c"] {
+        workflow += &format!(
+            "[[component]]\nname = \"sim-{name}\"\nwrites = [\"{name}\"]\ncommand = [\"forebay\", \"app\", \"writer\", \
+             \"--channel\", \"{name}\", \"--object\", \"1KiB\", \"--steps\", \"1000000000\"]\n"
+        );
+    }
+    std::fs::write(bench.file("long.toml"), workflow).unwrap();
+    job(&bench, "long.toml", "parallel");
+    for submission in 1..=2 {
+        let said = client(&bench, &dir, &["sbatch", "--parsable", "--output=job.out", "job.sh"]);
+        let id = said.text().trim().to_owned();
+        assert_eq!(said.status, Some(0), "{said}");
+        until(&format!("three channels: {}", printed(&bench)), || {
+            let spaces = bench.json(&["ls"], 0)["spaces"].clone();
+            let begun = |s: &&Value| s["versions_complete"].as_u64() > Some(0);
+            let all = spaces.as_array().unwrap();
+            let of_job = |s: &Value| s["run"].as_str().is_some_and(|run| run.ends_with(&format!("-job{id}")));
+            all.iter().filter(begun).count() == 3 && all.iter().all(of_job)
+        });
+        let said = client(&bench, &dir, &["scancel", &id]);
+        assert_eq!(said.status, Some(0), "{said}");
+        until("the job's end", || {
+            let queue = client(&bench, &dir, &["squeue", "-h", "-o", "%i"]);
+            queue.status == Some(0) && queue.text().trim().is_empty()
+        });
+        let runs = runs(&bench);
+        assert_eq!(runs.len(), submission);
+        // The job has left the queue before its last process ends.
+        let run = &runs[submission - 1];
+        until("the report", || run.join("report.html").is_file());
+        let record = record(run);
+        assert_eq!((&record["state"], &record["signal"]), (&json!("interrupted"), &json!(15)), "{record}");
+        nothing_is_left(&bench);
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !done() {
+        assert!(begin.elapsed() < ENDED, "never came: {what}");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }

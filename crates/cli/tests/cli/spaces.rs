@@ -27,7 +27,7 @@ fn a_living_space_is_listed_and_read_without_holding_it_back() {
     let bench = Bench::new();
     let writer = WriterProcess::start(&bench, "heat");
     let listed = bench.call(&["ls"]);
-    listed.wants(0).says("heat").says("open").says("0..3").says("1/1");
+    listed.wants(0).says("heat").says("open").says("0 to 2").says("1/1");
     let space = &bench.json(&["ls", "heat"], 0)["space"];
     assert_eq!(space["name"], "heat");
     assert_eq!(space["state"], "open");
@@ -182,7 +182,7 @@ fn top_without_a_terminal_prints_one_table() {
     let bench = Bench::new();
     let writer = WriterProcess::start(&bench, "heat");
     let once = bench.call(&["top"]);
-    once.wants(0).says("heat").says("open").says("0..3").says("dram").says(" MiB of 64.0 MiB");
+    once.wants(0).says("heat").says("open").says("0 to 2").says("dram").says(" MiB of 64.0 MiB");
     assert!(!once.text().contains('\x1b') && once.stderr.is_empty(), "{once}");
     bench.call(&["top", "heta"]).wants(7).complains("did you mean heat?");
     bench.call(&["top", "--interval", "0"]).wants(2).complains("0.1 to 86400");

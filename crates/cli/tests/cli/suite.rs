@@ -82,6 +82,44 @@ fn every_workflow_runs_through_both_mechanisms_with_the_same_results() {
     assert_eq!(bench.json(&["ls"], 0)["spaces"], serde_json::json!([]), "a space of a run is left");
 }
 
+/// The quota of the suite's files holds what each mode keeps at once, so that none ends in `QuotaFull`.
+#[test]
+fn every_workflow_runs_in_every_mode() {
+    let bench = Bench::new();
+    for name in NAMES {
+        std::fs::write(bench.file("workflow.toml"), workflow(&[name, "2", "0.002", "space", "8"])).unwrap();
+        for mode in ["serial", "serial-per-step", "parallel", "gated:1w1r"] {
+            let out = bench.file(&format!("{name}-{mode}"));
+            let words = ["run", "--mode", mode, "--out", out.to_str().expect("text")];
+            assert_eq!(bench.json(&words, 0)["state"], "finished", "{name} in mode {mode}");
+        }
+    }
+    assert_eq!(bench.json(&["ls"], 0)["spaces"], serde_json::json!([]), "a space of a run is left");
+}
+
+/// A quota that mode serial cannot keep to is said by `plan`, `run` and `advise` with the same reason.
+#[test]
+fn a_quota_that_is_too_small_for_mode_serial_is_said_by_plan_run_and_advise() {
+    let bench = Bench::new();
+    let text = workflow(&["64mb", "2", "0.002"]);
+    let quota = text.lines().find(|line| line.starts_with("quota")).expect("a quota");
+    std::fs::write(bench.file("workflow.toml"), text.replace(quota, "quota = 16777216")).unwrap();
+    bench.call(&["plan"]).wants(0).says("\nS-LocW ");
+    bench.call(&["run"]).wants(0);
+    let reason =
+        "mode serial keeps all versions until the writers have ended: 10 versions take 39.1 MiB, and the \
+                  quota of the channel has 16.0 MiB";
+    let listed = bench.call(&["plan"]);
+    listed.wants(0).says(reason);
+    assert!(!listed.text().contains("\nS-LocW "), "{}", listed.text());
+    bench.call(&["plan", "--mode", "serial"]).wants(0).says(reason);
+    bench.call(&["advise", "--platform", "optane-gen1"]).wants(0).says(reason);
+    // The ranks' own error says so as well, and does not wait here until the usual deadline.
+    let mut run = bench.command(&["run", "--mode", "serial"]);
+    let failed = crate::bench::outcome(run.env("FOREBAY_TIMEOUT", "1"));
+    failed.wants(4).complains(reason).complains("QuotaFull: ");
+}
+
 #[test]
 fn staging_measures_every_cell_on_every_place_and_leaves_nothing() {
     let bench = Bench::new();

@@ -43,7 +43,7 @@ impl Place {
     fn asked(&self) -> Result<(PathBuf, TierKind)> {
         match self {
             Place::Tier(tier, Some(dir)) => Ok((dir.clone(), *tier)),
-            Place::Tier(tier, None) => Ok((capacity::folder_of(&forebay_space::root()?), *tier)),
+            Place::Tier(tier, None) => Ok((capacity::folder_of(&forebay_space::make_root()?), *tier)),
             Place::Files(dir) => Ok((dir.clone(), device::detect(dir)?)),
         }
     }
