@@ -12,7 +12,7 @@ use crate::account::Account;
 use crate::exchange::Member;
 use crate::gray_scott::split::part;
 use crate::objects::{at_least_one, describe, put_count, Names};
-use forebay_space::{Attribute, Dtype, Error, Kind, OnExisting, OpenOptions, Result, Writer};
+use forebay_space::{Attribute, Dtype, Error, Kind, OpenOptions, Result, Writer};
 use std::collections::BTreeSet;
 
 /// Objects of a rank at scale 1.
@@ -40,7 +40,7 @@ pub fn simulate(args: &AmrArgs, options: &OpenOptions) -> Result<(Account, Adapt
     check(args)?;
     let member = Member::new(&args.channel, options, "amr")?;
     let mut account = Account::new("amr", &args.channel, &member, args.batch)?;
-    let options = OpenOptions { on_existing: OnExisting::Skip, ..member.options.clone() };
+    let options = member.options.clone();
     let mut writer = Writer::open(&args.channel, &options)?;
     let mut run = None;
     let computed = Run::open(args, &member, &mut account)

@@ -11,7 +11,7 @@ use super::solver::Solver;
 use super::split::Split;
 use crate::exchange::Member;
 use crate::in_place::{put_filled, Placed};
-use forebay_space::{Attribute, Dtype, Error, Kind, OnExisting, OpenOptions, Result, Writer};
+use forebay_space::{Attribute, Dtype, Error, Kind, OpenOptions, Result, Writer};
 use std::marker::PhantomData;
 
 /// What a rank did.
@@ -106,7 +106,7 @@ struct Output<T> {
 
 impl<T: Cell> Output<T> {
     fn open(deck: &Deck, channel: &str, member: &Member) -> Result<Output<T>> {
-        let options = OpenOptions { on_existing: OnExisting::Skip, ..member.options.clone() };
+        let options = member.options.clone();
         let mut writer = Writer::open(channel, &options)?;
         let first = writer.resume()?;
         if member.rank == 0 {

@@ -10,7 +10,7 @@ use crate::account::Account;
 use crate::exchange::{Exchange, Member, Readers};
 use crate::in_place::{put_filled, Placed};
 use crate::objects::{at_least_one, LAYOUT};
-use forebay_space::{Attribute, OnExisting, OpenOptions, Result, Writer};
+use forebay_space::{Attribute, OpenOptions, Result, Writer};
 
 /// Attribute that names the arrays of a channel of particles.
 pub(crate) const ARRAYS: &str = "arrays";
@@ -47,7 +47,7 @@ pub fn simulate(args: &ParticlesArgs, options: &OpenOptions) -> Result<(Account,
     at_least_one("the number of steps between versions", args.output_every as usize)?;
     let member = Member::new(&args.channel, options, "particles")?;
     let mut account = Account::new("particles", &args.channel, &member, 1)?;
-    let options = OpenOptions { on_existing: OnExisting::Skip, ..member.options.clone() };
+    let options = member.options.clone();
     let mut writer = Writer::open(&args.channel, &options)?;
     let mut sum = None;
     let computed = Sum::open(&args.channel, &member, &setup)

@@ -5,7 +5,7 @@
 use crate::support::{args, directory, options};
 use forebay_miniapps::objects::{self, read, write};
 use forebay_miniapps::{Account, ReaderArgs, WriterArgs};
-use forebay_space::{Attribute, Dtype, Error, Kind, Mechanism, OpenOptions, Result, Writer};
+use forebay_space::{Attribute, Dtype, Error, Kind, Mechanism, Mode, OpenOptions, Result, Writer};
 
 /// Accounts of the writers and of the readers of one coupled run.
 fn couple(
@@ -105,13 +105,13 @@ fn a_wrong_byte_is_found_and_named() {
 fn a_restarted_writer_goes_on_behind_what_is_complete() {
     let directory = directory();
     let channel = &format!("{}/objects", directory.path().display());
-    let run = |steps: &str| {
+    let run = |mode: Mode, steps: &str| {
         let retention = Some(forebay_space::Retention::Forever);
-        let options = OpenOptions { retention, ..options(0, 1, "writer", Mechanism::Space) };
+        let options = OpenOptions { retention, mode, ..options(0, 1, "writer", Mechanism::Space) };
         write(&args::<WriterArgs>(channel, &format!("--count 3 --steps {steps}")), &options).unwrap()
     };
-    assert_eq!(run("2").versions, 2);
-    let again = run("5");
+    assert_eq!(run(Mode::Write, "2").versions, 2);
+    let again = run(Mode::Append, "5");
     assert_eq!((again.versions, again.skipped), (3, 2));
     let read = read(&args::<ReaderArgs>(channel, ""), &options(0, 1, "reader", Mechanism::Space)).unwrap();
     assert_eq!((read.versions, read.objects), (5, 15));
