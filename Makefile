@@ -10,11 +10,13 @@ STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
 DEMO_WORKFLOW := examples/gray-scott/workflow$(if $(SMALL),-small).toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-dax bench wheel static docs install clean
+.PHONY: help demo test test-all soak test-dax bench wheel static docs install clean
 
 help:
 	@echo 'make demo             couple the Gray-Scott simulation with its analytics, write a report'
-	@echo 'make test             everything CI runs'
+	@echo 'make test             build, and run every test once'
+	@echo 'make test-all         what takes longer; CI runs it after make test'
+	@echo 'make soak             the same with many more rounds, and sanitizers: hours'
 	@echo 'make test-dax         tests on persistent memory, memory nodes and sockets, in an emulated machine'
 	@echo 'make bench            put and the coupled stream beside libpmem, ADIOS2 SST and a file per object'
 	@echo 'make wheel            the Python package with the command inside: target/wheels'
@@ -30,7 +32,13 @@ demo:
 	@$(FOREBAY) run $(DEMO_WORKFLOW) --out runs/demo-$$(date +%Y%m%d-%H%M%S)-$$$$ --report --open
 
 test:
-	@$(CARGO) xtask ci $(if $(LONG),--long) $(if $(DAX),--dax)
+	@$(CARGO) xtask ci
+
+test-all:
+	@$(CARGO) xtask ci --all
+
+soak:
+	@$(CARGO) xtask ci --long
 
 # As root it installs the emulator and what the machine in it uses.
 test-dax:

@@ -1,4 +1,9 @@
-//! `cargo xtask ci`: every stage that CI runs, in the order of what fails soonest.
+//! `cargo xtask ci`: the stages of `make test`, and with `--all` those of `make test-all`, in the order of what fails
+//! soonest. CI runs both.
+//!
+//! `make test` is a newcomer's: it builds, and runs every test once. `make test-all` has what takes longer: lints,
+//! licences, crash images, simulated processes, other privileges, the emulated machine, the package as it ships.
+//! `--long`, by hand, is `--all` with many more rounds, and sanitizers.
 //!
 //! A stage that fails does not stop the others, except that nothing is run that was not built. The last line is
 //! the count, alone: `N passed, M failed, K skipped`; before it every skip stands with its reason. Nothing outside
@@ -55,7 +60,7 @@ const OPTIONAL: &[(&str, &str)] = &[
 const SIMULATION_MINUTES: u64 = 2;
 const SIMULATION_LONG_MINUTES: u64 = 60;
 
-/// Losses of power with `--dax`; `make test-dax` has more of them.
+/// Losses of power in the emulated machine; `make test-dax` has more of them.
 const CUTS: u32 = 10;
 
 /// One run of all stages.
@@ -66,16 +71,26 @@ pub struct Run<'a> {
     pub scratch: PathBuf,
     /// What was counted so far.
     pub summary: Summary,
-    long: bool,
-    dax: bool,
+    extent: Extent,
 }
 
-/// Runs all stages; those in the emulated machine with persistent memory only with `dax`.
-pub fn run_all(root: &Path, long: bool, dax: bool) -> Result<Summary, String> {
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Extent {
+    /// Every test once.
+    Newcomer,
+    /// What takes longer.
+    All,
+    /// The same with many more rounds, and sanitizers: hours.
+    Long,
+}
+
+/// Runs the stages of that extent.
+fn run_all(root: &Path, extent: Extent) -> Result<Summary, String> {
     let scratch = std::env::temp_dir().join(format!("forebay-ci-{}", std::process::id()));
     open_folder(&scratch).and_then(|()| open_folder(&scratch.join("tmp"))).map_err(|e| e.to_string())?;
     let before = shared_memory();
-    let mut ci = Run { root, scratch, summary: Summary::default(), long, dax };
+    let mut ci = Run { root, scratch, summary: Summary::default(), extent };
     ci.stages();
     ci.leftovers(&before);
     let _ = std::fs::remove_dir_all(&ci.scratch);
@@ -84,15 +99,13 @@ pub fn run_all(root: &Path, long: bool, dax: bool) -> Result<Summary, String> {
 
 /// The chore.
 pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
-    let (mut long, mut dax) = (false, false);
-    for argument in arguments {
-        match *argument {
-            "--long" => long = true,
-            "--dax" => dax = true,
-            _ => return Err(Stop::Usage("usage: cargo xtask ci [--long] [--dax]".to_string())),
-        }
-    }
-    let summary = run_all(root, long, dax).map_err(Stop::Failed)?;
+    let extent = match arguments {
+        [] => Extent::Newcomer,
+        ["--all"] => Extent::All,
+        ["--long"] => Extent::Long,
+        _ => return Err(Stop::Usage("usage: cargo xtask ci [--all | --long]".to_string())),
+    };
+    let summary = run_all(root, extent).map_err(Stop::Failed)?;
     print!("\n{}", summary.print());
     if summary.failed == 0 {
         Ok(())
@@ -105,12 +118,11 @@ impl Run<'_> {
     fn stages(&mut self) {
         self.optional_packages();
         self.checks();
-        self.deny();
-        if !self.cargo_stage(
-            "clippy",
-            &["clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
-        ) {
-            println!("   clippy failed; the build follows all the same");
+        if self.extent != Extent::Newcomer {
+            self.deny();
+            let lints =
+                ["clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
+            self.cargo_stage("clippy", &lints);
         }
         let build = ["build", "--release", "--workspace", "--exclude", "forebay-python", "--quiet"];
         let tests: Vec<&str> = TEST_BUILD.iter().copied().chain(["--no-run", "--quiet"]).collect();
@@ -118,32 +130,42 @@ impl Run<'_> {
             self.summary.skip("tests, python, demo", "the build failed");
             return;
         }
-        self.check("formats", formats::run);
+        match self.extent {
+            Extent::Newcomer => self.every_test_once(),
+            Extent::All | Extent::Long => self.what_takes_longer(),
+        }
+    }
+
+    fn every_test_once(&mut self) {
         // Before the tests: those of the C library read with Python what Fortran wrote.
-        let wheel = python::wheel_stage(self);
+        let wheel = python::wheel_stage(self, python::Wheel::OfThisMachine);
         self.tests();
-        let long = self.long;
+        python::tests(self, wheel);
+        self.check("programs of the README", readme::programs);
+        self.check("commands of the five-minute page", readme::five_minutes);
+        self.demo();
+    }
+
+    fn what_takes_longer(&mut self) {
+        let long = self.extent == Extent::Long;
+        self.check("formats", formats::run);
         self.check("crash simulation", |root| crash::check(root, long));
         let minutes = if long { SIMULATION_LONG_MINUTES } else { SIMULATION_MINUTES };
         self.check("simulated processes", |root| simulate::check(root, minutes));
         privilege::stage(self);
-        if self.dax {
-            let wanted = dax_machine::tests::Wanted { cuts: CUTS, only: None };
-            dax_machine::tests::stage(self.root, wanted, &mut self.summary);
-        }
-        self.torture();
-        self.soak();
-        if self.long {
+        let wanted = dax_machine::tests::Wanted { cuts: CUTS, only: None };
+        dax_machine::tests::stage(self.root, wanted, &mut self.summary);
+        if long {
+            self.torture();
+            self.soak();
             self.check("address sanitizer", sanitize::address);
             self.check("thread sanitizer", sanitize::thread);
             self.check("miri", miri::run_chore);
             self.check("libFuzzer", |root| fuzz::run_chore(root, &[]));
         }
-        python::tests(self, wheel);
-        self.check("programs of the README", readme::programs);
+        let wheel = python::wheel_stage(self, python::Wheel::Shipped);
+        python::wheel_tests(self, wheel);
         self.check("programs on mapped memory", readme::mapped_memory);
-        self.check("commands of the five-minute page", readme::five_minutes);
-        self.demo();
         // At toy size, so that it cannot rot; its figures mean nothing there.
         self.check("bench put --quick", |root| bench::run(root, &["--quick"]));
         self.check("bench stream --quick", |root| bench::stream::run(root, &["--quick"]));
@@ -156,7 +178,7 @@ impl Run<'_> {
     /// Installs what some tests can use, when that is allowed; otherwise those tests skip themselves.
     fn optional_packages(&mut self) {
         let missing = OPTIONAL.iter().filter(|(_, file)| !Path::new(file).exists());
-        let emulator = if self.dax { dax_machine::missing() } else { Vec::new() };
+        let emulator = if self.extent == Extent::Newcomer { Vec::new() } else { dax_machine::missing() };
         let missing: Vec<&str> = missing.map(|(package, _)| *package).chain(emulator).collect();
         if missing.is_empty() {
             return;
@@ -283,11 +305,8 @@ impl Run<'_> {
         }
     }
 
-    /// Only in a long run: processes that are killed at any moment, round after round.
+    /// Processes that are killed at any moment, round after round.
     fn torture(&mut self) {
-        if !self.long {
-            return;
-        }
         self.killed("forebay-space", "torture", "SPACE_TEST_ROUNDS", LONG_ROUNDS);
         self.killed("forebay-checkpoint", "it", "CHECKPOINT_ROUNDS", LONG_CHECKPOINT_ROUNDS);
     }
@@ -301,11 +320,8 @@ impl Run<'_> {
         self.summary.stage(&format!("killed processes of {package}, long"), failure);
     }
 
-    /// Only in a long run: a window of two tiles, touched by threads that come and go.
+    /// A window of two tiles, touched by threads that come and go.
     fn soak(&mut self) {
-        if !self.long {
-            return;
-        }
         title("ten million faults of a window");
         let mut command = self.command(&cargo());
         command.args(["test", "--release", "-p", "forebay-pager", "--test", "window", "--", "--ignored"]);
@@ -314,12 +330,12 @@ impl Run<'_> {
         self.summary.stage("faults of a window, long", failure);
     }
 
-    /// The demo as `make demo` runs it; small, unless the run is a long one.
+    /// The demo as `make demo` runs it; small.
     fn demo(&mut self) {
         title("demo");
         let mut command = self.command("make");
         command.args(["--no-print-directory", "demo"]).current_dir(self.root);
-        command.args((!self.long).then_some("SMALL=1"));
+        command.arg("SMALL=1");
         self.environment(&mut command);
         // Spaces of its own, so that a demo that somebody runs meanwhile is not in the way.
         let spaces = PathBuf::from(format!("/dev/shm/forebay-ci-{}", std::process::id()));
@@ -359,7 +375,7 @@ impl Run<'_> {
         {
             command.env_remove(name);
         }
-        if self.long {
+        if self.extent == Extent::Long {
             command.env("PROPTEST_CASES", LONG_CASES);
         }
         command.env("TMPDIR", self.scratch.join("tmp")).env("FOREBAY_SKIPS", self.scratch.join("skips"));

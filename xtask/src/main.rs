@@ -31,8 +31,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask CHORE
 
-  ci [--long] [--dax]         everything CI runs; --long with many more cases of each property, the whole demo,
-                              sanitizers, Miri and libFuzzer; --dax with the tests of dax-machine
+  ci [--all | --long]         make test; --all: make test-all, what takes longer; --long: make soak, with many more
+                              rounds, sanitizers, Miri and libFuzzer
   tidy [--bless]              rules on the source tree; --bless lowers xtask/long-functions.txt
   arch                        the crates and their arrows against the table in ARCHITECTURE.md
   formats                     the durable layouts of the code against docs/src/formats

@@ -1,7 +1,7 @@
 //! The Python stage: a virtual environment, the wheel, and the package's tests against the installed wheel.
 
 use crate::ci::Run;
-use crate::packages::target_folder;
+use crate::packages::{cargo, target_folder};
 use crate::stages::{run, title};
 use crate::{Outcome, Stop};
 use std::path::{Path, PathBuf};
@@ -10,23 +10,46 @@ use std::time::Duration;
 
 const REQUIREMENTS: &str = "crates/python/requirements-dev.txt";
 const PRELOADED: &str = "libforebay_mem.so";
+const WHEEL_TESTS: &str = "crates/python/tests/test_wheel.py";
 const LIMIT: Duration = Duration::from_secs(900);
 
+/// What a wheel is for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wheel {
+    /// Tests on this machine: linked against its own glibc, from what the build of the workspace has compiled.
+    OfThisMachine,
+    /// Users: linked against glibc 2.28, everything compiled for that.
+    Shipped,
+}
+
 /// Builds the wheel and installs it from its file; its path, if that worked.
-pub fn wheel_stage(ci: &mut Run) -> Option<PathBuf> {
-    title("python: environment and wheel");
-    let built = wheel(ci.root);
+pub fn wheel_stage(ci: &mut Run, kind: Wheel) -> Option<PathBuf> {
+    title(match kind {
+        Wheel::OfThisMachine => "python: environment and package",
+        Wheel::Shipped => "python: wheel as it ships",
+    });
+    let built = wheel(ci.root, kind);
     ci.summary.stage("wheel", built.as_ref().err().cloned());
     built.ok()
 }
 
-/// Runs the package's tests against the installed wheel.
+/// Runs the package's tests against the installed package.
 pub fn tests(ci: &mut Run, wheel: Option<PathBuf>) {
-    title("python: tests");
-    let Some(wheel) = wheel else { return ci.summary.skip("python: tests", "there is no wheel") };
+    pytest(ci, "python: tests", wheel, &["crates/python/tests", "--ignore", WHEEL_TESTS]);
+}
+
+/// Runs the tests of a wheel that ships.
+pub fn wheel_tests(ci: &mut Run, wheel: Option<PathBuf>) {
+    pytest(ci, "python: tests of the wheel", wheel, &[WHEEL_TESTS]);
+}
+
+fn pytest(ci: &mut Run, name: &str, wheel: Option<PathBuf>, arguments: &[&str]) {
+    title(name);
+    let Some(wheel) = wheel else { return ci.summary.skip(name, "there is no wheel") };
     let mut command = ci.command(&python(ci.root).to_string_lossy());
     command
-        .args(["-m", "pytest", "-rs", "-q", "-p", "no:cacheprovider", "crates/python/tests"])
+        .args(["-m", "pytest", "-rs", "-q", "-p", "no:cacheprovider"])
+        .args(arguments)
         .current_dir(ci.root);
     ci.environment(&mut command);
     command.arg("--basetemp").arg(ci.scratch.join("pytest")).env("PATH", path_with(ci.root));
@@ -44,7 +67,7 @@ pub fn tests(ci: &mut Run, wheel: Option<PathBuf>) {
 
 /// `cargo xtask wheel`: builds the wheel and says where it is.
 pub fn chore(root: &Path) -> Outcome {
-    let wheel = wheel(root).map_err(Stop::Failed)?;
+    let wheel = wheel(root, Wheel::Shipped).map_err(Stop::Failed)?;
     println!("{}", wheel.strip_prefix(root).unwrap_or(&wheel).display());
     Ok(())
 }
@@ -76,16 +99,20 @@ pub fn environment(root: &Path) -> Result<(), String> {
     std::fs::write(mark, wanted).map_err(|e| e.to_string())
 }
 
-/// Builds the wheel into target/wheels and installs it, from its file alone. Returns the path of the wheel.
-pub fn wheel(root: &Path) -> Result<PathBuf, String> {
+/// Builds the wheel and installs it, from its file alone. Returns the path of the wheel: in target/wheels when it
+/// ships.
+pub fn wheel(root: &Path, kind: Wheel) -> Result<PathBuf, String> {
     environment(root)?;
-    let wheels = root.join("target/wheels");
+    let (folder, arguments): (_, &[&str]) = match kind {
+        Wheel::OfThisMachine => ("target/wheels-of-this-machine", &["--compatibility", "linux"]),
+        Wheel::Shipped => ("target/wheels", &["--zig", "--compatibility", "manylinux_2_28"]),
+    };
+    let wheels = root.join(folder);
     let _ = std::fs::remove_dir_all(&wheels);
-    preloaded_library(root)?;
+    preloaded_library(root, kind)?;
     let mut command = Command::new(root.join(".venv/bin/maturin"));
     command.args(["build", "--release", "--manifest-path", "crates/python/Cargo.toml"]);
-    // Linked against glibc 2.28, whatever this machine has.
-    command.args(["--zig", "--compatibility", "manylinux_2_28", "--out"]).arg(&wheels);
+    command.args(arguments).arg("--out").arg(&wheels);
     // The linker comes with the environment (the package ziglang) and is found by its Python.
     step(inside(root, &mut command))?;
     let entries = std::fs::read_dir(&wheels).map_err(|e| e.to_string())?;
@@ -107,14 +134,25 @@ pub fn wheel(root: &Path) -> Result<PathBuf, String> {
 }
 
 /// Builds what `forebay mem` puts in front of programs, as the wheel's module is built, and puts it into the package.
-fn preloaded_library(root: &Path) -> Result<(), String> {
-    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
-    let mut command = Command::new(root.join(".venv/bin/cargo-zigbuild"));
-    command.args(["zigbuild", "--release", "--quiet", "--package", "forebay-mem"]);
-    command.args(["--target", &format!("{target}.2.28")]);
+fn preloaded_library(root: &Path, kind: Wheel) -> Result<(), String> {
+    let mut folder = target_folder(root);
+    let mut command = match kind {
+        Wheel::OfThisMachine => {
+            let mut command = Command::new(cargo());
+            command.arg("build");
+            command
+        }
+        Wheel::Shipped => {
+            let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+            folder.push(&target);
+            let mut command = Command::new(root.join(".venv/bin/cargo-zigbuild"));
+            command.args(["zigbuild", "--target", &format!("{target}.2.28")]);
+            command
+        }
+    };
+    command.args(["--release", "--quiet", "--package", "forebay-mem"]);
     step(inside(root, &mut command))?;
-    let folder = target_folder(root);
-    let built = folder.join(target).join("release").join(PRELOADED);
+    let built = folder.join("release").join(PRELOADED);
     let placed = root.join("crates/python/python/forebay").join(PRELOADED);
     // Hidden from version control, which maturin is told in pyproject.toml; without its symbols a tenth as long.
     step(Command::new("strip").arg("-o").arg(&placed).arg(&built))

@@ -186,7 +186,8 @@ impl Run {
     /// Joins the current run of a directory, or begins the next one.
     ///
     /// # Errors
-    /// `NameInUse`: a live process holds this rank; `OptionMismatch`: another program's directory; `TimedOut`.
+    /// `NameInUse`: a live process holds this rank, or a program with other ranks or levels saves there;
+    /// `OptionMismatch`: another program's directory; `TimedOut`.
     pub(crate) fn join(base_path: &Path, comer: &Comer<'_>) -> Result<Run> {
         let base = Directory::new(base_path, TierKind::File, "run")?;
         let members = MembersFile::create(&base_path.join(MEMBERS))?;
@@ -392,6 +393,24 @@ fn admit(base: &Directory, members: &MembersFile, comer: &Comer<'_>) -> Result<u
             && !control.joined.contains(&comer.rank)
             && !control.joined.iter().any(|rank| gone(control, rank))
     };
+    // A run that some rank has left by dying is over, and what still lives of it is fenced. One that nothing has
+    // happened to is somebody's.
+    let lives = |control: &&Control| {
+        let differs = control.size != comer.size || control.levels != comer.levels;
+        // This process holds the comer's rank already: whoever had it before is gone.
+        let holds = |rank: &u32| *rank != comer.rank && members.is_alive(*rank);
+        let mut there = control.joined.iter().filter(|rank| !control.closed.contains(rank)).peekable();
+        differs && there.peek().is_some() && there.all(holds)
+    };
+    if let Some(control) = known.as_ref().filter(lives) {
+        let pid = control.joined.iter().find_map(|rank| members.holder(*rank));
+        let text = format!("a program of {} ranks saves into {}", control.size, base.describe());
+        return Err(Error::new(Kind::NameInUse, text)
+            .with("pid", pid.unwrap_or(0))
+            .with("asked_for", format!("{} ranks", comer.size))
+            .with("levels", format!("{:?}", control.levels))
+            .hint("wait until it has ended, or give this program a directory of its own"));
+    }
     let mut control = match known.as_ref().filter(joins) {
         Some(control) => control.clone(),
         None => {

@@ -130,6 +130,11 @@ impl Ledger {
         below.map(|s| s.range.end - s.range.start).sum()
     }
 
+    /// Where the last segment begins, which stays until another one is begun.
+    pub fn last_offset(&self) -> Option<u64> {
+        self.segments.back().map(|s| s.range.start)
+    }
+
     /// Whether a segment other than the last holds only versions below `floor`.
     pub fn has_reclaimable(&self, floor: u64) -> bool {
         self.segments.len() > 1 && self.segments[0].last_version < floor && !self.segments[0].moving

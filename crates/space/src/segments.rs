@@ -155,7 +155,7 @@ impl LaneSpace {
         let space = self.space();
         let control = &space.control;
         let total = space.pools[0].len() as u64;
-        let is_lowest = control.oldest().max(control.base()) >= version && control.complete() == version;
+        let is_lowest = self.may_go(version) >= version && control.complete() == version;
         let stuck = is_lowest && self.not_held_from(version).is_some_and(|left| left < granules);
         if granules <= total && !stuck {
             return Ok(());
@@ -165,26 +165,45 @@ impl LaneSpace {
         let bytes = |granules: u64| crate::format_bytes(granules * space.superblock.granule_bytes);
         Err(Error::new(
             Kind::VersionTooLarge,
-            format!("version {version} of space {} exceeds the quota", space.name),
+            format!(
+                "version {version} of space {} exceeds what the quota leaves beside the version before",
+                space.name
+            ),
         )
         .with("quota", bytes(total))
         .with("has", bytes(self.used_granules()))
         .with("wanted_more", bytes(granules))
         .with("rank", self.member.rank)
         .with("ranks", self.member.size)
-        .hint("make the space with a larger quota, or put less per version"))
+        .hint("make the space with a quota of two versions or more, or put less per version"))
     }
 
-    /// The longest run of granules of the first pool that no segment of `version` or a later one takes; None where one
-    /// is left that may go: of an earlier version, or of producers that are gone.
+    /// The version below which everything has gone or may go as soon as room is wanted.
+    fn may_go(&self, version: u64) -> u64 {
+        let space = self.space();
+        let gone = space.control.oldest().max(space.control.base());
+        match space.tiers.when_full {
+            // Released or not, lower tiers take it, last segments too.
+            WhenFull::Spill => gone,
+            WhenFull::DropOldest => gone.max(version.min(space.control.complete())),
+            WhenFull::Block | WhenFull::Error => gone.max(release_floor(space)),
+        }
+    }
+
+    /// The longest run of granules of the first pool that no segment of `version` or a later one takes, nor the last
+    /// one of this lane, which stays until the next is begun; None where one is left that may go: of an earlier
+    /// version, or of producers that are gone.
     fn not_held_from(&self, version: u64) -> Option<u64> {
         let control = &self.space().control;
+        let granule = self.space().superblock.granule_bytes;
+        let own_last = self.ledger().last_offset();
         let (mut longest, mut free) = (0, 0);
         for run in control.runs(self.space().pools[0].clone()) {
             free = match run.state {
                 GranuleState::Segment { lane, .. } => {
                     let stays = lane.incarnation == self.lane.incarnation;
-                    if !stays || run.last < version {
+                    let is_own_last = own_last == Some(run.first as u64 * granule);
+                    if !stays || (run.last < version && !is_own_last) {
                         return None;
                     }
                     0

@@ -111,7 +111,7 @@ impl Setup {
             skipped: Vec::new(),
         };
         if !has_module(&setup.python, "forebay") {
-            python::wheel(root)?;
+            python::wheel(root, python::Wheel::Shipped)?;
         }
         setup.build_c_stream()?;
         setup.find_libpmem(install);

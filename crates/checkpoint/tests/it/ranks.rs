@@ -232,6 +232,26 @@ fn processes_of_an_earlier_run_commit_nothing() {
     assert_eq!(zero.checkpoint.wait().unwrap(), None);
 }
 
+/// A second start with other ranks or levels does not fence a program to which nothing has happened.
+#[test]
+fn a_living_run_is_not_taken_for_an_earlier_one() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    let mut first = Program::open(base.path(), &options).unwrap();
+    let other_size = Options { rank: 1, size: 2, ..options.clone() };
+    let other_levels = Options { rank: 1, ..crate::state::options(&["dram", "file"], memory.path()) };
+    for wrong in [&other_size, &Options { size: 2, ..other_levels }] {
+        let error = Program::open(base.path(), wrong).err().unwrap();
+        assert_eq!(error.kind(), Kind::NameInUse, "{error}");
+        assert!(error.to_string().contains(&format!("pid={}", std::process::id())), "{error}");
+    }
+    first.save(1).unwrap();
+    first.checkpoint.close().unwrap();
+    // It has ended: the next one may have another size.
+    let second = Program::open(base.path(), &other_size).unwrap();
+    assert_eq!(second.checkpoint.run(), 2);
+}
+
 #[test]
 fn a_rank_is_held_by_one_process() {
     let (base, memory) = dirs();

@@ -1,7 +1,7 @@
 //! Writers: steps, quota, bad input, incarnations.
 
 use crate::support::{options, ranked, reader, soon, writer, Root};
-use forebay_space::{Dtype, Horizon, Kind, Mechanism, Mode, NdBox, OpenOptions, Reader, Writer};
+use forebay_space::{Dtype, Horizon, Kind, Mechanism, Mode, NdBox, OpenOptions, Reader, WhenFull, Writer};
 use std::time::Duration;
 
 #[test]
@@ -116,6 +116,38 @@ fn a_full_space_blocks_until_the_deadline_and_names_the_holder() {
         w.put_array("a", &[40 << 20], &[0], &[40 << 20], &vec![1u8; 40 << 20]).unwrap_err()
     };
     assert_eq!(large.kind(), Kind::VersionTooLarge);
+}
+
+/// The last segment of a lane stays until the next one is begun, so that recovery knows how far the lane has got.
+#[test]
+fn a_version_that_does_not_fit_beside_the_one_before_is_told_so_and_drops_nothing() {
+    let root = Root::new();
+    let policies = [(WhenFull::Block, "block"), (WhenFull::Error, "error"), (WhenFull::DropOldest, "drop")];
+    for (when_full, word) in policies {
+        let name = root.name(word);
+        let options = OpenOptions { when_full: Some(when_full), ..ranked(0, 1) };
+        let mut w = Writer::open(&name, &options).unwrap();
+        w.set_timeout(Duration::from_secs(60));
+        let mut r = reader(&name, 0, 1).unwrap();
+        let bytes = vec![1u8; 10 << 20];
+        let mut put = || {
+            w.begin_step()?;
+            w.put_array("a", &[10 << 20], &[0], &[10 << 20], &bytes)?;
+            w.end_step()
+        };
+        put().unwrap();
+        if when_full != WhenFull::DropOldest {
+            assert_eq!(r.begin_step(None).unwrap(), Some(0));
+            r.end_step().unwrap();
+        }
+        let error = put().unwrap_err();
+        assert_eq!(error.kind(), Kind::VersionTooLarge, "{word}: {error}");
+        assert!(error.to_string().contains("two versions"), "{error}");
+        if when_full == WhenFull::DropOldest {
+            assert_eq!(r.begin_step(None).unwrap(), Some(0));
+            assert_eq!(r.get_array::<u8>("a", None).unwrap(), bytes);
+        }
+    }
 }
 
 #[test]
