@@ -41,8 +41,10 @@ fn table(spaces: &[SpaceInfo], out: &Output) -> Result<i32> {
         if spaces.is_empty() {
             return String::new();
         }
-        let heading =
-            ["NAME", "STATE", "TIER", "SURVIVES", "VERSIONS", "USED", "QUOTA", "WRITERS", "READERS"];
+        let heading = [
+            "NAME", "STATE", "TIER", "SURVIVES", "VERSIONS", "USED", "RESERVED", "QUOTA", "WRITERS",
+            "READERS",
+        ];
         let mut table = out.table(&heading);
         for space in spaces {
             table.add_row(row(space));
@@ -65,6 +67,7 @@ fn row(space: &SpaceInfo) -> Vec<Cell> {
         Cell::new(&space.durability),
         number(versions(space)),
         number(format_bytes(space.used_bytes)),
+        number(format_bytes(space.reserved_bytes)),
         number(format_bytes(space.quota_bytes)),
         number(writers(space)),
         number(space.members.iter().filter(|m| m.role == "reader" && m.alive).count()),
@@ -113,8 +116,8 @@ fn facts(space: &SpaceInfo, out: &Output) -> String {
             p.component, p.joined, p.size, p.closed, p.incarnation
         )
     });
-    let used = format!("{} of {}", format_bytes(space.used_bytes), format_bytes(space.quota_bytes));
-    let lines: [(&str, String); 11] = [
+    let reserved = format!("{} of {}", format_bytes(space.reserved_bytes), format_bytes(space.quota_bytes));
+    let lines: [(&str, String); 12] = [
         ("name", space.name.clone()),
         ("path", space.path.display().to_string()),
         ("uuid", space.uuid.clone()),
@@ -123,7 +126,8 @@ fn facts(space: &SpaceInfo, out: &Output) -> String {
         ("survives", format!("{} (horizon {})", space.durability, space.horizon)),
         ("retention", space.retention.clone()),
         ("checksums", if space.checksum { "yes" } else { "no" }.to_string()),
-        ("used", format!("{used}, segments of {}", format_bytes(space.segment_bytes))),
+        ("used", format_bytes(space.used_bytes)),
+        ("reserved", format!("{reserved}, segments of at most {}", format_bytes(space.segment_bytes))),
         ("versions", versions(space)),
         ("producer", producer),
     ];
@@ -139,11 +143,12 @@ fn facts(space: &SpaceInfo, out: &Output) -> String {
 
 /// Its pools, the fastest first, and what was moved between them.
 fn tiers(space: &SpaceInfo, out: &Output) -> String {
-    let mut table = out.table(&["TIER", "USED", "QUOTA", "POOL"]);
+    let mut table = out.table(&["TIER", "USED", "RESERVED", "QUOTA", "POOL"]);
     for pool in &space.tiers {
         table.add_row(vec![
             Cell::new(&pool.tier),
             number(format_bytes(pool.used_bytes)),
+            number(format_bytes(pool.reserved_bytes)),
             number(format_bytes(pool.quota_bytes)),
             Cell::new(pool.path.display()),
         ]);

@@ -110,6 +110,12 @@ pub trait SegmentSource {
     /// The segment that begins at `offset` now also holds records of `version`.
     fn note_version(&mut self, offset: u64, version: u64);
 
+    /// Header and records of the segment that begins at `offset` take `bytes`. Said when a version is sealed and when
+    /// the next segment is begun.
+    fn note_filled(&mut self, offset: u64, bytes: u64) {
+        let _ = (offset, bytes);
+    }
+
     /// The segment that was given last is not used: its header could not be written, and now it is too small. Its
     /// header is wiped. The next segment has the same sequence.
     fn give_back(&mut self, range: Range<u64>);
@@ -509,6 +515,9 @@ impl Lane {
         };
         self.write_batch()?;
         let at = self.room(source, COMMIT_RECORD_BYTES, true)?;
+        if let Some((range, _)) = &self.current {
+            source.note_filled(range.start, at + COMMIT_RECORD_BYTES - range.start);
+        }
         let place = self.next_place();
         let word = encode_commit(&mut self.header, place, kind, &commit);
         Ok(Sealed { lane: self, at, word, state: PhantomData })
@@ -626,7 +635,9 @@ impl Lane {
             crc: 0,
         };
         // From here on nothing goes into the segment before: its owner counts it as closed.
-        self.current = None;
+        if let Some((before, _)) = self.current.take() {
+            source.note_filled(before.start, self.tail - before.start);
+        }
         if let Err(e) = self.device.write(range.start, bytemuck::bytes_of(&df.sealed())) {
             self.unopened = Some(range);
             return Err(e);

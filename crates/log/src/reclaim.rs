@@ -130,6 +130,11 @@ impl Ledger {
         below.map(|s| s.range.end - s.range.start).sum()
     }
 
+    /// Bytes of all segments.
+    pub fn bytes(&self) -> u64 {
+        self.bytes_below(u64::MAX)
+    }
+
     /// Where the last segment begins, which stays until another one is begun.
     pub fn last_offset(&self) -> Option<u64> {
         self.segments.back().map(|s| s.range.start)

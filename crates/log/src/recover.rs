@@ -25,12 +25,21 @@ pub struct SegmentInfo {
     pub df: SegmentDf,
     /// Newest version with records in it.
     pub last_version: u64,
+    /// What its header and records take.
+    pub filled_bytes: u64,
 }
 
 impl SegmentInfo {
     /// The lane it belongs to.
     pub fn lane(&self) -> LaneId {
         LaneId { incarnation: self.df.incarnation, rank: self.df.rank }
+    }
+
+    /// A record with this header lies in it, at `offset` of the pool.
+    fn note(&mut self, offset: u64, header: &RecordHeader<'_>) {
+        self.last_version = self.last_version.max(header.place().version);
+        let end = offset + header.total_bytes() - self.df.offset_bytes;
+        self.filled_bytes = self.filled_bytes.max(end.min(self.df.length_bytes));
     }
 }
 
@@ -91,7 +100,8 @@ pub fn segment_in(device: &dyn Device, head: &[u8], uuid: &[u8; 16], offset: u64
 }
 
 /// Finds every segment header by looking at the start of each granule with [`Device::read`], which, unlike a
-/// mapping, allocates no page where nothing was ever written; holes are passed over. `last_version` is not filled in.
+/// mapping, allocates no page where nothing was ever written; holes are passed over. Of the records nothing is said
+/// yet.
 pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec<SegmentInfo>> {
     let granule = superblock.granule_bytes;
     let mut out = Vec::new();
@@ -106,7 +116,7 @@ pub fn find_segments(device: &dyn Device, superblock: &Superblock) -> Result<Vec
         }
         match segment_in(device, &head, &superblock.uuid, at) {
             Some(df) if df.length_bytes <= superblock.capacity_bytes - at => {
-                out.push(SegmentInfo { df, last_version: df.base_version });
+                out.push(SegmentInfo { df, last_version: df.base_version, filled_bytes: HEADER_BYTES });
                 at += df.length_bytes.next_multiple_of(granule);
             }
             _ => at = next(at + granule),
@@ -185,13 +195,13 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> Result<LaneStat
     let mut pieces: BTreeMap<u64, Vec<PieceAt>> = BTreeMap::new();
     let mut ended = false;
     let hole = Cell::new(false);
-    let mut last_versions: Vec<u64> = chain.iter().map(|s| s.last_version).collect();
+    let mut contents: Vec<SegmentInfo> = chain.to_vec();
     let lost = walk_lane(
         device,
         chain,
         |segment, offset, header| {
             let place = header.place();
-            last_versions[segment] = last_versions[segment].max(place.version);
+            contents[segment].note(offset, header);
             match (header.kind(), header.commit()) {
                 (RecordKind::Commit, Some(commit)) if header.is_committed() => {
                     let CommitDf { first_record, pieces, .. } = commit;
@@ -212,9 +222,7 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> Result<LaneStat
         },
         |_, _| hole.set(true),
     );
-    for (segment, last) in chain.iter_mut().zip(last_versions) {
-        segment.last_version = last;
-    }
+    chain.copy_from_slice(&contents);
     if !device.byte_addressable() {
         // A disk may give the page the next time, and then it shows what was acknowledged.
         if let Some(offset) = lost {

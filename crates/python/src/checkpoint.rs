@@ -50,6 +50,7 @@ impl PyCheckpoint {
         memory: Option<&Bound<'_, PyAny>>,
         keywords: &Bound<'_, PyDict>,
     ) -> PyResult<PyCheckpoint> {
+        py.import("numpy")?;
         let known = options::from_keywords(py, &path.display().to_string(), None, Some(keywords))?;
         let options = Options {
             levels,

@@ -54,6 +54,8 @@ fn open<'py>(
         }
     };
     let options = options::from_keywords(py, &name, writes, options)?;
+    // Here an interrupt of the import is an exception; in the first array it would be a panic.
+    py.import("numpy")?;
     match writes {
         None => Ok(Bound::new(py, reader::PyReader::open(py, &name, options)?)?.into_any()),
         Some(_) => Ok(Bound::new(py, writer::PyWriter::open(py, &name, options)?)?.into_any()),

@@ -57,6 +57,17 @@ const QUOTA_SHARE_DEFAULT: u64 = 4;
 /// while it writes on.
 const SEGMENTS_PER_SHARE: u64 = 4;
 
+/// What is taken of a pool.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Fill {
+    /// Bytes of records.
+    pub used_bytes: u64,
+    /// Bytes of segments, those that are prepared included.
+    pub reserved_bytes: u64,
+    /// Most bytes of segments.
+    pub quota_bytes: u64,
+}
+
 /// An opened space: its pool mapped, its control segment mapped, its members file open.
 pub struct Attachment {
     /// The name it was opened by.
@@ -318,13 +329,17 @@ impl Attachment {
         self.pools[0].len() as u64 * self.superblock.granule_bytes
     }
 
-    /// Bytes of segments in pool `index`, and its quota.
-    pub(crate) fn fill_of(&self, index: usize) -> (u64, u64) {
+    /// What is taken of pool `index`.
+    pub(crate) fn fill_of(&self, index: usize) -> Fill {
         let granules = self.pools[index].clone();
-        let runs = self.control.runs(granules.clone()).filter(|run| run.state != GranuleState::Free);
-        let used: usize = runs.map(|run| run.granules).sum();
         let granule = self.superblock.granule_bytes;
-        (used as u64 * granule, granules.len() as u64 * granule)
+        let mut fill = Fill { quota_bytes: granules.len() as u64 * granule, ..Fill::default() };
+        for run in self.control.runs(granules).filter(|run| run.state != GranuleState::Free) {
+            let bytes = run.granules as u64 * granule;
+            fill.reserved_bytes += bytes;
+            fill.used_bytes += run.filled_bytes.min(bytes);
+        }
+        fill
     }
 
     /// Whether a pool offset lies in the first pool.
@@ -584,6 +599,7 @@ fn rebuild(control: &Control, superblock: &Superblock, device: &dyn Device) -> R
         let first = (segment.df.offset_bytes / superblock.granule_bytes) as usize;
         let length = segment.df.length_bytes.div_ceil(superblock.granule_bytes) as usize;
         control.describe_run(first, segment.df.sequence, length, segment.last_version);
+        control.set_filled(first, segment.filled_bytes);
         control.set_granule_state(first, GranuleState::Segment { lane: segment.lane(), slot: None });
     }
     for segment in &found.stale {

@@ -153,7 +153,12 @@ impl CleanReport {
 fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
     let dir = name::directory(name)?;
     if files::is_stream(&dir) {
-        return files::clean(name, &dir, options);
+        return match files::clean(name, &dir, options) {
+            Err(e) if e.kind() == Kind::Damaged && !options.dead_only && files::is_of_a_stream(&dir) => {
+                files::clean_damaged(name, &dir, options)
+            }
+            cleaned => cleaned,
+        };
     }
     let space = match attach(name) {
         Ok(space) => space,

@@ -1,7 +1,7 @@
 //! What the directory of a space holds: which files are its own, and whether it is the directory of a space at all.
 //!
-//! Guarantees: [`check_own`] and [`is_of_a_space`] decide what `clean` may remove. A directory in which no file was made
-//! by Forebay, or which holds other files too, is never removed.
+//! Guarantees: [`check_own`] and [`is_of_a_space`] decide what `clean` may remove. A directory in which no file was
+//! made by Forebay, or which holds other files too, is never removed.
 //! Not here: removing ([`crate::attach`]), lower pools and whether they belong to the space ([`crate::tiers`]).
 
 use forebay_tier::host::fs;

@@ -162,10 +162,11 @@ pub(crate) mod cursor {
 }
 pub(crate) mod granule {
     use super::*;
-    words! { "ControlGranule", 24;
+    words! { "ControlGranule", 32;
         OWNER "owner" = 0;
         SEGMENT "segment" = 8;
         LAST "last_version" = 16;
+        FILLED "filled_bytes" = 24;
     }
 }
 pub(crate) mod reason {
@@ -289,6 +290,8 @@ pub(crate) struct Run {
     pub state: GranuleState,
     /// Newest version in it.
     pub last: u64,
+    /// Bytes of a segment's header and records, up to the last version that its lane has sealed.
+    pub filled_bytes: u64,
 }
 
 /// A segment as the table of granules has it.
@@ -1093,10 +1096,11 @@ impl Control {
     }
 
     /// Says which segment lies in the run that begins at granule `index`, its length in granules and the newest version
-    /// in it, before the run is published.
+    /// in it, before the run is published. Of its bytes none are filled yet.
     pub(crate) fn describe_run(&self, index: usize, sequence: u64, granules: usize, last: u64) {
         #[cfg(test)]
         kills::pass();
+        self.set_filled(index, 0);
         protocol::describe_run(self.run_words(index), (sequence << 32 | granules as u64, last));
     }
 
@@ -1107,6 +1111,11 @@ impl Control {
 
     pub(crate) fn set_granule_last(&self, index: usize, version: u64) {
         self.granule(index, granule::LAST).store(version, Release);
+    }
+
+    /// Bytes of header and records in the segment that begins at granule `index`: for people, nothing rests on it.
+    pub(crate) fn set_filled(&self, index: usize, bytes: u64) {
+        self.granule(index, granule::FILLED).store(bytes, Relaxed);
     }
 
     /// The runs and free granules of a pool, in order. Under the allocation lock no run is missed and none begins
@@ -1129,7 +1138,8 @@ impl Control {
             GranuleState::Free => 1,
             _ => (segment as u32 as usize).clamp(1, end - first),
         };
-        Run { first, granules, state, last }
+        let filled_bytes = self.granule(first, granule::FILLED).load(Relaxed);
+        Run { first, granules, state, last, filled_bytes }
     }
 
     /// The lane's first segment that fits, by sequence and newest version. What holds a version that the caller holds

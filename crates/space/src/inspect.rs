@@ -13,7 +13,7 @@ use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::{Access, Error, Kind, Result};
 use serde::Serialize;
 
-use crate::attach::{Attachment, Missing, POOL_FILE};
+use crate::attach::{Attachment, Fill, Missing, POOL_FILE};
 use crate::contents;
 use crate::control::{group, head, member, ProducerState, Waiting, GROUPS_MAX};
 use crate::files;
@@ -47,8 +47,11 @@ pub struct SpaceInfo {
     pub checksum: bool,
     /// Most bytes it may hold, in all its pools.
     pub quota_bytes: u64,
-    /// Bytes of segments in use, in all its pools.
+    /// Bytes of records, in all its pools.
     pub used_bytes: u64,
+    /// Bytes of segments, in all its pools: what is used, what is left in the segments that are being written, and
+    /// those that are prepared.
+    pub reserved_bytes: u64,
     /// Bytes of an ordinary segment.
     pub segment_bytes: u64,
     /// First version that was not dropped.
@@ -88,8 +91,10 @@ pub struct TierInfo {
     pub path: PathBuf,
     /// Most bytes it may hold.
     pub quota_bytes: u64,
-    /// Bytes of segments in use.
+    /// Bytes of records.
     pub used_bytes: u64,
+    /// Bytes of segments.
+    pub reserved_bytes: u64,
 }
 
 /// Totals of moves between the pools of a space, since its control segment was made.
@@ -284,6 +289,7 @@ fn unreadable(name: &str, error: &Error) -> Result<SpaceInfo> {
         checksum: false,
         quota_bytes: 0,
         used_bytes: 0,
+        reserved_bytes: 0,
         segment_bytes: 0,
         versions_oldest: 0,
         versions_complete: 0,
@@ -371,6 +377,7 @@ fn describe(space: &Attachment, name: &str) -> SpaceInfo {
         checksum: sb.checksum,
         quota_bytes: tiers.iter().map(|tier| tier.quota_bytes).sum(),
         used_bytes: tiers.iter().map(|tier| tier.used_bytes).sum(),
+        reserved_bytes: tiers.iter().map(|tier| tier.reserved_bytes).sum(),
         segment_bytes: sb.segment_bytes,
         versions_oldest: oldest,
         versions_complete: complete,
@@ -396,10 +403,10 @@ fn describe(space: &Attachment, name: &str) -> SpaceInfo {
 fn tiers(space: &Attachment) -> Vec<TierInfo> {
     (0..space.pools.len())
         .map(|pool| {
-            let (used_bytes, quota_bytes) = space.fill_of(pool);
+            let Fill { used_bytes, reserved_bytes, quota_bytes } = space.fill_of(pool);
             let tier = pool.checked_sub(1).map_or(space.superblock.tier, |i| space.tiers.lower[i].tier);
             let path = space.tiers.path_of(pool, space.first.path()).to_path_buf();
-            TierInfo { tier: tier.to_string(), path, quota_bytes, used_bytes }
+            TierInfo { tier: tier.to_string(), path, quota_bytes, used_bytes, reserved_bytes }
         })
         .collect()
 }

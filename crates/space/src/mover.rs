@@ -315,6 +315,7 @@ fn relocate(
         let control = &space.control;
         let (_, length) = control.granule_segment(first);
         control.describe_run(first, df.sequence, length, last_version);
+        control.set_filled(first, bytes);
         let Owner { lane, slot } = owner;
         control.publish_move((from / granule) as usize, first, lane, slot);
         return Ok(Some(to));

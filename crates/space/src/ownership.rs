@@ -241,8 +241,8 @@ impl Ownership {
         self.dir.join(format!("owner-{}", process::boot_id()))
     }
 
-    /// What is written of the current control segment; None where there is nothing, or not all of it. What cannot be read
-    /// is an error: the control segment would be made anew, and with it the cursors of memory lost.
+    /// What is written of the current control segment; None where there is nothing, or not all of it. What cannot be
+    /// read is an error: the control segment would be made anew, and with it the cursors of memory lost.
     fn owner(&self) -> Result<Option<Owner>> {
         let path = if self.has_locks { self.lock.path().to_path_buf() } else { self.record_path() };
         let text = match fs::read(&path) {

@@ -206,7 +206,7 @@ impl SpaceWriter {
             Some(bytes) => lane.in_batches(bytes as usize),
             None => lane,
         };
-        let segments = LaneSpace::new(member.clone(), options.timeout)?;
+        let segments = LaneSpace::new(member.clone(), options.timeout, options.segment_bytes.is_none())?;
         // The first segment was faulted in just now, and a sample of its pages asked for its node.
         let placement = space.first.placement().map(|placement| placement.to_string());
         let (side, pace) = (Side::Writer, Some(space.control.pace()));

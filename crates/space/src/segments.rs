@@ -36,6 +36,9 @@ pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(50);
 /// The allocation lock is held for microseconds; a holder that is stopped for longer is worth an error.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The first segment of a lane where no size is asked for, so that a small space takes little memory; or a granule.
+const SEGMENT_BYTES_FIRST: u64 = 256 << 10;
+
 /// Segments of one lane.
 pub(crate) struct LaneSpace {
     member: Arc<Membership>,
@@ -47,6 +50,8 @@ pub(crate) struct LaneSpace {
     mover: Option<Mover>,
     /// A segment was begun since room was last given back, or a version that tells how far the lane has got.
     grown: bool,
+    /// Segments become longer with what the lane holds. False: all have the size that was asked for.
+    grows: bool,
     /// How long a call may wait for room.
     pub deadline_in: Duration,
     /// Time spent waiting for room, in all.
@@ -56,9 +61,9 @@ pub(crate) struct LaneSpace {
 }
 
 impl LaneSpace {
-    /// For a producer that has just joined. Prepares the first two segments before it returns, so that the first
-    /// step meets no page that was never touched. Errors: [`Kind::TierFull`].
-    pub(crate) fn new(member: Arc<Membership>, deadline_in: Duration) -> Result<LaneSpace> {
+    /// For a producer that has just joined. Prepares the first segment before it returns, so that the first step meets
+    /// no page that was never touched. `grows`: see there. Errors: [`Kind::TierFull`].
+    pub(crate) fn new(member: Arc<Membership>, deadline_in: Duration, grows: bool) -> Result<LaneSpace> {
         let lane = LaneId { incarnation: member.incarnation, rank: member.rank };
         let mut this = LaneSpace {
             member: member.clone(),
@@ -67,12 +72,12 @@ impl LaneSpace {
             helper: None,
             mover: None,
             grown: false,
+            grows,
             deadline_in,
             wait_ns: 0,
             gate: Gate::new(member.clone()),
         };
-        let segment = member.space.superblock.segment_bytes;
-        let first = this.allocate(segment, Place::Aligned)?;
+        let first = this.allocate(this.ordinary_bytes(), Place::Aligned)?;
         if let Some(first) = &first {
             prepare_or_free(&member.space, first.clone())?;
         }
@@ -103,6 +108,17 @@ impl LaneSpace {
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Length of the next segment unless a record needs a longer one: as much as the lane holds, in all its tiers. So
+    /// a lane whose readers keep up stays small, and one that holds much has few segments.
+    fn ordinary_bytes(&self) -> u64 {
+        let superblock = &self.space().superblock;
+        let most = superblock.segment_bytes;
+        match self.grows {
+            true => self.ledger().bytes().max(SEGMENT_BYTES_FIRST).max(superblock.granule_bytes).min(most),
+            false => most,
+        }
     }
 
     /// Gives back what was released, if this lane has something to give back.
@@ -215,18 +231,19 @@ impl LaneSpace {
         Some(longest)
     }
 
-    /// One attempt at a segment.
-    fn try_take(&mut self, bytes: u64, version: u64, deadline: Instant) -> Result<Option<Range<u64>>> {
+    /// One attempt at a segment of at least `bytes_min`; one that is not prepared becomes an ordinary one.
+    fn try_take(&mut self, bytes_min: u64, version: u64, deadline: Instant) -> Result<Option<Range<u64>>> {
         let granule = self.space().superblock.granule_bytes;
         let spare = self.helper.as_ref().map_or(Ok(None), |helper| helper.take(deadline))?;
         if let Some(spare) = spare {
-            if spare.end - spare.start >= bytes {
+            if spare.end - spare.start >= bytes_min {
                 return Ok(Some(spare));
             }
             // The pool holds larger objects than the ordinary segment: the spare only takes their room.
             free_run(self.space(), (spare.start / granule) as usize);
         }
         self.reclaim()?;
+        let bytes = bytes_min.max(self.ordinary_bytes());
         let granules = bytes.div_ceil(granule);
         if !self.is_admitted(granules, version) {
             return Ok(None);
@@ -241,18 +258,17 @@ impl LaneSpace {
         Ok(None)
     }
 
-    /// Waits for room until the deadline.
-    fn take(&mut self, bytes: u64, version: u64) -> Result<Range<u64>> {
+    /// Waits until the deadline for room for a segment of at least `bytes_min`.
+    fn take(&mut self, bytes_min: u64, version: u64) -> Result<Range<u64>> {
         let space = self.space().clone();
         let control = &space.control;
-        let granules = bytes.div_ceil(space.superblock.granule_bytes);
-        self.check_possible(granules, version)?;
+        self.check_possible(self.wanted_granules(bytes_min), version)?;
         let deadline = Instant::now() + self.deadline_in;
         let mut began = None;
         let mut aside = 0;
         let mut result = loop {
             let seen = control.room().load(Acquire);
-            match self.try_take(bytes, version, deadline) {
+            match self.try_take(bytes_min, version, deadline) {
                 Ok(None) => {}
                 Ok(Some(range)) => break Ok(range),
                 Err(e) => break Err(e),
@@ -264,6 +280,7 @@ impl LaneSpace {
                 aside = self.gate.step_aside();
                 self.member.set_waiting(Waiting::Room(version));
             }
+            let granules = self.wanted_granules(bytes_min);
             let possible = self.check_possible(granules, version).and_then(|()| check_group(&self.member));
             let possible = possible.and_then(|()| check_present(&space));
             match possible.and_then(|()| self.make_room(granules, version)) {
@@ -293,6 +310,11 @@ impl LaneSpace {
             }
         }
         result
+    }
+
+    /// Granules of a segment of at least `bytes_min`, if it is taken now.
+    fn wanted_granules(&self, bytes_min: u64) -> u64 {
+        bytes_min.max(self.ordinary_bytes()).div_ceil(self.space().superblock.granule_bytes)
     }
 
     /// What the space's policy does about a full first pool. True: look again at once.
@@ -342,8 +364,7 @@ impl SegmentSource for LaneSpace {
     fn segment(&mut self, bytes_min: u64, version: u64, sequence: u64) -> Result<Range<u64>> {
         let space = self.member.space.clone();
         let granule = space.superblock.granule_bytes;
-        let bytes = bytes_min.max(space.superblock.segment_bytes);
-        let range = self.take(bytes, version)?;
+        let range = self.take(bytes_min, version)?;
         prepare_or_free(&space, range.clone())?;
         let first = (range.start / granule) as usize;
         let length = ((range.end - range.start) / granule) as usize;
@@ -356,7 +377,7 @@ impl SegmentSource for LaneSpace {
         if let Some(mover) = &self.mover {
             mover.kick();
         }
-        self.want_spare(version, range.end - range.start);
+        self.want_spare(version, self.ordinary_bytes().max(range.end - range.start));
         Ok(range)
     }
 
@@ -369,6 +390,11 @@ impl SegmentSource for LaneSpace {
         let is_untold = ledger.is_untold();
         drop(ledger);
         self.grown |= is_untold;
+    }
+
+    fn note_filled(&mut self, offset: u64, bytes: u64) {
+        let space = &self.member.space;
+        space.control.set_filled((offset / space.superblock.granule_bytes) as usize, bytes);
     }
 
     fn give_back(&mut self, range: Range<u64>) {
@@ -614,12 +640,12 @@ fn quota_full(space: &Attachment, version: u64) -> Error {
         .with("held_by", holders(space, oldest).join("; "));
     let lower: Vec<String> = (1..space.pools.len())
         .map(|pool| {
-            let (used, quota) = space.fill_of(pool);
+            let fill = space.fill_of(pool);
             format!(
                 "{}: {} of {}",
                 space.tiers.path_of(pool, space.first.path()).display(),
-                crate::format_bytes(used),
-                crate::format_bytes(quota)
+                crate::format_bytes(fill.reserved_bytes),
+                crate::format_bytes(fill.quota_bytes)
             )
         })
         .collect();

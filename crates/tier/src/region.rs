@@ -499,6 +499,8 @@ impl Inner {
         if self.tier() != TierKind::File {
             return self.mapped.persist(range);
         }
+        // Of pages behind the end of the file msync says nothing.
+        self.mapped.pool.check_length()?;
         let flushed = match self.injected_errno.swap(0, Ordering::Relaxed) {
             0 => self.mapped.mapping().sync(&range),
             errno => Err(io::Error::from_raw_os_error(errno)),

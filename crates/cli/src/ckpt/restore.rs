@@ -76,12 +76,18 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     Ok(0)
 }
 
+/// The name of a variable as that of a file, another one for each: letters and digits, `_`, `-`, and `.` inside stay,
+/// the bytes of everything else become `%XX`.
+fn file_name(name: &str) -> String {
+    let encoded = name.char_indices().map(|(at, c)| match c {
+        c if c.is_alphanumeric() || "_-".contains(c) || (c == '.' && at > 0) => c.to_string(),
+        c => c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02X}")).collect(),
+    });
+    encoded.collect()
+}
+
 fn write(dir: &Path, variable: &Variable, bytes: &[u8]) -> Result<Written> {
-    let shown: String = variable
-        .name
-        .chars()
-        .map(|c| if c.is_alphanumeric() || "._-".contains(c) { c } else { '_' })
-        .collect();
+    let shown = file_name(&variable.name);
     let (path, hidden) = (dir.join(format!("{shown}.npy")), dir.join(format!(".{shown}.npy")));
     if path.exists() {
         return Err(
@@ -104,4 +110,19 @@ fn write(dir: &Path, variable: &Variable, bytes: &[u8]) -> Result<Written> {
         shape: variable.shape.to_vec(),
         bytes: bytes.len(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::file_name;
+
+    #[test]
+    fn every_variable_has_a_file_of_its_own() {
+        assert_eq!(file_name("u_1-a.b"), "u_1-a.b");
+        assert_eq!(file_name("wärme"), "wärme");
+        let names = ["a/b", "a_b", "a b", ".a", "a", "%2Ea", "a%2Fb", "..", "a\u{301}"];
+        let files: std::collections::BTreeSet<String> = names.iter().map(|name| file_name(name)).collect();
+        assert_eq!(files.len(), names.len(), "{files:?}");
+        assert!(files.iter().all(|file| !file.starts_with('.') && !file.contains('/')), "{files:?}");
+    }
 }

@@ -51,7 +51,8 @@ fn judge(spaces: &[SpaceInfo]) -> Finding {
 }
 
 fn percent_of(pool: &TierInfo) -> Option<u64> {
-    (pool.quota_bytes > 0).then(|| (u128::from(pool.used_bytes) * 100 / u128::from(pool.quota_bytes)) as u64)
+    (pool.quota_bytes > 0)
+        .then(|| (u128::from(pool.reserved_bytes) * 100 / u128::from(pool.quota_bytes)) as u64)
 }
 
 /// `heat: dram 94 %, file 19 %`.
@@ -79,7 +80,7 @@ mod tests {
         space.moved.failed = 0;
         let fine = judge(&[space.clone()]);
         assert_eq!((fine.status, fine.found.as_str()), (Status::Ok, "heat: dram 93 %, file 18 %"));
-        space.tiers[1].used_bytes = space.tiers[1].quota_bytes;
+        space.tiers[1].reserved_bytes = space.tiers[1].quota_bytes;
         assert_eq!(judge(&[space.clone()]).status, Status::Note);
         space.tiers.truncate(1);
         assert_eq!(judge(&[space]).found, "no space has more than one tier");

@@ -170,10 +170,11 @@ fn about_spaces(spaces: &[SpaceInfo]) -> [Family; 3] {
     [info, state, start]
 }
 
-fn about_tiers(spaces: &[SpaceInfo]) -> [Family; 2] {
+fn about_tiers(spaces: &[SpaceInfo]) -> [Family; 3] {
     let mut used =
-        Family::gauge("forebay_tier_used", "Bytes of segments in use, per pool; level 0 is the fastest.")
-            .in_bytes();
+        Family::gauge("forebay_tier_used", "Bytes of records, per pool; level 0 is the fastest.").in_bytes();
+    let mut reserved =
+        Family::gauge("forebay_tier_reserved", "Bytes of segments, used or not, per pool.").in_bytes();
     let mut quota =
         Family::gauge("forebay_tier_quota", "Most bytes that a pool may hold; absent without a limit.")
             .in_bytes();
@@ -181,12 +182,13 @@ fn about_tiers(spaces: &[SpaceInfo]) -> [Family; 2] {
         for (level, pool) in space.tiers.iter().enumerate() {
             let labels = with(of(space), &[("level", &level.to_string()), ("tier", &pool.tier)]);
             used.whole(labels.clone(), pool.used_bytes);
+            reserved.whole(labels.clone(), pool.reserved_bytes);
             if pool.quota_bytes > 0 {
                 quota.whole(labels, pool.quota_bytes);
             }
         }
     }
-    [used, quota]
+    [used, reserved, quota]
 }
 
 fn about_versions(spaces: &[SpaceInfo]) -> [Family; 4] {
@@ -310,6 +312,7 @@ mod tests {
         let text = render(families(&[space], "/root", now), Form::Prometheus);
         for line in [
             "forebay_tier_used_bytes{space=\"heat\",level=\"0\",tier=\"dram\"} 1006632960",
+            "forebay_tier_reserved_bytes{space=\"heat\",level=\"0\",tier=\"dram\"} 1006632960",
             "forebay_tier_quota_bytes{space=\"heat\",level=\"1\",tier=\"file\"} 17179869184",
             "forebay_spilled_bytes_total{space=\"heat\"} 3221225472",
             "forebay_promoted_bytes_total{space=\"heat\"} 536870912",

@@ -19,7 +19,7 @@ const LABEL: usize = 10;
 pub fn lines(seen: &Seen, now_unix_ns: u64, width: usize, colour: bool) -> Vec<Line<'static>> {
     let space = &seen.space;
     let mut lines = facts(space, now_unix_ns, width, colour);
-    lines.extend(space.tiers.iter().map(|t| tier(&t.tier, t.used_bytes, t.quota_bytes, width, colour)));
+    lines.extend(space.tiers.iter().map(|t| tier(&t.tier, t.reserved_bytes, t.quota_bytes, width, colour)));
     lines.extend(moved(space, colour));
     lines.extend(groups(space, width, colour));
     lines.extend(members(seen, now_unix_ns, width, colour));

@@ -69,9 +69,9 @@ impl Seen {
         self.space.versions_complete.saturating_sub(first)
     }
 
-    /// How full the fullest tier is, 0 to 1; None without a quota.
+    /// How much of the fullest tier segments take, 0 to 1; None without a quota.
     pub fn fill(&self) -> Option<f64> {
-        self.space.tiers.iter().filter_map(|t| share(t.used_bytes, t.quota_bytes)).reduce(f64::max)
+        self.space.tiers.iter().filter_map(|t| share(t.reserved_bytes, t.quota_bytes)).reduce(f64::max)
     }
 }
 

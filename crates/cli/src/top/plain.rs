@@ -71,10 +71,10 @@ fn lag(space: &SpaceInfo) -> String {
 
 /// `dram 512.0 MiB of 1.0 GiB (50 %), file 0 B of 8.0 GiB (0 %)`.
 fn used(space: &SpaceInfo) -> String {
-    let tiers = space.tiers.iter().map(|t| match share(t.used_bytes, t.quota_bytes) {
+    let tiers = space.tiers.iter().map(|t| match share(t.reserved_bytes, t.quota_bytes) {
         None => format!("{} {}", t.tier, format_bytes(t.used_bytes)),
         Some(fill) => {
-            let (used, quota) = (format_bytes(t.used_bytes), format_bytes(t.quota_bytes));
+            let (used, quota) = (format_bytes(t.reserved_bytes), format_bytes(t.quota_bytes));
             format!("{} {used} of {quota} ({})", t.tier, percent(fill))
         }
     });

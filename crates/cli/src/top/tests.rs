@@ -57,6 +57,7 @@ pub(crate) fn busy(name: &str) -> SpaceInfo {
         path: "/pool".into(),
         quota_bytes,
         used_bytes,
+        reserved_bytes: used_bytes,
     };
     SpaceInfo {
         name: name.into(),
@@ -70,6 +71,7 @@ pub(crate) fn busy(name: &str) -> SpaceInfo {
         checksum: true,
         quota_bytes: 1 << 30,
         used_bytes: 960 << 20,
+        reserved_bytes: 960 << 20,
         segment_bytes: 64 << 20,
         versions_oldest: 9,
         versions_complete: 15,
@@ -108,7 +110,9 @@ pub(crate) fn busy(name: &str) -> SpaceInfo {
 }
 
 fn quiet(name: &str, used_bytes: u64) -> SpaceInfo {
-    let pool = TierInfo { tier: "dram".into(), path: "/pool".into(), quota_bytes: 1 << 30, used_bytes };
+    let reserved_bytes = used_bytes;
+    let (tier, path) = ("dram".into(), "/pool".into());
+    let pool = TierInfo { tier, path, quota_bytes: 1 << 30, used_bytes, reserved_bytes };
     SpaceInfo {
         state: "finished".into(),
         readers: Vec::new(),

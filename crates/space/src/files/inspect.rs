@@ -6,7 +6,7 @@
 
 use super::read::VersionFiles;
 use super::readers::ReaderDf;
-use super::stream::{Producers, Stream};
+use super::stream::{Producers, Stream, MEMBERS_FILE};
 use crate::attach::remove_directory;
 use crate::clean::{CleanOptions, Removed};
 use crate::inspect::{
@@ -16,6 +16,7 @@ use crate::inspect::{
 use crate::options::OpenOptions;
 use forebay_log::verify::Damage;
 use forebay_tier::host::fs;
+use forebay_tier::liveness::MembersFile;
 use forebay_tier::{Error, Kind, Result};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -44,6 +45,7 @@ pub(crate) fn info(name: &str, dir: &Path, with_versions: bool) -> Result<SpaceI
     let oldest = oldest.min(complete);
     let groups = groups(&stream, &readers, oldest, complete);
     let created = fs::metadata(dir).ok().and_then(|m| m.created().ok());
+    let used_bytes = stream.bytes_below(u64::MAX)?;
     Ok(SpaceInfo {
         name: name.into(),
         path: dir.into(),
@@ -56,7 +58,9 @@ pub(crate) fn info(name: &str, dir: &Path, with_versions: bool) -> Result<SpaceI
         pace: "?".into(),
         checksum: df.checksum,
         quota_bytes: df.quota_bytes.unwrap_or(0),
-        used_bytes: stream.bytes_below(u64::MAX)?,
+        used_bytes,
+        // Files take what they hold.
+        reserved_bytes: used_bytes,
         segment_bytes: 0,
         versions_oldest: oldest,
         versions_complete: complete,
@@ -74,7 +78,8 @@ pub(crate) fn info(name: &str, dir: &Path, with_versions: bool) -> Result<SpaceI
             tier: "files".into(),
             path: dir.into(),
             quota_bytes: df.quota_bytes.unwrap_or(0),
-            used_bytes: stream.bytes_below(u64::MAX)?,
+            used_bytes,
+            reserved_bytes: used_bytes,
         }],
         moved: MovedInfo::default(),
         versions: if with_versions { versions(&stream, oldest..complete)? } else { Vec::new() },
@@ -236,6 +241,26 @@ pub(crate) fn clean(
         }
         Ok(Ok(Removed { name: name.into(), bytes, reason: reason.into() }))
     })
+}
+
+/// As [`clean`], of a channel whose `stream.json` cannot be read.
+///
+/// # Errors
+/// Those of the operating system.
+pub(crate) fn clean_damaged(
+    name: &str,
+    dir: &Path,
+    options: &CleanOptions,
+) -> Result<std::result::Result<Removed, String>> {
+    let members = MembersFile::open(&dir.join(MEMBERS_FILE))?;
+    if members.is_any_alive() {
+        return Ok(Err("in use by a live process".into()));
+    }
+    let bytes = allocated_bytes(dir);
+    if !options.dry_run {
+        remove_directory(dir)?;
+    }
+    Ok(Ok(Removed { name: name.into(), bytes, reason: "it is damaged".into() }))
 }
 
 /// Removes the channel, whoever uses it: members that are still there get an error at their next call.

@@ -39,7 +39,7 @@ use std::time::Duration;
 const SCHEMA: &str = "forebay.files/1";
 const SCHEMA_FAMILY: &str = "forebay.files/";
 const STREAM_FILE: &str = "stream.json";
-const MEMBERS_FILE: &str = "members";
+pub(super) const MEMBERS_FILE: &str = "members";
 
 /// The one lock: joining, groups, cursors, dropping. And one for attributes.
 const LOCK_STREAM: u64 = 0;
@@ -136,6 +136,20 @@ pub(crate) struct Stream {
 /// True when the directory holds a file-per-object channel.
 pub(crate) fn is_stream(dir: &Path) -> bool {
     dir.join(STREAM_FILE).exists()
+}
+
+/// Whether a directory holds nothing but what a channel makes, whatever state that is in.
+pub(crate) fn is_of_a_stream(dir: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(dir) else { return false };
+    let names: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    let is_own = |name: &String| {
+        let known = [MEMBERS_FILE, STREAM_FILE, "dropped.json"].contains(&name.as_str());
+        let of_rank = name.starts_with('r') && (name.ends_with(".open") || name.ends_with(".closed"));
+        let of_reader = name.starts_with("reader-") && name.ends_with(".json");
+        known || of_rank || of_reader || name.starts_with('.') || version_of(name).is_some()
+    };
+    names.iter().any(|name| name == MEMBERS_FILE) && names.iter().all(is_own)
 }
 
 fn version_name(version: u64) -> String {

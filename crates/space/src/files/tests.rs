@@ -3,6 +3,7 @@
 use super::stream::Stream;
 use super::{FilesReader, FilesWriter};
 use crate::attributes::Attribute;
+use crate::clean::CleanOptions;
 use crate::options::{Mode, OpenOptions, Retention, Verify};
 use forebay_log::NdBox;
 use forebay_log::{Dtype, Piece};
@@ -821,6 +822,27 @@ fn damaged_and_unknown_channels_are_refused() {
         assert_eq!(error.kind(), kind);
         assert_eq!(FilesReader::open(&place.name, &options("r", 0, 1)).err().unwrap().kind(), kind);
     }
+}
+
+#[test]
+fn a_damaged_channel_can_be_cleaned_and_what_is_none_stays() {
+    let place = Place::new();
+    let mut writer = place.writer(&options("sim", 0, 1));
+    put_step(&mut writer).unwrap();
+    let file = place.path().join("stream.json");
+    let good = fs::read_to_string(&file).unwrap();
+    fs::write(&file, &good[..good.len() / 2]).unwrap();
+    let names = vec![place.name.clone()];
+    let clean = |dead_only| crate::clean(&CleanOptions { names: names.clone(), dead_only, dry_run: false });
+    let kept = clean(false).unwrap().kept;
+    assert!(kept[0].reason.contains("in use"), "{kept:?}");
+    drop(writer);
+    assert_eq!(clean(true).unwrap_err().kind(), Kind::Damaged);
+    fs::write(place.path().join("thesis.tex"), "").unwrap();
+    assert_eq!(clean(false).unwrap_err().kind(), Kind::Damaged);
+    fs::remove_file(place.path().join("thesis.tex")).unwrap();
+    assert_eq!(clean(false).unwrap().removed.len(), 1);
+    assert!(!place.path().exists());
 }
 
 #[test]

@@ -380,7 +380,7 @@ fn drain_frees_the_memory_of_producers_that_have_gone() {
     r.end_step().unwrap();
     let done = drain(&name, Duration::from_secs(20)).unwrap();
     assert_eq!(done.remaining_bytes, 0);
-    assert_eq!(inspect(&name).unwrap().tiers[0].used_bytes, 0);
+    assert_eq!(inspect(&name).unwrap().tiers[0].reserved_bytes, 0);
     for version in 1..20 {
         assert_eq!(r.begin_step(None).unwrap(), Some(version));
         check(&mut r, version, 1, ELEMENTS);

@@ -187,7 +187,7 @@ fn check_given_back(cast: &Cast, large: u64) {
         return;
     }
     let info = forebay_space::inspect(&cast.name()).unwrap_or_else(|e| refused("inspect", &e));
-    let used = info.used_bytes / GRANULE_BYTES;
+    let used = info.reserved_bytes / GRANULE_BYTES;
     let most = LEFT * cast.writers + cast.granules % cast.writers + cast.writers;
     if used > most {
         wrong(format!("{used} granules are in use, {} ranks need at most {most}", cast.writers));

@@ -46,6 +46,18 @@ impl PoolFile {
         Ok(PoolFile { file, path: path.to_owned(), capacity: meta.len(), access })
     }
 
+    /// `Damaged` when the file was cut off since it was opened.
+    pub(crate) fn check_length(&self) -> Result<()> {
+        let bytes = self.file.metadata().map_err(|e| self.failed("ask for the length of", e))?.len();
+        if bytes >= self.capacity {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Damaged, format!("{} was cut off while it was mapped", self.path.display()))
+            .with("bytes", bytes)
+            .with("mapped", self.capacity)
+            .hint("another program made the file shorter; what lay behind its end is lost"))
+    }
+
     /// Whether the file lies on tmpfs.
     pub(crate) fn on_tmpfs(&self) -> Result<bool> {
         let known = sys::file_system(&self.file);
