@@ -63,7 +63,8 @@ pub struct Args {
     /// Most that one process may have on the tier (default: 64 times the budget, if the tier has so much).
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     room: Option<u64>,
-    /// How pages come: userfault or kernel (default: as it fits).
+    /// How pages come: kernel, or userfault, which keeps the budget exactly but does not cover every system call
+    /// (default: kernel).
     #[arg(long, value_name = "ENGINE")]
     engine: Option<String>,
     /// Say at the end what was placed, how much came and went, and the peak. With --json as one document, and what

@@ -39,7 +39,24 @@ pub(crate) fn keep_those_of<T>(make: impl FnOnce() -> T, is_ours: impl Fn(&T, &P
     made
 }
 
-/// In a child of fork: what was the parent's is of no use, and may go.
+/// In a child of fork: the parent's are closed, but for those that it opened for this process.
+pub(crate) fn pass_on(to_child: &[c_int]) {
+    for (at, word) in OURS.iter().enumerate() {
+        let ours = word.swap(0, Relaxed);
+        for bit in (0..64).filter(|bit| ours >> bit & 1 == 1) {
+            let fd = (at * 64 + bit) as c_int;
+            if !to_child.contains(&fd) {
+                next!(c"close" as fn(c_int) -> c_int, fd);
+            }
+        }
+    }
+    for fd in to_child.iter().map(|fd| *fd as usize).filter(|fd| *fd < MOST) {
+        OURS[fd / 64].fetch_or(1 << (fd % 64), Relaxed);
+    }
+}
+
+/// None is ours any more.
+#[cfg(test)]
 pub(crate) fn forget() {
     OURS.iter().for_each(|word| word.store(0, Relaxed));
 }

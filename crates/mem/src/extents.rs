@@ -10,6 +10,7 @@ use std::ops::Range;
 pub(crate) const PAGE: u64 = 4096;
 
 /// See the file's head.
+#[derive(Clone)]
 pub(crate) struct Extents {
     tile: u64,
     free: BTreeMap<u64, u64>,
@@ -36,6 +37,11 @@ impl Extents {
             Some((start, end)) if *end == self.room => *start,
             _ => self.room,
         }
+    }
+
+    /// Live ranges, in order.
+    pub(crate) fn live(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        self.live.iter().map(|(start, end)| *start..*end)
     }
 
     /// Gives out `bytes` from a multiple of `alignment` on. None: there is no room.

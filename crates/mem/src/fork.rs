@@ -1,49 +1,84 @@
-//! What a child of `fork` has of its parent's window: nothing.
+//! `fork`: the child gets a copy of the parent's big allocations, at the same addresses, in a window of its own.
 //!
-//! The mapping is not there in the child, so that neither changes what the other has. Its addresses are kept empty,
-//! so that memory of the parent can be told from the child's own: freeing it does nothing, touching it ends the child
-//! with SIGSEGV. A child that has big allocations of its own gets a window of its own. `exec` begins anew.
+//! The mapping itself is not inherited: both processes would store into one file. So the thread that calls `fork`
+//! copies what is allocated into a file for the child first, and the child maps that file where the parent's window is.
+//!
+//! Guarantees: what the forking thread has stored, and what is guarded by locks that it or a fork handler holds, is in
+//! the copy; stores that other threads make while it is copied may be missing. Where the copy fails (no space on the
+//! tier), `fork` fails with ENOMEM; a child that cannot map its copy ends before any code of the program runs.
+//! Not helped: children made past the C library (clone without CLONE_VM): touching the window there is SIGSEGV.
 
-use std::sync::atomic::{AtomicUsize, Ordering::*};
+use std::cell::{Cell, RefCell};
 
-use libc::c_void;
+use libc::{c_int, pid_t};
 
-use crate::{inside, next, place};
+use crate::next::{errno, next, set_errno};
+use crate::place::{self, Inheritance};
+use crate::{descriptors, inside};
 
-/// The ranges of parents, oldest first: who forks, and whose child forks, has some.
-const PARENTS_MAX: usize = 16;
-static PARENTS: [(AtomicUsize, AtomicUsize); PARENTS_MAX] =
-    [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; PARENTS_MAX];
-static USED: AtomicUsize = AtomicUsize::new(0);
+/// What a child ends with that cannot have its memory, as one whose program cannot be started.
+const NO_MEMORY: c_int = 127;
+
+thread_local! {
+    /// From before the fork until after it.
+    static PREPARED: RefCell<Option<Inheritance>> = const { RefCell::new(None) };
+    /// The copy failed.
+    static FAILED: Cell<bool> = const { Cell::new(false) };
+}
 
 /// Notices forks from now on.
 pub(crate) fn prepare() {
-    // SAFETY: a function that lives as long as the process.
-    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    // SAFETY: functions that live as long as the process.
+    unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+}
+
+unsafe extern "C" fn before() {
+    FAILED.set(false);
+    let Some(place) = place::here() else { return };
+    let kept = errno();
+    match place.bequeath() {
+        Ok(inheritance) => PREPARED.with(|prepared| *prepared.borrow_mut() = Some(inheritance)),
+        Err(e) => {
+            FAILED.set(true);
+            place::say(&[format!("a child cannot be made: {e}").as_bytes()]);
+        }
+    }
+    set_errno(kept);
+}
+
+unsafe extern "C" fn in_parent() {
+    let kept = errno();
+    // Its file is the child's now.
+    drop(PREPARED.with(|prepared| prepared.borrow_mut().take()));
+    set_errno(kept);
 }
 
 unsafe extern "C" fn in_child() {
     inside::leave();
-    let Some(range) = place::forget_parents() else { return };
-    let at = USED.load(Relaxed);
-    if at < PARENTS_MAX {
-        let (flags, bytes) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, range.len());
-        // SAFETY: where nothing is (the window is not in the child), else the kernel refuses; nothing may be touched.
-        unsafe {
-            let exactly = flags | libc::MAP_FIXED_NOREPLACE;
-            next::mmap(range.start as *mut c_void, bytes, libc::PROT_NONE, exactly, -1, 0);
-        }
-        PARENTS[at].0.store(range.start, Relaxed);
-        PARENTS[at].1.store(range.end, Relaxed);
-        USED.store(at + 1, Release);
+    if FAILED.get() {
+        // SAFETY: ends this process, before the program sees it.
+        unsafe { libc::_exit(NO_MEMORY) }
+    }
+    let Some(inheritance) = PREPARED.with(|prepared| prepared.borrow_mut().take()) else {
+        return place::forget_parents();
+    };
+    descriptors::pass_on(&inheritance.descriptors());
+    if let Err(e) = place::inherit(inheritance) {
+        place::say(&[format!("a child cannot have its memory: {e}").as_bytes()]);
+        // SAFETY: as above.
+        unsafe { libc::_exit(NO_MEMORY) }
     }
 }
 
-/// Whether an address was the window's of a process that this one was forked from.
-#[inline]
-pub(crate) fn was_parents(memory: *const c_void) -> bool {
-    let at = memory as usize;
-    let is_in =
-        |(start, end): &(AtomicUsize, AtomicUsize)| (start.load(Relaxed)..end.load(Relaxed)).contains(&at);
-    PARENTS[..USED.load(Acquire)].iter().any(is_in)
+/// fork(2): fails where the child would have no memory.
+#[cfg_attr(not(test), no_mangle)]
+pub unsafe extern "C" fn fork() -> pid_t {
+    let child = next!(c"fork" as fn() -> pid_t,);
+    if child <= 0 || !FAILED.replace(false) {
+        return child;
+    }
+    // SAFETY: our own child, which ends at once; a handler of the program for its end may have taken it already.
+    unsafe { while libc::waitpid(child, std::ptr::null_mut(), 0) < 0 && errno() == libc::EINTR {} }
+    set_errno(libc::ENOMEM);
+    -1
 }

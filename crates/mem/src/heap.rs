@@ -1,13 +1,13 @@
 //! malloc and those around it: what is long enough comes from the window, everything else from the C library.
 //!
 //! Guarantees: `free` and `realloc` know by the address where memory came from; the window's is aligned to a tile, and
-//! zeros. Memory of the parent that a forked child frees is left alone.
+//! zeros.
 
 use std::alloc::{GlobalAlloc, Layout};
 
 use libc::{c_int, c_void, size_t};
 
-use crate::{fork, next, place};
+use crate::{next, place};
 
 /// What Rust code of this library allocates.
 pub(crate) struct Own;
@@ -82,10 +82,8 @@ pub unsafe extern "C" fn calloc(count: size_t, bytes: size_t) -> *mut c_void {
 #[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn free(memory: *mut c_void) {
     let Some(offset) = place::offset_of(memory) else {
-        if !fork::was_parents(memory) {
-            // SAFETY: not of a window, so of the C library, or null.
-            unsafe { next::__libc_free(memory) };
-        }
+        // SAFETY: not of a window, so of the C library, or null.
+        unsafe { next::__libc_free(memory) };
         return;
     };
     let errno = next::errno();
@@ -215,7 +213,6 @@ pub unsafe extern "C" fn pvalloc(bytes: size_t) -> *mut c_void {
 pub unsafe extern "C" fn malloc_usable_size(memory: *mut c_void) -> size_t {
     match place::offset_of(memory) {
         Some(offset) => place::here().and_then(|here| here.bytes_at(offset)).unwrap_or(0) as usize,
-        None if fork::was_parents(memory) => 0,
         None => next::next!(c"malloc_usable_size" as fn(*mut c_void) -> size_t, memory),
     }
 }

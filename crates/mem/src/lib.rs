@@ -8,7 +8,8 @@
 //!
 //! Guarantees: this library's own memory comes from the C library and never from a window, so that nothing here calls
 //! itself; a process without big allocations opens nothing and starts no thread; a program that was not started by
-//! `forebay mem` sees no difference. A child of `fork` has none of its parent's big allocations (`fork`).
+//! `forebay mem` sees no difference. A child of `fork` has a copy of its parent's big
+//! allocations (`fork`).
 
 // Exported functions carry the names and the contracts of the C library's, which say what pointers must be.
 #![allow(clippy::missing_safety_doc)]
@@ -16,6 +17,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod calls;
+mod copy;
 mod descriptors;
 mod extents;
 mod fork;

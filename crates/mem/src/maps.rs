@@ -5,6 +5,8 @@
 //! unmapped. Does not: protect parts of the window from being read or written (`mprotect` grants and never takes), nor
 //! map files over it.
 
+use std::cell::Cell;
+
 use libc::{c_int, c_void, off_t, size_t};
 
 use crate::{next, place};
@@ -20,6 +22,31 @@ const OTHERS: c_int = libc::MAP_FIXED
     | libc::MAP_SHARED;
 
 const READ_WRITE: c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+thread_local! {
+    /// Where the next reservation of a window of this thread shall lie, and how long the window is.
+    static WANTED: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+}
+
+/// Runs `make`, which maps a window of `bytes` bytes: at `base`, where nothing is mapped.
+pub(crate) fn at<T>(base: usize, bytes: usize, make: impl FnOnce() -> T) -> T {
+    WANTED.set(Some((base, bytes)));
+    let made = make();
+    WANTED.set(None);
+    made
+}
+
+/// What a window reserves beside its bytes, to have an aligned part: of that nothing is mapped here, and so nothing is
+/// unmapped either.
+fn reserve_at(base: usize, bytes: usize) -> *mut c_void {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: where nothing is, else the kernel refuses; nothing may be touched.
+    let made = unsafe { next::mmap(base as *mut c_void, bytes, libc::PROT_NONE, flags, -1, 0) };
+    match made as usize == base {
+        true => made,
+        false => libc::MAP_FAILED,
+    }
+}
 
 /// mmap(2).
 #[cfg_attr(not(test), no_mangle)]
@@ -37,6 +64,11 @@ pub unsafe extern "C" fn mmap(
             Some(memory) if memory.is_null() => return libc::MAP_FAILED,
             Some(memory) => return memory,
             None => {}
+        }
+    }
+    if let Some((base, wanted)) = WANTED.get() {
+        if at.is_null() && protection == libc::PROT_NONE && bytes == wanted + place::ALIGNMENT_MAX {
+            return reserve_at(base, wanted);
         }
     }
     if flags & (libc::MAP_FIXED | libc::MAP_FIXED_NOREPLACE) != 0 && place::offset_of(at).is_some() {
@@ -71,6 +103,12 @@ fn of_window(at: *mut c_void) -> Option<(&'static place::Place, u64)> {
 /// munmap(2).
 #[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn munmap(at: *mut c_void, bytes: size_t) -> c_int {
+    if WANTED
+        .get()
+        .is_some_and(|(base, wanted)| at as usize == base + wanted && bytes == place::ALIGNMENT_MAX)
+    {
+        return 0;
+    }
     let Some((here, offset)) = of_window(at) else {
         // SAFETY: the caller's arguments.
         return unsafe { next::munmap(at, bytes) };

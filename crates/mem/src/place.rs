@@ -12,19 +12,20 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use forebay_pager::job::{Counter, Job, Member};
+use forebay_pager::job::{Counter, Job, JobOptions, Member};
 use forebay_pager::{Window, WindowOptions};
-use forebay_tier::{Error, Result};
+use forebay_tier::plain::PlainFile;
+use forebay_tier::{Error, Kind, Result};
 
 use crate::extents::{Extents, PAGE};
 use crate::inside::{is_inside, Inside};
-use crate::{descriptors, fork, next, steward};
+use crate::{copy, descriptors, fork, maps, next, steward};
 
 /// Set by `forebay mem`: the threshold, a colon, and the path of the job's words.
 const VARIABLE: &std::ffi::CStr = c"FOREBAY_MEM";
 
 /// The window begins at a multiple of this: longer alignments are the C library's business.
-const ALIGNMENT_MAX: usize = 2 << 20;
+pub(crate) const ALIGNMENT_MAX: usize = 2 << 20;
 
 /// Where the descriptors of this library are put: programs count on the low ones.
 const DESCRIPTOR_MIN: i32 = 400;
@@ -131,33 +132,45 @@ fn here_or_made() -> Option<&'static Place> {
 
 /// Makes the place, whose descriptors nobody closes from then on.
 fn make_and_keep() -> Result<Place> {
-    descriptors::keep_those_of(make, |made, descriptor, target| {
-        let Ok(place) = made else { return false };
-        let folder = &place.member.job().options().folder;
-        let file = |path: &Path| std::fs::metadata(path).map(|seen| (seen.dev(), seen.ino())).ok();
-        let words = asked().and_then(|(_, path)| file(&path));
-        target.starts_with(folder)
-            || target.to_string_lossy().contains("userfaultfd")
-            || words.is_some() && words == file(descriptor)
-    })
+    descriptors::keep_those_of(make_new, is_ours)
 }
 
-fn make() -> Result<Place> {
-    let (_, path) = asked().ok_or_else(|| Error::new(forebay_tier::Kind::Usage, "the job is not known"))?;
+/// Whether an open descriptor, which leads to `target`, belongs to a place.
+fn is_ours(made: &Result<Place>, descriptor: &Path, target: &Path) -> bool {
+    let Ok(place) = made else { return false };
+    let folder = &place.member.job().options().folder;
+    let file = |path: &Path| std::fs::metadata(path).map(|seen| (seen.dev(), seen.ino())).ok();
+    let words = asked().and_then(|(_, path)| file(&path));
+    target.starts_with(folder)
+        || target.to_string_lossy().contains("userfaultfd")
+        || words.is_some() && words == file(descriptor)
+}
+
+fn make_new() -> Result<Place> {
+    let (_, path) = asked().ok_or_else(|| Error::new(Kind::Usage, "the job is not known"))?;
+    let job = Job::open(&open_high(&path)?, &path)?;
+    let JobOptions { tile_bytes, room, .. } = job.options().clone();
+    let tile = tile_bytes as u64;
+    let room = room / tile * tile;
+    make(|folder, options| Window::scratch(folder, room, options), Extents::new(room, tile))
+}
+
+/// Makes a place: the window by `open`, of which `given` is given out.
+fn make(open: impl FnOnce(&Path, &WindowOptions) -> Result<Window>, given: Extents) -> Result<Place> {
+    let (_, path) = asked().ok_or_else(|| Error::new(Kind::Usage, "the job is not known"))?;
     let words = open_high(&path)?;
     let job = Job::open(&words, &path)?;
     let asked = job.options().clone();
-    let tile = asked.tile_bytes as u64;
     let mut options = WindowOptions::new(asked.budget);
     (options.tile_bytes, options.engine) = (asked.tile_bytes, asked.engine);
     warm_up();
-    let window = Window::scratch(&asked.folder, asked.room / tile * tile, &options)?;
+    let window = open(&asked.folder, &options)?;
     let least = window.budget_min();
     let member = Member::join(words, &path, |_| least)?;
     window.set_budget(member.claim());
     member.set_engine(window.statistics().engine);
     Ok(Place {
-        extents: Mutex::new(Extents::new(window.bytes(), tile)),
+        extents: Mutex::new(given),
         window,
         member,
         calls: AtomicU64::new(0),
@@ -202,14 +215,51 @@ fn open_high(path: &Path) -> Result<File> {
     Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(high) })
 }
 
-/// In a child of fork: it has no place, and what the parent's was is nobody's.
-pub(crate) fn forget_parents() -> Option<Range<usize>> {
+/// In a child of fork: what the parent's place was is nobody's.
+pub(crate) fn forget_parents() {
     MAKING.store(0, Relaxed);
-    descriptors::forget();
     HELPS.store(false, Relaxed);
-    let had = !PLACE.swap(std::ptr::null_mut(), Relaxed).is_null();
-    let range = BASE.swap(0, Relaxed)..END.swap(0, Relaxed);
-    had.then_some(range)
+    PLACE.store(std::ptr::null_mut(), Relaxed);
+    BASE.store(0, Relaxed);
+    END.store(0, Relaxed);
+}
+
+/// What a parent leaves its child: a copy of what is allocated. Nothing is allocated meanwhile.
+pub(crate) struct Inheritance {
+    place: &'static Place,
+    extents: MutexGuard<'static, Extents>,
+    file: PlainFile,
+}
+
+impl Inheritance {
+    /// The descriptors of the copy.
+    pub(crate) fn descriptors(&self) -> Vec<i32> {
+        let direct = self.file.direct().map(|file| file.as_raw_fd());
+        std::iter::once(self.file.cached().as_raw_fd()).chain(direct).collect()
+    }
+}
+
+/// In a child of fork: its place, at the addresses of the parent's.
+pub(crate) fn inherit(inheritance: Inheritance) -> Result<()> {
+    let _inside = Inside::enter();
+    let base = BASE.load(Relaxed);
+    forget_parents();
+    let make = || descriptors::keep_those_of(|| make_heir(inheritance, base), is_ours);
+    publish(steward::without_signals(make)?);
+    Ok(())
+}
+
+fn make_heir(inheritance: Inheritance, base: usize) -> Result<Place> {
+    let Inheritance { extents, file, place: parents } = inheritance;
+    let live: Vec<_> = extents.live().collect();
+    let given = extents.clone();
+    drop(extents);
+    let bytes = parents.window.bytes() as usize;
+    let made = make(|_, options| maps::at(base, bytes, || Window::scratch_on(file, options, &live)), given)?;
+    match made.window.as_ptr() as usize == base {
+        true => Ok(made),
+        false => Err(Error::new(Kind::Internal, "the window of a child lies elsewhere")),
+    }
 }
 
 /// Memory of a window: zeros. None: ordinary memory is to be used; null: there is no room.
@@ -231,6 +281,15 @@ pub(crate) fn allocate(bytes: usize, alignment: usize) -> Option<*mut libc::c_vo
 impl Place {
     fn extents(&self) -> MutexGuard<'_, Extents> {
         self.extents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies what is allocated for a child.
+    pub(crate) fn bequeath(&'static self) -> Result<Inheritance> {
+        let _inside = Inside::enter();
+        let extents = self.extents();
+        let file = PlainFile::nameless(&self.member.job().options().folder, self.window.bytes())?;
+        copy::all(&self.window, &extents, &file)?;
+        Ok(Inheritance { place: self, extents, file })
     }
 
     fn take(&self, bytes: u64, alignment: u64) -> Option<u64> {

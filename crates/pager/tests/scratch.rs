@@ -18,14 +18,23 @@ fn window(engine: Option<WindowEngine>) -> Window {
     made
 }
 
+fn has_userfault() -> bool {
+    forebay_tier::window::userfault().is_ok_and(|can| can.signals && can.write_protect)
+}
+
+/// Every engine that there is here.
+fn engines() -> Vec<Option<WindowEngine>> {
+    let exact = has_userfault().then_some(Some(WindowEngine::Userfault));
+    exact.into_iter().chain([None]).collect()
+}
+
 /// A window with the engine whose budget is exact. None, and counted, where it is refused.
 fn exact(what: &str) -> Option<Window> {
-    let made = window(None);
-    if made.statistics().engine != WindowEngine::Userfault {
+    if !has_userfault() {
         skips::skipped(what, "userfaultfd is refused");
         return None;
     }
-    Some(made)
+    Some(window(Some(WindowEngine::Userfault)))
 }
 
 fn fill(window: &mut Window, seed: usize) {
@@ -44,7 +53,7 @@ fn holds(window: &Window, seed: usize, from: usize) {
 
 #[test]
 fn what_is_stored_is_there_and_what_is_forgotten_is_zeros() {
-    for engine in [None, Some(WindowEngine::Kernel)] {
+    for engine in engines() {
         let mut window = window(engine);
         assert!(window.as_slice().iter().all(|byte| *byte == 0));
         fill(&mut window, 5);
@@ -55,6 +64,35 @@ fn what_is_stored_is_there_and_what_is_forgotten_is_zeros() {
         holds(&window, 5, half);
         fill(&mut window, 6);
         holds(&window, 6, 0);
+    }
+}
+
+/// What a system may be given the addresses of without being asked for another engine.
+#[test]
+fn the_system_reaches_it_unless_asked_otherwise() {
+    use std::io::Read;
+    let mut window = window(None);
+    assert!(window.serves_system());
+    let part = &mut window.as_mut_slice().unwrap()[TILE..2 * TILE];
+    std::fs::File::open("/dev/zero").unwrap().read_exact(part).unwrap();
+}
+
+#[test]
+fn a_window_on_what_another_one_held_shows_it() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).or_else(|_| tempfile::tempdir()).unwrap();
+    for engine in engines() {
+        let file = forebay_tier::plain::PlainFile::nameless(dir.path(), BYTES).unwrap();
+        let at = 5 * TILE as u64;
+        file.write(at, &[7; TILE]).unwrap();
+        file.flush().unwrap();
+        let mut options = WindowOptions::new(BUDGET);
+        (options.tile_bytes, options.engine) = (TILE, engine);
+        let stored = at..at + TILE as u64;
+        let window = Window::scratch_on(file, &options, std::slice::from_ref(&stored)).unwrap();
+        let all = window.as_slice();
+        assert!(all[at as usize..][..TILE].iter().all(|byte| *byte == 7), "{engine:?}");
+        assert!(all[..at as usize].iter().all(|byte| *byte == 0), "{engine:?}");
+        assert!(window.stored(&(0..BYTES)).iter().any(|part| part.contains(&at)));
     }
 }
 

@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -189,32 +191,88 @@ static void calls(const char *folder) {
     free(b);
 }
 
-/* fork, with and without exec. */
+/* Calls that the C library makes itself, or that are made past it, reach arrays that are not there. */
+static void inner(const char *folder) {
+    size_t size = bytes / 4;
+    char *a = malloc(size), *buffer = malloc(MIB), *b = malloc(size), path[4096];
+    snprintf(path, sizeof path, "%s/inner-%ld", folder, (long)getpid());
+    memset(a, 'x', size - 1);
+    a[size - 1] = 0;
+    FILE *file = fopen(path, "w+");
+    CHECK(file && setvbuf(file, buffer, _IOFBF, MIB) == 0);
+    memset(b, 1, size);
+    for (size_t i = 0; i < 3 * MIB; i += 1024) CHECK(fprintf(file, "%01023zu\n", i) == 1024);
+    CHECK(fputs(a, file) >= 0 && fflush(file) == 0);
+    memset(b, 1, size);
+    rewind(file);
+    for (size_t i = 0; i < 3 * MIB; i += 1024) {
+        size_t seen;
+        CHECK(fscanf(file, "%zu", &seen) == 1 && seen == i);
+    }
+    CHECK(getc(file) == '\n' && fgets(b, (int)size, file) == b && strcmp(a, b) == 0);
+    int fd = fileno(file);
+    memset(a, 2, size);
+    CHECK(getrandom(b, size, 0) == (ssize_t)size && getentropy(b, 256) == 0);
+    size_t different = 0;
+    for (size_t i = 0; i < size; i++) different += b[i] != 'x';
+    CHECK(different > size / 2);
+    memset(a, 3, size);
+    struct iovec part = {b, MIB};
+    CHECK(preadv2(fd, &part, 1, 3 * MIB, 0) == (ssize_t)MIB && zeros(b, MIB) == 0 && b[0] == 'x');
+    memset(a, 4, size);
+    CHECK(syscall(SYS_pread64, fd, b, MIB, 0) == (ssize_t)MIB && b[1022] == '0' && b[1023] == '\n');
+    memset(a, 5, size);
+    struct stat *seen = (struct stat *)(b + size / 2);
+    CHECK(fstat(fd, seen) == 0 && seen->st_size == (off_t)(3 * MIB + size - 1));
+    memset(a, 6, size);
+    strcpy(b, path);
+    memset(a, 7, size);
+    CHECK(access(b, F_OK) == 0 && unlink(b) == 0 && readlink("/proc/self/exe", b, 4096) > 0);
+    CHECK(fclose(file) == 0);
+    free(a);
+    free(b);
+    free(buffer);
+}
+
+/* fork, with and without exec: who forks and who is forked have the same arrays, and then each its own. */
 static void forks(char *self) {
-    uint64_t *a = malloc(bytes / 2);
-    fill(a, bytes / 2, 3);
+    size_t size = bytes / 2;
+    uint64_t *a = malloc(size), *b = calloc(size, 1);
+    fill(a, size, 3);
     CHECK(system("test -n \"$FOREBAY_MEM\" && cat /proc/self/status >/dev/null") == 0);
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
+        compare(a, size, 3);
+        CHECK(zeros((char *)b, size));
+        fill(b, size, 5);
+        a = realloc(a, size / 2);
+        compare(a, size / 2, 3);
         free(a);
         uint64_t *own = malloc(bytes / 4);
         fill(own, bytes / 4, 4);
         compare(own, bytes / 4, 4);
+        compare(b, size, 5);
+        pid_t grandchild = fork();
+        CHECK(grandchild >= 0);
+        if (grandchild == 0) {
+            compare(b, size, 5);
+            compare(own, bytes / 4, 4);
+            _exit(7);
+        }
+        int status;
+        CHECK(waitpid(grandchild, &status, 0) == grandchild && WIFEXITED(status) && WEXITSTATUS(status) == 7);
         free(own);
         execl(self, self, "heap", "16", (char *)NULL);
         _exit(9);
     }
+    fill(a, size, 6);
     int status;
     CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    child = fork();
-    if (child == 0) {
-        signal(SIGSEGV, SIG_DFL);
-        _exit((int)((volatile uint64_t *)a)[0]);
-    }
-    CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
-    compare(a, bytes / 2, 3);
+    compare(a, size, 6);
+    CHECK(zeros((char *)b, size));
     free(a);
+    free(b);
 }
 
 /* A program that closes what it did not open, and opens files after that. */
@@ -334,6 +392,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "heap")) heap();
     else if (!strcmp(what, "maps")) maps();
     else if (!strcmp(what, "calls")) calls(words[3]);
+    else if (!strcmp(what, "inner")) inner(words[3]);
     else if (!strcmp(what, "forks")) forks(words[0]);
     else if (!strcmp(what, "signals")) signals();
     else if (!strcmp(what, "closes")) closes(words[3]);

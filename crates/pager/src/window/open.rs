@@ -173,8 +173,7 @@ fn choose_for_scratch(options: &WindowOptions) -> Result<(WindowEngine, &'static
         Some(WindowEngine::Kernel) => Ok((WindowEngine::Kernel, "asked for")),
         Some(other) => Err(Error::new(Kind::Usage, format!("memory has no engine {}", other.name()))
             .hint("userfault or kernel")),
-        None if able(true).is_ok() => Ok((WindowEngine::Userfault, "its budget is kept exactly")),
-        None => Ok((WindowEngine::Kernel, "userfaultfd is refused")),
+        None => Ok((WindowEngine::Kernel, "every call of the system may be given its addresses")),
     }
 }
 

@@ -47,13 +47,50 @@ impl Window {
     /// # Errors
     /// As [`Window::new`]; `Usage` where the folder lies in memory.
     pub fn scratch(folder: &Path, bytes: u64, options: &WindowOptions) -> Result<Window> {
-        let file = PlainFile::nameless(folder, bytes)?;
+        Window::scratch_on(PlainFile::nameless(folder, bytes)?, options, &[])
+    }
+
+    /// As [`Window::scratch`], on a file without a name that nobody else has: zeros, but for the ranges `stored`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn scratch_on(file: PlainFile, options: &WindowOptions, stored: &[Range<u64>]) -> Result<Window> {
+        let folder = file.path();
         if file.is_memory().unwrap_or(false) {
             return Err(Error::new(Kind::Usage, format!("{} lies in memory itself", folder.display()))
                 .hint("a folder on a disk"));
         }
         let options = WindowOptions { mode: Mode::ReadWrite, origin: 0, bytes: None, ..options.clone() };
-        Window::over(Source::File(Arc::new(file)), &options, true)
+        let made = Window::over(Source::File(Arc::new(file)), &options, true)?;
+        if let Engine::Faults(faults) = &made.engine {
+            stored.iter().for_each(|range| faults.service.is_stored(made.tiles(range)));
+        }
+        Ok(made)
+    }
+
+    /// The parts of a range that may differ from zeros.
+    pub fn stored(&self, range: &Range<u64>) -> Vec<Range<u64>> {
+        let tile = self.options.tile_bytes as u64;
+        match &self.engine {
+            Engine::Faults(faults) => {
+                let there = self.tiles(range).filter(|at| !faults.service.is_blank(*at as u32));
+                there.map(|at| (at * tile).max(range.start)..((at + 1) * tile).min(range.end)).collect()
+            }
+            _ => vec![range.clone()],
+        }
+    }
+
+    /// Whether the file holds at any time what the window shows.
+    pub fn is_file(&self) -> bool {
+        !matches!(self.engine, Engine::Faults(_))
+    }
+
+    /// The file in which it is kept.
+    pub fn file(&self) -> Option<&std::fs::File> {
+        match &self.source {
+            Source::File(file) => Some(file.cached()),
+            Source::Backing(_) => None,
+        }
     }
 
     /// Makes a range zeros again; nothing of it is written, and its room in memory and in the file is free. The range

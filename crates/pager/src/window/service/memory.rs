@@ -7,7 +7,7 @@
 use std::sync::atomic::{fence, Ordering::*};
 
 use super::{Service, BATCH, NOBODY, PAGE};
-use crate::window::words::{self, ABSENT, DIRTY, LEAVING, PRESENT};
+use crate::window::words::{self, ABSENT, DIRTY, LEAVING, OVERLAID, PRESENT};
 
 impl Service {
     /// Whether a call of the system uses a tile that the caller has just taken.
@@ -48,6 +48,17 @@ impl Service {
                 return;
             }
         }
+    }
+
+    /// Before anybody touches them: the file holds these tiles.
+    pub(in crate::window) fn is_stored(&self, tiles: std::ops::Range<u64>) {
+        tiles.for_each(|tile| self.word(tile as u32).store(ABSENT | OVERLAID, Release));
+    }
+
+    /// Whether a tile is zeros that nobody has ever touched.
+    pub(in crate::window) fn is_blank(&self, tile: u32) -> bool {
+        let seen = self.word(tile).load(Acquire);
+        self.blank && words::state(seen) == ABSENT && seen & OVERLAID == 0
     }
 
     /// Makes a tile absent and blank, without writing it.
