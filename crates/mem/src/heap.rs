@@ -1,4 +1,5 @@
-//! malloc and those around it: what is long enough comes from the window, everything else from the C library.
+//! malloc and those around it: what is long enough comes from the window, everything else from the allocator that the
+//! program links.
 //!
 //! Guarantees: `free` and `realloc` know by the address where memory came from; the window's is aligned to a tile, and
 //! zeros.
@@ -7,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use libc::{c_int, c_void, size_t};
 
-use crate::{next, place};
+use crate::{linked, next, place};
 
 /// What Rust code of this library allocates.
 pub(crate) struct Own;
@@ -53,7 +54,7 @@ unsafe fn aligned(alignment: size_t, bytes: size_t) -> *mut c_void {
     match place::is_big(bytes).then(|| place::allocate(bytes, alignment)).flatten() {
         Some(memory) => memory,
         // SAFETY: the caller's arguments.
-        None => unsafe { next::__libc_memalign(alignment, bytes) },
+        None => unsafe { linked::memalign(alignment, bytes) },
     }
 }
 
@@ -63,7 +64,7 @@ pub unsafe extern "C" fn malloc(bytes: size_t) -> *mut c_void {
     match place::is_big(bytes).then(|| place::allocate(bytes, 1)).flatten() {
         Some(memory) => memory,
         // SAFETY: any number of bytes.
-        None => unsafe { next::__libc_malloc(bytes) },
+        None => unsafe { linked::malloc(bytes) },
     }
 }
 
@@ -74,7 +75,7 @@ pub unsafe extern "C" fn calloc(count: size_t, bytes: size_t) -> *mut c_void {
     match big.and_then(|all| place::allocate(all, 1)) {
         Some(memory) => memory,
         // SAFETY: any numbers; it looks for an overflow itself.
-        None => unsafe { next::__libc_calloc(count, bytes) },
+        None => unsafe { linked::calloc(count, bytes) },
     }
 }
 
@@ -82,8 +83,8 @@ pub unsafe extern "C" fn calloc(count: size_t, bytes: size_t) -> *mut c_void {
 #[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn free(memory: *mut c_void) {
     let Some(offset) = place::offset_of(memory) else {
-        // SAFETY: not of a window, so of the C library, or null.
-        unsafe { next::__libc_free(memory) };
+        // SAFETY: not of a window, so of the program's allocator, or null.
+        unsafe { linked::free(memory) };
         return;
     };
     let errno = next::errno();
@@ -108,13 +109,13 @@ pub unsafe extern "C" fn realloc(memory: *mut c_void, bytes: size_t) -> *mut c_v
     }
     let Some(offset) = place::offset_of(memory) else {
         if place::is_big(bytes) {
-            // SAFETY: memory of the C library's.
+            // SAFETY: memory of the program's allocator.
             let old = unsafe { malloc_usable_size(memory) };
             // SAFETY: the caller's memory, which is `old` long.
             return unsafe { moved(memory, old, bytes) };
         }
-        // SAFETY: memory of the C library's.
-        return unsafe { next::__libc_realloc(memory, bytes) };
+        // SAFETY: memory of the program's allocator.
+        return unsafe { linked::realloc(memory, bytes) };
     };
     if bytes == 0 {
         // SAFETY: the caller's memory.
@@ -213,6 +214,7 @@ pub unsafe extern "C" fn pvalloc(bytes: size_t) -> *mut c_void {
 pub unsafe extern "C" fn malloc_usable_size(memory: *mut c_void) -> size_t {
     match place::offset_of(memory) {
         Some(offset) => place::here().and_then(|here| here.bytes_at(offset)).unwrap_or(0) as usize,
-        None => next::next!(c"malloc_usable_size" as fn(*mut c_void) -> size_t, memory),
+        // SAFETY: not of a window, so of the program's allocator, or null.
+        None => unsafe { linked::usable_size(memory) },
     }
 }

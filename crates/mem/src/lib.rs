@@ -4,7 +4,7 @@
 //! Loaded before the C library (LD_PRELOAD), it takes the place of the functions that give and take memory
 //! (`heap`, `maps`), and, where the window's engine asks for it, of those calls of the system that are given addresses
 //! (`calls`, `streams`); those that close descriptors leave its own alone (`descriptors`). What is shorter than the
-//! threshold goes to the C library at once.
+//! threshold goes at once to the allocator that the program links (`linked`).
 //!
 //! Guarantees: this library's own memory comes from the C library and never from a window, so that nothing here calls
 //! itself; a process without big allocations opens nothing and starts no thread; a program that was not started by
@@ -23,6 +23,7 @@ mod extents;
 mod fork;
 mod heap;
 mod inside;
+mod linked;
 mod maps;
 mod next;
 mod place;

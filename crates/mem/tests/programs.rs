@@ -236,6 +236,25 @@ fn the_system_reads_and_writes_what_is_not_there() {
     }
 }
 
+#[test]
+fn a_program_keeps_the_allocator_that_it_links() {
+    let name = "libjemalloc.so.2";
+    let asked = Command::new("cc").arg(format!("-print-file-name={name}")).output();
+    let found = asked.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+    if !found.is_some_and(|path| Path::new(path.trim()).is_absolute()) {
+        return skipped("programs with jemalloc", &format!("no {name}"));
+    }
+    let linked = format!("-l:{name}");
+    let Some(program) = built("cc", "arrays.c", &["-O2", "-pthread", "-Wl,--no-as-needed", &linked]) else {
+        return;
+    };
+    for (setting, engine) in everywhere() {
+        for what in ["heap", "threads", "forks"] {
+            Ground::new(engine).check(setting, &program, &[what, DATA]);
+        }
+    }
+}
+
 /// What is made inside the C library or past it: only the engine that is not asked for has to serve that.
 #[test]
 fn calls_that_nobody_sees_reach_what_is_not_there() {

@@ -78,8 +78,15 @@ static void heap(void) {
     compare(a, 20 * MIB, 2);
     a = realloc(a, 1000);
     compare(a, 1000, 2);
+    CHECK(malloc_usable_size(a) >= 1000);
     a = realloc(a, 3 * MIB);
     compare(a, 1000, 2);
+    char *words[100];
+    for (int i = 0; i < 100; i++) CHECK(asprintf(&words[i], "%0*d", 10 * i + 1, i) == 10 * i + 1);
+    for (int i = 0; i < 100; i++) {
+        CHECK(malloc_usable_size(words[i]) > strlen(words[i]) && atoi(words[i]) == i);
+        free(words[i]);
+    }
     free(between);
     free(a);
     for (int round = 0; round < 3; round++) {
