@@ -65,18 +65,17 @@ pub(crate) fn offset_of(memory: *const libc::c_void) -> Option<u64> {
     (at >= base && at < END.load(Relaxed)).then(|| (at - base) as u64)
 }
 
-/// The place, where calls of the system need help with these addresses, and which part of the window they are.
+/// The place, where calls of the system need help with these addresses.
 #[inline]
-pub(crate) fn helps(memory: *const libc::c_void, bytes: usize) -> Option<(&'static Place, Range<u64>)> {
+pub(crate) fn helps(memory: *const libc::c_void, bytes: usize) -> Option<&'static Place> {
     if !HELPS.load(Relaxed) {
         return None;
     }
     let (base, end, at) = (BASE.load(Relaxed), END.load(Relaxed), memory as usize);
-    let (from, to) = (at.max(base), at.saturating_add(bytes).min(end));
-    if from >= to || is_inside() {
+    if at.max(base) >= at.saturating_add(bytes).min(end) || is_inside() {
         return None;
     }
-    here().map(|place| (place, (from - base) as u64..(to - base) as u64))
+    here()
 }
 
 /// Whether the window's faults are answered in a handler for SIGBUS.

@@ -32,7 +32,7 @@ macro_rules! stream {
                 all,
                 $write,
                 || After::GoOn,
-                |at, part| {
+                |at, part, _| {
                     let to = at as *mut c_void;
                     next!($name as fn(*mut c_void, size_t, size_t, Stream) -> size_t, to, 1, part, stream)
                         as ssize_t

@@ -237,6 +237,14 @@ fn the_system_reads_and_writes_what_is_not_there() {
 }
 
 #[test]
+fn threads_that_wait_for_data_leave_memory_to_the_others() {
+    let Some(program) = arrays() else { return };
+    for (setting, engine) in everywhere() {
+        Ground::new(engine).check(setting, &program, &["waits", DATA]);
+    }
+}
+
+#[test]
 fn a_program_keeps_the_allocator_that_it_links() {
     let name = "libjemalloc.so.2";
     let asked = Command::new("cc").arg(format!("-print-file-name={name}")).output();

@@ -198,6 +198,61 @@ static void calls(const char *folder) {
     free(b);
 }
 
+static void *receive_all(void *given) {
+    struct transfer *t = given;
+    return (void *)(recv(t->fd, t->memory, t->size, MSG_WAITALL) == (ssize_t)t->size ? t : NULL);
+}
+
+/* Many threads wait for data, with arrays that are more than the budget, while another one works; and messages. */
+static void waits(void) {
+    enum { THREADS = 8 };
+    size_t size = bytes / 8;
+    int ends[THREADS][2];
+    pthread_t threads[THREADS];
+    struct transfer transfers[THREADS];
+    /* A hang is an error, and not the end of the tests. */
+    alarm(200);
+    for (int i = 0; i < THREADS; i++) {
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]) == 0);
+        transfers[i] = (struct transfer){ends[i][0], malloc(size), size};
+        memset(transfers[i].memory, i, size);
+        CHECK(pthread_create(&threads[i], NULL, receive_all, &transfers[i]) == 0);
+    }
+    usleep(100000);
+    uint64_t *a = malloc(bytes);
+    fill(a, bytes, 1);
+    compare(a, bytes, 1);
+    for (int i = 0; i < THREADS; i++) {
+        struct transfer t = {ends[i][1], (char *)a + i * size, size};
+        send_all(&t);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        void *got;
+        CHECK(pthread_join(threads[i], &got) == 0 && got == &transfers[i]);
+        CHECK(memcmp(transfers[i].memory, (char *)a + i * size, size) == 0);
+        free(transfers[i].memory);
+    }
+    int pair[2], room = 4 * MIB;
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0);
+    /* Longer messages only for who may. */
+    int may = setsockopt(pair[0], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room) == 0;
+    size_t message = may ? 5 * MIB / 2 : 100000;
+    char *b = malloc(4 * MIB);
+    CHECK(send(pair[0], a, message, 0) == (ssize_t)message && send(pair[0], a, 7, 0) == 7);
+    CHECK(recv(pair[1], b, 4 * MIB, 0) == (ssize_t)message && memcmp(a, b, message) == 0);
+    CHECK(read(pair[1], b, 4 * MIB) == 7);
+    struct iovec parts[] = {{a, message / 2}, {(char *)a + message / 2, message - message / 2}};
+    struct msghdr header = {.msg_iov = parts, .msg_iovlen = 2};
+    CHECK(writev(pair[0], parts, 2) == (ssize_t)message && recv(pair[1], b, 4 * MIB, 0) == (ssize_t)message);
+    CHECK(sendmsg(pair[0], &header, 0) == (ssize_t)message);
+    struct iovec to[] = {{b, 1000}, {b + 1000, 4 * MIB - 1000}};
+    header = (struct msghdr){.msg_iov = to, .msg_iovlen = 2};
+    memset(b, 0, message);
+    CHECK(recvmsg(pair[1], &header, 0) == (ssize_t)message && memcmp(a, b, message) == 0);
+    free(a);
+    free(b);
+}
+
 /* Calls that the C library makes itself, or that are made past it, reach arrays that are not there. */
 static void inner(const char *folder) {
     size_t size = bytes / 4;
@@ -399,6 +454,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "heap")) heap();
     else if (!strcmp(what, "maps")) maps();
     else if (!strcmp(what, "calls")) calls(words[3]);
+    else if (!strcmp(what, "waits")) waits();
     else if (!strcmp(what, "inner")) inner(words[3]);
     else if (!strcmp(what, "forks")) forks(words[0]);
     else if (!strcmp(what, "signals")) signals();
