@@ -9,7 +9,9 @@
 //! reads, a rank is at most one round ahead of the slowest, which bounds the room that is needed; when rank 0
 //! alone reads, the others run ahead until the room is used up, and wait.
 
-use forebay_space::{environment, Error, Horizon, Kind, OpenOptions, Reader, Result, Retention, Writer};
+use forebay_space::{
+    environment, Error, Horizon, Kind, Mode, OpenOptions, Reader, Result, Retention, Writer,
+};
 
 /// Who this process is.
 #[derive(Clone, Debug)]
@@ -85,6 +87,8 @@ impl Exchange {
             timeout: member.options.timeout,
             scope: member.options.scope,
             readers: vec![(component, group)],
+            // What an earlier start left there is passed over: rounds count from behind it.
+            mode: Mode::Append,
             ..OpenOptions::default()
         };
         let mut writer = Writer::open(name, &options)?;

@@ -25,8 +25,11 @@ fn large() -> Vec<u32> {
 /// A space with one version: a small and a large array. The writer keeps it alive.
 fn filled(name: &str, tier: TierKind) -> Writer {
     let horizon = if tier == TierKind::Dram { Horizon::None } else { Horizon::Epoch };
-    let mut w =
-        Writer::open(name, &OpenOptions { tier: Some(tier), horizon: Some(horizon), ..options() }).unwrap();
+    let mut w = Writer::open(
+        name,
+        &OpenOptions { tier: Some(tier), horizon: Some(horizon), segment_bytes: Some(1 << 20), ..options() },
+    )
+    .unwrap();
     w.begin_step().unwrap();
     w.put_array("small", &[150], &[0], &[150], &small()).unwrap();
     w.put_array("large", &[LARGE as u64], &[0], &[LARGE as u64], &large()).unwrap();
@@ -92,7 +95,7 @@ fn parts(pool: &Path, tier: TierKind) -> Vec<(u64, Part)> {
             add(end, at + header.total_bytes(), Part::Padding);
             records += 1;
         }
-        assert_eq!(records, 3, "two pieces and a commit");
+        assert_eq!(records, 3, "two pieces and a commit in one segment");
     }
     out
 }
