@@ -11,6 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use forebay_pager::job::{Counter, Job, JobOptions, Member};
 use forebay_pager::{Window, WindowOptions};
@@ -29,6 +30,10 @@ pub(crate) const ALIGNMENT_MAX: usize = 2 << 20;
 
 /// Where the descriptors of this library are put: programs count on the low ones.
 const DESCRIPTOR_MIN: i32 = 400;
+
+/// How often who waits for the budget looks, and how often for nothing: other threads may bring as much as leaves.
+const LOOK: Duration = Duration::from_millis(1);
+const TRIES_MAX: u32 = 1000;
 
 /// What is shorter stays in ordinary memory; everything does before `begin` and in programs without a job.
 static THRESHOLD: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -268,6 +273,7 @@ pub(crate) fn allocate(bytes: usize, alignment: usize) -> Option<*mut libc::c_vo
     }
     let _inside = Inside::enter()?;
     let place = here_or_made()?;
+    place.wait_for_budget();
     Some(match place.take(bytes as u64, alignment as u64) {
         Some(offset) => (BASE.load(Relaxed) + offset as usize) as *mut libc::c_void,
         None => {
@@ -289,6 +295,20 @@ impl Place {
         let file = PlainFile::nameless(&self.member.job().options().folder, self.window.bytes())?;
         copy::all(&self.window, &extents, &file)?;
         Ok(Inheritance { place: self, extents, file })
+    }
+
+    /// Who allocates while more is in memory than the budget has waits until that has left, as long as anything leaves.
+    fn wait_for_budget(&self) {
+        let (mut least, mut tries) = (u64::MAX, 0);
+        while self.window.is_file() && tries < TRIES_MAX {
+            let (there, budget) = self.window.level();
+            if there <= budget {
+                return;
+            }
+            tries = if there < least { 0 } else { tries + 1 };
+            least = least.min(there);
+            std::thread::sleep(LOOK);
+        }
     }
 
     fn take(&self, bytes: u64, alignment: u64) -> Option<u64> {

@@ -236,6 +236,19 @@ fn the_system_reads_and_writes_what_is_not_there() {
     }
 }
 
+/// Array after array is stored faster than a disk takes it.
+#[test]
+fn a_program_that_allocates_fast_waits_for_the_disk() {
+    let Some(program) = arrays() else { return };
+    for setting in SETTINGS {
+        let ground = Ground::new(None);
+        if ground.check(setting, &program, &["rush", "128"]).is_some() {
+            let peak = ground.job.resident_peak();
+            assert!(peak <= BUDGET + 32 * MIB, "{setting:?}: {peak}");
+        }
+    }
+}
+
 #[test]
 fn threads_that_wait_for_data_leave_memory_to_the_others() {
     let Some(program) = arrays() else { return };

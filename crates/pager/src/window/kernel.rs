@@ -120,6 +120,10 @@ impl Kernel {
         self.shared.budget.store(bytes, Relaxed);
     }
 
+    pub(crate) fn budget(&self) -> u64 {
+        self.shared.budget.load(Relaxed)
+    }
+
     /// Nothing is beyond this byte.
     pub(crate) fn set_used_end(&self, end: u64) {
         self.shared.used_end.store(end, Relaxed);
@@ -212,20 +216,32 @@ impl Shared {
             let _ = self.map.unmap_pages(&behind);
             there = there.saturating_sub(self.drop_exactly(&behind));
         }
-        for _ in 0..2 * regions {
-            if there <= low || self.stop.load(Relaxed) != 0 {
-                return;
+        let last = hands.second + 2 * regions;
+        while there > low && hands.second < last && self.stop.load(Relaxed) == 0 {
+            self.begin(hands, there - low, apart, regions);
+            // What was begun is written by now, or soon: only the first has to be waited for.
+            while there > low && hands.second + apart < hands.first {
+                there = there.saturating_sub(self.drop_region(&self.range(hands.second % regions)));
+                hands.second += 1;
             }
-            while hands.first < hands.second + apart + 1 {
-                let ahead = self.range(hands.first % regions);
+        }
+    }
+
+    /// Moves the first hand until `bytes` are on their way out: at least `apart` regions ahead of the second, and
+    /// no more than a round.
+    fn begin(&self, hands: &mut Hands, bytes: u64, apart: u64, regions: u64) {
+        let mut begun = 0;
+        while hands.first <= hands.second + apart || (begun < bytes && hands.first < hands.second + regions) {
+            let ahead = self.range(hands.first % regions);
+            let there = self.map.cached_pages(&ahead).unwrap_or(self.region / PAGE);
+            if there > 0 {
                 let _ = self.map.unmap_pages(&ahead);
                 if self.writable {
                     self.write_back(&ahead, false);
                 }
-                hands.first += 1;
             }
-            there = there.saturating_sub(self.drop_region(&self.range(hands.second % regions)));
-            hands.second += 1;
+            begun += there * PAGE;
+            hands.first += 1;
         }
     }
 

@@ -80,6 +80,14 @@ impl Window {
         }
     }
 
+    /// What is there now, and the budget.
+    pub fn level(&self) -> (u64, u64) {
+        match &self.engine {
+            Engine::Kernel(kernel) => (kernel.resident(), kernel.budget()),
+            _ => (self.statistics().resident_bytes, self.options.budget),
+        }
+    }
+
     /// Whether the file holds at any time what the window shows.
     pub fn is_file(&self) -> bool {
         !matches!(self.engine, Engine::Faults(_))
