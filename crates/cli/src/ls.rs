@@ -246,8 +246,11 @@ mod tests {
         let out = Output::new(false, Colour::Never);
         let text = facts(&busy("heat"), &out);
         let lines: Vec<Vec<&str>> = text.lines().map(|l| l.split_whitespace().collect()).collect();
-        assert!(lines.contains(&vec!["dram", "960.0", "MiB", "1.0", "GiB", "/pool"]), "{text}");
-        assert!(lines.contains(&vec!["file", "3.0", "GiB", "16.0", "GiB", "/pool"]), "{text}");
+        assert!(
+            lines.contains(&vec!["dram", "960.0", "MiB", "960.0", "MiB", "1.0", "GiB", "/pool"]),
+            "{text}"
+        );
+        assert!(lines.contains(&vec!["file", "3.0", "GiB", "3.0", "GiB", "16.0", "GiB", "/pool"]), "{text}");
         assert!(
             text.ends_with("moved: 3.0 GiB down, 512.0 MiB up; 1 moves failed; 0 versions dropped unread\n")
         );

@@ -54,7 +54,7 @@ pub struct Args {
     #[arg(long, short, value_name = "FILE", requires = "mode")]
     out: Option<PathBuf>,
     /// Print a job that carries the plan out; needs --plan.
-    #[arg(long, value_enum, value_name = "FOR", requires = "plan")]
+    #[arg(long, value_enum, value_name = "FOR", requires = "plan", conflicts_with = "mode")]
     emit: Option<Emit>,
 }
 

@@ -363,13 +363,19 @@ fn departed_readers(workflow: &Workflow, component: usize, rank: u32) -> Vec<Dep
 impl DepartedReader {
     /// True when nothing is left to do for it.
     fn leave(&self, workflow: &Workflow, sampler: &Sampler) -> bool {
-        let seen = sampler.seen();
-        let Some(space) = seen.channel(&self.channel) else { return false };
+        if sampler.seen().channel(&self.channel).is_none() {
+            return false;
+        }
+        let Some(channel) = workflow.channels.iter().find(|c| c.name == self.channel) else { return true };
+        // Looked at now: the last sample may be from before its end, and who leaves has no cursor to come back to.
+        let space = match forebay_space::glance(&channel.location(&workflow.dir)) {
+            Ok(space) => space,
+            Err(e) => return e.kind() == Kind::PeerMissing,
+        };
         let has_ended = |r: &forebay_space::ReaderGroupInfo| r.name == self.component && r.ended >= r.size;
         if space.readers.iter().any(has_ended) {
             return true;
         }
-        let Some(channel) = workflow.channels.iter().find(|c| c.name == self.channel) else { return true };
         let options = OpenOptions {
             rank: Some(self.rank),
             size: Some(self.size),

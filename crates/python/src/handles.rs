@@ -1,6 +1,7 @@
 //! Handles that this process has open, so that a notebook cell which opens a name can be run again.
 //!
-//! Guarantees: a second `open` of one name in one role, as one rank of one component, closes the handle of the first,
+//! Guarantees: a second `open` of one name in one role, as one rank of one component
+//! and reader group, closes the handle of the first,
 //! unless a step is open there: then the error names it, and nothing changes. The list keeps no handle alive.
 //! Not here: what a space thinks of a handle that is still open.
 
@@ -17,6 +18,7 @@ pub struct Key {
     role: &'static str,
     place: String,
     component: String,
+    group: Option<String>,
     rank: u32,
 }
 
@@ -31,7 +33,8 @@ impl Key {
             false => format!("{}:{place}", std::env::var("FOREBAY_DIR").unwrap_or_default()),
         };
         let component = options.component.clone().unwrap_or_default();
-        (!options.observer).then(|| Key { role, place, component, rank: options.rank.unwrap_or(0) })
+        let (group, rank) = (options.group.clone(), options.rank.unwrap_or(0));
+        (!options.observer).then_some(Key { role, place, component, group, rank })
     }
 }
 

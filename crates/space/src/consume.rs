@@ -399,13 +399,14 @@ impl SpaceReader {
             }
             match state {
                 state if state.is_finished() => return Ok(Waited::EndOfStream),
+                // Before the writers: another space has taken its place, whose writers may live.
+                _ if control.is_removed() => {
+                    return Err(Error::new(Kind::PeerMissing, format!("space {} was removed", space.name)));
+                }
                 // Of an earlier boot: those who are started again with this reader may come after it. At the deadline
                 // it is said why nobody came.
                 ProducerState::Died(None) if Instant::now() < deadline => {}
                 ProducerState::Died(slot) => return Err(producer_died(&space, slot)),
-                _ if control.is_removed() => {
-                    return Err(Error::new(Kind::PeerMissing, format!("space {} was removed", space.name)));
-                }
                 _ => {}
             }
             let left = deadline.saturating_duration_since(Instant::now());

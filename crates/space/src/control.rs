@@ -100,6 +100,7 @@ pub(crate) mod head {
         POOL_DEVICE "pool_device" = 520;
         POOL_INODE "pool_inode" = 528;
         CLOSED "closed_unix_ns" = 536;
+        READERS_REMOVED "readers_removed" = 544;
         HISTORY "history" = 1024;
         PLACES "gate_places" = 3072;
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use forebay_tier::{Error, Kind, Result};
 
 use crate::attach::Attachment;
-use crate::control::{group, member, too_many, Control, CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX};
+use crate::control::{group, head, member, too_many, Control, CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX};
 use crate::cursors::{Cursor, Found, GroupRecord};
 use crate::membership::{describe, Role};
 use crate::options::Absent;
@@ -110,6 +110,7 @@ fn add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<us
     if let Some(file) = space.known_cursors_file()? {
         file.set_group(index, None)?;
     }
+    control.word(head::READERS_REMOVED).store(0, SeqCst);
     control.group(index, group::SIZE).store(u64::from(size), Relaxed);
     control.set_group_name(index, name);
     control.group(index, group::POLICY).store(AD_HOC, SeqCst);
@@ -494,6 +495,7 @@ pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
             .hint("end its processes first"));
         }
         forget_group(&space, index)?;
+        control.word(head::READERS_REMOVED).store(1, SeqCst);
         control.announce_room();
         Ok(())
     })

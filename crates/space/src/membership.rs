@@ -26,7 +26,7 @@ use crate::control::{
 };
 use crate::groups::{self, Keep};
 use crate::mover::is_orphan;
-use crate::opening::{self, Writers};
+use crate::opening::{self, came_before, Writers};
 use crate::options::Retention;
 use crate::protocol;
 pub(crate) use crate::protocol::HOLDS_NOTHING;
@@ -452,6 +452,7 @@ fn still_owned(space: &Attachment, rank: u32, slot: u32) -> bool {
 }
 
 /// Whether `rank` of a launch may come late to the open group: others of its launch came and ended, it never was there.
+/// Where nothing tells launches apart, its process has to be older than the end of the others.
 pub(crate) fn has_late_writers(space: &Attachment, rank: u32, token: u64) -> bool {
     let control = &space.control;
     let (_, size) = control.producers();
@@ -460,6 +461,7 @@ pub(crate) fn has_late_writers(space: &Attachment, rank: u32, token: u64) -> boo
         && rank < size
         && control.lane_owner(rank).0.is_none()
         && control.word(head::RUN_TOKEN).load(Relaxed) == token
+        && (token != 0 || came_before(control.word(head::CLOSED).load(Acquire)))
 }
 
 fn check_joinable(space: &Attachment, rank: u32, size: u32, known_size: u32, token: u64) -> Result<()> {
@@ -687,8 +689,9 @@ fn released_by(space: &Attachment, absent: bool) -> u64 {
         }
     }
     if groups == 0 {
-        // Before any reader came everything is kept, until the quota.
-        return 0;
+        // Before any reader came everything is kept, until the quota; when the last group was removed, nothing.
+        let removed = control.word(head::READERS_REMOVED).load(SeqCst) != 0;
+        return if removed { control.complete() } else { 0 };
     }
     let cursors = (0..control.members_high()).map(|slot| control.member(slot, member::CURSOR));
     floor.min(protocol::lowest_held(cursors, |slot| {
@@ -793,7 +796,7 @@ pub(crate) fn producer_died(space: &Attachment, slot: Option<u32>) -> Error {
         None => error,
     };
     error.with("complete_versions", control.complete()).hint(
-        "complete versions stay readable; restart all ranks, they go on behind the last complete version",
+        "complete versions stay readable; start all ranks again with mode=\"a\" to go on behind the last of them",
     )
 }
 

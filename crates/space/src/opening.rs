@@ -24,6 +24,7 @@ use crate::inspect;
 use crate::membership::{describe, has_late_writers, settle_producers, Role, HOLDS_NOTHING};
 use crate::name;
 use crate::options::{Mode, OpenOptions};
+use crate::version_range::format_versions;
 
 /// How the writers of a space stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,7 +269,7 @@ pub(crate) fn refused_space(space: &Attachment, why: Refusal, writers: Writers) 
         Refusal::Held => holder(space).unwrap_or_default(),
         _ => {
             let unread = unread(space);
-            format!("versions {}..{}", unread.start, unread.end)
+            format!("versions {}", format_versions(unread))
         }
     };
     refused(&format!("space {}", space.name), why, writers, &detail)
@@ -281,7 +282,8 @@ pub(crate) fn is_streamed(space: &Attachment, options: &OpenOptions) -> bool {
         finished: options.finished,
         same_run: is_of_this_run(space),
         came_before: came_before(space.control.word(head::CLOSED).load(Acquire)),
-        has_cursor: groups::stored_cursor(space, group).is_some(),
+        // A group that has read all of it has nothing to take: what it waits for is to come.
+        has_cursor: groups::stored_cursor(space, group).is_some_and(|at| at < space.control.complete()),
         has_peers: has_peers(space, group, options.rank.unwrap_or(0)),
     };
     // Asked first: it costs nothing.

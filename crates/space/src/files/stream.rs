@@ -20,7 +20,7 @@
 use crate::attach::{place_of, remove_leftovers};
 use crate::attributes::Attribute;
 use crate::name;
-use crate::opening::Writers;
+use crate::opening::{came_before, Writers};
 use crate::options::{OpenOptions, Retention};
 use crate::whole_file;
 use forebay_tier::host::fs;
@@ -405,7 +405,9 @@ impl Stream {
         if came && !closed {
             return Ok(Writers::Dead);
         }
-        let is_late = !came && rank < current.size && current.run == run;
+        // Where nothing tells launches apart, its process has to be older than the end of the others.
+        let same_launch = current.run == run && (!run.is_empty() || came_before(self.closed_unix_ns()));
+        let is_late = !came && rank < current.size && same_launch;
         let others_live = (0..current.size).any(|other| other != rank && self.members.is_alive(other));
         Ok(if others_live || is_late { Writers::Open } else { Writers::Dead })
     }
@@ -558,7 +560,10 @@ impl Stream {
             .with("pid", pid)
             .with("component", self.df.current().map_or("", |i| i.component.as_str()))
             .with("complete_versions", self.complete_count().unwrap_or(0))
-            .hint("complete versions stay readable; restart all ranks, they go on behind the last complete version")
+            .hint(
+                "complete versions stay readable; start all ranks again with mode=\"a\" to go on behind the last of \
+                 them",
+            )
     }
 
     /// A writer rank in words, for messages: `writer rank 2 of sim (pid 17, since 12 s)`.

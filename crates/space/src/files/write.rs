@@ -19,6 +19,7 @@ use crate::options::{Mode, OpenOptions, Retention};
 use crate::pace::Pace;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
+use crate::version_range::format_versions;
 use crate::whole_file;
 use forebay_log::NdBox;
 use forebay_log::{Dims, Dtype, Piece};
@@ -646,7 +647,7 @@ pub(crate) fn check_writable(name: &str, options: &OpenOptions) -> Result<()> {
 }
 
 fn refused(name: &str, why: Refusal, writers: Writers, holder: Option<String>, unread: Range<u64>) -> Error {
-    let unread = format!("versions {}..{}", unread.start, unread.end);
+    let unread = format!("versions {}", format_versions(unread));
     let detail = if why == Refusal::Held { holder.unwrap_or_default() } else { unread };
     opening::refused(&format!("channel {name}"), why, writers, &detail)
 }

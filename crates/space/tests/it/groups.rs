@@ -164,6 +164,24 @@ fn a_group_that_left_for_good_holds_nothing() {
     assert_eq!((a.begin_step(None).unwrap(), a.missed()), (Some(oldest), 0), "it begins anew");
 }
 
+/// The remedy that `QuotaFull` names.
+#[test]
+fn a_group_that_is_removed_holds_nothing() {
+    let root = Root::new();
+    let name = root.name("removed");
+    let mut w = Writer::open(&name, &declares(1)).unwrap();
+    let (full, error) = fill(&mut w, 0);
+    assert!(error.to_string().contains("clean --readers viz"), "{error}");
+    forebay_space::remove_reader_group(&name, "viz").unwrap();
+    put_all(&mut w, full..full + 100);
+    // One that comes now holds what is there, as the first of all.
+    let mut late = viz(&name, 0, 1);
+    assert!(late.versions().unwrap().start > full);
+    let (_, error) = fill(&mut w, full + 100);
+    assert!(error.to_string().contains("has not released"), "{error}");
+    assert!(late.begin_step(None).unwrap().is_some());
+}
+
 #[test]
 fn a_group_that_comes_again_as_a_whole_begins_where_all_its_ranks_ended() {
     let root = Root::new();
