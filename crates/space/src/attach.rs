@@ -23,7 +23,7 @@ use forebay_tier::liveness::MembersFile;
 use forebay_tier::{clock, process, Access, Device, Error, Horizon, Kind, Result, TierKind};
 
 use crate::contents;
-use crate::control::{Control, GranuleState, LANES_MAX};
+use crate::control::{head, Control, GranuleState, LANES_MAX};
 use crate::cursors::{CursorsFile, CURSORS_FILE};
 use crate::emulated;
 use crate::groups::restore_groups;
@@ -314,7 +314,7 @@ impl Attachment {
     /// Says to all members that the space is being removed.
     fn mark_removed(&self) {
         let mark = crate::control::REMOVED_MARK;
-        self.control.word(crate::control::head::REMOVED).store(mark, Ordering::SeqCst);
+        self.control.word(head::REMOVED).store(mark, Ordering::SeqCst);
         self.control.announce();
         self.control.announce_room();
     }
@@ -624,7 +624,7 @@ fn rebuild(control: &Control, superblock: &Superblock, device: &dyn Device) -> R
     for rank in 0..ranks as u32 {
         control.set_progress(rank, last.number, last.committed[rank as usize]);
     }
-    control.word(crate::control::head::BASE).store(last.base, Ordering::Release);
+    control.word(head::BASE).store(last.base, Ordering::Release);
     control.set_producers(last.number, ranks as u32);
     let has_finished = newest_begun.ended.iter().all(|ended| *ended);
     control.close_producers(last.number, has_finished);
@@ -780,14 +780,38 @@ pub(crate) fn remove_unfinished(new: &Path) -> Result<Vec<String>> {
 fn remove_soft_dir(dir: &Path) -> Result<()> {
     let pool = dir.join(POOL_FILE);
     let Ok(file) = forebay_tier::plain::open_regular(&pool) else { return Ok(()) };
-    let (Ok(superblock), Ok(meta)) = (read_superblock(&file, &pool), file.metadata()) else { return Ok(()) };
-    let Some(soft) = own_soft_dir(&superblock, FileId::of(&meta).inode)? else { return Ok(()) };
+    let Ok(meta) = file.metadata() else { return Ok(()) };
+    let soft = match read_superblock(&file, &pool) {
+        Ok(superblock) => own_soft_dir(&superblock, FileId::of(&meta).inode)?,
+        // Its name has the uuid of the pool in it, which nothing says any more.
+        Err(_) => soft_dir_of_damaged(FileId::of(&meta)),
+    };
+    let Some(soft) = soft else { return Ok(()) };
     match fs::remove_dir_all(&soft) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
             Err(Error::io(format!("removing {}", soft.display()), e))
         }
         _ => Ok(()),
     }
+}
+
+/// The directory whose control segment says that it is of this pool file.
+fn soft_dir_of_damaged(pool: FileId) -> Option<PathBuf> {
+    let is_of_pool = |soft: &PathBuf| {
+        let word = |file: &File, at: usize| {
+            let mut bytes = [0; 8];
+            file.read_exact_at(&mut bytes, at as u64).map(|()| u64::from_ne_bytes(bytes)).ok()
+        };
+        let control = forebay_tier::plain::open_regular(&soft.join(CONTROL_FILE)).ok();
+        control.is_some_and(|file| {
+            let found = (word(&file, head::POOL_DEVICE), word(&file, head::POOL_INODE));
+            found == (Some(pool.device), Some(pool.inode))
+        })
+    };
+    let of_inode = |name: &str| name.starts_with(".soft-") && name.ends_with(&format!("-{:x}", pool.inode));
+    let entries = fs::read_dir(name::root().ok()?).ok()?.flatten();
+    let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(of_inode));
+    named.map(|entry| entry.path()).find(is_of_pool)
 }
 
 fn fill_new_directory(

@@ -368,3 +368,29 @@ fn a_lower_pool_whose_maker_was_killed_goes_with_its_directory() {
         }
     }
 }
+
+/// The name of the shared state of a pool on a disk has the pool's uuid in it, which a damaged pool does not say.
+#[test]
+fn a_damaged_space_on_a_disk_leaves_no_shared_state() {
+    let disk = tempfile::tempdir().unwrap();
+    let name = format!("{}/damaged", disk.path().display());
+    let on_disk = OpenOptions { tier: Some(TierKind::File), quota_bytes: Some(8 << 20), ..options() };
+    let mut w = Writer::open(&name, &on_disk).unwrap();
+    w.begin_step().unwrap();
+    w.put_array("a", &[8], &[0], &[8], &[1u8; 8]).unwrap();
+    w.end_step().unwrap();
+    w.close().unwrap();
+    let pool = Path::new(&name).join("pool");
+    let end = format!("-{:x}", fs::metadata(&pool).unwrap().ino());
+    let shared_states = || {
+        let entries = fs::read_dir(forebay_space::root().unwrap()).unwrap().flatten();
+        let names = entries.map(|entry| entry.file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with(".soft-") && name.ends_with(&end)).count()
+    };
+    assert_eq!(shared_states(), 1);
+    let mut bytes = fs::read(&pool).unwrap();
+    bytes[..4096].fill(0xff);
+    fs::write(&pool, bytes).unwrap();
+    assert_eq!(clean(&name).unwrap().removed.len(), 1);
+    assert_eq!(shared_states(), 0);
+}

@@ -704,6 +704,7 @@ fn a_group_that_has_read_all_of_a_finished_space_waits_for_the_next_writers() {
         assert_eq!(place.play("write", &name, "first").0, "done");
         assert_eq!(place.play("read-group", &name, "first").0, "done");
         assert_eq!(place.play("group", &name, "second").0, "waits");
+        forebay_space::destroy(&name).unwrap();
     }
 }
 
