@@ -117,8 +117,9 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     }
     let status = guarded(&mut command)?;
     let exit = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    let stats = stats(&job, exit);
+    eprint!("{}", covered(&stats));
     if args.stats || out.json() {
-        let stats = stats(&job, exit);
         match out.json() {
             true => out.document(schema::MEM, &stats)?,
             false => eprint!("{}", text(&stats)),
@@ -289,6 +290,27 @@ fn stats(job: &Job, exit_status: i32) -> Stats {
         resident_peak: job.resident_peak(),
         largest_rss_peak: forebay_tier::process::children_peak_bytes(),
     }
+}
+
+/// How much of the program's memory was under the budget; a warning where that was less than half, of more than the
+/// budget.
+fn covered(stats: &Stats) -> String {
+    // What a process has in memory includes what is there of its window.
+    let outside = stats.largest_rss_peak.saturating_sub(stats.resident_peak);
+    let (under, all) = (stats.placed_peak, stats.placed_peak.saturating_add(outside));
+    let percent = (u128::from(under) * 100).checked_div(u128::from(all)).unwrap_or(0);
+    let bytes = format_bytes;
+    let mut text = format!(
+        "forebay mem: {} under the budget of {}, {} outside it ({percent} % under it, peaks of one process)\n",
+        bytes(under),
+        bytes(stats.budget),
+        bytes(outside)
+    );
+    if outside > stats.budget && under < outside {
+        text += "forebay mem: warning: most of the program's memory was not under the budget: it is linked statically, \
+                 has an allocator of its own, or allocates in small parts (--threshold)\n";
+    }
+    text
 }
 
 fn text(stats: &Stats) -> String {

@@ -40,6 +40,26 @@ fn a_program_runs_in_its_budget_and_its_status_is_ours() {
 }
 
 #[test]
+fn what_was_not_under_the_budget_is_said() {
+    if !has_library() {
+        return;
+    }
+    let bench = Bench::new();
+    let tier = tempfile::tempdir().unwrap();
+    let place = tier.path().to_str().unwrap();
+    let mem = |words: &[&str]| {
+        let all = ["mem", "--dram", "4MiB", "--tier", place, "--"];
+        bench.call(&all.iter().chain(words).copied().collect::<Vec<_>>())
+    };
+    mem(&["dd", "if=/dev/zero", "of=copied", "bs=16M", "count=1"])
+        .wants(0)
+        .complains("16.0 MiB under the budget");
+    // Most allocations of an interpreter are short ones.
+    let many = "l = [bytes(5000) for i in range(20000)]; print(len(l))";
+    mem(&["python3", "-c", many]).wants(0).complains("warning: most of the program's memory");
+}
+
+#[test]
 fn solvers_of_several_processes_are_right_within_one_budget() {
     if !has_library() {
         return;
