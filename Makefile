@@ -6,7 +6,7 @@ PREFIX ?= /usr/local
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 FOREBAY := $(TARGET)/release/forebay
 STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
-# SMALL=1 gives a demo of a second, for tests.
+# SMALL=1 gives a demo of a second, BUILT=1 takes the command that is there: for tests.
 DEMO_WORKFLOW := examples/gray-scott/workflow$(if $(SMALL),-small).toml
 
 .DEFAULT_GOAL := help
@@ -27,8 +27,10 @@ help:
 
 # The last line is the path of the report, relative to the clone.
 demo:
+ifndef BUILT
 	@echo 'building the forebay command (the first time takes minutes)' >&2
 	@$(CARGO) build --release --quiet --package forebay-cli
+endif
 	@$(FOREBAY) run $(DEMO_WORKFLOW) --out runs/demo-$$(date +%Y%m%d-%H%M%S)-$$$$ --report --open
 
 test:
