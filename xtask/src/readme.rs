@@ -57,6 +57,12 @@ fn read(root: &Path, path: &str) -> Result<String, Stop> {
     std::fs::read_to_string(root.join(path)).map_err(|e| Stop::Failed(format!("{path}: {e}")))
 }
 
+/// What builds an example as part of the workspace, for which its crates are compiled already, and what runs it.
+fn example(release: &Path, name: &str) -> (String, String) {
+    let build = "build --release --quiet --workspace --exclude forebay-python --example";
+    (format!("\"$CARGO\" {build} {name}"), release.join("examples").join(name).display().to_string())
+}
+
 /// The one program of each language in README.md.
 pub fn programs(root: &Path) -> Outcome {
     let text = read(root, "README.md")?;
@@ -66,13 +72,13 @@ pub fn programs(root: &Path) -> Outcome {
         format!("-I{} -L{} -lforebay", root.join("crates/capi/include").display(), release.display());
     let module = root.join("crates/capi/fortran/forebay.f90");
     let python = crate::python::python(root);
-    let rust = "cargo run --release --quiet --package forebay-space --example heat";
+    let (build, run) = example(&release, "heat");
     let fortran = format!("gfortran {} heat.f90 {library} -o heat_f", module.display());
     let languages = [
         ("python", "heat.py", format!("{} heat.py", python.display())),
         ("c", "heat.c", format!("cc -Wall -Werror heat.c {library} -o heat_c && ./heat_c")),
         ("fortran", "heat.f90", format!("{fortran} && ./heat_f && {} reader.py", python.display())),
-        ("rust", "heat.rs", format!("cd {} && {rust}", root.display())),
+        ("rust", "heat.rs", format!("cd {} && {build} && {run}", root.display())),
     ];
     let own = read(root, "crates/space/examples/heat.rs")?;
     for (language, file, script) in languages {
@@ -115,8 +121,7 @@ pub fn mapped_memory(root: &Path) -> Outcome {
         target_folder(root).join("release").display()
     );
     let module = root.join("crates/capi/fortran/forebay.f90");
-    let manifest = root.join("Cargo.toml");
-    let rust = format!("\"$CARGO\" run --manifest-path {} --release --quiet", manifest.display());
+    let (build, run) = example(&target_folder(root).join("release"), "count_runs");
     let languages = [
         ("python", "count.py", format!("{} count.py", crate::python::python(root).display())),
         ("c", "count.c", format!("cc -Wall -Werror count.c {library} -o count_c && ./count_c")),
@@ -125,7 +130,7 @@ pub fn mapped_memory(root: &Path) -> Outcome {
             "count.f90",
             format!("gfortran {} count.f90 {library} -o count_f && ./count_f", module.display()),
         ),
-        ("rust", "count.rs", format!("{rust} --package forebay-tier --example count_runs")),
+        ("rust", "count.rs", format!("(cd {} && {build}) && {run}", root.display())),
     ];
     let own = read(root, "crates/tier/examples/count_runs.rs")?;
     let mut runs = 0;
