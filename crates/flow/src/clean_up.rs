@@ -225,5 +225,11 @@ pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
             left.push(format!("the channel {} could not be removed: {e}", channel.name));
         }
     }
+    // A process that was killed while it made a space has left it under a hidden name.
+    for channel in &workflow.channels {
+        if let Err(e) = forebay_space::remove_leftovers(&channel.location(&workflow.dir)) {
+            left.push(format!("what is left of channel {} could not be removed: {e}", channel.name));
+        }
+    }
     left
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
-use crate::attach::{is_open_anywhere, remove_directory, remove_unfinished, Attachment};
+use crate::attach::{self, is_open_anywhere, place_of, remove_directory, remove_unfinished, Attachment};
 use crate::contents;
 use crate::control::{group, member, GROUPS_MAX};
 use crate::files;
@@ -223,6 +223,16 @@ fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanR
         report.add(&shown, clean_leftover(&path, hidden, &shown, options)?);
     }
     Ok(report.removed.len() + report.kept.len() > before)
+}
+
+/// Removes what processes that are gone left while they made, replaced or removed the space `name`; not the space.
+///
+/// # Errors
+/// `BadName`; those of the root directory.
+pub fn remove_leftovers(name: &str) -> Result<()> {
+    let (parent, file) = place_of(name, &name::directory(name)?)?;
+    attach::remove_leftovers(&parent, &file);
+    Ok(())
 }
 
 fn clean_leftover(path: &Path, hidden: Hidden, shown: &str, options: &CleanOptions) -> Result<Outcome> {

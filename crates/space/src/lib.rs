@@ -78,7 +78,7 @@ mod writer;
 pub use attributes::Attribute;
 pub use backing::VersionBacking;
 pub use byte_size::{format_bytes, parse_bytes};
-pub use clean::{clean, destroy, CleanOptions, CleanReport, Kept, Removed};
+pub use clean::{clean, destroy, remove_leftovers, CleanOptions, CleanReport, Kept, Removed};
 pub use control::control_layouts;
 pub use cursors::cursor_layouts;
 pub use element::Element;
