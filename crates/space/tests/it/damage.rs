@@ -3,6 +3,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 use crate::support::{options, reader, shared_state, tier_of_roots, Root};
 use forebay_log::format::{
@@ -273,7 +274,7 @@ type Versions = Vec<(u64, Vec<u64>)>;
 /// What a newcomer makes of a space: the versions that an observer is told of, and those that a registered group of
 /// readers is given, each with all that is in it; and the error that ended it, if one did.
 fn seen_by_a_newcomer(name: &str) -> (Versions, Versions, Option<Kind>) {
-    let quick = || OpenOptions { timeout: std::time::Duration::from_millis(30), ..options() };
+    let quick = || OpenOptions { timeout: Duration::from_millis(30), ..options() };
     let (mut told, mut given) = (Vec::new(), Vec::new());
     let mut look = || -> Result<(), Error> {
         let observer = OpenOptions { observer: true, component: Some("look".into()), ..quick() };
@@ -421,11 +422,23 @@ fn cut(path: &Path, bytes: u64) {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap();
 }
 
+/// Waits until the writer has prepared its second segment, which would make a pool longer that was cut off.
+fn wait_for_spare(name: &str) {
+    let begin = Instant::now();
+    while forebay_space::inspect(name).unwrap().reserved_bytes < 2 << 20 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "no segment was prepared");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // It is counted before its pages are there.
+    std::thread::sleep(Duration::from_millis(200));
+}
+
 /// A pool that is cut off below its mappings is an error for those who read it, and in memory for those who write it:
 /// no process ends by a signal, and no wrong byte is handed out.
 fn a_pool_that_is_cut_off_is_an_error(tier: TierKind, dir: &Path) {
     let name = format!("{}/cut-off", dir.display());
     let mut w = filled(&name, tier);
+    wait_for_spare(&name);
     let never = OpenOptions { verify: Verify::Never, observer: true, ..options() };
     let mut readers = [reader(&name, 0, 1).unwrap(), Reader::open(&name, &never).unwrap()];
     let mut readers: Vec<Reader> = readers.iter_mut().map(|r| r.open_version(0).unwrap()).collect();
