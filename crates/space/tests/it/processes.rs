@@ -159,7 +159,11 @@ fn rank_2_of_4_is_killed_between_two_puts_and_all_four_restart_three_steps_back(
     }
     assert_eq!(r.versions().unwrap().end, 6);
     let new: Vec<Child> = (0..4).map(|rank| start("writer", &name, &[rank, 4, 3, 12, u64::MAX])).collect();
-    wait_until("the new group", || forebay_space::inspect(&name).is_ok_and(|i| i.state != "producer died"));
+    // However long the machine takes to start four processes: the deadlines of the reader are short.
+    let has_come = |info: forebay_space::SpaceInfo| {
+        info.state != "producer died" && info.producer.is_some_and(|group| group.joined == 4)
+    };
+    wait_until("the new group", || forebay_space::inspect(&name).is_ok_and(has_come));
     for version in 6..12 {
         assert_eq!(r.begin_step(None).unwrap(), Some(version));
         check(&mut r, version, 4);
