@@ -26,7 +26,7 @@ use crate::control::{
 };
 use crate::groups::{self, Keep};
 use crate::mover::is_orphan;
-use crate::opening::{self, came_before, Writers};
+use crate::opening::{self, may_have_come_before, Writers};
 use crate::options::Retention;
 use crate::protocol;
 pub(crate) use crate::protocol::HOLDS_NOTHING;
@@ -461,7 +461,7 @@ pub(crate) fn has_late_writers(space: &Attachment, rank: u32, token: u64) -> boo
         && rank < size
         && control.lane_owner(rank).0.is_none()
         && control.word(head::RUN_TOKEN).load(Relaxed) == token
-        && (token != 0 || came_before(control.word(head::CLOSED).load(Acquire)))
+        && (token != 0 || may_have_come_before(control.word(head::CLOSED).load(Acquire)))
 }
 
 fn check_joinable(space: &Attachment, rank: u32, size: u32, known_size: u32, token: u64) -> Result<()> {

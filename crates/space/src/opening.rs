@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::{Mutex, PoisonError};
 
-use forebay_tier::{clock, process, Error, Kind, Result};
+use forebay_tier::{process, Error, Kind, Result};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 
@@ -290,17 +290,16 @@ pub(crate) fn is_streamed(space: &Attachment, options: &OpenOptions) -> bool {
     options.finished || streams(writers_of(space), claim)
 }
 
-/// Whether this process had begun at a moment (nanoseconds since 1970; 0: never).
+/// Whether this process had certainly begun at a moment (nanoseconds since 1970; 0: never). A reader that may have begun
+/// later waits and says so, instead of taking the data of an earlier run.
 pub(crate) fn came_before(ended_unix_ns: u64) -> bool {
-    // Ticks since boot, as the kernel shows them to every program: a hundredth of a second.
-    const TICKS: f64 = 100.0;
-    let uptime = std::fs::read_to_string("/proc/uptime").ok();
-    let uptime = uptime.and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
-    let (Some(uptime_s), Some(ticks)) = (uptime, process::start_time_ticks(process::pid())) else {
-        return false;
-    };
-    let age_ns = (uptime_s - ticks as f64 / TICKS).max(0.0) * 1e9;
-    ended_unix_ns >= clock::realtime_ns().saturating_sub(age_ns as u64)
+    process::began_unix_ns().is_some_and(|began| began.end <= ended_unix_ns)
+}
+
+/// Whether this process may have begun at a moment. A rank that may be of the launch of others that have ended completes
+/// what they wrote.
+pub(crate) fn may_have_come_before(ended_unix_ns: u64) -> bool {
+    process::began_unix_ns().is_some_and(|began| began.start <= ended_unix_ns)
 }
 
 /// Whether the last writers were of this run or job, or of this process.

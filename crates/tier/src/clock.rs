@@ -15,14 +15,29 @@ pub fn now_ns() -> u64 {
     crate::sys::monotonic_ns()
 }
 
+/// What the calendar says when a simulated run begins.
+#[cfg(forebay_simulated)]
+pub(crate) const SIMULATED_EPOCH_NS: u64 = 1_700_000_000_000_000_000;
+
 /// Nanoseconds since 1970 in UTC, as the machine believes; may jump.
 #[cfg_attr(forebay_simulated, track_caller)]
 pub fn realtime_ns() -> u64 {
     #[cfg(forebay_simulated)]
     if let Some(ns) = crate::simulation::clock_ns(std::panic::Location::caller()) {
-        return ns + 1_700_000_000_000_000_000;
+        return ns + SIMULATED_EPOCH_NS;
     }
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+}
+
+/// When the machine was booted, in nanoseconds since 1970; never too early, by at most what one read of a clock takes.
+pub(crate) fn boot_unix_ns() -> u64 {
+    // A thread may lose its processor between the two reads: of several the narrowest counts.
+    const READS: u32 = 5;
+    let read = || {
+        let (before, now, after) = (crate::sys::boottime_ns(), realtime_ns(), crate::sys::boottime_ns());
+        (after - before, now.saturating_sub(before))
+    };
+    (0..READS).map(|_| read()).min().map_or(0, |(_, boot)| boot)
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 //! Pid, host name and boot id are for messages and for refusing foreign pools; whether somebody lives is
 //! never decided by them (they lie across PID namespaces and reboots) but by [`crate::liveness`].
 
-use std::ops::{AddAssign, Sub};
+use std::ops::{AddAssign, Range, Sub};
 use std::sync::OnceLock;
 
 use serde::Serialize;
 
-use crate::sys;
+use crate::{clock, sys};
 
 /// Remembers in which process a handle was made.
 ///
@@ -94,6 +94,20 @@ pub fn start_time_ticks(pid: u32) -> Option<u64> {
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
+/// When the calling process began, in nanoseconds since 1970: the moments that come into question, a hundredth of a second
+/// of them, which is how exactly the kernel tells. None where it does not tell.
+pub fn began_unix_ns() -> Option<Range<u64>> {
+    #[cfg(forebay_simulated)]
+    if let Some(ns) = crate::simulation::began_ns() {
+        let began = ns + clock::SIMULATED_EPOCH_NS;
+        return Some(began..began + 1);
+    }
+    // As the kernel shows ticks to every program (USER_HZ), whatever its own are.
+    const TICK_NS: u64 = 10_000_000;
+    let began = clock::boot_unix_ns() + start_time_ticks(pid())? * TICK_NS;
+    Some(began..began + TICK_NS)
+}
+
 /// What a thread used of the processor, and how often it was interrupted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
@@ -169,6 +183,28 @@ mod tests {
     fn knows_itself() {
         assert!(start_time_ticks(pid()).is_some());
         assert_eq!(start_time_ticks(u32::MAX), None);
+    }
+
+    /// What a process is told of its start is neither before nor after.
+    #[test]
+    fn a_process_knows_to_a_tick_when_it_began() {
+        if std::env::var_os("PROCESS_TEST_CHILD").is_some() {
+            println!("BEGAN {}", began_unix_ns().expect("/proc").end);
+            return;
+        }
+        for _ in 0..20 {
+            let before = crate::clock::realtime_ns();
+            let child = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "process::tests::a_process_knows_to_a_tick_when_it_began", "--nocapture"])
+                .env("PROCESS_TEST_CHILD", "1")
+                .output()
+                .unwrap();
+            let after = crate::clock::realtime_ns();
+            let text = String::from_utf8(child.stdout).unwrap();
+            let (_, rest) = text.split_once("BEGAN ").expect(&text);
+            let began: u64 = rest.split_whitespace().next().unwrap().parse().unwrap();
+            assert!(before < began && began < after + 10_000_000, "{before} {began} {after}");
+        }
         assert_ne!(host_name(), "");
         assert_eq!(boot_id().len(), 36);
         assert!(!ForkMark::here().is_forked());

@@ -20,7 +20,7 @@
 use crate::attach::{place_of, remove_leftovers};
 use crate::attributes::Attribute;
 use crate::name;
-use crate::opening::{came_before, Writers};
+use crate::opening::{may_have_come_before, Writers};
 use crate::options::{OpenOptions, Retention};
 use crate::whole_file;
 use forebay_tier::host::fs;
@@ -406,7 +406,8 @@ impl Stream {
             return Ok(Writers::Dead);
         }
         // Where nothing tells launches apart, its process has to be older than the end of the others.
-        let same_launch = current.run == run && (!run.is_empty() || came_before(self.closed_unix_ns()));
+        let same_launch =
+            current.run == run && (!run.is_empty() || may_have_come_before(self.closed_unix_ns()));
         let is_late = !came && rank < current.size && same_launch;
         let others_live = (0..current.size).any(|other| other != rank && self.members.is_alive(other));
         Ok(if others_live || is_late { Writers::Open } else { Writers::Dead })

@@ -266,6 +266,7 @@ fn a_damaged_file_of_cursors_is_an_error_that_names_it() {
     assert!(error.to_string().contains("viz"), "{error}");
     forebay_space::remove_reader_group(&name, "viz").unwrap();
     read(&mut Reader::open(&name, &viz).unwrap(), 0..2);
+    forebay_space::destroy(&name).unwrap();
 }
 
 #[test]

@@ -576,6 +576,8 @@ fn a_reader_that_was_started_with_its_writer_and_is_late_reads_all_the_same() {
         let place = Place::new(medium);
         let name = place.name("late");
         let mut reader = place.start("late", &name, "second");
+        // The kernel tells when a process began to a hundredth of a second.
+        std::thread::sleep(Duration::from_millis(50));
         assert_eq!(place.play("write", &name, "first").0, "done");
         assert_eq!(answer(&mut reader).as_deref(), Some("reads"));
         assert!(reader.wait().unwrap().success());

@@ -15,17 +15,26 @@ use forebay_space::{Horizon, Kind, Mode, OpenOptions, Reader, Retention, TierKin
 
 /// Starts a child in a role; `arguments` are words.
 fn start(role: &str, name: &str, arguments: &[u64]) -> Child {
+    command(role, name, arguments).spawn().expect("a child")
+}
+
+/// As [`start`], as a process of that run: however late it begins, it is no new launch.
+fn start_in(run: &str, role: &str, name: &str, arguments: &[u64]) -> Child {
+    command(role, name, arguments).env("FOREBAY_RUN", run).spawn().expect("a child")
+}
+
+fn command(role: &str, name: &str, arguments: &[u64]) -> Command {
     let words: Vec<String> = arguments.iter().map(u64::to_string).collect();
-    Command::new(std::env::current_exe().expect("this binary"))
+    let mut command = Command::new(std::env::current_exe().expect("this binary"));
+    command
         .args(["--exact", "processes::child", "--nocapture", "--test-threads=1"])
         .env("SPACE_TEST_ROLE", role)
         .env("SPACE_TEST_NAME", name)
         .env("SPACE_TEST_ARGUMENTS", words.join(" "))
         // Some of them are meant to fail; the message is enough.
         .env("RUST_BACKTRACE", "0")
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("a child")
+        .stdout(Stdio::null());
+    command
 }
 
 /// Every element of version `version` as rank `rank` puts it.
@@ -129,7 +138,8 @@ fn rank_2_of_4_is_killed_between_two_puts_and_all_four_restart_three_steps_back(
     let root = Root::new();
     let name = root.name("killed");
     let mut ranks: Vec<Child> = (0..4)
-        .map(|r| start("writer", &name, &[r, 4, 0, 1 << 30, if r == 2 { 6 } else { u64::MAX }]))
+        .map(|r| (r, if r == 2 { 6 } else { u64::MAX }))
+        .map(|(r, stops)| start_in("/run/first", "writer", &name, &[r, 4, 0, 1 << 30, stops]))
         .collect();
     let mut r = reader(&name, 0, 1).unwrap();
     for version in 0..6 {
@@ -158,10 +168,12 @@ fn rank_2_of_4_is_killed_between_two_puts_and_all_four_restart_three_steps_back(
         assert!(!survivor.wait().unwrap().success());
     }
     assert_eq!(r.versions().unwrap().end, 6);
-    let new: Vec<Child> = (0..4).map(|rank| start("writer", &name, &[rank, 4, 3, 12, u64::MAX])).collect();
+    let again = |rank| start_in("/run/second", "writer", &name, &[rank, 4, 3, 12, u64::MAX]);
+    let new: Vec<Child> = (0..4).map(again).collect();
     // However long the machine takes to start four processes: the deadlines of the reader are short.
     let has_come = |info: forebay_space::SpaceInfo| {
-        info.state != "producer died" && info.producer.is_some_and(|group| group.joined == 4)
+        let have_joined = info.producer.is_some_and(|group| group.joined == 4);
+        info.state == "finished" || (info.state != "producer died" && have_joined)
     };
     wait_until("the new group", || forebay_space::inspect(&name).is_ok_and(has_come));
     for version in 6..12 {

@@ -27,7 +27,7 @@ pub(crate) use kernel::{
     local_state, map_added, map_removed, record_lock, record_lock_holder, record_unlock,
 };
 pub use random::Random;
-pub(crate) use scheduler::{clock_ns, pid};
+pub(crate) use scheduler::{began_ns, clock_ns, pid};
 pub use scheduler::{run, Failure, Outcome, Settings};
 pub use trace::Coverage;
 

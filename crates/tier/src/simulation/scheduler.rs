@@ -128,6 +128,7 @@ struct SimThread {
 
 pub(super) struct SimProcess {
     pub(super) name: String,
+    began_ns: u64,
     pub(super) exit: Option<Exit>,
     pub(super) stopped_until_ns: u64,
     /// Points until it is killed.
@@ -264,8 +265,10 @@ pub(super) fn start_process(
     body: impl FnOnce() + Send + 'static,
 ) -> (u32, usize) {
     let mut s = state();
+    let began_ns = s.now_ns;
     s.processes.push(SimProcess {
         name: name.clone(),
+        began_ns,
         exit: None,
         stopped_until_ns: 0,
         kill_in: None,
@@ -367,6 +370,14 @@ pub(crate) fn clock_ns(at: &'static Location<'static>) -> Option<u64> {
     let me = me()?;
     step(me, What::Clock, at);
     Some(state().now_ns)
+}
+
+/// When the calling thread's simulated process was started, in virtual time.
+pub(crate) fn began_ns() -> Option<u64> {
+    let me = me()?;
+    let mut s = state();
+    let process = s.thread(me).process;
+    Some(s.processes[process].began_ns)
 }
 
 /// The calling thread's simulated process id.

@@ -29,7 +29,7 @@ mod usage;
 mod userfault;
 mod view;
 
-pub(crate) use clock::monotonic_ns;
+pub(crate) use clock::{boottime_ns, monotonic_ns};
 pub use faulted::{Faulted, FaultsServed};
 pub(crate) use fcntl::{
     description_lock, description_unlock, description_unlock_all, flock_exclusive, is_locked_by_others,
