@@ -87,8 +87,8 @@ pub(crate) struct Claim {
     pub finished: bool,
     /// The writers were of the reader's run, job or process.
     pub same_run: bool,
-    /// The reader's process had begun when the writers ended: the two were started together.
-    pub came_before: bool,
+    /// The reader's process was started together with the writers.
+    pub is_started_together: bool,
     /// Its group goes on where it stopped.
     pub has_cursor: bool,
     /// Other ranks of its group stream it.
@@ -101,7 +101,8 @@ pub(crate) fn streams(writers: Writers, claim: impl FnOnce() -> Claim) -> bool {
         Writers::NeverCame | Writers::Open => true,
         Writers::Finished | Writers::Dead => {
             let claim = claim();
-            claim.finished || claim.same_run || claim.came_before || claim.has_cursor || claim.has_peers
+            let is_of_it = claim.same_run || claim.is_started_together || claim.has_peers;
+            claim.finished || is_of_it || claim.has_cursor
         }
     }
 }
@@ -281,7 +282,7 @@ pub(crate) fn is_streamed(space: &Attachment, options: &OpenOptions) -> bool {
     let claim = || Claim {
         finished: options.finished,
         same_run: is_of_this_run(space),
-        came_before: came_before(space.control.word(head::CLOSED).load(Acquire)),
+        is_started_together: is_started_together(writers_lived(space)),
         // A group that has read all of it has nothing to take: what it waits for is to come.
         has_cursor: groups::stored_cursor(space, group).is_some_and(|at| at < space.control.complete()),
         has_peers: has_peers(space, group, options.rank.unwrap_or(0)),
@@ -290,16 +291,34 @@ pub(crate) fn is_streamed(space: &Attachment, options: &OpenOptions) -> bool {
     options.finished || streams(writers_of(space), claim)
 }
 
-/// Whether this process had certainly begun at a moment (nanoseconds since 1970; 0: never). A reader that may have begun
-/// later waits and says so, instead of taking the data of an earlier run.
-pub(crate) fn came_before(ended_unix_ns: u64) -> bool {
-    process::began_unix_ns().is_some_and(|began| began.end <= ended_unix_ns)
+/// Processes that began within so many nanoseconds may have been started together, by a script or by hand.
+const TOGETHER_NS: u64 = 10_000_000_000;
+
+/// Whether this process was started together with writers that have ended, as by `writer & reader` in a shell: it had
+/// begun when they ended, and they began before it, or soon after. A process that lives long, such as that of a
+/// notebook, is not started together with writers that come and go meanwhile.
+pub(crate) fn is_started_together(writers_unix_ns: Range<u64>) -> bool {
+    process::began_unix_ns().is_some_and(|began| are_together(began, writers_unix_ns))
 }
 
-/// Whether this process may have begun at a moment. A rank that may be of the launch of others that have ended completes
-/// what they wrote.
+/// The same, of a reader that began at one of these moments. In doubt it was not: it then waits and says so, instead of
+/// taking the data of an earlier run.
+fn are_together(began: Range<u64>, writers: Range<u64>) -> bool {
+    began.end <= writers.end && writers.start <= began.start.saturating_add(TOGETHER_NS)
+}
+
+/// Whether this process may have begun at a moment (nanoseconds since 1970; 0: never). A rank that may be of the launch
+/// of others that have ended completes what they wrote.
 pub(crate) fn may_have_come_before(ended_unix_ns: u64) -> bool {
     process::began_unix_ns().is_some_and(|began| began.start <= ended_unix_ns)
+}
+
+/// When the last of the writers' processes began, and when the last of them ended; nanoseconds since 1970.
+fn writers_lived(space: &Attachment) -> Range<u64> {
+    let control = &space.control;
+    let start_ticks = |rank| control.lane_start_ticks(rank).load(Relaxed);
+    let last = (0..control.producers().1).map(start_ticks).max().unwrap_or(0);
+    process::ticks_unix_ns(last)..control.word(head::CLOSED).load(Acquire)
 }
 
 /// Whether the last writers were of this run or job, or of this process.
@@ -349,4 +368,26 @@ pub(crate) fn note_written(uuid: &str) {
 /// Whether this process wrote a channel of files.
 pub(crate) fn is_written_here(uuid: &str) -> bool {
     WRITTEN_HERE.lock().unwrap_or_else(PoisonError::into_inner).contains(uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_lives_long_is_not_started_together_with_writers_that_come_and_go() {
+        const S: u64 = 1_000_000_000;
+        let began = 100 * S..100 * S + S / 100;
+        let together = |first, last| are_together(began.clone(), first..last);
+        // `writer & reader`, `reader & writer`, and a reader that takes long to start.
+        assert!(together(99 * S, 101 * S));
+        assert!(together(101 * S, 160 * S));
+        // A writer that had ended before, or may have.
+        assert!(!together(90 * S, 99 * S));
+        assert!(!together(90 * S, 100 * S + S / 200));
+        // A notebook that was open before.
+        assert!(!together(400 * S, 700 * S));
+        // Writers that have not ended are no matter of this.
+        assert!(!together(99 * S, 0));
+    }
 }

@@ -94,17 +94,23 @@ pub fn start_time_ticks(pid: u32) -> Option<u64> {
     fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// When the calling process began, in nanoseconds since 1970: the moments that come into question, a hundredth of a second
-/// of them, which is how exactly the kernel tells. None where it does not tell.
+/// A tick as the kernel shows them to every program (USER_HZ), whatever its own are.
+const TICK_NS: u64 = 10_000_000;
+
+/// The moment, in nanoseconds since 1970, of a number of clock ticks since boot, as of [`start_time_ticks`].
+pub fn ticks_unix_ns(ticks: u64) -> u64 {
+    clock::boot_unix_ns().saturating_add(ticks.saturating_mul(TICK_NS))
+}
+
+/// When the calling process began, in nanoseconds since 1970: the moments that come into question, a hundredth of a
+/// second of them, which is how exactly the kernel tells. None where it does not tell.
 pub fn began_unix_ns() -> Option<Range<u64>> {
     #[cfg(forebay_simulated)]
     if let Some(ns) = crate::simulation::began_ns() {
         let began = ns + clock::SIMULATED_EPOCH_NS;
         return Some(began..began + 1);
     }
-    // As the kernel shows ticks to every program (USER_HZ), whatever its own are.
-    const TICK_NS: u64 = 10_000_000;
-    let began = clock::boot_unix_ns() + start_time_ticks(pid())? * TICK_NS;
+    let began = ticks_unix_ns(start_time_ticks(pid())?);
     Some(began..began + TICK_NS)
 }
 

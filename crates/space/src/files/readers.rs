@@ -343,9 +343,10 @@ impl Stream {
         let rank = options.rank.unwrap_or(0);
         let lives = |r: &ReaderDf| !r.observer && r.group == group && r.rank != rank && self.holds(r);
         let has_same_run = || !run.is_empty() && self.df.current().is_some_and(|current| current.run == run);
+        let writers_lived = self.writers_lived()?;
         Ok(opening::streams(writers, || opening::Claim {
             same_run: has_same_run() || opening::is_written_here(&self.df.uuid),
-            came_before: opening::came_before(self.closed_unix_ns()),
+            is_started_together: opening::is_started_together(writers_lived.clone()),
             has_peers: readers.iter().any(lives),
             ..opening::Claim::default()
         }))

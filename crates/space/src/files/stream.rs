@@ -31,6 +31,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -381,6 +382,16 @@ impl Stream {
         let (number, size) = self.df.current().map_or((0, 0), |i| (i.number, i.size));
         let closed = (0..size).filter_map(|rank| read_json::<RankDf>(&self.closed_file(rank)).ok().flatten());
         closed.filter(|df| df.incarnation == number).map(|df| df.since_unix_ns).max().unwrap_or(0)
+    }
+
+    /// When the last rank of the current incarnation came, and when the last one ended; nanoseconds since 1970.
+    pub(super) fn writers_lived(&self) -> Result<Range<u64>> {
+        let size = self.df.current().map_or(0, |current| current.size);
+        let mut last = 0;
+        for rank in 0..size {
+            last = last.max(self.came(rank)?.map_or(0, |df| df.since_unix_ns));
+        }
+        Ok(last..self.closed_unix_ns())
     }
 
     /// True when a rank of the current incarnation ended cleanly.
