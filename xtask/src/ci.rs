@@ -153,7 +153,7 @@ impl Run<'_> {
         let minutes = if long { SIMULATION_LONG_MINUTES } else { SIMULATION_MINUTES };
         self.check("simulated processes", |root| simulate::check(root, minutes));
         privilege::stage(self);
-        let wanted = dax_machine::tests::Wanted { cuts: CUTS, only: None };
+        let wanted = dax_machine::tests::Wanted { cuts: CUTS, only: None, whole: long };
         dax_machine::tests::stage(self.root, wanted, &mut self.summary);
         if long {
             self.torture();

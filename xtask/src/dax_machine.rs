@@ -81,7 +81,7 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
 
 fn run_tests(root: &Path, arguments: &[&str]) -> Outcome {
     let usage = || Stop::Usage(USAGE.to_string());
-    let (mut wanted, mut needs_packages) = (Wanted { cuts: CUTS, only: None }, false);
+    let (mut wanted, mut needs_packages) = (Wanted { cuts: CUTS, only: None, whole: true }, false);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         let mut value = || rest.next().copied().ok_or_else(usage);

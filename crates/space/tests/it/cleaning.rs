@@ -1,7 +1,7 @@
 //! What is removed, and what must not be: files that only a name claims, and directories that a live process makes.
 
 use std::fs;
-use std::os::unix::fs::{chown, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{chown, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -381,11 +381,11 @@ fn a_damaged_space_on_a_disk_leaves_no_shared_state() {
     w.end_step().unwrap();
     w.close().unwrap();
     let pool = Path::new(&name).join("pool");
-    let end = format!("-{:x}", fs::metadata(&pool).unwrap().ino());
+    let uuid = forebay_space::inspect(&name).unwrap().uuid;
     let shared_states = || {
         let entries = fs::read_dir(forebay_space::root().unwrap()).unwrap().flatten();
         let names = entries.map(|entry| entry.file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with(".soft-") && name.ends_with(&end)).count()
+        names.filter(|name| name.starts_with(&format!(".soft-{uuid}"))).count()
     };
     assert_eq!(shared_states(), 1);
     let mut bytes = fs::read(&pool).unwrap();
