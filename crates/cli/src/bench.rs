@@ -77,8 +77,3 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         Verb::Checkpoint(args) => checkpoint::run(args, out),
     }
 }
-
-/// A size as people type it.
-pub(crate) fn size(text: &str) -> std::result::Result<u64, String> {
-    forebay_space::parse_bytes(text).map_err(|e| e.message().to_string())
-}

@@ -14,8 +14,8 @@ use serde::Serialize;
 
 use super::limited::{self, Found, Group};
 use super::plot::{self, Picture, PlotArgs};
-use super::size;
 use crate::output::{number, schema, table_text, Output};
+use crate::sizes::size;
 
 const SCALE: u32 = 22;
 const SCALE_QUICK: u32 = 16;

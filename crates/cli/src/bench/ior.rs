@@ -14,8 +14,8 @@ use forebay_tier::{capacity, device, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
 use super::lriot::one;
-use super::size;
 use crate::output::{number, schema, table_text, Output};
+use crate::sizes::size;
 
 /// A pattern repeats after this, and differs from thread to thread.
 const PATTERN_BYTES: usize = 4096;

@@ -15,8 +15,8 @@ use forebay_perf::profile::{self, Estimate};
 use forebay_tier::{capacity, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
-use super::size;
 use crate::output::{number, schema, table_text, toned, Output, Tone};
+use crate::sizes::size;
 
 /// Sweep threads of random accesses: mapping against direct against io_uring, and the knee of each.
 #[derive(clap::Args, Debug)]

@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use super::placing::usual_tile;
 use super::plot::{self, Picture, PlotArgs};
-use super::size;
 use crate::output::{number, schema, table_text, Output};
+use crate::sizes::size;
 
 /// Write, read, overwrite and read again matrices that do not fit memory, in blocks of many sizes, through system
 /// calls, mapped memory and tiles.

@@ -14,8 +14,8 @@ use serde::Serialize;
 use super::outgrown::Place;
 use super::placing::usual_tile;
 use super::plot::{self, Picture, PlotArgs};
-use super::size;
 use crate::output::{number, schema, table_text, Output};
+use crate::sizes::size;
 
 /// Part of a kernel's arrays that is in memory, where nobody says how much.
 const SHARE: u64 = 4;

@@ -13,9 +13,10 @@ use forebay_perf::model::stream::{self, Traffic};
 use forebay_tier::{capacity, device, Error, Horizon, Kind, Result, TierKind};
 use serde::Serialize;
 
+use super::peak;
 use super::plot::{self, Picture, PlotArgs};
-use super::{peak, size};
 use crate::output::{number, table_text, Output};
+use crate::sizes::size;
 
 /// Part of all arrays that is in memory when they lie on the tier.
 const SHARE: u64 = 20;

@@ -14,8 +14,8 @@ use serde::Serialize;
 use super::outgrown::Place;
 use super::placing::usual_tile;
 use super::plot::{self, Picture, PlotArgs};
-use super::size;
 use crate::output::{number, schema, table_text, Output};
+use crate::sizes::size;
 
 /// Run PolyBench kernels in memory and on tiles, with arrays below and past the memory they may use.
 #[derive(clap::Args, Debug)]

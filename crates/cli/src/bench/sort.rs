@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::limited::{self, Found, Group};
 use super::plot::{self, Picture, PlotArgs};
-use super::size;
 use crate::output::{number, schema, table_text, Output};
+use crate::sizes::size;
 
 /// Data of a whole measurement, and of a quick one: four times the budget.
 const BUDGET: u64 = 1 << 30;

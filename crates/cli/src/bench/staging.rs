@@ -17,8 +17,8 @@ use forebay_space::format_bytes;
 use forebay_tier::{capacity, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
-use super::size;
 use crate::output::{number, schema, table_text, Output};
+use crate::sizes::size;
 use cells::{cells, checks, Cell};
 use limit::Limits;
 use measure::{Measured, Response};

@@ -52,7 +52,7 @@ pub struct Component {
 
 impl Component {
     /// The same with ranks that are out of step by such a share of what they compute.
-    pub(super) fn out_of_step(&self, share: f64) -> Component {
+    pub fn out_of_step(&self, share: f64) -> Component {
         Component { spread_s: self.spread_s.max(share * self.compute_s), ..*self }
     }
 }
