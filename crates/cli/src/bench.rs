@@ -6,7 +6,6 @@ mod bt;
 mod btio;
 mod cfd;
 mod checkpoint;
-mod fio;
 mod ior;
 mod limited;
 mod lriot;
@@ -28,7 +27,7 @@ use forebay_tier::Result;
 
 use crate::output::Output;
 
-/// Measure as the studies did: fio's jobs, STREAM, IOR, LRIOT, staging, sorting, graphs, arrays on a tier.
+/// Measure as the studies did: STREAM, IOR, LRIOT, staging, sorting, graphs, arrays on a tier.
 #[derive(clap::Args, Debug)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Args {
@@ -38,7 +37,6 @@ pub struct Args {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
-    Fio(fio::Args),
     Stream(stream::Args),
     Ior(ior::Args),
     Lriot(lriot::Args),
@@ -59,7 +57,6 @@ enum Verb {
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     match &args.verb {
-        Verb::Fio(args) => fio::run(args, out),
         Verb::Stream(args) => stream::run(args, out),
         Verb::Ior(args) => ior::run(args, out),
         Verb::Lriot(args) => lriot::run(args, out),

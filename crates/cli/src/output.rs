@@ -74,8 +74,6 @@ pub mod schema {
     pub const COMPLETIONS: &str = "forebay.completions/1";
     /// The manual pages that were written.
     pub const MAN: &str = "forebay.man/1";
-    /// What came of fio's jobs, in fio's structure.
-    pub const BENCH_FIO: &str = "forebay.bench.fio/1";
     /// What the windows of a program did.
     pub const MEM: &str = "forebay.mem/1";
     /// How a mini-application ended.
@@ -148,7 +146,6 @@ pub mod schema {
         REPORT,
         COMPLETIONS,
         MAN,
-        BENCH_FIO,
         MEM,
         APP,
         PROBE,

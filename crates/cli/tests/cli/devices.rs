@@ -43,37 +43,6 @@ fn number(value: &Value) -> u64 {
 }
 
 #[test]
-fn what_fio_jobs_move_directly_or_cold_the_device_moves() {
-    // Direct both ways, cold reads, and writes with their flush.
-    let jobs: [(&[&str], f64); 6] = [
-        (&["--direct=1", "--rw=read"], 1.0),
-        (&["--direct=1", "--rw=randread", "--ioengine=io_uring", "--iodepth=16"], 1.0),
-        (&["--direct=1", "--rw=write"], 1.0),
-        (&["--direct=1", "--rw=randrw", "--bs=16k", "--numjobs=2", "--group_reporting"], 1.0),
-        (&["--rw=randread"], COLD_MIN),
-        (&["--rw=write", "--end_fsync=1"], 1.0),
-    ];
-    for (words, share) in jobs {
-        let bench = Bench::new();
-        let base = ["bench", "fio", "--output-format=json", "--name=a", "--size=4m"];
-        let trial = bench.call(&[&base[..], words, &["--size=64k"]].concat());
-        if trial.status == Some(3) {
-            skipped(&format!("bench fio {words:?}"), trial.stderr.trim());
-            continue;
-        }
-        let Some((device, document)) = moved(&bench, "bench fio", &[&base[..], words].concat()) else {
-            return;
-        };
-        let job = &document["jobs"][0];
-        let said = [number(&job["read"]["io_bytes"]), number(&job["write"]["io_bytes"])];
-        assert!(said[0] + said[1] >= 4 << 20, "{words:?} moved {said:?}");
-        for way in 0..2 {
-            assert!(device[way] as f64 >= said[way] as f64 * share, "{words:?}: {said:?}, device {device:?}");
-        }
-    }
-}
-
-#[test]
 fn what_lriot_reads_and_writes_the_device_moves() {
     for reads in ["100", "0"] {
         let bench = Bench::new();

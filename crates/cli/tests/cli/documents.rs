@@ -80,7 +80,6 @@ fn every_verb_prints_a_listed_document_with_listed_fields() {
         (&["probe", "export", "p4800x", "drive.toml"], 0, schema::PROFILE_FILE),
         (&["probe", "import", "drive.toml", "--name", "drive"], 0, schema::PROFILE_FILE),
         (&["init"], 0, schema::INIT),
-        (&["bench", "fio", "--size=64k", "--name=a"], 0, schema::BENCH_FIO),
         (&["run"], 0, schema::RUN),
         (&["advise", "--platform", "optane-gen1"], 0, schema::ADVICE),
         (&["plan"], 0, schema::PLANS),

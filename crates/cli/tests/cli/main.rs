@@ -9,7 +9,6 @@ mod demo;
 mod devices;
 mod doctor;
 mod documents;
-mod fio;
 mod mem;
 mod metrics;
 mod mistakes;

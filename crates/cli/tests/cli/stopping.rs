@@ -102,21 +102,3 @@ fn under_nohup_only_sigterm_ends_a_measurement() {
         nothing_is_left(&bench, child.id(), words);
     }
 }
-
-#[test]
-fn under_nohup_fios_jobs_go_on_when_the_terminal_closes() {
-    let bench = Bench::new();
-    let words = ["bench", "fio", "--name=a", "--size=64k", "--rw=read", "--time_based", "--runtime=1h"];
-    let mut child = quiet(&mut nohup(&bench, &[&words[..], &["--unlink=1"]].concat()));
-    let file = bench.file("a.0.0");
-    while !file.metadata().is_ok_and(|meta| meta.len() == 64 << 10) {
-        assert!(child.try_wait().unwrap().is_none(), "it ended early");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    // Ends with the last signal that was not ignored; the jobs end in good order, and their file goes.
-    for signal in [Signal::INT, Signal::HUP, Signal::TERM] {
-        kill_process(Pid::from_child(&child), signal).unwrap();
-    }
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
-    nothing_is_left(&bench, child.id(), &words);
-}
