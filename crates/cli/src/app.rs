@@ -1,13 +1,11 @@
 //! `forebay app`: the programs of the studies, one rank of one program per process.
 
 use clap::Subcommand;
-use forebay_miniapps::objects::{read, write};
-use forebay_miniapps::{amr, analysis, analytics, bt, gray_scott, particles};
-use forebay_miniapps::{
-    AmrArgs, AnalysisArgs, BtArgs, GrayScottArgs, MultiplyArgs, ParticlesArgs, ReadOnlyArgs, ReaderArgs,
-    WriterArgs,
-};
+use forebay_programs::objects::{read, write};
+use forebay_programs::{amr, analytics, bt, particles};
+use forebay_programs::{AmrArgs, BtArgs, MultiplyArgs, ParticlesArgs, ReadOnlyArgs, ReaderArgs, WriterArgs};
 use forebay_tier::Result;
+use gray_scott::{analysis, simulation, AnalysisArgs, GrayScottArgs};
 use serde::Serialize;
 
 use crate::output::{schema, Output};
@@ -41,7 +39,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         program: &'static str,
     }
     let program = match &args.program {
-        Program::GrayScott(args) => gray_scott::run(args.clone()).map(|()| "gray-scott")?,
+        Program::GrayScott(args) => simulation::run(args.clone()).map(|()| "gray-scott")?,
         Program::Analysis(args) => analysis::run(args.clone()).map(|()| "analysis")?,
         Program::Writer(args) => write::run(args.clone()).map(|()| "writer")?,
         Program::Reader(args) => read::run(args.clone()).map(|()| "reader")?,

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use forebay_flow::Signals;
-use forebay_miniapps::bfs::{self, csr::Graph, Searched, Task};
+use forebay_programs::bfs::{self, csr::Graph, Searched, Task};
 use forebay_space::format_bytes;
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;

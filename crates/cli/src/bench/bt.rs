@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use forebay_flow::record::State as Ended;
 use forebay_flow::RunOptions;
-use forebay_miniapps::bt::{Class, Norms, Problem, State, Summary, COMPONENTS, TOLERANCE};
+use forebay_programs::bt::{Class, Norms, Problem, State, Summary, COMPONENTS, TOLERANCE};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 

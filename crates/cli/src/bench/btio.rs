@@ -9,7 +9,7 @@ mod published;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use forebay_miniapps::bt::{Class, Dumped, Mode, Problem, TOLERANCE};
+use forebay_programs::bt::{Class, Dumped, Mode, Problem, TOLERANCE};
 use forebay_tier::plain::PlainFile;
 use forebay_tier::{capacity, device, Error, Kind, Result, TierKind};
 use serde::Serialize;

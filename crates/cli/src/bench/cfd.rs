@@ -1,6 +1,6 @@
 //! `forebay bench cfd`: flow through a box with its arrays in memory and on a tier.
 
-use forebay_miniapps::cfd::{self, Case, Field};
+use forebay_programs::cfd::{self, Case, Field};
 use forebay_tier::Result;
 
 use super::placing::{self, Computed, PlacingArgs, Program};

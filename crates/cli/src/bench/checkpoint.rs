@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use forebay_checkpoint::{Checkpoint, Durability, Options};
 use forebay_flow::Signals;
-use forebay_miniapps::bt::{Class, Norms, Problem, Saved, State, TOLERANCE};
+use forebay_programs::bt::{Class, Norms, Problem, Saved, State, TOLERANCE};
 use forebay_tier::{device, Error, Kind, Result, TierKind};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;

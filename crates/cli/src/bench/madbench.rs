@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use forebay_miniapps::madbench::{self, Calls, Case, Mapped, Outcome, Tiles, Transfers};
 use forebay_pager::{Pool, PoolOptions};
+use forebay_programs::madbench::{self, Calls, Case, Mapped, Outcome, Tiles, Transfers};
 use forebay_space::format_bytes;
 use forebay_tier::{capacity, device, Error, Kind, Result, TierKind};
 use serde::Serialize;

@@ -6,8 +6,8 @@
 
 use std::path::PathBuf;
 
-use forebay_miniapps::npb::{ft, mg, Class, Kernel, Outcome};
 use forebay_pager::Pool;
+use forebay_programs::npb::{ft, mg, Class, Kernel, Outcome};
 use forebay_tier::{device, Error, Kind, Result, TierKind};
 use serde::Serialize;
 

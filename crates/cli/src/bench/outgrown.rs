@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use forebay_miniapps::placed::Placement;
 use forebay_pager::{Pool, PoolOptions};
+use forebay_programs::placed::Placement;
 use forebay_tier::{capacity, Error, Horizon, Kind, Result, TierKind};
 use serde::Serialize;
 

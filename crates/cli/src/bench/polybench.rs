@@ -5,8 +5,8 @@
 
 use std::path::PathBuf;
 
-use forebay_miniapps::polybench::{self, Case, Kernel, Outcome};
 use forebay_pager::Pool;
+use forebay_programs::polybench::{self, Case, Kernel, Outcome};
 use forebay_space::format_bytes;
 use forebay_tier::{device, Error, Kind, Result, TierKind};
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use forebay_miniapps::sharpen::{self, Case, Field};
+use forebay_programs::sharpen::{self, Case, Field};
 use forebay_tier::Result;
 
 use super::placing::{self, Computed, PlacingArgs, Program};

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use forebay_flow::Signals;
-use forebay_miniapps::sort::{self, keys, Checked, Did, Phase, Sorted, Task, Way};
+use forebay_programs::sort::{self, keys, Checked, Did, Phase, Sorted, Task, Way};
 use forebay_space::format_bytes;
 use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};

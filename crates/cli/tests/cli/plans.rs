@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use forebay_miniapps::analysis::statistics::Recipe;
-use forebay_miniapps::gray_scott::deck::Deck;
-use forebay_miniapps::reference;
+use gray_scott::analysis::statistics::Recipe;
+use gray_scott::reference;
+use gray_scott::simulation::deck::Deck;
 use serde_json::Value;
 
 use crate::bench::{clean_environment, outcome, Bench};
