@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use forebay_pager::{Pool, PoolOptions};
-use forebay_perf::model::stream::{self, Traffic};
 use forebay_programs::placed::{Fingerprint, Moved, Placement};
+use forebay_suite::stream::{self, Traffic};
 use forebay_tier::{capacity, device, Error, Horizon, Kind, Result, TierKind};
 use serde::Serialize;
 

@@ -18,12 +18,12 @@ use std::path::PathBuf;
 
 use comfy_table::Cell;
 use forebay_perf::model::device::{Device, OURS};
-use forebay_perf::model::suite::claims::{Claim, WITHIN};
-use forebay_perf::model::suite::judge::{baselines, perturbed, Perturbed, Verdict, TIE};
-use forebay_perf::model::suite::{configurations, times, Interference, Set, COUNT, PLATFORM, STUDIED, TIER};
 use forebay_perf::profile::emulate::Wanted;
 use forebay_perf::profile::saved::Saved;
 use forebay_perf::profile::Profile;
+use forebay_suite::claims::{Claim, WITHIN};
+use forebay_suite::judge::{baselines, perturbed, Perturbed, Verdict, TIE};
+use forebay_suite::{configurations, times, Interference, Set, COUNT, PLATFORM, STUDIED, TIER};
 use forebay_tier::Result;
 use serde::Serialize;
 

@@ -10,7 +10,7 @@ use crate::bench::Bench;
 const NAMES: [&str; 6] = ["64mb", "2k", "gtc-read", "gtc-multiply", "amr-read", "amr-multiply"];
 
 fn suite() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/workflow-suite")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab/suite/workflows")
 }
 
 /// What the script prints for these words.

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use forebay_perf::model::search::Random;
+use forebay_suite::search::Random;
 
 /// A writer and a reader of objects of one size.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@
 
 use forebay_flow::advise::{Advice, Score, Sure};
 use forebay_perf::model::plan::Plan;
-use forebay_perf::model::suite::rules::{by_ranks, by_rules, Kind};
+use forebay_suite::rules::{by_ranks, by_rules, Kind};
 use serde::Serialize;
 
 use super::cases::Case;

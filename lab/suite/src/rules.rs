@@ -4,7 +4,7 @@
 //! The study says in words what a component does (`nil`, `low`, `high`); the limits between them are ours. A workflow
 //! that no rule describes gets the rule that it differs from in the fewest columns, of equals the first.
 
-use super::STUDIED;
+use crate::STUDIED;
 
 /// How much of something there is, in the study's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ fn nearest_ranks(ranks: u32) -> u32 {
     [8u32, 16, 24].into_iter().min_by_key(|studied| studied.abs_diff(ranks)).expect("three of them")
 }
 
-/// The configuration (of [`super::super::plan::Plan::of_the_study`]) that the rules name.
+/// The configuration (of [`forebay_perf::model::plan::Plan::of_the_study`]) that the rules name.
 pub fn by_rules(kind: &Kind) -> usize {
     let found = [kind.writers_compute, kind.write, kind.readers_compute, kind.read];
     let misses = |rule: &Rule| {
@@ -112,7 +112,7 @@ pub fn by_ranks(ranks: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::suite::Family;
+    use crate::Family;
 
     /// The study's own words for its workflows (Table II and Section VI).
     fn studied(family: Family, ranks: u32) -> Kind {

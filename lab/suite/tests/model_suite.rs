@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use forebay_perf::model::device::{Device, OURS};
-use forebay_perf::model::suite::judge::{baselines, perturbed, Verdict};
-use forebay_perf::model::suite::{Interference, Set, PLATFORM, RANGES, STUDIED, TIER, UNPRINTED, VALUES};
 use forebay_perf::profile::platforms::platform;
+use forebay_suite::judge::{baselines, perturbed, Verdict};
+use forebay_suite::{Interference, Set, PLATFORM, RANGES, STUDIED, TIER, UNPRINTED, VALUES};
 
 fn device() -> Device {
     Device::of(&platform(PLATFORM).unwrap(), TIER, &OURS).unwrap()

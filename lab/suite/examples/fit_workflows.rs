@@ -1,6 +1,6 @@
 //! Fits what a study of 18 workflows does not print, and judges the fit. Everything printed is of the model.
 //!
-//! `cargo run --release -p forebay-perf --example fit_workflows -- VERB [STARTS] [SEED] [PRIOR]`, VERB being
+//! `cargo run --release -p forebay-suite --example fit_workflows -- VERB [STARTS] [SEED] [PRIOR]`, VERB being
 //!
 //! - `free`, `frozen`: searches, prints a line for each start and at the end the set, as `suite/*.toml` holds it;
 //! - `left-out`: for each number of ranks, fits to the 12 other workflows and predicts its six; several fits vote by
@@ -10,13 +10,11 @@
 //! A start takes some seconds. It uses one processor; run it with `nice`.
 
 use forebay_perf::model::device::{Device, OURS};
-use forebay_perf::model::search::Random;
-use forebay_perf::model::suite::fit::{fit, Budget, Fitted, Goal};
-use forebay_perf::model::suite::judge::{self, regret, Verdict};
-use forebay_perf::model::suite::{
-    station, times, Interference, Set, Times, COUNT, PLATFORM, RANGES, STUDIED, TIER,
-};
 use forebay_perf::profile::platforms;
+use forebay_suite::fit::{fit, Budget, Fitted, Goal};
+use forebay_suite::judge::{self, regret, Verdict};
+use forebay_suite::search::Random;
+use forebay_suite::{station, times, Interference, Set, Times, COUNT, PLATFORM, RANGES, STUDIED, TIER};
 use forebay_tier::{Error, Kind, Result};
 
 /// How many of the best fits vote on what was left out.
@@ -112,7 +110,7 @@ fn main() -> Result<()> {
     let device = Device::of(&platforms::platform(PLATFORM)?, TIER, &OURS)?;
     let verb = args.first().map_or("", String::as_str);
     let command =
-        format!("cargo run --release -p forebay-perf --example fit_workflows -- {verb} {starts} {seed}");
+        format!("cargo run --release -p forebay-suite --example fit_workflows -- {verb} {starts} {seed}");
     match verb {
         "free" => search(&device, Interference::Free, &budget, &command)?,
         "frozen" => search(&device, Interference::Frozen, &budget, &command)?,

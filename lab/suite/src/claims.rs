@@ -3,7 +3,7 @@
 //! Fifteen: a margin for each of 13 workflows (two of them share `up to 2.5 x`), and two statements over several. The
 //! section is that of the study.
 
-use super::Times;
+use crate::Times;
 
 /// A percentage of the study, as a share over 1: 0.06 is 6 %.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]

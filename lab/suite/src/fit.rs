@@ -3,13 +3,13 @@
 //! Asked is that the study's winner wins by [`AIM`] and that each stated percentage is met; a lost winner costs 1 and
 //! more the further it lies behind, a percentage that is missed some 0.2 to 0.6. The search starts many times, by
 //! turns from the best of some random points and near the best end so far, and descends (see
-//! [`search`](crate::model::search)).
+//! [`search`](crate::search)).
 
-use super::claims::{self, claims, Claim, WITHIN};
-use super::judge::margin;
-use super::{interfere, station, times, Interference, Times, Values, COUNT, STUDIED, UNPRINTED, VALUES};
-use crate::model::device::Device;
-use crate::model::search::{descend, Found, Random};
+use crate::claims::{self, claims, Claim, WITHIN};
+use crate::judge::margin;
+use crate::search::{descend, Found, Random};
+use crate::{interfere, station, times, Interference, Times, Values, COUNT, STUDIED, UNPRINTED, VALUES};
+use forebay_perf::model::device::Device;
 
 /// By how much winners are to win: half as much again as what counts as sure.
 pub const AIM: f64 = 0.015;
@@ -188,9 +188,9 @@ pub fn fit(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::device::OURS;
-    use crate::model::suite::{PLATFORM, TIER};
-    use crate::profile::platforms::platform;
+    use crate::{PLATFORM, TIER};
+    use forebay_perf::model::device::OURS;
+    use forebay_perf::profile::platforms::platform;
 
     #[test]
     fn a_search_gets_better_and_the_same_seed_finds_the_same() {

@@ -1,9 +1,9 @@
 //! How well a set of values does: winners, margins, regret, and how that holds when every value is off.
 
-use super::claims::{claims, Claim};
-use super::{station, times, Interference, Times, Values, COUNT, STUDIED, UNPRINTED, VALUES};
-use crate::model::device::Device;
-use crate::model::search::Random;
+use crate::claims::{claims, Claim};
+use crate::search::Random;
+use crate::{station, times, Interference, Times, Values, COUNT, STUDIED, UNPRINTED, VALUES};
+use forebay_perf::model::device::Device;
 
 /// Two configurations this close are a tie.
 pub const TIE: f64 = 0.02;
@@ -18,7 +18,7 @@ pub struct Verdict {
     /// By how much the study's winner is before the next, as a share; below 0 where another one wins.
     pub margins: [f64; COUNT],
     /// The stated percentages.
-    pub claims: [Claim; super::claims::COUNT],
+    pub claims: [Claim; crate::claims::COUNT],
 }
 
 /// What came of perturbed values.

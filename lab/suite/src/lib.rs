@@ -1,4 +1,4 @@
-//! The 18 workflows that Venkatesh and others measured, as the model takes them.
+//! The 18 workflows that Venkatesh and others measured, as the model takes them. Pure functions, no I/O.
 //!
 //! Printed by the study, and typed in: ranks, object sizes, objects per snapshot, iterations of the microbenchmarks,
 //! and which of four configurations was the fastest (its Table II and Figures 4 to 9). Not printed: compute times, how
@@ -8,20 +8,27 @@
 //! Two sets of values are kept beside this file. `frozen.toml`: locality and interference are those of the public
 //! microbenchmarks in the platform `optane-gen1`, only what the study does not print is free. `free.toml`: remote
 //! penalties and interference are free too, 20 values in all. Neither is a measurement of anything.
+//!
+//! Beside the workflows: [`rules`] and [`judge`], by which predictions are compared with the study; [`fit`] and
+//! [`search`], which find what the study does not print; [`stream`] and [`expansion`], models for kernels by location
+//! and for programs larger than main memory.
+#![forbid(unsafe_code)]
 
 pub mod claims;
+pub mod expansion;
 pub mod fit;
 pub mod judge;
 pub mod rules;
+pub mod search;
+pub mod stream;
 
+use forebay_perf::model::device::Device;
+use forebay_perf::model::plan::Plan;
+use forebay_perf::model::station::{Mix, Penalty, Station};
+use forebay_perf::model::table::{Row, Table};
+use forebay_perf::model::workflow::{predict, Component, Workflow};
 use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
-
-use super::device::Device;
-use super::plan::Plan;
-use super::station::{Mix, Penalty, Station};
-use super::table::{Row, Table};
-use super::workflow::{predict, Component, Workflow};
 
 /// The platform of the study.
 pub const PLATFORM: &str = "optane-gen1";

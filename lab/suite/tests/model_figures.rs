@@ -1,16 +1,16 @@
 //! The model against published figures, where a folder of them is at hand: the environment variable FOREBAY_REFERENCE
 //! names it. Without it the tests are skipped, and say so.
 
-#[path = "../../tier/tests/skips/mod.rs"]
+#[path = "../../../crates/tier/tests/skips/mod.rs"]
 mod skips;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use forebay_perf::memory::stream::Kernel;
-use forebay_perf::model::expansion::{plateau, Expansion, FAR};
-use forebay_perf::model::stream;
-use forebay_perf::model::suite::{configurations, STUDIED};
+use forebay_suite::expansion::{plateau, Expansion, FAR};
+use forebay_suite::stream;
+use forebay_suite::{configurations, STUDIED};
 use forebay_tier::Horizon;
 
 fn folder(what: &str) -> Option<PathBuf> {
