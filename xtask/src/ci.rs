@@ -374,6 +374,8 @@ impl Run<'_> {
         if self.extent == Extent::Long {
             command.env("PROPTEST_CASES", LONG_CASES);
         }
+        // Everything was built before anything is tested.
+        command.env("PROGRAMS", "built");
         command.env("TMPDIR", self.scratch.join("tmp")).env("FOREBAY_SKIPS", self.scratch.join("skips"));
     }
 

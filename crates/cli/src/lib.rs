@@ -8,8 +8,6 @@
 #![forbid(unsafe_code)]
 
 mod advise;
-mod app;
-mod bench;
 mod cat;
 mod ckpt;
 mod clean;
@@ -19,6 +17,7 @@ mod doctor;
 mod drain;
 mod exec;
 mod init;
+mod lab;
 mod ls;
 mod man;
 mod mem;
@@ -37,7 +36,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Command, CommandFactory, Parser, Subcommand};
-use forebay_tier::Result;
+use forebay_tier::{Error, Result};
 
 use command::{environment_help, guarded, parsed, Global, EXIT_STATUS, HELP_COLUMNS_MAX, VERSION};
 use output::{Colour, Output};
@@ -88,8 +87,8 @@ enum Verb {
     Doctor(doctor::Args),
     Probe(probe::Args),
     Init(init::Args),
-    Bench(bench::Args),
-    App(app::Args),
+    Bench(lab::Bench),
+    App(lab::App),
     Completions(completions::Args),
     Man(man::Args),
 }
@@ -107,6 +106,10 @@ pub fn main_with(args: Vec<OsString>) -> i32 {
     guarded(&args.clone(), |json| {
         if let Some(outcome) = run::hidden(&args) {
             return outcome.unwrap_or_else(|e| Output::new(false, Colour::Auto).error(&e));
+        }
+        if let Some(words) = lab::asked(&args) {
+            let outcome = lab::exec(args.first(), words).map(|never| match never {});
+            return outcome.unwrap_or_else(|e: Error| Output::new(json, Colour::Auto).error(&e));
         }
         if let Some(script) = run::script_of_interpreter(args.first()) {
             run::set_self_command(script);
@@ -153,8 +156,8 @@ fn dispatch(verb: &Verb, out: &Output) -> Result<i32> {
         Verb::Doctor(args) => doctor::run(args, out),
         Verb::Probe(args) => probe::run(args, out),
         Verb::Init(args) => init::run(args, out),
-        Verb::Bench(args) => bench::run(args, out),
-        Verb::App(args) => app::run(args, out),
+        Verb::Bench(args) => lab::run("bench", &args.words),
+        Verb::App(args) => lab::run("app", &args.words),
         Verb::Completions(args) => completions::run(args, out),
         Verb::Man(args) => man::run(args, out),
     }
