@@ -10,10 +10,11 @@ STATIC_TARGET ?= $(shell uname -m)-unknown-linux-gnu
 DEMO_WORKFLOW := examples/gray-scott/workflow$(if $(SMALL),-small).toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all soak test-dax bench wheel static docs install clean
+.PHONY: help demo lab test test-all soak test-dax bench wheel static docs install clean
 
 help:
 	@echo 'make demo             couple the Gray-Scott simulation with its analytics, write a report'
+	@echo 'make lab              the programs and benchmarks of the studies: forebay bench, forebay app'
 	@echo 'make test             build, and run every test once'
 	@echo 'make test-all         what takes longer; CI runs it after make test'
 	@echo 'make soak             the same with many more rounds, and sanitizers: hours'
@@ -22,16 +23,21 @@ help:
 	@echo 'make wheel            the Python package with the command inside: target/wheels'
 	@echo 'make static           the command as one static file'
 	@echo 'make docs             the book: target/book (needs mdbook; docs/src reads well without)'
-	@echo 'make install PREFIX=  command, C library, header, completions, man pages'
+	@echo 'make install PREFIX=  command, C library, header, completions, man pages; LAB=1: the lab, too'
 	@echo 'make clean            everything that was built'
 
 # The last line is the path of the report, relative to the clone.
 demo:
 ifndef BUILT
-	@echo 'building the forebay command (the first time takes minutes)' >&2
-	@$(CARGO) build --release --quiet --package forebay-cli
+	@echo 'building the forebay command and the demo (the first time takes minutes)' >&2
+	@$(CARGO) build --release --quiet --package forebay-cli --package gray-scott
 endif
-	@$(FOREBAY) run $(DEMO_WORKFLOW) --out runs/demo-$$(date +%Y%m%d-%H%M%S)-$$$$ --report --open
+	@PATH="$(abspath $(TARGET))/release:$$PATH" $(FOREBAY) run $(DEMO_WORKFLOW) \
+	  --out runs/demo-$$(date +%Y%m%d-%H%M%S)-$$$$ --report --open
+
+# forebay finds it beside itself.
+lab:
+	@$(CARGO) build --release --package forebay-cli --package forebay-lab
 
 test:
 	@$(CARGO) xtask ci
@@ -64,8 +70,10 @@ docs:
 	else echo 'mdbook is not installed (cargo install mdbook); read docs/src/SUMMARY.md instead'; fi
 
 install:
-	$(CARGO) build --release --package forebay-cli --package forebay-capi --package forebay-mem
+	$(CARGO) build --release --package forebay-cli --package forebay-capi --package forebay-mem \
+	  $(if $(LAB),--package forebay-lab)
 	install -Dm755 $(FOREBAY) $(DESTDIR)$(PREFIX)/bin/forebay
+	$(if $(LAB),install -Dm755 $(TARGET)/release/forebay-lab $(DESTDIR)$(PREFIX)/bin/forebay-lab)
 	install -Dm755 $(TARGET)/release/libforebay_mem.so $(DESTDIR)$(PREFIX)/lib/libforebay_mem.so
 	crates/capi/install.sh $(PREFIX) $(TARGET)/release
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions

@@ -1,7 +1,7 @@
 """The mean of V in each version of the channel `gs`, by NumPy: a component in 15 lines.
 
 Run it beside the simulation as one more reader (a [[component]] of the workflow with reads = ["gs"]), or alone:
-    FOREBAY_READERS=python:1 forebay app gray-scott --deck deck-small.toml &
+    FOREBAY_READERS=python:1 gray-scott --deck deck-small.toml &
     FOREBAY_COMPONENT=python python analyse.py
 """
 

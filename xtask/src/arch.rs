@@ -1,8 +1,9 @@
 //! `cargo xtask arch`: the crates and the arrows between them are those of the table in ARCHITECTURE.md.
 //!
 //! The table's rows are `| rank | crate | … |`; a crate may use only crates of a lower rank. A rank written as
-//! `–` may use anything and be used by nobody. A row whose crate is followed by *planned* has no folder yet; when
-//! the folder appears the mark has to go, so that the table cannot rot in either direction.
+//! `–` may use any crate with a rank, and no crate may use it. What a crate of the product (`crates/`) ships uses
+//! only crates of the product; its tests may use an example. A row whose crate is followed by *planned*
+//! has no folder yet; when the folder appears the mark has to go, so that the table cannot rot in either direction.
 
 use crate::packages::{packages, Package};
 use crate::{no_findings, Outcome, Stop};
@@ -22,7 +23,10 @@ pub fn run(root: &Path) -> Outcome {
     let path = root.join("ARCHITECTURE.md");
     let text =
         std::fs::read_to_string(&path).map_err(|e| Stop::Failed(format!("{}: {e}", path.display())))?;
-    no_findings(compare(&table(&text), &packages(root)?))
+    let packages = packages(root)?;
+    let mut findings = compare(&table(&text), &packages);
+    findings.extend(outside_the_product(&packages));
+    no_findings(findings)
 }
 
 /// The rows by crate name, without the prefix `forebay-`.
@@ -67,6 +71,19 @@ fn compare(table: &BTreeMap<String, Row>, packages: &[Package]) -> Vec<String> {
     findings
 }
 
+/// Crates of the product that ship something from elsewhere in the workspace.
+fn outside_the_product(packages: &[Package]) -> Vec<String> {
+    let is_product = |package: &&Package| package.folder.starts_with("crates");
+    let product: Vec<&str> = packages.iter().filter(is_product).map(|p| p.name.as_str()).collect();
+    let wrong = |package: &Package| {
+        let outside = package.ships.iter().filter(|used| !product.contains(&used.as_str()));
+        let say =
+            |used: &String| format!("{} may not use {used}: it is no part of the product", package.name);
+        outside.map(say).collect::<Vec<_>>()
+    };
+    packages.iter().filter(is_product).flat_map(wrong).collect()
+}
+
 fn allowed(user: &Row, used: Option<&Row>) -> bool {
     match (user.rank, used.map(|row| row.rank)) {
         (None, Some(Some(_))) => true,
@@ -83,8 +100,9 @@ mod tests {
         | 1 | `log` | b |\n| 1 | `pager` *planned* | c |\n| – | `xtask` | d |\n\nafter\n";
 
     fn package(name: &str, uses: &[&str]) -> Package {
-        let uses = uses.iter().map(|used| format!("forebay-{used}")).collect();
-        Package { name: format!("forebay-{name}"), uses, outside: Vec::new() }
+        let uses: Vec<String> = uses.iter().map(|used| format!("forebay-{used}")).collect();
+        let folder = std::path::Path::new("crates").join(name);
+        Package { name: format!("forebay-{name}"), ships: uses.clone(), uses, outside: Vec::new(), folder }
     }
 
     fn good() -> Vec<Package> {
@@ -107,6 +125,21 @@ mod tests {
         assert_eq!(compare(&table(TABLE), &packages), ["tier may not use log: its rank is not lower"]);
         packages[0] = package("tier", &["xtask"]);
         assert_eq!(compare(&table(TABLE), &packages).len(), 1);
+    }
+
+    #[test]
+    fn what_the_product_ships_is_of_the_product() {
+        let mut packages =
+            vec![package("tier", &[]), package("log", &["tier", "example"]), package("example", &[])];
+        assert_eq!(outside_the_product(&packages), Vec::<String>::new());
+        packages[2].folder = "examples/example".into();
+        assert_eq!(
+            outside_the_product(&packages),
+            ["forebay-log may not use forebay-example: it is no part of the product"]
+        );
+        // Only for its tests.
+        packages[1].ships.pop();
+        assert_eq!(outside_the_product(&packages), Vec::<String>::new());
     }
 
     #[test]

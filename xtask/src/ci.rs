@@ -169,10 +169,6 @@ impl Run<'_> {
         // At toy size, so that it cannot rot; its figures mean nothing there.
         self.check("bench put --quick", |root| bench::run(root, &["--quick"]));
         self.check("bench stream --quick", |root| bench::stream::run(root, &["--quick"]));
-        match bench::fio::version() {
-            Some(_) => self.check("bench fio --quick", |root| bench::fio::run(root, &["--quick"])),
-            None => self.summary.skip("bench fio --quick", "fio is not installed"),
-        }
     }
 
     /// Installs what some tests can use, when that is allowed; otherwise those tests skip themselves.
@@ -378,6 +374,8 @@ impl Run<'_> {
         if self.extent == Extent::Long {
             command.env("PROPTEST_CASES", LONG_CASES);
         }
+        // Everything was built before anything is tested.
+        command.env("PROGRAMS", "built");
         command.env("TMPDIR", self.scratch.join("tmp")).env("FOREBAY_SKIPS", self.scratch.join("skips"));
     }
 

@@ -186,8 +186,15 @@ fn copy(root: &Path, folder: &Path) -> std::io::Result<Vec<Site>> {
     let source = folder.join("source");
     let log = source.join("crates/log");
     let manifest = std::fs::read_to_string(root.join("Cargo.toml"))?;
+    // Of the workspace's members only the log.
+    let line = |line: &str| match line.starts_with("members = ") {
+        true => "members = [\"crates/log\"]\n".to_owned(),
+        false => format!("{line}\n"),
+    };
     let manifest = manifest
-        .replace(r#"members = ["crates/*", "simulation", "xtask"]"#, r#"members = ["crates/log"]"#)
+        .lines()
+        .map(line)
+        .collect::<String>()
         .replace(r#"path = "crates/tier""#, &format!("path = {:?}", root.join("crates/tier")));
     write(&source.join("Cargo.toml"), &manifest)?;
     write(&source.join("Cargo.lock"), &std::fs::read_to_string(root.join("Cargo.lock"))?)?;

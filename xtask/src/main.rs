@@ -58,8 +58,6 @@ usage: cargo xtask CHORE
                               put against libpmem, the coupled stream against ADIOS2 SST and a file per object
   bench stream [--json] [--quick]
                               the STREAM kernels against a plain C STREAM
-  bench fio [--json] [--quick] [--install] [--seconds=S] [--rounds=N] [--only=JOB]
-                              the same jobs through fio and through `forebay bench fio`
   bench checkpoint [--json] [--quick]
                               checkpoints against a copy of memory and fio
   bench pager [--json] [--quick]
@@ -86,7 +84,6 @@ fn main() -> ExitCode {
         ["sanitize", rest @ ..] => sanitize::run_chore(&root, rest),
         ["miri"] => miri::run_chore(&root),
         ["fuzz", rest @ ..] => fuzz::run_chore(&root, rest),
-        ["bench", "fio", rest @ ..] => bench::fio::run(&root, rest),
         ["bench", "expansion", rest @ ..] => bench::expansion::run(&root, rest),
         ["bench", "checkpoint", rest @ ..] => bench::checkpoint::run(&root, rest),
         ["bench", "pager", rest @ ..] => bench::pager::run(&root, rest),

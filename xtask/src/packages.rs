@@ -12,8 +12,12 @@ pub struct Package {
     pub name: String,
     /// Names of the packages of this workspace that it uses, for any purpose (build, tests).
     pub uses: Vec<String>,
+    /// Those of them that it uses in what it ships, not only for its tests or its build.
+    pub ships: Vec<String>,
     /// Names of everything else it uses.
     pub outside: Vec<String>,
+    /// Folder of its manifest, below the root of the workspace.
+    pub folder: PathBuf,
 }
 
 /// Every crate of the workspace.
@@ -26,7 +30,7 @@ pub fn packages(root: &Path) -> Result<Vec<Package>, Stop> {
     }
     let value: Value = serde_json::from_slice(&output.stdout)
         .map_err(|e| Stop::Failed(format!("cargo metadata printed no JSON: {e}")))?;
-    Ok(read(&value))
+    Ok(read(&value, root))
 }
 
 /// The cargo that runs this program.
@@ -34,7 +38,7 @@ pub fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_string())
 }
 
-fn read(value: &Value) -> Vec<Package> {
+fn read(value: &Value, root: &Path) -> Vec<Package> {
     let list = value["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let package = |package: &Value| {
         let dependencies = package["dependencies"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -42,10 +46,15 @@ fn read(value: &Value) -> Vec<Package> {
             dependencies.iter().partition(|d| d["path"].is_string());
         let names =
             |list: Vec<&Value>| list.iter().filter_map(|d| d["name"].as_str()).map(str::to_string).collect();
+        let shipped = inside.iter().copied().filter(|d| d["kind"].is_null()).collect();
+        let manifest = Path::new(package["manifest_path"].as_str().unwrap_or_default());
+        let folder = manifest.parent().unwrap_or(manifest);
         Package {
             name: package["name"].as_str().unwrap_or_default().to_string(),
+            ships: names(shipped),
             uses: names(inside),
             outside: names(outside),
+            folder: folder.strip_prefix(root).unwrap_or(folder).to_path_buf(),
         }
     };
     list.iter().map(package).collect()
@@ -62,9 +71,16 @@ mod tests {
 
     #[test]
     fn arrows_inside_and_outside_are_told_apart() {
-        let value = serde_json::json!({"packages": [{"name": "a", "dependencies": [
-            {"name": "b", "path": "somewhere/b"}, {"name": "libc", "path": null}]}]});
-        let expected = Package { name: "a".into(), uses: vec!["b".into()], outside: vec!["libc".into()] };
-        assert_eq!(read(&value), [expected]);
+        let value = serde_json::json!({"packages": [{"name": "a", "manifest_path": "/root/crates/a/Cargo.toml",
+            "dependencies": [{"name": "b", "path": "somewhere/b", "kind": null},
+            {"name": "c", "path": "somewhere/c", "kind": "dev"}, {"name": "libc", "path": null}]}]});
+        let expected = Package {
+            name: "a".into(),
+            uses: vec!["b".into(), "c".into()],
+            ships: vec!["b".into()],
+            outside: vec!["libc".into()],
+            folder: "crates/a".into(),
+        };
+        assert_eq!(read(&value, Path::new("/root")), [expected]);
     }
 }

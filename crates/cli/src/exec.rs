@@ -5,7 +5,10 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::Parser;
 use forebay_tier::Result;
+
+use crate::command::not_parsed;
 
 /// Become a rank's program on the processors that a plan gives it.
 ///
@@ -29,4 +32,18 @@ pub struct Args {
 /// Runs the verb. Returns only on failure.
 pub fn run(args: &Args) -> Result<i32> {
     match forebay_flow::exec_planned(&args.plan, &args.role, &args.command)? {}
+}
+
+/// The verb as the first word of another command that runs workflows; `args` begin with the program's name.
+pub fn planned(args: &[OsString]) -> Option<Result<i32>> {
+    #[derive(Parser)]
+    #[command(name = "exec")]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    (args.get(1)? == forebay_flow::pin::EXEC_VERB).then(|| match Line::try_parse_from(&args[1..]) {
+        Ok(line) => run(&line.args),
+        Err(e) => Ok(not_parsed(&e, false)),
+    })
 }

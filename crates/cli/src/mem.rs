@@ -17,11 +17,12 @@ use std::time::Duration;
 
 use forebay_pager::job::{self, Counter, Job, JobOptions};
 use forebay_pager::{Window, WindowEngine, WindowOptions};
-use forebay_space::{format_bytes, parse_bytes};
+use forebay_space::format_bytes;
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
 use crate::output::{schema, Output};
+use crate::sizes::size;
 
 /// The library's file, wherever it is.
 const LIBRARY: &str = "libforebay_mem.so";
@@ -49,19 +50,19 @@ const LOOK: Duration = Duration::from_millis(5);
     Exit status: the program's; 128+n when signal n ended it.")]
 pub struct Args {
     /// Most memory for the big allocations of all processes together, as in 1GiB.
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     dram: u64,
     /// Folder on the tier that takes what does not fit (default: the folder for temporary files).
     #[arg(long, value_name = "DIR")]
     tier: Option<PathBuf>,
     /// Shorter allocations stay in ordinary memory.
-    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = size)]
     threshold: u64,
     /// What moves together: a power of two from 4KiB to 2MiB.
-    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "256KiB", value_parser = size)]
     tile: u64,
     /// Most that one process may have on the tier (default: 64 times the budget, if the tier has so much).
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     room: Option<u64>,
     /// How pages come: kernel, or userfault, which keeps the budget exactly but does not cover every system call
     /// (default: kernel).
@@ -74,10 +75,6 @@ pub struct Args {
     /// Program and its arguments.
     #[arg(last = true, required = true, value_name = "PROGRAM")]
     command: Vec<OsString>,
-}
-
-fn bytes(text: &str) -> std::result::Result<u64, String> {
-    parse_bytes(text).map_err(|e| e.message().to_string())
 }
 
 /// What came of it.

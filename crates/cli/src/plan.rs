@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "SIDE", default_value = "writer", hide_default_value = true, requires = "mode")]
     locality: Locality,
     /// Small objects are gathered to batches of so many bytes, as in 1MiB.
-    #[arg(long, value_name = "SIZE", value_parser = crate::bench::size, requires = "mode")]
+    #[arg(long, value_name = "SIZE", value_parser = crate::sizes::size, requires = "mode")]
     batch: Option<u64>,
     /// Tier of the profile that holds the channels [default: where the workflow file says].
     #[arg(long, value_name = "TIER")]

@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long, value_name = "SIDE", requires = "mode")]
     locality: Option<Locality>,
     /// Small objects are gathered to batches of so many bytes, as in 1MiB.
-    #[arg(long, value_name = "SIZE", value_parser = crate::bench::size, requires = "mode")]
+    #[arg(long, value_name = "SIZE", value_parser = crate::sizes::size, requires = "mode")]
     batch: Option<u64>,
     /// Run it by the plan that forebay advise finds best; where that is not sure, paces that are as good are tried for
     /// some steps inside the run. The first time it runs as it stands, to learn of it.
@@ -227,10 +227,11 @@ fn print(record: &RunRecord, report: Option<&Path>, out: &Output) -> Result<()> 
     out.text(&lines)
 }
 
-/// The hidden verbs with which the runner starts this command again. They are not parsed like the others:
-/// what follows belongs to a rank's program, and every word counts as it stands.
-pub fn hidden(verb: &str, words: &[OsString]) -> Option<Result<i32>> {
-    match verb {
+/// The hidden verbs with which the runner starts this command again; `args` begin with the program's name. They are
+/// not parsed like the others: what follows belongs to a rank's program and is passed on unchanged.
+pub fn hidden(args: &[OsString]) -> Option<Result<i32>> {
+    let words = args.get(2..).unwrap_or_default();
+    match args.get(1)?.to_str()? {
         forebay_flow::launch::EXEC_RANK_VERB => {
             Some(forebay_flow::exec_rank(words).map(|never| match never {}))
         }

@@ -46,7 +46,7 @@ pub use plan::PlanFile;
 pub use record::{latest_run, RunRecord};
 pub use report::report;
 pub use run::{run, RunOptions};
-pub use signals::{ignored_signals, Signals};
+pub use signals::Signals;
 pub use topology::Topology;
 pub use watch::bridge;
 pub use workflow::Workflow;

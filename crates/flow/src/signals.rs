@@ -108,7 +108,7 @@ impl Drop for Signals {
 }
 
 /// Bit n-1 is set when signal n is ignored (nohup, background jobs of a script).
-pub fn ignored_signals() -> u64 {
+fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0)

@@ -77,8 +77,8 @@ pub fn run(root: &Path, arguments: &[&str]) -> Outcome {
 
 impl Bench {
     fn new(root: &Path, quick: bool) -> Result<Bench, String> {
-        let ground =
-            Ground::new(root, "expansion", &["--package", "forebay-cli", "--package", "forebay-mem"])?;
+        let packages = ["forebay-cli", "forebay-lab", "forebay-mem"].map(|name| ["--package", name]).concat();
+        let ground = Ground::new(root, "expansion", &packages)?;
         let budget = if quick { 64 << 20 } else { 512 << 20 };
         Ok(Bench { ours: ground.built.join("forebay"), ground, budget })
     }

@@ -129,7 +129,7 @@ fn plain_once(program: &Path) -> Result<[f64; 4], String> {
 /// Builds the command and says where it is.
 fn ours(root: &Path) -> Result<PathBuf, String> {
     let arguments =
-        ["build", "--release", "--package", "forebay-cli", "--bin", "forebay", "--message-format=json"];
+        ["build", "--release", "--package", "forebay-lab", "--bin", "forebay-lab", "--message-format=json"];
     let mut command = Command::new(cargo());
     command.args(arguments).arg("--quiet").current_dir(root).stderr(Stdio::inherit());
     let output = command.output().map_err(|e| format!("cargo: {e}"))?;
@@ -138,7 +138,7 @@ fn ours(root: &Path) -> Result<PathBuf, String> {
         Some(PathBuf::from(value["executable"].as_str()?))
     };
     let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().filter_map(path).next_back().ok_or_else(|| "cargo built no forebay".to_string())
+    text.lines().filter_map(path).next_back().ok_or_else(|| "cargo built no forebay-lab".to_string())
 }
 
 fn ours_once(program: &Path, elements: usize) -> Result<[f64; 4], String> {

@@ -184,26 +184,26 @@ fn columns(turn: Turn, before: &Heard, heard: &Heard, is_cut: bool) -> String {
 fn reference(root: &Path, images: &Path) -> Result<PathBuf, String> {
     let folder = images.join("reference");
     std::fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-    let forebay = |arguments: &[&str], output: Stdio| {
-        let mut command = Command::new(built(root).join("forebay"));
+    let run = |program: &str, arguments: &[&str], output: Stdio| {
+        let mut command = Command::new(built(root).join(program));
         command.args(arguments).env("FOREBAY_DIR", &folder).stdin(Stdio::null()).stdout(output);
         command.stderr(Stdio::null());
         let kept = r#"{"tier": "file", "quota": "1GiB", "retention": "forever"}"#;
         command.env("FOREBAY_CHANNEL_GS", kept).current_dir(root);
         match command.status() {
             Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("forebay {}: {status}", arguments.join(" "))),
-            Err(e) => Err(format!("forebay: {e}")),
+            Ok(status) => Err(format!("{program} {}: {status}", arguments.join(" "))),
+            Err(e) => Err(format!("{program}: {e}")),
         }
     };
     let steps = STEPS.to_string();
-    forebay(&["app", "gray-scott", "--deck", DECK, "--steps", &steps, "--output-every", "1"], Stdio::null())?;
+    run("gray-scott", &["--deck", DECK, "--steps", &steps, "--output-every", "1"], Stdio::null())?;
     for name in ["U", "V"] {
         let path = folder.join(name);
         let file = std::fs::File::create(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        forebay(&["cat", "gs", name, "--version", "all", "--format", "raw"], file.into())?;
+        run("forebay", &["cat", "gs", name, "--version", "all", "--format", "raw"], file.into())?;
     }
-    forebay(&["clean", "gs"], Stdio::null())?;
+    run("forebay", &["clean", "gs"], Stdio::null())?;
     Ok(folder)
 }
 

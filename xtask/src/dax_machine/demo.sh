@@ -29,13 +29,13 @@ mode = "a"
 
 [[component]]
 name = "gray-scott"
-command = ["forebay", "app", "gray-scott", "--deck", "$deck", "--steps", "$steps", "--output-every", "1"]
+command = ["gray-scott", "--deck", "$deck", "--steps", "$steps", "--output-every", "1"]
 ranks = 2
 writes = ["gs"]
 
 [[component]]
 name = "analysis"
-command = ["forebay", "app", "analysis", "--out", "$NVDIMM0/analysis", "--existing", "continue", "--slices-every", "0"]
+command = ["analysis", "--out", "$NVDIMM0/analysis", "--existing", "continue", "--slices-every", "0"]
 ranks = 1
 reads = ["gs"]
 TOML

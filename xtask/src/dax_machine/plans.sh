@@ -14,13 +14,13 @@ quota = "16MiB"
 
 [[component]]
 name = "gray-scott"
-command = ["forebay", "app", "gray-scott", "--deck", "deck-small.toml", "--channel", "gs"]
+command = ["gray-scott", "--deck", "deck-small.toml", "--channel", "gs"]
 ranks = 1
 writes = ["gs"]
 
 [[component]]
 name = "analysis"
-command = ["forebay", "app", "analysis", "--channel", "gs"]
+command = ["analysis", "--channel", "gs"]
 ranks = 1
 reads = ["gs"]
 TOML

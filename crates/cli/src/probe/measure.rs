@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Take at most this much memory or file of any tier (never more than half of what is free).
-    #[arg(long, value_name = "SIZE", value_parser = crate::bench::size)]
+    #[arg(long, value_name = "SIZE", value_parser = crate::sizes::size)]
     take: Option<u64>,
     /// Name of the profile; by default that of the node, with a number where that is taken.
     #[arg(long)]

@@ -46,11 +46,11 @@ impl Bench {
 
     /// The command with these words, in a clean environment.
     pub fn command<S: AsRef<OsStr>>(&self, words: &[S]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let mut command = Command::new(crate::forebay());
         clean_environment(&mut command);
         command.args(words).env("FOREBAY_DIR", self.root()).current_dir(self.work()).stdin(Stdio::null());
         // Where profiles are saved.
-        command.env("XDG_DATA_HOME", self.work().join("data"));
+        command.env("XDG_DATA_HOME", self.work().join("data")).env("PATH", crate::path());
         command
     }
 

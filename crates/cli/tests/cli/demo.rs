@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use forebay_miniapps::analysis::statistics::Recipe;
-use forebay_miniapps::gray_scott::deck::Deck;
-use forebay_miniapps::reference;
+use gray_scott::analysis::statistics::Recipe;
+use gray_scott::reference;
+use gray_scott::simulation::deck::Deck;
 
 use crate::bench::Bench;
 use crate::skips::skipped;

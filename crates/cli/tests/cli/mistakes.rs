@@ -27,7 +27,6 @@ fn every_mistake_has_its_exit_status() {
         (&["run", "not-toml.toml"], 2, "not-toml.toml"),
         (&["report", "nowhere"], 2, "no run"),
         (&["report"], 2, "forebay run"),
-        (&["app"], 2, "gray-scott"),
         (&["completions", "cmd.exe"], 2, "bash"),
         (&["doctor", "--sysroot", "/nowhere"], 2, "no directory"),
         (&["bridge", "sideways"], 2, "bridge is called by the runner"),

@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use forebay_miniapps::analysis::statistics::Recipe;
-use forebay_miniapps::gray_scott::deck::Deck;
-use forebay_miniapps::reference;
+use gray_scott::analysis::statistics::Recipe;
+use gray_scott::reference;
+use gray_scott::simulation::deck::Deck;
 use serde_json::Value;
 
 use crate::bench::{clean_environment, outcome, Bench};
@@ -166,7 +166,7 @@ fn script(bench: &Bench, text: &str) -> crate::bench::Outcome {
     let mut command = Command::new("bash");
     clean_environment(&mut command);
     command.arg("job.sh").current_dir(bench.work()).env("FOREBAY_DIR", bench.root());
-    outcome(&mut command)
+    outcome(command.env("PATH", crate::path()))
 }
 
 #[test]
@@ -190,14 +190,14 @@ fn the_job_of_a_shell_does_what_the_runner_does() {
 
 #[test]
 fn a_job_ends_with_its_first_failure_and_leaves_nothing() {
-    let bench = Bench::new();
+    let bench = demo();
     // The writer of `u` ends well, nobody opens `never`, `kept` is to stay.
     let workflow = "forebay = 1\n[workflow]\nname = \"broken\"\n[channel.never]\n\
                     [channel.kept]\nkeep = true\n[channel.u]\n\
                     [[component]]\nname = \"sim\"\nwrites = [\"u\"]\n\
-                    command = [\"forebay\", \"app\", \"writer\", \"--channel\", \"u\", \"--steps\", \"1\"]\n\
+                    command = [\"gray-scott\", \"--deck\", \"deck-small.toml\", \"--channel\", \"u\"]\n\
                     [[component]]\nname = \"also\"\nwrites = [\"kept\"]\n\
-                    command = [\"forebay\", \"app\", \"writer\", \"--channel\", \"kept\", \"--steps\", \"1\"]\n\
+                    command = [\"gray-scott\", \"--deck\", \"deck-small.toml\", \"--channel\", \"kept\"]\n\
                     [[component]]\nname = \"sleeper\"\nwrites = [\"never\"]\n\
                     command = [\"sh\", \"-c\", \"exec sleep 1000\"]\n\
                     [[component]]\nname = \"bad\"\nreads = [\"u\"]\n\

@@ -104,6 +104,7 @@ fn client(bench: &Bench, slurm: &Path, words: &[&str]) -> Outcome {
     let mut command = Command::new("timeout");
     clean_environment(&mut command);
     command.arg(ENDED.as_secs().to_string()).args(words).current_dir(bench.work());
+    command.env("PATH", crate::path());
     outcome(command.env("FOREBAY_DIR", bench.root()).env("SLURM_CONF", slurm.join("slurm.conf")))
 }
 
@@ -185,7 +186,7 @@ fn the_job_for_slurm_does_what_the_runner_does_as_often_as_it_is_submitted() {
 
 #[test]
 fn a_cancelled_job_leaves_its_record_and_no_space() {
-    let bench = Bench::new();
+    let bench = demo();
     let dir = bench.file("slurm");
     let _slurm = match Slurm::start(&dir) {
         Ok(slurm) => slurm,
@@ -199,8 +200,8 @@ fn a_cancelled_job_leaves_its_record_and_no_space() {
     }
     for name in ["a", "b", "c"] {
         workflow += &format!(
-            "[[component]]\nname = \"sim-{name}\"\nwrites = [\"{name}\"]\ncommand = [\"forebay\", \"app\", \"writer\", \
-             \"--channel\", \"{name}\", \"--object\", \"1KiB\", \"--steps\", \"1000000000\"]\n"
+            "[[component]]\nname = \"sim-{name}\"\nwrites = [\"{name}\"]\ncommand = [\"gray-scott\", \
+             \"--deck\", \"deck-small.toml\", \"--channel\", \"{name}\", \"--steps\", \"1000000000\"]\n"
         );
     }
     std::fs::write(bench.file("long.toml"), workflow).unwrap();

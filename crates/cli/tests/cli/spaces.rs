@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::bench::Bench;
 use crate::documents;
+use crate::page;
 use crate::writing::{big, values, WriterProcess, BIG, VERSIONS};
 
 #[test]
@@ -213,7 +214,7 @@ fn drain_moves_what_a_dead_producer_left() {
     let moved = bench.json(&["drain", "heat", "--timeout", "30"], 0);
     assert!(moved["moved_bytes"].as_u64().unwrap() > 0 && moved["segments"].as_u64().unwrap() > 0, "{moved}");
     assert_eq!(moved["remaining_bytes"], 0);
-    documents::check(&moved, &documents::documented()[schema::DRAIN], &["drain", "heat"]);
+    page::check(&moved, &documents::documented()[schema::DRAIN], &["drain", "heat"]);
     bench.call(&["drain", "heat"]).wants(0).says("nothing was left to move");
     // It is all there, in the lower tier.
     let tiers = bench.json(&["ls", "heat"], 0)["space"]["tiers"].clone();

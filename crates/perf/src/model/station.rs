@@ -382,16 +382,16 @@ impl Solution {
 
 #[cfg(test)]
 mod tests {
-    use super::super::search::Random;
     use super::super::table::Row;
     use super::*;
+    use fastrand::Rng;
 
     const SHARPNESS: i32 = 4;
 
-    fn way(single: f64, most: f64, random: &mut Random) -> Way {
+    fn way(single: f64, most: f64, random: &mut Rng) -> Way {
         // Capacity that falls beyond some ranks, as that of writes does.
         let row = |x: f64, y: f64| Row { x, y, error: 0.0 };
-        let fall = 0.4 + 0.6 * random.unit();
+        let fall = 0.4 + 0.6 * random.f64();
         Way {
             single,
             latency_s: 0.0,
@@ -399,24 +399,24 @@ mod tests {
             size: Table::flat(1.0),
             size_single: Table::flat(1.0),
             remote: Penalty::Rising {
-                low: 1.0 + random.unit(),
-                high: 2.0 + 3.0 * random.unit(),
+                low: 1.0 + random.f64(),
+                high: 2.0 + 3.0 * random.f64(),
                 middle: 8.0,
                 steepness: 4,
             },
         }
     }
 
-    fn stations() -> impl Iterator<Item = (Station, Random)> {
+    fn stations() -> impl Iterator<Item = (Station, Rng)> {
         (0..200).map(|seed| {
-            let mut random = Random::new(seed);
-            let (read, write) = (1e9 * (1.0 + random.unit()), 1e9 * (1.0 + random.unit()));
-            let most = |random: &mut Random| 1e9 * (6.0 + 30.0 * random.unit());
+            let mut random = Rng::with_seed(seed);
+            let (read, write) = (1e9 * (1.0 + random.f64()), 1e9 * (1.0 + random.f64()));
+            let most = |random: &mut Rng| 1e9 * (6.0 + 30.0 * random.f64());
             let (read_most, write_most) = (most(&mut random), most(&mut random));
             let station = Station {
                 read: way(read, read_most, &mut random),
                 write: way(write, write_most, &mut random),
-                mix: Mix { strength: 2.0 * random.unit(), strength_remote: 2.0, middle: 6.0, ..Mix::NONE },
+                mix: Mix { strength: 2.0 * random.f64(), strength_remote: 2.0, middle: 6.0, ..Mix::NONE },
                 together: Together::default(),
                 sharpness: SHARPNESS,
             };
@@ -450,7 +450,7 @@ mod tests {
                     alone(&station, &class).objects_per_s * class.bytes
                 };
                 assert!((rate(1.0, 0.0) / way.single - 1.0).abs() < 0.01);
-                let ranks = 1.0 + 31.0 * random.unit();
+                let ranks = 1.0 + 31.0 * random.f64();
                 let bound = (ranks * way.single).min(way.capacity.at(ranks));
                 let got = rate(ranks, 0.0) / bound;
                 assert!((smooth() - 1e-6..=1.0 + 1e-6).contains(&got), "{ranks}: {got}");
@@ -464,8 +464,8 @@ mod tests {
     #[test]
     fn whoever_joins_takes_nothing_from_nobody_for_free() {
         for (station, mut random) in stations() {
-            let (writers, readers) = (1.0 + 23.0 * random.unit(), 1.0 + 23.0 * random.unit());
-            let (write, read) = (class(false, writers, 1e-3 * random.unit()), class(true, readers, 0.0));
+            let (writers, readers) = (1.0 + 23.0 * random.f64(), 1.0 + 23.0 * random.f64());
+            let (write, read) = (class(false, writers, 1e-3 * random.f64()), class(true, readers, 0.0));
             let both = station.solve(Some(&write), Some(&read), Polling::default());
             let near = |a: f64, b: f64| a <= b * (1.0 + 1e-6);
             assert!(near(both.write.objects_per_s, alone(&station, &write).objects_per_s));
@@ -481,7 +481,7 @@ mod tests {
     #[test]
     fn who_goes_the_other_way_counts_as_far_as_it_was_said() {
         for (station, mut random) in stations() {
-            let (writers, readers) = (2.0 + 10.0 * random.unit(), 2.0 + 10.0 * random.unit());
+            let (writers, readers) = (2.0 + 10.0 * random.f64(), 2.0 + 10.0 * random.f64());
             let write = Class { remote: 1.0, ..class(false, writers, 0.0) };
             let read = class(true, readers, 0.0);
             let with = |together: Together| {
@@ -507,9 +507,9 @@ mod tests {
         for (station, mut random) in stations() {
             let station =
                 Station { together: Together { turns: 1.0, ..Together::default() }, ..station.clone() };
-            let times = 2.0 + 30.0 * random.unit();
-            let write = class(false, 2.0 + 10.0 * random.unit(), 0.0);
-            let read = Class { bytes: times * write.bytes, ..class(true, 2.0 + 10.0 * random.unit(), 0.0) };
+            let times = 2.0 + 30.0 * random.f64();
+            let write = class(false, 2.0 + 10.0 * random.f64(), 0.0);
+            let read = Class { bytes: times * write.bytes, ..class(true, 2.0 + 10.0 * random.f64(), 0.0) };
             let both = station.solve(Some(&write), Some(&read), Polling::default());
             let waits_s = |share: &Share, way: &Way, bytes: f64| share.inside_s - way.alone_s(bytes, 0.0);
             let (w, r) = (
@@ -523,7 +523,7 @@ mod tests {
     #[test]
     fn a_gate_keeps_the_others_out() {
         for (station, mut random) in stations() {
-            let ranks = 8.0 + 16.0 * random.unit();
+            let ranks = 8.0 + 16.0 * random.f64();
             let gated = Class { gate: 4.0, ..class(false, ranks, 0.0) };
             let share = alone(&station, &gated);
             assert!(share.inside <= 4.0 + 1e-9);

@@ -52,7 +52,7 @@ pub struct Component {
 
 impl Component {
     /// The same with ranks that are out of step by such a share of what they compute.
-    pub(super) fn out_of_step(&self, share: f64) -> Component {
+    pub fn out_of_step(&self, share: f64) -> Component {
         Component { spread_s: self.spread_s.max(share * self.compute_s), ..*self }
     }
 }
@@ -499,26 +499,26 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::device::{Device, OURS};
-    use super::super::search::Random;
     use super::*;
     use crate::profile::platforms::platform;
+    use fastrand::Rng;
 
     fn pmem() -> Station {
         Device::of(&platform("optane-gen1").unwrap(), "pmem", &OURS).unwrap().station
     }
 
-    fn side(ranks: f64, random: &mut Random) -> Component {
-        let objects = (1.0 + 100.0 * random.unit()).round();
+    fn side(ranks: f64, random: &mut Rng) -> Component {
+        let objects = (1.0 + 100.0 * random.f64()).round();
         Component {
             ranks,
-            compute_s: 2.0 * random.unit() * random.unit(),
-            interleaved: random.unit() > 0.5,
+            compute_s: 2.0 * random.f64() * random.f64(),
+            interleaved: random.f64() > 0.5,
             spread_s: 0.0,
             in_step: true,
             objects,
-            object_bytes: 1e9 * random.unit() / objects,
-            software_s: 1e-3 * random.unit(),
-            software_remote_s: 1e-4 * random.unit(),
+            object_bytes: 1e9 * random.f64() / objects,
+            software_s: 1e-3 * random.f64(),
+            software_remote_s: 1e-4 * random.f64(),
             shared: 0.0,
             polling: 0.0,
         }
@@ -526,15 +526,15 @@ mod tests {
 
     fn workflows() -> impl Iterator<Item = Workflow> {
         (0..150).map(|seed| {
-            let mut random = Random::new(seed);
-            let ranks = (1.0 + 27.0 * random.unit()).round();
+            let mut random = Rng::with_seed(seed);
+            let ranks = (1.0 + 27.0 * random.f64()).round();
             let writer = side(ranks, &mut random);
             let reader = Component {
                 objects: writer.objects,
                 object_bytes: writer.object_bytes,
                 ..side(ranks, &mut random)
             };
-            Workflow { versions: 1 + (9.0 * random.unit()) as u32, writer, reader, ahead: None }
+            Workflow { versions: 1 + (9.0 * random.f64()) as u32, writer, reader, ahead: None }
         })
     }
 
@@ -614,7 +614,7 @@ mod tests {
     #[test]
     fn whoever_waits_at_a_gate_computes_meanwhile_where_nobody_keeps_step() {
         let station = pmem();
-        let mut random = Random::new(7);
+        let mut random = Rng::with_seed(7);
         let of = Component { interleaved: false, in_step: false, ..side(24.0, &mut random) };
         let writer = Component { compute_s: 50.0, objects: 4.0, object_bytes: 256e6, ..of };
         let reader = Component { ranks: 1.0, compute_s: 0.0, objects: 1.0, object_bytes: 4096.0, ..writer };

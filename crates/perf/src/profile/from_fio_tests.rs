@@ -56,6 +56,23 @@ fn depths_make_a_curve_over_depth() {
     assert_eq!(Profile::parse("again", &profile.text().unwrap()).unwrap(), profile);
 }
 
+/// What fio itself printed.
+#[test]
+fn a_document_of_fio_3_33_is_a_profile() {
+    let text = include_str!("../../../../fixtures/profile/fio-3.33.json");
+    assert!(is_fio(text));
+    let profile = profile("recorded", text).unwrap();
+    assert_eq!(profile.date, "2026-11-21T18:16:57Z");
+    let tier = &profile.tiers[0];
+    let said: serde_json::Value = serde_json::from_str(text).unwrap();
+    let bytes = |side: &str| said["jobs"][0][side]["bw_bytes"].as_f64().unwrap();
+    let sample = tier.curves[0].samples().next().unwrap();
+    assert_eq!(sample.bandwidth().unwrap().value, bytes("read") + bytes("write"));
+    assert_eq!((tier.curves[0].when.access, tier.curves[0].when.bytes), (Some(Access::IoUring), Some(4096)));
+    assert_eq!(tier.latencies.len(), 2);
+    assert_eq!(Profile::parse("again", &profile.text().unwrap()).unwrap(), profile);
+}
+
 #[test]
 fn threads_make_a_curve_over_threads_and_mixes_have_two_latencies() {
     let mixed = "\"rw\": \"randrw\", \"rwmixread\": \"75\", \"iodepth\": \"4\"";
