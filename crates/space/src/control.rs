@@ -40,7 +40,7 @@ pub const GROUPS_MAX: usize = 64;
 pub const GROUP_RANKS_MAX: u32 = 1024;
 /// Cursors of the ranks of all reader groups: more than there can be processes.
 pub const CURSORS_MAX: usize = 4 * MEMBERS_MAX;
-/// Incarnations remembered, to find the lane of an old version; older ones are found by recovery.
+/// Incarnations remembered, to find the lane of an old version; older ones are found by the headers of their segments.
 pub const HISTORY_MAX: usize = 128;
 /// Entries of the table that finds ranks disagreeing on a variable. It is lossy: what it misses, readers find.
 pub const VARIABLES_MAX: usize = 4096;
@@ -864,23 +864,39 @@ impl Control {
         self.word(head::OLDEST)
     }
 
-    /// Remembers an incarnation: versions from `base` on are its own.
+    /// The words of an entry of the history: the first version, and the group.
+    fn history(&self, index: u64) -> (&AtomicU64, &AtomicU64) {
+        let at = head::HISTORY + (index as usize % HISTORY_MAX) * 16;
+        (self.word(at), self.word(at + 8))
+    }
+
+    /// Remembers an incarnation: versions from `base` on are its own. One that begins where the newest remembered one
+    /// began takes its entry: that one completed no version.
     pub(crate) fn remember(&self, incarnation: u32, size: u32, base: u64) {
         let length = self.word(head::HISTORY_LENGTH).load(Relaxed);
-        let at = head::HISTORY + (length as usize % HISTORY_MAX) * 16;
-        self.word(at).store(base, Relaxed);
-        self.word(at + 8).store(u64::from(incarnation) << 32 | u64::from(size), Relaxed);
+        let group = u64::from(incarnation) << 32 | u64::from(size);
+        if length > 0 {
+            let (first, newest) = self.history(length - 1);
+            if first.load(Relaxed) == base {
+                newest.store(group, Release);
+                return;
+            }
+        }
+        let (first, newest) = self.history(length);
+        first.store(base, Relaxed);
+        // A reader that finds this group in a reused entry also finds its first version.
+        newest.store(group, Release);
         self.word(head::HISTORY_LENGTH).store(length.wrapping_add(1), Release);
     }
 
-    /// Incarnation and size of the group that produced `version`.
-    pub fn producers_of(&self, version: u64) -> Option<(u32, u32)> {
+    /// Incarnation and size of the group that produced `version`; None where its start is not remembered any more.
+    pub(crate) fn remembered_producers_of(&self, version: u64) -> Option<(u32, u32)> {
         let length = self.word(head::HISTORY_LENGTH).load(Acquire);
-        let first = length.saturating_sub(HISTORY_MAX as u64);
-        (first..length).rev().find_map(|i| {
-            let at = head::HISTORY + (i as usize % HISTORY_MAX) * 16;
-            let packed = self.word(at + 8).load(Relaxed);
-            (self.word(at).load(Relaxed) <= version).then_some(protocol::group_of(packed))
+        let oldest = length.saturating_sub(HISTORY_MAX as u64);
+        (oldest..length).rev().find_map(|index| {
+            let (first, group) = self.history(index);
+            let group = group.load(Acquire);
+            (first.load(Relaxed) <= version).then_some(protocol::group_of(group))
         })
     }
 
