@@ -15,7 +15,7 @@ use crate::control::{group, member, GROUPS_MAX};
 use crate::files;
 use crate::groups::has_read_all;
 use crate::inspect::{attach, names};
-use crate::membership::{describe, settle_producers};
+use crate::membership::{describe, settle_left_behind, settle_producers};
 use crate::name;
 use crate::new_directory::{abandoned, hidden, Hidden};
 use crate::options::Retention;
@@ -177,6 +177,7 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
         if let Some(member) = live_member(&space) {
             return Ok(Err(format!("in use by {member}")));
         }
+        settle_left_behind(&space);
         let why = match settle_producers(&space) {
             state if state.is_finished() && options.dead_only => {
                 return Ok(Err("it ended cleanly; without --dead it goes too".into()));
