@@ -21,7 +21,7 @@ use forebay_tier::{clock, Error, Kind, Result};
 use crate::attach::{Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
 use crate::control::{head, GranuleState, ProducerState, Waiting};
 use crate::gate::Gate;
-use crate::groups::{awaited_group, check_present};
+use crate::groups::{awaited_group, check_present, hint_for_awaited};
 use crate::helper::Helper;
 use crate::membership::{
     drop_released, free_run, holders, lowest_lease, producer_died, release_floor, settle_producers,
@@ -650,10 +650,7 @@ fn quota_full(space: &Attachment, version: u64) -> Error {
         })
         .collect();
     if let Some(group) = awaited_group(space, oldest) {
-        return error.hint(format!(
-            "start all ranks of the readers, or, if group {group} will not come: forebay clean --readers {group} {}",
-            space.name
-        ));
+        return error.hint(hint_for_awaited(&space.name, &group));
     }
     if lower.is_empty() {
         return error.hint(

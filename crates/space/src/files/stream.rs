@@ -63,6 +63,9 @@ pub(crate) struct StreamDf {
     pub(crate) incarnations: Vec<IncarnationDf>,
     /// Reader groups that must have released a version before it goes, with their sizes.
     pub(crate) readers: BTreeMap<String, u32>,
+    /// The last reader group was removed by request, and no other one has come since: nothing is kept for readers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) readers_removed: bool,
 }
 
 /// One start of the writer group.
@@ -210,6 +213,7 @@ impl StreamDf {
             quota_bytes: options.quota_bytes,
             incarnations: Vec::new(),
             readers: BTreeMap::new(),
+            readers_removed: false,
         })
     }
 
@@ -497,7 +501,14 @@ impl Stream {
         .hint("choose another name, or end that program")
     }
 
+    /// Under the lock of the channel: says whether the last reader group was removed.
+    pub(super) fn set_readers_removed(&mut self, removed: bool) -> Result<()> {
+        self.df.readers_removed = removed;
+        self.save()
+    }
+
     pub(super) fn declare_group(&mut self, group: &str, size: u32) -> Result<()> {
+        self.df.readers_removed = false;
         match self.df.readers.insert(group.into(), size) {
             Some(known) if known != size => Err(super::readers::group_mismatch(group, size, known)),
             _ => Ok(()),
