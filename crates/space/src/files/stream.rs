@@ -17,7 +17,7 @@
 //! Not here: readers (see `readers`), objects; waking
 //! anyone (files have no wake-up: whoever waits polls).
 
-use crate::attach::{place_of, remove_leftovers};
+use crate::attach::{behind_links, place_of, remove_leftovers};
 use crate::attributes::Attribute;
 use crate::name;
 use crate::opening::{came_before, Writers};
@@ -264,7 +264,7 @@ impl Stream {
             if !create {
                 return Ok(None);
             }
-            let (parent, file) = place_of(name, dir)?;
+            let (parent, file) = place_of(name, &behind_links(dir))?;
             remove_leftovers(&parent, &file);
             make_directory(name, dir)?;
         }
@@ -729,6 +729,7 @@ fn load(dir: &Path) -> Result<Option<(StreamDf, Seen)>> {
 
 /// Makes the directory of a channel, or checks that an existing one can become one.
 fn make_directory(name: &str, dir: &Path) -> Result<()> {
+    let dir = &behind_links(dir);
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
