@@ -102,7 +102,7 @@ pub(crate) fn uuid_bytes(text: &str) -> [u8; 16] {
     uuid::Uuid::parse_str(text.trim()).map_or([0; 16], |u| u.into_bytes())
 }
 
-fn lock_timeout(deadline: Instant) -> Duration {
+pub(crate) fn lock_timeout(deadline: Instant) -> Duration {
     // Locks are held for microseconds, or for a recovery; even an expired deadline gets a fair try.
     deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
 }
@@ -311,8 +311,11 @@ impl Attachment {
         remove_directory(&self.dir)
     }
 
-    /// Says to all members that the space is being removed.
+    /// Says to all members that the space is being removed; not where it stays under another name.
     fn mark_removed(&self) {
+        if has_other_name(&self.dir).unwrap_or(true) {
+            return;
+        }
         let mark = crate::control::REMOVED_MARK;
         self.control.word(head::REMOVED).store(mark, Ordering::SeqCst);
         self.control.announce();
@@ -438,10 +441,32 @@ fn not_found(name: &str, dir: &Path) -> Error {
     )
 }
 
+/// The directory that a path names, behind symbolic links, also where it is not there yet: a link is neither renamed nor
+/// replaced.
+pub(crate) fn behind_links(dir: &Path) -> PathBuf {
+    match fs::symlink_metadata(dir) {
+        Ok(meta) if meta.file_type().is_symlink() => {}
+        _ => return dir.to_path_buf(),
+    }
+    let parent = dir.parent().unwrap_or(Path::new("."));
+    let target = || std::fs::read_link(dir).map_or(dir.to_path_buf(), |target| parent.join(target));
+    fs::canonicalize(dir).unwrap_or_else(|_| target())
+}
+
+/// Whether the pool in a directory has another name, as `cp -al` gives it one: the space stays under that name, with its
+/// shared state and its lower pools.
+pub(crate) fn has_other_name(dir: &Path) -> std::io::Result<bool> {
+    match fs::metadata(dir.join(POOL_FILE)) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        meta => Ok(meta?.nlink() > 1),
+    }
+}
+
 /// Takes a directory away under another name first, so that no process sees it half empty; then its shared state and
 /// the lower pools that it names, and at last what is in it, so that a process that finds it later can go on. Returns
 /// the lower pools that stay, with the reason.
 pub(crate) fn remove_directory(dir: &Path) -> Result<Vec<String>> {
+    let dir = &behind_links(dir);
     let (Some(parent), Some(file)) = (dir.parent(), dir.file_name()) else {
         return Err(
             Error::new(Kind::BadName, "this directory cannot be removed").with("directory", dir.display())
@@ -641,10 +666,11 @@ pub(crate) fn place_of(name: &str, dir: &Path) -> Result<(PathBuf, String)> {
 
 /// Makes the directory of a new space and puts it in place; that another process was first is no error.
 fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<()> {
-    let (parent, file) = place_of(name, dir)?;
+    let dir = behind_links(dir);
+    let (parent, file) = place_of(name, &dir)?;
     remove_leftovers(&parent, &file);
     let new = make_new(&parent, &file, options, ranks)?;
-    put_in_place(name, &new.path, dir, &parent, options)
+    put_in_place(name, &new.path, &dir, &parent, options)
 }
 
 /// A new space under a hidden name. Nothing is left of one that cannot be made.
@@ -686,21 +712,22 @@ fn put_in_place(name: &str, new: &Path, dir: &Path, parent: &Path, options: &Ope
 /// the new one, or a free name, and perhaps a directory with a hidden name, which the next process that makes the space
 /// removes, as `forebay clean` does.
 pub(crate) fn replace(old: &Attachment, options: &OpenOptions, ranks: u32) -> Result<()> {
-    let (parent, file) = place_of(&old.name, &old.dir)?;
-    contents::check_own(&old.dir)?;
+    let dir = behind_links(&old.dir);
+    let (parent, file) = place_of(&old.name, &dir)?;
+    contents::check_own(&dir)?;
     remove_leftovers(&parent, &file);
     let new = match make_new(&parent, &file, options, ranks) {
         Err(e) if e.kind() == Kind::TierFull && fits_alone(old, &parent, options)? => None,
         made => Some(made?),
     };
     old.mark_removed();
-    let taken = take_away(&old.dir, &parent, &file);
+    let taken = take_away(&dir, &parent, &file);
     if let (Err(_), Some(new)) = (&taken, &new) {
         let _ = remove_unfinished(&new.path);
     }
     let gone = taken?;
     if let Some(new) = new {
-        put_in_place(&old.name, &new.path, &old.dir, &parent, options)?;
+        put_in_place(&old.name, &new.path, &dir, &parent, options)?;
     }
     if let Some(gone) = gone {
         let kept = remove_unfinished(&gone)?;
@@ -778,6 +805,9 @@ pub(crate) fn remove_unfinished(new: &Path) -> Result<Vec<String>> {
 
 /// Removes the directory of the shared state of the pool in `dir`, where it is another one.
 fn remove_soft_dir(dir: &Path) -> Result<()> {
+    if has_other_name(dir).map_err(|e| Error::io(format!("looking at the pool in {}", dir.display()), e))? {
+        return Ok(());
+    }
     let pool = dir.join(POOL_FILE);
     let Ok(file) = forebay_tier::plain::open_regular(&pool) else { return Ok(()) };
     let Ok(meta) = file.metadata() else { return Ok(()) };

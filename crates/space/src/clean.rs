@@ -15,7 +15,7 @@ use crate::control::{group, member, GROUPS_MAX};
 use crate::files;
 use crate::groups::has_read_all;
 use crate::inspect::{attach, names};
-use crate::membership::{describe, settle_producers};
+use crate::membership::{describe, settle_left_behind, settle_producers};
 use crate::name;
 use crate::new_directory::{abandoned, hidden, Hidden};
 use crate::options::Retention;
@@ -177,6 +177,7 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
         if let Some(member) = live_member(&space) {
             return Ok(Err(format!("in use by {member}")));
         }
+        settle_left_behind(&space);
         let why = match settle_producers(&space) {
             state if state.is_finished() && options.dead_only => {
                 return Ok(Err("it ended cleanly; without --dead it goes too".into()));
@@ -201,7 +202,7 @@ fn reason(why: &str, kept: &[String]) -> String {
 /// Directories that a process left while it made or removed a space: of the space `of`, else of every one below the
 /// root of short names. Whether there were some.
 fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanReport) -> Result<bool> {
-    let own = of.map(name::directory).transpose()?;
+    let own = of.map(name::directory).transpose()?.map(|dir| attach::behind_links(&dir));
     let (parent, own) = match &own {
         Some(dir) => (dir.parent().unwrap_or(Path::new("/")).to_path_buf(), dir.file_name()),
         None => (name::root()?, None),
@@ -230,7 +231,7 @@ fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanR
 /// # Errors
 /// `BadName`; those of the root directory.
 pub fn remove_leftovers(name: &str) -> Result<()> {
-    let (parent, file) = place_of(name, &name::directory(name)?)?;
+    let (parent, file) = place_of(name, &attach::behind_links(&name::directory(name)?))?;
     attach::remove_leftovers(&parent, &file);
     Ok(())
 }

@@ -40,7 +40,7 @@ pub const GROUPS_MAX: usize = 64;
 pub const GROUP_RANKS_MAX: u32 = 1024;
 /// Cursors of the ranks of all reader groups: more than there can be processes.
 pub const CURSORS_MAX: usize = 4 * MEMBERS_MAX;
-/// Incarnations remembered, to find the lane of an old version; older ones are found by recovery.
+/// Incarnations remembered, to find the lane of an old version; older ones are found by the headers of their segments.
 pub const HISTORY_MAX: usize = 128;
 /// Entries of the table that finds ranks disagreeing on a variable. It is lossy: what it misses, readers find.
 pub const VARIABLES_MAX: usize = 4096;
@@ -667,9 +667,11 @@ impl Control {
         code | slot.map_or(SLOT_NONE, u64::from) << 8 | u64::from(incarnation) << 32
     }
 
-    /// Under the setup lock: opens the group of an incarnation.
+    /// Under the setup lock, when its first rank owns its lane: opens the group of an incarnation.
     pub(crate) fn open_producers(&self, incarnation: u32) {
-        // A joiner may have been killed when it had reopened the group and owned no lane yet.
+        #[cfg(test)]
+        kills::pass();
+        // As an earlier release leaves it of a joiner that was killed when it owned no lane yet.
         let is_reopened = self.word(head::STATE).load(Acquire) & 0xff == STATE_REOPENED;
         let is_finished = is_reopened || self.producer_state().is_finished();
         let code = if is_finished { STATE_REOPENED } else { STATE_OPEN };
@@ -684,6 +686,8 @@ impl Control {
 
     /// Changes the state of an incarnation; false when it was not in the first one, or is no longer the current one.
     fn change_state(&self, incarnation: u32, from: u64, to: u64, slot: Option<u32>) -> bool {
+        #[cfg(test)]
+        kills::pass();
         let (from, to) = (Self::state_word(from, None, incarnation), Self::state_word(to, slot, incarnation));
         self.word(head::STATE).compare_exchange(from, to, AcqRel, Acquire).is_ok()
     }
@@ -695,15 +699,15 @@ impl Control {
             || self.word(head::STATE).load(Acquire) == Self::state_word(STATE_OPEN, None, incarnation)
     }
 
-    /// Under the setup lock, when a rank has ended or was never opened whole: finishes the group when all its ranks
-    /// have ended; one in which no version was begun when all that joined have.
-    pub(crate) fn settle_ended(&self, incarnation: u32, size: u32) {
-        let has_ended = |rank| self.lane_owner(rank).1;
+    /// Under the setup lock: finishes a group in which no version was begun when all ranks that joined have ended, other
+    /// than `leaving`, which is about to say that it has ended, or that it was never opened whole. A kill before that
+    /// leaves a finished group.
+    pub(crate) fn settle_reopened(&self, incarnation: u32, size: u32, leaving: Option<u32>) {
         let is_absent = |rank| self.lane_owner(rank).0.is_none();
-        if (0..size).all(|rank| has_ended(rank) || is_absent(rank)) {
+        let is_over = |rank| Some(rank) == leaving || self.lane_owner(rank).1 || is_absent(rank);
+        if (0..size).all(is_over) {
             self.change_state(incarnation, STATE_REOPENED, STATE_FINISHED, None);
         }
-        self.settle_all_ended(incarnation, size);
     }
 
     /// Finishes an open group all ranks of which have ended, for one that was killed before it said so. No lock is
@@ -827,6 +831,8 @@ impl Control {
     }
 
     pub(crate) fn set_lane_owner(&self, rank: u32, owner: Option<u32>, ended: bool) {
+        #[cfg(test)]
+        kills::pass();
         let word = owner.map_or(0, |slot| u64::from(slot) << 8 | if ended { 2 } else { 1 });
         self.lane(rank, lane::OWNER).store(word, Release);
     }
@@ -864,23 +870,39 @@ impl Control {
         self.word(head::OLDEST)
     }
 
-    /// Remembers an incarnation: versions from `base` on are its own.
+    /// The words of an entry of the history: the first version, and the group.
+    fn history(&self, index: u64) -> (&AtomicU64, &AtomicU64) {
+        let at = head::HISTORY + (index as usize % HISTORY_MAX) * 16;
+        (self.word(at), self.word(at + 8))
+    }
+
+    /// Remembers an incarnation: versions from `base` on are its own. One that begins where the newest remembered one
+    /// began takes its entry: that one completed no version.
     pub(crate) fn remember(&self, incarnation: u32, size: u32, base: u64) {
         let length = self.word(head::HISTORY_LENGTH).load(Relaxed);
-        let at = head::HISTORY + (length as usize % HISTORY_MAX) * 16;
-        self.word(at).store(base, Relaxed);
-        self.word(at + 8).store(u64::from(incarnation) << 32 | u64::from(size), Relaxed);
+        let group = u64::from(incarnation) << 32 | u64::from(size);
+        if length > 0 {
+            let (first, newest) = self.history(length - 1);
+            if first.load(Relaxed) == base {
+                newest.store(group, Release);
+                return;
+            }
+        }
+        let (first, newest) = self.history(length);
+        first.store(base, Relaxed);
+        // A reader that finds this group in a reused entry also finds its first version.
+        newest.store(group, Release);
         self.word(head::HISTORY_LENGTH).store(length.wrapping_add(1), Release);
     }
 
-    /// Incarnation and size of the group that produced `version`.
-    pub fn producers_of(&self, version: u64) -> Option<(u32, u32)> {
+    /// Incarnation and size of the group that produced `version`; None where its start is not remembered any more.
+    pub(crate) fn remembered_producers_of(&self, version: u64) -> Option<(u32, u32)> {
         let length = self.word(head::HISTORY_LENGTH).load(Acquire);
-        let first = length.saturating_sub(HISTORY_MAX as u64);
-        (first..length).rev().find_map(|i| {
-            let at = head::HISTORY + (i as usize % HISTORY_MAX) * 16;
-            let packed = self.word(at + 8).load(Relaxed);
-            (self.word(at).load(Relaxed) <= version).then_some(protocol::group_of(packed))
+        let oldest = length.saturating_sub(HISTORY_MAX as u64);
+        (oldest..length).rev().find_map(|index| {
+            let (first, group) = self.history(index);
+            let group = group.load(Acquire);
+            (first.load(Relaxed) <= version).then_some(protocol::group_of(group))
         })
     }
 
@@ -1211,8 +1233,8 @@ pub(crate) fn too_many(what: &str, max: usize) -> Error {
     Error::new(Kind::TooMany, format!("no free place for another {what}")).with("most", max)
 }
 
-/// Kills of a thread before one of its changes to the table of granules: a panic, which gives its locks back as the
-/// kernel does.
+/// Kills of a thread before one of its changes to the table of granules, or to the words of the producers: a panic, which
+/// gives its locks back as the kernel does.
 #[cfg(test)]
 pub(crate) mod kills {
     use std::cell::Cell;

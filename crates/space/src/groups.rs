@@ -210,7 +210,8 @@ fn resize(space: &Attachment, index: usize, size: u32) -> Result<()> {
 pub(crate) fn restore_groups(control: &Control, found: &Found) -> Result<()> {
     let (oldest, complete) = (control.oldest(), control.complete());
     for (index, record) in &found.groups {
-        let places = record.first as usize..record.first as usize + record.size as usize;
+        // The file gives no record without them.
+        let Some(places) = record.places() else { continue };
         let mut start = complete;
         for place in places.clone() {
             let cursor = match found.cursor(place) {
@@ -468,37 +469,48 @@ pub(crate) fn check_present(space: &Attachment) -> Result<()> {
 /// Removes a reader group: versions are no longer kept for it, and its cursors are forgotten.
 ///
 /// # Errors
-/// [`Kind::PeerMissing`] without such a space, [`Kind::NotPossibleHere`] for files, [`Kind::UnknownComponent`] without
-/// such a group, [`Kind::NameInUse`] while one of its ranks lives.
+/// [`Kind::PeerMissing`] without such a space, [`Kind::UnknownComponent`] without such a group, [`Kind::NameInUse`] while
+/// one of its ranks lives.
 pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
-    if crate::files::is_stream(&crate::name::directory(name)?) {
-        let what = format!("channel {name} consists of files, which are not kept for reader groups to come");
-        return Err(Error::new(Kind::NotPossibleHere, what));
+    let dir = crate::name::directory(name)?;
+    if crate::files::is_stream(&dir) {
+        return crate::files::remove_reader_group(name, &dir, group);
     }
     let space = crate::inspect::attach(name)?;
     space.with_setup_lock(Instant::now() + REMOVE_TIMEOUT, || {
         let control = &space.control;
         let Some(index) = find_group(&space, group) else {
             let known: Vec<String> = registered_groups(control).map(|i| control.group_name(i)).collect();
-            return Err(Error::new(
-                Kind::UnknownComponent,
-                format!("space {name} has no reader group {group}"),
-            )
-            .with("groups", known.join(", ")));
+            return Err(unknown_group(name, group, &known.join(", ")));
         };
         if let Some(slot) = readers_of(control, index).find(|slot| space.is_alive(*slot)) {
-            return Err(Error::new(
-                Kind::NameInUse,
-                format!("reader group {group} of space {name} is in use"),
-            )
-            .with("holder", describe(&space, slot))
-            .hint("end its processes first"));
+            return Err(group_in_use(name, group, &describe(&space, slot)));
         }
         forget_group(&space, index)?;
         control.word(head::READERS_REMOVED).store(1, SeqCst);
         control.announce_room();
         Ok(())
     })
+}
+
+/// The error for a reader group that is not registered; `known` are those that are.
+pub(crate) fn unknown_group(space: &str, group: &str, known: &str) -> Error {
+    Error::new(Kind::UnknownComponent, format!("space {space} has no reader group {group}"))
+        .with("groups", known)
+}
+
+/// The error for a reader group that is to be removed and of which a rank lives.
+pub(crate) fn group_in_use(space: &str, group: &str, holder: &str) -> Error {
+    Error::new(Kind::NameInUse, format!("reader group {group} of space {space} is in use"))
+        .with("holder", holder)
+        .hint("end its processes first")
+}
+
+/// How to go on without a reader group for which versions are kept.
+pub(crate) fn hint_for_awaited(space: &str, group: &str) -> String {
+    format!(
+        "start all ranks of the readers, or, if group {group} will not come: forebay clean --readers {group} {space}"
+    )
 }
 
 /// Changes of the table of groups take microseconds.

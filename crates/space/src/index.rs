@@ -18,7 +18,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use serde::Serialize;
 
 use crate::attach::Attachment;
-use crate::control::{FoundSegment, GranuleState};
+use crate::control::{FoundSegment, GranuleState, LANES_MAX};
 use forebay_log::NdBox;
 
 /// A variable of a version.
@@ -124,7 +124,7 @@ pub(crate) fn build(
     cursors: &mut FxHashMap<LaneId, LaneCursor>,
     old: VersionIndex,
 ) -> Result<VersionIndex> {
-    let (incarnation, size) = space.control.producers_of(version).ok_or_else(|| {
+    let (incarnation, size) = producers_of(space, version)?.ok_or_else(|| {
         Error::new(
             Kind::VersionGone,
             format!("version {version} of space {} is not known any more", space.name),
@@ -138,6 +138,30 @@ pub(crate) fn build(
     })?;
     index.link_names();
     Ok(index)
+}
+
+/// Incarnation and size of the group that produced a retained version. A start of the writers that the control segment
+/// does not remember any more is found by the headers of its segments: the newest group one of whose segments begins at
+/// or below the version. Errors: those of reading the headers.
+pub(crate) fn producers_of(space: &Attachment, version: u64) -> Result<Option<(u32, u32)>> {
+    let control = &space.control;
+    let remembered = control.remembered_producers_of(version);
+    if remembered.is_some() || version < control.oldest() {
+        return Ok(remembered);
+    }
+    let mut newest: Option<(u32, u32)> = None;
+    for granule in 1..control.granules() {
+        let GranuleState::Segment { lane, .. } = control.granule_state(granule) else { continue };
+        if newest.is_some_and(|(incarnation, _)| incarnation >= lane.incarnation) {
+            continue;
+        }
+        let header = segment_at(space, granule, Bring::Headers)?;
+        let begins = |df: &SegmentDf| df.incarnation == lane.incarnation && df.base_version <= version;
+        if let Some(df) = header.filter(begins) {
+            newest = Some((df.incarnation, df.group_size.min(LANES_MAX as u32)));
+        }
+    }
+    Ok(newest)
 }
 
 /// Reads what one lane holds of the version of `index`.

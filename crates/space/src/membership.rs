@@ -20,7 +20,7 @@ use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::{self, ForkMark};
 use forebay_tier::{clock, Error, Kind, Result};
 
-use crate::attach::{Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
+use crate::attach::{lock_timeout, Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
 use crate::control::{
     group, head, member, too_many, Control, GranuleState, ProducerState, Waiting, LANES_MAX, MEMBERS_MAX,
 };
@@ -179,8 +179,9 @@ impl Membership {
         deadline: Instant,
     ) -> Result<Arc<Membership>> {
         space.with_setup_lock(deadline, || {
+            settle_left_behind(space);
             let writers = opening::writers_for(space, rank, token);
-            Self::join_producers_locked(space, (rank, size), component, token, writers)
+            Self::join_producers_locked(space, (rank, size), component, token, writers, deadline)
         })
     }
 
@@ -191,22 +192,31 @@ impl Membership {
         component: &str,
         token: u64,
         writers: Writers,
+        deadline: Instant,
     ) -> Result<Arc<Membership>> {
         if size as usize > LANES_MAX {
             return Err(too_many("producer rank", LANES_MAX).with("size", size));
         }
         let control = &space.control;
-        match writers {
-            Writers::Open => check_joinable(space, rank, size, control.producers().1, token)?,
-            _ => new_incarnation(space, size, component, token)?,
+        let is_open = writers == Writers::Open;
+        if is_open {
+            check_joinable(space, rank, size, control.producers().1, token)?;
+        }
+        let (slot, guard) = claim_slot(space, Role::Writer, rank, size, component)?;
+        if !is_open {
+            new_incarnation(space, size, component, token, deadline)
+                .inspect_err(|_| control.member(slot, member::STATE).store(0, Release))?;
         }
         let (incarnation, _) = control.producers();
-        let (slot, guard) = claim_slot(space, Role::Writer, rank, size, component)?;
         control.member(slot, member::INCARNATION).store(u64::from(incarnation), Relaxed);
         control.lane_pid(rank).store(u64::from(process::pid()), Relaxed);
         let start_ticks = process::start_time_ticks(process::pid()).unwrap_or(0);
         control.lane_start_ticks(rank).store(start_ticks, Relaxed);
         control.set_lane_owner(rank, Some(slot), false);
+        if !is_open {
+            // Last: until now a kill leaves the state of the group before.
+            control.open_producers(incarnation);
+        }
         control.announce();
         Ok(Arc::new(Membership {
             space: space.clone(),
@@ -231,10 +241,27 @@ impl Membership {
             if control.producers().0 == self.incarnation
                 && control.lane_owner(self.rank) == (Some(self.slot), false)
             {
+                control.settle_reopened(self.incarnation, self.size, Some(self.rank));
                 control.set_lane_owner(self.rank, None, false);
-                control.settle_ended(self.incarnation, self.size);
                 control.announce();
             }
+            Ok(())
+        })
+    }
+
+    /// For a producer whose lane has ended: this rank puts nothing more.
+    pub(crate) fn end(&self, deadline: Instant) -> Result<()> {
+        self.space.with_setup_lock(deadline, || {
+            let control = &self.space.control;
+            if control.producers().0 != self.incarnation {
+                return Ok(());
+            }
+            control.word(head::CLOSED).store(clock::realtime_ns(), Release);
+            control.settle_reopened(self.incarnation, self.size, Some(self.rank));
+            control.set_lane_owner(self.rank, Some(self.slot), true);
+            control.settle_all_ended(self.incarnation, self.size);
+            control.announce();
+            control.announce_room();
             Ok(())
         })
     }
@@ -250,6 +277,7 @@ impl Membership {
         deadline: Instant,
     ) -> Result<Arc<Membership>> {
         space.with_setup_lock(deadline, || {
+            settle_left_behind(space);
             let control = &space.control;
             let role = if group.is_none() { Role::Observer } else { Role::Reader };
             let mut begins = None;
@@ -433,6 +461,13 @@ pub(crate) fn settle_producers(space: &Attachment) -> ProducerState {
     control.producer_state()
 }
 
+/// Under the setup lock: finishes a group that was opened after one that had finished, and of which no rank writes, as a
+/// process leaves it that is killed while it joins or ends.
+pub(crate) fn settle_left_behind(space: &Attachment) {
+    let (incarnation, size) = space.control.producers();
+    space.control.settle_reopened(incarnation, size, None);
+}
+
 /// Whether the member in a slot lives and is the producer of a lane: its slot may be another's now.
 pub(crate) fn owns_lane(space: &Attachment, slot: u32, lane: LaneId) -> bool {
     is_of_lane(space, slot, lane) && space.is_alive(slot)
@@ -520,8 +555,15 @@ fn lost_versions(space: &Attachment, versions: std::ops::Range<u64>) -> Error {
         )
 }
 
-/// Under the setup lock: fences the old incarnation, finds out how far it got, and opens the next.
-fn new_incarnation(space: &Attachment, size: u32, component: &str, token: u64) -> Result<()> {
+/// Under the setup lock: fences the old incarnation, finds out how far it got, and prepares the next, which its first
+/// rank opens.
+fn new_incarnation(
+    space: &Attachment,
+    size: u32,
+    component: &str,
+    token: u64,
+    deadline: Instant,
+) -> Result<()> {
     let control = &space.control;
     let (old, old_size) = control.producers();
     let mut incarnation = old.saturating_add(1);
@@ -558,12 +600,9 @@ fn new_incarnation(space: &Attachment, size: u32, component: &str, token: u64) -
     control.remember(incarnation, size, base);
     control.open_lanes(incarnation, size, base);
     // Neither a drain that adopts a lane nor another producer may be filling such a run meanwhile.
-    space.members.with_lock(LOCK_ADOPT, LOCK_TIMEOUT, || {
+    space.members.with_lock(LOCK_ADOPT, lock_timeout(deadline), || {
         space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || free_lost_granules(space))
-    })?;
-    control.open_producers(incarnation);
-    control.announce();
-    Ok(())
+    })
 }
 
 /// Under the locks of adoption and of allocation: frees runs that a dead producer had taken but never written a segment
@@ -807,7 +846,7 @@ mod tests {
     use crate::control::kills;
     use crate::mover::Owner;
     use crate::segments::{allocate, Place};
-    use crate::{OpenOptions, Writer};
+    use crate::{CleanOptions, OpenOptions, Reader, Writer};
     use forebay_tier::adapter::throttle::Locality;
     use forebay_tier::Access;
     use std::time::Duration;
@@ -842,6 +881,109 @@ mod tests {
             Some(run) => free_run(space, run),
             None => drop(take(space, 0, GRANULES)),
         })
+    }
+
+    fn attached(name: &str) -> Arc<Attachment> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        Attachment::open(name, Access::Write, Locality::Local, Missing::Fail, deadline).unwrap()
+    }
+
+    /// A space that one writer has made, ended and left unread, with its directory.
+    fn finished() -> (tempfile::TempDir, String) {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/s", root.path().display());
+        let options = OpenOptions {
+            quota_bytes: Some(2 << 20),
+            component: Some("test".into()),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        writer.begin_step().unwrap();
+        writer.put_array("x", &[1], &[0], &[1], &[7u64]).unwrap();
+        writer.end_step().unwrap();
+        writer.close().unwrap();
+        (root, name)
+    }
+
+    fn join(space: &Arc<Attachment>, rank: u32, size: u32) -> Result<Arc<Membership>> {
+        Membership::join_producers(space, rank, size, "test", 0, Instant::now() + Duration::from_secs(60))
+    }
+
+    /// Readers are at the end of the stream, and what they have not read stays.
+    fn check_finished(space: &Attachment, when: &str) {
+        let state = settle_producers(space);
+        assert!(state.is_finished(), "{state:?} {when}");
+        let dead = CleanOptions { names: vec![space.name.clone()], dead_only: true, dry_run: false };
+        let report = crate::clean(&dead).unwrap();
+        assert!(report.removed.is_empty(), "{report:?} {when}");
+    }
+
+    #[test]
+    fn a_join_that_finds_no_free_slot_leaves_a_finished_space_as_it_was() {
+        let (_root, name) = finished();
+        let space = attached(&name);
+        let slots: Vec<_> =
+            (0..MEMBERS_MAX as u32).map(|slot| space.members.lock_slot(slot).unwrap()).collect();
+        assert_eq!(join(&space, 0, 1).err().map(|e| e.kind()), Some(Kind::TooMany));
+        drop(slots);
+        check_finished(&space, "after a refused join");
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// Killed before each change, while it joins, gives its lane up, or ends.
+    #[test]
+    fn a_writer_that_is_killed_before_its_first_version_leaves_a_finished_space_as_it_was() {
+        let (_root, name) = finished();
+        let space = attached(&name);
+        let deadline = || Instant::now() + Duration::from_secs(60);
+        for size in [1, 2] {
+            for step in ["joins", "withdraws", "ends"] {
+                let mut changes = 0;
+                loop {
+                    let mut member = (step != "joins").then(|| join(&space, 0, size).unwrap());
+                    let was_killed = kills::after(changes, || match &member {
+                        None => member = Some(join(&space, 0, size).unwrap()),
+                        Some(member) if step == "withdraws" => member.withdraw(deadline()).unwrap(),
+                        Some(member) => member.end(deadline()).unwrap(),
+                    });
+                    drop(member);
+                    check_finished(&space, &format!("killed after {changes} changes, {step}, of {size}"));
+                    if !was_killed {
+                        break;
+                    }
+                    changes += 1;
+                }
+                assert!(changes > 0, "it was killed at least once");
+            }
+        }
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// As an earlier release left it.
+    #[test]
+    fn a_reopened_group_without_a_writer_is_finished_by_whoever_comes() {
+        let (_root, name) = finished();
+        let space = attached(&name);
+        let left_behind = || {
+            let (incarnation, size) = space.control.producers();
+            (0..size).for_each(|rank| space.control.set_lane_owner(rank, None, false));
+            space.control.open_producers(incarnation);
+            assert_eq!(space.control.producer_state(), ProducerState::Open);
+        };
+        left_behind();
+        let dead = CleanOptions { names: vec![name.clone()], dead_only: true, dry_run: false };
+        assert!(crate::clean(&dead).unwrap().removed.is_empty());
+        left_behind();
+        let options =
+            OpenOptions { finished: true, component: Some("test".into()), ..OpenOptions::default() };
+        let mut reader = Reader::open(&name, &options).unwrap();
+        reader.set_timeout(Duration::from_secs(20));
+        assert_eq!(reader.begin_step(None).unwrap(), Some(0));
+        reader.end_step().unwrap();
+        assert_eq!(reader.begin_step(None).unwrap(), None);
+        drop(space);
     }
 
     /// What a killed rank left half done is never another's, and comes free whole.

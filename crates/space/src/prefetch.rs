@@ -14,6 +14,7 @@ use forebay_tier::host::thread::{Builder, JoinHandle};
 
 use crate::attach::Attachment;
 use crate::control::GranuleState;
+use crate::index::producers_of;
 
 /// Versions that may wait to be brought in; a reader that is faster than the tier is not helped by more.
 const AHEAD: usize = 2;
@@ -101,7 +102,7 @@ impl Drop for Prefetch {
 /// Where in the lower pools the pieces of a version lie; empty while it is not complete.
 fn lower_ranges(space: &Attachment, version: u64) -> Vec<Range<u64>> {
     let control = &space.control;
-    let Some((incarnation, size)) = control.producers_of(version) else { return Vec::new() };
+    let Ok(Some((incarnation, size))) = producers_of(space, version) else { return Vec::new() };
     if version >= control.complete() {
         return Vec::new();
     }

@@ -7,7 +7,7 @@ use forebay_tier::host::time::Instant;
 use std::any::Any;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Acquire;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,13 +18,14 @@ use rustc_hash::FxHasher;
 use crate::attach::{replace, retention_of, Attachment, Missing, LOCK_ATTRIBUTES};
 use crate::attributes::{self, Attribute};
 use crate::consume::at_object;
-use crate::control::{head, ProducerState, Waiting};
+use crate::control::{ProducerState, Waiting};
 use crate::declared::{disagreement, Declared, First};
 use crate::emulated::Emulation;
 use crate::environment;
 use crate::groups::{check_present, find_or_add_group, Keep};
 use crate::membership::{
-    drop_beyond_last, holders, producer_died, released_by_present, settle_producers, Membership,
+    drop_beyond_last, holders, producer_died, released_by_present, settle_left_behind, settle_producers,
+    Membership,
 };
 use crate::opening::{self, run_token, Writing};
 use crate::options::{durable_one_by_one, Mode, OpenOptions};
@@ -162,12 +163,14 @@ impl SpaceWriter {
     ) -> Result<Option<Arc<Membership>>> {
         let token = run_token();
         space.with_setup_lock(deadline, || {
+            settle_left_behind(space);
             let writers = opening::writers_for(space, rank, token);
             match opening::decided(space, options, writers) {
                 Writing::Join | Writing::Resume => {
                     check_options(space, options)?;
                     let group = (rank, size);
-                    Membership::join_producers_locked(space, group, component, token, writers).map(Some)
+                    Membership::join_producers_locked(space, group, component, token, writers, deadline)
+                        .map(Some)
                 }
                 Writing::Replace => replace(space, options, size).map(|()| None),
                 Writing::Refuse(why) => Err(opening::refused_space(space, why, writers)),
@@ -669,22 +672,8 @@ impl SpaceWriter {
             }
             Err(e) => Err(e),
         };
-        let space = self.space().clone();
-        let control = &space.control;
         let deadline = Instant::now() + self.options.timeout;
-        let ended = finished.and_then(|()| {
-            space.with_setup_lock(deadline, || {
-                if control.producers().0 != self.member.incarnation {
-                    return Ok(());
-                }
-                control.word(head::CLOSED).store(clock::realtime_ns(), Release);
-                control.set_lane_owner(self.member.rank, Some(self.member.slot), true);
-                control.settle_ended(self.member.incarnation, self.member.size);
-                control.announce();
-                control.announce_room();
-                Ok(())
-            })
-        });
+        let ended = finished.and_then(|()| self.member.end(deadline));
         self.finish_trace();
         ended.and(moved)
     }

@@ -22,7 +22,7 @@ use forebay_tier::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::attach::{read_superblock, POOL_FILE};
+use crate::attach::{has_other_name, read_superblock, POOL_FILE};
 use crate::name;
 use crate::options::{SpillTier, WhenFull};
 use crate::trial;
@@ -180,6 +180,11 @@ impl Tiers {
     /// of names. Returns those that stay, with the reason.
     pub(crate) fn remove(&self, dir: &Path) -> Result<Vec<String>> {
         let looking = |e| Error::io(format!("looking at the pools of {}", dir.display()), e);
+        if has_other_name(dir).map_err(looking)? {
+            let why = "the first pool has another name (a hard link), of which it is the lower pool too";
+            let there = self.lower.iter().filter(|pool| pool.path.exists());
+            return Ok(there.map(|pool| format!("{}: {why}", pool.path.display())).collect());
+        }
         let first = if self.lower.is_empty() { None } else { first_pool(dir).map_err(looking)? };
         let mut kept = Vec::new();
         for pool in &self.lower {

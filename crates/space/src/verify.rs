@@ -293,7 +293,7 @@ impl Check<'_> {
         for version in index::retained(space) {
             let expected = self.found.incarnations.iter().rev().find(|known| known.base <= version);
             let expected = expected.map(|known| (known.number, known.size.min(LANES_MAX as u32)));
-            let known = control.producers_of(version);
+            let known = index::producers_of(space, version).ok().flatten();
             let built = index::build(space, version, Bring::Segments, &mut cursors, VersionIndex::default());
             let what = match built {
                 Err(e) => format!("the version is not readable: {}", e.message()),

@@ -271,6 +271,14 @@ pub(crate) fn destroy(name: &str, dir: &Path) -> Result<()> {
     open(name, dir)?.locked(LOCK_TIMEOUT, |stream| remove_directory(&stream.dir).map(drop))
 }
 
+/// Removes a reader group: versions are no longer kept for it.
+///
+/// # Errors
+/// `PeerMissing`; `UnknownComponent` without such a group; `NameInUse` while one of its ranks lives.
+pub(crate) fn remove_reader_group(name: &str, dir: &Path, group: &str) -> Result<()> {
+    open(name, dir)?.locked(LOCK_TIMEOUT, |stream| stream.remove_group(group))
+}
+
 /// A member that lives, in words.
 fn live_member(stream: &Stream) -> Result<Option<String>> {
     let words = |role: &str, rank: u32, of: &str, pid: u32| format!("{role} rank {rank} of {of} (pid {pid})");

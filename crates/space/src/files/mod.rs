@@ -22,7 +22,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use inspect::{clean, clean_damaged, destroy, info, verify};
+pub(crate) use inspect::{clean, clean_damaged, destroy, info, remove_reader_group, verify};
 pub use object::object_layout;
 pub(crate) use read::FilesReader;
 pub(crate) use stream::{is_of_a_stream, is_stream};

@@ -1,12 +1,13 @@
 //! The readers of a file-per-object channel: groups, cursors, leases, and what may go.
 //!
 //! Guarantees: a version goes when the retention lets it and no live reader needs it; a rank of a group that
-//! has not come yet holds what its group was to see; a rank that left or died holds nothing. All of it
-//! changes under the lock of the channel. Not here: reading objects.
+//! has not come yet holds what its group was to see, unless all ranks that came were killed; a rank that left or
+//! died holds nothing. All of it changes under the lock of the channel. Not here: reading objects.
 
 use super::stream::{read_json, write_json, Counters, DroppedDf, Producers, Stream};
 use crate::attach::remove_directory;
 use crate::environment;
+use crate::groups;
 use crate::identity;
 use crate::name::sanitised;
 use crate::opening;
@@ -24,6 +25,9 @@ use std::time::Duration;
 /// Slots of readers come behind those of the writer ranks.
 const READER_SLOT_FIRST: u32 = 1 << 16;
 const READERS_MAX: u32 = 4096;
+
+/// The slot of a reader that was killed and whose slot another one has taken: no process has it.
+const SLOT_LOST: u32 = READER_SLOT_FIRST + READERS_MAX;
 
 /// Choices of a group that skips to the newest version that are remembered for its slower ranks.
 const CHOSEN_MAX: usize = 1024;
@@ -107,8 +111,14 @@ impl Stream {
         };
         let guard = self.claim_reader_slot()?;
         for other in known.into_iter().filter(|r| r.slot == guard.slot() && !r.ended) {
-            // Its process is dead, and the slot now says that somebody lives.
-            self.write_reader(&ReaderDf { ended: true, ..other })?;
+            // Its process is dead, and the slot now says that it lives.
+            match other.observer {
+                true => self.write_reader(&ReaderDf { ended: true, ..other })?,
+                false => self.write_reader(&ReaderDf { slot: SLOT_LOST, ..other })?,
+            }
+        }
+        if self.df.readers_removed && !options.observer {
+            self.set_readers_removed(false)?;
         }
         let reader = ReaderDf {
             group,
@@ -283,8 +293,8 @@ impl Stream {
     fn released(&self, readers: &[ReaderDf]) -> u64 {
         let groups = self.groups(readers);
         if groups.is_empty() {
-            // Before any reader came, everything is kept.
-            return 0;
+            // Before any reader came, everything is kept; when the last group was removed, nothing.
+            return if self.df.readers_removed { u64::MAX } else { 0 };
         }
         let needed = groups.iter().filter_map(|(group, size)| self.needed(readers, group, *size));
         needed.min().unwrap_or(u64::MAX)
@@ -294,11 +304,56 @@ impl Stream {
     pub(super) fn needed(&self, readers: &[ReaderDf], group: &str, size: u32) -> Option<u64> {
         let came = readers.iter().filter(|r| !r.observer && r.group == group);
         let start = came.map(|r| r.start).min().unwrap_or(0);
+        let is_killed = self.is_killed(readers, group);
         let of_rank = |rank| match readers.iter().find(|r| r.is(group, rank)) {
-            None => Some(start),
+            None => (!is_killed).then_some(start),
             Some(reader) => self.holds(reader).then_some(reader.cursor),
         };
         (0..size).filter_map(of_rank).min()
+    }
+
+    /// Whether ranks of a group were killed and none lives: its program is gone, and the ranks that did not come will
+    /// not. One that left was not killed.
+    fn is_killed(&self, readers: &[ReaderDf], group: &str) -> bool {
+        let mut came = readers.iter().filter(|r| !r.observer && !r.ended && r.group == group).peekable();
+        came.peek().is_some() && !came.any(|r| self.holds(r))
+    }
+
+    /// The ranks of each group that are still to come, and hold what their group is to see.
+    fn awaited(&self, readers: &[ReaderDf]) -> Vec<(String, Vec<u32>)> {
+        let groups = self.groups(readers).into_iter().filter(|(group, _)| !self.is_killed(readers, group));
+        let missing = groups.map(|(group, size)| {
+            let ranks = (0..size).filter(|rank| !readers.iter().any(|r| r.is(&group, *rank))).collect();
+            (group, ranks)
+        });
+        missing.filter(|(_, ranks): &(String, Vec<u32>)| !ranks.is_empty()).collect()
+    }
+
+    /// The first group whose ranks are still to come.
+    pub(crate) fn awaited_group(&self) -> Option<String> {
+        let readers = self.readers().unwrap_or_default();
+        self.awaited(&readers).into_iter().next().map(|(group, _)| group)
+    }
+
+    /// Removes a reader group: nothing is kept for it any more. The caller holds the lock of the channel.
+    pub(crate) fn remove_group(&mut self, group: &str) -> Result<()> {
+        self.refresh()?;
+        let readers = self.readers()?;
+        let groups = self.groups(&readers);
+        if !groups.contains_key(group) {
+            let known: Vec<&str> = groups.keys().map(String::as_str).collect();
+            return Err(groups::unknown_group(&self.name, group, &known.join(", ")));
+        }
+        let is_own = |r: &&ReaderDf| !r.observer && r.group == group;
+        if let Some(reader) = readers.iter().find(|r| is_own(r) && self.holds(r)) {
+            let holder = format!("reader rank {} of {} (pid {})", reader.rank, reader.group, reader.pid);
+            return Err(groups::group_in_use(&self.name, group, &holder));
+        }
+        readers.iter().filter(is_own).for_each(|r| self.remove_reader(r));
+        let _ = fs::remove_file(self.chosen_file(group));
+        self.df.readers.remove(group);
+        self.set_readers_removed(true)?;
+        self.reclaim()
     }
 
     /// Complete versions that some reader group has not read; without a group all of them.
@@ -366,12 +421,11 @@ impl Stream {
                 )
             })
             .collect();
-        for (group, size) in &self.df.readers {
-            let missing =
-                (0..*size).filter(|rank| !readers.iter().any(|r| r.group == *group && r.rank == *rank));
-            words.extend(missing.map(|rank| format!("reader rank {rank} of {group} never joined")));
+        for (group, ranks) in self.awaited(&readers) {
+            let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+            words.push(format!("reader group {group}: rank {} never joined", ranks.join(", ")));
         }
-        if readers.is_empty() && self.df.readers.is_empty() {
+        if readers.is_empty() && self.df.readers.is_empty() && !self.df.readers_removed {
             words.push("no reader has come yet".into());
         }
         if self.df.retention == Retention::Forever {

@@ -17,7 +17,7 @@
 //! Not here: readers (see `readers`), objects; waking
 //! anyone (files have no wake-up: whoever waits polls).
 
-use crate::attach::{place_of, remove_leftovers};
+use crate::attach::{behind_links, place_of, remove_leftovers};
 use crate::attributes::Attribute;
 use crate::name;
 use crate::opening::{may_have_come_before, Writers};
@@ -64,6 +64,9 @@ pub(crate) struct StreamDf {
     pub(crate) incarnations: Vec<IncarnationDf>,
     /// Reader groups that must have released a version before it goes, with their sizes.
     pub(crate) readers: BTreeMap<String, u32>,
+    /// The last reader group was removed by request, and no other one has come since: nothing is kept for readers.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) readers_removed: bool,
 }
 
 /// One start of the writer group.
@@ -211,6 +214,7 @@ impl StreamDf {
             quota_bytes: options.quota_bytes,
             incarnations: Vec::new(),
             readers: BTreeMap::new(),
+            readers_removed: false,
         })
     }
 
@@ -261,7 +265,7 @@ impl Stream {
             if !create {
                 return Ok(None);
             }
-            let (parent, file) = place_of(name, dir)?;
+            let (parent, file) = place_of(name, &behind_links(dir))?;
             remove_leftovers(&parent, &file);
             make_directory(name, dir)?;
         }
@@ -509,7 +513,14 @@ impl Stream {
         .hint("choose another name, or end that program")
     }
 
+    /// Under the lock of the channel: says whether the last reader group was removed.
+    pub(super) fn set_readers_removed(&mut self, removed: bool) -> Result<()> {
+        self.df.readers_removed = removed;
+        self.save()
+    }
+
     pub(super) fn declare_group(&mut self, group: &str, size: u32) -> Result<()> {
+        self.df.readers_removed = false;
         match self.df.readers.insert(group.into(), size) {
             Some(known) if known != size => Err(super::readers::group_mismatch(group, size, known)),
             _ => Ok(()),
@@ -730,6 +741,7 @@ fn load(dir: &Path) -> Result<Option<(StreamDf, Seen)>> {
 
 /// Makes the directory of a channel, or checks that an existing one can become one.
 fn make_directory(name: &str, dir: &Path) -> Result<()> {
+    let dir = &behind_links(dir);
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)

@@ -12,6 +12,7 @@ use crate::attach::remove_directory;
 use crate::attributes::Attribute;
 use crate::declared::{disagreement, Declared, First};
 use crate::environment;
+use crate::groups::hint_for_awaited;
 use crate::identity;
 use crate::name;
 use crate::opening::{self, Refusal, Writers, Writing};
@@ -345,7 +346,10 @@ impl FilesWriter {
                 .with("quota_bytes", quota)
                 .with("used_bytes", used)
                 .with("held_by", self.stream.holders(oldest).join("; "))
-                .hint("a larger quota, or a reader that ends its steps, makes room"));
+                .hint(match self.stream.awaited_group() {
+                    Some(group) => hint_for_awaited(self.name(), &group),
+                    None => "a larger quota, or a reader that ends its steps, makes room".into(),
+                }));
             }
         }
         let waited = patience.waited().as_nanos() as u64;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use crate::ownership::Stage;
 use crate::support::{options, reader, Root};
 use forebay_space::{
-    CleanOptions, CleanReport, Kind, Mechanism, OpenOptions, Reader, Result, Retention, SpillTier, TierKind,
-    WhenFull, Writer,
+    CleanOptions, CleanReport, Kind, Mechanism, Mode, OpenOptions, Reader, Result, Retention, SpillTier,
+    TierKind, WhenFull, Writer,
 };
 use forebay_tier::pool_lock::PoolLock;
 
@@ -393,4 +393,73 @@ fn a_damaged_space_on_a_disk_leaves_no_shared_state() {
     fs::write(&pool, bytes).unwrap();
     assert_eq!(clean(&name).unwrap().removed.len(), 1);
     assert_eq!(shared_states(), 0);
+}
+
+/// As `cp -al` does: another directory with the same files.
+fn link_files(from: &str, to: &str) {
+    fs::create_dir(to).unwrap();
+    fs::set_permissions(to, fs::Permissions::from_mode(0o700)).unwrap();
+    for file in files_in(Path::new(from)) {
+        fs::hard_link(&file, Path::new(to).join(file.file_name().unwrap())).unwrap();
+    }
+}
+
+#[test]
+fn a_directory_of_hard_links_takes_nothing_of_the_original_away() {
+    for tier in [TierKind::Dram, TierKind::File] {
+        let root = Root::in_memory();
+        let (name, snap) = (root.name("heat"), root.name("snap"));
+        let lower = PathBuf::from(root.name("lower"));
+        spilled(&name, tier, &lower);
+        let pools = files_in(&lower);
+        link_files(&name, &snap);
+        let report = clean(&snap).unwrap();
+        assert_eq!(report.removed.len(), 1, "{report:?}");
+        assert!(report.removed[0].reason.contains("lower pools that stay"), "{report:?}");
+        assert!(!Path::new(&snap).exists());
+        assert_eq!(files_in(&lower), pools, "{tier}");
+        all_is_there(&name);
+        // Without the other links its lower pools are its own.
+        clean(&name).unwrap();
+        assert_eq!((files_in(&lower), root.left()), (Vec::new(), vec!["lower".to_string()]), "{tier}");
+    }
+}
+
+/// A root with the directory `real` and the link `link`, by which spaces are named.
+fn linked() -> (Root, String, PathBuf) {
+    let root = Root::in_memory();
+    let (link, real) = (root.name("link"), PathBuf::from(root.name("real")));
+    std::os::unix::fs::symlink("real", &link).unwrap();
+    (root, link, real)
+}
+
+#[test]
+fn a_space_that_is_named_by_a_symbolic_link_is_removed_and_not_the_link() {
+    for channel in [Mechanism::Space, Mechanism::Files] {
+        let (_root, link, real) = linked();
+        let write = |value: u64, mode| {
+            let mut w = Writer::open(&link, &OpenOptions { mode, channel, ..options() }).unwrap();
+            w.begin_step().unwrap();
+            w.put_array("a", &[1], &[0], &[1], &[value]).unwrap();
+            w.end_step().unwrap();
+            w.close().unwrap();
+        };
+        let is_link = || fs::symlink_metadata(&link).unwrap().file_type().is_symlink();
+        // On request.
+        write(1, Mode::Append);
+        assert!(is_link() && real.exists(), "{channel:?}: it is made where the link points");
+        assert_eq!(clean(&link).unwrap().removed.len(), 1);
+        assert!(is_link() && !real.exists(), "{channel:?}");
+        // Replaced by the next writer, and removed by its last reader.
+        write(2, Mode::Append);
+        write(3, Mode::Write);
+        assert!(is_link() && real.exists(), "{channel:?}");
+        let mut r = Reader::open(&link, &OpenOptions { channel, ..options() }).unwrap();
+        assert_eq!(r.begin_step(None).unwrap(), Some(0));
+        assert_eq!(r.get_array::<u64>("a", None).unwrap(), [3], "{channel:?}");
+        r.end_step().unwrap();
+        assert_eq!(r.begin_step(None).unwrap(), None);
+        drop(r);
+        assert!(is_link() && !real.exists(), "{channel:?}");
+    }
 }

@@ -14,6 +14,7 @@ mod ownership;
 mod paces;
 mod processes;
 mod reading;
+mod restarts;
 #[path = "../../../tier/tests/skips/mod.rs"]
 mod skips;
 mod spilling;

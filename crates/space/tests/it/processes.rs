@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::support::{
     is_elsewhere, options, ranked, reader, shared_state, soon, tier_of_roots, writer, Root,
 };
-use forebay_space::{Horizon, Kind, Mode, OpenOptions, Reader, Retention, TierKind, Writer};
+use forebay_space::{Horizon, Kind, Mechanism, Mode, OpenOptions, Reader, Retention, TierKind, Writer};
 
 /// Starts a child in a role; `arguments` are words.
 fn start(role: &str, name: &str, arguments: &[u64]) -> Child {
@@ -101,9 +101,12 @@ fn child() {
             r.begin_step(None).unwrap();
             std::thread::sleep(Duration::from_secs(60));
         }
-        // rank, size: joins the readers and sleeps
+        // rank, size: joins the readers and sleeps; with a third word, of a channel of files
         "joiner" => {
-            let _r = reader(&name, argument[0] as u32, argument[1] as u32).unwrap();
+            let channel = if argument.len() > 2 { Mechanism::Files } else { Mechanism::Space };
+            let ranked = ranked(argument[0] as u32, argument[1] as u32);
+            let options = OpenOptions { component: Some("reader".into()), channel, ..ranked };
+            let _r = Reader::open(&name, &options).unwrap();
             std::thread::sleep(Duration::from_secs(60));
         }
         other => panic!("no role {other}"),
@@ -579,13 +582,58 @@ fn a_reader_group_that_is_killed_before_all_its_ranks_joined_holds_nothing() {
     check(&mut r, version, 1);
 }
 
+/// In a channel of files the next reader takes the place of one that was killed.
+#[test]
+fn a_reader_group_of_files_that_is_killed_before_all_its_ranks_joined_holds_nothing() {
+    let root = Root::new();
+    let name = root.name("half-files");
+    let options = OpenOptions {
+        channel: Mechanism::Files,
+        quota_bytes: Some(1 << 20),
+        readers: [("reader".to_string(), 2)].into(),
+        ..ranked(0, 1)
+    };
+    let mut w = Writer::open(&name, &options).unwrap();
+    let mut half = start("joiner", &name, &[0, 2, 1]);
+    wait_until("rank 0 of 2", || {
+        forebay_space::inspect(&name).unwrap().readers.iter().any(|g| g.joined == 1)
+    });
+    steps(&mut w, 0, 3).unwrap();
+    half.kill().unwrap();
+    half.wait().unwrap();
+    let other = OpenOptions { component: Some("other".into()), ..options.clone() };
+    let mut other = Reader::open(&name, &other).unwrap();
+    // Several times the quota.
+    for version in 3..100 {
+        steps(&mut w, version, version + 1).unwrap();
+        let read = other.begin_step(None).unwrap().expect("the writer lives");
+        assert_eq!(read, version - 3);
+        other.end_step().unwrap();
+    }
+    // The rank that was still to come comes.
+    let late = OpenOptions { component: Some("reader".into()), ..ranked(1, 2) };
+    let mut late = Reader::open(&name, &OpenOptions { channel: Mechanism::Files, ..late }).unwrap();
+    let version = late.begin_step(None).unwrap().expect("the writer lives");
+    check(&mut late, version, 1);
+}
+
 #[test]
 fn a_reader_group_that_never_comes_can_be_removed() {
+    remove_one_that_never_comes(Mechanism::Space);
+}
+
+#[test]
+fn a_reader_group_of_files_that_never_comes_can_be_removed() {
+    remove_one_that_never_comes(Mechanism::Files);
+}
+
+fn remove_one_that_never_comes(channel: Mechanism) {
     let root = Root::new();
     let name = root.name("never");
-    let options = OpenOptions { timeout: soon(), readers: [("never".to_string(), 2)].into(), ..ranked(0, 1) };
+    let readers = [("never".to_string(), 2)].into();
+    let options = OpenOptions { timeout: soon(), readers, channel, ..ranked(0, 1) };
     let mut w = Writer::open(&name, &options).unwrap();
-    let mut r = reader(&name, 0, 1).unwrap();
+    let mut r = Reader::open(&name, &OpenOptions { component: Some("reader".into()), ..options }).unwrap();
     let mut version = 0;
     let full = loop {
         if let Err(e) = steps(&mut w, version, version + 1) {
@@ -597,6 +645,7 @@ fn a_reader_group_that_never_comes_can_be_removed() {
     };
     assert_eq!(full.kind(), Kind::QuotaFull);
     assert!(full.to_string().contains("reader group never: rank 0, 1 never joined"), "{full}");
+    assert!(full.hint_text().is_some_and(|hint| hint.contains("clean --readers never")), "{full}");
     w.abort_step().unwrap();
     let in_use = forebay_space::remove_reader_group(&name, "reader").unwrap_err();
     assert_eq!(in_use.kind(), Kind::NameInUse, "{in_use}");
@@ -604,6 +653,12 @@ fn a_reader_group_that_never_comes_can_be_removed() {
     assert_eq!(unknown.kind(), Kind::UnknownComponent, "{unknown}");
     forebay_space::remove_reader_group(&name, "never").unwrap();
     steps(&mut w, version, version + 1).unwrap();
+    let gone = forebay_space::remove_reader_group(&name, "never").unwrap_err();
+    assert_eq!(gone.kind(), Kind::UnknownComponent, "{gone}");
+    // Without any group nothing is kept.
+    drop(r);
+    forebay_space::remove_reader_group(&name, "reader").unwrap();
+    steps(&mut w, version + 1, version + 200).unwrap();
 }
 
 #[test]
