@@ -42,6 +42,8 @@ const LONG_CASES: &str = "4096";
 const LONG_ROUNDS: &str = "10000";
 /// The same of checkpoints, each of which is three processes that restore before they save.
 const LONG_CHECKPOINT_ROUNDS: &str = "200";
+/// Kills of readers that keep a cursor; the tests have 48 in any case.
+const LONG_READER_KILLS: &str = "500";
 /// Seconds for that many rounds: ten a second, with room.
 const LONG_ROUNDS_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
@@ -304,16 +306,17 @@ impl Run<'_> {
     /// Processes that are killed at any moment, round after round.
     fn torture(&mut self) {
         self.killed("forebay-space", "torture", "SPACE_TEST_ROUNDS", LONG_ROUNDS);
+        self.killed("forebay-space", "cursors", "SPACE_TEST_KILLS", LONG_READER_KILLS);
         self.killed("forebay-checkpoint", "it", "CHECKPOINT_ROUNDS", LONG_CHECKPOINT_ROUNDS);
     }
 
     fn killed(&mut self, package: &str, test: &str, variable: &str, rounds: &str) {
-        title(&format!("{rounds} rounds of killed processes of {package}"));
+        title(&format!("killed processes of {package}, test {test}, {variable}={rounds}"));
         let mut command = self.command(&cargo());
         command.args(["test", "--release", "-p", package, "--test", test, "--", "--nocapture"]);
         self.environment(command.current_dir(self.root));
         let failure = run(command.env(variable, rounds), LONG_ROUNDS_LIMIT).failure;
-        self.summary.stage(&format!("killed processes of {package}, long"), failure);
+        self.summary.stage(&format!("killed processes of {package}, {test}, long"), failure);
     }
 
     /// A window of two tiles, touched by threads that come and go.

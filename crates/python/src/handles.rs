@@ -3,11 +3,14 @@
 //! Guarantees: a second `open` of one name in one role, as one rank of one component
 //! and reader group, closes the handle of the first,
 //! unless a step is open there: then the error names it, and nothing changes. The list keeps no handle alive.
+//! A forked child begins with an empty list: the handles of its parent are neither closed nor asked anything, because
+//! a thread of the parent may hold their locks for ever.
 //! Not here: what a space thinks of a handle that is still open.
 
 use std::sync::{Mutex, PoisonError};
 
 use forebay_space::{Kind, OpenOptions};
+use forebay_tier::process::ForkMark;
 use pyo3::prelude::*;
 
 use crate::errors::usage;
@@ -48,37 +51,44 @@ pub trait Handle: Send + Sync {
     fn close(&self, py: Python<'_>) -> PyResult<()>;
 }
 
-type Entry = (Key, Box<dyn Handle>);
+struct Entry {
+    key: Key,
+    handle: Box<dyn Handle>,
+    /// The process that opened it.
+    process: ForkMark,
+}
 
 static HANDLES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
 
-fn take(key: &Key) -> Vec<Entry> {
-    let mut all = HANDLES.lock().unwrap_or_else(PoisonError::into_inner);
-    let (own, others) = std::mem::take(&mut *all).into_iter().partition(|(other, _)| other == key);
-    *all = others;
-    own
+/// Empties the list, and returns what this process opened; what its parent opened is forgotten.
+fn take_all() -> Vec<Entry> {
+    let mut all = std::mem::take(&mut *HANDLES.lock().unwrap_or_else(PoisonError::into_inner));
+    all.retain(|entry| !entry.process.is_forked());
+    all
 }
 
-fn put(entry: Entry) {
-    HANDLES.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+fn put(entries: impl IntoIterator<Item = Entry>) {
+    HANDLES.lock().unwrap_or_else(PoisonError::into_inner).extend(entries);
 }
 
 /// Closes the handle that was opened before with this key.
 pub fn close_former(py: Python<'_>, key: Option<&Key>, name: &str) -> PyResult<()> {
     let Some(key) = key else { return Ok(()) };
-    for (key, handle) in take(key) {
-        if !handle.is_open(py) {
+    let (own, others): (Vec<_>, Vec<_>) = take_all().into_iter().partition(|entry| entry.key == *key);
+    put(others);
+    for entry in own {
+        if !entry.handle.is_open(py) {
             continue;
         }
-        if let Some(version) = handle.open_step(py) {
-            let (role, component, rank) = (key.role, key.component.clone(), key.rank);
-            put((key, handle));
+        if let Some(version) = entry.handle.open_step(py) {
+            let Key { role, component, rank, .. } = key;
+            put([entry]);
             let what = format!(
                 "this process has {name} open already: {role} rank {rank} of {component}, with step {version} open"
             );
             return Err(usage(py, Kind::NameInUse, what, "end that step or close that handle first"));
         }
-        handle.close(py)?;
+        entry.handle.close(py)?;
     }
     Ok(())
 }
@@ -86,7 +96,8 @@ pub fn close_former(py: Python<'_>, key: Option<&Key>, name: &str) -> PyResult<(
 /// Notes a handle that was opened, and forgets those that are closed or gone.
 pub fn note(py: Python<'_>, key: Option<Key>, handle: Box<dyn Handle>) {
     let Some(key) = key else { return };
-    let all = std::mem::take(&mut *HANDLES.lock().unwrap_or_else(PoisonError::into_inner));
-    let open = all.into_iter().filter(|(_, handle)| handle.is_open(py));
-    open.chain([(key, handle)]).for_each(put);
+    let mut open = take_all();
+    open.retain(|entry| entry.handle.is_open(py));
+    open.push(Entry { key, handle, process: ForkMark::here() });
+    put(open);
 }

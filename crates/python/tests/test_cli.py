@@ -42,6 +42,18 @@ def test_ls_sees_what_python_wrote():
     assert fb.list_spaces() == []
 
 
+def test_a_space_of_a_few_kib_takes_little_memory():
+    """Bytes that are used stand beside those that are reserved, in what Python and the command say."""
+    with fb.open("small", "w", retention="forever") as w:
+        for step in w.steps(3):
+            step.put("T", np.zeros(128))
+        seen = [fb.inspect("small")]
+    seen += [fb.inspect("small"), json.loads(run("ls", "--json").stdout)["spaces"][0]]
+    seen.append(json.loads(run("ls", "small", "--json").stdout)["space"])
+    for space in seen:
+        assert 3 * 1024 <= space["used_bytes"] < space["reserved_bytes"] <= 512 << 10, space
+
+
 def test_python_components_of_a_workflow(tmp_path: Path):
     """`forebay run` from the wheel starts Python programs and itself."""
     (tmp_path / "w.py").write_text(

@@ -191,3 +191,42 @@ def test_a_view_that_is_held_is_named_by_who_would_replace_its_space():
     with fb.open("cell", "w", quota="16MiB", retention="forever") as w:
         assert w.next_version == 0
     r.close()
+
+
+def test_views_outlive_the_reader_that_a_second_open_closes():
+    """A cell that keeps a view in a variable can be run again: the view holds its version, as any other."""
+    options = {"quota": "4MiB", "segment": "1MiB", "when_full": "drop_oldest", "component": "sim", "timeout": 0.5}
+    w = fb.open("cell", "w", **options)
+
+    def write(count):
+        for step in w.steps(count):
+            step.put("T", np.full(50_000, float(step.version)))
+
+    write(1)
+    first = fb.open("cell")
+    assert first.begin_step() == fb.StepStatus.OK
+    view, paged = first.view("T"), first.array("T", budget="1MiB")
+    first.end_step()
+    again = fb.open("cell")
+    assert first.closed and not again.closed
+    with pytest.raises(fb.errors.Closed):
+        first.begin_step()
+    # The memory of what is held is not written again, however full the space is.
+    with pytest.raises(fb.errors.QuotaFull, match="a view of version 0"):
+        write(60)
+    w.abort_step()
+    assert (view == 0.0).all() and (np.asarray(paged[:]) == 0.0).all()
+    del view
+    paged.close()
+    write(60)
+    assert again.versions().start > 1
+    # Nor is it unmapped with the space.
+    assert again.begin_step() == fb.StepStatus.OK
+    view, version = again.view("T"), again.version
+    again.end_step()
+    third = fb.open("cell")
+    assert again.closed
+    third.close()
+    w.close()
+    fb.clean("cell")
+    assert (view == float(version)).all()

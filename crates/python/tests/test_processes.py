@@ -258,6 +258,71 @@ def test_a_forked_child_is_refused(children):
     assert child.ok().split() == ["3.0"]
 
 
+@pytest.mark.parametrize("state", ["idle", "in a step"])
+def test_a_forked_child_opens_what_its_parent_has_open(children, state):
+    """Its list of open handles begins empty: it neither closes nor names a handle of its parent."""
+    child = children.start(
+        """
+        w = fb.open("fork", "w", quota="16MiB", component="sim")
+        w.begin_step(); w.put("T", np.full(3, 7.0)); w.end_step()
+        r = fb.open("fork", component="ana")
+        if sys.argv[1] == "in a step":
+            r.begin_step()
+        reads, writes = os.pipe()
+        ready, says = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                fb.open("fork", component="ana", timeout=5)
+            except fb.errors.NameInUse as e:
+                status = 2 if "this process" in str(e) or str(os.getppid()) not in str(e) else 0
+            os.write(says, b"x")
+            os.read(reads, 1)
+            with fb.open("fork", component="ana", timeout=5) as own:
+                own.begin_step()
+                if own.get("T").tolist() != [7.0] * 3:
+                    status = 3
+            os._exit(status)
+        os.read(ready, 1)
+        # The handle of the parent is as it was.
+        if sys.argv[1] == "idle":
+            r.begin_step()
+        assert r.get("T").tolist() == [7.0] * 3
+        r.close()
+        os.write(writes, b"x")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        w.close()
+        print("done")
+        """,
+        state,
+    )
+    assert child.ok().split() == ["done"]
+
+
+def test_a_worker_of_multiprocessing_opens_what_its_parent_had_open(children):
+    child = children.start(
+        """
+        import multiprocessing
+
+        def read(version):
+            with fb.open("fork", component="ana", timeout=5, finished=True) as own:
+                return own.open_version(version).get("T").tolist()
+
+        w = fb.open("fork", "w", quota="16MiB", component="sim", retention="forever")
+        for step in w.steps(2):
+            step.put("T", np.full(3, step.version))
+        r = fb.open("fork", component="ana")
+        r.begin_step()
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            r.close()
+            print(pool.map(read, range(2), chunksize=2))
+        w.close()
+        """
+    )
+    assert child.ok().strip() == "[[0, 0, 0], [1, 1, 1]]"
+
+
 def test_restart_behind_the_stream(children):
     """A group that starts again three steps back goes on without a reader noticing."""
     code = """

@@ -3,17 +3,26 @@
 //! Guarantees: a word that is far from every candidate has none. It does not know what the words are for.
 
 /// The candidate that `word` was most likely meant to be, if one is near enough: at most a third of the
-/// letters wrong, missing, added or swapped with their neighbour. Upper and lower case, `-` and `_` are the
-/// same.
+/// letters wrong, missing, added or swapped with their neighbour, and of up to four letters one. Upper and lower case,
+/// `-` and `_` are the same.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = folded(word);
     candidates
         .into_iter()
         .map(|candidate| (distance(&word, &folded(candidate)), candidate))
-        .filter(|(far, candidate)| *far <= candidate.chars().count().max(word.len()).div_ceil(3).min(4))
+        .filter(|(far, candidate)| *far <= distance_max(candidate.chars().count().max(word.len())))
         .filter(|(far, candidate)| *far < candidate.chars().count())
         .min_by_key(|(far, _)| *far)
         .map(|(_, candidate)| candidate)
+}
+
+/// The largest distance that is near, for a word of so many letters. Two of four would make other words of them: `name`
+/// is no misspelt `node`.
+fn distance_max(letters: usize) -> usize {
+    match letters {
+        0..=4 => 1,
+        _ => letters.div_ceil(3).min(4),
+    }
 }
 
 /// What a reader of structured text does not know: a key, or one of the words that a value may be.
@@ -82,5 +91,18 @@ mod tests {
         assert_eq!(did_you_mean("analyse", verbs), None);
         assert_eq!(did_you_mean("xx", verbs), None);
         assert_eq!(did_you_mean("on-existing", ["on_existing"]), Some("on_existing"));
+    }
+
+    #[test]
+    fn of_four_letters_one_may_be_wrong() {
+        let names = ["size", "node", "rank", "tier", "run", "dir"];
+        for (word, meant) in
+            [("teir", "tier"), ("rnak", "rank"), ("nodes", "node"), ("sice", "size"), ("dr", "dir")]
+        {
+            assert_eq!(did_you_mean(word, names), Some(meant), "{word}");
+        }
+        for word in ["name", "link", "home", "dist", "arch"] {
+            assert_eq!(did_you_mean(word, names), None, "{word}");
+        }
     }
 }

@@ -4,14 +4,13 @@
 //! A round is one space, in memory or on a disk at a durable horizon, with a quota of a few versions, a writer in this
 //! process and one or two reader ranks, each a process of its own. A reader dies a random time after its start, or
 //! closes after some versions, and comes again, until the deaths of the round have happened and the stream has come to
-//! its end. Each reader notes, with one write a line, that a version was begun, that it calls `end_step`, and that
-//! `end_step` has returned. What holds for each rank:
-//! - after a version whose `end_step` returned comes the next one: never one before, never one behind;
-//! - a version that was begun and not ended comes again; one whose `end_step` was called may;
-//! - of two ranks that are both gone, the first that comes again may find versions that only it has ended;
-//! - no version is ever said to be missed.
+//! its end. Each process notes, with one write a line, when it opened, that a version was begun, that it calls
+//! `end_step`, and that `end_step` has returned; `judge` says what the notes of all of them have to be, and no version
+//! is ever said to be missed.
 //!
 //! SPACE_TEST_KILLS sets the number of kills, SPACE_TEST_SEED their seed.
+
+mod judge;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use forebay_space::{Horizon, OpenOptions, Reader, TierKind, Writer};
+use judge::{judge, Life, Note, Noted, Verdict};
 
 const ROLE: &str = "SPACE_TEST_READER";
 const KILLS: u64 = 48;
@@ -35,39 +35,10 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// What happened to a version in one rank, in the order of the notes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Note {
-    Opened,
-    Begun(u64),
-    Ends(u64),
-    Ended(u64),
-    Over,
-}
-
-impl Note {
-    fn line(self) -> String {
-        match self {
-            Note::Opened => "o 0\n".into(),
-            Note::Begun(version) => format!("b {version}\n"),
-            Note::Ends(version) => format!("c {version}\n"),
-            Note::Ended(version) => format!("e {version}\n"),
-            Note::Over => "x 0\n".into(),
-        }
-    }
-
-    /// None: the line was cut by the kill.
-    fn of_line(line: &str) -> Option<Note> {
-        let (what, version) = line.split_once(' ')?;
-        let version = version.parse().ok()?;
-        Some(match what {
-            "o" => Note::Opened,
-            "b" => Note::Begun(version),
-            "c" => Note::Ends(version),
-            "e" => Note::Ended(version),
-            _ => Note::Over,
-        })
-    }
+/// Nanoseconds of the clock that all processes of a node have in common.
+fn now_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn options(rank: u32, size: u32) -> OpenOptions {
@@ -89,7 +60,9 @@ fn child() {
     let (rank, size, steps, pause_us) = (number(0) as u32, number(1) as u32, number(2), number(3));
     let (name, notes) = words[4].split_once(' ').expect("a name and a file");
     let mut notes = std::fs::OpenOptions::new().append(true).create(true).open(notes).expect("the notes");
-    let mut note = |note: Note| notes.write_all(note.line().as_bytes()).expect("noted");
+    let mut note = |note: Note| {
+        notes.write_all(Noted { at_ns: now_ns(), note }.line().as_bytes()).expect("noted");
+    };
     let mut r = Reader::open(name, &options(rank, size)).expect("opened");
     note(Note::Opened);
     for _ in 0..steps {
@@ -106,29 +79,40 @@ fn child() {
         r.end_step().expect("ended");
         note(Note::Ended(version));
     }
+    note(Note::Closes);
     r.close().expect("closed");
     std::process::exit(0);
 }
 
+#[derive(Default)]
 struct Rank {
     child: Option<Child>,
     /// When it is killed.
     dies: Option<Instant>,
+    /// The notes of its process.
     notes: PathBuf,
+    /// Its processes before.
+    lives: Vec<Life>,
     is_over: bool,
+}
+
+impl Rank {
+    /// Its process is gone.
+    fn end(&mut self, killed_ns: Option<u64>) {
+        self.child = None;
+        let text = match std::fs::read_to_string(&self.notes) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            text => text.expect("readable"),
+        };
+        self.lives.push(Life::of_text(&text, killed_ns));
+    }
 }
 
 #[derive(Default, Debug)]
 struct Tally {
     kills: u64,
     closed: u64,
-    read: u64,
-    /// Versions that a rank had begun, or was ending, when it was killed, and was given again.
-    again: u64,
-    /// Versions that only one of two ranks had ended when both were gone.
-    together: u64,
-    missed: u64,
-    twice: u64,
+    verdict: Verdict,
 }
 
 struct Round<'a> {
@@ -157,29 +141,24 @@ impl Round<'_> {
     }
 
     fn play(&mut self, tally: &mut Tally) {
-        let mut ranks: Vec<Rank> = (0..self.size)
-            .map(|rank| Rank {
-                child: None,
-                dies: None,
-                notes: self.dir.join(format!("notes-{rank}")),
-                is_over: false,
-            })
-            .collect();
+        let mut ranks: Vec<Rank> = (0..self.size).map(|_| Rank::default()).collect();
         let stop = AtomicBool::new(false);
         let limit = Instant::now() + Duration::from_secs(300);
-        std::thread::scope(|scope| {
+        let end = std::thread::scope(|scope| {
             let is_on_disk = !self.dir.starts_with("/dev/shm");
             let mut writer =
                 Writer::open(&self.name, &writer_options(self.size, is_on_disk)).expect("a writer");
             let stop = &stop;
-            scope.spawn(move || {
+            let writing = scope.spawn(move || {
                 while !stop.load(Relaxed) {
                     let version = writer.begin_step().expect("a step");
                     let data = vec![version; ELEMENTS];
                     writer.put_array("v", &[ELEMENTS as u64], &[0], &[ELEMENTS as u64], &data).expect("put");
                     writer.end_step().expect("ended");
                 }
+                let end = writer.next_version();
                 writer.close().expect("closed");
+                end
             });
             while ranks.iter().any(|rank| !rank.is_over) {
                 assert!(Instant::now() < limit, "the round hangs");
@@ -189,34 +168,43 @@ impl Round<'_> {
                 stop.store(self.kills_left == 0, Relaxed);
                 std::thread::sleep(Duration::from_micros(200));
             }
+            writing.join().expect("the writer")
         });
-        let notes: Vec<Vec<Note>> = ranks.iter().map(|rank| read_notes(&rank.notes)).collect();
-        judge(&notes, tally);
+        let lives: Vec<Vec<Life>> = ranks.into_iter().map(|rank| rank.lives).collect();
+        let verdict = judge(&lives, end);
+        let sum = &mut tally.verdict;
+        sum.read += verdict.read;
+        sum.again += verdict.again;
+        sum.together += verdict.together;
+        sum.missed += verdict.missed;
+        sum.twice += verdict.twice;
     }
 
     fn look_at(&mut self, number: u32, rank: &mut Rank, tally: &mut Tally) {
         let Some(child) = &mut rank.child else {
             if !rank.is_over {
+                rank.notes = self.dir.join(format!("notes-{number}-{}", rank.lives.len()));
                 let (child, dies) = self.start(number, &rank.notes.clone());
                 (rank.child, rank.dies) = (Some(child), dies);
             }
             return;
         };
         if let Some(status) = child.try_wait().expect("a child") {
-            rank.child = None;
             assert!(status.success(), "a reader failed: {status}, {}", rank.notes.display());
-            rank.is_over = read_notes(&rank.notes).last() == Some(&Note::Over);
+            rank.end(None);
+            rank.is_over = rank.lives.last().is_some_and(Life::is_over);
             tally.closed += u64::from(!rank.is_over);
         } else if rank.dies.is_some_and(|at| at <= Instant::now()) {
             rank.dies = None;
             if self.kills_left == 0 {
                 return;
             }
+            let killed_ns = now_ns();
             child.kill().expect("killed");
             child.wait().expect("gone");
             self.kills_left -= 1;
             tally.kills += 1;
-            rank.child = None;
+            rank.end(Some(killed_ns));
         }
     }
 }
@@ -231,63 +219,6 @@ fn writer_options(size: u32, is_on_disk: bool) -> OpenOptions {
         horizon: Some(if is_on_disk { Horizon::Epoch } else { Horizon::None }),
         ..options(0, 1)
     }
-}
-
-fn read_notes(path: &Path) -> Vec<Note> {
-    let text = match std::fs::read_to_string(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
-        text => text.expect("readable"),
-    };
-    text.lines().filter_map(Note::of_line).collect()
-}
-
-/// Compares what each rank was given with what it had ended.
-fn judge(notes: &[Vec<Note>], tally: &mut Tally) {
-    let is_alone = notes.len() == 1;
-    for notes in notes {
-        let (mut next, mut is_ending, mut begun, mut opened) = (0u64, false, false, false);
-        for note in notes {
-            match *note {
-                Note::Opened => opened = true,
-                Note::Over if is_ending => next += 1,
-                Note::Over => {}
-                Note::Begun(version) => {
-                    let highest = next + u64::from(is_ending);
-                    if version > highest {
-                        tally.missed += version - highest;
-                        println!("{version} where {next} is due, is_ending {is_ending}");
-                    } else if version < next && (is_alone || !opened) {
-                        tally.twice += 1;
-                        println!("{version} again, {next} is due");
-                    } else if version < next {
-                        tally.together += 1;
-                    } else {
-                        tally.again += u64::from(version == next && (begun || is_ending));
-                    }
-                    (next, is_ending, begun, opened) = (version, false, true, false);
-                }
-                Note::Ends(_) => is_ending = true,
-                Note::Ended(version) => {
-                    (next, is_ending, begun) = (version + 1, false, false);
-                    tally.read += 1;
-                }
-            }
-        }
-        assert_eq!(notes.last(), Some(&Note::Over), "the stream came to its end");
-    }
-    let ends: Vec<_> = notes
-        .iter()
-        .map(|notes| {
-            notes
-                .iter()
-                .filter_map(|n| match n {
-                    Note::Begun(v) => Some(*v),
-                    _ => None,
-                })
-                .max()
-        })
-        .collect();
-    assert!(ends.iter().all(|end| *end == ends[0]), "all ranks come to the same end: {ends:?}");
 }
 
 #[test]
@@ -313,6 +244,6 @@ fn killed_readers_miss_nothing_and_read_nothing_twice() {
     }
     println!("seed {seed:#x}: {tally:?}");
     assert_eq!(tally.kills, kills);
-    assert_eq!((tally.missed, tally.twice), (0, 0), "{tally:?}");
-    assert!(tally.read > kills, "{tally:?}");
+    assert_eq!((tally.verdict.missed, tally.verdict.twice), (0, 0), "{tally:?}");
+    assert!(tally.verdict.read > kills, "{tally:?}");
 }
