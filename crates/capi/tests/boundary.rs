@@ -30,6 +30,20 @@ fn modes_say_what_becomes_of_a_space_that_is_there() {
 }
 
 #[test]
+fn modes_go_through_the_options_of_fortran() {
+    if !have("gfortran", "modes from Fortran") {
+        return;
+    }
+    let shop = Workshop::new();
+    shop.fortran(&here().join("tests/fortran/opening.f90"), "opening");
+    assert_eq!(must(shop.program("opening", &["first"])).trim(), "ok");
+    let mut victim = Running::start(shop.program("opening", &["die"]));
+    victim.wait_for_file(&shop.path("died"));
+    victim.kill();
+    assert_eq!(must(shop.program("opening", &["second"])).trim(), "ok");
+}
+
+#[test]
 fn many_objects_go_in_one_call() {
     if !have("cc", "many objects from C") {
         return;

@@ -24,6 +24,9 @@ fn helper_process() {
         Some("bridge") => forebay_flow::bridge(rest).map(|()| 0),
         Some("put") => put(&text(&rest[0]), text(&rest[1]).parse().expect("a number")).map(|()| 0),
         Some("go-on") => go_on(&text(&rest[0]), text(&rest[1]).parse().expect("a number")).map(|()| 0),
+        Some("die") => {
+            die(&text(&rest[0]), text(&rest[1]).parse().expect("a number")).map(|never| match never {})
+        }
         Some("get") => get(&text(&rest[0])).map(|()| 0),
         Some("run") => {
             let options = RunOptions {
@@ -70,6 +73,17 @@ fn go_on(channel: &str, versions: u64) -> forebay_space::Result<()> {
         writer.end_step()?;
     }
     writer.close()
+}
+
+/// Puts versions and ends without closing, as a program that fails.
+fn die(channel: &str, versions: u64) -> forebay_space::Result<std::convert::Infallible> {
+    let mut writer = Writer::open(channel, &OpenOptions::default())?;
+    for _ in 0..versions {
+        writer.begin_step()?;
+        writer.put_array("T", &[1], &[0], &[1], &[1.0f64])?;
+        writer.end_step()?;
+    }
+    std::process::exit(9)
 }
 
 /// Reads all versions and says how many there were.
@@ -364,6 +378,37 @@ fn a_run_goes_on_with_a_channel_that_was_kept() {
     assert_eq!(code, 0, "{stderr}");
     assert_eq!(reader.versions().expect("readable"), 0..5, "those of both runs");
     assert_eq!(bench.record("again").channels[0].versions_complete, 5);
+    assert_eq!(bench.spaces(), ["T"]);
+}
+
+#[test]
+fn a_kept_channel_whose_writers_died_unread_is_replaced_on_request_only() {
+    let workflow = |options: &str, command: &str| {
+        format!(
+            "[channel.T]\nkeep = true\n{options}\n[[component]]\nname = \"sim\"\nwrites = [\"T\"]\n\
+             command = [\"forebay\", {command}]\n"
+        )
+    };
+    let bench = Bench::new(&workflow("", "\"die\", \"T\", \"2\""));
+    let (code, stderr) = bench.run("run");
+    assert_eq!(code, 4, "{stderr}");
+    let name = bench.spaces.path().join("T").to_string_lossy().into_owned();
+    let left = forebay_space::inspect(&name).expect("it is kept");
+    assert_eq!((left.versions_complete, left.state.as_str()), (2, "dead"));
+    // What the run acknowledged, and no reader has read, stays until somebody says otherwise.
+    bench.workflow(&workflow("", "\"go-on\", \"T\", \"5\""));
+    let (code, stderr) = bench.run("refused");
+    assert_eq!(code, 3, "{stderr}");
+    for said in ["NameInUse", "replace = true", "mode = \"a\"", "versions 0 to 1"] {
+        assert!(stderr.contains(said), "{said}: {stderr}");
+    }
+    assert_eq!(forebay_space::inspect(&name).expect("untouched").uuid, left.uuid);
+    bench.workflow(&workflow("replace = true", "\"go-on\", \"T\", \"5\""));
+    let (code, stderr) = bench.run("again");
+    assert_eq!(code, 0, "{stderr}");
+    let again = forebay_space::inspect(&name).expect("a space");
+    assert_ne!(again.uuid, left.uuid, "an empty space in place of the old one");
+    assert_eq!((again.versions_complete, bench.record("again").channels[0].versions_complete), (5, 5));
     assert_eq!(bench.spaces(), ["T"]);
 }
 

@@ -1,7 +1,9 @@
 //! Writers: steps, quota, bad input, incarnations.
 
 use crate::support::{options, ranked, reader, soon, writer, Root};
-use forebay_space::{Dtype, Horizon, Kind, Mechanism, Mode, NdBox, OpenOptions, Reader, WhenFull, Writer};
+use forebay_space::{
+    Dtype, Horizon, Kind, Mechanism, Mode, NdBox, OpenOptions, Reader, Retention, WhenFull, Writer,
+};
 use std::time::Duration;
 
 #[test]
@@ -432,4 +434,31 @@ fn batches_are_refused_where_nothing_could_be_gathered() {
     let durable = open(OpenOptions { horizon: Some(Horizon::Write), ..options() });
     assert!(durable.contains("durable by itself"), "{durable}");
     assert_eq!(open(options()), "");
+}
+
+#[test]
+fn a_space_of_a_few_kib_takes_little_memory_and_says_what_of_it_is_used() {
+    let root = Root::in_memory();
+    let name = root.name("small");
+    for quota_bytes in [None, Some(16 << 20)] {
+        let kept = OpenOptions { retention: Some(Retention::Forever), quota_bytes, ..options() };
+        let mut w = Writer::open(&name, &kept).unwrap();
+        for version in 0..3u64 {
+            w.begin_step().unwrap();
+            w.put_array("x", &[128], &[0], &[128], &[version; 128]).unwrap();
+            w.end_step().unwrap();
+        }
+        let little = || {
+            let info = forebay_space::inspect(&name).unwrap();
+            assert!(info.used_bytes >= 3 * 1024, "{info:?}");
+            assert!(info.used_bytes < info.reserved_bytes, "{info:?}");
+            assert!(info.reserved_bytes <= 512 << 10, "{info:?}");
+            assert_eq!(info.tiers[0].used_bytes, info.used_bytes);
+            assert_eq!(info.tiers[0].reserved_bytes, info.reserved_bytes);
+        };
+        little();
+        w.close().unwrap();
+        little();
+        forebay_space::destroy(&name).unwrap();
+    }
 }
