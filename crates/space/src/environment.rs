@@ -236,11 +236,21 @@ fn is_known(name: &str) -> bool {
     VARIABLES.iter().any(|v| v.name == name) || name.starts_with(CHANNEL_PREFIX)
 }
 
+/// Whether module systems and package managers set such a name for every package. By chance some of these are near to
+/// short names of ours, whatever the rule.
+fn is_of_installation(rest: &str) -> bool {
+    const NAMES: &[&str] = &[
+        "ARCH", "BASE", "BIN", "HOME", "INC", "INCLUDE", "LIB", "LIB64", "LIBDIR", "LIBS", "LINK", "MAN",
+        "MODE", "MODULE", "NAME", "PATH", "PREFIX", "ROOT", "SITE", "VERSION",
+    ];
+    NAMES
+        .iter()
+        .any(|name| rest == *name || rest.strip_suffix(name).is_some_and(|front| front.ends_with('_')))
+}
+
 /// The variable that an unknown name is most likely meant to be.
 fn near(name: &str) -> Option<&'static str> {
-    // Set for every package by module systems and package managers, and by chance near to short names of ours.
-    const OF_INSTALLATIONS: &[&str] = &["FOREBAY_ARCH", "FOREBAY_HOME", "FOREBAY_PATH"];
-    if OF_INSTALLATIONS.contains(&name) {
+    if is_of_installation(name.strip_prefix(PREFIX)?) {
         return None;
     }
     // Without the prefix: it would make each name near to each.
@@ -310,9 +320,26 @@ mod tests {
 
     #[test]
     fn what_installations_set_for_every_package_is_not_refused() {
-        for rest in
-            ["ROOT", "HOME", "PATH", "BASE", "PREFIX", "VERSION", "BIN", "LIB", "INCLUDE", "XYZZY_PLUGH"]
-        {
+        for rest in [
+            "ROOT",
+            "HOME",
+            "PATH",
+            "BASE",
+            "PREFIX",
+            "VERSION",
+            "BIN",
+            "LIB",
+            "INC",
+            "INCLUDE",
+            "SITE",
+            "MODE",
+            "NAME",
+            "LINK",
+            "TIER_LIB",
+            "SIZE_VERSION",
+            "EBROOT",
+            "XYZZY_PLUGH",
+        ] {
             check_one(&format!("{PREFIX}{rest}"), "/opt/forebay").unwrap();
         }
     }

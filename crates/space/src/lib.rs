@@ -95,7 +95,7 @@ pub use inspect::{
     VerifyReport, VersionInfo,
 };
 pub use mover::{drain, DrainReport};
-pub use name::{make_root, root};
+pub use name::{make_root, root, root_path};
 pub use opening::check_writable;
 pub use options::{
     Absent, ChannelOptions, Mechanism, Mode, OpenOptions, Retention, Scope, SpillTier, Verify, WhenFull,

@@ -55,10 +55,36 @@ pub(crate) fn make_root_for(name: &str) -> Result<()> {
 /// # Errors
 /// [`Kind::Io`] when the working directory or the uid cannot be found out.
 pub fn root_path(lookup: Lookup<'_>) -> Result<PathBuf> {
-    match environment::value("FOREBAY_DIR", lookup) {
+    match given_root(lookup) {
         Some(text) => absolute(Path::new(&text)),
         None => Ok(Path::new(SHARED_MEMORY).join(format!("forebay-{}", effective_uid()?))),
     }
+}
+
+/// What FOREBAY_DIR says, unless it names an installation, as module systems set it: that is said once on standard error.
+fn given_root(lookup: Lookup<'_>) -> Option<String> {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    let text = environment::value("FOREBAY_DIR", lookup)?;
+    if !is_installation(Path::new(&text)) {
+        return Some(text);
+    }
+    SAID.call_once(|| {
+        eprintln!(
+            "forebay: without effect here: FOREBAY_DIR={text} (an installation, no directory of spaces)"
+        );
+    });
+    None
+}
+
+/// Whether a directory holds the command or a library of Forebay.
+fn is_installation(dir: &Path) -> bool {
+    let has_library = |folder: &str| {
+        let entries = fs::read_dir(dir.join(folder)).into_iter().flatten().flatten();
+        entries.into_iter().any(|entry| entry.file_name().as_encoded_bytes().starts_with(b"libforebay"))
+    };
+    fs::metadata(dir.join("bin/forebay")).is_ok_and(|found| found.is_file())
+        || has_library("lib")
+        || has_library("lib64")
 }
 
 /// The directory of the space `name`: below the (checked) root for a short name, else the path
@@ -339,6 +365,21 @@ mod tests {
         if effective_uid().unwrap() != 0 {
             assert_eq!(make_private(Path::new("/usr")).unwrap_err().kind(), Kind::PermissionDenied);
         }
+    }
+
+    #[test]
+    fn an_installation_is_no_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = || root_path(&|n| (n == "FOREBAY_DIR").then(|| dir.path().display().to_string())).unwrap();
+        assert_eq!(root(), dir.path());
+        for file in ["bin/forebay", "lib/libforebay.so.0", "lib64/libforebay.a"] {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, "").unwrap();
+            assert_eq!(root(), root_path(&|_| None).unwrap(), "{file}");
+            std::fs::remove_file(&path).unwrap();
+        }
+        assert_eq!(root(), dir.path());
     }
 
     #[test]

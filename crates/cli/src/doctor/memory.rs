@@ -145,7 +145,8 @@ pub fn space_directory(machine: &Machine) -> Finding {
 
 /// Where short names are looked up. Not `root()`: that would make the folder, and looking must change nothing.
 pub fn root_of_spaces(machine: &Machine) -> PathBuf {
-    let given = environment::value("FOREBAY_DIR", &environment::process).map(PathBuf::from);
+    let is_given = environment::value("FOREBAY_DIR", &environment::process).is_some();
+    let given = is_given.then(|| forebay_space::root_path(&environment::process).ok()).flatten();
     given.unwrap_or_else(|| Path::new(SHM).join(format!("forebay-{}", machine.uid().unwrap_or(0))))
 }
 

@@ -79,6 +79,18 @@ fn variables_of_module_systems_are_said_once_and_refuse_nothing() {
 }
 
 #[test]
+fn the_directory_of_an_installation_is_no_root_of_spaces() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.file("bin")).unwrap();
+    std::fs::write(bench.file("bin/forebay"), "").unwrap();
+    let mut command = bench.command(&["ls"]);
+    let said =
+        outcome(command.env("FOREBAY_DIR", bench.work()).env("FOREBAY_SITE", "x").env("FOREBAY_MODE", "y"));
+    said.wants(0).complains("an installation").complains("FOREBAY_MODE, FOREBAY_SITE");
+    assert_eq!(said.stderr.matches("an installation").count(), 1, "{said}");
+}
+
+#[test]
 fn what_only_looks_makes_no_directory() {
     let bench = Bench::new();
     let root = bench.file("not/there");
