@@ -33,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     ("space_lower", whole_spaces::space_lower),
     ("space_control", whole_spaces::space_control),
     ("space_tiers", whole_spaces::space_tiers),
+    ("space_cursors", whole_spaces::space_cursors),
 ];
 
 /// The fixture of a pool that is mapped.

@@ -240,8 +240,119 @@ pub fn space_tiers(data: &[u8]) {
     }
 }
 
+/// A space on a file system whose reader group keeps a cursor, with the bytes of its pool and its file of cursors.
+fn space_with_cursors() -> &'static (String, [Vec<u8>; 2]) {
+    static SPACE: OnceLock<(String, [Vec<u8>; 2])> = OnceLock::new();
+    SPACE.get_or_init(|| {
+        let name = folder().join("cursors").display().to_string();
+        let options = OpenOptions {
+            tier: Some(TierKind::File),
+            quota_bytes: Some(1 << 20),
+            segment_bytes: Some(256 << 10),
+            retention: Some(Retention::Forever),
+            readers: vec![("viz".into(), 1), ("other".into(), 2)],
+            component: Some("fuzz".into()),
+            timeout: std::time::Duration::from_secs(60),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).expect("opened");
+        for version in 0..STEPS {
+            writer.begin_step().expect("begun");
+            writer.put_array("x", &[1], &[0], &[1], &[version]).expect("put");
+            writer.end_step().expect("ended");
+        }
+        writer.close().expect("closed");
+        let mut reader = Reader::open(&name, &cursor_reader()).expect("opened");
+        assert_eq!(reader.begin_step(None).expect("begun"), Some(0));
+        reader.end_step().expect("ended");
+        drop(reader);
+        let files = ["pool", "cursors"].map(|file| std::fs::read(Path::new(&name).join(file)).expect("read"));
+        (name, files)
+    })
+}
+
+fn cursor_reader() -> OpenOptions {
+    OpenOptions {
+        group: Some("viz".into()),
+        component: Some("fuzz".into()),
+        rank: Some(0),
+        size: Some(1),
+        timeout: std::time::Duration::from_millis(1),
+        finished: true,
+        ..OpenOptions::default()
+    }
+}
+
+/// Makes the checksums of the head and of the records of groups in a file of cursors right.
+fn seal_cursors(bytes: &mut [u8]) {
+    let groups = (4096..20_480).step_by(128).map(|at| (at, 128, 24));
+    for (at, length, crc) in std::iter::once((0, 32, 12)).chain(groups) {
+        let record = &mut bytes[at..at + length];
+        if record.iter().any(|byte| *byte != 0) {
+            record[crc..crc + 4].fill(0);
+            let right = crc_of(&[&*record]);
+            record[crc..crc + 4].copy_from_slice(&right.to_le_bytes());
+        }
+    }
+}
+
+/// The file of the reader groups' cursors, read when the control segment is made anew, as after a reboot.
+pub fn space_cursors(data: &[u8]) {
+    let Some((mode, data)) = data.split_first() else { return };
+    let (name, [pool, cursors]) = space_with_cursors();
+    let mut bytes = cursors.clone();
+    for (at, word) in changes(data, bytes.len()) {
+        bytes[at..at + 8].copy_from_slice(&word);
+    }
+    if mode & 8 == 0 {
+        seal_cursors(&mut bytes);
+    }
+    for (file, bytes) in [("pool", pool), ("cursors", &bytes)] {
+        std::fs::write(Path::new(name).join(file), bytes).expect("written");
+    }
+    forget_shared_state(name);
+    let _ = forebay_space::inspect(name);
+    let _ = forebay_space::verify(name);
+    if let Ok(mut reader) = Reader::open(name, &cursor_reader()) {
+        while let Ok(Some(_)) = reader.begin_step(None) {
+            let _ = reader.missed();
+            if reader.end_step().is_err() {
+                break;
+            }
+        }
+    }
+    if mode & 2 != 0 {
+        let declares = OpenOptions {
+            readers: vec![("viz".into(), 3)],
+            mode: forebay_space::Mode::Append,
+            ..cursor_reader()
+        };
+        let _ = Writer::open(name, &declares).map(Writer::close);
+    }
+    let _ = forebay_space::remove_reader_group(name, "viz");
+    forget_shared_state(name);
+}
+
+/// Removes the control segment of a space on a file system.
+fn forget_shared_state(name: &str) {
+    use std::os::unix::fs::MetadataExt;
+    let inode = std::fs::metadata(Path::new(name).join("pool")).expect("a pool").ino();
+    let of_pool = |path: &PathBuf| {
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        file.starts_with(".soft-") && file.ends_with(&format!("-{inode:x}"))
+    };
+    let entries = forebay_space::root().ok().and_then(|root| std::fs::read_dir(root).ok());
+    let found = entries.into_iter().flatten().flatten().map(|entry| entry.path()).filter(of_pool);
+    found.for_each(|path| std::fs::remove_dir_all(path).expect("removed"));
+}
+
 /// Changes that touch what matters of a file of a space, or the list of lower pools.
 pub fn samples(target: &str) -> Vec<Vec<u8>> {
+    if target == "space_cursors" {
+        // The head, the records of two groups, their cursors.
+        let words = (0..4).chain(512..576).chain(2560..2563);
+        return words.map(|word| [vec![0], change(word * 8)].concat()).collect();
+    }
     let original = &whole_space().files[file_of(target)].1;
     if target == "space_tiers" {
         return vec![[&[0], &original[..]].concat(), [&[1], &original[..]].concat()];

@@ -76,7 +76,7 @@ fn places(random: &mut Random, interesting: &[usize]) -> Vec<u8> {
 fn input(random: &mut Random, target: &str, samples: &[Vec<u8>], words: &[usize]) -> Vec<u8> {
     match target {
         "pool" | "control" => places(random, words),
-        "space_pool" | "space_lower" | "space_control" => {
+        "space_pool" | "space_lower" | "space_control" | "space_cursors" => {
             // Places that a sample changes, and others around them.
             let near =
                 |sample: &Vec<u8>| u32::from_le_bytes(sample[1..5].try_into().expect("four")) as usize * 8;

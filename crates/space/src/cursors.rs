@@ -7,6 +7,7 @@
 //! Not here: what a cursor means ([`crate::groups`]). Layout: docs/src/formats/cursors.md.
 
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,7 @@ use forebay_tier::checksum::crc32c;
 use forebay_tier::host::fs::File;
 use forebay_tier::{Error, Kind, Result};
 
-use crate::control::{CURSORS_MAX, GROUPS_MAX, NAME_BYTES};
+use crate::control::{CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX, NAME_BYTES};
 use crate::whole_file::sync_directory_of;
 
 /// Name of the file.
@@ -98,6 +99,12 @@ impl GroupRecord {
         GroupRecord { name: String::new(), size: 0, policy: 0, first: 0 }
     }
 
+    /// The places of its cursors in their table; None where no group has those.
+    pub(crate) fn places(&self) -> Option<Range<usize>> {
+        let end = self.first.checked_add(u64::from(self.size)).filter(|end| *end <= CURSORS_MAX as u64)?;
+        (self.size <= GROUP_RANKS_MAX).then_some(self.first as usize..end as usize)
+    }
+
     fn encode(&self, sequence: u64) -> [u8; GROUP_BYTES] {
         let mut out = [0; GROUP_BYTES];
         out[0..8].copy_from_slice(&sequence.to_le_bytes());
@@ -123,9 +130,8 @@ impl GroupRecord {
         let name = &bytes[64..];
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
         let name = String::from_utf8(name[..end].to_vec()).ok()?;
-        let is_inside = word(16) + u64::from(half(8)) <= CURSORS_MAX as u64;
         let record = GroupRecord { name, size: half(8), policy: half(12), first: word(16) };
-        (is_inside && half(12) <= 3).then_some((word(0), record))
+        (record.places().is_some() && half(12) <= 3).then_some((word(0), record))
     }
 }
 
@@ -347,6 +353,17 @@ mod tests {
             }
         }
         assert_eq!(Cursor::of_word(5, 0), Cursor::Free);
+    }
+
+    /// Its checksum is right, what it says lies outside the table.
+    #[test]
+    fn a_record_with_cursors_outside_the_table_is_none() {
+        let whole = GroupRecord { name: "viz".into(), size: 1, policy: 1, first: CURSORS_MAX as u64 - 1 };
+        assert_eq!(GroupRecord::decode(&whole.encode(1)), Some((1, whole.clone())));
+        for (first, size) in [(u64::MAX, 1), (u64::MAX, u32::MAX), (CURSORS_MAX as u64, 1), (0, 5000)] {
+            let record = GroupRecord { first, size, ..whole.clone() };
+            assert_eq!(GroupRecord::decode(&record.encode(1)), None, "{first}, {size}");
+        }
     }
 
     #[test]

@@ -210,7 +210,8 @@ fn resize(space: &Attachment, index: usize, size: u32) -> Result<()> {
 pub(crate) fn restore_groups(control: &Control, found: &Found) -> Result<()> {
     let (oldest, complete) = (control.oldest(), control.complete());
     for (index, record) in &found.groups {
-        let places = record.first as usize..record.first as usize + record.size as usize;
+        // The file gives no record without them.
+        let Some(places) = record.places() else { continue };
         let mut start = complete;
         for place in places.clone() {
             let cursor = match found.cursor(place) {

@@ -81,11 +81,12 @@ fn hostile_bytes_in_the_files_of_a_space_end_no_process() {
         std::env::var(name).map_or(otherwise, |text| text.parse().expect("a number"))
     };
     let (seed, cases) = (number("SPACE_TEST_SEED", 1), number("SPACE_TEST_CASES", 250));
-    let targets: [(&str, Target); 4] = [
+    let targets: [(&str, Target); 5] = [
         ("space_pool", whole_spaces::space_pool),
         ("space_lower", whole_spaces::space_lower),
         ("space_control", whole_spaces::space_control),
         ("space_tiers", whole_spaces::space_tiers),
+        ("space_cursors", whole_spaces::space_cursors),
     ];
     let regressions = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/regressions");
     let mut failed = Vec::new();
