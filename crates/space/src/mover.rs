@@ -182,7 +182,12 @@ impl Shared {
         while !self.lock().stop && self.needs_room() {
             if self.move_one(self.begin_down(), true, left)? {
                 self.leave(left);
-            } else if !self.lock().blocked || adopt_one(self.space())?.is_none() {
+                continue;
+            }
+            if !self.lock().blocked {
+                break;
+            }
+            if !matches!(adopt_one(self.space())?, Adopted::Moved(_)) {
                 break;
             }
         }
@@ -355,11 +360,22 @@ pub(crate) fn free_left_places(space: &Attachment) -> Result<bool> {
     Ok(freed)
 }
 
+/// What became of a look for a segment of a lane whose producer is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Adopted {
+    /// One of so many bytes was moved.
+    Moved(u64),
+    /// There is none, or readers hold all of them.
+    Nothing,
+    /// One of so many bytes fits no lower pool.
+    NoCapacity(u64),
+}
+
 const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Moves one segment of a lane whose producer is gone out of the first pool. Returns its bytes, or None when there
-/// is none that nobody reads, or no room for it. Blocks while another process adopts.
-fn adopt_one(space: &Attachment) -> Result<Option<u64>> {
+/// Moves one segment of a lane whose producer is gone, and that nobody reads, out of the first pool. Blocks while another
+/// process adopts.
+fn adopt_one(space: &Attachment) -> Result<Adopted> {
     space.members.with_lock(LOCK_ADOPT, ADOPT_TIMEOUT, || {
         free_left_places(space)?;
         let control = &space.control;
@@ -378,13 +394,14 @@ fn adopt_one(space: &Attachment) -> Result<Option<u64>> {
                 continue;
             }
             let Some(to) = relocate(space, owner, from, last, 1..space.pools.len())? else {
-                return Ok(None);
+                let granules = control.granule_segment(index).1 as u64;
+                return Ok(Adopted::NoCapacity(granules * space.superblock.granule_bytes));
             };
             note_moved(control, true, to.end - to.start);
             free_old_place(space, from, 0, last)?;
-            return Ok(Some(to.end - to.start));
+            return Ok(Adopted::Moved(to.end - to.start));
         }
-        Ok(None)
+        Ok(Adopted::Nothing)
     })
 }
 
@@ -417,8 +434,9 @@ pub struct DrainReport {
 /// producers that live are left to them. Blocks until nothing is left to move, at most `timeout`.
 ///
 /// # Errors
-/// [`Kind::PeerMissing`] without such a space, [`Kind::Usage`] when it has no lower tier, [`Kind::TierFull`] when
-/// the lower tiers have no room, [`Kind::TimedOut`] when readers still hold the data, and those of the devices.
+/// [`Kind::PeerMissing`] without such a space, [`Kind::Usage`] when it has no lower tier, [`Kind::TierFull`] when a
+/// segment does not fit the lower tiers, [`Kind::TimedOut`] when readers still hold the data, and those of
+/// the devices.
 pub fn drain(name: &str, timeout: Duration) -> Result<DrainReport> {
     let deadline = Instant::now() + timeout;
     let space = Attachment::open(name, Access::Write, Locality::Local, Missing::Fail, deadline)?;
@@ -428,17 +446,21 @@ pub fn drain(name: &str, timeout: Duration) -> Result<DrainReport> {
     }
     let mut report = DrainReport::default();
     loop {
-        while let Some(bytes) = adopt_one(&space)? {
+        let adopted = adopt_one(&space)?;
+        if let Adopted::Moved(bytes) = adopted {
             report.moved_bytes += bytes;
             report.segments += 1;
+            continue;
         }
-        let (orphans, leased) = orphan_bytes(&space);
-        report.remaining_bytes = orphans;
-        if orphans == 0 {
+        #[cfg(test)]
+        between_looks::pass();
+        report.remaining_bytes = orphan_bytes(&space);
+        if report.remaining_bytes == 0 {
             return Ok(report);
         }
-        if leased == 0 {
-            return Err(left_over(&space, Kind::TierFull, "the lower tiers have no room", &report));
+        if let Adopted::NoCapacity(bytes) = adopted {
+            let full = left_over(&space, Kind::TierFull, "a segment does not fit the lower tiers", &report);
+            return Err(full.with("segment", crate::format_bytes(bytes)));
         }
         if Instant::now() >= deadline {
             return Err(left_over(&space, Kind::TimedOut, "readers still hold versions", &report));
@@ -454,22 +476,40 @@ fn left_over(space: &Attachment, kind: Kind, why: &str, report: &DrainReport) ->
         .hint("end the readers, or make room, and drain it again: what was moved stays moved")
 }
 
-/// Bytes in the first pool that belong to no living producer, and how many of them are being read.
-fn orphan_bytes(space: &Attachment) -> (u64, u64) {
+/// Bytes in the first pool that belong to no living producer.
+fn orphan_bytes(space: &Attachment) -> u64 {
     let control = &space.control;
-    let (mut orphans, mut leased) = (0, 0);
-    for index in space.pools[0].clone() {
+    let of_orphan = |index: usize| {
         let (lane, slot) = match control.granule_state(index) {
             GranuleState::Segment { lane, slot } | GranuleState::Leaving { lane, slot } => (lane, slot),
-            _ => continue,
+            _ => return 0,
         };
+        let granules = control.granule_segment(index).1 as u64;
         if is_orphan(space, lane, slot) {
-            let bytes = control.granule_segment(index).1 as u64 * space.superblock.granule_bytes;
-            orphans += bytes;
-            leased += if is_leased(space, 0, control.granule_last(index)) { bytes } else { 0 };
+            granules * space.superblock.granule_bytes
+        } else {
+            0
+        }
+    };
+    space.pools[0].clone().map(of_orphan).sum()
+}
+
+/// What a test does between the looks of a drain.
+#[cfg(test)]
+pub(crate) mod between_looks {
+    use std::cell::RefCell;
+
+    thread_local! { static ONCE: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) } }
+
+    pub(super) fn pass() {
+        if let Some(f) = ONCE.take() {
+            f();
         }
     }
-    (orphans, leased)
+
+    pub(super) fn once(f: impl FnOnce() + 'static) {
+        ONCE.set(Some(Box::new(f)));
+    }
 }
 
 #[cfg(test)]
@@ -567,6 +607,34 @@ mod tests {
         // A segment that nothing in the control segment speaks of is told.
         free_run(&space, (from / granule) as usize);
         assert!(crate::verify(&name).unwrap().damaged[0].what.contains("not listed"));
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// A reader holds what is to be drained while a segment is looked for, and lets it go before it is looked whether
+    /// a reader does.
+    #[test]
+    fn a_drain_goes_on_when_a_lease_ends_between_its_looks() {
+        let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        let (name, options) = written(&root, &disk);
+        let mut reader = Reader::open(&name, &options).unwrap();
+        assert_eq!(reader.begin_step(None).unwrap(), Some(0));
+        between_looks::once(move || drop(reader));
+        let report = drain(&name, Duration::from_secs(20)).unwrap();
+        assert_eq!((report.remaining_bytes, report.segments), (0, 1));
+        crate::destroy(&name).unwrap();
+    }
+
+    /// No segment is held by a reader, and the lower pool is taken.
+    #[test]
+    fn a_drain_says_that_the_lower_tier_is_full() {
+        let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        let (name, _) = written(&root, &disk);
+        let space = attached(&name);
+        let bytes = space.pools[1].len() as u64 * space.superblock.granule_bytes;
+        allocate(&space, Owner { lane: LANE, slot: None }, 1, bytes, Place::Anywhere).unwrap().expect("free");
+        let full = drain(&name, Duration::from_secs(20)).unwrap_err();
+        assert_eq!(full.kind(), Kind::TierFull, "{full}");
         drop(space);
         crate::destroy(&name).unwrap();
     }
