@@ -102,7 +102,7 @@ pub(crate) fn uuid_bytes(text: &str) -> [u8; 16] {
     uuid::Uuid::parse_str(text.trim()).map_or([0; 16], |u| u.into_bytes())
 }
 
-fn lock_timeout(deadline: Instant) -> Duration {
+pub(crate) fn lock_timeout(deadline: Instant) -> Duration {
     // Locks are held for microseconds, or for a recovery; even an expired deadline gets a fair try.
     deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
 }

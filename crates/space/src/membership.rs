@@ -20,7 +20,7 @@ use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::{self, ForkMark};
 use forebay_tier::{clock, Error, Kind, Result};
 
-use crate::attach::{Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
+use crate::attach::{lock_timeout, Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
 use crate::control::{
     group, head, member, too_many, Control, GranuleState, ProducerState, Waiting, LANES_MAX, MEMBERS_MAX,
 };
@@ -181,7 +181,7 @@ impl Membership {
         space.with_setup_lock(deadline, || {
             settle_left_behind(space);
             let writers = opening::writers_for(space, rank, token);
-            Self::join_producers_locked(space, (rank, size), component, token, writers)
+            Self::join_producers_locked(space, (rank, size), component, token, writers, deadline)
         })
     }
 
@@ -192,6 +192,7 @@ impl Membership {
         component: &str,
         token: u64,
         writers: Writers,
+        deadline: Instant,
     ) -> Result<Arc<Membership>> {
         if size as usize > LANES_MAX {
             return Err(too_many("producer rank", LANES_MAX).with("size", size));
@@ -203,7 +204,7 @@ impl Membership {
         }
         let (slot, guard) = claim_slot(space, Role::Writer, rank, size, component)?;
         if !is_open {
-            new_incarnation(space, size, component, token)
+            new_incarnation(space, size, component, token, deadline)
                 .inspect_err(|_| control.member(slot, member::STATE).store(0, Release))?;
         }
         let (incarnation, _) = control.producers();
@@ -556,7 +557,13 @@ fn lost_versions(space: &Attachment, versions: std::ops::Range<u64>) -> Error {
 
 /// Under the setup lock: fences the old incarnation, finds out how far it got, and prepares the next, which its first
 /// rank opens.
-fn new_incarnation(space: &Attachment, size: u32, component: &str, token: u64) -> Result<()> {
+fn new_incarnation(
+    space: &Attachment,
+    size: u32,
+    component: &str,
+    token: u64,
+    deadline: Instant,
+) -> Result<()> {
     let control = &space.control;
     let (old, old_size) = control.producers();
     let mut incarnation = old.saturating_add(1);
@@ -593,7 +600,7 @@ fn new_incarnation(space: &Attachment, size: u32, component: &str, token: u64) -
     control.remember(incarnation, size, base);
     control.open_lanes(incarnation, size, base);
     // Neither a drain that adopts a lane nor another producer may be filling such a run meanwhile.
-    space.members.with_lock(LOCK_ADOPT, LOCK_TIMEOUT, || {
+    space.members.with_lock(LOCK_ADOPT, lock_timeout(deadline), || {
         space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || free_lost_granules(space))
     })
 }

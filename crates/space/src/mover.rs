@@ -28,7 +28,7 @@ use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::{watched, Access, Error, Kind, Result};
 use serde::Serialize;
 
-use crate::attach::{Attachment, Missing, LOCK_ADOPT};
+use crate::attach::{lock_timeout, Attachment, Missing, LOCK_ADOPT};
 use crate::control::{head, Control, GranuleState};
 use crate::membership::{free_run, is_deserted, is_leased, owns_lane, reading_positions, Membership};
 use crate::segments::{allocate, Place, WAIT_SLICE};
@@ -69,7 +69,19 @@ struct State {
     /// The producer waits for room.
     blocked: bool,
     stop: bool,
+    /// The thread is at its end.
+    ended: bool,
     failed: Option<Error>,
+}
+
+/// Says that the thread has ended, also by a panic.
+struct Ending<'a>(&'a Shared);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.lock().ended = true;
+        self.0.changed.notify_all();
+    }
 }
 
 impl Mover {
@@ -106,11 +118,12 @@ impl Mover {
         state.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Waits for a move that is under way and ends the thread. A failed move that nobody heard of is returned.
-    pub(crate) fn stop(&mut self) -> Result<()> {
+    /// Waits for a move that is under way and ends the thread. One that is at work past the deadline ends by itself when
+    /// its segment is moved. A failed move that nobody heard of is returned.
+    pub(crate) fn stop(&mut self, deadline: Instant) -> Result<()> {
         self.shared.lock().stop = true;
         self.shared.changed.notify_all();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.thread.take().filter(|_| self.shared.has_ended(deadline)) {
             // A panic of the mover has been printed; there is nothing to add here.
             let _ = thread.join();
         }
@@ -132,7 +145,15 @@ impl Shared {
         &self.member.space
     }
 
+    /// Waits until the thread has ended; false at the deadline.
+    fn has_ended(&self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout_while(self.lock(), left, |state| !state.ended);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ended
+    }
+
     fn run(&self) {
+        let _ending = Ending(self);
         let mut left = Vec::new();
         while self.wait(!left.is_empty()) {
             self.leave(&mut left);
@@ -187,8 +208,14 @@ impl Shared {
             if !self.lock().blocked {
                 break;
             }
-            if !matches!(adopt_one(self.space())?, Adopted::Moved(_)) {
-                break;
+            match adopt_one(self.space(), WAIT_SLICE)? {
+                Adopted::Moved(_) => {}
+                Adopted::Busy => {
+                    // Another process moves a segment now: look again, and whether to stop.
+                    self.lock().kicked = true;
+                    break;
+                }
+                Adopted::Nothing | Adopted::NoCapacity(_) => break,
             }
         }
         while !self.lock().stop && self.has_room_above() {
@@ -369,14 +396,32 @@ enum Adopted {
     Nothing,
     /// One of so many bytes fits no lower pool.
     NoCapacity(u64),
+    /// Another process held the adoption lock.
+    Busy,
 }
 
-const ADOPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Runs `f` under the adoption lock, which a process holds while it copies one segment. None: it was held for all of
+/// `wait`.
+pub(crate) fn try_adopting<T>(
+    space: &Attachment,
+    wait: Duration,
+    f: impl FnOnce() -> Result<T>,
+) -> Result<Option<T>> {
+    let mut is_held = false;
+    let done = space.members.with_lock(LOCK_ADOPT, wait, || {
+        is_held = true;
+        f()
+    });
+    match done {
+        Err(e) if e.kind() == Kind::TimedOut && !is_held => Ok(None),
+        done => done.map(Some),
+    }
+}
 
-/// Moves one segment of a lane whose producer is gone, and that nobody reads, out of the first pool. Blocks while another
-/// process adopts.
-fn adopt_one(space: &Attachment) -> Result<Adopted> {
-    space.members.with_lock(LOCK_ADOPT, ADOPT_TIMEOUT, || {
+/// Moves one segment of a lane whose producer is gone, and that nobody reads, out of the first pool. Waits for another
+/// process that adopts, at most so long.
+fn adopt_one(space: &Attachment, wait: Duration) -> Result<Adopted> {
+    let adopted = try_adopting(space, wait, || {
         free_left_places(space)?;
         let control = &space.control;
         for index in space.pools[0].clone() {
@@ -402,7 +447,8 @@ fn adopt_one(space: &Attachment) -> Result<Adopted> {
             return Ok(Adopted::Moved(to.end - to.start));
         }
         Ok(Adopted::Nothing)
-    })
+    })?;
+    Ok(adopted.unwrap_or(Adopted::Busy))
 }
 
 /// Whether nothing lies in an orphaned segment: its producer died before the header was whole, or after it wiped the
@@ -435,8 +481,8 @@ pub struct DrainReport {
 ///
 /// # Errors
 /// [`Kind::PeerMissing`] without such a space, [`Kind::Usage`] when it has no lower tier, [`Kind::TierFull`] when a
-/// segment does not fit the lower tiers, [`Kind::TimedOut`] when readers still hold the data, and those of
-/// the devices.
+/// segment does not fit the lower tiers, [`Kind::TimedOut`] when readers still hold the data or another process moves
+/// segments, and those of the devices.
 pub fn drain(name: &str, timeout: Duration) -> Result<DrainReport> {
     let deadline = Instant::now() + timeout;
     let space = Attachment::open(name, Access::Write, Locality::Local, Missing::Fail, deadline)?;
@@ -446,7 +492,7 @@ pub fn drain(name: &str, timeout: Duration) -> Result<DrainReport> {
     }
     let mut report = DrainReport::default();
     loop {
-        let adopted = adopt_one(&space)?;
+        let adopted = adopt_one(&space, lock_timeout(deadline))?;
         if let Adopted::Moved(bytes) = adopted {
             report.moved_bytes += bytes;
             report.segments += 1;
@@ -463,7 +509,11 @@ pub fn drain(name: &str, timeout: Duration) -> Result<DrainReport> {
             return Err(full.with("segment", crate::format_bytes(bytes)));
         }
         if Instant::now() >= deadline {
-            return Err(left_over(&space, Kind::TimedOut, "readers still hold versions", &report));
+            let why = match adopted {
+                Adopted::Busy => "another process moves segments",
+                _ => "readers still hold versions",
+            };
+            return Err(left_over(&space, Kind::TimedOut, why, &report));
         }
         forebay_tier::host::thread::sleep(Duration::from_millis(20));
     }
@@ -516,6 +566,7 @@ pub(crate) mod between_looks {
 mod tests {
     use super::*;
     use crate::{OpenOptions, Reader, Retention, SpillTier, Writer};
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
     /// A space with a lower tier in which two versions were written and the writer has ended.
     fn written(root: &tempfile::TempDir, disk: &tempfile::TempDir) -> (String, OpenOptions) {
@@ -638,6 +689,68 @@ mod tests {
         drop(space);
         crate::destroy(&name).unwrap();
     }
+
+    /// Another process adopts, for longer than the caller waits.
+    #[test]
+    fn who_waits_for_the_adoption_lock_gives_up_at_its_own_deadline() {
+        let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        let (name, options) = written(&root, &disk);
+        let space = attached(&name);
+        let waits: [(&str, &dyn Fn(Duration) -> Result<()>); 2] = [
+            ("a drain", &|timeout| drain(&name, timeout).map(drop)),
+            ("a writer", &|timeout| {
+                let options = OpenOptions { timeout, mode: crate::Mode::Append, ..options.clone() };
+                Writer::open(&name, &options).map(drop)
+            }),
+        ];
+        for (who, wait) in waits {
+            let held = AtomicBool::new(false);
+            let waited = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let hold = || {
+                        held.store(true, SeqCst);
+                        std::thread::sleep(HOLD);
+                        Ok(())
+                    };
+                    space.members.with_lock(LOCK_ADOPT, HOLD, hold).unwrap();
+                });
+                while !held.load(SeqCst) {
+                    std::thread::yield_now();
+                }
+                wait(Duration::from_millis(200))
+            });
+            assert_eq!(waited.map_err(|e| e.kind()), Err(Kind::TimedOut), "{who}");
+        }
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// A disk below does not answer while a segment is moved.
+    #[test]
+    fn a_producer_waits_for_its_mover_until_the_deadline() {
+        let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        let (name, _) = written(&root, &disk);
+        let space = attached(&name);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let member = Membership::join_readers(&space, 0, 1, "test", None, deadline).unwrap();
+        let ledger = Arc::<Mutex<Ledger>>::default();
+        let mut mover = Mover::start(member, LANE, ledger.clone()).unwrap();
+        // The mover is at work as long as it waits for this.
+        let at_work = ledger.lock().unwrap();
+        mover.set_blocked(true).unwrap();
+        let (told, tells) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let stopped = mover.stop(Instant::now() + Duration::from_millis(20));
+            told.send(stopped.is_ok()).expect("it is waited for");
+        });
+        assert!(tells.recv_timeout(Duration::from_secs(60)).expect("a wait without an end"));
+        drop(at_work);
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// Much longer than the deadline of who waits, and shorter than any other.
+    const HOLD: Duration = Duration::from_secs(3);
 
     /// A reader that knows from the version before where the next one lies begins it between the mover's look at the
     /// leases and the moment in which the old place is written anew.

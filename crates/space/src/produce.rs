@@ -169,7 +169,8 @@ impl SpaceWriter {
                 Writing::Join | Writing::Resume => {
                     check_options(space, options)?;
                     let group = (rank, size);
-                    Membership::join_producers_locked(space, group, component, token, writers).map(Some)
+                    Membership::join_producers_locked(space, group, component, token, writers, deadline)
+                        .map(Some)
                 }
                 Writing::Replace => replace(space, options, size).map(|()| None),
                 Writing::Refuse(why) => Err(opening::refused_space(space, why, writers)),

@@ -18,7 +18,7 @@ use forebay_log::reclaim::retire;
 use forebay_log::{LaneId, Ledger, SegmentSource};
 use forebay_tier::{clock, Error, Kind, Result};
 
-use crate::attach::{Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
+use crate::attach::{Attachment, LOCK_ALLOCATE};
 use crate::control::{head, GranuleState, ProducerState, Waiting};
 use crate::gate::Gate;
 use crate::groups::{awaited_group, check_present, hint_for_awaited};
@@ -27,7 +27,7 @@ use crate::membership::{
     drop_released, free_run, holders, lowest_lease, producer_died, release_floor, settle_producers,
     wipe_unpublished, Membership,
 };
-use crate::mover::{free_left_places, is_orphan, Mover, Owner};
+use crate::mover::{free_left_places, is_orphan, try_adopting, Mover, Owner};
 use crate::options::WhenFull;
 use crate::pace::Pace;
 
@@ -348,9 +348,9 @@ impl LaneSpace {
 
     /// Ends mover and helper and gives the spare back. Errors: a move that failed and that no put has told of.
     pub(crate) fn stop(&mut self) -> Result<()> {
-        let moved = self.mover.as_mut().map_or(Ok(()), Mover::stop);
         // A thread that is at work needs a moment, whatever the deadline of the program's calls.
         let deadline = Instant::now() + self.deadline_in.max(LOCK_TIMEOUT);
+        let moved = self.mover.as_mut().map_or(Ok(()), |mover| mover.stop(deadline));
         if let Some(range) = self.helper.as_mut().and_then(|helper| helper.stop(deadline)) {
             let space = self.space();
             free_run(space, (range.start / space.superblock.granule_bytes) as usize);
@@ -545,13 +545,14 @@ fn drop_oldest(space: &Attachment, version: u64) -> bool {
 fn reclaim_orphans(member: &Membership) -> Result<bool> {
     let space = &member.space;
     let floor = drop_released(space);
-    // Nobody adopts a segment while it is freed here.
-    let freed = space.members.with_lock(LOCK_ADOPT, LOCK_TIMEOUT, || {
+    // No process adopts a segment while it is freed here. Where one does so now, the caller looks again.
+    let freed = try_adopting(space, WAIT_SLICE, || {
         let left = free_left_places(space)?;
         let released =
             space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || free_orphans(member, floor))?;
         Ok(left || released)
-    })?;
+    })?
+    .unwrap_or(false);
     if freed {
         space.control.announce_room();
     }
