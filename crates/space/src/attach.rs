@@ -441,8 +441,8 @@ fn not_found(name: &str, dir: &Path) -> Error {
     )
 }
 
-/// The directory that a path names, behind symbolic links, also where it is not there yet: a link is neither renamed nor
-/// replaced.
+/// The directory that a path names, behind symbolic links, also where it is not there yet: a link is neither renamed
+/// nor replaced.
 pub(crate) fn behind_links(dir: &Path) -> PathBuf {
     match fs::symlink_metadata(dir) {
         Ok(meta) if meta.file_type().is_symlink() => {}
@@ -453,8 +453,8 @@ pub(crate) fn behind_links(dir: &Path) -> PathBuf {
     fs::canonicalize(dir).unwrap_or_else(|_| target())
 }
 
-/// Whether the pool in a directory has another name, as `cp -al` gives it one: the space stays under that name, with its
-/// shared state and its lower pools.
+/// Whether the pool in a directory has another name, as `cp -al` gives it one: the space stays under that name, with
+/// its shared state and its lower pools.
 pub(crate) fn has_other_name(dir: &Path) -> std::io::Result<bool> {
     match fs::metadata(dir.join(POOL_FILE)) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),

@@ -699,8 +699,8 @@ impl Control {
             || self.word(head::STATE).load(Acquire) == Self::state_word(STATE_OPEN, None, incarnation)
     }
 
-    /// Under the setup lock: finishes a group in which no version was begun when all ranks that joined have ended, other
-    /// than `leaving`, which is about to say that it has ended, or that it was never opened whole. A kill before that
+    /// Under the setup lock: finishes a group in which no version was begun when all ranks that joined have ended, but
+    /// for `leaving`, which is about to say that it has ended, or that it was never opened whole. A kill before that
     /// leaves a finished group.
     pub(crate) fn settle_reopened(&self, incarnation: u32, size: u32, leaving: Option<u32>) {
         let is_absent = |rank| self.lane_owner(rank).0.is_none();
@@ -1233,8 +1233,8 @@ pub(crate) fn too_many(what: &str, max: usize) -> Error {
     Error::new(Kind::TooMany, format!("no free place for another {what}")).with("most", max)
 }
 
-/// Kills of a thread before one of its changes to the table of granules, or to the words of the producers: a panic, which
-/// gives its locks back as the kernel does.
+/// Kills of a thread before one of its changes to the table of granules, or to the words of the producers: a panic,
+/// which gives its locks back as the kernel does.
 #[cfg(test)]
 pub(crate) mod kills {
     use std::cell::Cell;

@@ -469,8 +469,8 @@ pub(crate) fn check_present(space: &Attachment) -> Result<()> {
 /// Removes a reader group: versions are no longer kept for it, and its cursors are forgotten.
 ///
 /// # Errors
-/// [`Kind::PeerMissing`] without such a space, [`Kind::UnknownComponent`] without such a group, [`Kind::NameInUse`] while
-/// one of its ranks lives.
+/// [`Kind::PeerMissing`] without such a space, [`Kind::UnknownComponent`] without such a group, [`Kind::NameInUse`]
+/// while one of its ranks lives.
 pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
     let dir = crate::name::directory(name)?;
     if crate::files::is_stream(&dir) {

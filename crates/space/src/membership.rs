@@ -461,8 +461,8 @@ pub(crate) fn settle_producers(space: &Attachment) -> ProducerState {
     control.producer_state()
 }
 
-/// Under the setup lock: finishes a group that was opened after one that had finished, and of which no rank writes, as a
-/// process leaves it that is killed while it joins or ends.
+/// Under the setup lock: finishes a group that was opened after one that had finished, and of which no rank writes, as
+/// a process leaves it that is killed while it joins or ends.
 pub(crate) fn settle_left_behind(space: &Attachment) {
     let (incarnation, size) = space.control.producers();
     space.control.settle_reopened(incarnation, size, None);

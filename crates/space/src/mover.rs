@@ -118,8 +118,8 @@ impl Mover {
         state.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Waits for a move that is under way and ends the thread. One that is at work past the deadline ends by itself when
-    /// its segment is moved. A failed move that nobody heard of is returned.
+    /// Waits for a move that is under way and ends the thread. One that is at work past the deadline ends by itself
+    /// when its segment is moved. A failed move that nobody heard of is returned.
     pub(crate) fn stop(&mut self, deadline: Instant) -> Result<()> {
         self.shared.lock().stop = true;
         self.shared.changed.notify_all();
