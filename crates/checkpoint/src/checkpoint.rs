@@ -41,7 +41,7 @@ pub struct Checkpoint {
     variables: Vec<Variable>,
     /// The newest step that this process saved.
     saved: Option<StepId>,
-    /// The newest step of which it may have written something.
+    /// The newest step of which it may have written something; it may have of older ones too.
     attempted: Option<StepId>,
     searches: u64,
     closed: bool,
@@ -255,8 +255,9 @@ impl Checkpoint {
             metric,
         };
         let level = &self.levels[0];
-        let again = self.attempted.replace(id) == Some(id);
-        let published = if again { level.published(&piece)? } else { None };
+        let may_be_there = self.attempted.is_some_and(|newest| id <= newest);
+        self.attempted = self.attempted.max(Some(id));
+        let published = if may_be_there { level.published(&piece)? } else { None };
         let (manifest, written) = match published {
             Some(manifest) => (manifest, None),
             None => {
