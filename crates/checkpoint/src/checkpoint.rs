@@ -212,7 +212,8 @@ impl Checkpoint {
     /// made again, or the next step saved instead; what was committed before is not touched.
     ///
     /// # Errors
-    /// `BufferMismatch`, `VersionOutOfOrder`; `TierFull` and others of the first level, which keeps its older steps;
+    /// `BufferMismatch`; `VersionOutOfOrder`, also for a step that was not written before a later one was;
+    /// `TierFull` and others of the first level, which keeps its older steps;
     /// `VersionExists` when a call that failed has left the step with other bytes, and it counts or may yet;
     /// `NotPossibleHere` where the run has too few nodes for a level's redundancy;
     /// a failure of the drain since the last call (this step was not saved then, the next call tries again);
@@ -261,6 +262,9 @@ impl Checkpoint {
         let (manifest, written) = match published {
             Some(manifest) => (manifest, None),
             None => {
+                if may_be_there {
+                    level.check_newest(&piece)?;
+                }
                 self.make_room()?;
                 level.write(&piece)?
             }

@@ -322,3 +322,21 @@ fn a_step_that_another_rank_committed_is_not_written_again_after_a_later_one_was
         other.join().unwrap();
     });
 }
+
+#[test]
+fn a_step_that_was_not_written_is_refused_once_a_later_one_was() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let plan = Plan::below(dir.path());
+    let open = |rank| Program::open(dir.path(), &["file,incremental=4"], (rank, 2)).unwrap();
+    let (mut first, mut second) = (open(0), open(1));
+    plan.fail(1, How::Before);
+    first.save(5, 0, 0).unwrap_err();
+    assert!(plan.end());
+    save_up_to_the_manifest(dir.path(), &plan, &mut first, 6);
+    // It would stand on step 6, and other ranks may take it for one that nobody will complete.
+    assert_eq!(first.save(5, 0, 0).unwrap_err().kind(), Kind::VersionOutOfOrder);
+    first.save(6, 0, 0).unwrap();
+    second.save(6, 1, 0).unwrap();
+    assert_eq!(first.checkpoint.wait().unwrap(), Some(6));
+    judge(&dir.path().join("base"), 6);
+}
