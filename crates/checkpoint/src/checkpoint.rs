@@ -25,7 +25,7 @@ use crate::level::{arrange, Level, Piece};
 use crate::load::Wanted;
 use crate::memory::attend;
 use crate::options::Options;
-use crate::place::{is_pattern, make_dirs, of_node, Directory, Objects, Own, Place};
+use crate::place::{is_pattern, make_own, of_node, Directory, Objects, Own, Place};
 use crate::redundancy::is_protected;
 use crate::restore::{Restored, Search};
 use crate::run::{Comer, LevelInfo, Run};
@@ -83,7 +83,8 @@ impl Checkpoint {
     ///
     /// # Errors
     /// `Usage`; `NameInUse` when a live process holds this rank; `OptionMismatch` when another program saves there;
-    /// `UnknownFormat`; `NotPossibleHere` for a tier that a level's directory is not on; `PermissionDenied`; `Io`.
+    /// `UnknownFormat`; `NotPossibleHere` for a tier that a level's directory is not on; `PermissionDenied`, also where
+    /// the directory or that of a level is another user's or writable by others; `Io`.
     pub fn open(path: &Path, options: &Options) -> Result<Checkpoint> {
         if options.rank >= options.size || options.size > crate::format::SIZE_MAX {
             return Err(Error::new(Kind::Usage, "the rank is not below the size")
@@ -91,7 +92,7 @@ impl Checkpoint {
                 .with("size", options.size));
         }
         let policy = Policy::new(&options.when)?;
-        make_dirs(path)?;
+        make_own(path)?;
         let base = path.canonicalize();
         let base =
             base.map_err(|e| Error::io(format!("cannot find out where {} lies", path.display()), e))?;

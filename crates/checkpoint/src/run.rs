@@ -21,7 +21,7 @@ use crate::bytes::{In, Out};
 use crate::format::{damaged, StepId, SIZE_MAX};
 use crate::keep::Keep;
 use crate::packing::Packing;
-use crate::place::{call, is_pattern, of_node, Directories, Directory, Family, Place, NODE};
+use crate::place::{call, check_own, is_pattern, of_node, Directories, Directory, Family, Place, NODE};
 use crate::redundancy::Code;
 
 /// The name of the file that makes a directory a checkpoint directory.
@@ -333,8 +333,12 @@ pub(crate) fn is_held(base: &Path, control: &Control) -> Result<bool> {
 /// Holds every rank of the current run of a directory, so that no process of the program can be there or come.
 ///
 /// # Errors
-/// `NameInUse` when one lives.
+/// `NameInUse` when one lives; `PermissionDenied` where a directory is not this user's alone.
 pub(crate) fn hold_all(base: &Path, control: &Control) -> Result<Vec<SlotGuard>> {
+    check_own(base)?;
+    for info in control.levels.iter().filter(|info| info.tier != TierKind::Object) {
+        info.directories()?.iter().try_for_each(|dir| check_own(dir))?;
+    }
     let members = MembersFile::create(&base.join(MEMBERS))?;
     let mut held = Vec::new();
     for rank in 0..control.size {

@@ -132,3 +132,42 @@ fn a_directory_that_may_not_be_written_is_refused() {
     std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(kind_of(opened), Some(Kind::PermissionDenied));
 }
+
+/// In a shared directory another user can be the first to make one of that name.
+#[test]
+fn a_directory_that_is_not_the_users_alone_is_refused() {
+    let (base, memory) = dirs();
+    let path = base.path().join("ck");
+    let chmod = |dir: &std::path::Path, mode| {
+        std::fs::create_dir_all(dir).unwrap();
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let refused = |options: &Options, dir: &std::path::Path| {
+        let error = Checkpoint::open(&path, options).err().unwrap();
+        assert_eq!(error.kind(), Kind::PermissionDenied, "{error}");
+        assert!(error.message().starts_with(&dir.display().to_string()), "{error}");
+        assert!(std::fs::read_dir(dir).unwrap().next().is_none(), "something was made in {}", dir.display());
+        chmod(dir, 0o755);
+        Checkpoint::open(&path, options).unwrap().close().unwrap();
+    };
+    let file = options(&["file"], memory.path());
+    chmod(&path, 0o777);
+    refused(&file, &path);
+    chmod(&path.join("file"), 0o770);
+    std::fs::set_permissions(path.join("file"), std::fs::Permissions::from_mode(0o770)).unwrap();
+    assert_eq!(kind_of(Checkpoint::open(&path, &file)), Some(Kind::PermissionDenied));
+    chmod(&path.join("file"), 0o700);
+    let away = base.path().join("away");
+    chmod(&away, 0o777);
+    refused(&options(&[&away.display().to_string()], memory.path()), &away);
+    let node = base.path().join("nodes/00000");
+    chmod(&node, 0o777);
+    let pattern = format!("{}/{{node}}", base.path().join("nodes").display());
+    refused(&options(&[&pattern], memory.path()), &node);
+    let store = base.path().join("store");
+    chmod(&store, 0o777);
+    refused(&options(&[&format!("file://{}", store.display())], memory.path()), &store);
+    // What is done with a directory while no program runs writes there too.
+    chmod(&path, 0o777);
+    assert_eq!(kind_of(forebay_checkpoint::drain(&path)), Some(Kind::PermissionDenied));
+}
