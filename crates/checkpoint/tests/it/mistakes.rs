@@ -171,3 +171,27 @@ fn a_directory_that_is_not_the_users_alone_is_refused() {
     chmod(&path, 0o777);
     assert_eq!(kind_of(forebay_checkpoint::drain(&path)), Some(Kind::PermissionDenied));
 }
+
+/// What files of an earlier run say is not to be taken for the word of a rank of this one.
+#[test]
+fn a_number_of_a_run_is_not_given_again_when_its_control_was_removed() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    for run in 1..=3 {
+        let program = Program::open(base.path(), &options).unwrap();
+        assert_eq!(program.checkpoint.run(), run);
+        program.checkpoint.close().unwrap();
+    }
+    // As a run leaves them in which several ranks look for a step and ask whether to save.
+    std::fs::create_dir(base.path().join("restore-r000003")).unwrap();
+    std::fs::write(base.path().join("restore-r000003/1-s5-r2-1"), "yes").unwrap();
+    std::fs::write(base.path().join("need-r000002"), [0; 16]).unwrap();
+    std::fs::write(base.path().join("asked-r000002"), "save").unwrap();
+    std::fs::remove_file(base.path().join("checkpoint.json")).unwrap();
+    let program = Program::open(base.path(), &options).unwrap();
+    assert_eq!(program.checkpoint.run(), 4);
+    // They are of no use to anybody.
+    for left in ["restore-r000003", "need-r000002", "asked-r000002"] {
+        assert!(!base.path().join(left).exists(), "{left} is left over");
+    }
+}
