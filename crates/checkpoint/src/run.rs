@@ -424,7 +424,7 @@ fn admit(base: &Directory, members: &MembersFile, comer: &Comer<'_>) -> Result<u
         None => {
             let before = known.as_ref().map_or(0, |control| control.incarnation);
             let failed = |c: &Control| c.joined.iter().any(|rank| !c.closed.contains(rank));
-            let failures = known.as_ref().map_or(0, |c| c.failures + u64::from(failed(c)));
+            let failures = known.as_ref().map_or(0, |c| c.failures.saturating_add(u64::from(failed(c))));
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
             let began = known.as_ref().map_or(0, |c| c.began_unix_s);
             Control {

@@ -138,15 +138,16 @@ impl Directory {
     pub fn adopt_spares(&self) -> Result<()> {
         let prefix = format!("{SPARE}{}-", self.owner);
         for name in self.list("")?.into_iter().filter(|name| name.starts_with(&prefix)) {
-            match self.device_open(&name, Access::Write) {
-                Ok(device) => {
-                    let number = name[prefix.len()..].parse().unwrap_or(0);
+            // 32 bits: no process makes as many, and more can be made after it.
+            let number = name[prefix.len()..].parse::<u32>().ok();
+            match (number, self.device_open(&name, Access::Write)) {
+                (Some(number), Ok(device)) => {
                     let mut files = self.files();
-                    files.spares_made = files.spares_made.max(number + 1);
+                    files.spares_made = files.spares_made.max(u64::from(number) + 1);
                     files.spares.push((name, device));
                 }
-                // No pool any more: of no use to anybody.
-                Err(_) => self.remove(&name)?,
+                // No pool any more, or none that was made here: of no use to anybody.
+                _ => self.remove(&name)?,
             }
         }
         Ok(())

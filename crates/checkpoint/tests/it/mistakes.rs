@@ -195,3 +195,19 @@ fn a_number_of_a_run_is_not_given_again_when_its_control_was_removed() {
         assert!(!base.path().join(left).exists(), "{left} is left over");
     }
 }
+
+#[test]
+fn the_count_of_failures_ends_at_its_highest_number() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    drop(Program::open(base.path(), &options).unwrap());
+    let path = base.path().join("checkpoint.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let changed = text.replace("\"failures\": 0", &format!("\"failures\": {}", u64::MAX));
+    let changed = changed.replace("\"closed\": [\n    0\n  ]", "\"closed\": []");
+    assert_ne!(text, changed);
+    std::fs::write(&path, changed).unwrap();
+    drop(Program::open(base.path(), &options).unwrap());
+    let control = forebay_checkpoint::control(base.path()).unwrap().unwrap();
+    assert_eq!((control.incarnation, control.failures), (2, u64::MAX));
+}
