@@ -12,6 +12,8 @@ use forebay_log::format::{crc_of, RecordHeader, RECORD_MAGIC};
 use forebay_log::{recover, Superblock};
 use forebay_space::{OpenOptions, Reader, Retention, TierKind, Writer};
 
+#[path = "checkpoints.rs"]
+pub mod checkpoints;
 #[path = "whole_spaces.rs"]
 mod whole_spaces;
 
@@ -34,6 +36,10 @@ pub const TARGETS: &[Target] = &[
     ("space_control", whole_spaces::space_control),
     ("space_tiers", whole_spaces::space_tiers),
     ("space_cursors", whole_spaces::space_cursors),
+    ("checkpoint_manifest", checkpoints::manifest),
+    ("checkpoint_commit", checkpoints::commit),
+    ("checkpoint_redundancy", checkpoints::redundancy),
+    ("checkpoint_control", checkpoints::control_file),
 ];
 
 /// The fixture of a pool that is mapped.
@@ -50,6 +56,7 @@ pub fn samples(target: &str) -> Vec<Vec<u8>> {
     let pool = fixture();
     match target {
         whole if whole.starts_with("space_") => whole_spaces::samples(whole),
+        whole if whole.starts_with("checkpoint_") => checkpoints::samples(whole),
         "superblock" => vec![pool[..4096].to_vec()],
         "record" => {
             // Any record of the first segment.

@@ -25,7 +25,7 @@ use crate::level::{arrange, Level, Piece};
 use crate::load::Wanted;
 use crate::memory::attend;
 use crate::options::Options;
-use crate::place::{is_pattern, make_dirs, of_node, Directory, Objects, Own, Place};
+use crate::place::{is_pattern, make_own, of_node, Directory, Objects, Own, Place};
 use crate::redundancy::is_protected;
 use crate::restore::{Restored, Search};
 use crate::run::{Comer, LevelInfo, Run};
@@ -41,7 +41,7 @@ pub struct Checkpoint {
     variables: Vec<Variable>,
     /// The newest step that this process saved.
     saved: Option<StepId>,
-    /// The newest step of which it may have written something.
+    /// The newest step of which it may have written something; it may have of older ones too.
     attempted: Option<StepId>,
     searches: u64,
     closed: bool,
@@ -83,7 +83,8 @@ impl Checkpoint {
     ///
     /// # Errors
     /// `Usage`; `NameInUse` when a live process holds this rank; `OptionMismatch` when another program saves there;
-    /// `UnknownFormat`; `NotPossibleHere` for a tier that a level's directory is not on; `PermissionDenied`; `Io`.
+    /// `UnknownFormat`; `NotPossibleHere` for a tier that a level's directory is not on; `PermissionDenied`, also where
+    /// the directory or that of a level is another user's or writable by others; `Io`.
     pub fn open(path: &Path, options: &Options) -> Result<Checkpoint> {
         if options.rank >= options.size || options.size > crate::format::SIZE_MAX {
             return Err(Error::new(Kind::Usage, "the rank is not below the size")
@@ -91,7 +92,7 @@ impl Checkpoint {
                 .with("size", options.size));
         }
         let policy = Policy::new(&options.when)?;
-        make_dirs(path)?;
+        make_own(path)?;
         let base = path.canonicalize();
         let base =
             base.map_err(|e| Error::io(format!("cannot find out where {} lies", path.display()), e))?;
@@ -212,7 +213,8 @@ impl Checkpoint {
     /// made again, or the next step saved instead; what was committed before is not touched.
     ///
     /// # Errors
-    /// `BufferMismatch`, `VersionOutOfOrder`; `TierFull` and others of the first level, which keeps its older steps;
+    /// `BufferMismatch`; `VersionOutOfOrder`, also for a step that was not written before a later one was;
+    /// `TierFull` and others of the first level, which keeps its older steps;
     /// `VersionExists` when a call that failed has left the step with other bytes, and it counts or may yet;
     /// `NotPossibleHere` where the run has too few nodes for a level's redundancy;
     /// a failure of the drain since the last call (this step was not saved then, the next call tries again);
@@ -255,11 +257,15 @@ impl Checkpoint {
             metric,
         };
         let level = &self.levels[0];
-        let again = self.attempted.replace(id) == Some(id);
-        let published = if again { level.published(&piece)? } else { None };
+        let may_be_there = self.attempted.is_some_and(|newest| id <= newest);
+        self.attempted = self.attempted.max(Some(id));
+        let published = if may_be_there { level.published(&piece)? } else { None };
         let (manifest, written) = match published {
             Some(manifest) => (manifest, None),
             None => {
+                if may_be_there {
+                    level.check_newest(&piece)?;
+                }
                 self.make_room()?;
                 level.write(&piece)?
             }

@@ -201,6 +201,23 @@ impl Level {
             .hint("an earlier call saved it and failed afterwards; save under the next number"))
     }
 
+    /// Refuses a step of which this rank has written nothing, where it has written a later one of the run: other ranks
+    /// take such a step for one that is never completed ([`Level::is_given_up`]), and drop their pieces of it.
+    ///
+    /// # Errors
+    /// `VersionOutOfOrder`; those of reading.
+    pub(crate) fn check_newest(&self, piece: &Piece<'_>) -> Result<()> {
+        for found in self.steps()?.iter().take_while(|found| found.id > piece.id) {
+            if found.id.incarnation == piece.id.incarnation && self.has(found.id, piece.rank)? {
+                let error = format!("{} was not written, and step {} was", piece.id, found.id.step);
+                return Err(
+                    Error::new(Kind::VersionOutOfOrder, error).hint("save that step again, or the next one")
+                );
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a piece that is there is the one that would be written.
     fn holds(&self, manifest: &Manifest, piece: &Piece<'_>) -> Result<bool> {
         let same = |(stored, variable): (&Stored, &Variable)| stored.variable == *variable;

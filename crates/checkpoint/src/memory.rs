@@ -18,7 +18,7 @@ use forebay_tier::{Error, Kind, Result, TierKind};
 use serde::{Deserialize, Serialize};
 
 use crate::format::SIZE_MAX;
-use crate::place::{make_dirs, Directory, Place};
+use crate::place::{make_own, Directory, Place};
 use crate::run::control;
 use crate::salvage::is_alive;
 
@@ -86,7 +86,7 @@ pub(crate) fn attend(dir: &Path, base: &Path, rank: u32, size: u32, timeout: Dur
     let inode = || fs::metadata(&file).map(|found| found.ino()).ok();
     // It may go while this rank comes; then it is made again.
     for _ in 0..100 {
-        make_dirs(dir)?;
+        make_own(dir)?;
         let before = inode();
         let members = match MembersFile::create(&file) {
             Err(_) if !dir.is_dir() => continue,

@@ -137,7 +137,7 @@ impl Options {
                 .hint("ranks_per_node goes with redundancy, or with {node} in the directory"));
         }
         if !of_objects {
-            crate::place::make_dirs(&own)?;
+            crate::place::make_own(&own)?;
         }
         let tier = tier.map_or_else(|| device::detect(&own), Ok)?;
         let last = keep.unwrap_or(if tier.is_memory() { KEEP_MEMORY } else { KEEP });

@@ -18,7 +18,7 @@ use crate::level::{not_committed, Level};
 use crate::load::{load, Wanted};
 use crate::place::Place;
 use crate::redundancy::{is_protected, repair, Repair};
-use crate::run::{Acknowledged, Run};
+use crate::run::{Acknowledged, Run, WORDS};
 
 /// A step, or one level's copy of it, that was looked at and not taken.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -320,7 +320,7 @@ impl Search<'_> {
     }
 
     fn words(&self) -> String {
-        format!("restore-r{:06}", self.run.incarnation)
+        format!("{WORDS}{:06}", self.run.incarnation)
     }
 
     fn word_name(&self, id: StepId, rank: u32) -> String {

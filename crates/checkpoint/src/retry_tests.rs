@@ -27,6 +27,8 @@ enum Then {
     Other,
     /// Goes on with the next step.
     Next,
+    /// Tries the next step, whose first call fails, and then saves this one again, as it was.
+    Back,
     /// Is started again.
     Restart,
 }
@@ -116,6 +118,13 @@ fn one(levels: &[&str], then: Then, nth: u64, how: How) -> bool {
             until_done("save again", || program.save(3, 0, 0)).unwrap();
             acknowledged = (3, 0);
         }
+        Then::Back if saved.is_err() => {
+            plan.fail(1, How::Before);
+            program.save(4, 0, 0).unwrap_err();
+            assert!(plan.end(), "the next step made no call");
+            until_done("save again", || program.save(3, 0, 0)).unwrap();
+            acknowledged = (3, 0);
+        }
         Then::Other if saved.is_err() => match until_done("save others", || program.save(3, 0, 1)) {
             Ok(()) => acknowledged = (3, 1),
             // It is there already, as it was saved first.
@@ -174,7 +183,7 @@ fn every_call(
 }
 
 fn every_call_of(levels: &[&str], least: u64) {
-    for then in [Then::Same, Then::Other, Then::Next, Then::Restart] {
+    for then in [Then::Same, Then::Other, Then::Next, Then::Back, Then::Restart] {
         let hows = [How::Before, How::After, How::FromHere];
         every_call(&format!("{levels:?}, {then:?}"), &hows, (least, 1), |nth, how| {
             one(levels, then, nth, how)
@@ -278,4 +287,56 @@ fn ranks_with_redundancy() {
     every_call_of_group(&["file+partner,keep=1"], 2, (60, 9));
     every_call_of_group(&["file+xor:3"], 3, (90, 19));
     every_call_of_group(&["file+rs:1+1"], 2, (60, 19));
+}
+
+/// Lets one call of a save fail after the other, until it fails after its manifest has its name.
+fn save_up_to_the_manifest(dir: &Path, plan: &Plan, program: &mut Program, step: u64) {
+    let manifest = dir.join(format!("base/file/s{step:010}-r000001/00000.manifest"));
+    for nth in 1.. {
+        plan.fail(nth, How::Before);
+        let saved = program.save(step, 0, 0);
+        assert!(plan.end() && saved.is_err(), "no call failed after {}", manifest.display());
+        if manifest.exists() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_step_that_another_rank_committed_is_not_written_again_after_a_later_one_was_tried() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let plan = Plan::below(dir.path());
+    let open = |rank| Program::open(dir.path(), &["file,keep=1"], (rank, 2)).unwrap();
+    let (mut first, mut second) = (open(0), open(1));
+    save_up_to_the_manifest(dir.path(), &plan, &mut first, 5);
+    second.save(5, 1, 0).unwrap();
+    assert_eq!(second.checkpoint.wait().unwrap(), Some(5));
+    plan.fail(1, How::Before);
+    first.save(6, 0, 0).unwrap_err();
+    assert!(plan.end());
+    first.save(5, 0, 0).unwrap();
+    judge(&dir.path().join("base"), 5);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || assert_eq!(second.restore(1), Some((5, 0))));
+        assert_eq!(first.restore(0), Some((5, 0)));
+        other.join().unwrap();
+    });
+}
+
+#[test]
+fn a_step_that_was_not_written_is_refused_once_a_later_one_was() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let plan = Plan::below(dir.path());
+    let open = |rank| Program::open(dir.path(), &["file,incremental=4"], (rank, 2)).unwrap();
+    let (mut first, mut second) = (open(0), open(1));
+    plan.fail(1, How::Before);
+    first.save(5, 0, 0).unwrap_err();
+    assert!(plan.end());
+    save_up_to_the_manifest(dir.path(), &plan, &mut first, 6);
+    // It would stand on step 6, and other ranks may take it for one that nobody will complete.
+    assert_eq!(first.save(5, 0, 0).unwrap_err().kind(), Kind::VersionOutOfOrder);
+    first.save(6, 0, 0).unwrap();
+    second.save(6, 1, 0).unwrap();
+    assert_eq!(first.checkpoint.wait().unwrap(), Some(6));
+    judge(&dir.path().join("base"), 6);
 }

@@ -21,7 +21,7 @@ use crate::bytes::{In, Out};
 use crate::format::{damaged, StepId, SIZE_MAX};
 use crate::keep::Keep;
 use crate::packing::Packing;
-use crate::place::{call, is_pattern, of_node, Directories, Directory, Family, Place, NODE};
+use crate::place::{call, check_own, is_pattern, of_node, Directories, Directory, Family, Place, NODE};
 use crate::redundancy::Code;
 
 /// The name of the file that makes a directory a checkpoint directory.
@@ -200,6 +200,10 @@ impl Run {
             .hint("two runs save into one directory; give each its own")
         })?;
         let incarnation = members.with_lock(JOIN_LOCK, comer.timeout, || admit(&base, &members, comer))?;
+        if comer.rank == 0 {
+            // Of no use to anybody any more; what cannot be removed only takes space.
+            let _ = remove_words(&base, incarnation);
+        }
         Ok(Run { incarnation, rank: comer.rank, base, members, timeout: comer.timeout, _slot: slot })
     }
 
@@ -333,8 +337,12 @@ pub(crate) fn is_held(base: &Path, control: &Control) -> Result<bool> {
 /// Holds every rank of the current run of a directory, so that no process of the program can be there or come.
 ///
 /// # Errors
-/// `NameInUse` when one lives.
+/// `NameInUse` when one lives; `PermissionDenied` where a directory is not this user's alone.
 pub(crate) fn hold_all(base: &Path, control: &Control) -> Result<Vec<SlotGuard>> {
+    check_own(base)?;
+    for info in control.levels.iter().filter(|info| info.tier != TierKind::Object) {
+        info.directories()?.iter().try_for_each(|dir| check_own(dir))?;
+    }
     let members = MembersFile::create(&base.join(MEMBERS))?;
     let mut held = Vec::new();
     for rank in 0..control.size {
@@ -416,13 +424,13 @@ fn admit(base: &Directory, members: &MembersFile, comer: &Comer<'_>) -> Result<u
         None => {
             let before = known.as_ref().map_or(0, |control| control.incarnation);
             let failed = |c: &Control| c.joined.iter().any(|rank| !c.closed.contains(rank));
-            let failures = known.as_ref().map_or(0, |c| c.failures + u64::from(failed(c)));
+            let failures = known.as_ref().map_or(0, |c| c.failures.saturating_add(u64::from(failed(c))));
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
             let began = known.as_ref().map_or(0, |c| c.began_unix_s);
             Control {
                 schema: SCHEMA.to_string(),
                 program: comer.program.to_string(),
-                incarnation: next_run(before.max((comer.highest_seen)()?), base)?,
+                incarnation: next_run(before.max((comer.highest_seen)()?).max(highest_words(base)?), base)?,
                 size: comer.size,
                 failures,
                 began_unix_s: if began == 0 { now.as_secs() } else { began },
@@ -436,6 +444,38 @@ fn admit(base: &Directory, members: &MembersFile, comer: &Comer<'_>) -> Result<u
     // A new number is durable before anybody uses it.
     write_control(base, &control, control.joined.len() == 1)?;
     Ok(control.incarnation)
+}
+
+/// What the names of files and directories begin with in which the ranks of a run talk to each other; its number
+/// follows. They are not removed when the run ends.
+pub(crate) const WORDS: &str = "restore-r";
+pub(crate) const NEED: &str = "need-r";
+pub(crate) const ASKED: &str = "asked-r";
+
+/// The run whose ranks talk in a file or directory of this name.
+fn run_of(name: &str) -> Option<u64> {
+    [WORDS, NEED, ASKED].iter().find_map(|prefix| name.strip_prefix(prefix)?.parse().ok())
+}
+
+/// The highest number of a run whose ranks left words to each other: they must not be taken for those of a new run.
+fn highest_words(base: &Directory) -> Result<u64> {
+    Ok(base.list("")?.iter().filter_map(|name| run_of(name)).max().unwrap_or(0))
+}
+
+/// Removes what the ranks of runs before `incarnation` said to each other.
+fn remove_words(base: &Directory, incarnation: u64) -> Result<()> {
+    let names = base.list("")?;
+    for name in names.iter().filter(|name| run_of(name).is_some_and(|run| run < incarnation)) {
+        if !name.starts_with(WORDS) {
+            base.remove(name)?;
+            continue;
+        }
+        for word in base.list(name)? {
+            base.remove(&format!("{name}/{word}"))?;
+        }
+        base.remove_dir(name)?;
+    }
+    Ok(())
 }
 
 /// The number of the run after this one.

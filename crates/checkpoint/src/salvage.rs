@@ -190,8 +190,16 @@ pub fn extract(
         let repairs = held.as_ref().map(|_| &mut repaired);
         if let Some((at, commit)) = whole_copy(&levels, id, &mut rejected, repairs)? {
             let level = &levels[at];
-            for variable in &variables_of(level, &commit)? {
-                let mut bytes = zeros(variable.bytes()?)?;
+            for (variable, saved) in &variables_of(level, &commit)? {
+                let whole = variable.bytes()?;
+                // Looked at before memory is taken by a number out of a record.
+                if (whole as u64) > *saved {
+                    let error = format!("no rank saved a part of {}", variable.name);
+                    return Err(Error::new(Kind::BoxNotCovered, error)
+                        .with("bytes", whole)
+                        .with("saved", saved));
+                }
+                let mut bytes = zeros(whole)?;
                 let wanted = std::slice::from_ref(variable);
                 load(level, &commit, 0, &mut Wanted { variables: wanted, targets: &mut [&mut bytes] })?;
                 take(variable, &bytes)?;
@@ -207,15 +215,18 @@ pub fn extract(
     }
 }
 
-/// The variables of a step, each whole.
-fn variables_of(level: &Level, commit: &Commit) -> Result<Vec<Variable>> {
-    let mut found: Vec<Variable> = Vec::new();
+/// The variables of a step, each whole, and how many bytes of each the ranks saved.
+fn variables_of(level: &Level, commit: &Commit) -> Result<Vec<(Variable, u64)>> {
+    let mut found: Vec<(Variable, u64)> = Vec::new();
     for rank in 0..commit.ranks.len() as u32 {
         let manifest: Manifest = level.manifest(commit, rank)?;
         for stored in manifest.variables {
-            if !found.iter().any(|known| known.name == stored.variable.name) {
-                let part = NdBox::whole(&stored.variable.shape);
-                found.push(Variable { part, ..stored.variable });
+            match found.iter_mut().find(|(known, _)| known.name == stored.variable.name) {
+                Some((_, saved)) => *saved = saved.saturating_add(stored.bytes),
+                None => {
+                    let part = NdBox::whole(&stored.variable.shape);
+                    found.push((Variable { part, ..stored.variable }, stored.bytes));
+                }
             }
         }
     }

@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGTERM, SIGUSR1};
 
 use crate::interval::daly;
 use crate::place::Place;
-use crate::run::Run;
+use crate::run::{Run, ASKED, NEED};
 
 /// Mean time between failures where nobody says another: a day, of the order of what large machines report per node
 /// group.
@@ -185,12 +185,12 @@ impl Drop for Policy {
 
 /// Where rank 0 writes what it has decided.
 fn ring(run: &Run) -> std::path::PathBuf {
-    std::path::Path::new(&run.base().describe()).join(format!("need-r{:06}", run.incarnation))
+    std::path::Path::new(&run.base().describe()).join(format!("{NEED}{:06}", run.incarnation))
 }
 
 /// The file by which another rank says that a signal has come.
 fn wish(run: &Run) -> String {
-    format!("asked-r{:06}", run.incarnation)
+    format!("{ASKED}{:06}", run.incarnation)
 }
 
 #[cfg(test)]

@@ -124,6 +124,7 @@ fn no_input_makes_a_target_panic() {
         let count = match *name {
             "pool" | "control" | "attributes" => 3000,
             whole if whole.starts_with("space_") => 150,
+            whole if whole.starts_with("checkpoint_") => 2000,
             _ => 20_000,
         };
         for number in 0..count {

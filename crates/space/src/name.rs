@@ -8,9 +8,11 @@
 
 use crate::environment::{self, Lookup};
 use forebay_tier::host::fs;
+pub use forebay_tier::own_directory::effective_uid;
+use forebay_tier::own_directory::{self, fault_of, refused};
 use forebay_tier::{Error, Kind, Result};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 
 /// Longest short name: a file name may have 255 bytes, and temporary names beside it need some.
@@ -212,20 +214,6 @@ fn check_private(path: &Path) -> Result<()> {
         .hint("set FOREBAY_DIR to a directory of your own with mode 0700"))
 }
 
-/// Why what a directory holds may be another user's.
-fn fault_of(meta: &fs::Metadata) -> Result<Option<&'static str>> {
-    if meta.uid() != effective_uid()? {
-        return Ok(Some("it belongs to another user"));
-    }
-    Ok((meta.mode() & 0o022 != 0).then_some("other users may write to it"))
-}
-
-fn refused(path: &Path, what: &str, fault: &str, meta: &fs::Metadata) -> Error {
-    Error::new(Kind::PermissionDenied, format!("{} {what}: {fault}", path.display()))
-        .with("owner", meta.uid())
-        .with("mode", format!("{:o}", meta.mode() & 0o7777))
-}
-
 /// Checks that the directory of a space is this user's alone, if it is there: in a shared directory another user can
 /// be the first to make one of this name, or a symbolic link.
 ///
@@ -233,52 +221,14 @@ fn refused(path: &Path, what: &str, fault: &str, meta: &fs::Metadata) -> Error {
 /// [`Kind::PermissionDenied`]: it is another user's, or writable by others, or a symbolic link that another user made
 /// where others may write.
 pub(crate) fn check_own(dir: &Path) -> Result<()> {
-    let looking = |e| Error::io(format!("look at {}", dir.display()), e);
-    let meta = match fs::symlink_metadata(dir) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-        meta => meta.map_err(looking)?,
-    };
-    let what = "is not opened as a space";
     let hint =
         "a space belongs to one user, in a directory with mode 0700: use another name, or chmod go-w it";
-    let meta = match meta.file_type().is_symlink() {
-        false => meta,
-        true => {
-            let parent = dir.parent().map(fs::metadata).transpose().map_err(looking)?;
-            let is_shared = parent.is_some_and(|parent| parent.mode() & 0o022 != 0);
-            if is_shared && meta.uid() != 0 && meta.uid() != effective_uid()? {
-                return Err(refused(dir, what, "it is a symbolic link of another user", &meta).hint(hint));
-            }
-            match fs::metadata(dir) {
-                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-                target => target.map_err(looking)?,
-            }
-        }
-    };
-    match fault_of(&meta)? {
-        Some(fault) if meta.is_dir() => Err(refused(dir, what, fault, &meta).hint(hint)),
-        _ => Ok(()),
-    }
+    own_directory::check_own(dir, "is not opened as a space", hint)
 }
 
 fn cannot_make(path: &Path, error: std::io::Error) -> Error {
     Error::io(format!("make the directory {}", path.display()), error)
         .hint("set FOREBAY_DIR to a directory where you may write")
-}
-
-/// The uid that the files this process makes will have.
-///
-/// # Errors
-/// [`Kind::Io`] when /proc is not there.
-pub fn effective_uid() -> Result<u32> {
-    let status = fs::read("/proc/self/status").map_err(|e| Error::io("read /proc/self/status", e))?;
-    status
-        .split(|b| *b == b'\n')
-        .find_map(|line| line.strip_prefix(b"Uid:"))
-        .and_then(|line| std::str::from_utf8(line).ok())
-        .and_then(|line| line.split_whitespace().nth(1))
-        .and_then(|uid| uid.parse().ok())
-        .ok_or_else(|| Error::new(Kind::Io, "/proc/self/status does not say the uid"))
 }
 
 /// A text as part of a file name: what is not a letter, digit, `.`, `_` or `-` becomes `_`, and it gets
@@ -295,7 +245,7 @@ pub fn sanitised(text: &str, bytes_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{symlink, PermissionsExt};
+    use std::os::unix::fs::{symlink, MetadataExt, PermissionsExt};
 
     #[test]
     fn short_names() {

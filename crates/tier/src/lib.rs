@@ -22,6 +22,7 @@ pub mod host;
 mod kind;
 pub mod liveness;
 pub mod nameless;
+pub mod own_directory;
 #[allow(unsafe_code)]
 pub mod persist;
 pub mod plain;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_tier::adapter::fault::{Fault, FaultCounts, FaultPlan};
-use forebay_tier::{device, Access, Device, Durability, Error, Kind, Result, TierKind};
+use forebay_tier::{device, own_directory, Access, Device, Durability, Error, Kind, Result, TierKind};
 
 use super::{call, Blob, Part, Place, Written, BLOCK_BYTES};
 use crate::format::{damaged, CHUNK_BYTES};
@@ -57,9 +57,10 @@ impl Directory {
     /// spares are its own.
     ///
     /// # Errors
-    /// `NotPossibleHere` where the directory is not on that tier; `PermissionDenied`; `Io`.
+    /// `NotPossibleHere` where the directory is not on that tier; `PermissionDenied` also where it is not this user's
+    /// alone; `Io`.
     pub fn new(path: &Path, tier: TierKind, owner: &str) -> Result<Directory> {
-        make_dirs(path)?;
+        make_own(path)?;
         Directory::existing(path, tier, owner)
     }
 
@@ -137,15 +138,16 @@ impl Directory {
     pub fn adopt_spares(&self) -> Result<()> {
         let prefix = format!("{SPARE}{}-", self.owner);
         for name in self.list("")?.into_iter().filter(|name| name.starts_with(&prefix)) {
-            match self.device_open(&name, Access::Write) {
-                Ok(device) => {
-                    let number = name[prefix.len()..].parse().unwrap_or(0);
+            // 32 bits: no process makes as many, and more can be made after it.
+            let number = name[prefix.len()..].parse::<u32>().ok();
+            match (number, self.device_open(&name, Access::Write)) {
+                (Some(number), Ok(device)) => {
                     let mut files = self.files();
-                    files.spares_made = files.spares_made.max(number + 1);
+                    files.spares_made = files.spares_made.max(u64::from(number) + 1);
                     files.spares.push((name, device));
                 }
-                // No pool any more: of no use to anybody.
-                Err(_) => self.remove(&name)?,
+                // No pool any more, or none that was made here: of no use to anybody.
+                _ => self.remove(&name)?,
             }
         }
         Ok(())
@@ -470,6 +472,30 @@ fn is_missing(e: &std::io::Error) -> bool {
 pub(crate) fn make_dirs(path: &Path) -> Result<()> {
     let made = call(path, || fs::DirBuilder::new().recursive(true).mode(0o700).create(path));
     made.map_err(|e| Error::io(format!("cannot make the directory {}", path.display()), e))
+}
+
+/// As [`make_dirs`], for one whose files no other user may replace; checks one that is there.
+///
+/// # Errors
+/// `PermissionDenied` also when it is another user's, or writable by others.
+pub(crate) fn make_own(path: &Path) -> Result<()> {
+    make_dirs(path)?;
+    check_own(path)
+}
+
+/// Checks that a directory is this user's alone, if it is there.
+///
+/// # Errors
+/// `PermissionDenied`; `Io`.
+pub(crate) fn check_own(path: &Path) -> Result<()> {
+    let finding = |e| Error::io(format!("cannot find out where {} lies", path.display()), e);
+    let hint =
+        "a checkpoint belongs to one user, in directories with mode 0700: name another one, or chmod go-w it";
+    own_directory::check_own(
+        &std::path::absolute(path).map_err(finding)?,
+        "is not used for checkpoints",
+        hint,
+    )
 }
 
 /// The length of a data file: whole chunks, which are whole pages everywhere.

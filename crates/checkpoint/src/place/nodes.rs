@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use forebay_tier::adapter::fault::{FaultCounts, FaultPlan};
 use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 
-use super::{make_dirs, Blob, Directory, Part, Place, Written};
+use super::{make_own, Blob, Directory, Part, Place, Written};
 use crate::level::step_of;
 
 /// What stands for the node's name in the directory of a level.
@@ -130,7 +130,7 @@ impl Family for Directories {
         let path = of_node(&self.pattern, node);
         if let Some(place) = known.get(node) {
             // It may have been lost since.
-            make_dirs(&path)?;
+            make_own(&path)?;
             return Ok(place.clone());
         }
         let mut place = Directory::new(&path, self.tier, "node")?;

@@ -23,7 +23,7 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload, Ret
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 
-use super::{make_dirs, Blob, Part, Place, Written, BLOCK_BYTES};
+use super::{make_own, Blob, Part, Place, Written, BLOCK_BYTES};
 use crate::format::{damaged, CHUNK_BYTES};
 
 /// Bytes of a request: large enough that its way there and back counts little.
@@ -93,7 +93,7 @@ impl Objects {
             let s3 = AmazonS3Builder::from_env().with_bucket_name(bucket).with_retry(retry).build();
             (Arc::new(s3.map_err(misread)?), Name::parse(prefix).map_err(|e| misread(e.into()))?)
         } else if let Some(path) = url.strip_prefix(FILES).filter(|path| path.starts_with('/')) {
-            make_dirs(std::path::Path::new(path))?;
+            make_own(std::path::Path::new(path))?;
             let local = LocalFileSystem::new_with_prefix(path).map_err(misread)?;
             (Arc::new(local.with_fsync(true).with_automatic_cleanup(true)), Name::default())
         } else {

@@ -10,6 +10,7 @@ use super::group::{data_slots, stripes};
 use super::Code;
 use crate::bytes::{In, Out};
 use crate::format::{damaged, layout_of, opened, sealed, text, StepId, CHUNK_BYTES, FORMAT};
+use crate::place::check_name;
 
 const MAGIC: &[u8; 8] = b"FBCKPTRD";
 /// In place of a rank: the node has none in this row.
@@ -231,7 +232,10 @@ impl ParityRecord {
             _ => false,
         };
         let room = self.slice_bytes.checked_mul(self.sources() as u64);
-        code && (self.position as usize) < members
+        // Pieces are written back to the nodes that are named.
+        let nodes = self.members.iter().all(|member| check_name(&member.node).is_ok());
+        code && nodes
+            && (self.position as usize) < members
             && self.slice_bytes > 0
             && room.is_some_and(|room| self.members.iter().all(|member| member.data_bytes <= room))
     }
@@ -363,6 +367,16 @@ mod tests {
                 assert_eq!(ParityRecord::decode(&bad).unwrap_err().kind(), kind, "byte {at}");
                 assert!(ParityRecord::decode(&bytes[..at]).is_err(), "cut at {at}");
             }
+        }
+    }
+
+    /// A piece is written back to the node that the record names.
+    #[test]
+    fn a_node_outside_of_the_level_is_damage() {
+        for node in ["..", "../other", "/etc", "a/b", ""] {
+            let mut record = record(3, 6, 2);
+            record.members[2].node = node.into();
+            assert_eq!(ParityRecord::decode(&record.encode()).unwrap_err().kind(), Kind::Damaged, "{node}");
         }
     }
 

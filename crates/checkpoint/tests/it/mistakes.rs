@@ -132,3 +132,82 @@ fn a_directory_that_may_not_be_written_is_refused() {
     std::fs::set_permissions(base.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(kind_of(opened), Some(Kind::PermissionDenied));
 }
+
+/// In a shared directory another user can be the first to make one of that name.
+#[test]
+fn a_directory_that_is_not_the_users_alone_is_refused() {
+    let (base, memory) = dirs();
+    let path = base.path().join("ck");
+    let chmod = |dir: &std::path::Path, mode| {
+        std::fs::create_dir_all(dir).unwrap();
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let refused = |options: &Options, dir: &std::path::Path| {
+        let error = Checkpoint::open(&path, options).err().unwrap();
+        assert_eq!(error.kind(), Kind::PermissionDenied, "{error}");
+        assert!(error.message().starts_with(&dir.display().to_string()), "{error}");
+        assert!(std::fs::read_dir(dir).unwrap().next().is_none(), "something was made in {}", dir.display());
+        chmod(dir, 0o755);
+        Checkpoint::open(&path, options).unwrap().close().unwrap();
+    };
+    let file = options(&["file"], memory.path());
+    chmod(&path, 0o777);
+    refused(&file, &path);
+    chmod(&path.join("file"), 0o770);
+    std::fs::set_permissions(path.join("file"), std::fs::Permissions::from_mode(0o770)).unwrap();
+    assert_eq!(kind_of(Checkpoint::open(&path, &file)), Some(Kind::PermissionDenied));
+    chmod(&path.join("file"), 0o700);
+    let away = base.path().join("away");
+    chmod(&away, 0o777);
+    refused(&options(&[&away.display().to_string()], memory.path()), &away);
+    let node = base.path().join("nodes/00000");
+    chmod(&node, 0o777);
+    let pattern = format!("{}/{{node}}", base.path().join("nodes").display());
+    refused(&options(&[&pattern], memory.path()), &node);
+    let store = base.path().join("store");
+    chmod(&store, 0o777);
+    refused(&options(&[&format!("file://{}", store.display())], memory.path()), &store);
+    // What is done with a directory while no program runs writes there too.
+    chmod(&path, 0o777);
+    assert_eq!(kind_of(forebay_checkpoint::drain(&path)), Some(Kind::PermissionDenied));
+}
+
+/// What files of an earlier run say is not to be taken for the word of a rank of this one.
+#[test]
+fn a_number_of_a_run_is_not_given_again_when_its_control_was_removed() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    for run in 1..=3 {
+        let program = Program::open(base.path(), &options).unwrap();
+        assert_eq!(program.checkpoint.run(), run);
+        program.checkpoint.close().unwrap();
+    }
+    // As a run leaves them in which several ranks look for a step and ask whether to save.
+    std::fs::create_dir(base.path().join("restore-r000003")).unwrap();
+    std::fs::write(base.path().join("restore-r000003/1-s5-r2-1"), "yes").unwrap();
+    std::fs::write(base.path().join("need-r000002"), [0; 16]).unwrap();
+    std::fs::write(base.path().join("asked-r000002"), "save").unwrap();
+    std::fs::remove_file(base.path().join("checkpoint.json")).unwrap();
+    let program = Program::open(base.path(), &options).unwrap();
+    assert_eq!(program.checkpoint.run(), 4);
+    // They are of no use to anybody.
+    for left in ["restore-r000003", "need-r000002", "asked-r000002"] {
+        assert!(!base.path().join(left).exists(), "{left} is left over");
+    }
+}
+
+#[test]
+fn the_count_of_failures_ends_at_its_highest_number() {
+    let (base, memory) = dirs();
+    let options = options(&["file"], memory.path());
+    drop(Program::open(base.path(), &options).unwrap());
+    let path = base.path().join("checkpoint.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let changed = text.replace("\"failures\": 0", &format!("\"failures\": {}", u64::MAX));
+    let changed = changed.replace("\"closed\": [\n    0\n  ]", "\"closed\": []");
+    assert_ne!(text, changed);
+    std::fs::write(&path, changed).unwrap();
+    drop(Program::open(base.path(), &options).unwrap());
+    let control = forebay_checkpoint::control(base.path()).unwrap().unwrap();
+    assert_eq!((control.incarnation, control.failures), (2, u64::MAX));
+}

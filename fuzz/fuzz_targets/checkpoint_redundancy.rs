@@ -1,0 +1,8 @@
+//! libFuzzer on the target `checkpoint_redundancy` of targets.rs.
+#![no_main]
+
+#[allow(dead_code)]
+#[path = "../targets.rs"]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::checkpoints::redundancy(data));
