@@ -12,7 +12,8 @@ pub const GRANULE_BYTES: u64 = 16 << 10;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 13] = [
+pub const SMALLER: [(&str, &[u64]); 14] = [
+    ("leftovers", &[0, 1]),
     ("observers", &[0]),
     ("caretakers", &[0]),
     ("jumps", &[0]),
@@ -57,6 +58,8 @@ pub struct Cast {
     pub observers: u32,
     /// Processes that list, verify and clean.
     pub caretakers: u32,
+    /// Processes that were killed before the run.
+    pub leftovers: u32,
     /// Kills of the run, and stops.
     pub kills: u32,
     /// Stops (SIGSTOP, later SIGCONT).
@@ -109,7 +112,8 @@ impl Cast {
             spills: when_full == WhenFull::Spill,
             batch_bytes: random.percent(25).then(|| *random.pick(&[4096, 16 << 10, 64 << 10])),
             observers: random.below(3) as u32,
-            caretakers: random.below(2) as u32,
+            caretakers: random.below(3) as u32,
+            leftovers: 0,
             kills: if calm { 0 } else { random.below(5) as u32 },
             stops: if random.percent(30) { random.below(3) as u32 } else { 0 },
             fault_per_million: *random.pick(&[0, 0, 0, 0, 100, 2_000, 20_000]),
@@ -118,6 +122,7 @@ impl Cast {
             keeps_views: random.percent(40),
             is_heavy: random.percent(50),
         };
+        cast.leftovers = if random.percent(40) { 1 + random.below(4) as u32 } else { 0 };
         // A version of a heavy run takes up to three granules of each rank; one that is held stays beside the next.
         let more = if cast.is_heavy { 2 } else { 0 } + if cast.keeps_views { 6 } else { 0 };
         cast.granules += more * u64::from(writers);
@@ -131,6 +136,7 @@ impl Cast {
         let (key, value) = text.split_once('=').ok_or_else(wrong)?;
         let number: u64 = value.parse().map_err(|_| wrong())?;
         match key {
+            "leftovers" => self.leftovers = number as u32,
             "observers" => self.observers = number as u32,
             "caretakers" => self.caretakers = number as u32,
             "stops" => self.stops = number as u32,
@@ -151,7 +157,11 @@ impl Cast {
 
     /// Whether nothing happens to anyone: then every call succeeds.
     pub fn is_calm(&self) -> bool {
-        self.kills == 0 && self.stops == 0 && self.fault_per_million == 0 && self.jump_per_million == 0
+        self.kills == 0
+            && self.leftovers == 0
+            && self.stops == 0
+            && self.fault_per_million == 0
+            && self.jump_per_million == 0
     }
 
     /// Whether a reader may miss versions.
@@ -162,6 +172,11 @@ impl Cast {
     /// The space, by its path.
     pub fn name(&self) -> String {
         self.root.join("spaces").join("simulated").display().to_string()
+    }
+
+    /// A space beside it, which a killed process left.
+    pub fn beside(&self) -> String {
+        self.root.join("spaces").join("beside").display().to_string()
     }
 
     /// Folder of the lower pool.

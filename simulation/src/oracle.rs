@@ -3,7 +3,8 @@
 //! A process tells a fact right after the call that establishes it has returned. A fact that a process did not live to
 //! tell is unknown: what was in flight may be there or not, but whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_tier::simulation::process;
@@ -33,12 +34,66 @@ pub struct Facts {
     pub closed: u32,
     /// The stream was seen finished.
     pub finished: bool,
+    /// Inode of the directory of the space that all this is about.
+    space: Option<u64>,
+    /// How many spaces were there before it that were cleaned away.
+    pub cleaned: u64,
+    /// Calls of `clean` that may have removed the space.
+    cleans: u64,
+    /// Processes that have the space open: from the return of the call that opened it until they begin to close it.
+    holders: BTreeSet<u32>,
+}
+
+/// A process has the space open while this lives.
+pub struct Holding(Oracle);
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.0.facts().holders.remove(&process::own());
+    }
 }
 
 impl Oracle {
     /// The facts, locked.
     pub fn facts(&self) -> MutexGuard<'_, Facts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The calling process has opened the space. Where that is another one than before, the one before had gone: it was
+    /// read to its end, or cleaned away, in both cases while nobody had it open. After a `clean` nothing is known.
+    pub fn opened(&self, cast: &Cast) -> Holding {
+        let inode = std::fs::metadata(cast.name()).map(|meta| meta.ino()).ok();
+        let is_read = self.is_read_to_its_end(cast);
+        let mut facts = self.facts();
+        if inode.is_some() && inode != facts.space {
+            let lives = |pid: &&u32| process::exit(**pid).is_none();
+            if let Some(pid) = facts.holders.iter().find(lives) {
+                process::fail(format!("the space was removed while process {pid} had it open"));
+            }
+            if facts.space.is_none() {
+                facts.space = inode;
+            } else if !is_read {
+                if facts.cleans == 0 {
+                    process::fail("the space has gone, and nobody cleaned");
+                }
+                let (cleaned, cleans) = (facts.cleaned + 1, facts.cleans);
+                *facts = Facts { space: inode, cleaned, cleans, ..Facts::default() };
+                process::note("finds another space: the one before was cleaned away");
+            }
+        }
+        facts.holders.insert(process::own());
+        drop(facts);
+        Holding(self.clone())
+    }
+
+    /// A process is about to clean, and may be killed before it can tell what went.
+    pub fn cleans(&self) {
+        self.facts().cleans += 1;
+    }
+
+    /// Whether the space may have been cleaned away.
+    pub fn may_be_cleaned(&self) -> bool {
+        self.facts().cleans > 0
     }
 
     /// Rank `rank` of `ranks` has been told that its part of `version` counts.

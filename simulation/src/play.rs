@@ -10,7 +10,7 @@ use forebay_tier::simulation::Random;
 
 use crate::cast::Cast;
 use crate::oracle::Oracle;
-use crate::roles::{self, Told};
+use crate::roles::{self, Run, Told};
 
 /// From this life of a rank on nothing happens to it any more.
 const LIVES_IN_DANGER: u32 = 4;
@@ -33,12 +33,13 @@ struct Rank {
 }
 
 struct Play {
-    cast: Cast,
-    oracle: Oracle,
+    run: Run,
     random: Random,
     ranks: Vec<Rank>,
     kills_left: u32,
     stops_left: u32,
+    /// Spaces that were cleaned away, as far as it is known here.
+    cleaned: u64,
     told: Arc<Mutex<HashMap<u32, Told>>>,
 }
 
@@ -56,14 +57,27 @@ pub fn play(cast: Cast) {
     let ranks = ranks.map(|role| Rank { role, pid: None, done: false, lives: 0 }).collect();
     let (kills_left, stops_left) = (cast.kills, cast.stops);
     let random = process::random();
-    let mut play =
-        Play { cast, oracle: Oracle::default(), random, ranks, kills_left, stops_left, told: Arc::default() };
-    play.run();
+    let run = Run { cast, oracle: Oracle::default() };
+    let mut play = Play { run, random, ranks, kills_left, stops_left, cleaned: 0, told: Arc::default() };
+    play.leave_something();
+    play.go();
     play.look_at_what_is_left();
 }
 
 impl Play {
-    fn run(&mut self) {
+    /// What processes left that were killed before the run: one dies after the other.
+    fn leave_something(&mut self) {
+        for _ in 0..self.run.cast.leftovers {
+            let (cast, random) = (self.run.cast.clone(), Random::new(self.random.next(), 5));
+            let pid = process::start("forerunner", 0, move || roles::forerunner(&cast, random));
+            let scale = 7 + self.random.below(6);
+            process::kill_after(pid, self.random.below(2 << scale));
+            process::wait_any(1_000_000_000);
+            process::kill(pid);
+        }
+    }
+
+    fn go(&mut self) {
         // In any order: readers may come before there is a space.
         let mut order: Vec<usize> = (0..self.ranks.len()).collect();
         for i in (1..order.len()).rev() {
@@ -73,6 +87,7 @@ impl Play {
         loop {
             process::wait_any(1_000_000_000);
             self.reap();
+            self.begin_again();
             self.revive_writers();
             self.revive_readers();
             if self.ranks.iter().all(|rank| rank.done) {
@@ -89,17 +104,17 @@ impl Play {
             process::fail(format!("{:?} is told of others' ends over and over", rank.role));
         }
         let in_danger = rank.lives <= LIVES_IN_DANGER;
-        let (cast, oracle, role) = (self.cast.clone(), self.oracle.clone(), rank.role);
+        let (run, role) = (self.run.clone(), rank.role);
         let life = rank.lives;
         let (told, random) = (self.told.clone(), Random::new(self.random.next(), 3));
-        let faults = if in_danger { cast.fault_per_million } else { 0 };
+        let faults = if in_danger { run.cast.fault_per_million } else { 0 };
         let pid = process::start(&format!("{role:?}"), faults, move || {
             process::note(format!("is {role:?}"));
             let result = match role {
-                Role::Writer(rank) => roles::writer(&cast, &oracle, rank),
-                Role::Reader(group, rank) => roles::reader(&cast, &oracle, (group, rank), life),
-                Role::Observer => roles::observer(&cast, &oracle, random),
-                Role::Caretaker => roles::caretaker(&cast, random),
+                Role::Writer(rank) => roles::writer(&run, rank),
+                Role::Reader(group, rank) => roles::reader(&run, (group, rank), life),
+                Role::Observer => roles::observer(&run, random),
+                Role::Caretaker => roles::caretaker(&run, random),
             };
             told.lock().expect("never poisoned").insert(process::own(), result);
         });
@@ -137,11 +152,21 @@ impl Play {
         }
     }
 
+    /// After a `clean` whoever has ended comes again.
+    fn begin_again(&mut self) {
+        let cleaned = self.run.oracle.facts().cleaned;
+        if self.cleaned != cleaned {
+            self.cleaned = cleaned;
+            let taking_part = |rank: &&mut Rank| matches!(rank.role, Role::Writer(_) | Role::Reader(..));
+            self.ranks.iter_mut().filter(taking_part).for_each(|rank| rank.done = false);
+        }
+    }
+
     /// Of a group in which a rank died all start again, when the others have left; a rank that died before it joined
     /// comes late.
     fn revive_writers(&mut self) {
-        let writers = 0..self.cast.writers as usize;
-        let joined = self.oracle.newest();
+        let writers = 0..self.run.cast.writers as usize;
+        let joined = self.run.oracle.newest();
         let has_joined = |i: usize| joined.contains(&(i as u32));
         // A rank that closed an earlier incarnation has to come again.
         let is_gone = |i: &usize| {
@@ -175,19 +200,20 @@ impl Play {
             }
             return;
         }
-        roles::judge(&self.cast, &self.oracle);
+        roles::judge(&self.run);
         if self.is_finished() {
             self.ranks[writers].iter_mut().for_each(|rank| rank.done = true);
             return;
         }
-        for i in if is_dead { writers.collect() } else { missing } {
+        // A rank that came alone behind all others would begin a group of which they are missing.
+        for i in writers {
             self.ranks[i].done = false;
             self.start(i);
         }
     }
 
     fn state(&self) -> Option<String> {
-        Some(forebay_space::inspect(&self.cast.name()).ok()?.state)
+        Some(forebay_space::inspect(&self.run.cast.name()).ok()?.state)
     }
 
     /// Whether the stream has come to its end, as far as its writers are concerned.
@@ -195,17 +221,17 @@ impl Play {
         if let Some(state) = self.state() {
             return state == "finished";
         }
-        let finished = self.oracle.facts().finished;
-        finished || self.oracle.known() >= self.cast.versions
+        let finished = self.run.oracle.facts().finished;
+        finished || self.run.oracle.known() >= self.run.cast.versions
     }
 
     fn revive_readers(&mut self) {
-        for i in self.cast.writers as usize..self.ranks.len() {
+        for i in self.run.cast.writers as usize..self.ranks.len() {
             let Rank { role: Role::Reader(group, rank), pid: None, done: false, .. } = self.ranks[i] else {
                 continue;
             };
-            let ended = self.oracle.facts().ended.contains_key(&(group, rank));
-            let gone = !Path::new(&self.cast.name()).exists() && self.is_finished();
+            let ended = self.run.oracle.facts().ended.contains_key(&(group, rank));
+            let gone = !Path::new(&self.run.cast.name()).exists() && self.is_finished();
             match ended || gone {
                 true => self.ranks[i].done = true,
                 false => self.start(i),
@@ -219,7 +245,7 @@ impl Play {
             process::fail(format!("clean: {e}"));
         }
         for folder in ["spaces", "lower"] {
-            let entries = std::fs::read_dir(self.cast.root.join(folder)).expect("readable");
+            let entries = std::fs::read_dir(self.run.cast.root.join(folder)).expect("readable");
             let left: Vec<String> = entries
                 .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
                 .collect();

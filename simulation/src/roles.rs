@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use forebay_space::{Error, Kind, Reader, Result, View, Writer};
+use forebay_space::{CleanOptions, Error, Kind, Mode, Reader, Result, View, Writer};
 use forebay_tier::host::thread;
 use forebay_tier::simulation::{process, Random};
 
@@ -18,11 +18,21 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A reader that was told of another's end waits so long, times its lives.
 const LATER: Duration = Duration::from_millis(100);
 
+/// What a role belongs to.
+#[derive(Clone)]
+pub struct Run {
+    /// Who takes part.
+    pub cast: Cast,
+    /// What is known.
+    pub oracle: Oracle,
+}
+
 /// What a role came to.
 pub type Told = std::result::Result<(), ()>;
 
 /// Ends the role where the error has a cause in this run; else fails the run.
-fn explained(cast: &Cast, during: &str, error: &Error) {
+fn explained(run: &Run, during: &str, error: &Error) {
+    let Run { cast, oracle } = run;
     let mut kinds = vec![];
     if !cast.is_calm() {
         kinds.extend([
@@ -38,6 +48,9 @@ fn explained(cast: &Cast, during: &str, error: &Error) {
         // Nobody waits for a group that was not declared: the space may have been read to its end.
         kinds.push(Kind::PeerMissing);
     }
+    if oracle.may_be_cleaned() {
+        kinds.push(Kind::PeerMissing);
+    }
     if cast.fault_per_million > 0 {
         kinds.extend([Kind::Io, Kind::TierFull, Kind::Poisoned]);
     }
@@ -48,11 +61,11 @@ fn explained(cast: &Cast, during: &str, error: &Error) {
 }
 
 /// Runs a call and looks at how long it took.
-fn timed<T>(cast: &Cast, during: &str, call: impl FnOnce() -> Result<T>) -> std::result::Result<T, ()> {
+fn timed<T>(run: &Run, during: &str, call: impl FnOnce() -> Result<T>) -> std::result::Result<T, ()> {
     let before = process::now_ns();
     let result = call();
     let took = Duration::from_nanos(process::now_ns() - before);
-    if took > TIMEOUT + PATIENCE && cast.stops == 0 {
+    if took > TIMEOUT + PATIENCE && run.cast.stops == 0 {
         process::fail(format!("{during} took {took:?}, its deadline is {TIMEOUT:?}"));
     }
     match result {
@@ -60,17 +73,19 @@ fn timed<T>(cast: &Cast, during: &str, call: impl FnOnce() -> Result<T>) -> std:
             process::note(during);
             Ok(value)
         }
-        Err(e) => Err(explained(cast, during, &e)),
+        Err(e) => Err(explained(run, during, &e)),
     }
 }
 
 /// A writer rank: goes on behind what is complete, puts the versions that are due, closes.
-pub fn writer(cast: &Cast, oracle: &Oracle, rank: u32) -> Told {
+pub fn writer(run: &Run, rank: u32) -> Told {
+    let Run { cast, oracle } = run;
     let options = cast.options(rank, cast.writers, "writer");
-    let mut w = timed(cast, "open to write", || Writer::open(&cast.name(), &options))?;
+    let mut w = timed(run, "open to write", || Writer::open(&cast.name(), &options))?;
+    let holding = oracle.opened(cast);
     let incarnation = u64::from(w.incarnation());
     oracle.joined(incarnation, rank);
-    let base = timed(cast, "resume", || w.resume())?;
+    let base = timed(run, "resume", || w.resume())?;
     let known = oracle.known();
     if base < known && oracle.is_read_to_its_end(cast) {
         // The space has gone, and this rank, which came late, has made another one.
@@ -82,20 +97,22 @@ pub fn writer(cast: &Cast, oracle: &Oracle, rank: u32) -> Told {
     }
     process::note(format!("incarnation {incarnation} goes on at version {base}"));
     for version in base..cast.versions {
-        timed(cast, "begin_version", || w.begin_version(version))?;
-        put_all(cast, &mut w, (rank, incarnation), version)?;
-        timed(cast, "end_step", || w.end_step())?;
+        timed(run, "begin_version", || w.begin_version(version))?;
+        put_all(run, &mut w, (rank, incarnation), version)?;
+        timed(run, "end_step", || w.end_step())?;
         oracle.committed(incarnation, (rank, cast.writers), version);
     }
-    timed(cast, "close", || w.close())?;
+    drop(holding);
+    timed(run, "close", || w.close())?;
     oracle.facts().closed += 1;
     Ok(())
 }
 
-fn put_all(cast: &Cast, w: &mut Writer, (rank, incarnation): (u32, u64), version: u64) -> Told {
+fn put_all(run: &Run, w: &mut Writer, (rank, incarnation): (u32, u64), version: u64) -> Told {
+    let cast = &run.cast;
     let (size, count) = (u64::from(cast.writers), cast.elements(version));
     let rank_at = u64::from(rank);
-    timed(cast, "put", || w.put_array("incarnation", &[size], &[rank_at], &[1], &[incarnation]))?;
+    timed(run, "put", || w.put_array("incarnation", &[size], &[rank_at], &[1], &[incarnation]))?;
     let start = rank_at * count;
     let data: Vec<u64> = (start..start + count).map(|index| element(version, incarnation, index)).collect();
     let half = count / 2;
@@ -103,9 +120,7 @@ fn put_all(cast: &Cast, w: &mut Writer, (rank, incarnation): (u32, u64), version
     for (from, to) in [(0, half), (half, count)] {
         if to > from {
             let piece = &data[from as usize..to as usize];
-            timed(cast, "put", || {
-                w.put_array("data", &[size * count], &[start + from], &[to - from], piece)
-            })?;
+            timed(run, "put", || w.put_array("data", &[size * count], &[start + from], &[to - from], piece))?;
         }
     }
     Ok(())
@@ -132,18 +147,20 @@ impl Kept {
 /// A reader rank: every version in its order, every element of it, until the end of the stream. A declared group is
 /// given every version, or told how many it missed, and goes on at its cursor in a later life; any other one begins
 /// where the stream has got to.
-pub fn reader(cast: &Cast, oracle: &Oracle, (group, rank): (usize, u32), life: u32) -> Told {
+pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
+    let Run { cast, oracle } = run;
     // Whoever was told that a writer died comes again when there may be another one.
     thread::sleep(LATER * (life - 1));
     let size = cast.groups[group];
     let options = cast.options(rank, size, &cast.group(group));
-    let mut r = timed(cast, "open to read", || Reader::open(&cast.name(), &options))?;
+    let mut r = timed(run, "open to read", || Reader::open(&cast.name(), &options))?;
+    let holding = oracle.opened(cast);
     let mut due: Option<u64> = None;
     let mut kept: Option<Kept> = None;
     for step in 0.. {
         let second = step == 1;
         let resume = oracle.may_resume((group, rank), size);
-        let version = timed(cast, "begin_step", || r.begin_step(None))?;
+        let version = timed(run, "begin_step", || r.begin_step(None))?;
         let Some(version) = version else { break };
         process::note(format!("reads version {version}"));
         let (missed, declared) = (r.missed(), cast.declared);
@@ -163,16 +180,16 @@ pub fn reader(cast: &Cast, oracle: &Oracle, (group, rank): (usize, u32), life: u
             ));
         }
         due = Some(version + 1);
-        let incarnation = timed(cast, "read", || check(cast, &mut r, version))?;
+        let incarnation = timed(run, "read", || check(cast, &mut r, version))?;
         oracle.was_read(version, incarnation);
         if let Some(kept) = kept.take() {
             kept.check();
         }
         if cast.keeps_views {
-            kept = view(cast, &mut r, version, incarnation)?;
+            kept = view(run, &mut r, version, incarnation)?;
         }
         oracle.releases((group, rank), version, false);
-        timed(cast, "end_step", || r.end_step())?;
+        timed(run, "end_step", || r.end_step())?;
         oracle.releases((group, rank), version, true);
         // A view that is kept holds the pool; the writers may need what it holds.
         if version % 2 == 1 {
@@ -193,22 +210,18 @@ pub fn reader(cast: &Cast, oracle: &Oracle, (group, rank): (usize, u32), life: u
     }
     oracle.facts().ended.insert((group, rank), at.unwrap_or(0));
     oracle.facts().finished = true;
-    timed(cast, "close", || r.close())
+    drop(holding);
+    timed(run, "close", || r.close())
 }
 
 /// A view of the first rank's first piece, where it is one piece.
-fn view(
-    cast: &Cast,
-    r: &mut Reader,
-    version: u64,
-    incarnation: u64,
-) -> std::result::Result<Option<Kept>, ()> {
-    let count = cast.elements(version) / 2;
+fn view(run: &Run, r: &mut Reader, version: u64, incarnation: u64) -> std::result::Result<Option<Kept>, ()> {
+    let count = run.cast.elements(version) / 2;
     if count == 0 {
         return Ok(None);
     }
     let wanted = forebay_space::NdBox::new(&[0], &[count]).expect("a box");
-    let view = timed(cast, "view", || r.view("data", Some(&wanted)))?;
+    let view = timed(run, "view", || r.view("data", Some(&wanted)))?;
     Ok(Some(Kept { view, version, incarnation }))
 }
 
@@ -232,7 +245,8 @@ fn check(cast: &Cast, r: &mut Reader, version: u64) -> Result<u64> {
 }
 
 /// An observer: looks at versions in any order, takes part in nothing.
-pub fn observer(cast: &Cast, oracle: &Oracle, mut random: Random) -> Told {
+pub fn observer(run: &Run, mut random: Random) -> Told {
+    let Run { cast, oracle } = run;
     for _ in 0..1 + random.below(4) {
         let mut options = cast.options(0, 1, "observer");
         (options.rank, options.size, options.observer) = (None, None, true);
@@ -241,13 +255,14 @@ pub fn observer(cast: &Cast, oracle: &Oracle, mut random: Random) -> Told {
         let mut r = match opened {
             Ok(r) => r,
             Err(e) if e.kind() == Kind::PeerMissing => return Ok(()),
-            Err(e) => return Err(explained(cast, "open to look", &e)),
+            Err(e) => return Err(explained(run, "open to look", &e)),
         };
+        let _holding = oracle.opened(cast);
         let known = oracle.known();
         let versions = match r.versions() {
             Ok(versions) => versions,
             Err(e) if e.kind() == Kind::PeerMissing => return Ok(()),
-            Err(e) => return Err(explained(cast, "versions", &e)),
+            Err(e) => return Err(explained(run, "versions", &e)),
         };
         if versions.end < known {
             process::fail(format!("{known} versions were complete, an observer sees {versions:?}"));
@@ -257,40 +272,103 @@ pub fn observer(cast: &Cast, oracle: &Oracle, mut random: Random) -> Told {
                 break;
             }
             let version = versions.start + random.below(versions.end - versions.start);
-            look(cast, oracle, &mut r, version)?;
+            look(run, &mut r, version)?;
         }
     }
     Ok(())
 }
 
 /// Looks at one version, which may have gone meanwhile.
-fn look(cast: &Cast, oracle: &Oracle, r: &mut Reader, version: u64) -> Told {
+fn look(run: &Run, r: &mut Reader, version: u64) -> Told {
+    let Run { cast, oracle } = run;
     let mut opened = match r.open_version(version) {
         Ok(opened) => opened,
         Err(e) if [Kind::VersionGone, Kind::PeerMissing].contains(&e.kind()) => return Ok(()),
-        Err(e) => return Err(explained(cast, "open_version", &e)),
+        Err(e) => return Err(explained(run, "open_version", &e)),
     };
-    let incarnation = timed(cast, "look", || check(cast, &mut opened, version))?;
+    let incarnation = timed(run, "look", || check(cast, &mut opened, version))?;
     oracle.was_read(version, incarnation);
-    timed(cast, "end_step", || opened.end_step())
+    timed(run, "end_step", || opened.end_step())
 }
 
-/// Lists, verifies, and cleans what is dead.
-pub fn caretaker(cast: &Cast, mut random: Random) -> Told {
-    for _ in 0..1 + random.below(3) {
-        thread::sleep(Duration::from_micros(random.below(5_000)));
-        match random.below(3) {
+/// Lists, verifies, drains, and cleans what is dead.
+pub fn caretaker(run: &Run, mut random: Random) -> Told {
+    let cast = &run.cast;
+    for _ in 0..1 + random.below(4) {
+        let scale = random.below(14);
+        thread::sleep(Duration::from_micros(random.below(5 << scale)));
+        match random.below(7) {
             0 => drop(forebay_space::list()),
-            1 => verify(cast, true)?,
-            _ => drop(forebay_space::glance(&cast.name())),
+            1 => verify(run, true)?,
+            2 => drop(forebay_space::glance(&cast.name())),
+            3 => clean(run, vec![cast.name()])?,
+            4 => clean(run, vec![cast.beside()])?,
+            5 => clean(run, Vec::new())?,
+            _ => drain(run, Duration::from_millis(random.below(1000)))?,
         }
     }
     Ok(())
 }
 
+/// Cleans these spaces, or all. That it removes none that is in use the oracle sees when the next one is opened.
+fn clean(run: &Run, names: Vec<String>) -> Told {
+    if names.first() != Some(&run.cast.beside()) {
+        run.oracle.cleans();
+    }
+    let options = CleanOptions { names, ..CleanOptions::default() };
+    match forebay_space::clean(&options) {
+        Ok(report) => {
+            let all =
+                report.removed.iter().map(|removed| format!("removed {}: {}", removed.name, removed.reason));
+            let all =
+                all.chain(report.kept.iter().map(|kept| format!("kept {}: {}", kept.name, kept.reason)));
+            all.for_each(|line| process::note(format!("clean {line}")));
+            Ok(())
+        }
+        // There is none, or it went meanwhile.
+        Err(e) if e.kind() == Kind::PeerMissing => Ok(()),
+        Err(e) => Err(explained(run, "clean", &e)),
+    }
+}
+
+/// Moves what dead writers left down. Readers may hold it, a lower tier may have no room for it.
+fn drain(run: &Run, timeout: Duration) -> Told {
+    match forebay_space::drain(&run.cast.name(), timeout) {
+        Ok(report) if report.remaining_bytes > 0 => {
+            process::fail(format!("drain says that it is done and leaves something: {report:?}"))
+        }
+        Ok(report) => Ok(process::note(format!("drained {report:?}"))),
+        Err(e) if e.kind() == Kind::PeerMissing => Ok(()),
+        Err(e) if e.kind() == Kind::Usage && !run.cast.spills => Ok(()),
+        Err(e) if [Kind::TierFull, Kind::TimedOut].contains(&e.kind()) => Ok(()),
+        Err(e) => Err(explained(run, "drain", &e)),
+    }
+}
+
+/// A process of an earlier time, which was killed: it takes the place of the space, goes on in it or begins one
+/// beside it, and completes nothing.
+pub fn forerunner(cast: &Cast, mut random: Random) {
+    let mut options = cast.options(0, cast.writers, "writer");
+    let name = match random.below(3) {
+        0 => cast.beside(),
+        _ => cast.name(),
+    };
+    if random.percent(60) {
+        (options.mode, options.replace) = (Mode::Write, true);
+    }
+    let Ok(mut w) = Writer::open(&name, &options) else { return };
+    let base = w.resume().unwrap_or(0);
+    if w.begin_version(base).is_ok() {
+        let _ = w.put_array("data", &[100], &[0], &[100], &[1u64; 100]);
+    }
+    // Whoever lives so long is killed here.
+    thread::sleep(Duration::from_secs(1_000_000));
+}
+
 /// Verifies the space. Beside writers that are stopped or starved in the middle of a change the control segment may
 /// differ from the lanes for longer than `verify` looks.
-fn verify(cast: &Cast, has_writers: bool) -> Told {
+fn verify(run: &Run, has_writers: bool) -> Told {
+    let cast = &run.cast;
     match forebay_space::verify(&cast.name()) {
         Ok(report) => {
             let is_passing = |what: &str| has_writers && what.starts_with("control segment:");
@@ -300,12 +378,13 @@ fn verify(cast: &Cast, has_writers: bool) -> Told {
             }
         }
         Err(e) if [Kind::PeerMissing, Kind::VersionGone].contains(&e.kind()) => Ok(()),
-        Err(e) => Err(explained(cast, "verify", &e)),
+        Err(e) => Err(explained(run, "verify", &e)),
     }
 }
 
 /// With every writer dead: all that is retained is whole, and nothing that was complete is missing.
-pub fn judge(cast: &Cast, oracle: &Oracle) {
+pub fn judge(run: &Run) {
+    let Run { cast, oracle } = run;
     let mut options = cast.options(0, 1, "judge");
     (options.rank, options.size, options.observer) = (None, None, true);
     let mut r = loop {
@@ -318,7 +397,8 @@ pub fn judge(cast: &Cast, oracle: &Oracle) {
             Err(e) => process::fail(format!("judge: open: {e}")),
         }
     };
-    let _ = verify(cast, false);
+    let _holding = oracle.opened(cast);
+    let _ = verify(run, false);
     let known = oracle.known();
     let versions = r.versions().unwrap_or_else(|e| process::fail(format!("judge: versions: {e}")));
     if versions.end < known {

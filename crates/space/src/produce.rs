@@ -412,7 +412,8 @@ impl SpaceWriter {
         };
         if self.member.size > 1 && first.is_some() {
             let mut key = FxHasher::default();
-            (name, version).hash(&mut key);
+            // What an earlier group put in a version that it did not complete binds nobody.
+            (name, version, self.member.incarnation).hash(&mut key);
             let mut signature = FxHasher::default();
             (dtype, shape).hash(&mut signature);
             if !self.space().control.agree(mix(key.finish()), mix(signature.finish())) {
