@@ -156,11 +156,15 @@ fn make_new() -> Result<Place> {
     let JobOptions { tile_bytes, room, .. } = job.options().clone();
     let tile = tile_bytes as u64;
     let room = room / tile * tile;
-    make(|folder, options| Window::scratch(folder, room, options), Extents::new(room, tile))
+    make(|folder, options| Window::scratch(folder, room, options), Extents::new(room, tile), None)
 }
 
-/// Makes a place: the window by `open`, of which `given` is given out.
-fn make(open: impl FnOnce(&Path, &WindowOptions) -> Result<Window>, given: Extents) -> Result<Place> {
+/// Makes a place: the window by `open`, of which `given` is given out; `reserved` is what the parent holds for it.
+fn make(
+    open: impl FnOnce(&Path, &WindowOptions) -> Result<Window>,
+    given: Extents,
+    reserved: Option<Reservation>,
+) -> Result<Place> {
     let (_, path) = asked().ok_or_else(|| Error::new(Kind::Usage, "the job is not known"))?;
     let words = open_high(&path)?;
     let job = Job::open(&words, &path)?;
@@ -170,7 +174,10 @@ fn make(open: impl FnOnce(&Path, &WindowOptions) -> Result<Window>, given: Exten
     warm_up();
     let window = open(&asked.folder, &options)?;
     let least = window.budget_min();
-    let member = Member::join(words, &path, |_| least)?;
+    let member = match reserved {
+        Some(held) => Member::join_reserved(words, &path, held.parent, held.bytes)?,
+        None => Member::join(words, &path, |_| least)?,
+    };
     window.set_budget(member.claim());
     member.set_engine(window.statistics().engine);
     Ok(Place {
@@ -233,9 +240,22 @@ pub(crate) struct Inheritance {
     place: &'static Place,
     extents: MutexGuard<'static, Extents>,
     file: PlainFile,
+    reserved: Reservation,
+}
+
+/// A part of the budget that the parent, in that slot of the job, holds for a child.
+#[derive(Clone, Copy)]
+struct Reservation {
+    parent: u32,
+    bytes: u64,
 }
 
 impl Inheritance {
+    /// Bytes of the budget that are held for the child.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.bytes
+    }
+
     /// The descriptors of the copy.
     pub(crate) fn descriptors(&self) -> Vec<i32> {
         let direct = self.file.direct().map(|file| file.as_raw_fd());
@@ -254,12 +274,16 @@ pub(crate) fn inherit(inheritance: Inheritance) -> Result<()> {
 }
 
 fn make_heir(inheritance: Inheritance, base: usize) -> Result<Place> {
-    let Inheritance { extents, file, place: parents } = inheritance;
+    let Inheritance { extents, file, place: parents, reserved } = inheritance;
     let live: Vec<_> = extents.live().collect();
     let given = extents.clone();
     drop(extents);
     let bytes = parents.window.bytes() as usize;
-    let made = make(|_, options| maps::at(base, bytes, || Window::scratch_on(file, options, &live)), given)?;
+    let made = make(
+        |_, options| maps::at(base, bytes, || Window::scratch_on(file, options, &live)),
+        given,
+        Some(reserved),
+    )?;
     match made.window.as_ptr() as usize == base {
         true => Ok(made),
         false => Err(Error::new(Kind::Internal, "the window of a child lies elsewhere")),
@@ -291,10 +315,19 @@ impl Place {
     /// Copies what is allocated for a child.
     pub(crate) fn bequeath(&'static self) -> Result<Inheritance> {
         let _inside = Inside::enter();
+        let bytes = self.window.budget_min();
+        self.member.reserve(bytes)?;
+        let reserved = Reservation { parent: self.member.slot(), bytes };
+        let copied =
+            self.copied().map(|(extents, file)| Inheritance { place: self, extents, file, reserved });
+        copied.inspect_err(|_| self.member.cancel_reserved(bytes))
+    }
+
+    fn copied(&self) -> Result<(MutexGuard<'_, Extents>, PlainFile)> {
         let extents = self.extents();
         let file = PlainFile::nameless(&self.member.job().options().folder, self.window.bytes())?;
         copy::all(&self.window, &extents, &file)?;
-        Ok(Inheritance { place: self, extents, file })
+        Ok((extents, file))
     }
 
     /// Who allocates while more is in memory than the budget has waits until that has left, as long as anything leaves.
