@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay_pager::job::{Counter, Job, JobOptions, Member};
-use forebay_pager::{Window, WindowOptions};
+use forebay_pager::job::{Counter, Job, JobOptions, Member, ProcessMemory};
+use forebay_pager::{Window, WindowOptions, WindowStatistics};
 use forebay_tier::plain::PlainFile;
 use forebay_tier::{Error, Kind, Result};
 
@@ -53,6 +53,7 @@ pub(crate) struct Place {
     extents: Mutex<Extents>,
     allocations: AtomicU64,
     placed: AtomicU64,
+    placed_now: AtomicU64,
     placed_peak: AtomicU64,
 }
 
@@ -96,9 +97,25 @@ pub(crate) fn here() -> Option<&'static Place> {
 
 /// Looks whether this process belongs to a job.
 pub(crate) fn begin() {
-    let Some((threshold, _)) = asked() else { return };
+    let Some((threshold, path)) = asked() else { return };
+    end_with_the_command(&path);
     fork::prepare();
     THRESHOLD.store(threshold, Relaxed);
+}
+
+/// The program that the command started ends when that is killed: the words of the job are gone with it, and no process
+/// that began afterwards would be under the budget.
+fn end_with_the_command(words: &Path) {
+    let number = words.components().nth(2).and_then(|part| part.as_os_str().to_str()?.parse::<i32>().ok());
+    // SAFETY: no pointers.
+    unsafe {
+        if number == Some(libc::getppid()) {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+            if number != Some(libc::getppid()) {
+                libc::_exit(128 + libc::SIGKILL);
+            }
+        }
+    }
 }
 
 /// What the variable says: the threshold and the path of the job's words.
@@ -180,6 +197,7 @@ fn make(
     };
     window.set_budget(member.claim());
     member.set_engine(window.statistics().engine);
+    let now = given.placed();
     Ok(Place {
         extents: Mutex::new(given),
         window,
@@ -187,7 +205,8 @@ fn make(
         calls: AtomicU64::new(0),
         allocations: AtomicU64::new(0),
         placed: AtomicU64::new(0),
-        placed_peak: AtomicU64::new(0),
+        placed_now: AtomicU64::new(now),
+        placed_peak: AtomicU64::new(now),
     })
 }
 
@@ -354,6 +373,7 @@ impl Place {
     }
 
     fn note(&self, extents: &Extents) {
+        self.placed_now.store(extents.placed(), Relaxed);
         self.placed_peak.fetch_max(extents.placed(), Relaxed);
         self.window.set_used_end(extents.end());
     }
@@ -426,6 +446,15 @@ impl Place {
         store(last..range.end);
     }
 
+    /// Bytes that were read from the tier. Where the kernel brings pages: what this process read from disks, of which no
+    /// more can be of the window than has left it.
+    fn read_from_tier(&self, seen: &WindowStatistics) -> u64 {
+        match self.window.is_file() {
+            true => forebay_tier::process::disk_read_bytes().min(seen.evicted_bytes),
+            false => seen.read_bytes,
+        }
+    }
+
     /// Says in the job's words what was done.
     pub(crate) fn say(&self) {
         let seen = self.window.statistics();
@@ -434,13 +463,19 @@ impl Place {
             (Counter::Placed, self.placed.load(Relaxed)),
             (Counter::PlacedPeak, self.placed_peak.load(Relaxed)),
             (Counter::Faults, seen.faults),
-            (Counter::Read, seen.read_bytes),
+            (Counter::Read, self.read_from_tier(&seen)),
             (Counter::Written, seen.written_bytes),
             (Counter::Evicted, seen.evicted_bytes),
             (Counter::Calls, self.calls.load(Relaxed)),
         ] {
             self.member.set(counter, value);
         }
+        let pid = forebay_tier::process::pid();
+        let anonymous = forebay_tier::process::anonymous_bytes(pid);
+        // A window of tiles is anonymous memory, one of the kernel's pages is not.
+        let own = if self.window.is_file() { 0 } else { seen.resident_bytes + self.window.beside() };
+        let placed = self.placed_now.load(Relaxed);
+        self.member.set_memory(&ProcessMemory { pid, placed, outside: anonymous.saturating_sub(own) });
     }
 }
 

@@ -22,11 +22,11 @@ use crate::window::WindowEngine;
 pub const MEMBERS_MAX: u64 = 512;
 
 /// What a file of another build begins with, it does not begin with this.
-const MAGIC: u64 = 0x3142_4f4a_4d45_4d46;
+const MAGIC: u64 = 0x3242_4f4a_4d45_4d46;
 
 /// Bytes of the head: options first, then totals, then the folder's path.
 const HEAD_BYTES: u64 = 8192;
-const MEMBER_BYTES: u64 = 128;
+const MEMBER_BYTES: u64 = 192;
 const TOTALS_AT: u64 = 256;
 const PATH_AT: u64 = 4096;
 const PATH_MAX: u64 = 4000;
@@ -39,9 +39,13 @@ const RESIDENT: u64 = 16;
 const RESERVED: u64 = 24;
 /// 1 while a process waits for bytes for a child.
 const WAITING: u64 = 32;
+/// The process, its placed bytes, and its anonymous memory that is not in a window.
+const PID: u64 = 40;
+const PLACED: u64 = 48;
+const OUTSIDE: u64 = 56;
 /// What must be zero before another process takes the slot.
-const MEMBER_STATE: [u64; 5] = [HUNGRY, RESIDENT, WAITING, RESERVED, CLAIM];
-const COUNTERS_AT: u64 = 40;
+const MEMBER_STATE: [u64; 8] = [PID, PLACED, OUTSIDE, HUNGRY, RESIDENT, WAITING, RESERVED, CLAIM];
+const COUNTERS_AT: u64 = 64;
 
 /// The lock of claims and totals, and how long it is waited for: who holds it does some arithmetic.
 const LOCK: u64 = 0;
@@ -89,11 +93,24 @@ pub enum Counter {
     Calls,
     /// Processes that had a window.
     Processes,
+    /// Most anonymous memory of one process that was not in its window.
+    OutsidePeak,
+}
+
+/// The memory of a process that has a window, as it said last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessMemory {
+    /// Its number.
+    pub pid: u32,
+    /// Bytes of its placed allocations.
+    pub placed: u64,
+    /// Bytes of its anonymous memory that are not in the window.
+    pub outside: u64,
 }
 
 impl Counter {
     /// All of them.
-    pub const ALL: [Counter; 9] = [
+    pub const ALL: [Counter; 10] = [
         Counter::Allocations,
         Counter::Placed,
         Counter::PlacedPeak,
@@ -103,11 +120,12 @@ impl Counter {
         Counter::Evicted,
         Counter::Calls,
         Counter::Processes,
+        Counter::OutsidePeak,
     ];
 
     /// Whether a number of all processes is the largest of theirs and not the sum.
     fn is_peak(self) -> bool {
-        self == Counter::PlacedPeak
+        matches!(self, Counter::PlacedPeak | Counter::OutsidePeak)
     }
 }
 
@@ -222,6 +240,17 @@ impl Job {
     /// Most bytes of all windows that were in memory at once, when somebody looked.
     pub fn resident_peak(&self) -> u64 {
         self.words.u64(PEAK_AT).load(Relaxed)
+    }
+
+    /// The processes that have a window; one that has died may be among them.
+    pub fn processes(&self) -> Vec<ProcessMemory> {
+        let word = |slot, word| self.member(slot, word).load(Relaxed);
+        let of = |slot| ProcessMemory {
+            pid: word(slot, PID) as u32,
+            placed: word(slot, PLACED),
+            outside: word(slot, OUTSIDE),
+        };
+        (0..MEMBERS_MAX).map(of).filter(|process| process.pid > 0).collect()
     }
 
     /// The engines of the windows: one, unless some process was refused what others had; none where there were none.
@@ -405,6 +434,15 @@ impl Member {
         self.word(COUNTERS_AT + counter as u64 * 8).store(value, Relaxed);
     }
 
+    /// Says what memory this process has now.
+    pub fn set_memory(&self, now: &ProcessMemory) {
+        self.word(PLACED).store(now.placed, Relaxed);
+        self.word(OUTSIDE).store(now.outside, Relaxed);
+        self.word(PID).store(u64::from(now.pid), Relaxed);
+        let peak = COUNTERS_AT + Counter::OutsidePeak as u64 * 8;
+        self.word(peak).fetch_max(now.outside, Relaxed);
+    }
+
     /// Says how it works.
     pub fn set_engine(&self, engine: WindowEngine) {
         self.job.words.u64(USED_ENGINES_AT).fetch_or(1 << engine_number(Some(engine)), Relaxed);
@@ -553,6 +591,19 @@ mod tests {
         }
         assert_eq!(member.claim(), 64 * MIB);
         assert_eq!(job.resident_peak(), 64 * MIB);
+    }
+
+    #[test]
+    fn the_memory_of_a_process_is_known_to_all_until_it_is_buried() {
+        let (file, job) = job();
+        let member = Member::join(open(&file), file.path(), |_| MIB).unwrap();
+        let first = ProcessMemory { pid: 7, placed: 5, outside: 9 };
+        member.set_memory(&first);
+        assert_eq!(job.processes(), [first]);
+        member.set_memory(&ProcessMemory { outside: 2, ..first });
+        assert_eq!(job.sum(Counter::OutsidePeak), 9);
+        job.bury(u64::from(member.slot()));
+        assert_eq!((job.processes().len(), job.sum(Counter::OutsidePeak)), (0, 9));
     }
 
     /// A second member in the place of another process: its words as that would write them.
