@@ -5,7 +5,8 @@
 //!
 //! Guarantees: what the forking thread has stored, and what is guarded by locks that it or a fork handler holds, is in
 //! the copy; stores that other threads make while it is copied may be missing. What the child needs of the budget is
-//! reserved before. Where that or the copy fails (no space on the tier), `fork` fails with ENOMEM; a child that cannot map its copy ends before any code of the program runs.
+//! reserved before. Where that or the copy fails (no space on the tier), `fork` fails with ENOMEM; a child that
+//! cannot map its copy ends before any code of the program runs.
 //! Not helped: children made past the C library (clone without CLONE_VM): touching the window there is SIGSEGV.
 
 use std::cell::{Cell, RefCell};

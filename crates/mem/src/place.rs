@@ -446,7 +446,8 @@ impl Place {
         store(last..range.end);
     }
 
-    /// Bytes that were read from the tier. Where the kernel brings pages: what this process read from disks, of which no
+    /// Bytes that were read from the tier. Where the kernel brings pages: what this process read from disks, of which
+    /// no
     /// more can be of the window than has left it.
     fn read_from_tier(&self, seen: &WindowStatistics) -> u64 {
         match self.window.is_file() {

@@ -319,7 +319,8 @@ impl Member {
         Ok(made)
     }
 
-    /// As [`Member::join`], with the bytes that the parent, in slot `parent`, reserved for this process: it does not wait
+    /// As [`Member::join`], with the bytes that the parent, in slot `parent`, reserved for this process: it does not
+    /// wait
     /// for memory.
     ///
     /// # Errors
@@ -360,7 +361,8 @@ impl Member {
         Ok(made)
     }
 
-    /// Reserves `least` bytes of the budget for a child that is about to be made, waiting until others have released them.
+    /// Reserves `least` bytes of the budget for a child that is about to be made, waiting until others have released
+    /// them.
     /// The child takes them by [`Member::join_reserved`]; where it is not made, [`Member::cancel_reserved`] frees them.
     ///
     /// # Errors
@@ -377,12 +379,13 @@ impl Member {
 
     fn wait_to_reserve(&self, least: u64) -> Result<()> {
         const SLICE: Duration = Duration::from_millis(5);
-        let begin = std::time::Instant::now();
+        let mut waited = Duration::ZERO;
         while !self.try_to_reserve(least)? {
-            if begin.elapsed() > LOCK_TIMEOUT {
+            if waited > LOCK_TIMEOUT {
                 return Err(self.job.too_small(least));
             }
             std::thread::sleep(SLICE);
+            waited += SLICE;
         }
         Ok(())
     }

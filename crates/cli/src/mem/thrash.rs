@@ -1,4 +1,5 @@
-//! Notices that a program reads its data from the tier again and again, and says so: once when it begins, once at the end.
+//! Notices that a program reads its data from the tier again and again, and says so: once when it begins, once at the
+//! end.
 
 use forebay_pager::WindowEngine;
 use forebay_space::format_bytes;
