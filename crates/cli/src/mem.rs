@@ -21,8 +21,13 @@ use forebay_space::format_bytes;
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
+use self::coverage::Coverage;
+use self::thrash::{Seen, Thrash};
 use crate::output::{schema, Output};
 use crate::sizes::size;
+
+mod coverage;
+mod thrash;
 
 /// The library's file, wherever it is.
 const LIBRARY: &str = "libforebay_mem.so";
@@ -39,6 +44,9 @@ const TILES_MIN: u64 = 16;
 
 /// How often the program is looked for.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// Each so many of these looks are at its memory, after as many at the beginning.
+const LOOKS_EACH: u64 = 10;
 
 /// Run a program whose big allocations live on a tier, with a fixed budget of memory.
 ///
@@ -96,6 +104,8 @@ struct Stats {
     helped_calls: u64,
     resident_peak: u64,
     largest_rss_peak: u64,
+    covered_bytes: u64,
+    outside_bytes: u64,
 }
 
 /// Runs the verb.
@@ -112,10 +122,15 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     if out.json() {
         command.stdout(Stdio::from(standard_error()?));
     }
-    let status = guarded(&mut command)?;
+    let (mut coverage, mut thrash) = (Coverage::default(), Thrash::default());
+    let status = guarded(&mut command, |program| {
+        coverage.look(&job, program);
+        eprint!("{}", thrash.look(seen(&job, &coverage), &job.engines()).unwrap_or_default());
+    })?;
+    coverage.ended(&job);
     let exit = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    let stats = stats(&job, exit);
-    eprint!("{}", covered(&stats));
+    let stats = stats(&job, exit, coverage);
+    eprint!("{}{}", coverage.text(stats.budget), thrash.end(seen(&job, &coverage), &job.engines()));
     if args.stats || out.json() {
         match out.json() {
             true => out.document(schema::MEM, &stats)?,
@@ -123,6 +138,12 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         }
     }
     Ok(exit)
+}
+
+/// What was read until now.
+fn seen(job: &Job, coverage: &Coverage) -> Seen {
+    let placed = coverage.placed.max(job.sum(Counter::PlacedPeak));
+    Seen { read: job.sum(Counter::Read), placed, budget: job.options().budget }
 }
 
 /// Standard error once more.
@@ -224,8 +245,8 @@ fn words() -> Result<File> {
     Ok(file)
 }
 
-/// Runs the program to its end; signals that end this command go on to it.
-fn guarded(command: &mut Command) -> Result<ExitStatus> {
+/// Runs the program to its end, calling `look` now and then; signals that end this command go on to it.
+fn guarded(command: &mut Command, mut look: impl FnMut(u32)) -> Result<ExitStatus> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let last = Arc::new(AtomicUsize::new(0));
     let failed = |e| Error::io("installing signal handlers", e);
@@ -236,12 +257,17 @@ fn guarded(command: &mut Command) -> Result<ExitStatus> {
     let mut child = command
         .spawn()
         .map_err(|e| Error::new(Kind::Usage, format!("cannot start {program}: {e}")).caused_by(e))?;
+    let mut round = 0_u64;
     loop {
         if let Some(status) = child.try_wait().map_err(|e| Error::io("cannot wait for the program", e))? {
             return Ok(status);
         }
         pass_on(&child, last.swap(0, Ordering::SeqCst));
+        if round < LOOKS_EACH || round % LOOKS_EACH == 0 {
+            look(child.id());
+        }
         std::thread::sleep(LOOK);
+        round += 1;
     }
 }
 
@@ -267,7 +293,7 @@ fn engines_of(job: &Job) -> String {
     }
 }
 
-fn stats(job: &Job, exit_status: i32) -> Stats {
+fn stats(job: &Job, exit_status: i32, coverage: Coverage) -> Stats {
     let options = job.options();
     Stats {
         exit_status,
@@ -286,28 +312,9 @@ fn stats(job: &Job, exit_status: i32) -> Stats {
         helped_calls: job.sum(Counter::Calls),
         resident_peak: job.resident_peak(),
         largest_rss_peak: forebay_tier::process::children_peak_bytes(),
+        covered_bytes: coverage.placed,
+        outside_bytes: coverage.outside,
     }
-}
-
-/// How much of the program's memory was under the budget; a warning where that was less than half, of more than the
-/// budget.
-fn covered(stats: &Stats) -> String {
-    // What a process has in memory includes what is there of its window.
-    let outside = stats.largest_rss_peak.saturating_sub(stats.resident_peak);
-    let (under, all) = (stats.placed_peak, stats.placed_peak.saturating_add(outside));
-    let percent = (u128::from(under) * 100).checked_div(u128::from(all)).unwrap_or(0);
-    let bytes = format_bytes;
-    let mut text = format!(
-        "forebay mem: {} under the budget of {}, {} outside it ({percent} % under it, peaks of one process)\n",
-        bytes(under),
-        bytes(stats.budget),
-        bytes(outside)
-    );
-    if outside > stats.budget && under < outside {
-        text += "forebay mem: warning: most of the program's memory was not under the budget: it is linked statically, \
-                 has an allocator of its own, or allocates in small parts (--threshold)\n";
-    }
-    text
 }
 
 fn text(stats: &Stats) -> String {

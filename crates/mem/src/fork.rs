@@ -4,8 +4,9 @@
 //! copies what is allocated into a file for the child first, and the child maps that file where the parent's window is.
 //!
 //! Guarantees: what the forking thread has stored, and what is guarded by locks that it or a fork handler holds, is in
-//! the copy; stores that other threads make while it is copied may be missing. Where the copy fails (no space on the
-//! tier), `fork` fails with ENOMEM; a child that cannot map its copy ends before any code of the program runs.
+//! the copy; stores that other threads make while it is copied may be missing. What the child needs of the budget is
+//! reserved before. Where that or the copy fails (no space on the tier), `fork` fails with ENOMEM; a child that
+//! cannot map its copy ends before any code of the program runs.
 //! Not helped: children made past the C library (clone without CLONE_VM): touching the window there is SIGSEGV.
 
 use std::cell::{Cell, RefCell};
@@ -22,6 +23,8 @@ const NO_MEMORY: c_int = 127;
 thread_local! {
     /// From before the fork until after it.
     static PREPARED: RefCell<Option<Inheritance>> = const { RefCell::new(None) };
+    /// What was reserved for the last child.
+    static RESERVED: Cell<u64> = const { Cell::new(0) };
     /// The copy failed.
     static FAILED: Cell<bool> = const { Cell::new(false) };
 }
@@ -40,7 +43,8 @@ unsafe extern "C" fn before() {
         Ok(inheritance) => PREPARED.with(|prepared| *prepared.borrow_mut() = Some(inheritance)),
         Err(e) => {
             FAILED.set(true);
-            place::say(&[format!("a child cannot be made: {e}").as_bytes()]);
+            let hint = e.hint_text().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            place::say(&[format!("a child cannot be made: {e}{hint}").as_bytes()]);
         }
     }
     set_errno(kept);
@@ -49,7 +53,8 @@ unsafe extern "C" fn before() {
 unsafe extern "C" fn in_parent() {
     let kept = errno();
     // Its file is the child's now.
-    drop(PREPARED.with(|prepared| prepared.borrow_mut().take()));
+    let inheritance = PREPARED.with(|prepared| prepared.borrow_mut().take());
+    RESERVED.set(inheritance.map_or(0, |inheritance| inheritance.reserved()));
     set_errno(kept);
 }
 
@@ -74,6 +79,13 @@ unsafe extern "C" fn in_child() {
 #[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn fork() -> pid_t {
     let child = next!(c"fork" as fn() -> pid_t,);
+    if child < 0 {
+        let kept = errno();
+        if let Some(place) = place::here() {
+            place.member.cancel_reserved(RESERVED.replace(0));
+        }
+        set_errno(kept);
+    }
     if child <= 0 || !FAILED.replace(false) {
         return child;
     }

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use forebay_pager::job::{Counter, Job, JobOptions, Member};
-use forebay_pager::{Window, WindowOptions};
+use forebay_pager::job::{Counter, Job, JobOptions, Member, ProcessMemory};
+use forebay_pager::{Window, WindowOptions, WindowStatistics};
 use forebay_tier::plain::PlainFile;
 use forebay_tier::{Error, Kind, Result};
 
@@ -53,6 +53,7 @@ pub(crate) struct Place {
     extents: Mutex<Extents>,
     allocations: AtomicU64,
     placed: AtomicU64,
+    placed_now: AtomicU64,
     placed_peak: AtomicU64,
 }
 
@@ -96,9 +97,25 @@ pub(crate) fn here() -> Option<&'static Place> {
 
 /// Looks whether this process belongs to a job.
 pub(crate) fn begin() {
-    let Some((threshold, _)) = asked() else { return };
+    let Some((threshold, path)) = asked() else { return };
+    end_with_the_command(&path);
     fork::prepare();
     THRESHOLD.store(threshold, Relaxed);
+}
+
+/// The program that the command started ends when that is killed: the words of the job are gone with it, and no process
+/// that began afterwards would be under the budget.
+fn end_with_the_command(words: &Path) {
+    let number = words.components().nth(2).and_then(|part| part.as_os_str().to_str()?.parse::<i32>().ok());
+    // SAFETY: no pointers.
+    unsafe {
+        if number == Some(libc::getppid()) {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+            if number != Some(libc::getppid()) {
+                libc::_exit(128 + libc::SIGKILL);
+            }
+        }
+    }
 }
 
 /// What the variable says: the threshold and the path of the job's words.
@@ -156,11 +173,15 @@ fn make_new() -> Result<Place> {
     let JobOptions { tile_bytes, room, .. } = job.options().clone();
     let tile = tile_bytes as u64;
     let room = room / tile * tile;
-    make(|folder, options| Window::scratch(folder, room, options), Extents::new(room, tile))
+    make(|folder, options| Window::scratch(folder, room, options), Extents::new(room, tile), None)
 }
 
-/// Makes a place: the window by `open`, of which `given` is given out.
-fn make(open: impl FnOnce(&Path, &WindowOptions) -> Result<Window>, given: Extents) -> Result<Place> {
+/// Makes a place: the window by `open`, of which `given` is given out; `reserved` is what the parent holds for it.
+fn make(
+    open: impl FnOnce(&Path, &WindowOptions) -> Result<Window>,
+    given: Extents,
+    reserved: Option<Reservation>,
+) -> Result<Place> {
     let (_, path) = asked().ok_or_else(|| Error::new(Kind::Usage, "the job is not known"))?;
     let words = open_high(&path)?;
     let job = Job::open(&words, &path)?;
@@ -170,9 +191,13 @@ fn make(open: impl FnOnce(&Path, &WindowOptions) -> Result<Window>, given: Exten
     warm_up();
     let window = open(&asked.folder, &options)?;
     let least = window.budget_min();
-    let member = Member::join(words, &path, |_| least)?;
+    let member = match reserved {
+        Some(held) => Member::join_reserved(words, &path, held.parent, held.bytes)?,
+        None => Member::join(words, &path, |_| least)?,
+    };
     window.set_budget(member.claim());
     member.set_engine(window.statistics().engine);
+    let now = given.placed();
     Ok(Place {
         extents: Mutex::new(given),
         window,
@@ -180,7 +205,8 @@ fn make(open: impl FnOnce(&Path, &WindowOptions) -> Result<Window>, given: Exten
         calls: AtomicU64::new(0),
         allocations: AtomicU64::new(0),
         placed: AtomicU64::new(0),
-        placed_peak: AtomicU64::new(0),
+        placed_now: AtomicU64::new(now),
+        placed_peak: AtomicU64::new(now),
     })
 }
 
@@ -233,9 +259,22 @@ pub(crate) struct Inheritance {
     place: &'static Place,
     extents: MutexGuard<'static, Extents>,
     file: PlainFile,
+    reserved: Reservation,
+}
+
+/// A part of the budget that the parent, in that slot of the job, holds for a child.
+#[derive(Clone, Copy)]
+struct Reservation {
+    parent: u32,
+    bytes: u64,
 }
 
 impl Inheritance {
+    /// Bytes of the budget that are held for the child.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reserved.bytes
+    }
+
     /// The descriptors of the copy.
     pub(crate) fn descriptors(&self) -> Vec<i32> {
         let direct = self.file.direct().map(|file| file.as_raw_fd());
@@ -254,12 +293,16 @@ pub(crate) fn inherit(inheritance: Inheritance) -> Result<()> {
 }
 
 fn make_heir(inheritance: Inheritance, base: usize) -> Result<Place> {
-    let Inheritance { extents, file, place: parents } = inheritance;
+    let Inheritance { extents, file, place: parents, reserved } = inheritance;
     let live: Vec<_> = extents.live().collect();
     let given = extents.clone();
     drop(extents);
     let bytes = parents.window.bytes() as usize;
-    let made = make(|_, options| maps::at(base, bytes, || Window::scratch_on(file, options, &live)), given)?;
+    let made = make(
+        |_, options| maps::at(base, bytes, || Window::scratch_on(file, options, &live)),
+        given,
+        Some(reserved),
+    )?;
     match made.window.as_ptr() as usize == base {
         true => Ok(made),
         false => Err(Error::new(Kind::Internal, "the window of a child lies elsewhere")),
@@ -291,10 +334,19 @@ impl Place {
     /// Copies what is allocated for a child.
     pub(crate) fn bequeath(&'static self) -> Result<Inheritance> {
         let _inside = Inside::enter();
+        let bytes = self.window.budget_min();
+        self.member.reserve(bytes)?;
+        let reserved = Reservation { parent: self.member.slot(), bytes };
+        let copied =
+            self.copied().map(|(extents, file)| Inheritance { place: self, extents, file, reserved });
+        copied.inspect_err(|_| self.member.cancel_reserved(bytes))
+    }
+
+    fn copied(&self) -> Result<(MutexGuard<'_, Extents>, PlainFile)> {
         let extents = self.extents();
         let file = PlainFile::nameless(&self.member.job().options().folder, self.window.bytes())?;
         copy::all(&self.window, &extents, &file)?;
-        Ok(Inheritance { place: self, extents, file })
+        Ok((extents, file))
     }
 
     /// Who allocates while more is in memory than the budget has waits until that has left, as long as anything leaves.
@@ -321,6 +373,7 @@ impl Place {
     }
 
     fn note(&self, extents: &Extents) {
+        self.placed_now.store(extents.placed(), Relaxed);
         self.placed_peak.fetch_max(extents.placed(), Relaxed);
         self.window.set_used_end(extents.end());
     }
@@ -393,6 +446,16 @@ impl Place {
         store(last..range.end);
     }
 
+    /// Bytes that were read from the tier. Where the kernel brings pages: what this process read from disks, of which
+    /// no
+    /// more can be of the window than has left it.
+    fn read_from_tier(&self, seen: &WindowStatistics) -> u64 {
+        match self.window.is_file() {
+            true => forebay_tier::process::disk_read_bytes().min(seen.evicted_bytes),
+            false => seen.read_bytes,
+        }
+    }
+
     /// Says in the job's words what was done.
     pub(crate) fn say(&self) {
         let seen = self.window.statistics();
@@ -401,13 +464,19 @@ impl Place {
             (Counter::Placed, self.placed.load(Relaxed)),
             (Counter::PlacedPeak, self.placed_peak.load(Relaxed)),
             (Counter::Faults, seen.faults),
-            (Counter::Read, seen.read_bytes),
+            (Counter::Read, self.read_from_tier(&seen)),
             (Counter::Written, seen.written_bytes),
             (Counter::Evicted, seen.evicted_bytes),
             (Counter::Calls, self.calls.load(Relaxed)),
         ] {
             self.member.set(counter, value);
         }
+        let pid = forebay_tier::process::pid();
+        let anonymous = forebay_tier::process::anonymous_bytes(pid);
+        // A window of tiles is anonymous memory, one of the kernel's pages is not.
+        let own = if self.window.is_file() { 0 } else { seen.resident_bytes + self.window.beside() };
+        let placed = self.placed_now.load(Relaxed);
+        self.member.set_memory(&ProcessMemory { pid, placed, outside: anonymous.saturating_sub(own) });
     }
 }
 

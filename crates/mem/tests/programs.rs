@@ -62,6 +62,10 @@ fn library() -> PathBuf {
 
 impl Ground {
     fn new(engine: Option<WindowEngine>) -> Ground {
+        Ground::with(BUDGET, engine)
+    }
+
+    fn with(budget: u64, engine: Option<WindowEngine>) -> Ground {
         let folder = tempfile::tempdir().unwrap();
         open_to_all(folder.path(), 0o755);
         for (name, mode) in [("tier", 0o777), ("data", 0o777)] {
@@ -76,7 +80,7 @@ impl Ground {
         open_to_all(&words, 0o666);
         let file = std::fs::File::options().read(true).write(true).open(&words).unwrap();
         let options = JobOptions {
-            budget: BUDGET,
+            budget,
             tile_bytes: 65536,
             threshold: MIB,
             room: 64 * BUDGET,
@@ -367,6 +371,44 @@ fn python_forks_with_all_its_memory() {
         let arguments = [script.to_str().unwrap(), data.to_str().unwrap()];
         if ground.check(setting, Path::new("/usr/bin/python3"), &arguments).is_some() {
             assert!(ground.job.sum(Counter::Processes) >= 4, "children have their parent's memory");
+        }
+    }
+}
+
+/// More processes than the budget has room for: the engine that needs no least part serves all, the other one says so
+/// in time, to who forks.
+#[test]
+fn many_children_share_a_small_budget_or_are_refused() {
+    let script = "import os, sys, warnings\n\
+        warnings.simplefilter('ignore')\n\
+        block = bytearray(b'x') * (2 << 20)\n\
+        read, write = os.pipe()\n\
+        made = []\n\
+        for number in range(8):\n\
+        \x20   try:\n\
+        \x20       child = os.fork()\n\
+        \x20   except OSError as error:\n\
+        \x20       made.append(error.errno)\n\
+        \x20       break\n\
+        \x20   if child == 0:\n\
+        \x20       os.close(write)\n\
+        \x20       os.read(read, 1)\n\
+        \x20       os._exit(3 if block.count(b'x') == 2 << 20 else 4)\n\
+        \x20   made.append(child)\n\
+        os.close(write)\n\
+        ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in made if child != 12]\n\
+        print(len(ends), set(ends), 12 in made)\n";
+    for (setting, engine) in everywhere().into_iter().filter(|(setting, _)| *setting != Setting::Refused) {
+        let ground = Ground::with(MIB, engine);
+        let ran = ground.run(setting, Path::new("/usr/bin/python3"), &["-c", script]);
+        let Some(ran) = ran else { continue };
+        let (said, errors) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+        match engine {
+            None => assert_eq!((said.trim(), &*errors), ("8 {3} False", ""), "{setting:?}"),
+            Some(_) => {
+                assert!(said.trim().ends_with("{3} True"), "{setting:?}: {said}{errors}");
+                assert!(errors.contains("too small for so many processes"), "{errors}");
+            }
         }
     }
 }

@@ -22,11 +22,11 @@ use crate::window::WindowEngine;
 pub const MEMBERS_MAX: u64 = 512;
 
 /// What a file of another build begins with, it does not begin with this.
-const MAGIC: u64 = 0x3142_4f4a_4d45_4d46;
+const MAGIC: u64 = 0x3242_4f4a_4d45_4d46;
 
 /// Bytes of the head: options first, then totals, then the folder's path.
 const HEAD_BYTES: u64 = 8192;
-const MEMBER_BYTES: u64 = 128;
+const MEMBER_BYTES: u64 = 192;
 const TOTALS_AT: u64 = 256;
 const PATH_AT: u64 = 4096;
 const PATH_MAX: u64 = 4000;
@@ -35,7 +35,17 @@ const PATH_MAX: u64 = 4000;
 const CLAIM: u64 = 0;
 const HUNGRY: u64 = 8;
 const RESIDENT: u64 = 16;
-const COUNTERS_AT: u64 = 24;
+/// Bytes that a process holds for children that have not joined yet.
+const RESERVED: u64 = 24;
+/// 1 while a process waits for bytes for a child.
+const WAITING: u64 = 32;
+/// The process, its placed bytes, and its anonymous memory that is not in a window.
+const PID: u64 = 40;
+const PLACED: u64 = 48;
+const OUTSIDE: u64 = 56;
+/// What must be zero before another process takes the slot.
+const MEMBER_STATE: [u64; 8] = [PID, PLACED, OUTSIDE, HUNGRY, RESIDENT, WAITING, RESERVED, CLAIM];
+const COUNTERS_AT: u64 = 64;
 
 /// The lock of claims and totals, and how long it is waited for: who holds it does some arithmetic.
 const LOCK: u64 = 0;
@@ -83,11 +93,24 @@ pub enum Counter {
     Calls,
     /// Processes that had a window.
     Processes,
+    /// Most anonymous memory of one process that was not in its window.
+    OutsidePeak,
+}
+
+/// The memory of a process that has a window, as it said last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessMemory {
+    /// Its number.
+    pub pid: u32,
+    /// Bytes of its placed allocations.
+    pub placed: u64,
+    /// Bytes of its anonymous memory that are not in the window.
+    pub outside: u64,
 }
 
 impl Counter {
     /// All of them.
-    pub const ALL: [Counter; 9] = [
+    pub const ALL: [Counter; 10] = [
         Counter::Allocations,
         Counter::Placed,
         Counter::PlacedPeak,
@@ -97,11 +120,12 @@ impl Counter {
         Counter::Evicted,
         Counter::Calls,
         Counter::Processes,
+        Counter::OutsidePeak,
     ];
 
     /// Whether a number of all processes is the largest of theirs and not the sum.
     fn is_peak(self) -> bool {
-        self == Counter::PlacedPeak
+        matches!(self, Counter::PlacedPeak | Counter::OutsidePeak)
     }
 }
 
@@ -197,7 +221,9 @@ impl Job {
     }
 
     fn claimed(&self) -> u64 {
-        (0..MEMBERS_MAX).map(|slot| self.member(slot, CLAIM).load(Acquire)).sum()
+        let of =
+            |slot| [CLAIM, RESERVED].map(|word| self.member(slot, word).load(Acquire)).iter().sum::<u64>();
+        (0..MEMBERS_MAX).map(of).sum()
     }
 
     /// A number of all processes, those that have ended included.
@@ -216,10 +242,28 @@ impl Job {
         self.words.u64(PEAK_AT).load(Relaxed)
     }
 
+    /// The processes that have a window; one that has died may be among them.
+    pub fn processes(&self) -> Vec<ProcessMemory> {
+        let word = |slot, word| self.member(slot, word).load(Relaxed);
+        let of = |slot| ProcessMemory {
+            pid: word(slot, PID) as u32,
+            placed: word(slot, PLACED),
+            outside: word(slot, OUTSIDE),
+        };
+        (0..MEMBERS_MAX).map(of).filter(|process| process.pid > 0).collect()
+    }
+
     /// The engines of the windows: one, unless some process was refused what others had; none where there were none.
     pub fn engines(&self) -> Vec<WindowEngine> {
         let used = self.words.u64(USED_ENGINES_AT).load(Relaxed);
         ENGINES.into_iter().filter(|engine| used >> engine_number(Some(*engine)) & 1 == 1).collect()
+    }
+
+    fn too_small(&self, least: u64) -> Error {
+        Error::new(Kind::TierFull, "the budget is too small for so many processes")
+            .with("budget", self.options.budget)
+            .with("least", least)
+            .hint("a larger --dram, a smaller --tile, fewer processes, or --engine kernel")
     }
 
     /// Empties the place of a member that has ended, after adding what it did to the totals. Under the lock.
@@ -231,10 +275,14 @@ impl Job {
                 false => drop(self.total(counter).fetch_add(value, Relaxed)),
             }
         }
-        for word in [HUNGRY, RESIDENT, CLAIM] {
+        for word in MEMBER_STATE {
             self.member(slot, word).store(0, Release);
         }
     }
+}
+
+fn too_many() -> Error {
+    Error::new(Kind::TierFull, format!("the job has {MEMBERS_MAX} processes already"))
 }
 
 /// A process of a job.
@@ -252,8 +300,48 @@ impl Member {
     /// # Errors
     /// `TierFull` when the budget is too small for so many processes.
     pub fn join(file: File, path: &Path, least: impl Fn(&JobOptions) -> u64) -> Result<Member> {
+        let made = Member::enter(file, path)?;
+        let least = least(&made.job.options);
+        let mut waited = Duration::ZERO;
+        const SLICE: Duration = Duration::from_millis(5);
+        while made.grow(least, u64::MAX)? < least {
+            if waited > LOCK_TIMEOUT {
+                made.locked(|job| {
+                    job.bury(made.slot);
+                    Ok(())
+                })?;
+                return Err(made.job.too_small(least));
+            }
+            std::thread::sleep(SLICE);
+            waited += SLICE;
+        }
+        made.set(Counter::Processes, 1);
+        Ok(made)
+    }
+
+    /// As [`Member::join`], with the bytes that the parent, in slot `parent`, reserved for this process: it does not
+    /// wait
+    /// for memory.
+    ///
+    /// # Errors
+    /// `TierFull` when all slots are taken.
+    pub fn join_reserved(file: File, path: &Path, parent: u32, bytes: u64) -> Result<Member> {
+        let made = Member::enter(file, path)?;
+        made.locked(|job| {
+            let reserved = job.member(u64::from(parent), RESERVED);
+            // Less where the parent has ended: then others may have taken it.
+            let held = bytes.min(reserved.load(Relaxed));
+            reserved.store(reserved.load(Relaxed) - held, Release);
+            made.word(CLAIM).store(held, Release);
+            Ok(())
+        })?;
+        made.set(Counter::Processes, 1);
+        Ok(made)
+    }
+
+    /// Takes a free slot, with no claim yet.
+    fn enter(file: File, path: &Path) -> Result<Member> {
         let job = Job::open(&file, path)?;
-        let least = least(&job.options);
         let members = MembersFile::of_file(file, path)?;
         let mut found = None;
         for slot in 0..MEMBERS_MAX as u32 {
@@ -262,7 +350,7 @@ impl Member {
                 break;
             }
         }
-        let guard = found.ok_or_else(|| Error::new(Kind::TierFull, "the job has too many processes"))?;
+        let guard = found.ok_or_else(too_many)?;
         let slot = u64::from(guard.slot());
         let made = Member { job, members, guard, slot };
         made.locked(|job| {
@@ -270,24 +358,64 @@ impl Member {
             Ok(())
         })?;
         made.word(HUNGRY).store(1, Release);
-        let mut waited = Duration::ZERO;
+        Ok(made)
+    }
+
+    /// Reserves `least` bytes of the budget for a child that is about to be made, waiting until others have released
+    /// them.
+    /// The child takes them by [`Member::join_reserved`]; where it is not made, [`Member::cancel_reserved`] frees them.
+    ///
+    /// # Errors
+    /// `TierFull`: at once where the processes that are there need all of the budget, or all slots are taken.
+    pub fn reserve(&self, least: u64) -> Result<()> {
+        if (0..MEMBERS_MAX as u32).all(|slot| self.members.is_alive(slot)) {
+            return Err(too_many());
+        }
+        self.word(WAITING).store(1, Release);
+        let reserved = self.wait_to_reserve(least);
+        self.word(WAITING).store(0, Release);
+        reserved
+    }
+
+    fn wait_to_reserve(&self, least: u64) -> Result<()> {
         const SLICE: Duration = Duration::from_millis(5);
-        while made.grow(least, u64::MAX)? < least {
+        let mut waited = Duration::ZERO;
+        while !self.try_to_reserve(least)? {
             if waited > LOCK_TIMEOUT {
-                made.locked(|job| {
-                    job.bury(slot);
-                    Ok(())
-                })?;
-                return Err(Error::new(Kind::TierFull, "the budget is too small for so many processes")
-                    .with("budget", made.job.options.budget)
-                    .with("least", least)
-                    .hint("a larger --dram, a smaller --tile, or fewer processes"));
+                return Err(self.job.too_small(least));
             }
             std::thread::sleep(SLICE);
             waited += SLICE;
         }
-        made.set(Counter::Processes, 1);
-        Ok(made)
+        Ok(())
+    }
+
+    fn try_to_reserve(&self, least: u64) -> Result<bool> {
+        self.locked(|job| {
+            let free = || job.options.budget.saturating_sub(job.claimed());
+            if free() < least {
+                self.bury_dead();
+            }
+            if free() >= least {
+                self.word(RESERVED).fetch_add(least, AcqRel);
+                return Ok(true);
+            }
+            // No process can have less than it needs: waiting for that is of no use.
+            let needed = |slot| {
+                let (claim, reserved) = (job.member(slot, CLAIM), job.member(slot, RESERVED));
+                claim.load(Relaxed).min(least) + reserved.load(Relaxed)
+            };
+            match (0..MEMBERS_MAX).map(needed).sum::<u64>() + least > job.options.budget {
+                true => Err(job.too_small(least)),
+                false => Ok(false),
+            }
+        })
+    }
+
+    /// Frees what was reserved for a child that was not made.
+    pub fn cancel_reserved(&self, bytes: u64) {
+        let less = |reserved: u64| Some(reserved.saturating_sub(bytes));
+        let _ = self.word(RESERVED).fetch_update(AcqRel, Relaxed, less);
     }
 
     /// The job.
@@ -309,6 +437,15 @@ impl Member {
         self.word(COUNTERS_AT + counter as u64 * 8).store(value, Relaxed);
     }
 
+    /// Says what memory this process has now.
+    pub fn set_memory(&self, now: &ProcessMemory) {
+        self.word(PLACED).store(now.placed, Relaxed);
+        self.word(OUTSIDE).store(now.outside, Relaxed);
+        self.word(PID).store(u64::from(now.pid), Relaxed);
+        let peak = COUNTERS_AT + Counter::OutsidePeak as u64 * 8;
+        self.word(peak).fetch_max(now.outside, Relaxed);
+    }
+
     /// Says how it works.
     pub fn set_engine(&self, engine: WindowEngine) {
         self.job.words.u64(USED_ENGINES_AT).fetch_or(1 << engine_number(Some(engine)), Relaxed);
@@ -321,7 +458,7 @@ impl Member {
     /// Frees the claims of those that have died. Under the lock.
     fn bury_dead(&self) {
         for slot in (0..MEMBERS_MAX).filter(|slot| *slot != self.slot) {
-            let known = [CLAIM, HUNGRY].iter().any(|word| self.job.member(slot, *word).load(Relaxed) > 0);
+            let known = MEMBER_STATE.iter().any(|word| self.job.member(slot, *word).load(Relaxed) > 0);
             if known && !self.members.is_alive(slot as u32) {
                 self.job.bury(slot);
             }
@@ -359,8 +496,10 @@ impl Member {
         for slot in 0..MEMBERS_MAX {
             let (claim, hungry) = (self.job.member(slot, CLAIM), self.job.member(slot, HUNGRY));
             let wants = hungry.load(Relaxed) > 0;
-            alive += u64::from(claim.load(Relaxed) > 0 || wants);
-            others_short |= wants && slot != self.slot;
+            // A child that is about to be made is another process, of this member's, too.
+            let child = self.job.member(slot, WAITING).load(Relaxed);
+            alive += u64::from(claim.load(Relaxed) > 0 || wants) + child;
+            others_short |= wants && slot != self.slot || child > 0;
         }
         let (budget, claim) = (self.job.options.budget, self.claim());
         let free = budget.saturating_sub(self.job.claimed());
@@ -457,6 +596,19 @@ mod tests {
         assert_eq!(job.resident_peak(), 64 * MIB);
     }
 
+    #[test]
+    fn the_memory_of_a_process_is_known_to_all_until_it_is_buried() {
+        let (file, job) = job();
+        let member = Member::join(open(&file), file.path(), |_| MIB).unwrap();
+        let first = ProcessMemory { pid: 7, placed: 5, outside: 9 };
+        member.set_memory(&first);
+        assert_eq!(job.processes(), [first]);
+        member.set_memory(&ProcessMemory { outside: 2, ..first });
+        assert_eq!(job.sum(Counter::OutsidePeak), 9);
+        job.bury(u64::from(member.slot()));
+        assert_eq!((job.processes().len(), job.sum(Counter::OutsidePeak)), (0, 9));
+    }
+
     /// A second member in the place of another process: its words as that would write them.
     #[test]
     fn who_has_more_than_its_share_gives_to_who_is_short() {
@@ -472,6 +624,29 @@ mod tests {
             member.shrink(target);
         }
         assert_eq!(member.claim(), 32 * MIB, "and no more");
+    }
+
+    #[test]
+    fn a_child_gets_what_its_parent_reserved_or_is_refused_at_once() {
+        let (file, job) = job();
+        let member = Member::join(open(&file), file.path(), |_| MIB).unwrap();
+        while member.claim() < 64 * MIB {
+            member.adjust(member.claim(), true, MIB).unwrap();
+        }
+        assert!(!member.try_to_reserve(MIB).unwrap(), "all of it is the parent's");
+        member.word(WAITING).store(1, Relaxed);
+        member.shrink(member.adjust(64 * MIB, true, MIB).unwrap());
+        assert!(member.try_to_reserve(MIB).unwrap(), "which releases some for a child");
+        assert!(job.claimed() <= 64 * MIB && member.word(RESERVED).load(Relaxed) == MIB);
+        member.cancel_reserved(MIB);
+        assert_eq!(job.claimed(), member.claim());
+        // 63 others of whom each has what it needs.
+        member.word(WAITING).store(0, Relaxed);
+        member.shrink(MIB);
+        let _alive: Vec<_> = (1..64).map(|slot| member.members.lock_slot(slot).unwrap().unwrap()).collect();
+        (1..64).for_each(|slot| job.member(slot, CLAIM).store(MIB, Relaxed));
+        assert_eq!(member.reserve(MIB).err().unwrap().kind(), Kind::TierFull);
+        assert!(member.reserve(0).is_ok(), "the engine kernel needs nothing");
     }
 
     #[test]

@@ -81,6 +81,33 @@ pub fn children_peak_bytes() -> u64 {
     sys::children_peak()
 }
 
+/// Bytes of anonymous memory that a process has in memory; 0 when there is no such process.
+pub fn anonymous_bytes(pid: u32) -> u64 {
+    let of = |text: String| {
+        let mut pages = text.split_ascii_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
+        // The size, then what is in memory, then what of that belongs to files and shared memory.
+        let (resident, shared) = (pages.nth(1)?, pages.next()?);
+        Some(resident.saturating_sub(shared) * 4096)
+    };
+    std::fs::read_to_string(format!("/proc/{pid}/statm")).ok().and_then(of).unwrap_or(0)
+}
+
+/// Bytes that this process has read from disks; as many as possible where the system does not tell.
+pub fn disk_read_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+    let found = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+    found.and_then(|bytes| bytes.parse().ok()).unwrap_or(u64::MAX)
+}
+
+/// The children of a process, of all its threads, as far as they can be seen.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let numbers =
+        |list: String| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>();
+    lists.flat_map(numbers).collect()
+}
+
 /// When process `pid` began, in clock ticks since boot; with the pid it names a process once per boot.
 /// None when there is no such process in this PID namespace.
 pub fn start_time_ticks(pid: u32) -> Option<u64> {
@@ -173,6 +200,13 @@ fn read_word(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_tells_what_a_process_has_read_and_in_memory() {
+        assert!(anonymous_bytes(pid()) > 4096 && anonymous_bytes(pid()) < 1 << 40);
+        assert_eq!(anonymous_bytes(u32::MAX), 0);
+        assert!(disk_read_bytes() < 1 << 50);
+    }
 
     #[test]
     fn pages_that_are_touched_are_counted_as_faults() {

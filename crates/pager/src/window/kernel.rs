@@ -117,7 +117,8 @@ impl Kernel {
 
     /// Changes the budget; what is above it leaves soon.
     pub(crate) fn set_budget(&self, bytes: u64) {
-        self.shared.budget.store(bytes, Relaxed);
+        // With less, what is used would leave before it is used.
+        self.shared.budget.store(bytes.max(REGION_MIN), Relaxed);
     }
 
     pub(crate) fn budget(&self) -> u64 {

@@ -144,9 +144,12 @@ impl Window {
         }
     }
 
-    /// Least budget that makes progress.
+    /// Least budget that makes progress: none where the kernel brings pages, which it does whatever is there.
     pub fn budget_min(&self) -> u64 {
-        self.beside() + u64::from(SLOTS_MIN) * self.options.tile_bytes as u64
+        match &self.engine {
+            Engine::Faults(_) => self.beside() + u64::from(SLOTS_MIN) * self.options.tile_bytes as u64,
+            Engine::Kernel(_) | Engine::Direct(_) => 0,
+        }
     }
 
     /// What is beyond this byte is not used: nobody has to look there.
