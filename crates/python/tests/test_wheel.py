@@ -162,6 +162,12 @@ def test_installs_offline_and_runs(wheel: Path, tmp_path: Path):
     (site / "borrowed-numpy.pth").write_text(str(Path(numpy.__file__).parents[1]))
     said = subprocess.run([environment / "bin" / "forebay", "--version"], capture_output=True, text=True)
     assert said.returncode == 0 and wheel.name.split("-")[1] in said.stdout, said.stderr
+    # The benchmarks of the studies are a command of their own, which the wheel does not carry.
+    said = subprocess.run(
+        [environment / "bin" / "forebay", "bench"], capture_output=True, text=True,
+        env={**os.environ, "PATH": "/usr/bin:/bin"},
+    )
+    assert said.returncode == 3 and "forebay-lab" in said.stderr, said.stderr
     code = """
 import numpy as np, forebay as fb
 assert "/env/" in fb.__file__, fb.__file__
