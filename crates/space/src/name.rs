@@ -63,7 +63,8 @@ pub fn root_path(lookup: Lookup<'_>) -> Result<PathBuf> {
     }
 }
 
-/// What FOREBAY_DIR says, unless it names an installation, as module systems set it: that is said once on standard error.
+/// What FOREBAY_DIR says, unless it names an installation, as module systems set it: that is said once on standard
+/// error.
 fn given_root(lookup: Lookup<'_>) -> Option<String> {
     static SAID: std::sync::Once = std::sync::Once::new();
     let text = environment::value("FOREBAY_DIR", lookup)?;

@@ -40,7 +40,8 @@ const SPACES_PART: &str = "reading::";
 const SPACES_NOT: &str = "--skip a_full_or_failing_file_system --skip past_the_page_cache \
                           --skip every_cell_of_the_table --skip while_it_replaces";
 
-/// What of it runs where the stage is one of many: what readers, writers and `clean` do with pools on persistent memory.
+/// What of it runs where the stage is one of many: what readers, writers and `clean` do with pools on persistent
+/// memory.
 const SPACES_SHORT: &str = "reading:: writing:: spilling:: cleaning:: groups::";
 
 /// Bad blocks below spaces, checkpoints and windows.
@@ -93,7 +94,8 @@ pub struct Wanted {
     pub cuts: u32,
     /// One part; None: all of it.
     pub only: Option<Part>,
-    /// Every test of the suites; else without those that are long on an emulated processor and say little of the medium.
+    /// Every test of the suites; else without those that are long on an emulated processor and say little of the
+    /// medium.
     pub whole: bool,
 }
 
