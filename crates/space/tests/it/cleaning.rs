@@ -1,7 +1,7 @@
 //! What is removed, and what must not be: files that only a name claims, and directories that a live process makes.
 
 use std::fs;
-use std::os::unix::fs::{chown, PermissionsExt};
+use std::os::unix::fs::{chown, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
