@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Seconds for one block; each takes one or two, and building the Rust one some more.
 const LIMIT: Duration = Duration::from_secs(300);
 
+/// Makes two programs that run one after the other those of one run.
+const RUN: &str = "FOREBAY_RUN=/run/readme";
+
 /// What the README's programs print: they all send the same three steps.
 const PRINTED: &str = "3 steps, mean 2.0";
 
@@ -77,7 +80,11 @@ pub fn programs(root: &Path) -> Outcome {
     let languages = [
         ("python", "heat.py", format!("{} heat.py", python.display())),
         ("c", "heat.c", format!("cc -Wall -Werror heat.c {library} -o heat_c && ./heat_c")),
-        ("fortran", "heat.f90", format!("{fortran} && ./heat_f && {} reader.py", python.display())),
+        (
+            "fortran",
+            "heat.f90",
+            format!("{fortran} && {RUN} ./heat_f && {RUN} {} reader.py", python.display()),
+        ),
         ("rust", "heat.rs", format!("cd {} && {build} && {run}", root.display())),
     ];
     let own = read(root, "crates/space/examples/heat.rs")?;
@@ -93,7 +100,7 @@ pub fn programs(root: &Path) -> Outcome {
             continue;
         }
         write(&scratch.0.join(file), &program)?;
-        // The Fortran program only writes; Python reads what it sent.
+        // The Fortran program only writes; Python reads what it sent, as a program of the same run.
         let reader = blocks(&text, "python").concat();
         let reader = reader.split_once("\n\n").map_or("", |(_, rest)| rest);
         let loop_ = reader.find("with fb.open(\"heat\") as").map_or("", |at| &reader[at..]);

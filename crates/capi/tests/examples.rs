@@ -27,9 +27,10 @@ fn c_ranks_of_their_own_processes() {
     let shop = Workshop::new();
     shop.cc(&examples().join("c/ranks.c"), "ranks", &STRICT_C);
     // The reader first: it waits for the space to appear.
-    let mut reader = Running::start(shop.program("ranks", &["heat", "reader"]));
-    let mut second = Running::start(shop.program("ranks", &["heat", "writer", "1", "2"]));
-    let mut first = Running::start(shop.program("ranks", &["heat", "writer", "0", "2"]));
+    let start = |arguments: &[&str]| start_in_a_run(shop.program("ranks", arguments));
+    let mut reader = start(&["heat", "reader"]);
+    let mut second = start(&["heat", "writer", "1", "2"]);
+    let mut first = start(&["heat", "writer", "0", "2"]);
     first.ends_with(0);
     second.ends_with(0);
     assert!(reader.ends_with(0).ends_with(AS_WRITTEN));
@@ -47,11 +48,17 @@ fn c_ranks_through_a_file_an_object() {
     assert!(must(ranks).ends_with(AS_WRITTEN));
 }
 
+/// Starts a program of the one run of a test: who begins when the others have ended already is one of them all the same.
+fn start_in_a_run(mut command: Command) -> Running {
+    command.env("FOREBAY_RUN", "/run/examples");
+    Running::start(command)
+}
+
 /// Two Fortran ranks write `name` while `reader` reads.
 fn fortran_ranks_with(shop: &Workshop, name: &str, reader: Command) {
-    let mut reader = Running::start(reader);
-    let mut first = Running::start(shop.program("writer", &[name, "0", "2"]));
-    let mut second = Running::start(shop.program("writer", &[name, "1", "2"]));
+    let mut reader = start_in_a_run(reader);
+    let mut first = start_in_a_run(shop.program("writer", &[name, "0", "2"]));
+    let mut second = start_in_a_run(shop.program("writer", &[name, "1", "2"]));
     first.ends_with(0);
     second.ends_with(0);
     assert_eq!(reader.ends_with(0), format!("3 steps of 8 x 6, {AS_WRITTEN}"));

@@ -129,8 +129,8 @@ pub fn ticks_unix_ns(ticks: u64) -> u64 {
     clock::boot_unix_ns().saturating_add(ticks.saturating_mul(TICK_NS))
 }
 
-/// When the calling process began, in nanoseconds since 1970: the moments that come into question, a hundredth of a
-/// second of them, which is how exactly the kernel tells. None where it does not tell.
+/// When the calling process began, in nanoseconds since 1970: the moments that come into question, at most a hundredth
+/// of a second of them, and fewer for a process that has hardly slept. None where the kernel does not tell.
 pub fn began_unix_ns() -> Option<Range<u64>> {
     #[cfg(forebay_simulated)]
     if let Some(ns) = crate::simulation::began_ns() {
@@ -138,7 +138,16 @@ pub fn began_unix_ns() -> Option<Range<u64>> {
         return Some(began..began + 1);
     }
     let began = ticks_unix_ns(start_time_ticks(pid())?);
-    Some(began..began + TICK_NS)
+    // It is at least as old as the time that it ran or waited for a processor, which the kernel counts in nanoseconds.
+    let used = used_ns();
+    let latest = clock::realtime_ns().saturating_sub(used) + 1;
+    Some(began..latest.clamp(began + 1, began + TICK_NS))
+}
+
+/// How long the first thread of the calling process ran or waited for a processor; 0 where the kernel does not tell.
+fn used_ns() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    text.split_ascii_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok()).sum()
 }
 
 /// What a thread used of the processor, and how often it was interrupted.
@@ -229,7 +238,8 @@ mod tests {
     #[test]
     fn a_process_knows_to_a_tick_when_it_began() {
         if std::env::var_os("PROCESS_TEST_CHILD").is_some() {
-            println!("BEGAN {}", began_unix_ns().expect("/proc").end);
+            let began = began_unix_ns().expect("/proc");
+            println!("BEGAN {} {}", began.end, began.end - began.start);
             return;
         }
         for _ in 0..20 {
@@ -242,7 +252,9 @@ mod tests {
             let after = crate::clock::realtime_ns();
             let text = String::from_utf8(child.stdout).unwrap();
             let (_, rest) = text.split_once("BEGAN ").expect(&text);
-            let began: u64 = rest.split_whitespace().next().unwrap().parse().unwrap();
+            let mut numbers = rest.split_whitespace().map(|word| word.parse::<u64>().unwrap());
+            let (began, span) = (numbers.next().unwrap(), numbers.next().unwrap());
+            assert!((1..=10_000_000).contains(&span), "{span}");
             assert!(before < began && began < after + 10_000_000, "{before} {began} {after}");
         }
         assert_ne!(host_name(), "");
