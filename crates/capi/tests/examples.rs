@@ -48,7 +48,7 @@ fn c_ranks_through_a_file_an_object() {
     assert!(must(ranks).ends_with(AS_WRITTEN));
 }
 
-/// Starts a program of the one run of a test: who begins when the others have ended already is one of them all the same.
+/// Starts a program of the one run of a test: a late one is of it, too, when the others have ended already.
 fn start_in_a_run(mut command: Command) -> Running {
     command.env("FOREBAY_RUN", "/run/examples");
     Running::start(command)
