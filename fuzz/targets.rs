@@ -15,7 +15,7 @@ use forebay_space::{OpenOptions, Reader, Retention, TierKind, Writer};
 #[path = "checkpoints.rs"]
 pub mod checkpoints;
 #[path = "whole_spaces.rs"]
-mod whole_spaces;
+pub mod whole_spaces;
 
 pub use whole_spaces::clean_up;
 use whole_spaces::{change, changes, field, folder, seal_pool, seal_record};

@@ -75,15 +75,6 @@ const LOWER: usize = 1;
 const CONTROL: usize = 2;
 const TIERS: usize = 3;
 
-/// The targets of whole spaces.
-pub const TARGETS: [(&str, fn(&[u8])); 5] = [
-    ("space_pool", space_pool),
-    ("space_lower", space_lower),
-    ("space_control", space_control),
-    ("space_tiers", space_tiers),
-    ("space_cursors", space_cursors),
-];
-
 fn file_of(target: &str) -> usize {
     match target {
         "space_pool" => POOL,

@@ -5,4 +5,4 @@
 #[path = "../targets.rs"]
 mod targets;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::space_pool(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::whole_spaces::space_pool(data));

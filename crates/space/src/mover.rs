@@ -696,7 +696,8 @@ mod tests {
         let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
         let (name, options) = written(&root, &disk);
         let space = attached(&name);
-        let waits: [(&str, &dyn Fn(Duration) -> Result<()>); 2] = [
+        type Wait<'a> = &'a dyn Fn(Duration) -> Result<()>;
+        let waits: [(&str, Wait<'_>); 2] = [
             ("a drain", &|timeout| drain(&name, timeout).map(drop)),
             ("a writer", &|timeout| {
                 let options = OpenOptions { timeout, mode: crate::Mode::Append, ..options.clone() };
