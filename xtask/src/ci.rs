@@ -52,6 +52,7 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("chromium", "/usr/bin/chromium"),
     ("fio", "/usr/bin/fio"),
     ("gfortran", "/usr/bin/gfortran"),
+    ("libjemalloc2", "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2"),
     ("libpmem-dev", "/usr/include/libpmem.h"),
     ("slurm-client", "/usr/bin/sbatch"),
     ("slurmctld", "/usr/sbin/slurmctld"),
