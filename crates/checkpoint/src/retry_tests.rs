@@ -333,7 +333,7 @@ fn a_step_that_was_not_written_is_refused_once_a_later_one_was() {
     first.save(5, 0, 0).unwrap_err();
     assert!(plan.end());
     save_up_to_the_manifest(dir.path(), &plan, &mut first, 6);
-    // It would stand on step 6, and other ranks may take it for one that nobody will complete.
+    // It would stand on step 6, and other ranks may take it for one that no rank will complete.
     assert_eq!(first.save(5, 0, 0).unwrap_err().kind(), Kind::VersionOutOfOrder);
     first.save(6, 0, 0).unwrap();
     second.save(6, 1, 0).unwrap();

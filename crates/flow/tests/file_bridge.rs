@@ -395,7 +395,7 @@ fn a_kept_channel_whose_writers_died_unread_is_replaced_on_request_only() {
     let name = bench.spaces.path().join("T").to_string_lossy().into_owned();
     let left = forebay_space::inspect(&name).expect("it is kept");
     assert_eq!((left.versions_complete, left.state.as_str()), (2, "dead"));
-    // What the run acknowledged, and no reader has read, stays until somebody says otherwise.
+    // What the run acknowledged, and no reader has read, stays until the workflow file says `replace`.
     bench.workflow(&workflow("", "\"go-on\", \"T\", \"5\""));
     let (code, stderr) = bench.run("refused");
     assert_eq!(code, 3, "{stderr}");

@@ -375,7 +375,7 @@ fn python_forks_with_all_its_memory() {
     }
 }
 
-/// More processes than the budget has room for: the engine that needs no least part serves all, the other one says so
+/// More processes than the budget has parts for: the engine that needs no least part serves all, the other one says so
 /// in time, to who forks.
 #[test]
 fn many_children_share_a_small_budget_or_are_refused() {

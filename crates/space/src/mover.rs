@@ -119,7 +119,7 @@ impl Mover {
     }
 
     /// Waits for a move that is under way and ends the thread. One that is at work past the deadline ends by itself
-    /// when its segment is moved. A failed move that nobody heard of is returned.
+    /// when its segment is moved. A failed move that was not reported is returned.
     pub(crate) fn stop(&mut self, deadline: Instant) -> Result<()> {
         self.shared.lock().stop = true;
         self.shared.changed.notify_all();
@@ -418,7 +418,7 @@ pub(crate) fn try_adopting<T>(
     }
 }
 
-/// Moves one segment of a lane whose producer is gone, and that nobody reads, out of the first pool. Waits for another
+/// Moves one segment of a lane whose producer is gone, and that has no lease, out of the first pool. Waits for another
 /// process that adopts, at most so long.
 fn adopt_one(space: &Attachment, wait: Duration) -> Result<Adopted> {
     let adopted = try_adopting(space, wait, || {

@@ -412,7 +412,7 @@ impl SpaceWriter {
         };
         if self.member.size > 1 && first.is_some() {
             let mut key = FxHasher::default();
-            // What an earlier group put in a version that it did not complete binds nobody.
+            // What an earlier group put in a version that it did not complete sets no shape.
             (name, version, self.member.incarnation).hash(&mut key);
             let mut signature = FxHasher::default();
             (dtype, shape).hash(&mut signature);
