@@ -36,6 +36,8 @@ pub struct Facts {
     pub finished: bool,
     /// Inode of the directory of the space that all this is about.
     space: Option<u64>,
+    /// Before which version everything is complete, as a writer was told that goes on there.
+    pub resumed: u64,
     /// How many spaces were there before it that were cleaned away.
     pub cleaned: u64,
     /// Calls of `clean` that may have removed the space.
@@ -150,7 +152,8 @@ impl Oracle {
 
     /// Versions that are known to be complete: all below the result.
     pub fn known(&self) -> u64 {
-        self.facts().complete.keys().next_back().map_or(0, |version| version + 1)
+        let facts = self.facts();
+        facts.complete.keys().next_back().map_or(0, |version| version + 1).max(facts.resumed)
     }
 }
 

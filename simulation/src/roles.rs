@@ -96,6 +96,11 @@ pub fn writer(run: &Run, rank: u32) -> Told {
         process::fail(format!("rank {rank} goes on at version {base}, but {known} versions are complete"));
     }
     process::note(format!("incarnation {incarnation} goes on at version {base}"));
+    {
+        // A version may be complete of which no writer was told so: those that put it were killed.
+        let mut facts = oracle.facts();
+        facts.resumed = facts.resumed.max(base);
+    }
     for version in base..cast.versions {
         timed(run, "begin_version", || w.begin_version(version))?;
         put_all(run, &mut w, (rank, incarnation), version)?;

@@ -373,16 +373,25 @@ pub(crate) fn is_orphan(space: &Attachment, lane: LaneId, slot: Option<u32>) -> 
     !slot.is_some_and(|slot| owns_lane(space, slot, lane))
 }
 
+/// The state of a run of granules whose owner is gone; None for any other one. Once the owner is gone only the holder
+/// of the adoption lock changes the run, but until then it may have become another rank's: hence the second look.
+/// The caller holds that lock.
+fn orphan(space: &Attachment, index: usize) -> Option<GranuleState> {
+    let state = space.control.granule_state(index);
+    let (GranuleState::Segment { lane, slot } | GranuleState::Leaving { lane, slot }) = state else {
+        return None;
+    };
+    (is_orphan(space, lane, slot) && space.control.granule_state(index) == state).then_some(state)
+}
+
 /// Frees old places whose mover is gone and that nobody reads. The caller holds the adoption lock.
 pub(crate) fn free_left_places(space: &Attachment) -> Result<bool> {
     let control = &space.control;
     let mut freed = false;
     for index in 1..control.granules() {
-        let GranuleState::Leaving { lane, slot } = control.granule_state(index) else { continue };
+        let Some(GranuleState::Leaving { .. }) = orphan(space, index) else { continue };
         let at = index as u64 * space.superblock.granule_bytes;
-        if is_orphan(space, lane, slot) && free_old_place(space, at, 0, control.granule_last(index))? {
-            freed = true;
-        }
+        freed |= free_old_place(space, at, 0, control.granule_last(index))?;
     }
     Ok(freed)
 }
@@ -425,9 +434,9 @@ fn adopt_one(space: &Attachment, wait: Duration) -> Result<Adopted> {
         free_left_places(space)?;
         let control = &space.control;
         for index in space.pools[0].clone() {
-            let GranuleState::Segment { lane, slot } = control.granule_state(index) else { continue };
+            let Some(GranuleState::Segment { lane, .. }) = orphan(space, index) else { continue };
             let last = control.granule_last(index);
-            if !is_orphan(space, lane, slot) || is_leased(space, 0, last) {
+            if is_leased(space, 0, last) {
                 continue;
             }
             let owner = Owner { lane, slot: None };
@@ -453,14 +462,18 @@ fn adopt_one(space: &Attachment, wait: Duration) -> Result<Adopted> {
 
 /// Whether nothing lies in an orphaned segment: its producer died before the header was whole, or after it wiped the
 /// header because all versions in it were dropped. A segment without a valid header that may hold a version which is
-/// retained is damaged instead.
+/// retained, and which the lane's own group completed, is damaged instead.
 fn is_empty(space: &Attachment, lane: LaneId, from: u64, last_version: u64) -> Result<bool> {
     let control = &space.control;
     let is_earlier = lane.incarnation < control.producers().0;
     let complete = if is_earlier { control.base() } else { control.complete() };
     let mut head = [0; std::mem::size_of::<SegmentDf>()];
     space.device.read(from, &mut head)?;
-    let is_retained = (control.oldest()..complete).contains(&last_version);
+    let is_of_group = || {
+        let producers = control.remembered_producers_of(last_version);
+        producers.is_none_or(|(incarnation, _)| incarnation == lane.incarnation)
+    };
+    let is_retained = (control.oldest()..complete).contains(&last_version) && is_of_group();
     Ok(!is_retained && SegmentDf::decode(&head, &space.superblock.uuid, from).is_none())
 }
 
@@ -616,6 +629,33 @@ mod tests {
         control.describe_run(index, 7, 1, 1);
         control.set_granule_state(index, GranuleState::Segment { lane: LANE, slot: None });
         assert_eq!(drain(&name, Duration::from_secs(20)).unwrap_err().kind(), Kind::Damaged);
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// A later group has completed the version for which a killed producer took room.
+    #[test]
+    fn a_segment_that_was_never_begun_is_freed_though_another_group_completed_its_version() {
+        let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
+        let (name, options) = written(&root, &disk);
+        let again = OpenOptions { mode: crate::Mode::Append, ..options };
+        let mut writer = Writer::open(&name, &again).unwrap();
+        let version = writer.resume().unwrap();
+        writer.begin_version(version).unwrap();
+        writer.put_array("x", &[5000], &[0], &[5000], &[version; 5000]).unwrap();
+        writer.end_step().unwrap();
+        writer.close().unwrap();
+        let space = attached(&name);
+        let (control, granule) = (&space.control, space.superblock.granule_bytes);
+        let owner = Owner { lane: LANE, slot: None };
+        let taken = allocate(&space, owner, 0, granule, Place::Anywhere).unwrap().expect("room");
+        let index = (taken.start / granule) as usize;
+        control.describe_run(index, 0, 1, version);
+        control.set_granule_state(index, GranuleState::Segment { lane: LANE, slot: None });
+        let report = drain(&name, Duration::from_secs(20)).unwrap();
+        assert_eq!((report.remaining_bytes, report.segments), (0, 2), "those with versions moved");
+        assert_eq!(control.granule_state(index), GranuleState::Free);
+        assert_eq!(crate::verify(&name).unwrap().damaged.len(), 0);
         drop(space);
         crate::destroy(&name).unwrap();
     }

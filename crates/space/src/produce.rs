@@ -715,7 +715,8 @@ impl SpaceWriter {
 
 impl Drop for SpaceWriter {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        // Who leaves in the middle of a step has failed: an end that looks clean would cut the stream short.
+        if std::thread::panicking() || matches!(self.step, Step::Open(_)) {
             self.abandon();
         } else if let Err(e) = self.close() {
             if e.kind() != Kind::ForkedHandle {

@@ -24,8 +24,9 @@ use crate::stats::Stats;
 /// visible to readers when every rank has ended it. A writer belongs to one thread at a time and to the process
 /// that opened it: in a forked child every call gives [`crate::Kind::ForkedHandle`].
 ///
-/// Dropping it ends it cleanly, as [`Writer::close`] does, unless the thread is panicking: then readers and the
-/// other ranks see a dead producer.
+/// Dropping it between steps ends it cleanly, as [`Writer::close`] does. Dropping it in the middle of a step, as a
+/// function does that returns an error, or while the thread is panicking, abandons it ([`Writer::abandon`]): readers
+/// and the other ranks see a dead producer.
 pub struct Writer(Inner);
 
 enum Inner {

@@ -606,7 +606,7 @@ impl Drop for FilesWriter {
         if self.mark.is_forked() {
             return;
         }
-        if std::thread::panicking() {
+        if std::thread::panicking() || matches!(self.step, Step::Open(_)) {
             self.abandon();
         } else if let Err(e) = self.close() {
             eprintln!("forebay: closing the writer: {e}");

@@ -462,3 +462,37 @@ fn a_space_of_a_few_kib_takes_little_memory_and_says_what_of_it_is_used() {
         forebay_space::destroy(&name).unwrap();
     }
 }
+
+/// As a function leaves it that returns an error of a put: the end is not a clean one, which would cut the stream short.
+#[test]
+fn a_writer_that_is_dropped_in_the_middle_of_a_step_is_dead() {
+    for channel in [Mechanism::Space, Mechanism::Files] {
+        let root = Root::new();
+        let name = root.name("dropped");
+        let options = OpenOptions { channel, ..ranked(0, 1) };
+        let mut w = Writer::open(&name, &options).unwrap();
+        for _ in 0..2 {
+            w.begin_step().unwrap();
+            w.put_array("x", &[4], &[0], &[4], &[1u64; 4]).unwrap();
+            if w.resume().unwrap() == 0 {
+                w.end_step().unwrap();
+            }
+        }
+        drop(w);
+        let mut r = Reader::open(&name, &options).unwrap();
+        assert_eq!(r.begin_step(None).unwrap(), Some(0));
+        r.end_step().unwrap();
+        assert_eq!(r.begin_step(None).unwrap_err().kind(), Kind::ProducerDied, "{channel:?}");
+        drop(r);
+        // Between steps it is an end.
+        let mut w = Writer::open(&name, &options).unwrap();
+        w.begin_step().unwrap();
+        w.put_array("x", &[4], &[0], &[4], &[1u64; 4]).unwrap();
+        w.end_step().unwrap();
+        drop(w);
+        let mut r = Reader::open(&name, &options).unwrap();
+        while r.begin_step(None).unwrap().is_some() {
+            r.end_step().unwrap();
+        }
+    }
+}
