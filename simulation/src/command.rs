@@ -12,7 +12,7 @@ use crate::cast::{Cast, SMALLER};
 use crate::play;
 
 /// A run of more points never ends.
-const POINTS_MAX: u64 = 3_000_000;
+const POINTS_MAX: u64 = 20_000_000;
 
 /// Orders of events that a smaller run is tried with.
 const SCHEDULES: u64 = 60;

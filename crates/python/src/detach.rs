@@ -3,6 +3,7 @@
 //! Guarantee: a daemon thread that waits in Forebay when the interpreter ends does not take the GIL again: it would be
 //! ended by unwinding through Rust, which ends the process with SIGABRT. [`end`] is called by `atexit`.
 
+use crate::handles;
 use pyo3::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::OnceLock;
@@ -33,6 +34,7 @@ pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
 /// Called when the interpreter ends, after it has waited for all threads but daemons.
 #[pyfunction]
 pub fn end(py: Python<'_>) {
+    handles::end(py);
     let _ = ENDING.set(thread::current().id());
     if INSIDE.load(SeqCst) > 0 {
         py.detach(|| thread::sleep(PAUSE));

@@ -49,6 +49,8 @@ pub trait Handle: Send + Sync {
     fn open_step(&self, py: Python<'_>) -> Option<u64>;
     /// Closes it.
     fn close(&self, py: Python<'_>) -> PyResult<()>;
+    /// Leaves as a program that failed, where that makes a difference to others.
+    fn abandon(&self, _py: Python<'_>) {}
 }
 
 struct Entry {
@@ -100,4 +102,20 @@ pub fn note(py: Python<'_>, key: Option<Key>, handle: Box<dyn Handle>) {
     open.retain(|entry| entry.handle.is_open(py));
     open.push(Entry { key, handle, process: ForkMark::here() });
     put(open);
+}
+
+/// When the interpreter ends by an exception that nobody caught: what is open is left as by a program that failed.
+/// Otherwise the end of the interpreter closes it.
+pub fn end(py: Python<'_>) {
+    if has_failed(py).unwrap_or(false) {
+        take_all().iter().for_each(|entry| entry.handle.abandon(py));
+    }
+}
+
+/// The interpreter keeps in `sys` the exception that it printed. An interactive session keeps the last one of its cells
+/// there and goes on.
+fn has_failed(py: Python<'_>) -> PyResult<bool> {
+    let sys = py.import("sys")?;
+    let is_printed = sys.hasattr("last_exc")? || sys.hasattr("last_value")?;
+    Ok(is_printed && !sys.hasattr("ps1")?)
 }

@@ -704,6 +704,12 @@ impl Handle for Former {
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.upgrade().map_or(Ok(()), |shared| close(py, &shared, self.timeout, false))
     }
+
+    fn abandon(&self, py: Python<'_>) {
+        if let Some(shared) = self.shared.upgrade() {
+            abandon(py, &shared);
+        }
+    }
 }
 
 /// Whether the caller runs in `except` or `finally` while an exception passes through.

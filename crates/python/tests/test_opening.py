@@ -48,6 +48,28 @@ def versions():
         return r.versions()
 
 
+FAIL = """
+ch = fb.open("heat", "w", quota="16MiB", retention="forever")
+ch.begin_step()
+ch.put("T", np.zeros(3))
+ch.end_step()
+raise RuntimeError("between two steps, without with")
+"""
+
+
+def test_a_program_that_fails_between_steps_leaves_a_dead_space(children):
+    child = children.start(FAIL)
+    status, _, err = child.wait()
+    assert status == 1 and "between two steps" in err
+    with pytest.raises(fb.errors.NameInUse, match="replace=true"):
+        write("w")
+    with fb.open("heat", finished=True, timeout=10) as r:
+        assert r.begin_step()
+        r.end_step()
+        with pytest.raises(fb.errors.ProducerDied):
+            r.begin_step()
+
+
 def test_a_second_run_starts_over_goes_on_or_is_refused(children):
     assert children.start(WRITE).ok() == "done\n"
     with pytest.raises(fb.errors.NameInUse, match='mode="w" to replace it, or with mode="a"'):

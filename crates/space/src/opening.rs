@@ -61,6 +61,8 @@ pub(crate) enum Refusal {
     Held,
     /// Its writers died, and versions are unread.
     Unread,
+    /// Writers ended after steps that other ranks, which never came, have to complete.
+    Partial,
 }
 
 /// What a writer does with a space.
@@ -69,6 +71,7 @@ pub(crate) fn writing(
     writers: Writers,
     is_held: impl FnOnce() -> bool,
     is_unread: impl FnOnce() -> bool,
+    is_partial: impl FnOnce() -> bool,
 ) -> Writing {
     match (writers, options.mode) {
         (Writers::NeverCame | Writers::Open, _) => Writing::Join,
@@ -76,6 +79,7 @@ pub(crate) fn writing(
         (_, Mode::Append) => Writing::Resume,
         (_, Mode::Write) if is_held() => Writing::Refuse(Refusal::Held),
         (Writers::Dead, Mode::Write) if !options.replace && is_unread() => Writing::Refuse(Refusal::Unread),
+        (Writers::Dead, Mode::Write) if !options.replace && is_partial() => Writing::Refuse(Refusal::Partial),
         (_, Mode::Write) => Writing::Replace,
     }
 }
@@ -126,6 +130,15 @@ pub(crate) fn refused(what: &str, why: Refusal, writers: Writers, detail: &str) 
         .hint(
             "open with mode=\"a\" to go on behind what is complete, or with mode=\"w\" and replace=true to \
                      erase it",
+        ),
+        Refusal::Partial => Error::new(
+            Kind::NameInUse,
+            format!("{what} holds steps of ranks that have ended, and other ranks of their group never came"),
+        )
+        .with("never_came", detail)
+        .hint(
+            "a rank that comes after others have ended joins them when all have the same FOREBAY_RUN or batch job; \
+             to erase what they wrote, open with replace=true",
         ),
     }
 }
@@ -213,6 +226,28 @@ pub(crate) fn unread(space: &Attachment) -> Range<u64> {
     first..complete
 }
 
+/// Ranks of the group that never came, although others have ended cleanly and have committed versions. None where a
+/// rank died or lives.
+fn ranks_that_never_came(space: &Attachment) -> Vec<u32> {
+    let control = &space.control;
+    let (incarnation, size) = control.producers();
+    let has_committed = |rank| {
+        let (of, committed) = control.progress(rank);
+        of == incarnation && committed > control.base()
+    };
+    let has_ended = (0..size).any(|rank| control.lane_owner(rank).1 && has_committed(rank));
+    if control.producer_state() != ProducerState::Open || has_writers(space) || !has_ended {
+        return Vec::new();
+    }
+    (0..size).filter(|rank| control.lane_owner(*rank).0.is_none()).collect()
+}
+
+/// Ranks, in words.
+pub(crate) fn format_ranks(ranks: &[u32]) -> String {
+    let all: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, all.join(", "))
+}
+
 /// A member that has the space in use, in words: a reader that holds a view or has not read what is complete, or a
 /// writer that has not ended.
 pub(crate) fn holder(space: &Attachment) -> Option<String> {
@@ -261,13 +296,15 @@ pub fn check_writable(name: &str, options: &OpenOptions) -> Result<()> {
 
 /// What a writer does with a space.
 pub(crate) fn decided(space: &Attachment, options: &OpenOptions, writers: Writers) -> Writing {
-    writing(options, writers, || holder(space).is_some(), || !unread(space).is_empty())
+    let is_partial = || !ranks_that_never_came(space).is_empty();
+    writing(options, writers, || holder(space).is_some(), || !unread(space).is_empty(), is_partial)
 }
 
 /// The error of a writer that is refused by a space.
 pub(crate) fn refused_space(space: &Attachment, why: Refusal, writers: Writers) -> Error {
     let detail = match why {
         Refusal::Held => holder(space).unwrap_or_default(),
+        Refusal::Partial => format_ranks(&ranks_that_never_came(space)),
         _ => {
             let unread = unread(space);
             format!("versions {}", format_versions(unread))

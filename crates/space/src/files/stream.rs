@@ -428,6 +428,26 @@ impl Stream {
         Ok(if others_live || is_late { Writers::Open } else { Writers::Dead })
     }
 
+    /// Ranks of the group that never came, although others have ended cleanly after steps of theirs, and none lives or
+    /// died. `but` has taken its slot just now.
+    pub(crate) fn ranks_that_never_came(&self, but: u32) -> Result<Vec<u32>> {
+        let Some(current) = self.df.current() else { return Ok(Vec::new()) };
+        let is_open = matches!(self.producers_but(Some(but))?, Producers::Open);
+        if !is_open || (0..current.size).any(|rank| rank != but && self.members.is_alive(rank)) {
+            return Ok(Vec::new());
+        }
+        let (mut absent, mut has_steps) = (Vec::new(), false);
+        for rank in 0..current.size {
+            let closed = read_json::<RankDf>(&self.closed_file(rank))?;
+            let closed = closed.filter(|df| df.incarnation == current.number);
+            has_steps |= closed.is_some_and(|df| df.done.steps > 0);
+            if self.came(rank)?.is_none() {
+                absent.push(rank);
+            }
+        }
+        Ok(if has_steps { absent } else { Vec::new() })
+    }
+
     /// How the writers stand, for a reader.
     pub(crate) fn writers(&self) -> Result<Writers> {
         let Some(current) = self.df.current() else { return Ok(Writers::NeverCame) };

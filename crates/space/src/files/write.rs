@@ -160,7 +160,9 @@ impl FilesWriter {
             let slot = stream.members.lock_slot(rank)?.ok_or_else(|| stream.rank_in_use(rank))?;
             let writers = stream.writers_for(rank, &run)?;
             let (holder, unread) = (stream.holder(rank)?, stream.unread()?);
-            match opening::writing(options, writers, || holder.is_some(), || !unread.is_empty()) {
+            let absent = stream.ranks_that_never_came(rank)?;
+            let is_partial = || !absent.is_empty();
+            match opening::writing(options, writers, || holder.is_some(), || !unread.is_empty(), is_partial) {
                 Writing::Join | Writing::Resume => {
                     stream.df.check_options(name, options)?;
                     let me = stream.join_writers(rank, size, options, &run, writers)?;
@@ -172,7 +174,7 @@ impl FilesWriter {
                     StreamDf::new(options)?;
                     remove_directory(&stream.dir).map(|_| None)
                 }
-                Writing::Refuse(why) => Err(refused(name, why, writers, holder, unread)),
+                Writing::Refuse(why) => Err(refused(name, why, writers, (holder, unread, absent))),
             }
         });
         match joined {
@@ -640,19 +642,33 @@ pub(crate) fn check_writable(name: &str, options: &OpenOptions) -> Result<()> {
     let Some(stream) = Stream::open(name, &name::directory(name)?, options, false)? else { return Ok(()) };
     let writers = stream.writers()?;
     let (holder, unread) = (stream.holder(u32::MAX)?, stream.unread()?);
+    let absent = stream.ranks_that_never_came(u32::MAX)?;
     let decided = match writers {
         Writers::Open => Writing::Refuse(Refusal::Held),
-        _ => opening::writing(options, writers, || holder.is_some(), || !unread.is_empty()),
+        _ => {
+            let is_partial = || !absent.is_empty();
+            opening::writing(options, writers, || holder.is_some(), || !unread.is_empty(), is_partial)
+        }
     };
     match decided {
-        Writing::Refuse(why) => Err(refused(name, why, writers, holder, unread)),
+        Writing::Refuse(why) => Err(refused(name, why, writers, (holder, unread, absent))),
         _ => Ok(()),
     }
 }
 
-fn refused(name: &str, why: Refusal, writers: Writers, holder: Option<String>, unread: Range<u64>) -> Error {
-    let unread = format!("versions {}", format_versions(unread));
-    let detail = if why == Refusal::Held { holder.unwrap_or_default() } else { unread };
+/// `found`: who holds it, what is unread, which ranks never came.
+fn refused(
+    name: &str,
+    why: Refusal,
+    writers: Writers,
+    found: (Option<String>, Range<u64>, Vec<u32>),
+) -> Error {
+    let (holder, unread, absent) = found;
+    let detail = match why {
+        Refusal::Held => holder.unwrap_or_default(),
+        Refusal::Partial => opening::format_ranks(&absent),
+        _ => format!("versions {}", format_versions(unread)),
+    };
     opening::refused(&format!("channel {name}"), why, writers, &detail)
 }
 
