@@ -724,8 +724,7 @@ fn ranks_of_two_launches_do_not_write_one_space() {
         let told = place.play("w-of-two", &name, "").0;
         assert!(told.contains("NameInUse"), "{told}");
         assert_eq!(uuid_of(&name), before);
-        let options = OpenOptions { rank: Some(1), size: Some(2), replace: true, ..place.options() };
-        Writer::open(&name, &options).unwrap().abandon();
+        assert_eq!(place.play("replace-of-two", &name, "").0, "joins");
         assert_ne!(uuid_of(&name), before);
         let same = place.name("same");
         assert_eq!(place.play("write-of-two", &same, "first").0, "done");
