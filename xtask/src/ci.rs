@@ -25,8 +25,8 @@ use std::time::Duration;
 /// package is built by its own tool, in its own stage.
 pub const TEST_BUILD: &[&str] = &["test", "--release", "--workspace", "--exclude", "forebay-python"];
 
-/// Programs, libraries and tests in one call: a build without the tests has other features of the dependencies, and would
-/// compile everything once more.
+/// Programs, libraries and tests in one call: a build without the tests has other features of the dependencies, and
+/// would compile everything once more.
 const BUILD: &[&str] = &[
     "build",
     "--release",

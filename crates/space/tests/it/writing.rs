@@ -463,7 +463,7 @@ fn a_space_of_a_few_kib_takes_little_memory_and_says_what_of_it_is_used() {
     }
 }
 
-/// As a function leaves it that returns an error of a put: the end is not a clean one, which would cut the stream short.
+/// As a function leaves it that returns the error of a put: a clean end would cut the stream short.
 #[test]
 fn a_writer_that_is_dropped_in_the_middle_of_a_step_is_dead() {
     for channel in [Mechanism::Space, Mechanism::Files] {
