@@ -820,7 +820,8 @@ pub(crate) fn producer_died(space: &Attachment, slot: Option<u32>) -> Error {
     let error = Error::new(Kind::ProducerDied, what);
     let rank = slot.and_then(|slot| {
         let ranks = 0..control.producers().1;
-        ranks.into_iter().find(|rank| control.lane_owner(*rank).0 == Some(slot))
+        // A rank that has ended may have had this slot before.
+        ranks.into_iter().find(|rank| control.lane_owner(*rank) == (Some(slot), false))
     });
     let error = match (slot, rank) {
         (_, Some(rank)) => error

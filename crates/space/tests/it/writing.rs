@@ -494,3 +494,15 @@ fn a_writer_that_is_dropped_in_the_middle_of_a_step_is_dead() {
         }
     }
 }
+
+/// The rank that died sits where one sat that had ended.
+#[test]
+fn the_rank_that_died_is_named_not_one_that_had_ended() {
+    let root = Root::new();
+    let name = root.name("culprit");
+    writer(&name, 0, 2).unwrap().close().unwrap();
+    writer(&name, 1, 2).unwrap().abandon();
+    let died = reader(&name, 0, 1).unwrap().begin_step(None).unwrap_err();
+    assert_eq!(died.kind(), Kind::ProducerDied);
+    assert!(died.to_string().contains("rank=1"), "{died}");
+}
