@@ -192,8 +192,8 @@ impl Play {
             return;
         }
         if self.ranks[writers.clone()].iter().any(|rank| rank.pid.is_some()) {
-            // Beside ranks of an earlier incarnation only, which have not seen that it is over, each rank that came alone
-            // would begin another one.
+            // Beside ranks of an earlier incarnation only, which have not seen that it is over, each rank that came
+            // alone would begin another one.
             let has_company = writers.clone().any(|i| self.ranks[i].pid.is_some() && has_joined(i));
             if !is_dead && has_company {
                 for i in missing {
