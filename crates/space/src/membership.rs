@@ -236,8 +236,8 @@ impl Membership {
     /// For a producer that was not opened whole and has written nothing: leaves the lane to another try, and the space
     /// as it was before this rank joined. Errors: those of the setup lock.
     pub(crate) fn withdraw(&self, deadline: Instant) -> Result<()> {
-        self.space.with_setup_lock(deadline, || {
-            let control = &self.space.control;
+        let control = &self.space.control;
+        let left = self.space.with_setup_lock(deadline, || {
             if control.producers().0 == self.incarnation
                 && control.lane_owner(self.rank) == (Some(self.slot), false)
             {
@@ -246,6 +246,10 @@ impl Membership {
                 control.announce();
             }
             Ok(())
+        });
+        left.inspect_err(|_| {
+            // The lane goes on naming this member, which leaves: whoever looks is told that it has gone.
+            control.mark_died(self.slot, self.incarnation);
         })
     }
 
@@ -917,6 +921,32 @@ mod tests {
         let dead = CleanOptions { names: vec![space.name.clone()], dead_only: true, dry_run: false };
         let report = crate::clean(&dead).unwrap();
         assert!(report.removed.is_empty(), "{report:?} {when}");
+    }
+
+    /// Another process holds the setup lock for longer than a writer waits to say that it has ended.
+    #[test]
+    fn a_writer_that_cannot_say_that_it_has_ended_is_dead_and_no_damage() {
+        let (_root, name) = finished();
+        let space = attached(&name);
+        let options = OpenOptions {
+            component: Some("test".into()),
+            mode: crate::Mode::Append,
+            timeout: Duration::from_millis(200),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        writer.begin_step().unwrap();
+        writer.put_array("x", &[1], &[0], &[1], &[8u64]).unwrap();
+        writer.end_step().unwrap();
+        let closed = space.with_setup_lock(Instant::now() + Duration::from_secs(60), || Ok(writer.close()));
+        assert_eq!(closed.unwrap().unwrap_err().kind(), Kind::TimedOut);
+        // Its place among the members is another's now.
+        let reader = Reader::open(&name, &OpenOptions { finished: true, ..options }).unwrap();
+        let damaged = crate::verify(&name).unwrap().damaged;
+        assert!(damaged.is_empty(), "{damaged:?}");
+        assert!(matches!(space.control.producer_state(), ProducerState::Died(_)));
+        drop((reader, space));
+        crate::destroy(&name).unwrap();
     }
 
     #[test]

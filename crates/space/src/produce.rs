@@ -675,6 +675,10 @@ impl SpaceWriter {
         };
         let deadline = Instant::now() + self.options.timeout;
         let ended = finished.and_then(|()| self.member.end(deadline));
+        if ended.is_err() {
+            // It leaves all the same, and nobody may wait for its end. Of a group that is over this changes nothing.
+            self.space().control.mark_died(self.member.slot, self.member.incarnation);
+        }
         self.finish_trace();
         ended.and(moved)
     }
