@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::{Mutex, PoisonError};
 
+use forebay_log::LaneId;
 use forebay_tier::{process, Error, Kind, Result};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
@@ -21,7 +22,7 @@ use crate::files;
 use crate::groups::{self, find_group, is_killed, live_reader, registered_groups, unread_from};
 use crate::identity;
 use crate::inspect;
-use crate::membership::{describe, has_late_writers, settle_producers, Role, HOLDS_NOTHING};
+use crate::membership::{describe, has_late_writers, owns_lane, settle_producers, Role, HOLDS_NOTHING};
 use crate::name;
 use crate::options::{Mode, OpenOptions};
 use crate::version_range::format_versions;
@@ -210,10 +211,14 @@ pub(crate) fn writers_of(space: &Attachment) -> Writers {
     }
 }
 
-/// Whether a rank of the open group has joined and not ended.
+/// Whether a rank of the open group has joined, has not ended and lives. Of one that was killed while it took over a
+/// group that nobody had ended the state of the producers does not tell.
 pub(crate) fn has_writers(space: &Attachment) -> bool {
-    let (_, size) = space.control.producers();
-    (0..size).any(|rank| matches!(space.control.lane_owner(rank), (Some(_), false)))
+    let (incarnation, size) = space.control.producers();
+    (0..size).any(|rank| match space.control.lane_owner(rank) {
+        (Some(slot), false) => owns_lane(space, slot, LaneId { incarnation, rank }),
+        _ => false,
+    })
 }
 
 /// Retained versions that some registered reader group has not read; without a group all of them.
