@@ -39,6 +39,11 @@ impl<T: Send> Cell<T> {
         detached(py, || work(&mut self.lock()))
     }
 
+    /// Whether another thread uses the value now.
+    pub fn is_in_use(&self) -> bool {
+        matches!(self.0.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
     /// The value, for a caller that already gave up the GIL.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         // A panic in an earlier call is reported there; what it left is checked by the space's own states.

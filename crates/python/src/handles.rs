@@ -49,7 +49,7 @@ pub trait Handle: Send + Sync {
     fn open_step(&self, py: Python<'_>) -> Option<u64>;
     /// Closes it.
     fn close(&self, py: Python<'_>) -> PyResult<()>;
-    /// Leaves as a program that failed, where that makes a difference to others.
+    /// Abandons a writer. Readers have nothing to abandon.
     fn abandon(&self, _py: Python<'_>) {}
 }
 
@@ -104,16 +104,16 @@ pub fn note(py: Python<'_>, key: Option<Key>, handle: Box<dyn Handle>) {
     put(open);
 }
 
-/// When the interpreter ends by an exception that nobody caught: what is open is left as by a program that failed.
-/// Otherwise the end of the interpreter closes it.
+/// Called at exit. After an uncaught exception it abandons the writers that are open; otherwise they are closed when
+/// the interpreter deletes them.
 pub fn end(py: Python<'_>) {
     if has_failed(py).unwrap_or(false) {
         take_all().iter().for_each(|entry| entry.handle.abandon(py));
     }
 }
 
-/// The interpreter keeps in `sys` the exception that it printed. An interactive session keeps the last one of its cells
-/// there and goes on.
+/// Whether an uncaught exception ended the program: the interpreter stores in `sys` the exception that it printed. An
+/// interactive session, which continues after one, does not count.
 fn has_failed(py: Python<'_>) -> PyResult<bool> {
     let sys = py.import("sys")?;
     let is_printed = sys.hasattr("last_exc")? || sys.hasattr("last_value")?;

@@ -706,7 +706,8 @@ impl Handle for Former {
     }
 
     fn abandon(&self, py: Python<'_>) {
-        if let Some(shared) = self.shared.upgrade() {
+        // A daemon thread that waits in a call keeps the writer until the process ends, which leaves it dead, too.
+        if let Some(shared) = self.shared.upgrade().filter(|shared| !shared.is_in_use()) {
             abandon(py, &shared);
         }
     }

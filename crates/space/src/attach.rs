@@ -925,11 +925,11 @@ fn sizes(
     let segment = options.segment_bytes.unwrap_or(SEGMENT_BYTES_DEFAULT.min(share / SEGMENTS_PER_SHARE));
     let segment = segment.max(granule) / granule * granule;
     if quota / granule < u64::from(ranks) && options.quota_bytes.is_none() {
-        return Err(Error::new(Kind::TierFull, "the tier has too little room for a space")
+        return Err(Error::new(Kind::TierFull, "the tier has insufficient capacity for a space")
             .with("free", crate::format_bytes(headroom.bytes))
             .with("ranks", ranks)
             .with("limited_by", headroom.limited_by)
-            .hint("make room, or use another tier"));
+            .hint("free space on it, or use another tier"));
     }
     if quota / granule < u64::from(ranks) || segment > quota / granule * granule {
         return Err(Error::new(

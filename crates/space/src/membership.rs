@@ -248,7 +248,7 @@ impl Membership {
             Ok(())
         });
         left.inspect_err(|_| {
-            // The lane goes on naming this member, which leaves: whoever looks is told that it has gone.
+            // The lane still names this member, which leaves: the state of the producers has to say so.
             control.mark_died(self.slot, self.incarnation);
         })
     }
@@ -824,7 +824,7 @@ pub(crate) fn producer_died(space: &Attachment, slot: Option<u32>) -> Error {
     let error = Error::new(Kind::ProducerDied, what);
     let rank = slot.and_then(|slot| {
         let ranks = 0..control.producers().1;
-        // A rank that has ended may have had this slot before.
+        // A rank that has ended keeps the number of its slot, which another member may use now.
         ranks.into_iter().find(|rank| control.lane_owner(*rank) == (Some(slot), false))
     });
     let error = match (slot, rank) {
@@ -940,7 +940,7 @@ mod tests {
         writer.end_step().unwrap();
         let closed = space.with_setup_lock(Instant::now() + Duration::from_secs(60), || Ok(writer.close()));
         assert_eq!(closed.unwrap().unwrap_err().kind(), Kind::TimedOut);
-        // Its place among the members is another's now.
+        // The reader uses the slot of the writer.
         let reader = Reader::open(&name, &OpenOptions { finished: true, ..options }).unwrap();
         let damaged = crate::verify(&name).unwrap().damaged;
         assert!(damaged.is_empty(), "{damaged:?}");

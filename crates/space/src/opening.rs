@@ -62,7 +62,7 @@ pub(crate) enum Refusal {
     Held,
     /// Its writers died, and versions are unread.
     Unread,
-    /// Writers ended after steps that other ranks, which never came, have to complete.
+    /// Ranks ended after steps that the missing ranks, which never joined, have to complete.
     Partial,
 }
 
@@ -134,11 +134,11 @@ pub(crate) fn refused(what: &str, why: Refusal, writers: Writers, detail: &str) 
         ),
         Refusal::Partial => Error::new(
             Kind::NameInUse,
-            format!("{what} holds steps of ranks that have ended, and other ranks of their group never came"),
+            format!("{what} holds steps of ranks that have ended, and other ranks of their group never joined"),
         )
-        .with("never_came", detail)
+        .with("missing", detail)
         .hint(
-            "a rank that comes after others have ended joins them when all have the same FOREBAY_RUN or batch job; \
+            "a rank that starts after others have ended joins them if all have the same FOREBAY_RUN or batch job; \
              to erase what they wrote, open with replace=true",
         ),
     }
@@ -211,8 +211,8 @@ pub(crate) fn writers_of(space: &Attachment) -> Writers {
     }
 }
 
-/// Whether a rank of the open group has joined, has not ended and lives. Of one that was killed while it took over a
-/// group that nobody had ended the state of the producers does not tell.
+/// Whether a rank of the open group has joined, has not ended and is alive. The state of the producers alone does not
+/// say that: it stays open when a rank is killed while it takes over a group some ranks of which never joined.
 pub(crate) fn has_writers(space: &Attachment) -> bool {
     let (incarnation, size) = space.control.producers();
     (0..size).any(|rank| match space.control.lane_owner(rank) {
@@ -231,9 +231,9 @@ pub(crate) fn unread(space: &Attachment) -> Range<u64> {
     first..complete
 }
 
-/// Ranks of the group that never came, although others have ended cleanly and have committed versions. None where a
-/// rank died or lives.
-fn ranks_that_never_came(space: &Attachment) -> Vec<u32> {
+/// Ranks of the group that never joined, while others have committed steps and ended cleanly. Empty if a rank died or
+/// is alive.
+fn unjoined_ranks(space: &Attachment) -> Vec<u32> {
     let control = &space.control;
     let (incarnation, size) = control.producers();
     let has_committed = |rank| {
@@ -247,7 +247,7 @@ fn ranks_that_never_came(space: &Attachment) -> Vec<u32> {
     (0..size).filter(|rank| control.lane_owner(*rank).0.is_none()).collect()
 }
 
-/// Ranks, in words.
+/// `rank 0`, or `ranks 0, 2`.
 pub(crate) fn format_ranks(ranks: &[u32]) -> String {
     let all: Vec<String> = ranks.iter().map(u32::to_string).collect();
     format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, all.join(", "))
@@ -301,7 +301,7 @@ pub fn check_writable(name: &str, options: &OpenOptions) -> Result<()> {
 
 /// What a writer does with a space.
 pub(crate) fn decided(space: &Attachment, options: &OpenOptions, writers: Writers) -> Writing {
-    let is_partial = || !ranks_that_never_came(space).is_empty();
+    let is_partial = || !unjoined_ranks(space).is_empty();
     writing(options, writers, || holder(space).is_some(), || !unread(space).is_empty(), is_partial)
 }
 
@@ -309,7 +309,7 @@ pub(crate) fn decided(space: &Attachment, options: &OpenOptions, writers: Writer
 pub(crate) fn refused_space(space: &Attachment, why: Refusal, writers: Writers) -> Error {
     let detail = match why {
         Refusal::Held => holder(space).unwrap_or_default(),
-        Refusal::Partial => format_ranks(&ranks_that_never_came(space)),
+        Refusal::Partial => format_ranks(&unjoined_ranks(space)),
         _ => {
             let unread = unread(space);
             format!("versions {}", format_versions(unread))

@@ -676,7 +676,7 @@ impl SpaceWriter {
         let deadline = Instant::now() + self.options.timeout;
         let ended = finished.and_then(|()| self.member.end(deadline));
         if ended.is_err() {
-            // It leaves all the same, and nobody may wait for its end. Of a group that is over this changes nothing.
+            // The rank leaves without an end: the other processes must not wait for it. No effect if the group is over.
             self.space().control.mark_died(self.member.slot, self.member.incarnation);
         }
         self.finish_trace();
@@ -719,7 +719,7 @@ impl SpaceWriter {
 
 impl Drop for SpaceWriter {
     fn drop(&mut self) {
-        // Who leaves in the middle of a step has failed: an end that looks clean would cut the stream short.
+        // An open step means that the program failed: a clean end would truncate the stream without an error.
         if std::thread::panicking() || matches!(self.step, Step::Open(_)) {
             self.abandon();
         } else if let Err(e) = self.close() {

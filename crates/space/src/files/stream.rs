@@ -428,9 +428,9 @@ impl Stream {
         Ok(if others_live || is_late { Writers::Open } else { Writers::Dead })
     }
 
-    /// Ranks of the group that never came, although others have ended cleanly after steps of theirs, and none lives or
-    /// died. `but` has taken its slot just now.
-    pub(crate) fn ranks_that_never_came(&self, but: u32) -> Result<Vec<u32>> {
+    /// Ranks of the group that never joined, while others have committed steps and ended cleanly. Empty if a rank died
+    /// or is alive; the slot of `but` does not count.
+    pub(crate) fn unjoined_ranks(&self, but: u32) -> Result<Vec<u32>> {
         let Some(current) = self.df.current() else { return Ok(Vec::new()) };
         let is_open = matches!(self.producers_but(Some(but))?, Producers::Open);
         if !is_open || (0..current.size).any(|rank| rank != but && self.members.is_alive(rank)) {

@@ -160,8 +160,8 @@ impl FilesWriter {
             let slot = stream.members.lock_slot(rank)?.ok_or_else(|| stream.rank_in_use(rank))?;
             let writers = stream.writers_for(rank, &run)?;
             let (holder, unread) = (stream.holder(rank)?, stream.unread()?);
-            let absent = stream.ranks_that_never_came(rank)?;
-            let is_partial = || !absent.is_empty();
+            let missing = stream.unjoined_ranks(rank)?;
+            let is_partial = || !missing.is_empty();
             match opening::writing(options, writers, || holder.is_some(), || !unread.is_empty(), is_partial) {
                 Writing::Join | Writing::Resume => {
                     stream.df.check_options(name, options)?;
@@ -174,7 +174,7 @@ impl FilesWriter {
                     StreamDf::new(options)?;
                     remove_directory(&stream.dir).map(|_| None)
                 }
-                Writing::Refuse(why) => Err(refused(name, why, writers, (holder, unread, absent))),
+                Writing::Refuse(why) => Err(refused(name, why, writers, (holder, unread, missing))),
             }
         });
         match joined {
@@ -642,31 +642,31 @@ pub(crate) fn check_writable(name: &str, options: &OpenOptions) -> Result<()> {
     let Some(stream) = Stream::open(name, &name::directory(name)?, options, false)? else { return Ok(()) };
     let writers = stream.writers()?;
     let (holder, unread) = (stream.holder(u32::MAX)?, stream.unread()?);
-    let absent = stream.ranks_that_never_came(u32::MAX)?;
+    let missing = stream.unjoined_ranks(u32::MAX)?;
     let decided = match writers {
         Writers::Open => Writing::Refuse(Refusal::Held),
         _ => {
-            let is_partial = || !absent.is_empty();
+            let is_partial = || !missing.is_empty();
             opening::writing(options, writers, || holder.is_some(), || !unread.is_empty(), is_partial)
         }
     };
     match decided {
-        Writing::Refuse(why) => Err(refused(name, why, writers, (holder, unread, absent))),
+        Writing::Refuse(why) => Err(refused(name, why, writers, (holder, unread, missing))),
         _ => Ok(()),
     }
 }
 
-/// `found`: who holds it, what is unread, which ranks never came.
+/// `found`: who holds it, what is unread, which ranks are missing.
 fn refused(
     name: &str,
     why: Refusal,
     writers: Writers,
     found: (Option<String>, Range<u64>, Vec<u32>),
 ) -> Error {
-    let (holder, unread, absent) = found;
+    let (holder, unread, missing) = found;
     let detail = match why {
         Refusal::Held => holder.unwrap_or_default(),
-        Refusal::Partial => opening::format_ranks(&absent),
+        Refusal::Partial => opening::format_ranks(&missing),
         _ => format!("versions {}", format_versions(unread)),
     };
     opening::refused(&format!("channel {name}"), why, writers, &detail)
