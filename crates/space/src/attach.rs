@@ -944,3 +944,20 @@ fn sizes(
     // One granule more: the superblock's.
     Ok(((quota / granule + 1) * granule, granule, segment))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who said the quota decides whether the caller or the tier is at fault.
+    #[test]
+    fn too_little_for_each_rank_is_a_full_tier_unless_the_quota_was_given() {
+        let parent = tempfile::tempdir_in("/dev/shm").unwrap();
+        let kind = |options: &OpenOptions| {
+            sizes(parent.path(), TierKind::Dram, options, u32::MAX, 0).unwrap_err().kind()
+        };
+        assert_eq!(kind(&OpenOptions::default()), Kind::TierFull);
+        let given = OpenOptions { quota_bytes: Some(1 << 20), ..OpenOptions::default() };
+        assert_eq!(kind(&given), Kind::Usage);
+    }
+}

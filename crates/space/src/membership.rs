@@ -992,6 +992,35 @@ mod tests {
         crate::destroy(&name).unwrap();
     }
 
+    /// Rank 0 of two has ended and rank 1 never joined, so the group is still open when a new launch takes it over.
+    #[test]
+    fn a_rank_that_is_killed_while_it_takes_over_an_open_group_keeps_no_writer_out() {
+        let mut changes = 0;
+        loop {
+            let root = tempfile::tempdir_in("/dev/shm").unwrap();
+            let name = format!("{}/s", root.path().display());
+            let options = OpenOptions {
+                rank: Some(0),
+                size: Some(2),
+                quota_bytes: Some(2 << 20),
+                component: Some("test".into()),
+                ..OpenOptions::default()
+            };
+            Writer::open(&name, &options).unwrap().close().unwrap();
+            let space = attached(&name);
+            let was_killed = kills::after(changes, || drop(join(&space, 0, 2).unwrap()));
+            let next = join(&space, 0, 2);
+            assert!(next.is_ok(), "{:?} after {changes} changes", next.err());
+            drop((next, space));
+            crate::destroy(&name).unwrap();
+            if !was_killed {
+                break;
+            }
+            changes += 1;
+        }
+        assert!(changes > 0, "it was killed at least once");
+    }
+
     /// As an earlier release left it.
     #[test]
     fn a_reopened_group_without_a_writer_is_finished_by_whoever_comes() {

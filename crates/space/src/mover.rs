@@ -639,12 +639,16 @@ mod tests {
         let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
         let (name, options) = written(&root, &disk);
         let again = OpenOptions { mode: crate::Mode::Append, ..options };
-        let mut writer = Writer::open(&name, &again).unwrap();
-        let version = writer.resume().unwrap();
-        writer.begin_version(version).unwrap();
-        writer.put_array("x", &[5000], &[0], &[5000], &[version; 5000]).unwrap();
-        writer.end_step().unwrap();
-        writer.close().unwrap();
+        let version = 2;
+        // The second group completes that version, the third begins behind it.
+        for next in [2, 3] {
+            let mut writer = Writer::open(&name, &again).unwrap();
+            assert_eq!(writer.resume().unwrap(), next);
+            writer.begin_version(next).unwrap();
+            writer.put_array("x", &[5000], &[0], &[5000], &[next; 5000]).unwrap();
+            writer.end_step().unwrap();
+            writer.close().unwrap();
+        }
         let space = attached(&name);
         let (control, granule) = (&space.control, space.superblock.granule_bytes);
         let owner = Owner { lane: LANE, slot: None };
@@ -653,7 +657,7 @@ mod tests {
         control.describe_run(index, 0, 1, version);
         control.set_granule_state(index, GranuleState::Segment { lane: LANE, slot: None });
         let report = drain(&name, Duration::from_secs(20)).unwrap();
-        assert_eq!((report.remaining_bytes, report.segments), (0, 2), "those with versions moved");
+        assert_eq!((report.remaining_bytes, report.segments), (0, 3), "those with versions moved");
         assert_eq!(control.granule_state(index), GranuleState::Free);
         assert_eq!(crate::verify(&name).unwrap().damaged.len(), 0);
         drop(space);
