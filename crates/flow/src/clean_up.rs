@@ -181,13 +181,8 @@ pub fn taken(space: &SpaceInfo) -> Error {
 pub fn spaces_of(workflow: &Workflow, run: &RunDir) -> Result<Vec<SpaceInfo>> {
     let id = run.id();
     let mut spaces = forebay_space::list()?;
-    let (below_root, elsewhere): (Vec<&Channel>, _) =
-        workflow.channels.iter().partition(|c| c.options.path.is_none());
-    spaces.retain(|space| {
-        let continued = below_root.iter().any(|c| continues(c) && c.name == space.name);
-        continued || space.run.as_deref() == Some(&id)
-    });
-    for channel in elsewhere {
+    spaces.retain(|space| is_of_run(workflow, &id, space));
+    for channel in workflow.channels.iter().filter(|c| c.options.path.is_some()) {
         // A channel outside the root that is being made, or gone, is simply not there.
         if let Ok(Some(mut space)) = inspect_if_there(&channel.location(&workflow.dir)) {
             // It was looked for by its path, and is known to the run by its name.
@@ -198,6 +193,12 @@ pub fn spaces_of(workflow: &Workflow, run: &RunDir) -> Result<Vec<SpaceInfo>> {
         }
     }
     Ok(spaces)
+}
+
+/// Whether a space below the root of short names belongs to the run `id`.
+pub fn is_of_run(workflow: &Workflow, id: &str, space: &SpaceInfo) -> bool {
+    let is_continued = |c: &Channel| c.options.path.is_none() && continues(c) && c.name == space.name;
+    space.run.as_deref() == Some(id) || workflow.channels.iter().any(is_continued)
 }
 
 /// Removes the run's spaces except kept channels. All its processes must have ended. Returns what could not be

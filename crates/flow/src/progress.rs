@@ -18,7 +18,7 @@ use forebay_space::{format_bytes, Error, MemberInfo, Result, SpaceInfo};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 
-use crate::clean_up::spaces_of;
+use crate::clean_up::{is_of_run, spaces_of};
 use crate::record::{monotonic_ns, ComponentRecord, RunDir, RunRecord};
 use crate::trace::{bandwidths, median, Side, Traces};
 use crate::workflow::{Component, Workflow};
@@ -65,7 +65,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    fn note(&mut self, workflow: &Workflow, own: Vec<SpaceInfo>, all: &[SpaceInfo]) {
+    fn note(&mut self, workflow: &Workflow, id: &str, own: Vec<SpaceInfo>, all: &[SpaceInfo]) {
         self.still_there = own.iter().map(|space| space.path.to_string_lossy().into_owned()).collect();
         for space in own {
             let path = space.path.to_string_lossy().into_owned();
@@ -76,13 +76,14 @@ impl Seen {
             }
             self.spaces.insert(path, space);
         }
-        let ours = |space: &&SpaceInfo| {
+        let is_foreign = |space: &&SpaceInfo| {
             let named = workflow.channels.iter().any(|c| c.name == space.name && c.options.path.is_none());
-            let own = self.spaces.contains_key(space.path.to_string_lossy().as_ref());
-            // Readers of this run may wait at a space of an earlier one, which its writers replace.
-            named && !own && space.members.iter().any(|m| m.alive && m.role == "writer")
+            // Readers of this run may wait at a space of an earlier one, which its writers replace. Not by `own`: a
+            // space of this run may have been made since that was listed.
+            let is_written = space.members.iter().any(|m| m.alive && m.role == "writer");
+            named && is_written && !is_of_run(workflow, id, space)
         };
-        self.foreign = all.iter().find(ours).cloned();
+        self.foreign = all.iter().find(is_foreign).cloned();
     }
 
     /// The space of a channel, if it was seen.
@@ -190,7 +191,7 @@ fn look(shared: &Shared, workflow: &Workflow, run: &RunDir, mut fill: File, show
         if let (Ok(own), Ok(all)) = (spaces_of(workflow, run), forebay_space::list()) {
             write_fill(&mut fill, &own);
             if let Ok(mut seen) = shared.seen.lock() {
-                seen.note(workflow, own, &all);
+                seen.note(workflow, &run.id(), own, &all);
                 let running: Vec<u32> = shared.running.iter().map(|n| n.load(Ordering::Relaxed)).collect();
                 display.update(workflow, &seen, &running, last);
             }
@@ -434,5 +435,35 @@ pub(crate) fn in_rate(gb_s: f64) -> String {
         v if v >= 0.1 => format!("{v:.2} GB/s"),
         v if v >= 1e-3 => format!("{:.1} MB/s", v * 1e3),
         v => format!("{:.1} kB/s", v * 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use forebay_space::{OpenOptions, Writer};
+
+    /// The run's spaces were listed, then its writer made one, then all spaces were listed.
+    #[test]
+    fn a_space_that_is_made_between_two_looks_is_not_foreign() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/u", root.path().display());
+        let options =
+            OpenOptions { quota_bytes: Some(2 << 20), component: Some("a".into()), ..OpenOptions::default() };
+        let writer = Writer::open(&name, &options).unwrap();
+        let mut space = forebay_space::inspect(&name).unwrap();
+        space.name = "u".into();
+        let text = "forebay = 1\n[workflow]\nname = \"pair\"\n[channel.u]\n\
+                    [[component]]\nname = \"a\"\ncommand = [\"true\"]\nwrites = [\"u\"]\n\
+                    [[component]]\nname = \"b\"\ncommand = [\"true\"]\nreads = [\"u\"]\n";
+        let workflow = Workflow::parse(Path::new("pair.toml"), root.path(), text).unwrap();
+        for (run, is_foreign) in [("/runs/this", false), ("/runs/other", true)] {
+            space.run = Some(run.into());
+            let mut seen = Seen::default();
+            seen.note(&workflow, "/runs/this", Vec::new(), std::slice::from_ref(&space));
+            assert_eq!(seen.foreign.is_some(), is_foreign, "{run}");
+        }
+        writer.close().unwrap();
+        forebay_space::destroy(&name).unwrap();
     }
 }
