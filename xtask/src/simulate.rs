@@ -152,11 +152,13 @@ fn counts(output: &Output) -> BTreeMap<String, u64> {
     pairs.filter_map(|(name, value)| Some((name.to_string(), value.parse().ok()?))).collect()
 }
 
-/// From the line FAILED on, without the points before it.
+/// The command that repeats the run, which a summary of one line keeps; then the output from the line FAILED on,
+/// without the points before it.
 fn failure(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stdout);
+    let replay = text.lines().find(|line| line.starts_with("replay: ")).unwrap_or("no command repeats it");
     match text.find("FAILED") {
-        Some(at) => text[at..].to_string(),
+        Some(at) => format!("{replay}\n{}", &text[at..]),
         None => format!("the simulator ended with {}", output.status),
     }
 }

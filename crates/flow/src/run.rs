@@ -231,7 +231,11 @@ fn failure_error(failure: &Failure, run_dir: &Path) -> Error {
     if let Some(signal) = failure.signal {
         error = error.with("signal", signal);
     }
-    error.hint(format!("its whole output: {}", run_dir.join(&failure.log).display()))
+    let log = run_dir.join(&failure.log);
+    let other = log.with_extension("out");
+    let both = other != log && std::fs::metadata(&other).is_ok_and(|meta| meta.len() > 0);
+    let more = if both { format!(" and {}", other.display()) } else { String::new() };
+    error.hint(format!("its whole output: {}{more}", log.display()))
 }
 
 fn new_record(workflow: &Workflow, dir: &RunDir) -> Result<RunRecord> {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use forebay_space::{Dims, Dtype, Error, Kind, Mechanism, OpenOptions, Reader, Result, Writer};
+use forebay_tier::process::ForkMark;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -36,6 +37,8 @@ pub struct Producing {
     reserved: Vec<Reserved>,
     /// Number of the next iterator of `steps()`.
     iterators: u64,
+    /// The process that opened it.
+    process: ForkMark,
 }
 
 #[derive(Clone, Copy)]
@@ -102,7 +105,9 @@ impl PyWriter {
         let writer = open_in_slices(py, timeout, |_| Writer::open(name, &in_slices))?;
         let (rank, size) = (writer.rank(), writer.size());
         let (name, path) = (writer.name().to_string(), writer.path().display().to_string());
-        let state = Producing { writer: Some(writer), step: None, reserved: Vec::new(), iterators: 0 };
+        let process = ForkMark::here();
+        let state =
+            Producing { writer: Some(writer), step: None, reserved: Vec::new(), iterators: 0, process };
         let shared = Arc::new(Cell::new(state));
         handles::note(py, key, Box::new(Former { shared: Arc::downgrade(&shared), timeout }));
         Ok(PyWriter { shared, name, path, rank, size, timeout, mechanism: options.channel })
@@ -669,6 +674,7 @@ fn close(py: Python<'_>, shared: &Shared, timeout: Duration, failing: bool) -> P
         return Ok(());
     }
     if let Some(step) = shared.with(py, |state| state.step) {
+        shared.with(py, |state| state.process.check("writer")).or_raise(py)?;
         abandon(py, shared);
         if failing {
             return Ok(());

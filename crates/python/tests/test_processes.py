@@ -388,3 +388,31 @@ def test_multiprocessing_spawn(children):
         child = children.start("print(next(fb.open('spawn', observer=True).steps()).get('T').sum())")
         assert child.ok().split() == ["6"]
     assert os.environ["FOREBAY_DIR"]
+
+
+@pytest.mark.parametrize("channel", ["space", "files"])
+def test_close_in_a_forked_child_ends_nothing(children, channel):
+    """A step of the parent is open: the error says that the handle is not the child's, not that the step is aborted."""
+    child = children.start(
+        """
+        w = fb.open("fork", "w", component="sim", channel=sys.argv[1])
+        w.begin_step(); w.put("T", np.full(3, 7.0))
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                w.close()
+            except fb.errors.ForkedHandle:
+                status = 0
+            os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        w.end_step()
+        w.close()
+        with fb.open("fork", component="ana", finished=True) as r:
+            for step in r.steps():
+                print(step["T"].sum())
+        """,
+        channel,
+    )
+    assert child.ok().split() == ["21.0"]

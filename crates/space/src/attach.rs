@@ -151,7 +151,8 @@ impl Attachment {
         let dir = name::directory(name)?;
         let mut pause = Duration::from_micros(200);
         loop {
-            match Self::try_open(name, &dir, access, locality, deadline)? {
+            let opened = Self::try_open(name, &dir, access, locality, deadline);
+            match opened.map_err(|e| contents::explained(name, &dir, e))? {
                 Some(attachment) => return Ok(Arc::new(attachment)),
                 None => match missing {
                     Missing::Create(options, ranks) => {
@@ -669,16 +670,27 @@ fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<(
     let dir = behind_links(dir);
     let (parent, file) = place_of(name, &dir)?;
     remove_leftovers(&parent, &file);
-    let new = make_new(&parent, &file, options, ranks)?;
+    let new = make_new(name, &parent, &file, options, ranks)?;
     put_in_place(name, &new.path, &dir, &parent, options)
 }
 
-/// A new space under a hidden name. Nothing is left of one that cannot be made.
-fn make_new(parent: &Path, file: &str, options: &OpenOptions, ranks: u32) -> Result<NewDirectory> {
+/// A new space under a hidden name, with its shared state: a space whose shared state does not fit would be there, and
+/// no process could open it. Nothing is left of one that cannot be made.
+fn make_new(
+    name: &str,
+    parent: &Path,
+    file: &str,
+    options: &OpenOptions,
+    ranks: u32,
+) -> Result<NewDirectory> {
     let making = NewDirectory::make(parent, file)
         .map_err(|e| e.hint("the directory above the space must exist and be writable"))?;
-    match fill_new_directory(&making.path, parent, file, options, ranks) {
-        Ok(()) => Ok(making),
+    let made = fill_new_directory(&making.path, parent, file, options, ranks).and_then(|()| {
+        let deadline = Instant::now() + options.timeout;
+        Attachment::try_open(name, &making.path, Access::Write, Locality::Local, deadline)
+    });
+    match made {
+        Ok(_) => Ok(making),
         Err(e) => {
             // The first error is the one to report.
             let _ = remove_unfinished(&making.path);
@@ -716,7 +728,7 @@ pub(crate) fn replace(old: &Attachment, options: &OpenOptions, ranks: u32) -> Re
     let (parent, file) = place_of(&old.name, &dir)?;
     contents::check_own(&dir)?;
     remove_leftovers(&parent, &file);
-    let new = match make_new(&parent, &file, options, ranks) {
+    let new = match make_new(&old.name, &parent, &file, options, ranks) {
         Err(e) if e.kind() == Kind::TierFull && fits_alone(old, &parent, options)? => None,
         made => Some(made?),
     };
@@ -899,6 +911,11 @@ fn fill_new_directory(
     Ok(())
 }
 
+/// Bytes of a segment for which so many are asked.
+pub(crate) fn segment_in_granules(bytes: u64, granule: u64) -> u64 {
+    bytes.max(granule) / granule * granule
+}
+
 /// Capacity of the pool file, granule and segment, all in bytes.
 fn sizes(
     parent: &Path,
@@ -923,7 +940,7 @@ fn sizes(
     let granule = (all / GRANULES_MAX).next_power_of_two().max(GRANULE_BYTES_MIN);
     let share = quota / u64::from(ranks.max(1));
     let segment = options.segment_bytes.unwrap_or(SEGMENT_BYTES_DEFAULT.min(share / SEGMENTS_PER_SHARE));
-    let segment = segment.max(granule) / granule * granule;
+    let segment = segment_in_granules(segment, granule);
     if quota / granule < u64::from(ranks) && options.quota_bytes.is_none() {
         return Err(Error::new(Kind::TierFull, "the tier has insufficient capacity for a space")
             .with("free", crate::format_bytes(headroom.bytes))

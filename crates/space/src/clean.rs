@@ -162,14 +162,20 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
     }
     let space = match attach(name) {
         Ok(space) => space,
-        Err(e) if e.kind() == Kind::Damaged && !options.dead_only && contents::is_of_a_space(&dir) => {
+        Err(e) if !options.dead_only && contents::is_of_a_space(&dir) => {
+            let why = match e.kind() {
+                Kind::Damaged => "it is damaged",
+                // Of the shared state, which is made anew where it is missing.
+                Kind::TierFull => "no process has it open, and there is no capacity to open it",
+                _ => return Err(e),
+            };
             if is_open_anywhere(name, &dir)? {
                 return Ok(Err(format!("in use by a live process: {}", e.message())));
             }
             contents::check_own(&dir)?;
             let bytes = allocated_bytes(&dir);
             let kept = if options.dry_run { Vec::new() } else { remove_directory(&dir)? };
-            return Ok(Ok(Removed { name: name.into(), bytes, reason: reason("it is damaged", &kept) }));
+            return Ok(Ok(Removed { name: name.into(), bytes, reason: reason(why, &kept) }));
         }
         Err(e) => return Err(e),
     };

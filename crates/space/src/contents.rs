@@ -2,6 +2,7 @@
 //!
 //! Guarantees: [`check_own`] and [`is_of_a_space`] decide what `clean` may remove. A directory in which no file was
 //! made by Forebay, or which holds other files too, is never removed.
+//! [`explained`] says of an error of opening what it means for the space, and what to do next.
 //! Not here: removing ([`crate::attach`]), lower pools and whether they belong to the space ([`crate::tiers`]).
 
 use forebay_tier::host::fs;
@@ -60,6 +61,24 @@ pub(crate) fn check_own(dir: &Path) -> Result<()> {
     Err(Error::new(Kind::NameInUse, format!("{} holds files that are not of a space", dir.display()))
         .with("files", foreign.join(", "))
         .hint("move them to another directory first"))
+}
+
+/// An error of opening the space in `dir`. A directory in the place of one of its files is damage, and damage has a hint.
+pub(crate) fn explained(name: &str, dir: &Path, error: Error) -> Error {
+    let error = match OWN.iter().map(|file| dir.join(file)).find(|path| path.is_dir()) {
+        Some(path) if error.kind() == Kind::Io => {
+            let text = format!("{} is a directory; space {name} has a file of that name", path.display());
+            Error::new(Kind::Damaged, text).caused_by(error)
+        }
+        _ => error,
+    };
+    match (error.kind(), error.hint_text()) {
+        (Kind::Damaged, None) => error.hint(format!(
+            "restore {} from a copy, or remove the space with its data: `forebay clean {name}`",
+            dir.display()
+        )),
+        _ => error,
+    }
 }
 
 /// Whether some file in the directory was made by Forebay: a pool, a control segment, a list of tiers or a lock file.

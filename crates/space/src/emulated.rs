@@ -52,14 +52,14 @@ impl Emulation {
     /// That of the space in `dir`; None where it is as fast as it is.
     pub(crate) fn read(dir: &Path) -> Result<Option<Emulation>> {
         let path = dir.join(FILE);
-        let text = match fs::read_to_string(&path) {
+        let text = match fs::read(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(Error::io(format!("reading {}", path.display()), e)),
         };
         let unreadable =
             |kind, why: String| Err(Error::new(kind, format!("{} cannot be read: {why}", path.display())));
-        match serde_json::from_str::<Document>(&text) {
+        match serde_json::from_slice::<Document>(&text) {
             Ok(document) if document.schema == SCHEMA => Ok(Some(document.emulation)),
             Ok(document) => unreadable(Kind::UnknownFormat, format!("its schema is {}", document.schema)),
             Err(e) => unreadable(Kind::Damaged, e.to_string()),

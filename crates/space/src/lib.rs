@@ -29,6 +29,7 @@
 // Extension traits of the standard library's files, whose methods the simulator's files have themselves.
 #![cfg_attr(forebay_simulated, allow(unused_imports))]
 
+mod agreement;
 mod attach;
 mod attributes;
 mod backing;

@@ -172,7 +172,9 @@ pub(crate) fn no_writers(what: &str, writers: Writers) -> Error {
 
 /// Says at once, on standard error, that a reader waits although there is a space.
 pub(crate) fn say_left_behind(what: &str, writers: Writers) {
-    eprintln!("forebay: {}; waiting for writers ({TAKE_FINISHED})", left_behind(what, writers));
+    // Read by users of each language, so it names the option and no call.
+    let left = left_behind(what, writers);
+    eprintln!("forebay: {left}; waiting for writers (option finished=true reads what is there)");
 }
 
 /// Tells launches apart in the control segment. 0 where neither a run nor a job is known.

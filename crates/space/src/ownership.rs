@@ -25,6 +25,7 @@ use forebay_tier::{process, Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::control::{Control, CONTROL_VERSION};
+use crate::new_directory::{hidden, Hidden};
 use crate::trial;
 use crate::whole_file;
 
@@ -335,6 +336,15 @@ fn new_instance() -> u64 {
     INSTANCES.start + (random.0 ^ random.1.rotate_left(32)) % (INSTANCES.end - INSTANCES.start)
 }
 
+/// The name that a directory has once it is in place.
+fn place_to_be(dir: &Path) -> PathBuf {
+    let file = dir.file_name().and_then(|file| file.to_str());
+    match file.and_then(hidden) {
+        Some((Hidden::New, name)) => dir.with_file_name(name),
+        _ => dir.to_path_buf(),
+    }
+}
+
 fn record(instance: u64, claim: &Claim<'_>, soft: FileId) -> String {
     let owner = Owner {
         schema: SCHEMA.into(),
@@ -343,7 +353,7 @@ fn record(instance: u64, claim: &Claim<'_>, soft: FileId) -> String {
         host: process::host_name().into(),
         boot: process::boot_id().into(),
         pid: process::pid(),
-        soft_directory: claim.soft_dir.display().to_string(),
+        soft_directory: place_to_be(claim.soft_dir).display().to_string(),
         soft,
         pool: claim.pool,
     };

@@ -12,15 +12,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_log::{Dtype, Lane, LaneOwner, Piece, Reserved};
-use forebay_tier::{clock, Access, Durability, Error, Horizon, Kind, Result};
+use forebay_tier::{clock, Access, Durability, Error, Kind, Result};
 use rustc_hash::FxHasher;
 
-use crate::attach::{replace, retention_of, Attachment, Missing, LOCK_ATTRIBUTES};
+use crate::agreement::check_space;
+use crate::attach::{replace, Attachment, Missing, LOCK_ATTRIBUTES};
 use crate::attributes::{self, Attribute};
 use crate::consume::at_object;
 use crate::control::{ProducerState, Waiting};
 use crate::declared::{disagreement, Declared, First};
-use crate::emulated::Emulation;
 use crate::environment;
 use crate::groups::{check_present, find_or_add_group, Keep};
 use crate::membership::{
@@ -28,7 +28,7 @@ use crate::membership::{
     Membership,
 };
 use crate::opening::{self, run_token, Writing};
-use crate::options::{durable_one_by_one, Mode, OpenOptions};
+use crate::options::{Mode, OpenOptions};
 use crate::pace::Pace;
 use crate::segments::{check_group, LaneSpace, WAIT_SLICE};
 use crate::stats::{CallTimer, Stats};
@@ -63,47 +63,6 @@ enum Step {
     Open(u64),
     /// The version is complete already: what is put is dropped.
     Skipping(u64),
-}
-
-/// Options that say how a space is made must fit the one that is there.
-fn check_options(space: &Attachment, options: &OpenOptions) -> Result<()> {
-    let sb = &space.superblock;
-    let mismatch = |what: &'static str, wanted: String, is: String| {
-        Err(Error::new(Kind::OptionMismatch, format!("space {} exists with another {what}", space.name))
-            .with("asked_for", wanted)
-            .with("is", is)
-            .hint(
-                "all ranks must open it with the same options; `forebay clean` removes a space nobody uses",
-            ))
-    };
-    if let Some(wanted) = &options.emulate {
-        let is = Emulation::read(&space.dir)?;
-        if is.as_ref() != Some(wanted) {
-            let words = |e: &Emulation| format!("{} divided by k = {}", e.of, e.k);
-            return mismatch("emulated tier", words(wanted), is.as_ref().map_or("none".into(), words));
-        }
-    }
-    if options.batch_bytes.is_some() && sb.horizon == Horizon::Write {
-        return Err(durable_one_by_one().with("space", &space.name));
-    }
-    match options.tier {
-        Some(tier) if tier != sb.tier => return mismatch("tier", tier.to_string(), sb.tier.to_string()),
-        _ => {}
-    }
-    match options.horizon {
-        Some(h) if h != sb.horizon => return mismatch("horizon", h.to_string(), sb.horizon.to_string()),
-        _ => {}
-    }
-    match options.retention {
-        Some(r) if r != retention_of(sb.retention) => {
-            return mismatch("retention", r.to_string(), retention_of(sb.retention).to_string());
-        }
-        _ => {}
-    }
-    match options.checksum {
-        Some(c) if c != sb.checksum => mismatch("checksum", c.to_string(), sb.checksum.to_string()),
-        _ => Ok(()),
-    }
 }
 
 /// Under the setup lock: the pace that the first rank of a group says holds for all of it.
@@ -167,7 +126,7 @@ impl SpaceWriter {
             let writers = opening::writers_for(space, rank, token);
             match opening::decided(space, options, writers) {
                 Writing::Join | Writing::Resume => {
-                    check_options(space, options)?;
+                    check_space(space, options)?;
                     let group = (rank, size);
                     Membership::join_producers_locked(space, group, component, token, writers, deadline)
                         .map(Some)

@@ -159,11 +159,15 @@ impl LaneSpace {
         self.ledger().bytes_below(space.first_end()) / space.superblock.granule_bytes
     }
 
+    /// Whether this rank may have `granules` more whichever version they are for.
+    fn is_within_share(&self, granules: u64) -> bool {
+        let share = self.space().pools[0].len() as u64 / u64::from(self.member.size);
+        self.used_granules() + granules <= share
+    }
+
     /// Whether the quota lets this rank take `granules` more for `version`.
     fn is_admitted(&self, granules: u64, version: u64) -> bool {
-        let control = &self.space().control;
-        let share = self.space().pools[0].len() as u64 / u64::from(self.member.size);
-        self.used_granules() + granules <= share || version <= control.complete()
+        self.is_within_share(granules) || version <= self.space().control.complete()
     }
 
     /// A version that fills the quota, with those that were begun after it, will never find room: says so at once.
@@ -337,11 +341,10 @@ impl LaneSpace {
     }
 
     /// Lets the helper prepare another segment as long as the last one: one that is shorter would only be in the way
-    /// of a lane of large objects.
-    fn want_spare(&self, version: u64, bytes: u64) {
+    /// of a lane of large objects. Within the share only: it may be for a version behind those that others still write.
+    fn want_spare(&self, bytes: u64) {
         let granules = bytes / self.space().superblock.granule_bytes;
-        let ahead = version.max(self.space().control.complete() + 1);
-        if let Some(helper) = self.helper.as_ref().filter(|_| self.is_admitted(granules, ahead)) {
+        if let Some(helper) = self.helper.as_ref().filter(|_| self.is_within_share(granules)) {
             helper.prepare(bytes);
         }
     }
@@ -377,7 +380,7 @@ impl SegmentSource for LaneSpace {
         if let Some(mover) = &self.mover {
             mover.kick();
         }
-        self.want_spare(version, self.ordinary_bytes().max(range.end - range.start));
+        self.want_spare(self.ordinary_bytes().max(range.end - range.start));
         Ok(range)
     }
 

@@ -114,14 +114,14 @@ impl Tiers {
     /// The file of the space in `dir`; the default where there is none.
     pub(crate) fn read(dir: &Path) -> Result<Tiers> {
         let path = dir.join(FILE);
-        let text = match fs::read_to_string(&path) {
+        let text = match fs::read(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Tiers::default()),
             Err(e) => return Err(Error::io(format!("reading {}", path.display()), e)),
         };
         let unreadable =
             |kind, why: String| Err(Error::new(kind, format!("{} cannot be read: {why}", path.display())));
-        match serde_json::from_str::<Tiers>(&text) {
+        match serde_json::from_slice::<Tiers>(&text) {
             Ok(tiers) if tiers.schema == SCHEMA => Ok(tiers),
             Ok(tiers) => unreadable(Kind::UnknownFormat, format!("its schema is {}", tiers.schema)),
             Err(e) => unreadable(Kind::Damaged, e.to_string()),

@@ -218,28 +218,6 @@ impl StreamDf {
         })
     }
 
-    /// What must agree with what was chosen at creation.
-    pub(super) fn check_options(&self, name: &str, options: &OpenOptions) -> Result<()> {
-        let differs = |what: &'static str, asked: String, chosen: String| {
-            Err(Error::new(Kind::OptionMismatch, format!("{name} exists with another {what}"))
-                .with("asked", asked)
-                .with("chosen", chosen)
-                .hint("leave the option out, or choose another name"))
-        };
-        match (options.horizon, options.retention, options.checksum) {
-            (Some(h), _, _) if h != self.horizon => {
-                differs("horizon", h.to_string(), self.horizon.to_string())
-            }
-            (_, Some(r), _) if r != self.retention => {
-                differs("retention", r.to_string(), self.retention.to_string())
-            }
-            (_, _, Some(c)) if c != self.checksum => {
-                differs("checksum", c.to_string(), self.checksum.to_string())
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// The writers of now.
     pub(crate) fn current(&self) -> Option<&IncarnationDf> {
         self.incarnations.last()

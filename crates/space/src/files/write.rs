@@ -8,6 +8,7 @@
 use super::object::Object;
 use super::object_file;
 use super::stream::{Counters, DoneDf, IncarnationDf, Patience, Producers, Stream, StreamDf};
+use crate::agreement::check_files;
 use crate::attach::remove_directory;
 use crate::attributes::Attribute;
 use crate::declared::{disagreement, Declared, First};
@@ -164,7 +165,7 @@ impl FilesWriter {
             let is_partial = || !missing.is_empty();
             match opening::writing(options, writers, || holder.is_some(), || !unread.is_empty(), is_partial) {
                 Writing::Join | Writing::Resume => {
-                    stream.df.check_options(name, options)?;
+                    check_files(name, &stream.df, options)?;
                     let me = stream.join_writers(rank, size, options, &run, writers)?;
                     opening::note_written(&stream.df.uuid);
                     Ok(Some((me, slot)))

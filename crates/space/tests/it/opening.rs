@@ -13,13 +13,13 @@ use crate::skips;
 use crate::support::{ranked, tier_of_roots, Root};
 use forebay_space::{
     CleanOptions, Horizon, Kind, Mechanism, Mode, OpenOptions, Reader, Result, Retention, SpillTier,
-    TierKind, Writer,
+    TierKind, WhenFull, Writer,
 };
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/guide/opening.md");
 
 /// States of a space, in the order of the table, and the word for each there.
-const STATES: [(&str, &str); 11] = [
+const STATES: [(&str, &str); 12] = [
     ("none", "no space"),
     ("ours", "being written by this launch"),
     ("others", "being written by another launch"),
@@ -29,6 +29,7 @@ const STATES: [(&str, &str); 11] = [
     ("dead-read", "dead and read"),
     ("dead-unread", "dead and unread"),
     ("dead-held", "dead, a view is held"),
+    ("partial", "one rank has ended, the other never came"),
     ("damaged", "damaged"),
     ("leftovers", "leftovers of a killed replacement"),
 ];
@@ -99,9 +100,8 @@ impl Place {
         options_on(self.medium, self.disk.path())
     }
 
-    /// Runs a role in a process of its own, with what it is told.
-    /// Of no run where `run` is empty.
-    fn start(&self, role: &str, name: &str, run: &str) -> Child {
+    /// A role in a process of its own, with what it is told. Of no run where `run` is empty.
+    fn command(&self, role: &str, name: &str, run: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
         match run {
             "" => command.env_remove("FOREBAY_RUN"),
@@ -115,9 +115,13 @@ impl Place {
             .env("OPENING_DISK", self.disk.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("a child")
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts a role.
+    fn start(&self, role: &str, name: &str, run: &str) -> Child {
+        self.command(role, name, run).spawn().expect("a child")
     }
 
     /// Runs a role to its end. What it says, and what it wrote on standard error.
@@ -380,6 +384,10 @@ fn bring_about(place: &Place, state: &str, name: &str) -> Vec<Held> {
             die();
             vec![]
         }
+        "partial" => {
+            assert_eq!(place.play("write-of-two", name, "first").0, "done");
+            vec![]
+        }
         "dead-read" => {
             die();
             read();
@@ -445,6 +453,8 @@ fn cell(place: &Place, state: &str, way: &str, name: &str) -> String {
     let after = uuid_of(name);
     let outcome = match said.as_str() {
         "starts" if before.is_none() => "new".to_string(),
+        // No version is complete: it goes on at the first.
+        "starts" if before == after => "goes on".to_string(),
         "starts" => "replaces".to_string(),
         other => other.to_string(),
     };
@@ -784,5 +794,134 @@ fn errors_say_what_to_do() {
         let both = OpenOptions { mode: Mode::Append, replace: true, ..place.options() };
         assert!(refused(&both).contains("replace goes with mode=\"w\""), "{}", refused(&both));
         forebay_space::destroy(&name).unwrap();
+    }
+}
+
+/// An option that is ignored would be worse than one that is refused.
+#[test]
+fn a_writer_asks_for_what_the_space_was_made_with() {
+    for medium in [Medium::Memory, Medium::Lower, Medium::Files] {
+        let place = Place::new(medium);
+        let name = place.name("agreed");
+        let made = OpenOptions { quota_bytes: Some(8 << 20), ..place.options() };
+        let made = match medium {
+            Medium::Files => made,
+            _ => OpenOptions { segment_bytes: Some(1 << 20), ..made },
+        };
+        let lower = |quota: u64| {
+            let path = place.disk.path().join("lower");
+            vec![SpillTier { path, quota: Some(quota), tier: None }]
+        };
+        let mut others = vec![OpenOptions { quota_bytes: Some(16 << 20), ..made.clone() }];
+        if medium != Medium::Files {
+            others.push(OpenOptions { segment_bytes: Some(2 << 20), ..made.clone() });
+            others.push(OpenOptions { when_full: Some(WhenFull::DropOldest), ..made.clone() });
+            others.push(OpenOptions { spill: lower(16 << 20), ..made.clone() });
+        }
+        let mut first = Writer::open(&name, &OpenOptions { size: Some(2), ..made.clone() }).unwrap();
+        for other in &others {
+            let joining = OpenOptions { rank: Some(1), size: Some(2), ..other.clone() };
+            let error = Writer::open(&name, &joining).map(drop).unwrap_err();
+            assert_eq!(error.kind(), Kind::OptionMismatch, "{error}");
+            assert!(error.to_string().contains("asked_for=") && error.to_string().contains("is="), "{error}");
+        }
+        // The same, or nothing.
+        let mut second =
+            Writer::open(&name, &OpenOptions { rank: Some(1), size: Some(2), ..made.clone() }).unwrap();
+        put(&mut first).unwrap();
+        put(&mut second).unwrap();
+        first.close().unwrap();
+        second.close().unwrap();
+        for other in others {
+            let error =
+                Writer::open(&name, &OpenOptions { mode: Mode::Append, ..other }).map(drop).unwrap_err();
+            assert_eq!(error.kind(), Kind::OptionMismatch, "{error}");
+        }
+        let silent = OpenOptions { quota_bytes: None, segment_bytes: None, spill: Vec::new(), ..made };
+        let mut again = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..silent }).unwrap();
+        assert_eq!(put(&mut again).unwrap(), 1);
+        again.close().unwrap();
+        forebay_space::destroy(&name).unwrap();
+    }
+}
+
+/// The part of the child of [`a_full_memory_leaves_no_space_that_cannot_be_opened`], on a tmpfs of 1100 KiB.
+#[test]
+fn child_on_a_full_memory() {
+    let Some(dir) = std::env::var_os("OPENING_FULL") else { return };
+    let dir = PathBuf::from(dir);
+    let name = dir.join("made").display().to_string();
+    let options = OpenOptions { tier: Some(TierKind::Dram), quota_bytes: Some(256 << 10), ..ranked(0, 1) };
+    let error = Writer::open(&name, &options).map(drop).unwrap_err();
+    assert_eq!(error.kind(), Kind::TierFull, "{error}");
+    let left: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, Vec::<std::ffi::OsString>::new());
+    // A space of before, whose shared state has no capacity left.
+    let old = std::env::var("OPENING_NAME").unwrap();
+    std::fs::write(dir.join("fill"), vec![1u8; 900 << 10]).unwrap();
+    assert_eq!(forebay_space::inspect(&old).map(drop).unwrap_err().kind(), Kind::TierFull);
+    let all = CleanOptions { names: vec![old.clone()], ..CleanOptions::default() };
+    assert_eq!(forebay_space::clean(&all).unwrap().removed.len(), 1);
+    assert!(!Path::new(&old).exists());
+    say("done");
+}
+
+#[test]
+fn a_full_memory_leaves_no_space_that_cannot_be_opened() {
+    let place = Place::new(Medium::File);
+    let name = place.name("old");
+    let mount = tempfile::tempdir().unwrap();
+    let script = "mount -t tmpfs -o size=1100k,mode=700 forebay-test \"$1\" && shift && exec \"$@\"";
+    let enter = |program: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]).arg(mount.path()).arg(program);
+        command
+    };
+    if !enter(Path::new("true")).output().is_ok_and(|out| out.status.success()) {
+        skips::skipped(
+            "opening::a_full_memory_leaves_no_space_that_cannot_be_opened",
+            "no right to mount a tmpfs in a namespace of our own",
+        );
+        return;
+    }
+    // Its shared state is elsewhere, and gone when the space is opened again.
+    let other = tempfile::tempdir_in("/dev/shm").unwrap();
+    let written = place.command("write", &name, "first").env("FOREBAY_DIR", other.path()).output().unwrap();
+    assert!(written.status.success());
+    let mut child = enter(&std::env::current_exe().unwrap());
+    child.args(["--exact", "opening::child_on_a_full_memory", "--nocapture", "--test-threads=1"]);
+    child.env("OPENING_FULL", mount.path()).env("FOREBAY_DIR", mount.path()).env("OPENING_NAME", &name);
+    let output = child.output().unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("OPENING done"), "{text}");
+}
+
+#[test]
+fn files_of_a_space_that_cannot_be_what_they_are_are_damage() {
+    for medium in [Medium::Memory, Medium::Lower] {
+        let place = Place::new(medium);
+        for file in ["control", "members", "lock", "tiers.json"] {
+            let name = place.name(&file.replace('.', "-"));
+            let mut w = Writer::open(&name, &place.options()).unwrap();
+            put(&mut w).unwrap();
+            w.close().unwrap();
+            let path = Path::new(&name).join(file);
+            let _ = std::fs::remove_file(&path);
+            std::fs::create_dir(&path).unwrap();
+            let check = || {
+                let error = Reader::open(&name, &OpenOptions { finished: true, ..ranked(0, 1) });
+                let error = error.map(drop).unwrap_err();
+                assert_eq!(error.kind(), Kind::Damaged, "{file}: {error}");
+                assert!(error.hint_text().is_some_and(|hint| hint.contains("forebay clean")), "{error}");
+            };
+            check();
+            std::fs::remove_dir(&path).unwrap();
+            if file == "tiers.json" {
+                std::fs::write(&path, b"\xff\xfe{}").unwrap();
+                check();
+            }
+            std::fs::remove_dir_all(&name).unwrap();
+        }
     }
 }
