@@ -1,5 +1,5 @@
-//! Options that say how a space is made, against the space that is there: a writer that joins it or goes on in it asks for
-//! the same, or leaves them out.
+//! Options that say how a space is made, against the space that is there: a writer that joins it or goes on in it asks
+//! for the same, or leaves them out.
 //!
 //! Not here: what each start of the writers chooses anew (pace, mode, declared readers).
 

@@ -63,7 +63,8 @@ pub(crate) fn check_own(dir: &Path) -> Result<()> {
         .hint("move them to another directory first"))
 }
 
-/// An error of opening the space in `dir`. A directory in the place of one of its files is damage, and damage has a hint.
+/// An error of opening the space in `dir`. A directory in the place of one of its files is damage, and damage has a
+/// hint.
 pub(crate) fn explained(name: &str, dir: &Path, error: Error) -> Error {
     let error = match OWN.iter().map(|file| dir.join(file)).find(|path| path.is_dir()) {
         Some(path) if error.kind() == Kind::Io => {
