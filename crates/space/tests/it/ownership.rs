@@ -410,6 +410,9 @@ fn the_maker_of_a_control_segment_holds_the_turn_until_it_is_in_place() {
 /// Whether the turn was held while a control segment was made; None: it was in place too soon for a look.
 fn turn_of_a_maker() -> Option<bool> {
     let stage = Stage::new(TierKind::Dram).unwrap();
+    // A new space has one when it appears: it is made anew where it was lost.
+    assert_eq!(stage.outcome("a", "write"), "written");
+    fs::remove_file(stage.dir("heat").join("control")).unwrap();
     // The first read of a device is that of the recovery.
     let (mut child, _) = stage.start_with("a", "write", &[("FOREBAY_FAULT", "read:delay=1500ms@1")]);
     let new = stage.dir("heat").join("control.new");
