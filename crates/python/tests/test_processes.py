@@ -409,7 +409,7 @@ def test_close_in_a_forked_child_ends_nothing(children, channel):
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
         w.end_step()
         w.close()
-        with fb.open("fork", component="ana", finished=True) as r:
+        with fb.open("fork", component="ana", finished=True, channel=sys.argv[1]) as r:
             for step in r.steps():
                 print(step["T"].sum())
         """,
