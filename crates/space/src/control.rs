@@ -1204,9 +1204,7 @@ impl Control {
     /// False when another rank noted a different one. The table forgets; it never invents: two keys share an
     /// entry's 52 bits once in 10^15.
     pub fn agree(&self, key: u64, signature: u64) -> bool {
-        let slot =
-            self.word(VARIABLES_AT + (key as usize % VARIABLES_MAX) * variable::BYTES + variable::SIGNATURE);
-        let tag = key >> 24 << 24;
+        let (slot, tag) = self.variable(key);
         let wanted = tag | (signature >> 40).max(1);
         let found = slot.load(Acquire);
         if found == wanted {
@@ -1220,6 +1218,21 @@ impl Control {
             Ok(_) => true,
             Err(now) => now == wanted || now >> 24 << 24 != tag,
         }
+    }
+
+    /// Forgets what ranks noted of a variable in a version: a rank that noted it drops what it put there.
+    pub(crate) fn forget(&self, key: u64) {
+        let (slot, tag) = self.variable(key);
+        let found = slot.load(Acquire);
+        if found >> 24 << 24 == tag {
+            let _ = slot.compare_exchange(found, 0, AcqRel, Relaxed);
+        }
+    }
+
+    /// The entry of a key, and the bits by which it is known there.
+    fn variable(&self, key: u64) -> (&AtomicU64, u64) {
+        let at = VARIABLES_AT + (key as usize % VARIABLES_MAX) * variable::BYTES + variable::SIGNATURE;
+        (self.word(at), key >> 24 << 24)
     }
 
     /// The error of a handle whose space was removed under it.

@@ -92,6 +92,17 @@ impl Declared {
         }
     }
 
+    /// The hash of a name.
+    #[inline]
+    pub(crate) fn name(&self, first: First) -> u64 {
+        self.entries[first.0].0
+    }
+
+    /// The hashes of all names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = u64> + '_ {
+        self.entries.iter().map(|entry| entry.0).filter(|name| *name != 0)
+    }
+
     /// The put failed: the name has no type and shape yet.
     #[cold]
     pub(crate) fn take_back(&mut self, first: First) {

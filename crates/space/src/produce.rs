@@ -369,18 +369,25 @@ impl SpaceWriter {
         let Some(first) = self.declared.note(name, dtype, shape) else {
             return Err(disagreement("this rank", version, self.rank(), name, dtype, shape));
         };
-        if self.member.size > 1 && first.is_some() {
-            let mut key = FxHasher::default();
-            // What an earlier group put in a version that it did not complete sets no shape.
-            (name, version, self.member.incarnation).hash(&mut key);
+        if let Some(first) = first.filter(|_| self.member.size > 1) {
+            let key = self.key_of(self.declared.name(first), version);
             let mut signature = FxHasher::default();
             (dtype, shape).hash(&mut signature);
-            if !self.space().control.agree(mix(key.finish()), mix(signature.finish())) {
-                first.into_iter().for_each(|first| self.declared.take_back(first));
+            if !self.space().control.agree(key, mix(signature.finish())) {
+                self.declared.take_back(first);
                 return Err(disagreement("another rank", version, self.rank(), name, dtype, shape));
             }
         }
         Ok(first)
+    }
+
+    /// The key under which ranks agree on a variable of a version, by the hash of its name.
+    #[inline]
+    fn key_of(&self, name: u64, version: u64) -> u64 {
+        let mut key = FxHasher::default();
+        // What an earlier group put in a version that it did not complete sets no shape.
+        (name, version, self.member.incarnation).hash(&mut key);
+        mix(key.finish())
     }
 
     #[inline]
@@ -586,7 +593,12 @@ impl SpaceWriter {
 
     pub(crate) fn abort_step(&mut self) -> Result<()> {
         self.member.check_fork()?;
-        if matches!(self.step, Step::Open(_)) {
+        if let Step::Open(version) = self.step {
+            if self.member.size > 1 {
+                // What is put instead may have another shape.
+                let keys = self.declared.names().map(|name| self.key_of(name, version));
+                keys.for_each(|key| self.space().control.forget(key));
+            }
             self.lane.abort();
             self.segments.gate.leave_all();
         }

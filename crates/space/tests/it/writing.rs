@@ -506,3 +506,36 @@ fn the_rank_that_died_is_named_not_one_that_had_ended() {
     assert_eq!(died.kind(), Kind::ProducerDied);
     assert!(died.to_string().contains("rank=1"), "{died}");
 }
+
+/// What was put in a step that was aborted is not there, for the other ranks neither.
+#[test]
+fn a_step_that_was_aborted_sets_no_shape() {
+    let root = Root::new();
+    let name = root.name("again");
+    let mut ranks = [writer(&name, 0, 2).unwrap(), writer(&name, 1, 2).unwrap()];
+    ranks.iter_mut().for_each(|w| assert_eq!(w.begin_step().unwrap(), 0));
+    ranks[0].put_array("x", &[8], &[0], &[4], &[1u8; 4]).unwrap();
+    ranks[0].abort_step().unwrap();
+    assert_eq!(ranks[0].begin_step().unwrap(), 0);
+    ranks[0].put_array("x", &[4], &[0], &[2], &[1u8; 2]).unwrap();
+    ranks[1].put_array("x", &[4], &[2], &[2], &[2u8; 2]).unwrap();
+    ranks.iter_mut().for_each(|w| w.end_step().unwrap());
+    let mut r = reader(&name, 0, 1).unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    assert_eq!(r.get_array::<u8>("x", None).unwrap(), [1, 1, 2, 2]);
+    r.end_step().unwrap();
+    // What is put then is compared.
+    ranks.iter_mut().for_each(|w| assert_eq!(w.begin_step().unwrap(), 1));
+    ranks[0].put_array("x", &[8], &[0], &[4], &[1u8; 4]).unwrap();
+    let error = ranks[1].put_array("x", &[4], &[2], &[2], &[2u8; 2]).unwrap_err();
+    assert_eq!(error.kind(), Kind::VariableMismatch, "{error}");
+    // Where the other rank had put it before, a reader finds what differs.
+    ranks[1].put_array("x", &[8], &[4], &[4], &[2u8; 4]).unwrap();
+    ranks[0].abort_step().unwrap();
+    assert_eq!(ranks[0].begin_step().unwrap(), 1);
+    ranks[0].put_array("x", &[4], &[0], &[2], &[1u8; 2]).unwrap();
+    ranks.iter_mut().for_each(|w| w.end_step().unwrap());
+    assert_eq!(r.begin_step(None).unwrap(), Some(1));
+    let error = r.get_array::<u8>("x", None).unwrap_err();
+    assert_eq!(error.kind(), Kind::VariableMismatch, "{error}");
+}
