@@ -185,26 +185,34 @@ impl Attachment {
         check_owner(&superblock, dir)?;
         let identity = FileId::of(&file.metadata().map_err(|e| Error::io("looking at the pool", e))?);
         let still_there = || fs::metadata(&pool).is_ok_and(|m| FileId::of(&m) == identity);
+        // Replaced or removed meanwhile: what was made for it is not used.
+        let of_pool = superblock.clone();
+        let gone = || {
+            if let Ok(Some(soft)) = own_soft_dir(&of_pool, identity.inode) {
+                remove_unused_soft_dir(&soft);
+            }
+            Ok(None)
+        };
         let soft = Ownership::open(name, dir).and_then(|ownership| {
             let soft_dir = soft_dir(dir, &superblock, identity, &ownership)?;
             let members = members_of(&soft_dir, &ownership)?;
             Ok((ownership, soft_dir, members))
         });
         let (ownership, soft_dir, members) = match soft {
-            Err(_) if !still_there() => return Ok(None),
+            Err(_) if !still_there() => return gone(),
             other => other?,
         };
         if !still_there() {
-            return Ok(None);
+            return gone();
         }
         let first = forebay_tier::open(superblock.tier, &pool, access).and_then(trial::around);
         let first = match first.and_then(|first| emulated::around(first, dir, &soft_dir, locality)) {
-            Err(_) if !still_there() => return Ok(None),
+            Err(_) if !still_there() => return gone(),
             other => other?,
         };
         let opened = Tiers::read(dir).and_then(|tiers| Ok((tiers.open(&first, &superblock, access)?, tiers)));
         let (device, tiers) = match opened {
-            Err(_) if !still_there() => return Ok(None),
+            Err(_) if !still_there() => return gone(),
             other => other?,
         };
         let pools = tiers.granules(superblock.capacity_bytes, superblock.granule_bytes);
@@ -224,7 +232,8 @@ impl Attachment {
             }
             Ok(Some(control))
         })?;
-        Ok(control.map(|control| Attachment {
+        let Some(control) = control else { return gone() };
+        Ok(Some(Attachment {
             name: name.to_string(),
             dir: dir.to_path_buf(),
             soft_dir,
@@ -554,6 +563,16 @@ fn soft_dir(dir: &Path, superblock: &Superblock, pool: FileId, ownership: &Owner
         Ok(()) => Ok(soft),
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(soft),
         Err(e) => Err(Error::io(format!("making {}", soft.display()), e)),
+    }
+}
+
+/// Removes a soft directory that a process made for a pool which has gone: another process may have removed that one
+/// before. One with a control segment was used.
+fn remove_unused_soft_dir(soft: &Path) {
+    if !soft.join(CONTROL_FILE).exists() {
+        let _ = fs::remove_file(soft.join(MEMBERS_FILE));
+        // Fails where another process has made more.
+        let _ = fs::remove_dir(soft);
     }
 }
 

@@ -188,7 +188,7 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
             state if state.is_finished() && options.dead_only => {
                 return Ok(Err("it ended cleanly; without --dead it goes too".into()));
             }
-            state if state.is_finished() => "it ended and nobody has it open",
+            state if state.is_finished() => "it ended and no process has it open",
             _ => "its processes are dead",
         };
         let bytes = allocated_bytes(&space.dir);

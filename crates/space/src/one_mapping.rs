@@ -120,7 +120,7 @@ fn on_one_mapping(options: OpenOptions) {
         writers.into_iter().for_each(|writer| drop(scope.spawn(|| produce(writer))));
         readers.into_iter().for_each(|reader| drop(scope.spawn(|| consume(reader))));
     });
-    assert!(Arc::into_inner(space).is_some(), "nobody has it open any more");
+    assert!(Arc::into_inner(space).is_some(), "no process has it open any more");
     assert!(!Path::new(&name).exists(), "read to its end, it is gone");
 }
 

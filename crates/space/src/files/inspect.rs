@@ -232,7 +232,7 @@ pub(crate) fn clean(
             Producers::Finished if options.dead_only => {
                 return Ok(Err("it ended cleanly; without --dead it goes too".into()));
             }
-            Producers::Finished => "it ended and nobody has it open",
+            Producers::Finished => "it ended and no process has it open",
             _ => "its processes are dead",
         };
         let bytes = allocated_bytes(&stream.dir);

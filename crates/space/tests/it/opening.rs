@@ -271,6 +271,15 @@ fn open_in_a_way(way: &str, name: &str, options: OpenOptions) {
             let second = OpenOptions { rank: Some(1), size: Some(2), ..options };
             say(&write_in(way.strip_suffix("-of-two").unwrap(), name, second));
         }
+        // Replaces the space again and again, as another process does meanwhile.
+        "replaces" => {
+            let all = OpenOptions { replace: true, ..options };
+            let end = Instant::now() + Duration::from_secs(60);
+            let open = || (Instant::now() < end).then(|| Writer::open(name, &all));
+            let opened = std::iter::from_fn(open).flatten().take(200);
+            opened.for_each(|w| w.close().unwrap());
+            say("done");
+        }
         "stream" | "same-run" => say(&stream(name, &OpenOptions { timeout: soon, ..analysis })),
         "group" => {
             let group = Some("viz".to_string());
@@ -923,5 +932,24 @@ fn files_of_a_space_that_cannot_be_what_they_are_are_damage() {
             }
             std::fs::remove_dir_all(&name).unwrap();
         }
+    }
+}
+
+/// A process that opens a space while another one replaces it makes shared state for a pool that is gone.
+#[test]
+fn processes_that_replace_one_space_leave_no_shared_state() {
+    for medium in [Medium::Memory, Medium::File] {
+        let place = Place::new(medium);
+        let name = place.name("contested");
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let start = || place.command("replaces", &name, "").env("FOREBAY_DIR", root.path()).spawn().unwrap();
+        let mut both = [start(), start()];
+        both.iter_mut().for_each(|child| assert_eq!(answer(child).as_deref(), Some("done")));
+        both.iter_mut().for_each(|child| assert!(child.wait().unwrap().success()));
+        let count = |dir: &Path| std::fs::read_dir(dir).unwrap().count();
+        // That of the one space that is left.
+        assert_eq!(count(root.path()), usize::from(medium == Medium::File), "{}", medium.word());
+        assert_eq!(leftovers(&place, &name), Vec::<String>::new());
+        std::fs::remove_dir_all(&name).unwrap();
     }
 }

@@ -395,7 +395,7 @@ fn without_locks_the_owner_record_refuses_other_directories() {
     assert!(said.contains(&record.display().to_string()), "{said}");
     fs::remove_file(record).unwrap();
     assert_eq!(stage.outcome_with("b", "read", &refused), "6 versions");
-    assert_eq!(stage.outcome_with("b", "clean", &refused), "removed: it ended and nobody has it open");
+    assert_eq!(stage.outcome_with("b", "clean", &refused), "removed: it ended and no process has it open");
 }
 
 /// Of a killed process the kernel releases the lock under which control segments are made before those of the pool. A
