@@ -181,38 +181,49 @@ impl Attachment {
         let pool = dir.join(POOL_FILE);
         name::check_own(dir)?;
         let Some(file) = open_pool(name, dir, &pool)? else { return Ok(None) };
-        let mut superblock = read_superblock(&file, &pool)?;
+        let superblock = read_superblock(&file, &pool)?;
         check_owner(&superblock, dir)?;
         let identity = FileId::of(&file.metadata().map_err(|e| Error::io("looking at the pool", e))?);
-        let still_there = || fs::metadata(&pool).is_ok_and(|m| FileId::of(&m) == identity);
+        let found = FoundPool { file, superblock: superblock.clone(), identity };
+        let opened = Self::open_found(name, dir, found, access, locality, deadline)?;
         // Replaced or removed meanwhile: what was made for it is not used.
-        let of_pool = superblock.clone();
-        let gone = || {
-            if let Ok(Some(soft)) = own_soft_dir(&of_pool, identity.inode) {
-                remove_unused_soft_dir(&soft);
-            }
-            Ok(None)
-        };
+        if let (None, Ok(Some(soft))) = (&opened, own_soft_dir(&superblock, identity.inode)) {
+            remove_unused_soft_dir(&soft);
+        }
+        Ok(opened)
+    }
+
+    /// The space of a pool that was found, or None if it is not there any more.
+    fn open_found(
+        name: &str,
+        dir: &Path,
+        FoundPool { file, mut superblock, identity }: FoundPool,
+        access: Access,
+        locality: Locality,
+        deadline: Instant,
+    ) -> Result<Option<Self>> {
+        let pool = dir.join(POOL_FILE);
+        let still_there = || fs::metadata(&pool).is_ok_and(|m| FileId::of(&m) == identity);
         let soft = Ownership::open(name, dir).and_then(|ownership| {
             let soft_dir = soft_dir(dir, &superblock, identity, &ownership)?;
             let members = members_of(&soft_dir, &ownership)?;
             Ok((ownership, soft_dir, members))
         });
         let (ownership, soft_dir, members) = match soft {
-            Err(_) if !still_there() => return gone(),
+            Err(_) if !still_there() => return Ok(None),
             other => other?,
         };
         if !still_there() {
-            return gone();
+            return Ok(None);
         }
         let first = forebay_tier::open(superblock.tier, &pool, access).and_then(trial::around);
         let first = match first.and_then(|first| emulated::around(first, dir, &soft_dir, locality)) {
-            Err(_) if !still_there() => return gone(),
+            Err(_) if !still_there() => return Ok(None),
             other => other?,
         };
         let opened = Tiers::read(dir).and_then(|tiers| Ok((tiers.open(&first, &superblock, access)?, tiers)));
         let (device, tiers) = match opened {
-            Err(_) if !still_there() => return gone(),
+            Err(_) if !still_there() => return Ok(None),
             other => other?,
         };
         let pools = tiers.granules(superblock.capacity_bytes, superblock.granule_bytes);
@@ -232,7 +243,7 @@ impl Attachment {
             }
             Ok(Some(control))
         })?;
-        let Some(control) = control else { return gone() };
+        let Some(control) = control else { return Ok(None) };
         Ok(Some(Attachment {
             name: name.to_string(),
             dir: dir.to_path_buf(),
@@ -564,6 +575,13 @@ fn soft_dir(dir: &Path, superblock: &Superblock, pool: FileId, ownership: &Owner
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(soft),
         Err(e) => Err(Error::io(format!("making {}", soft.display()), e)),
     }
+}
+
+/// The first pool of a space, before the space is open.
+struct FoundPool {
+    file: File,
+    superblock: Superblock,
+    identity: FileId,
 }
 
 /// Removes a soft directory that a process made for a pool which has gone: another process may have removed that one
