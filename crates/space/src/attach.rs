@@ -20,7 +20,7 @@ use forebay_log::format::{IncarnationDf, PoolPart, Superblock, HEADER_BYTES, INC
 use forebay_log::recover;
 use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::liveness::MembersFile;
-use forebay_tier::{clock, process, Access, Device, Error, Horizon, Kind, Result, TierKind};
+use forebay_tier::{clock, plain, process, Access, Device, Error, Horizon, Kind, Result, TierKind};
 
 use crate::contents;
 use crate::control::{head, Control, GranuleState, LANES_MAX};
@@ -433,7 +433,7 @@ pub(crate) fn is_open_anywhere(name: &str, dir: &Path) -> Result<bool> {
 fn open_pool(name: &str, dir: &Path, pool: &Path) -> Result<Option<File>> {
     // Directories appear whole, but between the two looks: the second round decides.
     for _ in 0..2 {
-        match File::open(pool) {
+        match plain::open_at_once(pool) {
             Ok(file) => return Ok(Some(file)),
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::io(format!("opening the pool of space {name}"), e));

@@ -9,7 +9,6 @@
 //! crash of the system. Not here: versions. An attribute has one value for the whole space, the last one set.
 
 use crate::whole_file;
-use forebay_tier::host::fs;
 use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -184,7 +183,7 @@ pub type UnderLock<'a> = &'a dyn Fn(&mut dyn FnMut() -> Result<()>) -> Result<()
 /// those of the operating system.
 pub fn read(directory: &Path) -> Result<BTreeMap<String, Attribute>> {
     let path = file_in(directory);
-    let content = match fs::read(&path) {
+    let content = match whole_file::read(&path) {
         Ok(content) => content,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(e) => return Err(Error::io(format!("read {}", path.display()), e)),
@@ -264,6 +263,7 @@ fn check(key: &str, value: &Attribute) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_tier::host::fs;
     use std::sync::Mutex;
 
     fn no_lock(f: &mut dyn FnMut() -> Result<()>) -> Result<()> {

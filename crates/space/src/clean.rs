@@ -169,10 +169,10 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
                 Kind::TierFull => "no process has it open, and there is no capacity to open it",
                 _ => return Err(e),
             };
+            contents::check_own(&dir)?;
             if is_open_anywhere(name, &dir)? {
                 return Ok(Err(format!("in use by a live process: {}", e.message())));
             }
-            contents::check_own(&dir)?;
             let bytes = allocated_bytes(&dir);
             let kept = if options.dry_run { Vec::new() } else { remove_directory(&dir)? };
             return Ok(Ok(Removed { name: name.into(), bytes, reason: reason(why, &kept) }));

@@ -7,6 +7,7 @@
 
 use forebay_tier::host::fs;
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use forebay_log::format::SUPERBLOCK_MAGIC;
@@ -40,6 +41,13 @@ fn is_own(name: &str) -> bool {
     OWN.contains(&plain) || ownership::is_record(name)
 }
 
+/// Whether something that is no regular file has this path. A pool may be a device, or a link to one.
+fn is_no_file(path: &Path) -> bool {
+    let kind = fs::symlink_metadata(path).map(|meta| meta.file_type());
+    let is_pool = path.file_name().is_some_and(|name| name == POOL_FILE);
+    kind.is_ok_and(|kind| !kind.is_file() && !(is_pool && (kind.is_symlink() || kind.is_char_device())))
+}
+
 /// Fails where the directory holds anything that is not of a space: removing it would remove that, too.
 ///
 /// # Errors
@@ -50,7 +58,7 @@ pub(crate) fn check_own(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !is_own(&name) || entry.file_type().map_err(failed)?.is_dir() {
+        if !is_own(&name) || is_no_file(&entry.path()) {
             foreign.push(name);
         }
     }
@@ -63,15 +71,16 @@ pub(crate) fn check_own(dir: &Path) -> Result<()> {
         .hint("move them to another directory first"))
 }
 
-/// An error of opening the space in `dir`. A directory in the place of one of its files is damage, and damage has a
-/// hint.
+/// An error of opening the space in `dir`. What stands in the place of one of its files and is none is damage, and
+/// damage has a hint.
 pub(crate) fn explained(name: &str, dir: &Path, error: Error) -> Error {
-    let error = match OWN.iter().map(|file| dir.join(file)).find(|path| path.is_dir()) {
-        Some(path) if error.kind() == Kind::Io => {
-            let text = format!("{} is a directory; space {name} has a file of that name", path.display());
+    let misplaced = || OWN.iter().map(|file| dir.join(file)).find(|path| is_no_file(path));
+    let error = match (error.kind() == Kind::Io).then(misplaced).flatten() {
+        Some(path) => {
+            let text = format!("{} is no regular file, which space {name} has there", path.display());
             Error::new(Kind::Damaged, text).caused_by(error)
         }
-        _ => error,
+        None => error,
     };
     match (error.kind(), error.hint_text()) {
         (Kind::Damaged, None) => error.hint(format!(

@@ -4,7 +4,6 @@
 //! medium; the shared words of the throttle stand beside the control segment. Where a process stands, beside the medium
 //! or across a link, it says itself ([`crate::OpenOptions::locality`]). Lower pools are as fast as they are.
 
-use forebay_tier::host::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -52,7 +51,7 @@ impl Emulation {
     /// That of the space in `dir`; None where it is as fast as it is.
     pub(crate) fn read(dir: &Path) -> Result<Option<Emulation>> {
         let path = dir.join(FILE);
-        let text = match fs::read(&path) {
+        let text = match whole_file::read(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(Error::io(format!("reading {}", path.display()), e)),

@@ -246,7 +246,7 @@ impl Ownership {
     /// read is an error: the control segment would be made anew, and with it the cursors of memory lost.
     fn owner(&self) -> Result<Option<Owner>> {
         let path = if self.has_locks { self.lock.path().to_path_buf() } else { self.record_path() };
-        let text = match fs::read(&path) {
+        let text = match whole_file::read(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             text => text.map_err(|e| Error::io(format!("reading {}", path.display()), e))?,
         };
@@ -324,8 +324,9 @@ pub(crate) fn is_in(dir: &Path) -> bool {
         .map(|name| name.to_string_lossy().into_owned())
         .filter(|name| name == LOCK_FILE || is_record(name))
         .any(|name| {
-            let owner =
-                fs::read(dir.join(name)).ok().and_then(|text| serde_json::from_slice::<Owner>(&text).ok());
+            let owner = whole_file::read(&dir.join(name))
+                .ok()
+                .and_then(|text| serde_json::from_slice::<Owner>(&text).ok());
             owner.is_some_and(|owner| owner.schema == SCHEMA)
         })
 }

@@ -114,7 +114,7 @@ impl Tiers {
     /// The file of the space in `dir`; the default where there is none.
     pub(crate) fn read(dir: &Path) -> Result<Tiers> {
         let path = dir.join(FILE);
-        let text = match fs::read(&path) {
+        let text = match whole_file::read(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Tiers::default()),
             Err(e) => return Err(Error::io(format!("reading {}", path.display()), e)),

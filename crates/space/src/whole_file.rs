@@ -1,12 +1,12 @@
-//! Replacing a small file as a whole.
+//! Reading and replacing a small file as a whole.
 //!
 //! Guarantees: whoever opens the file sees the old content or the new one, never a part and never none; with
 //! `durable` the new content also survives a crash of the operating system once the call has returned.
 //! Not here: keeping two writers apart. Callers hold a lock, or nobody else writes the file.
 
 use forebay_tier::host::fs::{self, File};
-use forebay_tier::{Error, Result};
-use std::io::Write;
+use forebay_tier::{plain, Error, Result};
+use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -23,6 +23,19 @@ pub(crate) fn replace(path: &Path, content: &[u8], durable: bool) -> Result<()> 
         let _ = fs::remove_file(&temporary);
         Error::io(format!("write {}", path.display()), e)
     })
+}
+
+/// Most bytes of a small file: far above what any of them holds.
+const BYTES_MAX: u64 = 256 << 20;
+
+/// The content of such a file. Does not block, and follows no link: what is not a regular file is an error.
+pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let read = plain::open_regular(path)?.take(BYTES_MAX + 1).read_to_end(&mut content)?;
+    match read as u64 <= BYTES_MAX {
+        true => Ok(content),
+        false => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the file is too large")),
+    }
 }
 
 /// Writes a file of these parts, over an old one of that name; with `durable` its content is on the medium

@@ -39,6 +39,14 @@ pub fn open_regular(path: &Path) -> io::Result<host::fs::File> {
     }
 }
 
+/// Opens a file or a device for reading; follows symbolic links and waits for no FIFO.
+///
+/// # Errors
+/// What the system says.
+pub fn open_at_once(path: &Path) -> io::Result<host::fs::File> {
+    host::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
+}
+
 impl PlainFile {
     /// Opens a file that exists.
     ///

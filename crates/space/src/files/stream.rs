@@ -170,7 +170,7 @@ fn version_of(name: &str) -> Option<u64> {
 }
 
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
-    let content = match fs::read(path) {
+    let content = match whole_file::read(path) {
         Ok(content) => content,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Error::io(format!("read {}", path.display()), e)),

@@ -906,31 +906,50 @@ fn a_full_memory_leaves_no_space_that_cannot_be_opened() {
     assert!(output.status.success() && text.contains("OPENING done"), "{text}");
 }
 
+/// Puts something that is no regular file in the place of one.
+fn misplace(path: &Path, what: &str) {
+    let _ = std::fs::remove_file(path);
+    match what {
+        "directory" => std::fs::create_dir(path).unwrap(),
+        // Its end never comes, and a FIFO is opened when another process opens it, too.
+        "endless" => std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+        "fifo" => assert!(Command::new("mkfifo").arg(path).status().unwrap().success()),
+        _ => std::fs::write(path, b"\xff\xfe{}").unwrap(),
+    }
+}
+
 #[test]
-fn files_of_a_space_that_cannot_be_what_they_are_are_damage() {
-    for medium in [Medium::Memory, Medium::Lower] {
+fn what_is_no_file_of_a_space_is_damage() {
+    let files = ["control", "members", "lock", "tiers.json", "pool"];
+    for (medium, file) in [Medium::Memory, Medium::Lower].into_iter().flat_map(|m| files.map(|f| (m, f))) {
         let place = Place::new(medium);
-        for file in ["control", "members", "lock", "tiers.json"] {
-            let name = place.name(&file.replace('.', "-"));
+        for what in ["directory", "endless", "fifo", "no text"] {
+            if (what == "no text" && file != "tiers.json") || (file == "pool" && what == "endless") {
+                continue;
+            }
+            let name = place.name(what.split(' ').next().unwrap());
             let mut w = Writer::open(&name, &place.options()).unwrap();
             put(&mut w).unwrap();
             w.close().unwrap();
-            let path = Path::new(&name).join(file);
-            let _ = std::fs::remove_file(&path);
-            std::fs::create_dir(&path).unwrap();
-            let check = || {
-                let error = Reader::open(&name, &OpenOptions { finished: true, ..ranked(0, 1) });
-                let error = error.map(drop).unwrap_err();
-                assert_eq!(error.kind(), Kind::Damaged, "{file}: {error}");
-                assert!(error.hint_text().is_some_and(|hint| hint.contains("forebay clean")), "{error}");
-            };
-            check();
-            std::fs::remove_dir(&path).unwrap();
-            if file == "tiers.json" {
-                std::fs::write(&path, b"\xff\xfe{}").unwrap();
-                check();
+            misplace(&Path::new(&name).join(file), what);
+            let opened = Reader::open(&name, &OpenOptions { finished: true, ..ranked(0, 1) }).map(drop);
+            // A control segment is made anew in its place, and a members file carries locks, which a FIFO does, too.
+            let serves = matches!((file, what), ("control", "endless" | "fifo") | ("members", "fifo"));
+            if serves {
+                opened.unwrap();
+                std::fs::remove_dir_all(&name).unwrap();
+                continue;
             }
-            std::fs::remove_dir_all(&name).unwrap();
+            let error = opened.unwrap_err();
+            assert_eq!(error.kind(), Kind::Damaged, "{what} {file}: {error}");
+            assert!(error.hint_text().is_some_and(|hint| hint.contains("forebay clean")), "{error}");
+            // It is removed only if it is a file of the space.
+            let all = CleanOptions { names: vec![name.clone()], ..CleanOptions::default() };
+            match forebay_space::clean(&all) {
+                Ok(report) => assert!(what == "no text" && report.removed.len() == 1, "{what} {file}"),
+                Err(e) => assert_eq!(e.kind(), Kind::NameInUse, "{what} {file}: {e}"),
+            }
+            let _ = std::fs::remove_dir_all(&name);
         }
     }
 }
