@@ -19,6 +19,7 @@ use std::time::Duration;
 use forebay_log::format::{IncarnationDf, PoolPart, Superblock, HEADER_BYTES, INCARNATION_OFFSETS};
 use forebay_log::recover;
 use forebay_tier::adapter::throttle::Locality;
+use forebay_tier::capacity::Headroom;
 use forebay_tier::liveness::MembersFile;
 use forebay_tier::{clock, plain, process, Access, Device, Error, Horizon, Kind, Result, TierKind};
 
@@ -766,7 +767,7 @@ pub(crate) fn replace(old: &Attachment, options: &OpenOptions, ranks: u32) -> Re
     contents::check_own(&dir)?;
     remove_leftovers(&parent, &file);
     let new = match make_new(&old.name, &parent, &file, options, ranks) {
-        Err(e) if e.kind() == Kind::TierFull && fits_alone(old, &parent, options)? => None,
+        Err(e) if e.kind() == Kind::TierFull && fits_alone(old, &parent, options, ranks)? => None,
         made => Some(made?),
     };
     old.mark_removed();
@@ -787,23 +788,35 @@ pub(crate) fn replace(old: &Attachment, options: &OpenOptions, ranks: u32) -> Re
     Ok(())
 }
 
-/// Whether the quotas fit their tiers once the old space has gone.
-fn fits_alone(old: &Attachment, parent: &Path, options: &OpenOptions) -> Result<bool> {
+/// Whether the new space can be made once the old one has gone: on the same tier, with these options, its shared state
+/// included. If that is uncertain it cannot: the old one would be lost for nothing.
+fn fits_alone(old: &Attachment, parent: &Path, options: &OpenOptions, ranks: u32) -> Result<bool> {
     let allocated = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.blocks() * 512);
-    let first = allocated(&old.dir.join(POOL_FILE));
-    let lower: u64 = old.tiers.lower.iter().map(|pool| allocated(&pool.path)).sum();
     let tier = options.tier.map_or_else(|| forebay_tier::detect(parent), Ok)?;
-    let free = forebay_tier::capacity::headroom(parent, tier)?.bytes;
-    let fits_first = options.quota_bytes.is_none_or(|quota| quota <= free + first);
-    let fits_lower = options.spill.iter().all(|spill| match (spill.quota, spill.tier) {
-        (Some(quota), tier) => {
-            let tier = tier.map_or_else(|| forebay_tier::detect(&spill.path), Ok);
-            let free = tier.and_then(|tier| forebay_tier::capacity::headroom(&spill.path, tier));
-            free.is_ok_and(|free| quota <= free.bytes + lower)
+    if tier != old.superblock.tier {
+        return Ok(false);
+    }
+    let lower: u64 = old.tiers.lower.iter().map(|pool| allocated(&pool.path)).sum();
+    let mut new_lower = 0;
+    for spill in &options.spill {
+        let tier = spill.tier.map_or_else(|| forebay_tier::detect(&spill.path), Ok)?;
+        let free = forebay_tier::capacity::headroom(&spill.path, tier)?.bytes + lower;
+        if spill.quota.is_some_and(|quota| quota > free) {
+            return Ok(false);
         }
-        (None, _) => true,
-    });
-    Ok(fits_first && fits_lower)
+        new_lower += spill.quota.unwrap_or(free);
+    }
+    let shared = allocated(&old.control_path());
+    let mut free = forebay_tier::capacity::headroom(parent, tier)?;
+    free.bytes += allocated(&old.dir.join(POOL_FILE)) + if tier.is_memory() { shared } else { 0 };
+    let Ok((capacity, granule, segment)) = sizes(&free, options, ranks, new_lower) else { return Ok(false) };
+    let control =
+        Control::file_bytes(((capacity + new_lower) / granule + options.spill.len() as u64) as usize);
+    if tier.is_memory() {
+        return Ok(granule + segment + control as u64 <= free.bytes);
+    }
+    let memory = forebay_tier::capacity::headroom(&name::make_root()?, TierKind::Dram)?;
+    Ok(granule + segment <= free.bytes && control as u64 <= memory.bytes + shared)
 }
 
 /// Removes what killed processes left while they made, replaced or removed the space `file`, as far as it can.
@@ -914,7 +927,7 @@ fn fill_new_directory(
     let uuid = uuid::Uuid::from_bytes(forebay_tier::host::random_uuid(|| uuid::Uuid::new_v4().into_bytes()));
     let mut tiers = Tiers::plan(&options.spill, options.when_full, name, &uuid)?;
     let (capacity_bytes, granule_bytes, segment_bytes) =
-        sizes(parent, tier, options, ranks, tiers.lower_bytes())?;
+        sizes(&forebay_tier::capacity::headroom(parent, tier)?, options, ranks, tiers.lower_bytes())?;
     let superblock = Superblock {
         part: if tiers.lower.is_empty() { PoolPart::Only } else { PoolPart::First },
         tier,
@@ -953,21 +966,19 @@ pub(crate) fn segment_in_granules(bytes: u64, granule: u64) -> u64 {
     bytes.max(granule) / granule * granule
 }
 
-/// Capacity of the pool file, granule and segment, all in bytes.
+/// Capacity of the pool file, granule and segment, all in bytes, on a tier with this headroom.
 fn sizes(
-    parent: &Path,
-    tier: TierKind,
+    headroom: &Headroom,
     options: &OpenOptions,
     ranks: u32,
     lower_bytes: u64,
 ) -> Result<(u64, u64, u64)> {
-    let headroom = forebay_tier::capacity::headroom(parent, tier)?;
     let quota = match options.quota_bytes {
         Some(quota) if quota > headroom.bytes => {
             return Err(Error::new(Kind::TierFull, "the tier has less room than the quota asks for")
                 .with("quota", crate::format_bytes(quota))
                 .with("free", crate::format_bytes(headroom.bytes))
-                .with("limited_by", headroom.limited_by)
+                .with("limited_by", &headroom.limited_by)
                 .hint("ask for a smaller quota, or use another tier"));
         }
         Some(quota) => quota,
@@ -982,7 +993,7 @@ fn sizes(
         return Err(Error::new(Kind::TierFull, "the tier has insufficient capacity for a space")
             .with("free", crate::format_bytes(headroom.bytes))
             .with("ranks", ranks)
-            .with("limited_by", headroom.limited_by)
+            .with("limited_by", &headroom.limited_by)
             .hint("free space on it, or use another tier"));
     }
     if quota / granule < u64::from(ranks) || segment > quota / granule * granule {
@@ -1006,10 +1017,8 @@ mod tests {
     /// Who said the quota decides whether the caller or the tier is at fault.
     #[test]
     fn too_little_for_each_rank_is_a_full_tier_unless_the_quota_was_given() {
-        let parent = tempfile::tempdir_in("/dev/shm").unwrap();
-        let kind = |options: &OpenOptions| {
-            sizes(parent.path(), TierKind::Dram, options, u32::MAX, 0).unwrap_err().kind()
-        };
+        let headroom = Headroom { bytes: 1 << 30, limited_by: "the test".into() };
+        let kind = |options: &OpenOptions| sizes(&headroom, options, u32::MAX, 0).unwrap_err().kind();
         assert_eq!(kind(&OpenOptions::default()), Kind::TierFull);
         let given = OpenOptions { quota_bytes: Some(1 << 20), ..OpenOptions::default() };
         assert_eq!(kind(&given), Kind::Usage);

@@ -875,35 +875,74 @@ fn child_on_a_full_memory() {
     say("done");
 }
 
+/// Runs a test of this binary with FOREBAY_DIR on a tmpfs of its own. None where that is not allowed.
+fn on_a_small_tmpfs(what: &str, size: &str, child: &str, old: &str) -> Option<()> {
+    let mount = tempfile::tempdir().unwrap();
+    let script =
+        format!("mount -t tmpfs -o size={size},mode=700 forebay-test \"$1\" && shift && exec \"$@\"");
+    let enter = |program: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script, "sh"]).arg(mount.path()).arg(program);
+        command
+    };
+    if !enter(Path::new("true")).output().is_ok_and(|out| out.status.success()) {
+        skips::skipped(what, "no right to mount a tmpfs in a namespace of our own");
+        return None;
+    }
+    let mut run = enter(&std::env::current_exe().unwrap());
+    run.args(["--exact", child, "--nocapture", "--test-threads=1"]);
+    run.env("OPENING_FULL", mount.path()).env("FOREBAY_DIR", mount.path()).env("OPENING_NAME", old);
+    let output = run.output().unwrap();
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("OPENING done"), "{text}");
+    Some(())
+}
+
 #[test]
 fn a_full_memory_leaves_no_space_that_cannot_be_opened() {
     let place = Place::new(Medium::File);
     let name = place.name("old");
-    let mount = tempfile::tempdir().unwrap();
-    let script = "mount -t tmpfs -o size=1100k,mode=700 forebay-test \"$1\" && shift && exec \"$@\"";
-    let enter = |program: &Path| {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", script, "sh"]).arg(mount.path()).arg(program);
-        command
-    };
-    if !enter(Path::new("true")).output().is_ok_and(|out| out.status.success()) {
-        skips::skipped(
-            "opening::a_full_memory_leaves_no_space_that_cannot_be_opened",
-            "no right to mount a tmpfs in a namespace of our own",
-        );
-        return;
-    }
     // Its shared state is elsewhere, and gone when the space is opened again.
     let other = tempfile::tempdir_in("/dev/shm").unwrap();
     let written = place.command("write", &name, "first").env("FOREBAY_DIR", other.path()).output().unwrap();
     assert!(written.status.success());
-    let mut child = enter(&std::env::current_exe().unwrap());
-    child.args(["--exact", "opening::child_on_a_full_memory", "--nocapture", "--test-threads=1"]);
-    child.env("OPENING_FULL", mount.path()).env("FOREBAY_DIR", mount.path()).env("OPENING_NAME", &name);
-    let output = child.output().unwrap();
-    let text =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("OPENING done"), "{text}");
+    let what = "opening::a_full_memory_leaves_no_space_that_cannot_be_opened";
+    on_a_small_tmpfs(what, "1100k", "opening::child_on_a_full_memory", &name);
+}
+
+/// The part of the child of [`a_space_that_cannot_be_made_replaces_none`], on a tmpfs of 2 MiB.
+#[test]
+fn child_that_replaces_in_a_full_memory() {
+    let Some(dir) = std::env::var_os("OPENING_FULL") else { return };
+    let name = PathBuf::from(dir).join("made").display().to_string();
+    let options =
+        OpenOptions { tier: Some(TierKind::Dram), quota_bytes: None, mode: Mode::Write, ..ranked(0, 1) };
+    let mut w = Writer::open(&name, &options).unwrap();
+    put(&mut w).unwrap();
+    w.close().unwrap();
+    let uuid = uuid_of(&name);
+    let segment = OpenOptions { segment_bytes: Some(64 << 20), ..options.clone() };
+    let tier = OpenOptions { tier: Some(TierKind::Direct), ..options.clone() };
+    let ranks = OpenOptions { size: Some(64), ..options.clone() };
+    let quota = OpenOptions { quota_bytes: Some(1 << 30), ..options.clone() };
+    for other in [segment, tier, ranks, quota] {
+        assert!(Writer::open(&name, &other).is_err(), "{other:?}");
+        assert_eq!(uuid_of(&name), uuid, "{other:?}");
+        assert_eq!(look(&name, &options), "reads");
+    }
+    // Both do not fit, and the new one does alone.
+    let mut again = Writer::open(&name, &options).unwrap();
+    put(&mut again).unwrap();
+    again.close().unwrap();
+    assert_ne!(uuid_of(&name), uuid);
+    say("done");
+}
+
+#[test]
+fn a_space_that_cannot_be_made_replaces_none() {
+    let what = "opening::a_space_that_cannot_be_made_replaces_none";
+    on_a_small_tmpfs(what, "2m", "opening::child_that_replaces_in_a_full_memory", "");
 }
 
 /// Puts something that is no regular file in the place of one.
