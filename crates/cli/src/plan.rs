@@ -237,7 +237,7 @@ fn text_of(plan: &PlanFile) -> String {
     let mut text = format!("{} on {}\n", plan.plan.short(), plan.plan.tier);
     for seat in &plan.components {
         let node = seat.memory_node.map(|n| format!(" on node {n}")).unwrap_or_default();
-        text += &format!("{}: {} rank(s) on processors {}{node}\n", seat.name, seat.ranks, seat.cpus);
+        text += &format!("{}: ranks {}, processors {}{node}\n", seat.name, seat.ranks, seat.cpus);
     }
     for (name, table) in &plan.channels {
         let tier = table.tier.map_or("default".to_owned(), |tier| tier.to_string());

@@ -62,7 +62,7 @@ pub fn emit(r#for: For, job: &Job<'_>) -> Result<String> {
         let cpus = numbers(&seat.cpus);
         let _ = writeln!(
             script,
-            "# {}: {} rank(s) on processors {} (mask {})",
+            "# {}: ranks {}, processors {}, mask {}",
             seat.name,
             seat.ranks,
             seat.cpus,

@@ -38,11 +38,11 @@ pub(crate) fn check_space(space: &Attachment, options: &OpenOptions) -> Result<(
     if let Some(wanted) = options.quota_bytes {
         let is = space.first_bytes();
         let fits = wanted / sb.granule_bytes == is / sb.granule_bytes;
-        agree(of, "quota", fits, || (format_bytes(wanted), format_bytes(is)))?;
+        agree(of, "quota", fits, || sizes_in_words(wanted, is))?;
     }
     if let Some(wanted) = options.segment_bytes {
         let fits = segment_in_granules(wanted, sb.granule_bytes) == sb.segment_bytes;
-        agree(of, "segment", fits, || (format_bytes(wanted), format_bytes(sb.segment_bytes)))?;
+        agree(of, "segment", fits, || sizes_in_words(wanted, sb.segment_bytes))?;
     }
     agree_on_spill(of, space, &options.spill)
 }
@@ -53,9 +53,19 @@ pub(crate) fn check_files(name: &str, made: &StreamDf, options: &OpenOptions) ->
     agree_on(name, "retention", options.retention, made.retention)?;
     agree_on(name, "checksum", options.checksum, made.checksum)?;
     let Some(wanted) = options.quota_bytes else { return Ok(()) };
-    agree(name, "quota", made.quota_bytes == Some(wanted), || {
-        (format_bytes(wanted), made.quota_bytes.map_or("none".into(), format_bytes))
+    agree(name, "quota", made.quota_bytes == Some(wanted), || match made.quota_bytes {
+        Some(is) => sizes_in_words(wanted, is),
+        None => (format_bytes(wanted), "none".into()),
     })
+}
+
+/// Two sizes that differ, in bytes where rounding hides the difference.
+fn sizes_in_words(wanted: u64, is: u64) -> (String, String) {
+    let rounded = (format_bytes(wanted), format_bytes(is));
+    match rounded.0 == rounded.1 {
+        true => (format!("{wanted} bytes"), format!("{is} bytes")),
+        false => rounded,
+    }
 }
 
 fn agree_on<T: PartialEq + ToString>(of: &str, what: &'static str, wanted: Option<T>, is: T) -> Result<()> {

@@ -187,8 +187,12 @@ impl Attachment {
         let identity = FileId::of(&file.metadata().map_err(|e| Error::io("looking at the pool", e))?);
         let found = FoundPool { file, superblock: superblock.clone(), identity };
         let opened = Self::open_found(name, dir, found, access, locality, deadline)?;
-        // Replaced or removed meanwhile: what was made for it is not used.
-        if let (None, Ok(Some(soft))) = (&opened, own_soft_dir(&superblock, identity.inode)) {
+        // Replaced or removed meanwhile: what was made for it is not used. A look that fails says neither.
+        let has_gone = match fs::metadata(&pool) {
+            Ok(now) => FileId::of(&now) != identity,
+            Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+        };
+        if let (None, true, Ok(Some(soft))) = (&opened, has_gone, own_soft_dir(&superblock, identity.inode)) {
             remove_unused_soft_dir(&soft);
         }
         Ok(opened)

@@ -71,14 +71,17 @@ pub(crate) fn check_own(dir: &Path) -> Result<()> {
         .hint("move them to another directory first"))
 }
 
-/// An error of opening the space in `dir`. What stands in the place of one of its files and is none is damage, and
-/// damage has a hint.
+/// An error of opening the space in `dir`: one of its files that is not a regular file is damage, and damage has a hint.
 pub(crate) fn explained(name: &str, dir: &Path, error: Error) -> Error {
     let misplaced = || OWN.iter().map(|file| dir.join(file)).find(|path| is_no_file(path));
     let error = match (error.kind() == Kind::Io).then(misplaced).flatten() {
         Some(path) => {
-            let text = format!("{} is no regular file, which space {name} has there", path.display());
-            Error::new(Kind::Damaged, text).caused_by(error)
+            let text = format!("{} is not a regular file", path.display());
+            let hint = format!(
+                "move it to another directory; then restore the file from a copy, or remove the space with its data: \
+                 `forebay clean {name}`"
+            );
+            Error::new(Kind::Damaged, text).caused_by(error).hint(hint)
         }
         None => error,
     };

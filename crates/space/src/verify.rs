@@ -53,6 +53,9 @@ pub(crate) fn verify(space: &Arc<Attachment>) -> Result<Report> {
 /// the one and begun the other.
 fn look(space: &Arc<Attachment>) -> Result<Report> {
     let mut report = forebay_log::verify::verify(&*space.device, &space.superblock)?;
+    // The segments of a version that was dropped are freed one by one, in any order.
+    let oldest = space.control.oldest();
+    report.damaged.retain(|damage| damage.version.is_none_or(|version| version >= oldest));
     report.damaged.append(&mut differences(space)?);
     Ok(report)
 }
@@ -311,5 +314,51 @@ impl Check<'_> {
                 break;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::Missing;
+    use crate::membership::free_run;
+    use crate::{OpenOptions, Retention, Writer};
+    use forebay_tier::adapter::throttle::Locality;
+    use forebay_tier::Access;
+    use std::time::Instant;
+
+    /// A process was killed while it freed the segments of a version that all readers had released.
+    #[test]
+    fn a_dropped_version_that_was_freed_in_part_is_no_damage() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/s", root.path().display());
+        let options = OpenOptions {
+            quota_bytes: Some(8 << 20),
+            segment_bytes: Some(256 << 10),
+            retention: Some(Retention::Forever),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        for _ in 0..2 {
+            writer.begin_step().unwrap();
+            (0..5).for_each(|i| {
+                writer.put_array("x", &[5 * 100_000], &[i * 100_000], &[100_000], &[1u8; 100_000]).unwrap();
+            });
+            writer.end_step().unwrap();
+        }
+        writer.close().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let space = Attachment::open(&name, Access::Write, Locality::Local, Missing::Fail, deadline).unwrap();
+        let lane = LaneId { incarnation: 1, rank: 0 };
+        let middle = space.control.find_segment(lane, |sequence, _| sequence == 1).unwrap().granule;
+        assert_eq!(space.control.granule_last(middle), 0, "of the first version alone");
+        let offset = middle as u64 * space.superblock.granule_bytes;
+        forebay_log::reclaim::retire(&*space.device, offset, space.superblock.horizon).unwrap();
+        free_run(&space, middle);
+        assert!(!verify(&space).unwrap().damaged.is_empty(), "it is retained");
+        space.control.drop_below(|| 1);
+        assert_eq!(verify(&space).unwrap().damaged, []);
+        drop(space);
+        crate::destroy(&name).unwrap();
     }
 }
