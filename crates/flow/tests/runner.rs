@@ -496,6 +496,9 @@ fn a_rank_that_a_signal_ended_below_a_launcher_is_told_with_the_signal_and_the_l
     assert!(outcome.stderr.contains("exit status 137 (128 + 9, SIGKILL)"), "{}", outcome.stderr);
     // The shell says "Killed" on standard error; why is on standard output.
     assert!(outcome.stderr.contains("  | the last words of 0"), "{}", outcome.stderr);
+    // Both logs have lines, and both are named.
+    let named = outcome.stderr.lines().find(|line| line.contains("its whole output: ")).unwrap_or_default();
+    assert!(named.contains("logs/sim.err and ") && named.ends_with("logs/sim.out"), "{}", outcome.stderr);
 }
 
 #[test]

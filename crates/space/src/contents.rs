@@ -71,7 +71,7 @@ pub(crate) fn check_own(dir: &Path) -> Result<()> {
         .hint("move them to another directory first"))
 }
 
-/// An error of opening the space in `dir`: one of its files that is not a regular file is damage, and damage has a hint.
+/// An error of opening the space in `dir`: a file of it that is not a regular file is damage, and damage has a hint.
 pub(crate) fn explained(name: &str, dir: &Path, error: Error) -> Error {
     let misplaced = || OWN.iter().map(|file| dir.join(file)).find(|path| is_no_file(path));
     let error = match (error.kind() == Kind::Io).then(misplaced).flatten() {

@@ -4,6 +4,7 @@
 //! says what happened and a kill would show as its exit status.
 
 mod skips;
+mod tmpfs;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -201,17 +202,11 @@ fn several_processes_share_a_memory_cgroup() {
 /// Runs the child with a tmpfs of its own mounted with `options`; None when that is not allowed here.
 fn on_own_tmpfs(what: &str, options: &str, kind: TierKind, wants: &str) -> Option<(Vec<String>, u64)> {
     let dir = tempfile::tempdir().unwrap();
-    let script = format!("mount -t tmpfs -o {options} forebay-test \"$1\" && shift && exec \"$@\"");
-    let enter = |program: &Path| {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", &script, "sh"]).arg(dir.path()).arg(program);
-        command
-    };
-    if !enter(Path::new("true")).output().is_ok_and(|out| out.status.success()) {
+    let Some(command) = tmpfs::command_on(dir.path(), options, &this_binary()) else {
         skips::skipped(what, "no right to mount a tmpfs in a namespace of our own");
         return None;
-    }
-    Some(run(child(enter(&this_binary()), dir.path(), kind, wants)))
+    };
+    Some(run(child(command, dir.path(), kind, wants)))
 }
 
 #[test]

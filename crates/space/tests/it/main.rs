@@ -19,4 +19,6 @@ mod restarts;
 mod skips;
 mod spilling;
 mod support;
+#[path = "../../../tier/tests/tmpfs/mod.rs"]
+mod tmpfs;
 mod writing;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::skips;
 use crate::support::{ranked, tier_of_roots, Root};
+use crate::tmpfs;
 use forebay_space::{
     CleanOptions, Horizon, Kind, Mechanism, Mode, OpenOptions, Reader, Result, Retention, SpillTier,
     TierKind, WhenFull, Writer,
@@ -875,28 +876,20 @@ fn child_on_a_full_memory() {
     say("done");
 }
 
-/// Runs a test of this binary with FOREBAY_DIR on a tmpfs of its own. None where that is not allowed.
-fn on_a_small_tmpfs(what: &str, size: &str, child: &str, old: &str) -> Option<()> {
+/// Runs the test `child` of this binary with FOREBAY_DIR on a tmpfs of that size; where none can be mounted `what` is
+/// skipped.
+fn on_a_small_tmpfs(what: &str, size: &str, child: &str, name: &str) {
     let mount = tempfile::tempdir().unwrap();
-    let script =
-        format!("mount -t tmpfs -o size={size},mode=700 forebay-test \"$1\" && shift && exec \"$@\"");
-    let enter = |program: &Path| {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "sh", "-c", &script, "sh"]).arg(mount.path()).arg(program);
-        command
+    let options = format!("size={size},mode=700");
+    let Some(mut run) = tmpfs::command_on(mount.path(), &options, &std::env::current_exe().unwrap()) else {
+        return skips::skipped(what, "no right to mount a tmpfs in a namespace of our own");
     };
-    if !enter(Path::new("true")).output().is_ok_and(|out| out.status.success()) {
-        skips::skipped(what, "no right to mount a tmpfs in a namespace of our own");
-        return None;
-    }
-    let mut run = enter(&std::env::current_exe().unwrap());
     run.args(["--exact", child, "--nocapture", "--test-threads=1"]);
-    run.env("OPENING_FULL", mount.path()).env("FOREBAY_DIR", mount.path()).env("OPENING_NAME", old);
+    run.env("OPENING_FULL", mount.path()).env("FOREBAY_DIR", mount.path()).env("OPENING_NAME", name);
     let output = run.output().unwrap();
     let text =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && text.contains("OPENING done"), "{text}");
-    Some(())
 }
 
 #[test]
