@@ -1,8 +1,8 @@
 //! Reading and replacing a small file as a whole.
 //!
-//! Guarantees: whoever opens the file sees the old content or the new one, never a part and never none; with
+//! Guarantees: a process that opens the file sees the old content or the new one, never a part and never none; with
 //! `durable` the new content also survives a crash of the operating system once the call has returned.
-//! Not here: keeping two writers apart. Callers hold a lock, or nobody else writes the file.
+//! Not here: keeping two writers apart. Callers hold a lock, or no other process writes the file.
 
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::{plain, Error, Result};
@@ -83,5 +83,18 @@ mod tests {
         fs::create_dir(dir.path().join("taken")).unwrap();
         assert!(replace(&dir.path().join("taken"), b"x", false).is_err());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "the temporary file is gone");
+    }
+
+    #[test]
+    fn reads_regular_files_only_and_waits_for_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("file"), b"text").unwrap();
+        assert_eq!(read(&path("file")).unwrap(), b"text");
+        assert!(std::process::Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
+        std::os::unix::fs::symlink("/dev/zero", path("endless")).unwrap();
+        fs::create_dir(path("directory")).unwrap();
+        ["fifo", "endless", "directory"].map(|name| assert!(read(&path(name)).is_err(), "{name}"));
+        assert_eq!(read(&path("missing")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
     }
 }
