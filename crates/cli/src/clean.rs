@@ -2,7 +2,7 @@
 //!
 //! Guarantees: a space with a live member is never touched, whatever is asked for, nor the memory of a checkpoint whose
 //! program lives; says nothing and ends with 0 when there is nothing to do, so that `forebay clean --dead` can stand in
-//! a job's epilog.
+//! a job's epilog. What cannot be removed because of an error is named on stderr.
 
 use std::path::{Path, PathBuf};
 
@@ -53,6 +53,11 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         memory(args, &mut report)?;
     }
     out.result(schema::CLEAN, &report, || text(&report, args, out))?;
+    if !args.dry_run {
+        let failed = report.kept.iter().filter(|kept| kept.failed);
+        failed
+            .for_each(|kept| out.aside(&format!("warning: {} was not removed: {}", kept.name, kept.reason)));
+    }
     if args.checkpoint.is_none() && (args.names.is_empty() || args.dead) {
         return Ok(0);
     }
@@ -105,7 +110,7 @@ fn memory(args: &Args, report: &mut CleanReport) -> Result<()> {
         report.removed.push(Removed { name: name(&gone.dir), bytes: gone.bytes, reason: gone.reason });
     }
     for (dir, reason) in cleaned.kept {
-        report.kept.push(Kept { name: name(&dir), reason });
+        report.kept.push(Kept { name: name(&dir), reason, failed: false });
     }
     Ok(())
 }

@@ -34,6 +34,10 @@ struct Outcome {
 struct Failure {
     kind: &'static str,
     message: String,
+    hint: Option<String>,
+    /// The whole error, as it is printed elsewhere.
+    #[serde(skip)]
+    text: String,
     #[serde(skip)]
     exit: i32,
 }
@@ -74,6 +78,8 @@ fn verify(name: String, listed: bool) -> Result<Outcome> {
             let error = Failure {
                 kind: e.kind().name(),
                 message: e.message().to_string(),
+                hint: e.hint_text().map(Into::into),
+                text: e.to_string(),
                 exit: e.kind().exit_code(),
             };
             Ok(Outcome { name, ok: false, report: None, error: Some(error) })
@@ -120,7 +126,7 @@ fn text(outcomes: &[Outcome], out: &Output) -> String {
             );
         }
         if let Some(error) = &outcome.error {
-            remarks += &format!("{}: {}\n", outcome.name, error.message);
+            remarks += &format!("{}: {}\n", outcome.name, error.text);
         }
         table.add_row(row);
     }

@@ -185,24 +185,33 @@ impl Attachment {
         let superblock = read_superblock(&file, &pool)?;
         check_owner(&superblock, dir)?;
         let identity = FileId::of(&file.metadata().map_err(|e| Error::io("looking at the pool", e))?);
-        let found = FoundPool { file, superblock: superblock.clone(), identity };
-        let opened = Self::open_found(name, dir, found, access, locality, deadline)?;
-        // Replaced or removed meanwhile: what was made for it is not used. A look that fails says neither.
-        let has_gone = match fs::metadata(&pool) {
-            Ok(now) => FileId::of(&now) != identity,
-            Err(e) => e.kind() == std::io::ErrorKind::NotFound,
-        };
-        if let (None, true, Ok(Some(soft))) = (&opened, has_gone, own_soft_dir(&superblock, identity.inode)) {
-            remove_unused_soft_dir(&soft);
+        loop {
+            let found = FoundPool { file: &file, superblock: superblock.clone(), identity };
+            let opened = Self::open_found(name, dir, found, access, locality, deadline)?;
+            // Replaced or removed meanwhile: what was made for it is not used. A look that fails says neither.
+            let now = fs::metadata(&pool).map(|meta| FileId::of(&meta) == identity);
+            let has_gone = match &now {
+                Ok(is_same) => !is_same,
+                Err(e) => e.kind() == std::io::ErrorKind::NotFound,
+            };
+            if let (None, true, Ok(Some(soft))) =
+                (&opened, has_gone, own_soft_dir(&superblock, identity.inode))
+            {
+                remove_unused_soft_dir(&soft);
+            }
+            // A process that could not make the shared state has removed its directory: then another one is made.
+            let is_there = matches!(now, Ok(true));
+            if opened.is_some() || !is_there || Instant::now() >= deadline {
+                return Ok(opened);
+            }
         }
-        Ok(opened)
     }
 
     /// The space of a pool that was found, or None if it is not there any more.
     fn open_found(
         name: &str,
         dir: &Path,
-        FoundPool { file, mut superblock, identity }: FoundPool,
+        FoundPool { file, mut superblock, identity }: FoundPool<'_>,
         access: Access,
         locality: Locality,
         deadline: Instant,
@@ -235,12 +244,13 @@ impl Attachment {
         superblock.capacity_bytes += tiers.lower_bytes();
         check_granules(&superblock, &pool)?;
         let control = members.with_lock(LOCK_SETUP, lock_timeout(deadline), || {
-            if !still_there() {
+            if !still_there() || !members.is_there() {
                 return Ok(None);
             }
             let soft =
                 Soft { dir: &soft_dir, pool_dir: dir, ownership: &ownership, members: &members, deadline };
-            let control = open_or_rebuild_control(&soft, &file, &superblock, &*device, &pools)?;
+            let control = open_or_rebuild_control(&soft, file, &superblock, &*device, &pools)
+                .inspect_err(|_| soft.remove_unused())?;
             if control.is_removed() {
                 // The process that removed it held this lock, so it died before it was done.
                 remove_directory(dir)?;
@@ -440,6 +450,10 @@ fn open_pool(name: &str, dir: &Path, pool: &Path) -> Result<Option<File>> {
     for _ in 0..2 {
         match plain::open_at_once(pool) {
             Ok(file) => return Ok(Some(file)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotADirectory => {
+                let text = format!("{} is not a directory", dir.display());
+                return Err(Error::new(Kind::Damaged, text).hint("it is not a space; choose another name"));
+            }
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::io(format!("opening the pool of space {name}"), e));
             }
@@ -583,8 +597,8 @@ fn soft_dir(dir: &Path, superblock: &Superblock, pool: FileId, ownership: &Owner
 }
 
 /// The first pool of a space, before the space is open.
-struct FoundPool {
-    file: File,
+struct FoundPool<'a> {
+    file: &'a File,
     superblock: Superblock,
     identity: FileId,
 }
@@ -606,6 +620,17 @@ struct Soft<'a> {
     ownership: &'a Ownership,
     members: &'a MembersFile,
     deadline: Instant,
+}
+
+impl Soft<'_> {
+    /// Under the setup lock: removes the directory, unless it is the pool's or a process uses it. Its control segment could
+    /// not be made.
+    fn remove_unused(&self) {
+        let has_user = || self.members.is_any_alive() || self.ownership.is_live().unwrap_or(true);
+        if self.dir != self.pool_dir && !has_user() {
+            remove_unused_soft_dir(self.dir);
+        }
+    }
 }
 
 /// Under the setup lock: the control segment as it is, or rebuilt, where no process uses the pool through another one.
@@ -630,18 +655,20 @@ fn open_or_rebuild_control(
     let make = |instance| {
         let new = soft.dir.join(format!("{CONTROL_FILE}.new"));
         let _ = fs::remove_file(&new); // left by a process that was killed here: who makes one holds the setup lock
-        let control = Control::create(&new, superblock, &boot, instance, identity)?;
-        for lower in &pools[1..] {
-            control.set_granule_state(lower.start - 1, GranuleState::Superblock);
-        }
-        rebuild(&control, superblock, device)?;
-        if !superblock.tier.is_memory() {
-            if let Some(found) = CursorsFile::read(soft.pool_dir, &superblock.uuid)? {
-                restore_groups(&control, &found)?;
+        let made = Control::create(&new, superblock, &boot, instance, identity).and_then(|control| {
+            for lower in &pools[1..] {
+                control.set_granule_state(lower.start - 1, GranuleState::Superblock);
             }
-        }
-        fs::rename(&new, &path).map_err(|e| Error::io("putting the control segment in place", e))?;
-        Ok(control)
+            rebuild(&control, superblock, device)?;
+            if !superblock.tier.is_memory() {
+                if let Some(found) = CursorsFile::read(soft.pool_dir, &superblock.uuid)? {
+                    restore_groups(&control, &found)?;
+                }
+            }
+            fs::rename(&new, &path).map_err(|e| Error::io("putting the control segment in place", e))?;
+            Ok(control)
+        });
+        made.inspect_err(|_| drop(fs::remove_file(&new)))
     };
     match (soft.ownership.claim(&claim, soft.deadline, make)?, found) {
         (Some(control), _) | (None, Ok(control)) => Ok(control),
@@ -736,7 +763,8 @@ fn make_new(
         Err(e) => {
             // The first error is the one to report.
             let _ = remove_unfinished(&making.path);
-            Err(e)
+            let hidden = making.path.file_name().unwrap_or_default().to_string_lossy();
+            Err(e.renamed(&hidden, file))
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::contents;
 use crate::control::{group, member, GROUPS_MAX};
 use crate::files;
 use crate::groups::has_read_all;
-use crate::inspect::{attach, names};
+use crate::inspect::{attach, names, names_of};
 use crate::membership::{describe, settle_left_behind, settle_producers};
 use crate::name;
 use crate::new_directory::{abandoned, hidden, Hidden};
@@ -58,6 +58,8 @@ pub struct Kept {
     pub name: String,
     /// Why it stays.
     pub reason: String,
+    /// It could not be removed; else it is in use, or is not to be removed by this call.
+    pub failed: bool,
 }
 
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -126,11 +128,12 @@ pub fn clean(options: &CleanOptions) -> Result<CleanReport> {
         }
     }
     if options.names.is_empty() {
-        for name in names()? {
+        let unfinished = names_of(files::is_unfinished)?;
+        for name in names()?.into_iter().chain(unfinished) {
             match clean_one(&name, options) {
                 Ok(outcome) => report.add(&name, outcome),
                 Err(e) if e.kind() == Kind::PeerMissing => {}
-                Err(e) => report.add(&name, Err(e.to_string())),
+                Err(e) => report.kept.push(Kept { name, reason: e.to_string(), failed: true }),
             }
         }
         clean_leftovers(None, options, &mut report)?;
@@ -145,15 +148,21 @@ impl CleanReport {
     fn add(&mut self, name: &str, outcome: Outcome) {
         match outcome {
             Ok(removed) => self.removed.push(removed),
-            Err(reason) => self.kept.push(Kept { name: name.into(), reason }),
+            Err(reason) => self.kept.push(Kept { name: name.into(), reason, failed: false }),
         }
     }
 }
 
 fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
     let dir = name::directory(name)?;
+    // By a path it might be a directory that was not made here.
+    if !name::is_path(name) && files::is_unfinished(&dir) {
+        if let Some(removed) = files::clean_unfinished(name, &dir, options)? {
+            return Ok(Ok(removed));
+        }
+    }
     if files::is_stream(&dir) {
-        return match files::clean(name, &dir, options) {
+        return match files::clean(name, &dir, options).map_err(|e| files::explained(name, &dir, e)) {
             Err(e) if e.kind() == Kind::Damaged && !options.dead_only && files::is_of_a_stream(&dir) => {
                 files::clean_damaged(name, &dir, options)
             }

@@ -8,7 +8,7 @@
 use forebay_tier::host::fs;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use forebay_log::format::SUPERBLOCK_MAGIC;
 use forebay_tier::{plain, Error, Kind, Result};
@@ -73,7 +73,16 @@ pub(crate) fn check_own(dir: &Path) -> Result<()> {
 
 /// An error of opening the space in `dir`: a file of it that is not a regular file is damage, and damage has a hint.
 pub(crate) fn explained(name: &str, dir: &Path, error: Error) -> Error {
-    let misplaced = || OWN.iter().map(|file| dir.join(file)).find(|path| is_no_file(path));
+    explained_by(name, dir, error, || OWN.iter().map(|file| dir.join(file)).find(|path| is_no_file(path)))
+}
+
+/// As [`explained`], of a directory in which `misplaced` finds what is not a regular file and should be one.
+pub(crate) fn explained_by(
+    name: &str,
+    dir: &Path,
+    error: Error,
+    misplaced: impl FnOnce() -> Option<PathBuf>,
+) -> Error {
     let error = match (error.kind() == Kind::Io).then(misplaced).flatten() {
         Some(path) => {
             let text = format!("{} is not a regular file", path.display());

@@ -232,6 +232,11 @@ pub(crate) fn attach(name: &str) -> Result<std::sync::Arc<Attachment>> {
 
 /// Names of the spaces below the root of short names, sorted.
 pub(crate) fn names() -> Result<Vec<String>> {
+    names_of(|dir| files::is_stream(dir) || dir.join(POOL_FILE).exists() || contents::is_of_a_space(dir))
+}
+
+/// Names below the root of short names whose directory is one of these, sorted.
+pub(crate) fn names_of(is_one: impl Fn(&Path) -> bool) -> Result<Vec<String>> {
     let root = name::root()?;
     let mut out = Vec::new();
     let entries = match fs::read_dir(&root) {
@@ -241,9 +246,7 @@ pub(crate) fn names() -> Result<Vec<String>> {
     for entry in entries {
         let entry = entry.map_err(|e| Error::io("listing spaces", e))?;
         if let Ok(name) = entry.file_name().into_string() {
-            let dir = entry.path();
-            let is_space = || dir.join(POOL_FILE).exists() || contents::is_of_a_space(&dir);
-            if !name.starts_with('.') && (files::is_stream(&dir) || is_space()) {
+            if !name.starts_with('.') && is_one(&entry.path()) {
                 out.push(name);
             }
         }
@@ -271,7 +274,7 @@ pub fn list() -> Result<Vec<SpaceInfo>> {
 fn describe_by_name(name: &str) -> Result<SpaceInfo> {
     let dir = name::directory(name)?;
     if files::is_stream(&dir) {
-        return files::info(name, &dir, false);
+        return files::info(name, &dir, false).map_err(|e| files::explained(name, &dir, e));
     }
     attach(name).map(|space| describe(&space, name))
 }
@@ -322,7 +325,7 @@ pub fn glance(name: &str) -> Result<SpaceInfo> {
 pub fn inspect(name: &str) -> Result<SpaceInfo> {
     let dir = name::directory(name)?;
     if files::is_stream(&dir) {
-        return files::info(name, &dir, true);
+        return files::info(name, &dir, true).map_err(|e| files::explained(name, &dir, e));
     }
     let space = attach(name)?;
     let mut info = describe(&space, name);
@@ -511,14 +514,15 @@ pub fn verify(name: &str) -> Result<VerifyReport> {
     let dir = name::directory(name)?;
     check_directory(name, &dir)?;
     if files::is_stream(&dir) {
-        return files::verify(name, &dir);
+        return files::verify(name, &dir).map_err(|e| files::explained(name, &dir, e));
     }
     let space = attach(name)?;
     crate::verify::verify(&space)
 }
 
 fn check_directory(name: &str, dir: &Path) -> Result<()> {
-    if dir.is_dir() {
+    // Something else in its place is said when it is opened.
+    if fs::metadata(dir).is_ok() {
         return Ok(());
     }
     Err(Error::new(Kind::PeerMissing, format!("there is no space {name}"))

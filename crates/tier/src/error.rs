@@ -188,6 +188,14 @@ impl Error {
         self
     }
 
+    /// The same error with `to` for `from` in the message and the facts: of a file that is to have another name.
+    #[must_use]
+    pub fn renamed(mut self, from: &str, to: &str) -> Self {
+        self.0.message = self.0.message.replace(from, to);
+        self.0.context.iter_mut().for_each(|(_, fact)| *fact = fact.replace(from, to));
+        self
+    }
+
     /// An error of the operating system, sorted into the kinds that have a remedy of their own.
     #[cold]
     pub fn io(doing: impl Into<String>, source: std::io::Error) -> Self {

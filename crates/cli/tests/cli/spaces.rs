@@ -171,6 +171,12 @@ fn clean_takes_only_what_nobody_holds() {
     let again = bench.call(&["clean", "--dead"]);
     assert_eq!((again.wants(0).text().as_str(), again.stderr.as_str()), ("", ""), "{again}");
 
+    let foreign = bench.root().join("finished/notes");
+    std::fs::write(&foreign, "of the user").unwrap();
+    let kept = bench.call(&["clean"]);
+    kept.wants(0).complains("finished was not removed").complains("notes");
+    assert_eq!(bench.json(&["clean"], 0)["kept"][1]["failed"], true);
+    std::fs::remove_file(foreign).unwrap();
     bench.call(&["clean"]).wants(0).says("removed finished");
     bench.call(&["cat", "alive", "n"]).wants(0);
     alive.finish();

@@ -6,7 +6,7 @@
 
 use super::read::VersionFiles;
 use super::readers::ReaderDf;
-use super::stream::{Producers, Stream, MEMBERS_FILE};
+use super::stream::{is_unfinished, misplaced, Producers, Stream, LOCK_STREAM, MEMBERS_FILE};
 use crate::attach::remove_directory;
 use crate::clean::{CleanOptions, Removed};
 use crate::inspect::{
@@ -252,6 +252,10 @@ pub(crate) fn clean_damaged(
     dir: &Path,
     options: &CleanOptions,
 ) -> Result<std::result::Result<Removed, String>> {
+    if let Some(path) = misplaced(dir) {
+        return Err(Error::new(Kind::NameInUse, format!("{} is not a file of the channel", path.display()))
+            .hint("move it to another directory first"));
+    }
     let members = MembersFile::open(&dir.join(MEMBERS_FILE))?;
     if members.is_any_alive() {
         return Ok(Err("in use by a live process".into()));
@@ -261,6 +265,25 @@ pub(crate) fn clean_damaged(
         remove_directory(dir)?;
     }
     Ok(Ok(Removed { name: name.into(), bytes, reason: "it is damaged".into() }))
+}
+
+/// Removes what a process left that was killed before it had made a channel. None: another process has made it since.
+///
+/// # Errors
+/// Those of the operating system.
+pub(crate) fn clean_unfinished(name: &str, dir: &Path, options: &CleanOptions) -> Result<Option<Removed>> {
+    let members = MembersFile::open(&dir.join(MEMBERS_FILE))?;
+    members.with_lock(LOCK_STREAM, LOCK_TIMEOUT, || {
+        if !is_unfinished(dir) || !members.is_there() {
+            return Ok(None);
+        }
+        let bytes = allocated_bytes(dir);
+        if !options.dry_run {
+            remove_directory(dir)?;
+        }
+        let reason = "left by a process that was killed".into();
+        Ok(Some(Removed { name: name.into(), bytes, reason }))
+    })
 }
 
 /// Removes the channel, whoever uses it: members that are still there get an error at their next call.

@@ -22,10 +22,12 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use inspect::{clean, clean_damaged, destroy, info, remove_reader_group, verify};
+pub(crate) use inspect::{
+    clean, clean_damaged, clean_unfinished, destroy, info, remove_reader_group, verify,
+};
 pub use object::object_layout;
 pub(crate) use read::FilesReader;
-pub(crate) use stream::{is_of_a_stream, is_stream, StreamDf};
+pub(crate) use stream::{explained, is_of_a_stream, is_stream, is_unfinished, StreamDf};
 pub(crate) use write::{check_writable, FilesReservation, FilesWriter};
 
 /// Name of the file of an object: rank, index, and as much of the variable's name as a file name can show.

@@ -7,7 +7,7 @@
 
 use super::object::Object;
 use super::readers::ReaderDf;
-use super::stream::{Counters, Patience, Producers, Stream};
+use super::stream::{explained, Counters, Patience, Producers, Stream};
 use super::write::unless_removed;
 use super::{parse_object_file, shown};
 use crate::attributes::{self, Attribute};
@@ -118,7 +118,8 @@ impl FilesReader {
     fn open_at(name: &str, dir: &Path, options: &OpenOptions) -> Result<FilesReader> {
         let mut patience = Patience::new(options.timeout);
         let (stream, me, slot, is_streaming) = loop {
-            if let Some(joined) = Self::try_join(name, dir, options)? {
+            let joined = Self::try_join(name, dir, options);
+            if let Some(joined) = joined.map_err(|e| explained(name, dir, e))? {
                 break joined;
             }
             if options.observer || !patience.wait() {

@@ -19,6 +19,7 @@
 
 use crate::attach::{behind_links, place_of, remove_leftovers};
 use crate::attributes::Attribute;
+use crate::contents;
 use crate::name;
 use crate::opening::{may_have_come_before, Writers};
 use crate::options::{OpenOptions, Retention};
@@ -43,7 +44,7 @@ const STREAM_FILE: &str = "stream.json";
 pub(super) const MEMBERS_FILE: &str = "members";
 
 /// The one lock: joining, groups, cursors, dropping. And one for attributes.
-const LOCK_STREAM: u64 = 0;
+pub(super) const LOCK_STREAM: u64 = 0;
 const LOCK_ATTRIBUTES: u64 = 1;
 
 /// A lock is held for the time of a few small files; even a passed deadline gets a fair try.
@@ -142,18 +143,49 @@ pub(crate) fn is_stream(dir: &Path) -> bool {
     dir.join(STREAM_FILE).exists()
 }
 
+/// Whether a file of this name may be one of a channel; its versions are directories.
+fn is_own(name: &str) -> bool {
+    let known = [MEMBERS_FILE, STREAM_FILE, "dropped.json"].contains(&name);
+    let of_rank = name.starts_with('r') && (name.ends_with(".open") || name.ends_with(".closed"));
+    let of_reader = name.starts_with("reader-") && name.ends_with(".json");
+    known || of_rank || of_reader
+}
+
+fn names_in(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
 /// Whether a directory holds nothing but what a channel makes, whatever state that is in.
 pub(crate) fn is_of_a_stream(dir: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(dir) else { return false };
-    let names: Vec<String> =
-        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    let is_own = |name: &String| {
-        let known = [MEMBERS_FILE, STREAM_FILE, "dropped.json"].contains(&name.as_str());
-        let of_rank = name.starts_with('r') && (name.ends_with(".open") || name.ends_with(".closed"));
-        let of_reader = name.starts_with("reader-") && name.ends_with(".json");
-        known || of_rank || of_reader || name.starts_with('.') || version_of(name).is_some()
-    };
+    let names = names_in(dir);
+    let is_own = |name: &String| is_own(name) || name.starts_with('.') || version_of(name).is_some();
     names.iter().any(|name| name == MEMBERS_FILE) && names.iter().all(is_own)
+}
+
+/// Whether a directory is what a process left that was killed before it had made a channel.
+pub(crate) fn is_unfinished(dir: &Path) -> bool {
+    let names = names_in(dir);
+    let temporary = whole_file::temporary_beside(&dir.join(STREAM_FILE));
+    let temporary = temporary.file_name().map(|name| name.to_string_lossy().into_owned());
+    let is_empty = |name: &str| {
+        let meta = fs::symlink_metadata(dir.join(name));
+        meta.is_ok_and(|meta| meta.is_file() && meta.len() == 0)
+    };
+    names.iter().any(|name| name == MEMBERS_FILE)
+        && is_empty(MEMBERS_FILE)
+        && names.iter().all(|name| name == MEMBERS_FILE || Some(name) == temporary.as_ref())
+}
+
+/// What has the name of a file of the channel and is not a regular file.
+pub(super) fn misplaced(dir: &Path) -> Option<PathBuf> {
+    let own = names_in(dir).into_iter().filter(|name| is_own(name)).map(|name| dir.join(name));
+    own.into_iter().find(|path| fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()))
+}
+
+/// An error of a channel in words that say what is damaged, and what to do next.
+pub(crate) fn explained(name: &str, dir: &Path, error: Error) -> Error {
+    contents::explained_by(name, dir, error, || misplaced(dir))
 }
 
 fn version_name(version: u64) -> String {
@@ -239,19 +271,26 @@ impl Stream {
         create: bool,
     ) -> Result<Option<Stream>> {
         name::check_own(dir)?;
+        let mut is_new = false;
         if !dir.join(STREAM_FILE).exists() {
             if !create {
                 return Ok(None);
             }
             let (parent, file) = place_of(name, &behind_links(dir))?;
             remove_leftovers(&parent, &file);
+            is_new = fs::metadata(dir).is_err();
             make_directory(name, dir)?;
         }
+        // Fails where another process has put something into it.
+        let give_up = || drop(is_new.then(|| fs::remove_dir(dir)));
         let members = match MembersFile::create(&dir.join(MEMBERS_FILE)) {
             Ok(members) => members,
-            // Removed at this moment; for whoever makes it, the next try makes it anew.
+            // Removed at this moment; for the process that makes it, the next try makes it anew.
             Err(_) if !dir.exists() => return Ok(None),
-            Err(e) => return Err(e),
+            Err(e) => {
+                give_up();
+                return Err(e);
+            }
         };
         if create {
             members.with_lock(LOCK_STREAM, options.timeout.max(LOCK_WAIT_MIN), || {
@@ -259,8 +298,13 @@ impl Stream {
                 if is_stream(dir) || !members.is_there() {
                     return Ok(());
                 }
-                let df = StreamDf::new(options)?;
-                write_json(&dir.join(STREAM_FILE), &df, df.horizon != Horizon::None)
+                let made = StreamDf::new(options)
+                    .and_then(|df| write_json(&dir.join(STREAM_FILE), &df, df.horizon != Horizon::None));
+                // No other process has joined what has no `stream.json`.
+                made.inspect_err(|_| {
+                    let _ = fs::remove_file(members.path());
+                    give_up();
+                })
             })?;
         }
         let Some((df, seen)) = load(dir)? else { return Ok(None) };

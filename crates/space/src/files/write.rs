@@ -7,7 +7,7 @@
 
 use super::object::Object;
 use super::object_file;
-use super::stream::{Counters, DoneDf, IncarnationDf, Patience, Producers, Stream, StreamDf};
+use super::stream::{explained, Counters, DoneDf, IncarnationDf, Patience, Producers, Stream, StreamDf};
 use crate::agreement::check_files;
 use crate::attach::remove_directory;
 use crate::attributes::Attribute;
@@ -108,7 +108,8 @@ impl FilesWriter {
         let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
         let mut patience = Patience::new(options.timeout);
         let (stream, me, slot) = loop {
-            match Self::try_join(name, &dir, rank, size, options)? {
+            let joined = Self::try_join(name, &dir, rank, size, options);
+            match joined.map_err(|e| explained(name, &dir, e))? {
                 Some(joined) => break joined,
                 // It was read to its end and is being removed at this moment: make a new one.
                 None if patience.wait() => {}

@@ -4,7 +4,7 @@
 //! Children are this test binary again: the test `child` plays the role that `OPENING_ROLE` names.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -864,15 +864,32 @@ fn child_on_a_full_memory() {
     let options = OpenOptions { tier: Some(TierKind::Dram), quota_bytes: Some(256 << 10), ..ranked(0, 1) };
     let error = Writer::open(&name, &options).map(drop).unwrap_err();
     assert_eq!(error.kind(), Kind::TierFull, "{error}");
+    assert!(error.to_string().contains("made/control") && !error.to_string().contains(".new-"), "{error}");
     let left: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, Vec::<std::ffi::OsString>::new());
     // A space of before, whose shared state has no capacity left.
     let old = std::env::var("OPENING_NAME").unwrap();
     std::fs::write(dir.join("fill"), vec![1u8; 900 << 10]).unwrap();
     assert_eq!(forebay_space::inspect(&old).map(drop).unwrap_err().kind(), Kind::TierFull);
+    let names = || -> Vec<_> {
+        std::fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    };
+    assert_eq!(names(), ["fill"], "nothing of the shared state");
     let all = CleanOptions { names: vec![old.clone()], ..CleanOptions::default() };
     assert_eq!(forebay_space::clean(&all).unwrap().removed.len(), 1);
     assert!(!Path::new(&old).exists());
+    // A channel of files has no capacity either, and leaves nothing; nor does what a killed process left of one.
+    let mut rest = std::fs::File::create(dir.join("rest")).unwrap();
+    while rest.write_all(&[1; 4096]).is_ok() {}
+    let files = OpenOptions { channel: Mechanism::Files, ..ranked(0, 1) };
+    assert_eq!(Writer::open("files", &files).map(drop).unwrap_err().kind(), Kind::TierFull);
+    std::fs::create_dir(dir.join("half")).unwrap();
+    std::fs::write(dir.join("half/members"), "").unwrap();
+    assert_eq!(forebay_space::clean(&CleanOptions::default()).unwrap().removed.len(), 1);
+    assert!(names().iter().all(|name| ["fill", "rest"].contains(&name.as_str())), "{:?}", names());
     say("done");
 }
 
@@ -983,6 +1000,67 @@ fn what_is_no_file_of_a_space_is_damage() {
             }
             let _ = std::fs::remove_dir_all(&name);
         }
+    }
+}
+
+#[test]
+fn what_is_no_file_of_a_channel_is_damage() {
+    let place = Place::new(Medium::Files);
+    for (file, what) in ["stream.json", "members", "r0000.closed"]
+        .into_iter()
+        .flat_map(|file| ["directory", "endless", "fifo", "no text"].map(|what| (file, what)))
+    {
+        if file == "members" && ["fifo", "no text"].contains(&what) {
+            continue;
+        }
+        let name = place.name("files");
+        let mut w = Writer::open(&name, &place.options()).unwrap();
+        put(&mut w).unwrap();
+        w.close().unwrap();
+        misplace(&Path::new(&name).join(file), what);
+        let finished = OpenOptions { finished: true, ..place.options() };
+        let append = OpenOptions { mode: Mode::Append, ..place.options() };
+        let mut opened = vec![Writer::open(&name, &append).map(drop)];
+        if file == "r0000.closed" {
+            // Whether the writers ended is no question of these two.
+            drop(Reader::open(&name, &finished).unwrap());
+            forebay_space::verify(&name).unwrap();
+            opened.push(forebay_space::inspect(&name).map(drop));
+        } else {
+            opened.push(Reader::open(&name, &finished).map(drop));
+            opened.push(forebay_space::verify(&name).map(drop));
+        }
+        for error in opened.into_iter().map(Result::unwrap_err) {
+            assert_eq!(error.kind(), Kind::Damaged, "{what} {file}: {error}");
+            assert!(error.hint_text().is_some_and(|hint| hint.contains("forebay clean")), "{error}");
+        }
+        let all = CleanOptions { names: vec![name.clone()], ..CleanOptions::default() };
+        match forebay_space::clean(&all) {
+            Ok(report) => assert!(what == "no text" && report.removed.len() == 1, "{what} {file}"),
+            Err(e) => assert_eq!(e.kind(), Kind::NameInUse, "{what} {file}: {e}"),
+        }
+        let _ = std::fs::remove_dir_all(&name);
+    }
+}
+
+#[test]
+fn a_name_that_is_not_a_directory_is_no_space() {
+    let place = Place::new(Medium::File);
+    for what in ["fifo", "no text"] {
+        let name = place.name("file");
+        misplace(Path::new(&name), what);
+        let finished = OpenOptions { finished: true, ..place.options() };
+        for error in [
+            Reader::open(&name, &finished).map(drop).unwrap_err(),
+            Writer::open(&name, &place.options()).map(drop).unwrap_err(),
+            forebay_space::verify(&name).map(drop).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), Kind::Damaged, "{what}: {error}");
+            assert!(error.hint_text().is_some_and(|hint| hint.contains("another name")), "{error}");
+        }
+        let all = CleanOptions { names: vec![name.clone()], ..CleanOptions::default() };
+        assert!(forebay_space::clean(&all).is_err());
+        assert!(std::fs::symlink_metadata(&name).is_ok());
     }
 }
 
