@@ -220,13 +220,18 @@ impl Attachment {
         let still_there = || fs::metadata(&pool).is_ok_and(|m| FileId::of(&m) == identity);
         let soft = Ownership::open(name, dir).and_then(|ownership| {
             let soft_dir = soft_dir(dir, &superblock, identity, &ownership)?;
-            let members = members_of(&soft_dir, &ownership)?;
-            Ok((ownership, soft_dir, members))
+            let members = match members_of(&soft_dir, &ownership) {
+                // Removed between the two calls: it had no use then.
+                Err(_) if !soft_dir.exists() => None,
+                members => Some(members?),
+            };
+            Ok(members.map(|members| (ownership, soft_dir, members)))
         });
-        let (ownership, soft_dir, members) = match soft {
-            Err(_) if !still_there() => return Ok(None),
+        let soft = match soft {
+            Err(_) if !still_there() => None,
             other => other?,
         };
+        let Some((ownership, soft_dir, members)) = soft else { return Ok(None) };
         if !still_there() {
             return Ok(None);
         }
@@ -580,7 +585,7 @@ fn own_soft_dir(superblock: &Superblock, inode: u64) -> Result<Option<PathBuf>> 
     }
     // The inode too: a copy of a pool has the same uuid.
     let uuid = uuid::Uuid::from_bytes(superblock.uuid);
-    Ok(Some(name::make_root()?.join(format!(".soft-{uuid}-{inode:x}"))))
+    Ok(Some(name::make_root()?.join(format!("{SOFT_PREFIX}{uuid}-{inode:x}"))))
 }
 
 /// Where control segment and members file stand; made where it is missing and no process uses another one.
@@ -612,6 +617,46 @@ fn remove_unused_soft_dir(soft: &Path) {
         let _ = fs::remove_dir(soft);
     }
 }
+
+/// A soft directory has no control segment only while that is made, which holds the setup lock.
+const UNUSED_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
+
+/// Removes a soft directory that a process left which was killed before it had made the control segment. Whether it was
+/// one; in a dry run it stays.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn remove_abandoned_soft_dir(soft: &Path, dry_run: bool) -> Result<bool> {
+    let path = soft.join(MEMBERS_FILE);
+    if soft.join(CONTROL_FILE).exists() || !soft.is_dir() {
+        return Ok(false);
+    }
+    if !path.exists() {
+        // A process that has just made it makes another one.
+        return Ok(dry_run || fs::remove_dir(soft).is_ok());
+    }
+    let members = match MembersFile::open(&path) {
+        Err(_) if !path.exists() => return Ok(false),
+        members => members?,
+    };
+    let removed = members.with_lock(LOCK_SETUP, UNUSED_LOCK_TIMEOUT, || {
+        if soft.join(CONTROL_FILE).exists() || !members.is_there() || members.is_any_alive() {
+            return Ok(false);
+        }
+        if !dry_run {
+            let _ = fs::remove_file(soft.join(format!("{CONTROL_FILE}.new")));
+            remove_unused_soft_dir(soft);
+        }
+        Ok(dry_run || !soft.exists())
+    });
+    match removed {
+        Err(e) if e.kind() == Kind::TimedOut => Ok(false),
+        removed => removed,
+    }
+}
+
+/// Names of soft directories begin so.
+pub(crate) const SOFT_PREFIX: &str = ".soft-";
 
 /// What a control segment is opened or made with.
 struct Soft<'a> {
@@ -932,7 +977,8 @@ fn soft_dir_of_damaged(pool: FileId) -> Option<PathBuf> {
             found == (Some(pool.device), Some(pool.inode))
         })
     };
-    let of_inode = |name: &str| name.starts_with(".soft-") && name.ends_with(&format!("-{:x}", pool.inode));
+    let of_inode =
+        |name: &str| name.starts_with(SOFT_PREFIX) && name.ends_with(&format!("-{:x}", pool.inode));
     let entries = fs::read_dir(name::root().ok()?).ok()?.flatten();
     let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(of_inode));
     named.map(|entry| entry.path()).find(is_of_pool)

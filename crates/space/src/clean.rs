@@ -63,6 +63,7 @@ pub struct Kept {
 }
 
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const BY_A_KILL: &str = "left by a process that was killed";
 
 /// Bytes that the files of a directory have allocated.
 fn allocated_bytes(dir: &Path) -> u64 {
@@ -229,6 +230,13 @@ fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanR
     };
     for entry in entries.flatten() {
         let Ok(file) = entry.file_name().into_string() else { continue };
+        if of.is_none() && file.starts_with(attach::SOFT_PREFIX) {
+            let bytes = allocated_bytes(&entry.path());
+            if attach::remove_abandoned_soft_dir(&entry.path(), options.dry_run)? {
+                report.removed.push(Removed { name: file, bytes, reason: BY_A_KILL.into() });
+            }
+            continue;
+        }
         let Some((hidden, name)) = hidden(&file) else { continue };
         if own.is_some_and(|own| own != name) {
             continue;
@@ -262,7 +270,7 @@ fn clean_leftover(path: &Path, hidden: Hidden, shown: &str, options: &CleanOptio
     }
     let kept = if options.dry_run { Vec::new() } else { remove_unfinished(path)? };
     drop(held);
-    Ok(Ok(Removed { name: shown.into(), bytes, reason: reason("left by a process that was killed", &kept) }))
+    Ok(Ok(Removed { name: shown.into(), bytes, reason: reason(BY_A_KILL, &kept) }))
 }
 
 /// Removes a space, whoever uses it: members that are still there get an error at their next call.

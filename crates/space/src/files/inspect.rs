@@ -8,7 +8,7 @@ use super::read::VersionFiles;
 use super::readers::ReaderDf;
 use super::stream::{is_unfinished, misplaced, Producers, Stream, LOCK_STREAM, MEMBERS_FILE};
 use crate::attach::remove_directory;
-use crate::clean::{CleanOptions, Removed};
+use crate::clean::{CleanOptions, Removed, BY_A_KILL};
 use crate::inspect::{
     oldest_unread, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo, VerifyReport,
     VersionInfo,
@@ -281,8 +281,7 @@ pub(crate) fn clean_unfinished(name: &str, dir: &Path, options: &CleanOptions) -
         if !options.dry_run {
             remove_directory(dir)?;
         }
-        let reason = "left by a process that was killed".into();
-        Ok(Some(Removed { name: name.into(), bytes, reason }))
+        Ok(Some(Removed { name: name.into(), bytes, reason: BY_A_KILL.into() }))
     })
 }
 

@@ -13,7 +13,7 @@ use crate::skips;
 use crate::support::{ranked, tier_of_roots, Root};
 use crate::tmpfs;
 use forebay_space::{
-    CleanOptions, Horizon, Kind, Mechanism, Mode, OpenOptions, Reader, Result, Retention, SpillTier,
+    CleanOptions, Error, Horizon, Kind, Mechanism, Mode, OpenOptions, Reader, Result, Retention, SpillTier,
     TierKind, WhenFull, Writer,
 };
 
@@ -277,9 +277,18 @@ fn open_in_a_way(way: &str, name: &str, options: OpenOptions) {
             let all = OpenOptions { replace: true, ..options };
             let end = Instant::now() + Duration::from_secs(60);
             let open = || (Instant::now() < end).then(|| Writer::open(name, &all));
-            let opened = std::iter::from_fn(open).flatten().take(200);
+            let refused = |e: &Error| assert_eq!(e.kind(), Kind::NameInUse, "{e}");
+            let opened = std::iter::from_fn(open).map(|w| w.inspect_err(refused)).flatten().take(200);
             opened.for_each(|w| w.close().unwrap());
             say("done");
+        }
+        // Removes what killed processes left below the root of short names, again and again.
+        "cleans" => {
+            say("ready");
+            let end = Instant::now() + Duration::from_secs(120);
+            while Instant::now() < end {
+                forebay_space::clean(&CleanOptions::default()).unwrap();
+            }
         }
         "stream" | "same-run" => say(&stream(name, &OpenOptions { timeout: soon, ..analysis })),
         "group" => {
@@ -888,7 +897,11 @@ fn child_on_a_full_memory() {
     assert_eq!(Writer::open("files", &files).map(drop).unwrap_err().kind(), Kind::TierFull);
     std::fs::create_dir(dir.join("half")).unwrap();
     std::fs::write(dir.join("half/members"), "").unwrap();
-    assert_eq!(forebay_space::clean(&CleanOptions::default()).unwrap().removed.len(), 1);
+    for soft in [".soft-0-1", ".soft-0-2"] {
+        std::fs::create_dir(dir.join(soft)).unwrap();
+    }
+    std::fs::write(dir.join(".soft-0-2/members"), "").unwrap();
+    assert_eq!(forebay_space::clean(&CleanOptions::default()).unwrap().removed.len(), 3);
     assert!(names().iter().all(|name| ["fill", "rest"].contains(&name.as_str())), "{:?}", names());
     say("done");
 }
@@ -1072,6 +1085,9 @@ fn processes_that_replace_one_space_leave_no_shared_state() {
         let name = place.name("contested");
         let root = tempfile::tempdir_in("/dev/shm").unwrap();
         let start = || place.command("replaces", &name, "").env("FOREBAY_DIR", root.path()).spawn().unwrap();
+        let cleaner = place.command("cleans", &name, "").env("FOREBAY_DIR", root.path()).spawn();
+        let mut cleaner = Held(cleaner.unwrap());
+        assert_eq!(answer(&mut cleaner.0).as_deref(), Some("ready"));
         let mut both = [start(), start()];
         both.iter_mut().for_each(|child| assert_eq!(answer(child).as_deref(), Some("done")));
         both.iter_mut().for_each(|child| assert!(child.wait().unwrap().success()));
