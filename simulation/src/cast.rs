@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_space::{Mode, OpenOptions, Pace, Retention, SpillTier, TierKind, Verify, WhenFull};
+use forebay_space::{Horizon, Mode, OpenOptions, Pace, Retention, SpillTier, TierKind, Verify, WhenFull};
 use forebay_tier::simulation::Random;
 
 /// The smallest granule of a simulated build.
@@ -12,7 +12,11 @@ pub const GRANULE_BYTES: u64 = 16 << 10;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 14] = [
+pub const SMALLER: [(&str, &[u64]); 18] = [
+    ("third", &[0]),
+    ("second", &[1, 2]),
+    ("first", &[1, 2]),
+    ("horizon", &[0]),
     ("leftovers", &[0, 1]),
     ("observers", &[0]),
     ("caretakers", &[0]),
@@ -52,6 +56,14 @@ pub struct Cast {
     pub when_full: WhenFull,
     /// Whether there is a lower tier.
     pub spills: bool,
+    /// Tier of the first pool.
+    pub first: TierKind,
+    /// Tiers of the lower pools; none is made where the space does not spill.
+    pub lower: [Option<TierKind>; 2],
+    /// Granules of each lower pool but the last, which holds as much as the first one.
+    pub lower_granules: u64,
+    /// When stores are made persistent.
+    pub horizon: Horizon,
     /// Small objects are gathered.
     pub batch_bytes: Option<u64>,
     /// Observers that come and go.
@@ -110,6 +122,10 @@ impl Cast {
             retention,
             when_full,
             spills: when_full == WhenFull::Spill,
+            first: TierKind::Dram,
+            lower: [Some(TierKind::Dram), None],
+            lower_granules: 0,
+            horizon: Horizon::None,
             batch_bytes: random.percent(25).then(|| *random.pick(&[4096, 16 << 10, 64 << 10])),
             observers: random.below(3) as u32,
             caretakers: random.below(3) as u32,
@@ -126,7 +142,25 @@ impl Cast {
         // A version of a heavy run takes up to three granules of each rank; one that is held stays beside the next.
         let more = if cast.is_heavy { 2 } else { 0 } + if cast.keeps_views { 6 } else { 0 };
         cast.granules += more * u64::from(writers);
+        cast.draw_tiers();
         cast
+    }
+
+    /// Where the pools lie, from numbers of its own: what else a seed draws does not depend on it.
+    fn draw_tiers(&mut self) {
+        let mut random = Random::new(self.seed, 13);
+        self.first = tier(*random.pick(&[1, 1, 1, 2, 2, 3])).expect("a tier");
+        self.lower = [tier(*random.pick(&[1, 2, 3])), tier(*random.pick(&[0, 0, 1, 2, 3]))];
+        self.lower_granules = u64::from(self.writers) + random.below(self.granules);
+        self.horizon = *random.pick(&[Horizon::None, Horizon::None, Horizon::Epoch, Horizon::Write]);
+        self.settle();
+    }
+
+    /// Small objects cannot be gathered where each store is made persistent.
+    fn settle(&mut self) {
+        if self.horizon == Horizon::Write {
+            self.batch_bytes = None;
+        }
     }
 
     /// Changes what the seed has drawn, for a smaller run that still fails. Text: `KEY=NUMBER`.
@@ -136,6 +170,10 @@ impl Cast {
         let (key, value) = text.split_once('=').ok_or_else(wrong)?;
         let number: u64 = value.parse().map_err(|_| wrong())?;
         match key {
+            "first" => self.first = tier(number).ok_or_else(wrong)?,
+            "second" => self.lower[0] = Some(tier(number).ok_or_else(wrong)?),
+            "third" => self.lower[1] = tier(number),
+            "horizon" => self.horizon = horizon(number),
             "leftovers" => self.leftovers = number as u32,
             "observers" => self.observers = number as u32,
             "caretakers" => self.caretakers = number as u32,
@@ -152,6 +190,7 @@ impl Cast {
             "versions" => self.versions = number.max(1),
             _ => return Err(wrong()),
         }
+        self.settle();
         Ok(())
     }
 
@@ -169,14 +208,19 @@ impl Cast {
         self.when_full == WhenFull::DropOldest || matches!(self.retention, Retention::Last(_))
     }
 
+    /// The folder of the spaces: on a memory tier that of short names, else one that is no memory.
+    pub fn place(&self) -> PathBuf {
+        self.root.join(if self.first.is_memory() { "spaces" } else { "disk" })
+    }
+
     /// The space, by its path.
     pub fn name(&self) -> String {
-        self.root.join("spaces").join("simulated").display().to_string()
+        self.place().join("simulated").display().to_string()
     }
 
     /// A space beside it, which a killed process left.
     pub fn beside(&self) -> String {
-        self.root.join("spaces").join("beside").display().to_string()
+        self.place().join("beside").display().to_string()
     }
 
     /// Folder of the lower pool.
@@ -198,17 +242,29 @@ impl Cast {
 
     /// Options of a rank.
     pub fn options(&self, rank: u32, size: u32, component: &str) -> OpenOptions {
-        let quota = Some(self.granules * GRANULE_BYTES);
-        let lower = SpillTier { path: self.lower(), quota, tier: Some(TierKind::Dram) };
+        // Where records begin at blocks a version takes more.
+        let blocks = if self.first.is_memory() { 0 } else { self.granules + 4 * u64::from(self.writers) };
+        let quota = Some((self.granules + blocks) * GRANULE_BYTES);
+        let lower: Vec<TierKind> =
+            if self.spills { self.lower.into_iter().flatten().collect() } else { Vec::new() };
+        let last = lower.len().saturating_sub(1);
+        let bytes = |index: usize| (index < last).then_some(self.lower_granules * GRANULE_BYTES).or(quota);
+        let lower = lower.into_iter().enumerate();
+        let spill = lower.map(|(index, tier)| SpillTier {
+            path: self.lower(),
+            quota: bytes(index),
+            tier: Some(tier),
+        });
         let declared = self.groups.iter().enumerate().map(|(index, size)| (self.group(index), *size));
         OpenOptions {
             rank: Some(rank),
             size: Some(size),
             component: Some(component.into()),
-            tier: Some(TierKind::Dram),
+            tier: Some(self.first),
+            horizon: Some(self.horizon),
             quota_bytes: quota,
             segment_bytes: Some(GRANULE_BYTES),
-            spill: self.spills.then_some(lower).into_iter().collect(),
+            spill: spill.collect(),
             when_full: Some(self.when_full),
             retention: Some(self.retention),
             batch_bytes: self.batch_bytes,
@@ -221,4 +277,14 @@ impl Cast {
             ..OpenOptions::default()
         }
     }
+}
+
+/// The tier that a number of `--set` stands for; none for 0 and what is no number of one.
+fn tier(number: u64) -> Option<TierKind> {
+    [TierKind::Dram, TierKind::File, TierKind::Direct].get(number.checked_sub(1)? as usize).copied()
+}
+
+/// The horizon that a number of `--set` stands for.
+fn horizon(number: u64) -> Horizon {
+    [Horizon::None, Horizon::Epoch, Horizon::Write][number.min(2) as usize]
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use forebay_space::CleanOptions;
+use forebay_space::{CleanOptions, Kind};
 use forebay_tier::simulation::process::{self, Exit};
 use forebay_tier::simulation::Random;
 
@@ -14,6 +14,8 @@ use crate::roles::{self, Run, Told};
 
 /// From this life of a rank on nothing happens to it any more.
 const LIVES_IN_DANGER: u32 = 4;
+/// Folders of a run: of short names and shared state, of spaces on no memory tier, of lower pools.
+const FOLDERS: [&str; 3] = ["spaces", "disk", "lower"];
 /// A rank that is told of others' ends so often never comes through.
 const LIVES_MAX: u32 = 30;
 
@@ -45,7 +47,7 @@ struct Play {
 
 /// The first process of a run.
 pub fn play(cast: Cast) {
-    for folder in ["spaces", "lower"] {
+    for folder in FOLDERS {
         std::fs::create_dir_all(cast.root.join(folder)).expect("a folder");
     }
     let writers = (0..cast.writers).map(Role::Writer);
@@ -244,10 +246,17 @@ impl Play {
 
     /// A space that was read to its end goes by itself; what killed processes left goes with `clean`.
     fn look_at_what_is_left(&mut self) {
-        if let Err(e) = forebay_space::clean(&CleanOptions::default()) {
-            process::fail(format!("clean: {e}"));
+        let cast = &self.run.cast;
+        // Without a name only what lies below the root of short names is cleaned.
+        let named =
+            if cast.first.is_memory() { vec![] } else { vec![vec![cast.name()], vec![cast.beside()]] };
+        for names in named.into_iter().chain([Vec::new()]) {
+            match forebay_space::clean(&CleanOptions { names, ..CleanOptions::default() }) {
+                Err(e) if e.kind() != Kind::PeerMissing => process::fail(format!("clean: {e}")),
+                _ => {}
+            }
         }
-        for folder in ["spaces", "lower"] {
+        for folder in FOLDERS {
             let entries = std::fs::read_dir(self.run.cast.root.join(folder)).expect("readable");
             let left: Vec<String> = entries
                 .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())

@@ -30,8 +30,8 @@ pub struct Run {
 /// What a role came to.
 pub type Told = std::result::Result<(), ()>;
 
-/// Ends the role where the error has a cause in this run; else fails the run.
-fn explained(run: &Run, during: &str, error: &Error) {
+/// Ends the role by an error that has a cause in this run; any other one fails the run.
+fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Result<T, ()> {
     let Run { cast, oracle } = run;
     let mut kinds = vec![];
     if !cast.is_calm() {
@@ -58,6 +58,7 @@ fn explained(run: &Run, during: &str, error: &Error) {
         process::fail(format!("{during}: {error}"));
     }
     process::note(format!("{during}: {error}"));
+    Err(())
 }
 
 /// Runs a call and looks at how long it took.
@@ -73,7 +74,7 @@ fn timed<T>(run: &Run, during: &str, call: impl FnOnce() -> Result<T>) -> std::r
             process::note(during);
             Ok(value)
         }
-        Err(e) => Err(explained(run, during, &e)),
+        Err(e) => explained(run, during, &e),
     }
 }
 
@@ -260,14 +261,14 @@ pub fn observer(run: &Run, mut random: Random) -> Told {
         let mut r = match opened {
             Ok(r) => r,
             Err(e) if e.kind() == Kind::PeerMissing => return Ok(()),
-            Err(e) => return Err(explained(run, "open to look", &e)),
+            Err(e) => return explained(run, "open to look", &e),
         };
         let _holding = oracle.opened(cast);
         let known = oracle.known();
         let versions = match r.versions() {
             Ok(versions) => versions,
             Err(e) if e.kind() == Kind::PeerMissing => return Ok(()),
-            Err(e) => return Err(explained(run, "versions", &e)),
+            Err(e) => return explained(run, "versions", &e),
         };
         if versions.end < known {
             process::fail(format!("{known} versions were complete, an observer sees {versions:?}"));
@@ -289,7 +290,7 @@ fn look(run: &Run, r: &mut Reader, version: u64) -> Told {
     let mut opened = match r.open_version(version) {
         Ok(opened) => opened,
         Err(e) if [Kind::VersionGone, Kind::PeerMissing].contains(&e.kind()) => return Ok(()),
-        Err(e) => return Err(explained(run, "open_version", &e)),
+        Err(e) => return explained(run, "open_version", &e),
     };
     let incarnation = timed(run, "look", || check(cast, &mut opened, version))?;
     oracle.was_read(version, incarnation);
@@ -332,7 +333,7 @@ fn clean(run: &Run, names: Vec<String>) -> Told {
         }
         // There is none, or it went meanwhile.
         Err(e) if e.kind() == Kind::PeerMissing => Ok(()),
-        Err(e) => Err(explained(run, "clean", &e)),
+        Err(e) => explained(run, "clean", &e),
     }
 }
 
@@ -342,11 +343,14 @@ fn drain(run: &Run, timeout: Duration) -> Told {
         Ok(report) if report.remaining_bytes > 0 => {
             process::fail(format!("drain says that it is done and leaves something: {report:?}"))
         }
-        Ok(report) => Ok(process::note(format!("drained {report:?}"))),
+        Ok(report) => {
+            process::note(format!("drained {report:?}"));
+            Ok(())
+        }
         Err(e) if e.kind() == Kind::PeerMissing => Ok(()),
         Err(e) if e.kind() == Kind::Usage && !run.cast.spills => Ok(()),
         Err(e) if [Kind::TierFull, Kind::TimedOut].contains(&e.kind()) => Ok(()),
-        Err(e) => Err(explained(run, "drain", &e)),
+        Err(e) => explained(run, "drain", &e),
     }
 }
 
@@ -383,7 +387,7 @@ fn verify(run: &Run, has_writers: bool) -> Told {
             }
         }
         Err(e) if [Kind::PeerMissing, Kind::VersionGone].contains(&e.kind()) => Ok(()),
-        Err(e) => Err(explained(run, "verify", &e)),
+        Err(e) => explained(run, "verify", &e),
     }
 }
 

@@ -52,9 +52,9 @@ mod ordinary {
     #[inline(always)]
     pub fn point(_name: &'static str) {}
 
-    /// How many of `bytes` one call may transfer.
+    /// How many of `bytes` one call may transfer from a file's `offset` on, or to it.
     #[inline(always)]
-    pub fn transfer_bytes(bytes: usize) -> usize {
+    pub fn transfer_bytes(_offset: u64, bytes: usize) -> usize {
         bytes
     }
 

@@ -34,14 +34,19 @@ pub fn point(name: &'static str) {
     point_at(What::Call(name), Location::caller());
 }
 
-/// How many of `bytes` one call transfers: now and then fewer.
+/// The kernel ends a transfer between two pages of a file, never inside one.
+const PAGE_BYTES: u64 = 4096;
+
+/// How many of `bytes` one call transfers from a file's `offset` on, or to it: now and then only some of its pages.
 #[track_caller]
-pub fn transfer_bytes(bytes: usize) -> usize {
+pub fn transfer_bytes(offset: u64, bytes: usize) -> usize {
     let Some(_) = scheduler::me() else { return bytes };
     point_at(What::Call("transfer"), Location::caller());
+    let first = offset / PAGE_BYTES;
+    let borders = (offset + bytes as u64).saturating_sub(1) / PAGE_BYTES - first;
     let mut s = scheduler::state();
-    match bytes > 1 && s.random.percent(10) {
-        true => 1 + s.random.below(bytes as u64 - 1) as usize,
+    match borders > 0 && s.random.percent(10) {
+        true => ((first + 1 + s.random.below(borders)) * PAGE_BYTES - offset) as usize,
         false => bytes,
     }
 }

@@ -23,13 +23,16 @@ struct Mapped {
     file: (u64, u64),
 }
 
+/// Process, descriptor, and whether it holds the byte alone.
+type Holder = (u32, i32, bool);
+
 /// See the file's head.
 #[derive(Default)]
 pub(super) struct Kernel {
     /// Owner of each locked byte of a file.
     locks: HashMap<(u64, u64, u64), u32>,
-    /// Holders of each byte of a file that an open file description locked: process, descriptor, exclusively.
-    descriptions: BTreeMap<(u64, u64, u64), Vec<(u32, i32, bool)>>,
+    /// Holders of each byte of a file that an open file description locked.
+    descriptions: BTreeMap<(u64, u64, u64), Vec<Holder>>,
     mappings: BTreeMap<usize, Mapped>,
     /// What a process has one of, by process and by the address that stands for it.
     local: HashMap<(u32, usize), &'static (dyn Any + Send + Sync)>,

@@ -282,7 +282,7 @@ pub(crate) fn write_all_at(file: &File, data: &[u8], offset: u64) -> io::Result<
     write_all_with(data, offset, |data, offset| {
         counters::add_syscall();
         host::syscall("write")?;
-        file.write_at(&data[..host::transfer_bytes(data.len())], offset)
+        file.write_at(&data[..host::transfer_bytes(offset, data.len())], offset)
     })
 }
 
