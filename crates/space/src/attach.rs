@@ -32,7 +32,7 @@ use crate::name;
 use crate::new_directory::{abandoned, hidden, Hidden, NewDirectory};
 use crate::options::{OpenOptions, Retention};
 use crate::ownership::{Claim, FileId, Ownership};
-use crate::tiers::Tiers;
+use crate::tiers::{self, Tiers};
 use crate::trial;
 use crate::whole_file;
 
@@ -944,12 +944,17 @@ pub(crate) fn remove_unfinished(new: &Path) -> Result<Vec<String>> {
 
 /// Removes the directory of the shared state of the pool in `dir`, where it is another one.
 fn remove_soft_dir(dir: &Path) -> Result<()> {
-    if has_other_name(dir).map_err(|e| Error::io(format!("looking at the pool in {}", dir.display()), e))? {
+    let looking = |e| Error::io(format!("looking at the pool in {}", dir.display()), e);
+    if has_other_name(dir).map_err(looking)? {
         return Ok(());
     }
     let pool = dir.join(POOL_FILE);
-    let Ok(file) = forebay_tier::plain::open_regular(&pool) else { return Ok(()) };
-    let Ok(meta) = file.metadata() else { return Ok(()) };
+    // The next clean tries again: without the pool its shared state would not be found any more.
+    let file = match forebay_tier::plain::open_regular(&pool) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound || tiers::is_other(&e) => return Ok(()),
+        file => file.map_err(looking)?,
+    };
+    let meta = file.metadata().map_err(looking)?;
     let soft = match read_superblock(&file, &pool) {
         Ok(superblock) => own_soft_dir(&superblock, FileId::of(&meta).inode)?,
         // Its name has the uuid of the pool in it, which nothing says any more.

@@ -223,7 +223,7 @@ fn first_pool(dir: &Path) -> std::io::Result<Option<(Superblock, u64)>> {
 }
 
 /// Whether a file could not be opened because it is not a regular file: a symbolic link is ELOOP.
-fn is_other(error: &std::io::Error) -> bool {
+pub(crate) fn is_other(error: &std::io::Error) -> bool {
     error.kind() == ErrorKind::InvalidInput || error.raw_os_error() == Some(40)
 }
 
