@@ -139,8 +139,8 @@ impl Engine {
         Engine { ring, threads: None, memory: Some(memory.clone()), moved_bytes: 0, ended: Vec::new() }
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        self.ring.as_ref().is_none_or(FrameRing::has_room)
+    pub(crate) fn has_capacity(&self) -> bool {
+        self.ring.as_ref().is_none_or(FrameRing::has_capacity)
             && self.threads.as_ref().is_none_or(|threads| threads.under_way() < DEPTH)
     }
 

@@ -402,7 +402,7 @@ impl Inside {
     /// Begins an operation on a tile that the caller made busy; it is handed over by the next `submit`.
     pub(crate) fn begin(&self, at: usize, op: Op, frame: Frame) {
         let mut engine = self.engine(at);
-        while !engine.has_room() {
+        while !engine.has_capacity() {
             engine.reap(&mut |op, frame, result| self.complete(op, frame, result));
         }
         state::set_ring(op.core.table.word(op.tile), at as u32 + 1);

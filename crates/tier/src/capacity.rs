@@ -1,4 +1,4 @@
-//! How much room a tier really has, and refusing what does not fit before a page is touched.
+//! How much free space a tier really has, and refusing what does not fit before a page is touched.
 //!
 //! A file system's own number is not enough for memory: tmpfs may say 23 GiB free inside a memory cgroup of
 //! 64 MiB, and the kernel then kills. So for `dram` the smallest of these counts: free space of the file
@@ -7,7 +7,7 @@
 //! fullest of its nodes has left, as often as there are nodes, because each gets as many pages. For
 //! `file`, `direct` and `pmem` only the file system counts: page cache is reclaimed.
 //!
-//! The answer is a moment's: another program may take the room. Forebay's own processes take turns (a lock on
+//! The answer is a moment's: another program may take the space. Forebay's own processes take turns (a lock on
 //! the pool's directory while they check and allocate).
 
 use std::fs::File;
@@ -21,7 +21,7 @@ const RESERVE_BYTES_MIN: u64 = 16 << 20;
 /// ... and at least this part of the limit: page tables of the pool alone are 0.2 % of it.
 const RESERVE_DIVISOR: u64 = 100;
 
-/// The room on a tier.
+/// The free space of a tier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Headroom {
     /// Bytes that can still be allocated (a small reserve of memory is already taken off).
@@ -30,7 +30,7 @@ pub struct Headroom {
     pub limited_by: String,
 }
 
-/// The room for pools of `kind` in directory `dir`: the smallest of everything that limits it.
+/// The space available to pools of `kind` in directory `dir`: the smallest of everything that limits it.
 ///
 /// # Errors
 /// `Io` or `PermissionDenied` when the directory cannot be asked. Unreadable cgroup files count as no limit.
@@ -44,7 +44,7 @@ pub fn headroom(dir: &Path, kind: TierKind) -> Result<Headroom> {
     Ok(least.unwrap_or(Headroom { bytes: u64::MAX, limited_by: "nothing known".into() }))
 }
 
-/// The room for memory of this process's own: the smaller of what is available and what its memory cgroups leave.
+/// The memory available to this process itself: the smaller of what is available and what its memory cgroups leave.
 pub fn memory() -> Headroom {
     let limits = mem_available().into_iter().chain(memory_cgroups());
     limits
@@ -77,29 +77,29 @@ pub fn limits(dir: &Path, kind: TierKind) -> Result<Vec<Headroom>> {
 
 /// `Kind::TierFull`, naming what limits, when `wanted` more bytes do not fit beside the pool `path`.
 pub(crate) fn require(path: &Path, kind: TierKind, wanted: u64) -> Result<()> {
-    let room = headroom(parent(path), kind)?;
-    if wanted <= room.bytes {
+    let free = headroom(parent(path), kind)?;
+    if wanted <= free.bytes {
         return Ok(());
     }
-    Err(full(path, kind, wanted, &room))
+    Err(full(path, kind, wanted, &free))
 }
 
 /// The error for a full tier.
 #[cold]
-pub(crate) fn full(path: &Path, kind: TierKind, wanted: u64, room: &Headroom) -> Error {
-    let hint = if room.limited_by.starts_with("memory node") {
+pub(crate) fn full(path: &Path, kind: TierKind, wanted: u64, free: &Headroom) -> Error {
+    let hint = if free.limited_by.starts_with("memory node") {
         "free memory there, lower the quota, or name another node (numa:N)"
-    } else if room.limited_by == "MemAvailable" {
+    } else if free.limited_by == "MemAvailable" {
         "free memory on this node, lower the quota, or put the space on another tier"
-    } else if room.limited_by.starts_with("memory cgroup") {
+    } else if free.limited_by.starts_with("memory cgroup") {
         "ask the scheduler for more memory for this job, lower the quota, or put the space on tier file"
     } else {
         "remove what is no longer needed (forebay clean), lower the quota, or choose another directory"
     };
-    Error::new(Kind::TierFull, format!("not enough room on tier {kind} for {wanted} more bytes"))
-        .with("limited_by", &room.limited_by)
+    Error::new(Kind::TierFull, format!("insufficient capacity on tier {kind} for {wanted} more bytes"))
+        .with("limited_by", &free.limited_by)
         .with("wanted_bytes", wanted)
-        .with("free_bytes", room.bytes)
+        .with("free_bytes", free.bytes)
         .with("pool", path.display())
         .hint(hint)
 }
@@ -136,7 +136,7 @@ fn mem_available() -> Option<Headroom> {
     Some(Headroom { bytes: after_reserve(available, total), limited_by: "MemAvailable".into() })
 }
 
-/// Room on a memory node: what is free there, and the page cache that the kernel gives up first.
+/// Free memory of a memory node: what is free there, and the page cache that the kernel gives up first.
 fn node_free(nodes_dir: &Path, node: u16) -> Option<Headroom> {
     let text = std::fs::read_to_string(nodes_dir.join(format!("node{node}/meminfo"))).ok()?;
     // Each line begins with "Node N ", else it is as in /proc/meminfo.
@@ -154,10 +154,10 @@ fn node_free(nodes_dir: &Path, node: u16) -> Option<Headroom> {
     Some(Headroom { bytes: free, limited_by: format!("memory node {node}") })
 }
 
-/// Room on nodes that get as many pages each.
+/// Free memory of nodes that get the same number of pages each.
 fn nodes_free(nodes_dir: &Path, nodes: Nodes) -> Option<Headroom> {
     let numbers = nodes.numbers();
-    let least = numbers.iter().filter_map(|node| node_free(nodes_dir, *node)).map(|room| room.bytes).min()?;
+    let least = numbers.iter().filter_map(|node| node_free(nodes_dir, *node)).map(|free| free.bytes).min()?;
     let bytes = least.saturating_mul(numbers.len() as u64);
     Some(Headroom { bytes, limited_by: format!("memory nodes {nodes}") })
 }
@@ -337,7 +337,7 @@ fn is_hierarchical(dir: &Path) -> bool {
     read_number(dir, "memory.use_hierarchy") != Some(0)
 }
 
-/// Room in a v1 group. Page cache in it is reclaimed before the kernel kills, so it counts as free.
+/// Free memory of a v1 group. Page cache in it is reclaimed before the kernel kills, so it counts as free.
 fn v1_free(dir: &Path) -> Option<u64> {
     let limit = read_number(dir, "memory.limit_in_bytes").filter(|limit| *limit < 1 << 60)?;
     let used = read_number(dir, "memory.usage_in_bytes")?;
@@ -345,7 +345,7 @@ fn v1_free(dir: &Path) -> Option<u64> {
     Some(after_reserve(limit.saturating_sub(used.saturating_sub(cache)), limit))
 }
 
-/// Room in a v2 group: up to `memory.high` the kernel does not throttle, up to `memory.max` it does not kill.
+/// Free memory of a v2 group: up to `memory.high` the kernel does not throttle, up to `memory.max` it does not kill.
 fn v2_free(dir: &Path) -> Option<u64> {
     let limits = [read_number(dir, "memory.max"), read_number(dir, "memory.high")];
     let limit = limits.into_iter().flatten().min()?;
@@ -457,15 +457,15 @@ mod tests {
         let text = "Node 3 MemTotal:  1048576 kB\nNode 3 MemFree: 524288 kB\nNode 3 Active(file):  1024 kB\n\
                     Node 3 Inactive(file): 1024 kB\nNode 3 KReclaimable: 7 kB\nNode 3 SReclaimable: 2048 kB\n";
         std::fs::write(dir.path().join("node3/meminfo"), text).unwrap();
-        let room = node_free(dir.path(), 3).unwrap();
-        assert_eq!(room.bytes, (512 + 4 - 16) << 20);
-        assert_eq!(room.limited_by, "memory node 3");
+        let free = node_free(dir.path(), 3).unwrap();
+        assert_eq!(free.bytes, (512 + 4 - 16) << 20);
+        assert_eq!(free.limited_by, "memory node 3");
         std::fs::create_dir(dir.path().join("node5")).unwrap();
         let fuller = text.replace("Node 3", "Node 5").replace("524288", "262144");
         std::fs::write(dir.path().join("node5/meminfo"), fuller).unwrap();
-        let room = nodes_free(dir.path(), Nodes::of(&[3, 5]).unwrap()).unwrap();
-        assert_eq!((room.bytes, &*room.limited_by), ((2 * (256 + 4 - 16)) << 20, "memory nodes 3+5"));
-        let hint = full(dir.path(), TierKind::Numa(3), 1, &room).hint_text().unwrap().to_owned();
+        let free = nodes_free(dir.path(), Nodes::of(&[3, 5]).unwrap()).unwrap();
+        assert_eq!((free.bytes, &*free.limited_by), ((2 * (256 + 4 - 16)) << 20, "memory nodes 3+5"));
+        let hint = full(dir.path(), TierKind::Numa(3), 1, &free).hint_text().unwrap().to_owned();
         assert!(hint.contains("numa:N"), "{hint}");
         let shm = limits(Path::new("/dev/shm"), TierKind::Numa(0)).unwrap();
         assert!(shm.iter().any(|l| l.limited_by == "MemAvailable"), "{shm:?}");

@@ -42,7 +42,7 @@ impl Shard {
 static SHARED: Shard = Shard::new();
 static OWNED: [Shard; SHARDS] = [const { Shard::new() }; SHARDS];
 
-/// A thread's right to store into a shard; given back when the thread ends, counts included.
+/// A thread's right to store into a shard; released when the thread ends, counts included.
 struct Claim(Option<&'static Shard>);
 
 impl Claim {

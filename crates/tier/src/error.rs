@@ -70,7 +70,7 @@ kinds! {
     SeveralNodes = 20 exits 3;
     /// The pool belongs to another host.
     PoolOwnedElsewhere = 21 exits 3;
-    /// This tier or mechanism is not to be had here.
+    /// This tier or mechanism is not available here.
     NotPossibleHere = 22 exits 3;
     /// A live process already holds this rank of this space: two runs with one name.
     NameInUse = 23 exits 3;
@@ -83,7 +83,7 @@ kinds! {
     /// The operating system refused access.
     PermissionDenied = 40 exits 5;
 
-    /// Not enough room on the tier: file system, available memory or a memory cgroup.
+    /// Insufficient capacity on the tier: file system, available memory or a memory cgroup.
     TierFull = 50 exits 6;
     /// The space's quota is used up and nothing was released before the deadline.
     QuotaFull = 51 exits 6;

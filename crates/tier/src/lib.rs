@@ -2,7 +2,7 @@
 //!
 //! A [`Device`] is one pool file on a tier of memory or storage: [`TierKind::Dram`] (tmpfs),
 //! [`TierKind::File`] (page cache of a block file system) or [`TierKind::Pmem`] (DAX). It moves bytes in,
-//! makes them persistent, and shows published bytes without a copy. Room is checked before a page is touched,
+//! makes them persistent, and shows published bytes without a copy. Free space is checked before a page is touched,
 //! so that a full tier is an error and never a SIGBUS or an out-of-memory kill. Around it: checksums,
 //! waiting, liveness and clocks.
 //!

@@ -1,10 +1,10 @@
 //! Who is alive, decided by the kernel: every member holds a record lock on its own byte of a members file.
 //!
-//! The kernel drops the locks of a process when it dies, however it dies, and nobody else can take them while
+//! The kernel drops the locks of a process when it dies, however it dies, and no other process can take them while
 //! it lives; asking costs a fraction of a microsecond. Two traps of such locks are handled here:
 //! - A process loses *all* its locks on a file when it closes *any* descriptor of it. So a file is opened
-//!   once per process (a registry by device and inode) and stays open until the last handle goes. Nobody may
-//!   open or copy a members file by other means in a process that holds a slot.
+//!   once per process (a registry by device and inode) and stays open until the last handle goes. No code may open or
+//!   copy a members file by other means in a process that holds a slot.
 //! - Locks belong to the process: a forked child holds none. Its inherited handles refuse to lock.
 //!
 //! Locks say nothing across nodes.
@@ -53,7 +53,7 @@ struct Own {
     locks: HashSet<u64>,
 }
 
-/// A slot held by this process; dropping it gives the slot back.
+/// A slot held by this process; dropping it releases the slot.
 #[derive(Debug)]
 pub struct SlotGuard {
     shared: Arc<Shared>,
@@ -165,7 +165,7 @@ impl MembersFile {
         std::fs::symlink_metadata(&self.0.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.0.key)
     }
 
-    /// Takes a slot without waiting. None: somebody holds it, in another process or in this one.
+    /// Takes a slot without waiting. None: it is held, by another process or by this one.
     ///
     /// # Errors
     /// `ForkedHandle` in a forked child; `Io`.
@@ -184,8 +184,8 @@ impl MembersFile {
         Ok(Some(SlotGuard { shared: self.0.clone(), slot }))
     }
 
-    /// Whether a live process (this one included) holds the slot. A kernel error counts as alive: nobody is
-    /// declared dead on doubt.
+    /// Whether a live process (this one included) holds the slot. A kernel error counts as alive: no process is
+    /// declared dead without certainty.
     pub fn is_alive(&self, slot: u32) -> bool {
         if !self.0.mark.is_forked() && hold(&self.0.own).slots.contains(&slot) {
             return true;
@@ -498,7 +498,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..200 {
                         let file = MembersFile::create(path).unwrap();
-                        let guard = file.lock_slot(slot).unwrap().expect("nobody else takes this slot");
+                        let guard = file.lock_slot(slot).unwrap().expect("no other thread takes this slot");
                         assert!(file.is_alive(slot));
                         drop((file, guard));
                     }

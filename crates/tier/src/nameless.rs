@@ -1,8 +1,8 @@
 //! Memory of a tier without a name, for measuring and for scratch data: it is gone with its handle.
 //!
-//! Guarantees: room is checked before a page is touched, and pages are there when it is handed out (not on `file`,
-//! where they come with the first store, as with every region); however the process ends, also by SIGKILL, no file is
-//! left. Where the file system knows no nameless files there is a name, for the moment of mapping only.
+//! Guarantees: free space is checked before a page is touched, and pages are there when it is handed out (not on
+//! `file`, where they come with the first store, as with every region); however the process ends, also by SIGKILL, no
+//! file is left. Where the file system knows no nameless files there is a name, for the moment of mapping only.
 //!
 //! Does not: appear to anybody else, or go past the page cache (`direct` has no memory to map). On `devdax` the memory
 //! is the device itself, which keeps what was stored: the caller stays away from its first page.
@@ -15,7 +15,7 @@ use crate::device::pool::PoolFile;
 use crate::region::{backing, making, Unnamed};
 use crate::{Access, Device, Error, Kind, Placement, Region, Result, TierKind};
 
-/// Memory of a tier that nobody else can find.
+/// Memory of a tier that no other process can find.
 #[derive(Debug)]
 pub struct Nameless {
     /// The memory, writable. Its path is the directory (or the device) that it lies on.

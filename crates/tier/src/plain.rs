@@ -1,6 +1,6 @@
 //! A plain file of raw bytes, moved past the page cache where its file system can do that.
 //!
-//! Unlike a pool it has no format: the file belongs to the user and may be of any length. Guarantees: room for a new
+//! Unlike a pool it has no format: the file belongs to the user and may be of any length. Guarantees: space for a new
 //! file is reserved when it is made, so that a full disk is an error there; `flush` means durable. Does not: keep two
 //! writers apart.
 
@@ -70,7 +70,7 @@ impl PlainFile {
     /// Makes a new file of `bytes` zeros, all its blocks reserved.
     ///
     /// # Errors
-    /// `NameInUse` when there is one already, `TierFull` when there is no room.
+    /// `NameInUse` when there is one already, `TierFull` when space is insufficient.
     pub fn create(path: &Path, bytes: u64) -> Result<PlainFile> {
         let made = OpenOptions::new().read(true).write(true).create_new(true).mode(0o666).open(path);
         let made = made.map_err(|e| match e.kind() {
@@ -177,7 +177,7 @@ impl PlainFile {
         sys::drop_cached(&self.cached)
     }
 
-    /// Gives the blocks of a range back; it reads as zeros from then on.
+    /// Releases the blocks of a range; it reads as zeros from then on.
     ///
     /// # Errors
     /// What the system says; not every file system can.

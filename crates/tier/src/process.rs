@@ -1,7 +1,7 @@
 //! Who this process is, and whether it is still the process that opened a handle.
 //!
-//! Pid, host name and boot id are for messages and for refusing foreign pools; whether somebody lives is
-//! never decided by them (they lie across PID namespaces and reboots) but by [`crate::liveness`].
+//! Pid, host name and boot id are for messages and for refusing foreign pools; whether a process lives is never decided
+//! by them (they lie across PID namespaces and reboots) but by [`crate::liveness`].
 
 use std::ops::{AddAssign, Range, Sub};
 use std::sync::OnceLock;

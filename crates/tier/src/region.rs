@@ -1,7 +1,7 @@
 //! A region: a named file on a tier, mapped for writing, that a program persists where and when it says.
 //!
-//! Guarantees: a file of exactly the bytes asked for, 0600, that appears under its name only when it is complete; room
-//! is checked before a page is touched, so that a full tier is an error and neither a SIGBUS nor an out-of-memory
+//! Guarantees: a file of exactly the bytes asked for, 0600, that appears under its name only when it is complete; free
+//! space is checked before a page is touched, so that a full tier is an error and neither a SIGBUS nor an out-of-memory
 //! kill; what [`Region::persist`] returned for survives what [`Region::durability`] says; the first flush that fails
 //! poisons the handle; no symbolic link is followed in the last part of the path.
 //!
@@ -77,8 +77,8 @@ pub struct Region {
 impl Region {
     /// Maps `path`, of exactly `bytes` bytes; None is the size of the file that is there. Without `tier` it is that
     /// of the directory; with it, the directory must be on it (`file` is possible everywhere, also on tmpfs, and
-    /// `numa:N` wherever `dram` is). The node of a region is not written down: whoever opens it without a tier gets
-    /// the same memory as `dram`.
+    /// `numa:N` wherever `dram` is). The node of a region is not written down: a process that opens it without a tier
+    /// gets the same memory as `dram`.
     ///
     /// Blocks while pages are allocated and faulted in (some 0.2 ms per MiB in memory), and up to a few
     /// seconds for others that allocate in the same directory. A new file on `file` or `pmem` is durable, with its
@@ -599,7 +599,7 @@ fn open(
         return Err(other_size(path, meta.len(), bytes));
     }
     let capacity = meta.len();
-    // Room is asked for where the file lies, not where descriptors are listed.
+    // Free space is determined where the file lies, not where descriptors are listed.
     let lies_at = pool::own_descriptor(path).map_or_else(|| path.to_owned(), |dir| dir.join("(nameless)"));
     let pool = PoolFile { file, path: lies_at, capacity, access };
     let mapped = backing(pool)?;
@@ -650,7 +650,7 @@ impl SharedRegion {
     }
 }
 
-/// A file that has no name yet, or where that is not to be had, a name of its own that goes away.
+/// A file that has no name yet, or where that is not available, a name of its own that goes away.
 pub(crate) struct Unnamed {
     pub(crate) file: File,
     stand_in: Option<PathBuf>,
@@ -771,7 +771,7 @@ mod tests {
         {
             let file = tempfile::tempfile_in(dir).unwrap();
             file.write_all_at(&[5; 8192], 0).unwrap();
-            // A hole, for which there has to be room where the file lies.
+            // A hole, which needs free space where the file lies.
             file.set_len(16384).unwrap();
             let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
             let mut region = Region::map(&path, None, None, MapMode::Write).unwrap();

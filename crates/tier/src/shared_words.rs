@@ -24,7 +24,7 @@ impl SharedWords {
     /// Makes the file (0600, must not exist) with `len` zero bytes and maps it.
     ///
     /// # Errors
-    /// `TierFull` without room; `PermissionDenied`, `Io`.
+    /// `TierFull` without free space; `PermissionDenied`, `Io`.
     pub fn create(path: &Path, len: u64) -> Result<SharedWords> {
         let file = pool::create_file(path, len)?;
         let made = (|| {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_is_an_error_and_leaves_no_file() {
+    fn a_full_tier_is_an_error_and_leaves_no_file() {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let path = dir.path().join("huge");
         assert_eq!(SharedWords::create(&path, 1 << 46).unwrap_err().kind(), Kind::TierFull);

@@ -30,7 +30,7 @@ pub fn spin_ns(ranks: usize) -> u64 {
 }
 
 /// Sleeps while `word` holds `expected`, at most `timeout`. False: the time passed. True: the word differs,
-/// or somebody woke us, or a signal came; read it again.
+/// or another thread or process woke this one, or a signal came; read it again.
 #[cfg_attr(forebay_simulated, track_caller)]
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Duration) -> bool {
     sys::futex_wait(word, expected, timeout)
@@ -58,7 +58,7 @@ pub fn spin_then_wait(word: &AtomicU32, expected: u32, spin_ns: u64, timeout: Du
     wait(word, expected, Duration::from_nanos(left))
 }
 
-/// Watches the word for at most `spin_ns`; true as soon as it is no longer `expected`. No system call: nobody has
+/// Watches the word for at most `spin_ns`; true as soon as it is no longer `expected`. No system call: no process has
 /// to wake a caller of this.
 #[cfg_attr(forebay_simulated, track_caller)]
 pub fn spin(word: &AtomicU32, expected: u32, spin_ns: u64) -> bool {

@@ -1,5 +1,5 @@
 //! What windows over files stand on: memory whose pages come when they are touched ([`Faulted`]), mappings of files
-//! whose pages somebody steers ([`FileWindow`]), and the few calls that may be made while a fault is answered.
+//! whose pages are managed explicitly ([`FileWindow`]), and the few calls that may be made while a fault is answered.
 //!
 //! Decides nothing: which pages come and go is the pager's business.
 

@@ -102,7 +102,7 @@ fn pages_lie_in_turn_on_several_nodes() {
     };
     let wanted = 100 / nodes.numbers().len() as u32;
     assert!(shares.percent().iter().all(|(_, percent)| *percent == wanted), "{shares}");
-    // Whoever maps it next finds the policy in the file, and asks the kernel itself: page after page.
+    // The process that maps it next finds the policy in the file, and asks the kernel itself: page after page.
     let again = numa::open(kind, pool.path(), Access::Write).unwrap();
     again.prepare(0..8 << 20).unwrap();
     let offsets: Vec<u64> = (0..512).map(|page| 4096 * page).collect();
@@ -243,7 +243,7 @@ fn pmem_conforms() {
     }
 }
 
-/// A medium that does not give a page: here because somebody cut the file, on a broken disk because of the block.
+/// A medium that does not give a page: here because the file was truncated, on a broken disk because of the block.
 #[test]
 fn a_page_that_cannot_be_read_is_an_error_before_it_is_a_signal() {
     let dir = tempfile::tempdir().unwrap();
@@ -252,7 +252,7 @@ fn a_page_that_cannot_be_read_is_an_error_before_it_is_a_signal() {
     pool.prepare(0..1 << 20).unwrap();
     pool.write(0, &[7; 8192]).unwrap();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(8192).unwrap();
-    pool.will_read(8192..8193).expect("nobody has looked yet");
+    pool.will_read(8192..8193).expect("no access yet");
     pool.populate_read(0..1 << 20);
     if pool.will_read(8192..1 << 20).is_ok() {
         return skips::skipped("pages that cannot be read", "a kernel without MADV_POPULATE_READ");

@@ -1,4 +1,4 @@
-//! Too little room is an error before a page is touched: in a memory cgroup and on a small tmpfs.
+//! Insufficient capacity is an error before a page is touched: in a memory cgroup and on a small tmpfs.
 //!
 //! Each case runs this binary again as a child, inside the cgroup or a mount namespace of its own; the child
 //! says what happened and a kill would show as its exit status.
@@ -41,7 +41,7 @@ fn child_prepares() {
         let bytes = wanted.parse::<u64>().unwrap() * MIB;
         match pool.prepare(0..bytes) {
             Ok(()) => {
-                // In small pieces: the room in question is the pool's, not that of a source.
+                // In small pieces: the memory in question is the pool's, not that of a source.
                 (0..bytes / MIB).for_each(|at| pool.write(at * MIB, &[1; MIB as usize]).unwrap());
                 println!("OUTCOME {wanted} MiB prepared");
             }
@@ -142,7 +142,7 @@ fn memory_cgroup(name: &str, limit_bytes: u64) -> Result<Gone, String> {
 fn a_memory_cgroup_refuses_instead_of_killing() {
     let cgroup = match memory_cgroup("one", 64 * MIB) {
         Ok(cgroup) => cgroup,
-        Err(why) => return skips::skipped("room in a memory cgroup", &why),
+        Err(why) => return skips::skipped("free memory in a memory cgroup", &why),
     };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut command = child(Command::new(this_binary()), dir.path(), TierKind::Dram, "256 16 16");
@@ -159,7 +159,7 @@ fn a_memory_cgroup_refuses_instead_of_killing() {
 fn a_memory_cgroup_refuses_a_region() {
     let cgroup = match memory_cgroup("map", 64 * MIB) {
         Ok(cgroup) => cgroup,
-        Err(why) => return skips::skipped("room for a region in a memory cgroup", &why),
+        Err(why) => return skips::skipped("free memory for a region in a memory cgroup", &why),
     };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut command = child(Command::new(this_binary()), dir.path(), TierKind::Dram, "256 12 12 24");
@@ -182,7 +182,7 @@ fn a_memory_cgroup_refuses_a_region() {
 fn several_processes_share_a_memory_cgroup() {
     let cgroup = match memory_cgroup("four", 64 * MIB) {
         Ok(cgroup) => cgroup,
-        Err(why) => return skips::skipped("room in a shared memory cgroup", &why),
+        Err(why) => return skips::skipped("free memory in a shared memory cgroup", &why),
     };
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let outcomes: Vec<String> = std::thread::scope(|scope| {
@@ -212,7 +212,7 @@ fn on_own_tmpfs(what: &str, options: &str, kind: TierKind, wants: &str) -> Optio
 #[test]
 fn a_small_tmpfs_refuses_by_name() {
     for kind in [TierKind::Dram, TierKind::File] {
-        let what = format!("room for {kind} on a small tmpfs");
+        let what = format!("free space for {kind} on a small tmpfs");
         let Some((outcomes, _)) = on_own_tmpfs(&what, "size=8m", kind, "256 16 6 8 9") else {
             continue;
         };
@@ -255,7 +255,7 @@ fn on_own_disk(what: &str, kind: TierKind, wants: &str) -> Option<Vec<String>> {
 #[test]
 fn a_small_disk_refuses_by_name() {
     for kind in [TierKind::File, TierKind::Direct] {
-        let what = format!("room for {kind} on a small disk");
+        let what = format!("free space for {kind} on a small disk");
         let Some(outcomes) = on_own_disk(&what, kind, "256 30 6 6 30 7") else { continue };
         assert_eq!(outcomes.len(), 6, "{outcomes:?}");
         for (which, wanted) in [(0, 256), (1, 30), (4, 30)] {

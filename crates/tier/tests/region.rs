@@ -268,7 +268,7 @@ fn what_does_not_fit_leaves_nothing() {
             assert!(e.context().iter().any(|(k, _)| *k == key), "{key} is missing: {e}");
         }
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "a refused region left its file");
-        // A sparse file of somebody else is filled up first, or refused.
+        // A sparse file of another user is filled up first, or refused.
         let sparse = root.path().join("sparse");
         fs::File::create(&sparse).unwrap().set_len(3 << 20).unwrap();
         let region = Region::open(&sparse, 3 << 20, None).unwrap();

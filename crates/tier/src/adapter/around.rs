@@ -18,7 +18,7 @@ use crate::{Device, Durability, Error, Horizon, Kind, Placement, Result, StagedW
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OpKind {
-    /// `prepare`: room is made.
+    /// `prepare`: space is allocated.
     Prepare,
     /// `write`, `write_checksummed`, `write_unordered`, `unstage`: bytes go in.
     Write,

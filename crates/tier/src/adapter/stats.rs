@@ -51,7 +51,7 @@ pub struct OpCounts {
 /// What a device did until now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// Making room.
+    /// Allocating space.
     pub prepare: OpCounts,
     /// Bytes in.
     pub write: OpCounts,

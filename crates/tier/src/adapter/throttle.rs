@@ -11,9 +11,9 @@
 //! of a few lines ([`SMALL_BYTES`]) does not wait for a whole turn of each, but takes as long as if all inside were
 //! served a line at a time. With n threads that never pause this gives each of them bandwidth(n) / n.
 //!
-//! Who is inside stands in slots of the same file, as the time at which the operation will end. Nobody has to
-//! take such an entry back: it goes stale by itself. A process that is killed inside leaves its turn and its
-//! entry, both of which pass as if it had gone on, and nothing else.
+//! Who is inside stands in slots of the same file, as the time at which the operation will end. Such an entry needs no
+//! removal: it expires by itself. A process that is killed inside leaves its turn and its entry, both of which pass as
+//! if it had gone on, and nothing else.
 //!
 //! What was inside is the bandwidth's first factor; the others are the share of operations that go the other way
 //! (mix), the size of the operation (granularity) and, for a handle that is far from the medium, the remote
@@ -333,11 +333,11 @@ struct Turn {
 }
 
 impl Throttle {
-    /// `inner` as slow as `curves` say, together with everybody else who throttles it through the shared file
+    /// `inner` as slow as `curves` say, together with every process that throttles it through the shared file
     /// `state` (by habit [`Throttle::state_beside`] the pool), which is made when it is not there.
     ///
     /// # Errors
-    /// `Usage` when a curve is none; `OptionMismatch` when somebody shares `state` with other curves; `TierFull`,
+    /// `Usage` when a curve is none; `OptionMismatch` when another process uses `state` with other curves; `TierFull`,
     /// `PermissionDenied`, `Io` of that file.
     pub fn new(inner: Arc<dyn Device>, curves: Curves, locality: Locality, state: &Path) -> Result<Throttle> {
         Throttle::with_clock(inner, curves, locality, state, Arc::new(RealClock))
@@ -548,7 +548,7 @@ fn open_state(path: &Path, fingerprint: u64) -> Result<SharedWords> {
         return Err(Error::new(Kind::OptionMismatch, "this medium is emulated with other curves already")
             .with("state", path.display())
             .hint(
-                "all processes that use the pool must give the same curves; remove the file when nobody does",
+                "all processes that use the pool must give the same curves; remove the file when no process uses it",
             ));
     }
     let boot = this_boot();
@@ -563,7 +563,7 @@ fn this_boot() -> u64 {
     hash(process::boot_id().bytes().map(u64::from))
 }
 
-/// Appears under its name whole; that somebody else was first is no error.
+/// Appears under its name whole; it is no error if another process was first.
 fn make_state(path: &Path, fingerprint: u64) -> Result<()> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);

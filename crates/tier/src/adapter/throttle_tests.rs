@@ -187,7 +187,7 @@ fn processes_share_the_medium_and_its_concurrency_curve() {
         p.set(100_000_000);
     }
     let before = a.elapsed();
-    a.write(1_000_000); // finds nobody: at the bandwidth of one
+    a.write(1_000_000); // no other process inside: at the bandwidth of one
     b.write(1_000_000);
     for _ in 0..50 {
         a.write(1_000_000);
@@ -228,7 +228,7 @@ fn reads_and_writes_disturb_each_other() {
     ps[0].write(4_000);
     assert_eq!(ps[0].elapsed(), 4_000, "alone");
     ps[1].write(4_000);
-    assert_eq!(ps[1].elapsed(), 8_000, "nobody goes the other way");
+    assert_eq!(ps[1].elapsed(), 8_000, "no contention with the other direction");
     ps[2].read(4_000);
     // Two of three go the other way: a third of the way from 0.5 to 0.25.
     let factor = 0.5 - 0.25 * (2.0 / 3.0 - 0.5) / 0.5;
@@ -279,7 +279,7 @@ fn the_medium_neither_waits_for_who_comes_late_nor_holds_up_for_who_is_ahead() {
     let mut alone = Process::new(dir.path(), &curves);
     alone.set(30_000_000);
     alone.write(4_000);
-    assert_eq!(busy(), 30_001_000, "nobody was inside meanwhile");
+    assert_eq!(busy(), 30_001_000, "no operation was inside meanwhile");
     alone.throttle = alone.throttle.spinning(true);
     let beside = Process::new(dir.path(), &curves);
     beside.set(31_000_000);

@@ -1,7 +1,7 @@
 //! What `file` and `direct` have in common: a pool on a block file system, written by system calls and read through
 //! a mapping.
 //!
-//! Guarantees: room is reserved by `prepare`, so that running out of disk space is an error there; `persist` is one
+//! Guarantees: space is reserved by `prepare`, so that running out of disk space is an error there; `persist` is one
 //! fdatasync; the first one that fails poisons the device, because the kernel may have dropped the pages and says so
 //! only once. Writing through the mapping is not offered: a store fault on a broken disk would be a SIGBUS.
 
@@ -78,8 +78,8 @@ impl Blocks {
             Ok(()) => Ok(()),
             Err(e) => match e.raw_os_error() {
                 Some(libc::ENOSPC | libc::EDQUOT) => {
-                    let room = capacity::headroom(capacity::parent(&self.pool.path), self.kind)?;
-                    Err(capacity::full(&self.pool.path, self.kind, wanted, &room).caused_by(e))
+                    let free = capacity::headroom(capacity::parent(&self.pool.path), self.kind)?;
+                    Err(capacity::full(&self.pool.path, self.kind, wanted, &free).caused_by(e))
                 }
                 Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
                     pool::fill_holes(&self.pool.file, &self.pool.path, pages)?;

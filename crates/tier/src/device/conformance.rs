@@ -1,7 +1,7 @@
 //! The suite that every kind of device passes: the contract of [`Device`], checked on fresh pools.
 //!
 //! It is part of the library so that devices defined elsewhere (adapters, new tiers) run the same checks.
-//! Each check panics with what differs. It needs some 20 MiB of room and leaves nothing allocated in other
+//! Each check panics with what differs. It needs some 20 MiB of free space and leaves nothing allocated in other
 //! pools.
 
 use std::ops::Range;
@@ -85,12 +85,12 @@ fn a_fresh_pool_is_sparse_and_private(make: Make) {
 
 fn preparing_allocates_and_keeps_content(make: Make) {
     let pool = make(4 * MIB);
-    pool.prepare(0..MIB).expect("room for 1 MiB");
+    pool.prepare(0..MIB).expect("space for 1 MiB");
     assert!(allocated(&*pool) >= MIB && allocated(&*pool) < 4 * MIB, "allocated {}", allocated(&*pool));
     let data = pattern(5000, 1);
     pool.write(4000, &data).expect("write");
     for range in [0..MIB, 100..4097, MIB - 1..2 * MIB + 1, 0..4 * MIB, 0..4 * MIB] {
-        pool.prepare(range).expect("room for 4 MiB");
+        pool.prepare(range).expect("space for 4 MiB");
         assert!(pool.bytes(4000..9000) == data, "preparing changed bytes");
     }
     assert!(allocated(&*pool) >= 4 * MIB);
@@ -100,10 +100,10 @@ fn preparing_allocates_and_keeps_content(make: Make) {
 
 fn what_does_not_fit_is_refused_untouched(make: Make) {
     let probe = make(MIB);
-    let room = capacity::headroom(capacity::parent(probe.path()), probe.kind()).expect("headroom");
-    let too_much = room.bytes.saturating_add(1 << 30).next_multiple_of(MIB);
+    let free = capacity::headroom(capacity::parent(probe.path()), probe.kind()).expect("headroom");
+    let too_much = free.bytes.saturating_add(1 << 30).next_multiple_of(MIB);
     if too_much > 8 << 40 {
-        return; // More room than a sparse file can pretend everywhere.
+        return; // More free space than a sparse file can pretend everywhere.
     }
     let pool = make(too_much);
     let error = pool.prepare(0..too_much).expect_err("more than there is");
@@ -118,7 +118,7 @@ fn what_does_not_fit_is_refused_untouched(make: Make) {
 
 fn writes_land_where_they_belong(make: Make) {
     let pool = make(2 * MIB);
-    pool.prepare(0..2 * MIB).expect("room");
+    pool.prepare(0..2 * MIB).expect("free space");
     let mut model = vec![0u8; 2 << 20];
     let mut seed = 0u8;
     for offset in [0usize, 1, 8, 63, 64, 4095, 65_536, 65_537, 1 << 20] {
@@ -137,7 +137,7 @@ fn writes_land_where_they_belong(make: Make) {
 
 fn checksums_are_those_of_the_chunks(make: Make) {
     let pool = make(2 * MIB);
-    pool.prepare(0..2 * MIB).expect("room");
+    pool.prepare(0..2 * MIB).expect("free space");
     for (offset, len, chunk) in [
         (0u64, 100usize, 65_536usize),
         (64, 65_536, 65_536),
@@ -165,7 +165,7 @@ fn checksums_are_those_of_the_chunks(make: Make) {
 
 fn words_are_stored_whole(make: Make) {
     let pool = make(MIB);
-    pool.prepare(0..MIB).expect("room");
+    pool.prepare(0..MIB).expect("free space");
     assert_eq!(pool.load_word(8), 0);
     pool.store_word(8, 0x0123_4567_89AB_CDEF).expect("store");
     pool.persist(8..16).expect("persist");
@@ -181,7 +181,7 @@ fn words_are_stored_whole(make: Make) {
 
 fn staged_memory_becomes_the_range(make: Make) {
     let pool = make(2 * MIB);
-    pool.prepare(0..2 * MIB).expect("room");
+    pool.prepare(0..2 * MIB).expect("free space");
     let data = pattern(100_000, 9);
     for chunk_bytes in [None, Some(65_536)] {
         let mut staged = pool.stage(64..100_064).expect("stage");
@@ -212,7 +212,7 @@ fn staged_memory_becomes_the_range(make: Make) {
 fn ranges_outside_are_refused(make: Make) {
     let pool = make(MIB);
     let end = pool.capacity();
-    pool.prepare(0..end).expect("room");
+    pool.prepare(0..end).expect("free space");
     let outside: [Range<u64>; 3] = [end - 1..end + 1, end + 1..end + 2, u64::MAX - 1..u64::MAX];
     for range in outside {
         expect_kind(pool.prepare(range.clone()), Kind::Internal);
@@ -269,7 +269,7 @@ fn threads_write_side_by_side(make: Make) {
             let pool = &pool;
             scope.spawn(move || {
                 let start = lane * MIB;
-                pool.prepare(start..start + MIB).expect("room");
+                pool.prepare(start..start + MIB).expect("free space");
                 for piece in 0..16 {
                     let at = start + piece * 65_536;
                     pool.write(at, &pattern(65_536, lane as u8)).expect("write");
@@ -288,7 +288,7 @@ fn threads_write_side_by_side(make: Make) {
 
 fn flushes_that_fail_poison(make: Make) {
     let pool = make(MIB);
-    pool.prepare(0..MIB).expect("room");
+    pool.prepare(0..MIB).expect("free space");
     pool.write(0, b"before").expect("write");
     let staged = pool.stage(64..128).expect("stage");
     if !pool.inject_flush_failure(libc::EIO) {
@@ -314,7 +314,7 @@ fn flushes_that_fail_poison(make: Make) {
 
 fn another_handle_sees_what_was_written(make: Make, open: Open) {
     let pool = make(2 * MIB);
-    pool.prepare(0..2 * MIB).expect("room");
+    pool.prepare(0..2 * MIB).expect("free space");
     let writer = open(pool.path(), Access::Write).expect("open for writing");
     let reader = open(pool.path(), Access::Read).expect("open for reading");
     assert_eq!((reader.capacity(), reader.kind()), (pool.capacity(), pool.kind()));
@@ -334,7 +334,7 @@ fn another_handle_sees_what_was_written(make: Make, open: Open) {
 
 fn a_reader_cannot_write(make: Make, open: Open) {
     let pool = make(MIB);
-    pool.prepare(0..MIB).expect("room");
+    pool.prepare(0..MIB).expect("free space");
     let reader = open(pool.path(), Access::Read).expect("open for reading");
     expect_kind(reader.prepare(0..MIB), Kind::PermissionDenied);
     expect_kind(reader.write(0, b"x"), Kind::PermissionDenied);

@@ -58,7 +58,7 @@ fn fresh(pool: PoolFile, described: Description, capacity: u64) -> Result<Mapped
     if device.bytes(0..FIRST_BYTES).iter().any(|byte| *byte != 0) {
         return Err(Error::new(Kind::Io, "the device holds something already, perhaps a pool")
             .with("device", device.path().display())
-            .hint("if nobody needs it, make its first 4096 bytes zero, then try again"));
+            .hint("if it is no longer needed, make its first 4096 bytes zero, then try again"));
     }
     Ok(device)
 }

@@ -1,6 +1,6 @@
 //! `direct`: a block file system past its page cache: written with O_DIRECT, many requests in flight.
 //!
-//! Guarantees those of `blocks`: room is reserved by `prepare`, `persist` is one fdatasync, a failed one poisons. A
+//! Guarantees those of `blocks`: space is reserved by `prepare`, `persist` is one fdatasync, a failed one poisons. A
 //! write of any offset and length goes to the medium's queue before it returns, past the page cache: whole blocks
 //! straight from the caller's memory where that is aligned as the file system asks, else through aligned frames, summed
 //! in the same copy. The first and last block of a write are completed from what they held before, which a small cache
@@ -9,8 +9,8 @@
 //!
 //! Reading without a copy goes through an ordinary mapping. The kernel keeps it coherent: it drops the cached pages of
 //! a range before and after each direct write, and the write returns only then; a page that a reader faults in
-//! meanwhile is clean (nobody writes through the page cache here), so dropping it cannot fail. While a write is under
-//! way its range may read as old or new bytes: hand out published ranges only.
+//! meanwhile is clean (no process writes through the page cache here), so dropping it cannot fail. While a write is
+//! under way its range may read as old or new bytes: hand out published ranges only.
 
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
@@ -380,7 +380,7 @@ impl Edges {
     }
 }
 
-/// CRC-32Cs of the chunks of a source that comes in parts; none where nobody asks.
+/// CRC-32Cs of the chunks of a source that comes in parts; none where none are requested.
 struct Sums<'a> {
     /// Chunk length, where the sums go, the sum of the open chunk and how much of it there is.
     chunks: Option<(usize, &'a mut Vec<u32>)>,

@@ -1,6 +1,6 @@
 //! `file`: the page cache of a block file system. Written by system calls, read through a mapping.
 //!
-//! Guarantees those of `blocks`: room is reserved by `prepare`, `persist` is one fdatasync, a failed one poisons. A
+//! Guarantees those of `blocks`: space is reserved by `prepare`, `persist` is one fdatasync, a failed one poisons. A
 //! write is one copy into the page cache, made by the kernel.
 
 use std::ops::Range;

@@ -91,14 +91,14 @@ impl Mapped {
             // Pages of a file's cache are not faulted in for writing: each would count as changed, and opening a
             // region would write all of it to the disk again.
             TierKind::File => {}
-            // The kernel populates no mappings of devices; touching them cannot fail for lack of room.
+            // The kernel populates no mappings of devices; touching them cannot fail for lack of space.
             TierKind::DevDax => self.mapping.touch_write(pages),
             _ => self.mapping.populate_write(pages).map_err(|e| self.pool.failed("fault in", e))?,
         }
         Ok(())
     }
 
-    /// Makes room for whole pages, without mapping them.
+    /// Allocates space for whole pages, without mapping them.
     pub(crate) fn reserve(&self, pages: &Range<u64>) -> Result<()> {
         self.placed(|| self.allocate(pages))
     }
@@ -118,7 +118,7 @@ impl Mapped {
             return Ok(());
         }
         let _turn = capacity::Turn::take(&self.pool.path);
-        // Again, now that nobody else allocates here.
+        // Again, now that no other process allocates here.
         let wanted = self.missing(pages)?;
         if wanted == 0 {
             return Ok(());
@@ -138,8 +138,8 @@ impl Mapped {
             Ok(()) => Ok(()),
             Err(e) => match e.raw_os_error() {
                 Some(libc::ENOSPC | libc::ENOMEM | libc::EDQUOT) => {
-                    let room = capacity::headroom(capacity::parent(&self.pool.path), self.kind)?;
-                    Err(capacity::full(&self.pool.path, self.kind, wanted, &room).caused_by(e))
+                    let free = capacity::headroom(capacity::parent(&self.pool.path), self.kind)?;
+                    Err(capacity::full(&self.pool.path, self.kind, wanted, &free).caused_by(e))
                 }
                 Some(libc::EOPNOTSUPP | libc::ENOSYS) if self.kind == TierKind::File => {
                     pool::fill_holes(&self.pool.file, &self.pool.path, pages)

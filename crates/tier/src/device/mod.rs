@@ -2,7 +2,7 @@
 //!
 //! All kinds share one contract, which [`conformance`] checks:
 //! - A range belongs to one writer until its bytes are published (by the log above, with a commit word);
-//!   published bytes are immutable until nobody holds a lease on them. The device does not check this.
+//!   published bytes are immutable until no lease on them is held. The device does not check this.
 //! - Offsets are bytes from the start of the pool. A range outside the pool is `Kind::Internal`, or a panic
 //!   where no error can be returned.
 //! - No call blocks on another process, except that `prepare` takes turns with other allocations in the
@@ -56,7 +56,7 @@ pub trait Device: Send + Sync {
     /// What a write survives once it was acknowledged under `horizon`.
     fn durability(&self, horizon: Horizon) -> Durability;
 
-    /// Makes room for a range and faults it in for writing by this process. Bytes that are there stay.
+    /// Allocates space for a range and faults it in for writing by this process. Bytes that are there stay.
     ///
     /// Pages that are not allocated yet are checked first against everything that limits the tier (see
     /// [`crate::capacity`]); when they do not fit, nothing is touched. Calling it again

@@ -331,7 +331,7 @@ mod tests {
         let page = sys::page_bytes() as u64;
         assert_eq!(sample_in_turn(&(page..2 * page), 2), (vec![page], 0));
         for (nodes, pages) in [(2, 2), (2, 3), (2, 127), (2, 65536), (3, 4), (3, 1000), (16, 50)] {
-            // From a page on that is nobody's first turn.
+            // From a page that is no node's first one.
             let range = 5 * page..(5 + pages) * page;
             let (offsets, counted) = sample_in_turn(&range, nodes);
             assert_eq!(counted, offsets.len());

@@ -91,7 +91,7 @@ pub(super) fn trial(dir: &Path) -> bool {
 }
 
 /// Whether the platform says that its caches are inside the persistence domain (eADR) for the device under
-/// the pool. On doubt (stacked block devices, no such file) no, which costs only time.
+/// the pool. No where it is unknown (stacked block devices, no such file), which costs only time.
 fn caches_are_persistent(pool: &PoolFile) -> bool {
     let Ok(meta) = pool.file.metadata() else {
         return false;

@@ -191,7 +191,7 @@ pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
 }
 
 /// Allocates the missing blocks of a range where the file system has no fallocate: by writing zeros into
-/// holes. Data stays. The caller owns the range, so nobody writes into a hole meanwhile.
+/// holes. Data stays. The caller owns the range, so no other thread writes into a hole meanwhile.
 pub(crate) fn fill_holes(file: &File, path: &Path, range: &Range<u64>) -> Result<()> {
     const ZEROS: &[u8] = &[0; 1 << 16];
     let filling = |e| Error::io(format!("cannot allocate {}", path.display()), e);

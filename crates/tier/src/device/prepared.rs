@@ -1,7 +1,7 @@
 //! Which ranges of a pool this handle has prepared already, so that preparing a recycled segment costs
 //! nothing.
 //!
-//! Sound because pools never give pages back while they are open: what was allocated and mapped once stays
+//! Sound because pools never release pages while they are open: what was allocated and mapped once stays
 //! so.
 
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ pub(super) fn trial() -> io::Result<()> {
     Ring::new().map(drop)
 }
 
-/// Runs `work` with this thread's ring; None when there is none to be had (or it is in use further up the stack).
+/// Runs `work` with this thread's ring; None when none is available (or it is in use further up the stack).
 fn with_ring<T>(frames: bool, work: impl FnOnce(&mut Ring) -> T) -> Option<T> {
     RING.with(|cell| {
         let mut held = cell.try_borrow_mut().ok()?;
@@ -136,7 +136,7 @@ fn pump<'ring, 'env>(
 ) -> io::Result<()> {
     let (mut more, mut failed) = (true, None);
     loop {
-        while more && failed.is_none() && batch.has_room() {
+        while more && failed.is_none() && batch.has_capacity() {
             match source(batch) {
                 Some(transfer) => batch.push(transfer),
                 None => more = false,

@@ -190,7 +190,7 @@ fn frames_are_registered_as_far_as_allowed() {
     let registered = io_uring::registered_bytes().expect("a ring");
     assert!(registered <= DEPTH * REQUEST_BYTES && registered % REQUEST_BYTES == 0);
     if registered == 0 {
-        crate::skips::skipped("registered frames", "RLIMIT_MEMLOCK leaves no room for one frame");
+        crate::skips::skipped("registered frames", "RLIMIT_MEMLOCK is too small for one frame");
     }
 }
 

@@ -156,7 +156,7 @@ pub fn copy_streaming_to(dst: &mut [u8], src: &[u8]) {
 /// everything, even with a release store, until a fence.
 ///
 /// # Safety
-/// `src` is readable and `dst` writable for `len` bytes, without overlap, and nobody else accesses `dst`.
+/// `src` is readable and `dst` writable for `len` bytes, without overlap, and no other thread accesses `dst`.
 #[inline]
 #[must_use = "without a fence what was copied may come after later stores"]
 pub(crate) unsafe fn copy_unfenced(dst: *mut u8, src: *const u8, len: usize, policy: CopyPolicy) -> bool {

@@ -15,15 +15,15 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 /// A copy of `len` bytes into the middle of a buffer of 0xA5, at `dst_skew` past a line boundary.
 fn check(len: usize, src_skew: usize, dst_skew: usize, copy: &dyn Fn(&mut [u8], &[u8])) {
     let source = pattern(len + src_skew, len);
-    let mut room = vec![0xA5u8; len + 2 * MARGIN + LINE_BYTES];
-    let start = MARGIN + room[MARGIN..].as_ptr().align_offset(LINE_BYTES) + dst_skew;
-    copy(&mut room[start..start + len], &source[src_skew..]);
+    let mut buffer = vec![0xA5u8; len + 2 * MARGIN + LINE_BYTES];
+    let start = MARGIN + buffer[MARGIN..].as_ptr().align_offset(LINE_BYTES) + dst_skew;
+    copy(&mut buffer[start..start + len], &source[src_skew..]);
     assert!(
-        room[start..start + len] == source[src_skew..],
+        buffer[start..start + len] == source[src_skew..],
         "{len} bytes at skews {src_skew}, {dst_skew} differ"
     );
-    assert!(room[..start].iter().all(|b| *b == 0xA5), "bytes before were overwritten");
-    assert!(room[start + len..].iter().all(|b| *b == 0xA5), "bytes after were overwritten");
+    assert!(buffer[..start].iter().all(|b| *b == 0xA5), "bytes before were overwritten");
+    assert!(buffer[start + len..].iter().all(|b| *b == 0xA5), "bytes after were overwritten");
 }
 
 fn stream_with(stream: arch::Stream) -> impl Fn(&mut [u8], &[u8]) {

@@ -23,7 +23,7 @@ use super::view::View;
 /// The range begins at a multiple of this.
 const ALIGNMENT: usize = 2 << 20;
 
-/// Ranges of one call that gives pages back: a KiB of the stack of whoever runs the handler.
+/// Ranges of one call that releases pages: a KiB of the stack of the thread that runs the handler.
 const VECTOR: usize = 64;
 
 /// `PIDFD_SELF`: this process, without a descriptor (6.14).
@@ -76,7 +76,7 @@ impl Faulted {
         let base = hole.aligned(ALIGNMENT);
         let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
-        // SAFETY: inside the address range just reserved, which nobody else uses; MAP_FIXED replaces only that.
+        // SAFETY: inside the address range just reserved, which no other code uses; MAP_FIXED replaces only that.
         let mapped = unsafe { libc::mmap(base.as_ptr().cast(), len, protection, flags, -1, 0) };
         if mapped == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -149,7 +149,7 @@ impl Faulted {
         let from = self.buffer(number, len);
         match self.fault.copy(self.address(range.start, len), from.as_ptr() as u64, len as u64, protect) {
             Err(e) if e.raw_os_error() == Some(libc::EEXIST) => {
-                // Whoever put them there may not have woken everybody.
+                // The thread that put them there may not have woken all waiters.
                 self.wake(range);
                 Err(e)
             }
@@ -181,14 +181,14 @@ impl Faulted {
         Ok(self.fault.next(timeout_ms)?.map(|(address, write)| (address - base, write)))
     }
 
-    /// Writes up to `len` bytes of pages that are there, and that nobody changes, to `file` at `to`.
+    /// Writes up to `len` bytes of pages that are there, and that no thread changes, to `file` at `to`.
     pub fn write(&self, offset: u64, len: usize, file: &File, to: u64) -> io::Result<usize> {
         let from = self.address(offset, len);
         // SAFETY: mapped memory (`address` asserts); the kernel only reads it.
         unsafe { kernel::pwrite(file.as_raw_fd(), from as *const _, len, to as i64) }
     }
 
-    /// Gives the pages of ranges back: they are absent then.
+    /// Releases the pages of ranges: they are absent then.
     pub fn discard(&self, ranges: impl Iterator<Item = Range<u64>>) -> io::Result<()> {
         let mut vector = [const { libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 } }; VECTOR];
         let mut used = 0;
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_come_when_they_are_touched_and_again_when_they_were_given_back() {
+    fn pages_come_when_they_are_touched_and_again_when_they_were_released() {
         let Some((memory, _served, view)) = window("pages that come") else { return };
         for _ in 0..3 {
             let seen: Vec<u8> = (0..3).map(|page| view.as_slice()[page * PAGE + 17]).collect();

@@ -1,9 +1,9 @@
 //! Record locks of single bytes (fcntl), locks of open file descriptions (fcntl) and whole-file locks (flock).
 //!
 //! Record locks belong to the process: the kernel drops them when it dies, and also when the process closes
-//! *any* descriptor of the inode. `crate::liveness` is built around that; nobody else may use these
-//! functions. Locks of an open file description (Linux 3.15) belong to the descriptor and its copies, also those of
-//! forked children, and end with the last of them; `crate::pool_lock` is built on them.
+//! *any* descriptor of the inode. `crate::liveness` is built around that; no other module may use these functions.
+//! Locks of an open file description (Linux 3.15) belong to the descriptor and its copies, also those of forked
+//! children, and end with the last of them; `crate::pool_lock` is built on them.
 
 use std::fs::File;
 use std::io;
@@ -61,7 +61,7 @@ pub(crate) fn record_lock(file: &File, byte: u64) -> io::Result<Locked> {
     }
 }
 
-/// Gives the lock back; nothing happens when it is not held.
+/// Releases the lock; nothing happens when it is not held.
 #[cfg_attr(forebay_simulated, track_caller)]
 pub(crate) fn record_unlock(file: &File, byte: u64) -> io::Result<()> {
     #[cfg(forebay_simulated)]

@@ -1,4 +1,4 @@
-//! Calls on files that the standard library lacks: room, allocation, holes, kinds of file systems.
+//! Calls on files that the standard library lacks: free space, allocation, holes, kinds of file systems.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -40,7 +40,7 @@ pub(crate) fn open_path_only(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_CLOEXEC).open(path)
 }
 
-/// Opens a file without waiting for whoever is at the other end, should it be a FIFO. Transfers wait as usual
+/// Opens a file without waiting for a process at the other end, should it be a FIFO. Transfers wait as usual
 /// afterwards: with O_NONBLOCK left on, io_uring hands back EAGAIN on devices that cannot promise not to wait
 /// (persistent memory, device mapper).
 pub(crate) fn open_at_once(options: &mut OpenOptions, flags: i32, path: &Path) -> io::Result<File> {
@@ -80,7 +80,7 @@ pub(crate) fn allocate(file: &File, range: &Range<u64>) -> io::Result<()> {
     }
 }
 
-/// Gives the blocks of a range back; the file reads as zeros there, and keeps its length.
+/// Releases the blocks of a range; the file reads as zeros there, and keeps its length.
 pub(crate) fn punch(file: &File, range: &Range<u64>) -> io::Result<()> {
     let (start, len) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
     let how = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -268,7 +268,7 @@ pub(crate) fn read_ahead(file: &File, range: &Range<u64>, slice_bytes: u64) {
     }
 }
 
-/// Drops the cached pages of a file that are clean and that nobody has mapped.
+/// Drops the cached pages of a file that are clean and that no process has mapped.
 pub(crate) fn drop_cached(file: &File) -> io::Result<()> {
     // SAFETY: the descriptor is open; no pointers; only clean pages go, which can be read again.
     match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {

@@ -1,5 +1,5 @@
-//! A mapping of a file whose pages somebody steers: brings in, takes out of the mapping, writes back, drops from the
-//! page cache, counts.
+//! A mapping of a file whose pages are managed explicitly: brings in, takes out of the mapping, writes back, drops from
+//! the page cache, counts.
 //!
 //! Guarantees: nothing here loses a byte: only clean pages that are mapped nowhere leave the page cache. A forked child
 //! does not have the mapping.
@@ -67,7 +67,7 @@ impl FileWindow {
         let base = hole.aligned(ALIGNMENT);
         let protection = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
         let (flags, fd) = (libc::MAP_SHARED | libc::MAP_FIXED, file.as_raw_fd());
-        // SAFETY: inside the address range just reserved, which nobody else uses; MAP_FIXED replaces only that.
+        // SAFETY: inside the address range just reserved, which no other code uses; MAP_FIXED replaces only that.
         let mapped = unsafe { libc::mmap(base.as_ptr().cast(), len, protection, flags, fd, 0) };
         if mapped == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -134,10 +134,10 @@ impl FileWindow {
         self.advise(range, libc::MADV_DONTNEED)
     }
 
-    /// Makes a range zeros again, and gives memory and blocks of it back: only for files that nobody else has.
+    /// Makes a range zeros again, and releases its memory and blocks: only for files that no other process has.
     pub fn forget(&self, range: &Range<u64>) -> io::Result<()> {
         let (start, len) = self.pages(range);
-        // SAFETY: our own mapping (`pages` asserts) of a file whose owner says that nobody wants these bytes.
+        // SAFETY: our own mapping (`pages` asserts) of a file whose owner says that these bytes are not needed.
         unsafe { kernel::madvise(start as *mut _, len, libc::MADV_REMOVE) }
     }
 
@@ -194,7 +194,7 @@ impl FileWindow {
             }
             let e = io::Error::last_os_error();
             if e.raw_os_error() != Some(libc::ENOSYS) {
-                // Of somebody else's file nobody is told, and mincore would say that all of it is there.
+                // The kernel tells nothing about a file of another user, and mincore would say that all of it is there.
                 return Err(e);
             }
             REFUSED.store(true, Relaxed);
@@ -209,7 +209,7 @@ impl FileWindow {
         let mut total = 0;
         for at in (0..len).step_by(MINCORE_PAGES * page) {
             let part = (len - at).min(MINCORE_PAGES * page);
-            // SAFETY: our own mapping (`pages` asserts); one byte a page is written, and there is room for so many.
+            // SAFETY: our own mapping (`pages` asserts); one byte a page is written, and the vector has as many.
             if unsafe { libc::mincore((start + at) as *mut _, part, found.as_mut_ptr().cast()) } != 0 {
                 return Err(io::Error::last_os_error());
             }

@@ -92,7 +92,7 @@ fn wiped_page() -> *mut AtomicU64 {
     if page == libc::MAP_FAILED {
         return ptr::null_mut();
     }
-    // SAFETY: the range is the mapping just made; nobody else knows its address.
+    // SAFETY: the range is the mapping just made; no other code knows its address.
     let refused = unsafe { libc::madvise(page, len, libc::MADV_WIPEONFORK) != 0 };
     if refused {
         // SAFETY: as above; the page was never handed out.

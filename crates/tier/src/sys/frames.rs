@@ -56,12 +56,12 @@ impl Frame {
     /// the kernel has them.
     ///
     /// # Errors
-    /// When there is no room in the address space.
+    /// When the address space is exhausted.
     pub fn new(len: usize) -> io::Result<Frame> {
         assert!(len > 0, "a frame has bytes");
         let private = Private::new(len)?;
-        // SAFETY: our own mapping, of which nobody knows yet; the advice changes no content. Refused where huge pages
-        // are not built in: then pages are small, nothing else changes.
+        // SAFETY: our own mapping, which no other code knows yet; the advice changes no content. Refused where huge
+        // pages are not built in: then pages are small, nothing else changes.
         unsafe { libc::madvise(private.at(0).as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
         Ok(Frame { memory: Arc::new(Memory { private, len }), start: 0, len })
     }
@@ -118,7 +118,7 @@ impl Frame {
         Frame { memory: self.memory, start: self.start, len: self.len + next.len }
     }
 
-    /// Gives its pages back to the system; its bytes are zeros afterwards.
+    /// Returns its pages to the system; its bytes are zeros afterwards.
     ///
     /// # Errors
     /// When the kernel refuses: then nothing has changed.
@@ -175,7 +175,7 @@ pub struct FrameRing<T> {
 }
 
 impl<T> FrameRing<T> {
-    /// A ring with room for `depth` requests.
+    /// A ring for at most `depth` requests.
     ///
     /// # Errors
     /// Where io_uring is refused or too old.
@@ -221,7 +221,7 @@ impl<T> FrameRing<T> {
 
     /// Whether another request fits.
     #[inline]
-    pub fn has_room(&self) -> bool {
+    pub fn has_capacity(&self) -> bool {
         !self.free.is_empty()
     }
 
@@ -234,9 +234,9 @@ impl<T> FrameRing<T> {
     /// Queues a request on a part of `frame`, which comes back with its completion.
     ///
     /// # Panics
-    /// When there is no room, or the part is not in the frame.
+    /// When the ring is full, or the part is not in the frame.
     pub fn push(&mut self, request: FrameRequest, frame: Frame, about: T) {
-        let slot = self.free.pop().expect("room for a request");
+        let slot = self.free.pop().expect("a free slot for the request");
         let end = request.from.checked_add(request.len).filter(|end| *end <= frame.len);
         assert!(end.is_some() && request.len > 0 && request.len <= u32::MAX as usize, "a part of the frame");
         let start = frame.start + request.from;
@@ -313,7 +313,7 @@ impl<T> FrameRing<T> {
         Ok(seen)
     }
 
-    /// Ends a ring that fails: waits for what the kernel has and gives back every request; those that it never took
+    /// Ends a ring that fails: waits for what the kernel has and returns every request; those that it never took
     /// as broken off (ECANCELED).
     pub fn into_rest(mut self) -> Vec<(T, Frame, io::Result<usize>)> {
         let mut rest = Vec::new();
@@ -425,6 +425,6 @@ mod tests {
         ring.reap(2, &mut |about, _, bytes| moved.push((about, bytes.unwrap()))).unwrap();
         moved.sort_unstable();
         assert_eq!(moved, [(2, 2048), (3, 0)]);
-        assert!(ring.has_room() && ring.under_way() == 0);
+        assert!(ring.has_capacity() && ring.under_way() == 0);
     }
 }

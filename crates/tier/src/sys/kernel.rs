@@ -22,7 +22,7 @@ pub(super) unsafe fn madvise(start: *mut c_void, len: usize, advice: c_int) -> i
 /// pread(2).
 ///
 /// # Safety
-/// `len` bytes at `to` that nobody else uses.
+/// `len` bytes at `to` that no other code uses.
 pub(super) unsafe fn pread(fd: c_int, to: *mut c_void, len: usize, offset: i64) -> io::Result<usize> {
     // SAFETY: as the caller promises.
     let got = unsafe { libc::syscall(libc::SYS_pread64, fd, to, len, offset) };
@@ -32,7 +32,7 @@ pub(super) unsafe fn pread(fd: c_int, to: *mut c_void, len: usize, offset: i64) 
 /// pwrite(2).
 ///
 /// # Safety
-/// `len` bytes at `from` that nobody changes.
+/// `len` bytes at `from` that no thread changes.
 pub(super) unsafe fn pwrite(fd: c_int, from: *const c_void, len: usize, offset: i64) -> io::Result<usize> {
     // SAFETY: as the caller promises.
     let put = unsafe { libc::syscall(libc::SYS_pwrite64, fd, from, len, offset) };
@@ -42,7 +42,7 @@ pub(super) unsafe fn pwrite(fd: c_int, from: *const c_void, len: usize, offset: 
 /// mmap(2): a page of zeros over what is mapped there.
 ///
 /// # Safety
-/// The caller's own pages, of which nobody needs a byte.
+/// The caller's own pages, of which no byte is needed.
 pub(super) unsafe fn map_zeros(start: usize, len: usize, protection: c_int) -> io::Result<()> {
     let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: as the caller promises.
@@ -52,7 +52,7 @@ pub(super) unsafe fn map_zeros(start: usize, len: usize, protection: c_int) -> i
 /// mmap(2) over what is mapped there; `flags` have MAP_FIXED.
 ///
 /// # Safety
-/// The caller's own pages; whoever has slices of them can do with the new content.
+/// The caller's own pages; every holder of slices of them accepts the new content.
 pub(super) unsafe fn map_file(
     start: usize,
     len: usize,

@@ -263,7 +263,7 @@ pub fn watch<R>(mut work: impl FnMut() -> R) -> (R, Option<LostPage>) {
     if COVERED_EVER.load(Acquire) != 0 {
         return watch_closely(work);
     }
-    // No page was lost before, so that no thread has a note; whoever covers one counts it before.
+    // No page was lost before, so that no thread has a note; a thread that covers one counts it before.
     let first = FirstWatch { outer: WATCHING.replace(true) };
     let result = work();
     fence(Acquire);
@@ -406,7 +406,7 @@ fn uncover(notes: &Notes) {
 #[cold]
 fn release(notes: &Notes) {
     for note in notes.of.iter().filter(|note| !note.pages.is_null()) {
-        // SAFETY: gives back what `cover` counted; nobody has the note any more.
+        // SAFETY: releases what `cover` counted; no thread has the note any more.
         unsafe { Arc::decrement_strong_count(note.pages) };
     }
 }

@@ -1,4 +1,4 @@
-//! A shared mapping of one whole pool file, aligned to huge pages, that lives as long as somebody uses it.
+//! A shared mapping of one whole pool file, aligned to huge pages, that lives as long as it is used.
 //!
 //! Guarantees: every accessor checks its range against the length; a read-only mapping refuses stores. A page that the
 //! medium does not give, or that was cut off, is told to [`super::watch`] where that was asked for; it is SIGBUS else.
@@ -84,7 +84,7 @@ impl Mapping {
             true => libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC,
             false => libc::MAP_SHARED,
         };
-        // SAFETY: [base, base + len) lies inside the address range just reserved, which nobody else uses;
+        // SAFETY: [base, base + len) lies inside the address range just reserved, which no other code uses;
         // MAP_FIXED replaces only that.
         let mapped = unsafe {
             libc::mmap(base.as_ptr().cast(), len, protection, flags | libc::MAP_FIXED, file.as_raw_fd(), 0)
@@ -207,7 +207,7 @@ impl Mapping {
         unsafe { self.at(offset, 1).cast::<AtomicU8>().as_ref() }
     }
 
-    /// Copies `src` into a range that only the caller writes and nobody reads yet. Ordered before later stores.
+    /// Copies `src` into a range that only the caller writes and no process reads yet. Ordered before later stores.
     pub(crate) fn copy_in(&self, offset: u64, src: &[u8], policy: CopyPolicy) {
         if self.copy_in_unfenced(offset, src, policy) {
             persist::fence();
@@ -221,7 +221,7 @@ impl Mapping {
         assert!(self.writable, "store into a read-only mapping");
         let dst = self.at(offset, src.len() as u64);
         // SAFETY: dst is src.len() writable bytes (`at` and the assertion above); `src` is a live slice and
-        // does not overlap, because nobody may hold a slice of an unpublished range.
+        // does not overlap, because no code may hold a slice of an unpublished range.
         unsafe { persist::copy_unfenced(dst.as_ptr(), src.as_ptr(), src.len(), policy) }
     }
 
@@ -418,14 +418,14 @@ impl Reservation {
         unsafe { self.base.add(skip) }
     }
 
-    /// Gives back what lies before `base` and after its `len` bytes; the rest belongs to the caller.
+    /// Unmaps what lies before `base` and after its `len` bytes; the rest belongs to the caller.
     pub(super) fn keep_only(self, base: NonNull<u8>, len: usize) {
         let head = base.as_ptr() as usize - self.base.as_ptr() as usize;
         let kept = len.next_multiple_of(page_bytes());
         assert!(head + kept <= self.len);
         let tail = self.len - head - kept;
         // SAFETY: head and tail are the parts of our own reservation outside [base, base + kept), asserted
-        // above; nobody ever got their addresses.
+        // above; no code ever got their addresses.
         unsafe {
             if head > 0 {
                 libc::munmap(self.base.as_ptr().cast(), head);

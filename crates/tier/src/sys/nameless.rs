@@ -1,4 +1,4 @@
-//! Files without a name, which get theirs when they are complete: nobody ever sees them half made, and nothing is
+//! Files without a name, which get theirs when they are complete: no process ever sees them half made, and nothing is
 //! left of them when their maker is killed.
 
 use std::ffi::CString;

@@ -58,8 +58,9 @@ fn numbers(list: &str) -> Vec<usize> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// Tells the kernel from which nodes to take pages of the mapped file, whoever touches them first. For a file on tmpfs
-/// this belongs to the file and holds for every process. Pages that are there already stay where they are.
+/// Tells the kernel from which nodes to take pages of the mapped file, no matter which process touches them first. For
+/// a file on tmpfs this belongs to the file and holds for every process. Pages that are there already stay where they
+/// are.
 pub(crate) fn bind(mapping: &Mapping, policy: Policy, nodes: &[u16]) -> io::Result<()> {
     let mut mask = [0u64; MASK_WORDS];
     for node in nodes {

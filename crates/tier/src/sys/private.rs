@@ -44,8 +44,8 @@ impl Private {
 
 impl Drop for Private {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; whoever handed out parts of it has waited for the kernel, or the kernel keeps the
-        // pages that it was given.
+        // SAFETY: our own mapping; the code that handed out parts of it has waited for the kernel, or the kernel keeps
+        // the pages that it was given.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -171,8 +171,8 @@ impl Queue {
                 }
             }
         };
-        // SAFETY: the entry's memory is this slot's buffer, mapped until after the ring is closed; `taken` keeps
-        // everybody else from it until the completion was taken. Its file is open as long.
+        // SAFETY: the entry's memory is this slot's buffer, mapped until after the ring is closed; `taken` keeps all
+        // other users from it until the completion was taken. Its file is open as long.
         let pushed = unsafe { self.uring.submission().push(&entry.user_data(slot as u64)) };
         pushed.expect("the ring has an entry for each slot");
         self.taken[slot] = true;

@@ -142,13 +142,13 @@ pub(crate) struct Batch<'ring, 'env> {
     queued: usize,
     /// Requests that the kernel took and has not completed.
     in_kernel: usize,
-    /// Invariant: nobody may shorten what the buffers borrow.
+    /// Invariant: no code may shorten what the buffers borrow.
     env: PhantomData<&'env mut &'env ()>,
 }
 
 impl<'ring, 'env> Batch<'ring, 'env> {
     /// Whether one more request can be pushed.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_capacity(&self) -> bool {
         !self.free_slots.is_empty()
     }
 
@@ -172,7 +172,7 @@ impl<'ring, 'env> Batch<'ring, 'env> {
 
     /// Queues a request; the kernel sees it with the next [`Batch::submit`] or [`Batch::wait`].
     pub(crate) fn push(&mut self, transfer: Transfer<'ring, 'env>) {
-        let slot = self.free_slots.pop_front().expect("has_room was asked");
+        let slot = self.free_slots.pop_front().expect("has_capacity was asked");
         let registered = self.ring.frames.as_ref().map_or(0, |frames| frames.registered);
         // From its slot, where it stays: nothing borrows the buffer anew while the kernel has its address.
         let entry = entry(self.file, self.slots[slot].insert(transfer), registered).user_data(slot as u64);

@@ -24,7 +24,7 @@ fn madvise(advice: libc::c_int) -> Refusal {
     Refusal { call: libc::SYS_madvise, argument: Some((2, advice as u32)), errno: libc::EINVAL }
 }
 
-/// Applies the rules to this thread and those it starts; ends the process where filters are not to be had.
+/// Applies the rules to this thread and those it starts; ends the process where filters are not available.
 fn refuse(rules: &[Refusal]) {
     let op = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let (load, equal, answer) = (
@@ -78,8 +78,8 @@ fn possible(kind: TierKind) -> bool {
     }
 }
 
-/// Every way in which room can be missing or a write can fail, on the kinds that are written by system calls. `mode`
-/// is what the sandbox does to allocations and writes.
+/// Every way in which space can be insufficient or a write can fail, on the kinds that are written by system calls.
+/// `mode` is what the sandbox does to allocations and writes.
 fn block_pools_refuse(mode: &str) {
     for kind in [TierKind::File, TierKind::Direct] {
         if !possible(kind) {
@@ -90,7 +90,7 @@ fn block_pools_refuse(mode: &str) {
         let prepared = pool.prepare(0..8 << 20);
         let memory = vec![1u8; 2 << 20];
         match mode {
-            "no room" => {
+            "out of space" => {
                 let error = prepared.unwrap_err();
                 assert_eq!(error.kind(), Kind::TierFull, "{error}");
                 let blocks = std::os::unix::fs::MetadataExt::blocks(&pool.path().metadata().unwrap());
@@ -177,14 +177,14 @@ fn without_newer_tiers(which: &str, shm: &std::path::Path) {
         }
         "full disk" => {
             refuse(&[always(libc::SYS_fallocate, libc::ENOSPC)]);
-            block_pools_refuse("no room");
+            block_pools_refuse("out of space");
         }
         "full disk without fallocate" => {
             refuse(&[
                 always(libc::SYS_fallocate, libc::EOPNOTSUPP),
                 always(libc::SYS_pwrite64, libc::ENOSPC),
             ]);
-            block_pools_refuse("no room");
+            block_pools_refuse("out of space");
         }
         "disk that takes no writes" => {
             refuse(&[always(libc::SYS_io_uring_setup, libc::EPERM), always(libc::SYS_pwrite64, libc::EIO)]);

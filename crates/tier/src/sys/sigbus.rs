@@ -22,8 +22,8 @@ const WINDOWS_MAX: usize = 4096;
 /// `serve` runs in a signal handler: it may not allocate, take a lock that any other code may hold while it touches a
 /// window, or touch a window.
 pub trait Serve: Send + Sync {
-    /// Somebody touched byte `offset`; whether to store, where the processor tells. True: try again. False: it cannot
-    /// be had, and the program gets the signal.
+    /// A thread touched byte `offset`; whether to store, where the processor tells. True: try again. False: it is not
+    /// available, and the program gets the signal.
     fn serve(&self, offset: u64, write: Option<bool>) -> bool;
 
     /// As `serve`, where the memory itself has failed under byte `offset`. True only where something else is mapped
@@ -75,7 +75,7 @@ impl Served {
         let _change = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
         install()?;
         let here = super::fork_generation();
-        // Users that a child inherited never leave: such an entry is nobody's for ever.
+        // Users that a child inherited never leave: such an entry stays unused for ever.
         let free = |entry: &Entry| {
             (entry.start.load(Relaxed) == 0 || entry.generation.load(Relaxed) != here)
                 && entry.users.load(SeqCst) == 0
@@ -107,7 +107,7 @@ impl Drop for Served {
             std::thread::yield_now();
         }
         let server = entry.server.swap(ptr::null_mut(), AcqRel);
-        // SAFETY: it came from Box::into_raw in `enter`; nobody uses it (users is 0 and the range is empty).
+        // SAFETY: it came from Box::into_raw in `enter`; no thread uses it (users is 0 and the range is empty).
         drop(unsafe { Box::from_raw(server) });
     }
 }
@@ -125,7 +125,7 @@ fn install() -> io::Result<()> {
     if now.sa_sigaction == ours {
         return Ok(());
     }
-    // Somebody may be in our handler with the one before (a program that put its own in front of ours): 152 bytes that
+    // A thread may be in our handler with the one before (a program that put its own in front of ours): 152 bytes that
     // stay.
     BEFORE.store(Box::into_raw(Box::new(now)), Release);
     // Not on the alternate stack, which may be too small for a vector of calls: a stack that has run over is SIGSEGV.
@@ -175,7 +175,7 @@ extern "C" fn on_sigbus(signal: i32, info: *mut libc::siginfo_t, context: *mut l
 
 const BUS_ADRERR: i32 = 2;
 
-/// What the server of an address answers; false: nobody serves it.
+/// What the server of an address answers; false: no server has it.
 fn find(address: usize, answer: impl Fn(&dyn Serve, u64) -> bool) -> bool {
     for entry in &TABLE[..USED.load(Acquire)] {
         if address < entry.start.load(Acquire) || address >= entry.end.load(Acquire) {
@@ -188,8 +188,8 @@ fn find(address: usize, answer: impl Fn(&dyn Serve, u64) -> bool) -> bool {
             && (start..end).contains(&address)
             && entry.generation.load(Acquire) == super::fork_generation();
         let served = inside && {
-            // SAFETY: whoever leaves empties the range first and then waits for users; we were counted and then saw
-            // the range, so that the server is alive until we are uncounted.
+            // SAFETY: a server that leaves empties the range first and then waits for users; we were counted and then
+            // saw the range, so that the server is alive until we are uncounted.
             let server = unsafe { &*entry.server.load(Acquire) };
             answer(&**server, (address - start) as u64)
         };
@@ -230,7 +230,7 @@ fn go_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
 }
 
 /// The instruction runs again and ends the process as if no handler had ever been there; where none has to run again
-/// (the signal was sent, or is of memory that nobody touched), it is sent once more.
+/// (the signal was sent, or is of memory that no thread touched), it is sent once more.
 fn die(signal: i32, info: *mut libc::siginfo_t) {
     // SAFETY: the default action needs no handler; a zeroed struct with SIG_DFL is whole.
     unsafe {

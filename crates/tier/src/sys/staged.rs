@@ -8,7 +8,7 @@ use super::Mapping;
 
 /// A range of a pool being filled in place, or a heap buffer that will be written to it.
 ///
-/// Obtained from [`Device::stage`](crate::Device::stage), given back to
+/// Obtained from [`Device::stage`](crate::Device::stage), returned to
 /// [`Device::unstage`](crate::Device::unstage); dropping it instead leaves the range unpublished, with any
 /// bytes in it. It is `Send` and keeps the mapping alive, so it may outlive the device handle. Its first byte
 /// is aligned to 64 bytes when the range's offset is. Pool memory holds what was there before; heap holds
@@ -102,7 +102,7 @@ impl StagedWrite {
     /// The bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: as_ptr gives len() initialised bytes (mapped memory, `at` asserts; or heap of len() + 2 * align
-        // bytes of which skew < 2 * align are skipped, asserted in `on_heap_like`); nobody writes them while `self`
+        // bytes of which skew < 2 * align are skipped, asserted in `on_heap_like`); no code writes them while `self`
         // is borrowed, because this value alone owns the unpublished range.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len()) }
     }

@@ -7,8 +7,8 @@ use io_uring::IoUring;
 /// How often a call that the kernel has no memory for is repeated.
 const ATTEMPTS_MAX: u32 = 1000;
 
-/// A ring that may be used by one thread after the other. Completions interrupt nobody where the kernel has that
-/// (5.19): elsewhere it is slower, nothing else.
+/// A ring that may be used by one thread after the other. Completions interrupt no thread where the kernel supports
+/// that (5.19): elsewhere it is slower, nothing else.
 pub(super) fn plain(entries: u32) -> io::Result<IoUring> {
     IoUring::builder().setup_coop_taskrun().build(entries).or_else(|_| IoUring::new(entries))
 }

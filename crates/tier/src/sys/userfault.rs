@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 /// Version of the interface.
 const API: u64 = 0xAA;
-/// The descriptor answers faults of user code only: what everybody may have (5.11).
+/// The descriptor answers faults of user code only: what every user may have (5.11).
 const USER_MODE_ONLY: libc::c_int = 1;
 
 const FEATURE_WP: u64 = 1;
@@ -190,9 +190,9 @@ impl Userfault {
         call(self.fd.as_raw_fd(), IOC_POISON, &mut [start, len, 0, 0])
     }
 
-    /// Wakes whoever sleeps in a fault of this range.
+    /// Wakes the threads that sleep in a fault of this range.
     pub(super) fn wake(&self, start: u64, len: u64) {
-        // Nobody there to wake is no error; a wrong range cannot be.
+        // No thread to wake is no error; a wrong range cannot be.
         let _ = call(self.fd.as_raw_fd(), IOC_WAKE, &mut [start, len]);
     }
 

@@ -1,7 +1,7 @@
 //! The one slice over the memory of a window.
 //!
 //! Guarantees: there is one view of a range, so that Rust's rules on borrowing hold for everything that goes through
-//! it. What the pager below does (giving pages back, reading them again) changes no byte that can be seen.
+//! it. What the pager below does (releasing pages, reading them again) changes no byte that can be seen.
 
 use std::any::Any;
 use std::ptr::NonNull;
@@ -24,7 +24,7 @@ impl View {
     /// Of `len` bytes from `start` on.
     ///
     /// # Safety
-    /// They are mapped as long as `keep` lives, writable if `writable` says so, and nobody else makes a view of them.
+    /// They are mapped as long as `keep` lives, writable if `writable` says so, and no other code makes a view of them.
     pub(super) unsafe fn new(
         start: NonNull<u8>,
         len: usize,

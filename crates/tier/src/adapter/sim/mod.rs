@@ -1,6 +1,6 @@
 //! `sim`: a device whose power can fail at every fence, so that recovery can be tried on all that may be left.
 //!
-//! It stands around a device in memory, which plays the processor caches (or the page cache): whoever reads sees
+//! It stands around a device in memory, which plays the processor caches (or the page cache): a read sees
 //! the newest bytes. Beside it the simulator keeps, for each unit that is not certainly on the medium, every value
 //! the unit has had since it last was. At each fence it notes a [`Crash`]: those units with those values. After a
 //! crash each of them may hold any one of them, whatever the others hold; [`Explorer`] goes through the images.
@@ -90,7 +90,7 @@ impl Medium {
     }
 }
 
-/// A way to break the contract, to test whoever tests with the simulator.
+/// A way to break the contract, to check that tests with the simulator notice it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// `write` leaves its lines in the cache.
