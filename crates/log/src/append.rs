@@ -118,7 +118,7 @@ pub trait SegmentSource {
 
     /// The segment that was given last is not used: its header could not be written, and now it is too small. Its
     /// header is wiped. The next segment has the same sequence.
-    fn give_back(&mut self, range: Range<u64>);
+    fn release(&mut self, range: Range<u64>);
 }
 
 /// Who a lane belongs to.
@@ -349,14 +349,14 @@ impl Lane {
         };
         let bytes = self.record_bytes(piece, payload_bytes);
         let end = self.tail.saturating_add(round_up(bytes, RECORD_ALIGN));
-        batch.is_for(bytes) && batch.has_room(self.tail, end) && end + self.closing_bytes() <= segment.end
+        batch.is_for(bytes) && batch.has_capacity(self.tail, end) && end + self.closing_bytes() <= segment.end
     }
 
-    /// Adds a piece to the batch, which is written first when it has no room left.
+    /// Adds a piece to the batch, which is written first when it is full.
     fn keep_back(&mut self, at: u64, payload_at: u64, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
         let payload_bytes = data.len() as u64;
-        let has_room = |batch: &Batch| batch.has_room(at, payload_at + payload_bytes);
-        if !self.batch.as_ref().is_some_and(has_room) {
+        let has_capacity = |batch: &Batch| batch.has_capacity(at, payload_at + payload_bytes);
+        if !self.batch.as_ref().is_some_and(has_capacity) {
             self.write_batch()?;
         }
         self.crcs.clear();
@@ -403,7 +403,7 @@ impl Lane {
         self.write_header(at)
     }
 
-    /// Space for a piece that the caller fills in place and gives back by [`Lane::fill`]. Errors as for `append`.
+    /// Space for a piece that the caller fills in place and returns by [`Lane::fill`]. Errors as for `append`.
     pub fn reserve(&mut self, source: &mut dyn SegmentSource, piece: &Piece<'_>) -> Result<Reserved> {
         let payload_bytes = piece.payload_bytes()?;
         self.write_batch()?;
@@ -514,7 +514,7 @@ impl Lane {
             payload_bytes: open.payload_bytes,
         };
         self.write_batch()?;
-        let at = self.room(source, COMMIT_RECORD_BYTES, true)?;
+        let at = self.claim(source, COMMIT_RECORD_BYTES, true)?;
         if let Some((range, _)) = &self.current {
             source.note_filled(range.start, at + COMMIT_RECORD_BYTES - range.start);
         }
@@ -581,10 +581,10 @@ impl Lane {
             return Err(Error::new(Kind::StepState, "no step is open").with("variable", piece.name));
         }
         let bytes = self.payload_offset(piece, payload_bytes) + round_up(payload_bytes, RECORD_ALIGN);
-        self.room(source, bytes, false)
+        self.claim(source, bytes, false)
     }
 
-    /// Room for the commit record of this version and the end record of the lane.
+    /// Space for the commit record of this version and the end record of the lane.
     fn closing_bytes(&self) -> u64 {
         if self.device.byte_addressable() {
             2 * COMMIT_RECORD_BYTES
@@ -593,10 +593,10 @@ impl Lane {
         }
     }
 
-    /// Where the next record of `bytes` goes. Pieces always leave room for the commit record, so that a commit
+    /// Where the next record of `bytes` goes. Pieces always leave space for the commit record, so that a commit
     /// does not fail for lack of space.
     #[inline]
-    fn room(&mut self, source: &mut dyn SegmentSource, bytes: u64, is_commit: bool) -> Result<u64> {
+    fn claim(&mut self, source: &mut dyn SegmentSource, bytes: u64, is_commit: bool) -> Result<u64> {
         let version = self.open_version().expect("a version is open");
         if self.stale_end.is_some() {
             self.wipe_stale()?;
@@ -674,7 +674,7 @@ impl Lane {
                 return Ok(range);
             }
             retire(&*self.device, range.start, self.horizon)?;
-            source.give_back(range);
+            source.release(range);
             self.unopened = None;
         }
         source.segment(bytes, version, self.next_segment)

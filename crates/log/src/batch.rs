@@ -24,7 +24,7 @@ impl Batch {
     }
 
     /// Whether what lies from `at` to `end` in the pool can be added.
-    pub(crate) fn has_room(&self, at: u64, end: u64) -> bool {
+    pub(crate) fn has_capacity(&self, at: u64, end: u64) -> bool {
         let from = if self.bytes.is_empty() { at } else { self.at };
         end - from <= self.bytes_max as u64
     }
@@ -32,9 +32,9 @@ impl Batch {
     /// Adds a record: its header part at `at`, its payload at `payload_at`.
     ///
     /// # Panics
-    /// Without room for it, or when it does not lie behind what is there.
+    /// When it does not fit, or when it does not lie behind what is there.
     pub(crate) fn push(&mut self, at: u64, header: &[u8], payload_at: u64, payload: &[u8]) {
-        assert!(self.has_room(at, payload_at + payload.len() as u64), "asked for before");
+        assert!(self.has_capacity(at, payload_at + payload.len() as u64), "asked for before");
         if self.bytes.is_empty() {
             self.at = at;
         }

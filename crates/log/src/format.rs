@@ -107,7 +107,7 @@ pub struct SuperblockDf {
 }
 
 /// The newest incarnation, in the superblock's page behind the superblock: it counts also while none of its lanes
-/// has a segment, and after those of all earlier ones were given back.
+/// has a segment, and after those of all earlier ones were released.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct IncarnationDf {
@@ -680,11 +680,11 @@ impl<'a> RecordHeader<'a> {
         let header = RecordHeader { df, meta };
         let expected =
             piece_meta_bytes(usize::from(df.dims), usize::from(df.name_bytes), df.crc_count as usize);
-        let room = (bytes.len() as u64).checked_sub(round_up(u64::from(df.meta_bytes), RECORD_ALIGN));
+        let available = (bytes.len() as u64).checked_sub(round_up(u64::from(df.meta_bytes), RECORD_ALIGN));
         (df.magic == RECORD_MAGIC
             && df.kind == RecordKind::Piece as u8
             && meta.len() == expected
-            && room.is_some_and(|room| df.payload_bytes <= room)
+            && available.is_some_and(|available| df.payload_bytes <= available)
             && (df.crc_count == 0 || df.crc_count as usize == crc_count(df.payload_bytes))
             && Dtype::from_code(df.dtype).is_some())
         .then_some(header)
@@ -692,7 +692,7 @@ impl<'a> RecordHeader<'a> {
 
     /// A correct checksum says that the bytes are what was written; this says that what was written makes sense. Asked
     /// before the checksum is: no byte of the header is believed but the lengths that it has compared.
-    fn is_consistent(&self, room: u64) -> bool {
+    fn is_consistent(&self, available: u64) -> bool {
         let df = &self.df;
         let Some(total) = round_up(u64::from(df.meta_bytes), RECORD_ALIGN).checked_add(df.payload_bytes)
         else {
@@ -708,7 +708,7 @@ impl<'a> RecordHeader<'a> {
             _ => return false,
         };
         let Some(dtype) = Dtype::from_code(df.dtype) else { return false };
-        total <= room
+        total <= available
             && df.version < VERSION_END
             && df.sequence < RECORD_SEQUENCE_END
             && expected == df.meta_bytes as usize

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Most dimensions of a variable: what the record format has room for.
+/// Most dimensions of a variable: the limit of the record format.
 pub const DIMENSIONS_MAX: usize = 16;
 
 /// A part of a variable's global index space: per dimension the first index and the number of indices.

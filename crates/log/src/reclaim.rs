@@ -1,7 +1,7 @@
-//! Giving segments back, oldest first, once no reader needs their versions.
+//! Releasing segments, oldest first, once no reader needs their versions.
 //!
 //! A segment's header is wiped, and the wipe made persistent as the horizon says, *before* its space may be used
-//! again: recovery then never sees a segment that overlaps a newer one. Which versions nobody needs is the
+//! again: recovery then never sees a segment that overlaps a newer one. Which versions are no longer needed is the
 //! space's decision.
 
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ pub struct Segment {
     pub first_version: u64,
     /// Newest version that has records in it.
     pub last_version: u64,
-    /// Somebody copies it to another place: it stays until that has ended.
+    /// It is being copied to another place: it stays until that has ended.
     moving: bool,
     /// While it is the last one: a record of a later version than the segments before it hold.
     told: Option<Telling>,
@@ -67,7 +67,7 @@ impl Ledger {
 
     /// Of the segments that are not written any more and hold only versions below `committed`, the one with the least
     /// `key` (None: not this one). It stays where it is until [`Ledger::end_move`]. To look and to begin is one step:
-    /// between two, the segment could be given back, and its place be taken by the one being written.
+    /// between two, the segment could be released, and its place be taken by the one being written.
     pub fn begin_move<K: Ord>(
         &mut self,
         committed: u64,

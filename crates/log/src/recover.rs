@@ -95,8 +95,8 @@ struct LaneState {
 /// The segment whose header is `head`, at `offset`. None where there is no header, or where the segment that it tells
 /// of does not lie within one pool.
 pub fn segment_in(device: &dyn Device, head: &[u8], uuid: &[u8; 16], offset: u64) -> Option<SegmentDf> {
-    let room = device.pool_end(offset).saturating_sub(offset);
-    SegmentDf::decode(head, uuid, offset).filter(|df| (HEADER_BYTES..=room).contains(&df.length_bytes))
+    let available = device.pool_end(offset).saturating_sub(offset);
+    SegmentDf::decode(head, uuid, offset).filter(|df| (HEADER_BYTES..=available).contains(&df.length_bytes))
 }
 
 /// Finds every segment header by looking at the start of each granule with [`Device::read`], which, unlike a
@@ -238,11 +238,11 @@ fn lane_state(device: &dyn Device, chain: &mut [SegmentInfo]) -> Result<LaneStat
     let newest = committed.values().next_back().map(|commit| commit.segment);
     let first_record = newest.map_or(0, |newest| chain[run_start(chain, newest)].df.first_record);
     // A version is begun after the one before was committed. So any record tells of commits, also of those whose
-    // segments were given back.
+    // segments were released.
     let begun = chain.iter().map(|s| s.last_version).max().unwrap_or(base);
     let end = committed.keys().next_back().map_or(begun, |v| begun.max(v + 1));
     // Of a chain with a gap behind its newest commit, where a version after the gap tells of another commit in it, the
-    // part before the gap was given back: it is the old place of a segment that had been moved.
+    // part before the gap was released: it is the old place of a segment that had been moved.
     let is_left_over = newest.is_some_and(|newest| run_start(chain, chain.len() - 1) > newest)
         && committed.keys().next_back().is_some_and(|v| begun > v + 1);
     Ok(LaneState {
@@ -275,7 +275,7 @@ fn drop_unflushed_end(
     let Some((&version, &newest_commit)) = newest.next() else { return Ok(()) };
     let Committed { first_record, pieces: count, segment, behind_hole, .. } = newest_commit;
     // Only the version before counts: an older one stands in the old place of a segment that had been moved and, with
-    // all behind it, given back.
+    // all behind it, released.
     let before = newest.next().filter(|(before, _)| **before + 1 == version);
     let joins = before.is_none_or(|(_, before)| run_start(chain, segment) <= before.segment);
     let own = || pieces.get(&version).into_iter().flatten().filter(|piece| piece.sequence >= first_record);
@@ -369,7 +369,7 @@ fn newest_incarnation(device: &dyn Device, superblock: &Superblock) -> Result<Op
 /// Recovery reads memory, and memory may know more than the medium: a producer killed between a commit word and its
 /// flush, or between a wipe and its flush, leaves both in the caches. What goes on from there must not be there
 /// without them after the next power failure. The note keeps the number from being given twice, and the progress
-/// when all segments of earlier incarnations have been given back.
+/// when all segments of earlier incarnations have been released.
 ///
 /// # Errors
 /// Those of the device.

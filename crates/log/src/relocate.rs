@@ -2,7 +2,7 @@
 //!
 //! Records hold no offsets, so the copy is byte for byte; only the header differs, and it is written last, after
 //! the records are persistent as the horizon says. From then on recovery finds two equal segments with one
-//! sequence number and takes either. Whoever moves publishes the new place, waits for readers of the old one,
+//! sequence number and takes either. The caller publishes the new place, waits for readers of the old one,
 //! and then wipes the old header ([`crate::reclaim::retire`]) before its space is used again.
 //! Not here: which segment moves where, and who still reads it.
 
@@ -27,7 +27,7 @@ pub fn used_bytes(device: &dyn Device, segment: &SegmentDf) -> u64 {
     scan.at.next_multiple_of(HEADER_BYTES).min(segment.length_bytes)
 }
 
-/// Copies the segment `from`, of which nobody writes any more, to the free and prepared range `to`, which has at
+/// Copies the segment `from`, which no process writes any more, to the free and prepared range `to`, which has at
 /// least its [`used_bytes`]. Returns its new header. The old place is as before. Blocks for the copy and, unless the
 /// horizon is none, two flushes.
 ///
@@ -46,8 +46,8 @@ pub fn copy_segment(
         return Err(Error::new(Kind::Damaged, "a segment that was to be moved has no valid header")
             .with("pool_offset", from));
     };
-    let room = to.end - to.start;
-    let used = old.length_bytes.min(room);
+    let available = to.end - to.start;
+    let used = old.length_bytes.min(available);
     debug_assert!(used >= used_bytes(device, &old), "the new place holds what the old one does");
     watched(|| device.write(to.start + HEADER_BYTES, device.bytes(from + HEADER_BYTES..from + used)))?;
     if horizon != Horizon::None {

@@ -31,13 +31,13 @@ pub struct RecordRef {
     /// Offset of its header.
     pub offset: u64,
     /// Bytes from the header to the end of the segment.
-    pub room: u64,
+    pub available_bytes: u64,
 }
 
 impl RecordRef {
     /// The header. Panics if it is no longer there: the caller holds the version.
     pub fn header<'a>(&self, device: &'a dyn Device) -> Option<RecordHeader<'a>> {
-        RecordHeader::decode(device.bytes(self.offset..self.offset + self.room))
+        RecordHeader::decode(device.bytes(self.offset..self.offset + self.available_bytes))
     }
 }
 
@@ -121,7 +121,8 @@ impl<'a> Iterator for SegmentScan<'a> {
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
         let header = self.header_at(self.at)?;
-        let record = RecordRef { offset: self.offset + self.at, room: self.bytes.len() as u64 - self.at };
+        let record =
+            RecordRef { offset: self.offset + self.at, available_bytes: self.bytes.len() as u64 - self.at };
         let stride = header.total_bytes();
         self.at += stride;
         // Headers of small objects lie too far apart for the processor to guess; equal objects let us guess for it.

@@ -209,7 +209,7 @@ impl<'a> Group<'a> {
             self.begin_move(rank, "adopt");
             self.pool.adopt();
         }
-        // Somebody may read the old place for a while: until then it is there twice.
+        // A reader may use the old place for a while: until then it is there twice.
         if self.random.chance(50) {
             self.begin_move(rank, "leave");
             self.pool.leave()?;
@@ -284,7 +284,7 @@ impl<'a> Group<'a> {
             lane.append(&mut source, &piece(&put), &put.payload).map(|()| None)
         };
         match done {
-            Err(e) => self.no_room(rank, e),
+            Err(e) => self.out_of_space(rank, e),
             Ok(None) => {
                 self.attempt(rank).puts.push((step, put));
                 self.ranks[rank].left -= 1;
@@ -297,8 +297,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// A version that found no room is given up; the readers then let everything go.
-    fn no_room(&mut self, rank: usize, e: Error) -> Result<()> {
+    /// A version that does not fit is given up; the readers then let everything go.
+    fn out_of_space(&mut self, rank: usize, e: Error) -> Result<()> {
         if !matches!(e.kind(), Kind::QuotaFull | Kind::TierFull) {
             return Err(e);
         }
@@ -322,7 +322,7 @@ impl<'a> Group<'a> {
         let step = self.begin_step(rank, "commit");
         let sealed = match self.ranks[rank].lane.seal(&mut Source { pool: &mut self.pool, rank }) {
             Ok(sealed) => sealed,
-            Err(e) => return self.no_room(rank, e),
+            Err(e) => return self.out_of_space(rank, e),
         };
         let attempts = &mut self.model.lives.last_mut().expect("pushed at the start").attempts[rank];
         let attempt = attempts.last_mut().expect("a version is open");
@@ -350,7 +350,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// Readers pass some versions; the lane gives back what nobody needs.
+    /// Readers pass some versions; the lane releases what no reader needs.
     fn release(&mut self, rank: usize) -> Result<()> {
         let complete = self.life().complete();
         let keeps = self.random.below(self.workload.keeps + 1);

@@ -100,7 +100,7 @@ pub struct Model {
     pub superblock: Superblock,
     /// Oldest first.
     pub lives: Vec<Life>,
-    /// From a step on, versions below a number may be given back. Both rise.
+    /// From a step on, versions below a number may be released. Both rise.
     pub floors: Vec<(Step, u64)>,
     /// What was done in each step, for tables.
     pub operations: BTreeMap<Step, &'static str>,
@@ -162,7 +162,8 @@ impl Model {
         let lanes = read_lanes(device, &found.segments);
         let last = found.incarnations.last().map_or(0, |last| last.number);
         for version in found.oldest..found.complete {
-            let life = self.owner(version, last).ok_or_else(|| format!("nobody wrote version {version}"))?;
+            let life =
+                self.owner(version, last).ok_or_else(|| format!("no process wrote version {version}"))?;
             for rank in 0..life.attempts.len() {
                 check_version(&lanes, life, rank, version, step)?;
             }
@@ -225,7 +226,7 @@ impl Model {
     }
 }
 
-/// What recovery sees in an image, for whoever looks at a failure: one line for each segment and record.
+/// What recovery sees in an image, to look at a failure: one line for each segment and record.
 pub fn describe(device: &dyn Device, superblock: &Superblock) -> String {
     use std::fmt::Write;
     let mut text = String::new();

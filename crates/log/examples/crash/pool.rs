@@ -1,4 +1,4 @@
-//! The space's part in miniature: which granules are taken, whose segments they are, when they are given back.
+//! The space's part in miniature: which granules are taken, whose segments they are, when they are released.
 //!
 //! First fit from the start of the pool, own segments first, then those of earlier incarnations: as
 //! `forebay-space` does it, without its waiting, quotas and shared memory. Where there is a lower pool, it lies behind
@@ -29,7 +29,7 @@ pub struct Pool {
     taken: Vec<bool>,
     ledgers: Vec<Ledger>,
     orphans: Vec<Orphan>,
-    /// Old places of segments that were moved, which somebody may still read.
+    /// Old places of segments that were moved, which a reader may still use.
     left: Vec<Range<u64>>,
     /// First version of the incarnation that writes now.
     base: u64,
@@ -94,7 +94,7 @@ impl Pool {
         Some(range)
     }
 
-    /// Gives back what rank `rank` no longer needs.
+    /// Releases what rank `rank` no longer needs.
     pub fn reclaim(&mut self, rank: usize) -> Result<()> {
         let mut free = Vec::new();
         let (device, horizon) = (self.device.clone(), self.superblock.horizon);
@@ -108,7 +108,7 @@ impl Pool {
         reclaimed
     }
 
-    /// Gives back released segments of earlier incarnations.
+    /// Frees released segments of earlier incarnations.
     pub fn reclaim_orphans(&mut self) -> Result<()> {
         let mut kept = Vec::new();
         for orphan in std::mem::take(&mut self.orphans) {
@@ -160,7 +160,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Moves a segment of an earlier incarnation down: what whoever adopts a lane does.
+    /// Moves a segment of an earlier incarnation down: what a process that adopts a lane does.
     pub fn adopt(&mut self) {
         let Some(i) = self.orphans.iter().position(|orphan| self.is_first(orphan.range.start)) else {
             return;
@@ -170,7 +170,7 @@ impl Pool {
         }
     }
 
-    /// Copies the segment at `from`; returns its new place. None: there is no room, or the device there failed.
+    /// Copies the segment at `from`; returns its new place. None: there is no free space, or the device there failed.
     fn copy(&mut self, from: u64) -> Option<Range<u64>> {
         let (device, horizon) = (self.device.clone(), self.superblock.horizon);
         let head = device.bytes(from..from + HEADER_BYTES);
@@ -189,7 +189,7 @@ impl Pool {
         }
     }
 
-    /// Wipes and frees the old places of moved segments: nobody reads them any more.
+    /// Wipes and frees the old places of moved segments: no reader uses them any more.
     pub fn leave(&mut self) -> Result<()> {
         while let Some(old) = self.left.last().cloned() {
             retire(&*self.device, old.start, self.superblock.horizon)?;
@@ -203,7 +203,7 @@ impl Pool {
         if let Some(left) = self.refuses_in {
             self.refuses_in = left.checked_sub(1);
             if left == 0 {
-                return Err(Error::new(Kind::TierFull, "no room, as the test wants it"));
+                return Err(Error::new(Kind::TierFull, "out of space, as the test wants it"));
             }
         }
         self.reclaim(rank)?;
@@ -235,7 +235,7 @@ impl SegmentSource for Source<'_> {
         self.pool.ledgers[self.rank].note_version(version);
     }
 
-    fn give_back(&mut self, range: Range<u64>) {
+    fn release(&mut self, range: Range<u64>) {
         let last = self.pool.ledgers[self.rank].pop_last();
         assert!(last.is_some_and(|s| s.range == range), "only the last segment can come back");
         self.pool.mark(&range, false);

@@ -428,6 +428,6 @@ fn what_was_not_flushed_may_be_lost_or_torn() {
             medium.note_flush();
             lose(version + 1);
         }
-        assert!(most > 50, "at most {most} blocks were in doubt");
+        assert!(most > 50, "at most {most} blocks were uncertain");
     }
 }

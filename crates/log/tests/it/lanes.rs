@@ -91,9 +91,9 @@ impl forebay_log::SegmentSource for Kept {
     fn note_version(&mut self, _: u64, version: u64) {
         self.ledger.note_version(version);
     }
-    fn give_back(&mut self, range: std::ops::Range<u64>) {
+    fn release(&mut self, range: std::ops::Range<u64>) {
         self.ledger.pop_last();
-        self.bump.give_back(range);
+        self.bump.release(range);
     }
 }
 
@@ -129,7 +129,7 @@ fn another_thread_gives_back_what_the_writer_has_told() {
     let mut source = Kept { bump: Bump { next: GRANULE, bytes: 4 * GRANULE }, ledger: Ledger::default() };
     let bytes = 3 * GRANULE;
     let data = vec![7; bytes as usize];
-    let given_back = |ledger: &mut Ledger, aside: bool| {
+    let released = |ledger: &mut Ledger, aside: bool| {
         let mut freed = 0;
         let free = |range: std::ops::Range<u64>| {
             freed += range.end - range.start;
@@ -150,13 +150,13 @@ fn another_thread_gives_back_what_the_writer_has_told() {
     let reserved = lane.reserve(&mut source, &piece("a", &[bytes])).unwrap();
     source.ledger.note_begun(&*p.device);
     assert!(source.ledger.is_untold(), "a place that is being filled tells nothing");
-    assert_eq!([true, false].map(|aside| given_back(&mut source.ledger, aside)), [0, 0]);
+    assert_eq!([true, false].map(|aside| released(&mut source.ledger, aside)), [0, 0]);
     lane.fill(reserved).unwrap();
-    assert_eq!(given_back(&mut source.ledger, true), 0, "nobody has told of the record");
+    assert_eq!(released(&mut source.ledger, true), 0, "no reader has told of the record");
     source.ledger.note_begun(&*p.device);
     assert!(!source.ledger.is_untold());
     let first = source.ledger.segments().next().map(|s| s.range.end - s.range.start);
-    assert_eq!(Some(given_back(&mut source.ledger, true)), first);
+    assert_eq!(Some(released(&mut source.ledger, true)), first);
     let found = recover(&*p.device, &p.superblock).unwrap();
     assert_eq!((found.oldest, found.complete), (1, 1), "the lane has committed version 0");
 }

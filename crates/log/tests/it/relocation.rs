@@ -32,7 +32,7 @@ impl SegmentSource for Kept {
         self.ledger.note_version(version);
     }
 
-    fn give_back(&mut self, range: Range<u64>) {
+    fn release(&mut self, range: Range<u64>) {
         self.ledger.pop_last();
         self.next = range.start;
     }
@@ -69,9 +69,9 @@ fn versions_and_lane(pool: &Pool, count: u64) -> (Kept, Lane) {
     (source, lane)
 }
 
-/// A segment was moved and given back at its new place, before its old place was wiped; so were those behind it.
+/// A segment was moved and released at its new place, before its old place was wiped; so were those behind it.
 #[test]
-fn an_old_place_does_not_bring_back_what_was_given_back() {
+fn an_old_place_does_not_bring_back_what_was_released() {
     for (tier, horizon) in KINDS {
         let pool = pool(tier, horizon, 128);
         let device = &*pool.device;

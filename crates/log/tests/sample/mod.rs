@@ -24,7 +24,7 @@ impl SegmentSource for Bump {
 
     fn note_version(&mut self, _offset: u64, _version: u64) {}
 
-    fn give_back(&mut self, range: Range<u64>) {
+    fn release(&mut self, range: Range<u64>) {
         assert_eq!(range.end, self.next, "only the last segment comes back");
         self.next = range.start;
     }
