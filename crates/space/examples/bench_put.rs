@@ -60,7 +60,7 @@ impl Shape {
     fn first(&self, source: &[u64], step: usize) -> usize {
         let places = source.len() / self.words;
         match places.checked_sub(self.objects) {
-            Some(room) if self.many => step * self.objects % (room + 1),
+            Some(spare) if self.many => step * self.objects % (spare + 1),
             _ => step * self.objects,
         }
     }
@@ -123,12 +123,12 @@ fn read_back(shape: &Shape, path: &std::path::Path, name: &str) -> Result<Vec<u6
 
 /// Nanoseconds of a plain copy of one object into memory that is faulted in, walking as the puts do.
 fn copies(shape: &Shape, source: &[u64]) -> f64 {
-    let room = (shape.pool_bytes as usize / 8 / shape.words).max(1);
-    let mut pool = vec![1u64; room * shape.words];
+    let places = (shape.pool_bytes as usize / 8 / shape.words).max(1);
+    let mut pool = vec![1u64; places * shape.words];
     let count = shape.steps * shape.objects;
     let begin = Instant::now();
     for number in 0..count {
-        let at = number % room * shape.words;
+        let at = number % places * shape.words;
         pool[at..at + shape.words].copy_from_slice(shape.object(source, number));
     }
     let ns = begin.elapsed().as_nanos() as f64 / count as f64;

@@ -3,7 +3,7 @@
 //! usage: bench_spill NAME DIRECTORY OBJECT-BYTES OBJECTS FIRST-BYTES direct|file
 //!
 //! Puts OBJECTS objects, one a step, into a space whose first tier holds FIRST-BYTES and whose lower tier, in
-//! DIRECTORY, holds the rest; nobody reads. Then a new reader gets all of them. Then the same number goes through a
+//! DIRECTORY, holds the rest; no process reads. Then a new reader gets all of them. Then the same number goes through a
 //! second space while a reader gets them. At last they are put straight to a pool of that tier in
 //! DIRECTORY, at horizon `epoch`. Prints one JSON object with nanoseconds an object: spill (of what was moved while
 //! the producer kept putting), read_back, through and lane.

@@ -250,7 +250,7 @@ impl SpaceReader {
         if self.of_one_version {
             return Ok(None);
         }
-        // A wait that timed out and is taken up again is one wait, as somebody who looks at the trace sees it.
+        // A wait that timed out and is taken up again is one wait, as a user who looks at the trace sees it.
         if !std::mem::take(&mut self.timed_out) {
             self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
         }
@@ -389,7 +389,7 @@ impl SpaceReader {
                 deadline = Instant::now() + patience;
             }
             if control.complete() > version && !is_held_back {
-                // Nobody's liveness matters any more, and asking for it takes a system call a rank.
+                // No process's liveness matters any more, and asking for it takes a system call a rank.
                 return Ok(Waited::Complete);
             }
             // The state is read before the count: what was committed before the end is then seen.
@@ -404,7 +404,7 @@ impl SpaceReader {
                     return Err(Error::new(Kind::PeerMissing, format!("space {} was removed", space.name)));
                 }
                 // Of an earlier boot: those who are started again with this reader may come after it. At the deadline
-                // it is said why nobody came.
+                // it is said why none came.
                 ProducerState::Died(None) if Instant::now() < deadline => {}
                 ProducerState::Died(slot) => return Err(producer_died(&space, slot)),
                 _ => {}
@@ -821,7 +821,7 @@ impl SpaceReader {
 
 impl Drop for SpaceReader {
     fn drop(&mut self) {
-        // In a forked child there is nothing to give back.
+        // In a forked child there is nothing to release.
         let _ = self.close();
     }
 }

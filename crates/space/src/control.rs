@@ -78,8 +78,8 @@ pub(crate) mod head {
         REMOVED "removed" = 56;
         EVENTS "events" = 64;
         EVENT_WAITERS "event_waiters" = 68;
-        ROOM "room" = 128;
-        ROOM_WAITERS "room_waiters" = 132;
+        FREE_SPACE "room" = 128;
+        FREE_SPACE_WAITERS "room_waiters" = 132;
         GROUP "group" = 192;
         BASE "base" = 200;
         STATE "state" = 208;
@@ -263,7 +263,7 @@ pub enum GranuleState {
     Leaving {
         /// Its lane.
         lane: LaneId,
-        /// Member slot of whoever moved it.
+        /// Member slot of the process that moved it.
         slot: Option<u32>,
     },
     /// First granule of a run that its owner prepares for a segment.
@@ -320,8 +320,8 @@ fn with_pace_sum(word: u64) -> u64 {
     word | sum << PACE_SUM_AT
 }
 
-/// In the word `calls` of a producer: another one asks it to give room back. The rest counts its own calls.
-pub(crate) const ROOM_ASKED: u32 = 1;
+/// In the word `calls` of a producer: another one asks it to release space. The rest counts its own calls.
+pub(crate) const FREE_SPACE_ASKED: u32 = 1;
 
 /// Why a member waits, in its `waiting` word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -330,8 +330,8 @@ pub enum Waiting {
     No,
     /// A reader: for this version to be complete.
     Version(u64),
-    /// A producer: for room for this version.
-    Room(u64),
+    /// A producer: for free space for this version.
+    FreeSpace(u64),
     /// A producer: until the readers have released every version before this one.
     Turn(u64),
     /// Either: for a place inside the gate.
@@ -343,7 +343,7 @@ impl Waiting {
         match self {
             Waiting::No => 0,
             Waiting::Version(v) => 1 << 56 | v,
-            Waiting::Room(v) => 2 << 56 | v,
+            Waiting::FreeSpace(v) => 2 << 56 | v,
             Waiting::Turn(v) => 3 << 56 | v,
             Waiting::Gate => 4 << 56,
         }
@@ -353,7 +353,7 @@ impl Waiting {
         let version = word & ((1 << 56) - 1);
         match word >> 56 {
             1 => Waiting::Version(version),
-            2 => Waiting::Room(version),
+            2 => Waiting::FreeSpace(version),
             3 => Waiting::Turn(version),
             4 => Waiting::Gate,
             _ => Waiting::No,
@@ -517,21 +517,21 @@ impl Control {
         self.half(head::EVENTS)
     }
 
-    /// Counts up whenever room may have become free.
-    pub fn room(&self) -> &AtomicU32 {
-        self.half(head::ROOM)
+    /// Counts up whenever space may have become free.
+    pub fn free_space(&self) -> &AtomicU32 {
+        self.half(head::FREE_SPACE)
     }
 
-    /// Tells whoever waits for a version. The system call is made only if somebody sleeps.
+    /// Tells the processes that wait for a version. The system call is made only if one sleeps.
     pub fn announce(&self) {
         let events = self.events();
         protocol::announce(events, self.half(head::EVENT_WAITERS), || wait::wake_all(events));
     }
 
-    /// Tells whoever waits for room.
+    /// Tells the processes that wait for free space.
     pub fn announce_room(&self) {
-        let room = self.room();
-        protocol::announce(room, self.half(head::ROOM_WAITERS), || wait::wake_all(room));
+        let free_space = self.free_space();
+        protocol::announce(free_space, self.half(head::FREE_SPACE_WAITERS), || wait::wake_all(free_space));
     }
 
     /// Spins for `spin_ns`, then sleeps for at most `timeout`, while [`Control::events`] is `seen`.
@@ -542,9 +542,9 @@ impl Control {
         }
     }
 
-    /// Sleeps while [`Control::room`] is `seen`; at most `timeout`.
-    pub(crate) fn wait_room(&self, seen: u32, timeout: Duration) {
-        protocol::sleep(self.half(head::ROOM_WAITERS), || wait::wait(self.room(), seen, timeout));
+    /// Sleeps while [`Control::free_space`] is `seen`; at most `timeout`.
+    pub(crate) fn wait_free_space(&self, seen: u32, timeout: Duration) {
+        protocol::sleep(self.half(head::FREE_SPACE_WAITERS), || wait::wait(self.free_space(), seen, timeout));
     }
 
     /// Counts up whenever a place inside the gate may have become free.
@@ -552,7 +552,7 @@ impl Control {
         self.half(head::GATE)
     }
 
-    /// Tells whoever waits for a place inside the gate.
+    /// Tells the ranks that wait for a place inside the gate.
     pub(crate) fn announce_gate(&self) {
         let gate = self.gate();
         protocol::announce(gate, self.half(head::GATE_WAITERS), || wait::wake_all(gate));
@@ -580,12 +580,12 @@ impl Control {
         with_pace_sum(word) == word
     }
 
-    /// Whether somebody has changed the pace that the producers said.
+    /// Whether the pace that the producers said was changed.
     pub(crate) fn is_steered(&self) -> bool {
         self.word(head::PACE).load(Acquire) & STEERED != 0
     }
 
-    /// Changes the pace of the present incarnation of the producers; wakes whoever waits by the old one.
+    /// Changes the pace of the present incarnation of the producers; wakes the ranks that wait by the old one.
     pub(crate) fn steer(&self, pace: Pace) {
         let word = self.word(head::PACE);
         let mut seen = word.load(Acquire);
@@ -920,13 +920,13 @@ impl Control {
 
     /// Wakes the helper of a member of this process.
     pub(crate) fn call_helper(&self, slot: u32) {
-        self.calls(slot).fetch_add(2 * ROOM_ASKED, Release);
+        self.calls(slot).fetch_add(2 * FREE_SPACE_ASKED, Release);
         wait::wake_all(self.calls(slot));
     }
 
-    /// Asks a producer, which may be waiting for something else, to give back what was released of its lane.
-    pub(crate) fn ask_for_room(&self, slot: u32) {
-        self.calls(slot).fetch_or(ROOM_ASKED, Release);
+    /// Asks a producer, which may be waiting for something else, to free what was released of its lane.
+    pub(crate) fn ask_for_free_space(&self, slot: u32) {
+        self.calls(slot).fetch_or(FREE_SPACE_ASKED, Release);
         wait::wake_all(self.calls(slot));
     }
 
@@ -1247,7 +1247,7 @@ pub(crate) fn too_many(what: &str, max: usize) -> Error {
 }
 
 /// Kills of a thread before one of its changes to the table of granules, or to the words of the producers: a panic,
-/// which gives its locks back as the kernel does.
+/// which releases its locks as the kernel does.
 #[cfg(test)]
 pub(crate) mod kills {
     use std::cell::Cell;
@@ -1331,7 +1331,9 @@ mod tests {
 
     #[test]
     fn waiting_words_round_trip() {
-        for w in [Waiting::No, Waiting::Version(7), Waiting::Room(1 << 40), Waiting::Turn(3), Waiting::Gate] {
+        for w in
+            [Waiting::No, Waiting::Version(7), Waiting::FreeSpace(1 << 40), Waiting::Turn(3), Waiting::Gate]
+        {
             assert_eq!(Waiting::of_word(w.word()), w);
         }
     }

@@ -1,9 +1,9 @@
 //! The gate of a space: at most so many writers, and so many readers, inside a call that moves data.
 //!
 //! A side's places are words of the control segment; who is inside has its token in one of them. The token names the
-//! member's slot, so that whoever waits can ask the kernel whether that member lives: a dead one's place is taken
+//! member's slot, so that a waiting process can ask the kernel whether that member lives: a dead one's place is taken
 //! over, nothing has to be cleaned up. A token also holds a part of the time at which its member joined, so that a
-//! slot that was given to somebody else does not speak for the dead.
+//! slot that was given to another member does not speak for the dead.
 //!
 //! Guarantees: never more live ranks inside than the pace says; every wait has a deadline and names who is inside.
 //! Not here: who is first. A rank that waits may be overtaken.
@@ -207,7 +207,7 @@ impl Drop for Gate {
     }
 }
 
-/// The slot that a token names; None for a free place, or a word that nobody wrote.
+/// The slot that a token names; None for a free place, or a word that no member wrote.
 fn slot_of(token: u64) -> Option<u32> {
     let slot = ((token & ((1 << SLOT_BITS) - 1)) as u32).checked_sub(1)?;
     (slot < MEMBERS_MAX as u32).then_some(slot)

@@ -41,7 +41,7 @@ pub(crate) fn policy_of(control: &Control, index: usize) -> Option<Absent> {
     }
 }
 
-/// Whether versions wait for what the cursors of a group say, whoever lives.
+/// Whether versions wait for what the cursors of a group say, also when none of its readers lives.
 fn holds_by_cursors(control: &Control, index: usize) -> bool {
     matches!(policy_of(control, index), Some(Absent::Hold | Absent::Error))
 }
@@ -364,12 +364,12 @@ fn lowest_cursor(space: &Attachment, index: usize) -> Option<u64> {
     cursors.min()
 }
 
-/// The version from which on the cursors of a group hold, whoever of it lives; None: they hold nothing.
+/// The version from which on the cursors of a group hold, also when none of its readers lives; None: they hold nothing.
 pub(crate) fn held_by_cursors(space: &Attachment, index: usize) -> Option<u64> {
     holds_by_cursors(&space.control, index).then(|| unread_from(space, index)).flatten()
 }
 
-/// The first version that not every rank of a group has ended, whoever lives; None: all have left for good.
+/// The first version that not every rank of a group has ended, alive or not; None: all have left for good.
 pub(crate) fn unread_from(space: &Attachment, index: usize) -> Option<u64> {
     let control = &space.control;
     let start = control.group(index, group::START).load(SeqCst);

@@ -1,9 +1,9 @@
-//! The helper thread of a producer's lane: it prepares the next segment while this one is filled, and gives room back
+//! The helper thread of a producer's lane: it prepares the next segment while this one is filled, and releases space
 //! when another rank asks for it and the producer makes no call.
 //!
 //! It sleeps on a word of the control segment ([`crate::control::Control::calls`]), so that its own producer and the
-//! other ranks wake it in one way. What it may give back: segments of versions that everybody has read, and the
-//! segment that it has prepared and nobody has taken yet.
+//! other ranks wake it in one way. What it may release: segments of versions that every reader has read, and the
+//! segment that it has prepared and that is not taken yet.
 //! Not here: which segments those are ([`crate::segments`]), and moving them ([`crate::mover`]).
 
 use forebay_tier::host::sync::{Condvar, Mutex, MutexGuard};
@@ -18,10 +18,10 @@ use forebay_log::{LaneId, Ledger};
 use forebay_tier::{wait, Error, Kind, Result};
 
 use crate::attach::Attachment;
-use crate::control::ROOM_ASKED;
+use crate::control::FREE_SPACE_ASKED;
 use crate::membership::{free_run, Membership};
 use crate::mover::Owner;
-use crate::segments::{allocate, give_back_released, prepare_or_free, By, Place};
+use crate::segments::{allocate, free_released, prepare_or_free, By, Place};
 
 /// The helper is woken for everything it does; this only bounds the wait.
 const HELPER_WAIT: Duration = Duration::from_secs(10);
@@ -136,8 +136,8 @@ impl Spare {
         }
     }
 
-    /// Frees the spare, if it is not taken yet: another rank needs the room now.
-    fn give_back(&self, space: &Attachment) {
+    /// Frees the spare, if it is not taken yet: another rank needs the space now.
+    fn release(&self, space: &Attachment) {
         let mut state = self.lock();
         if let SpareState::Ready(range) = &*state {
             free_run(space, (range.start / space.superblock.granule_bytes) as usize);
@@ -206,11 +206,11 @@ fn run(member: &Arc<Membership>, lane: LaneId, ledger: &Mutex<Ledger>, spare: &S
     let _ending = Ending(spare);
     loop {
         let seen = calls.load(Acquire);
-        if seen & ROOM_ASKED != 0 {
-            calls.fetch_and(!ROOM_ASKED, AcqRel);
-            // What fails here fails again, and is reported, when a put needs the room.
-            if !give_back_released(space, ledger, By::Helper).unwrap_or(false) {
-                spare.give_back(space);
+        if seen & FREE_SPACE_ASKED != 0 {
+            calls.fetch_and(!FREE_SPACE_ASKED, AcqRel);
+            // What fails here fails again, and is reported, when a put needs the space.
+            if !free_released(space, ledger, By::Helper).unwrap_or(false) {
+                spare.release(space);
             }
         }
         match spare.begin() {
@@ -229,7 +229,7 @@ fn run(member: &Arc<Membership>, lane: LaneId, ledger: &Mutex<Ledger>, spare: &S
                 }
             }
             Next::Wait => {
-                wait::wait(calls, seen & !ROOM_ASKED, HELPER_WAIT);
+                wait::wait(calls, seen & !FREE_SPACE_ASKED, HELPER_WAIT);
             }
             Next::Stop => return,
         }

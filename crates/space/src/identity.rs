@@ -42,7 +42,7 @@ pub enum Source {
     Flux,
     /// `srun`.
     Srun,
-    /// Nobody: a single process.
+    /// No launcher: a single process.
     Alone,
 }
 
@@ -295,7 +295,7 @@ mod tests {
     const SRUN: &str = "SLURM_PROCID=3 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=4 SLURM_LOCALID=1";
 
     #[test]
-    fn nobody_says_anything() {
+    fn no_environment_names_a_rank() {
         assert_eq!(who(Scope::Job, "").unwrap(), is(0, 1, Source::Alone));
         assert_eq!(who(Scope::Node, "").unwrap(), is(0, 1, Source::Alone));
     }

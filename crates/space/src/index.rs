@@ -185,7 +185,7 @@ fn read_lane(
 }
 
 /// Versions that are retained. The control segment has no checksum: where its counts are damaged, no more come back
-/// than the pools can hold and its segments speak of, so that whoever goes through them comes to an end.
+/// than the pools can hold and its segments speak of, so that a loop over them comes to an end.
 pub(crate) fn retained(space: &Attachment) -> Range<u64> {
     let control = &space.control;
     let complete = control.complete();
@@ -447,7 +447,8 @@ impl VersionIndex {
     #[inline]
     fn fetch_soon(&self, device: &dyn Device, i: usize, within: Range<u64>) {
         if let Some(Entry { record, .. }) = self.entries.get(i) {
-            let [begin, end] = [within.start, within.end].map(|at| record.offset + at.min(record.room));
+            let [begin, end] =
+                [within.start, within.end].map(|at| record.offset + at.min(record.available_bytes));
             forebay_tier::persist::prefetch(device.bytes(begin..end));
         }
     }
@@ -456,7 +457,7 @@ impl VersionIndex {
     #[inline]
     pub(crate) fn header<'a>(&self, device: &'a dyn Device, i: u32) -> Option<(RecordHeader<'a>, &'a [u8])> {
         let record = self.entries[i as usize].record;
-        let bytes = device.bytes(record.offset..record.offset + record.room);
+        let bytes = device.bytes(record.offset..record.offset + record.available_bytes);
         RecordHeader::reread(bytes).map(|header| (header, bytes))
     }
 

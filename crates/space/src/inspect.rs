@@ -74,7 +74,7 @@ pub struct SpaceInfo {
     pub oldest_unread: Option<u64>,
     /// Processes that have it open.
     pub members: Vec<MemberInfo>,
-    /// Its pools, the fastest first; what one has no room for may spill to the next.
+    /// Its pools, the fastest first; what does not fit into one may spill to the next.
     pub tiers: Vec<TierInfo>,
     /// What was moved between its pools.
     pub moved: MovedInfo,
@@ -493,11 +493,13 @@ fn waiting_for(space: &Attachment, waiting: Waiting) -> Option<String> {
     let (what, who) = match waiting {
         Waiting::No => return None,
         Waiting::Version(v) => (format!("version {v}"), missing_producers(space, v)),
-        Waiting::Room(v) => (format!("room for version {v}"), holders(space, space.control.oldest())),
+        Waiting::FreeSpace(v) => {
+            (format!("free space for version {v}"), holders(space, space.control.oldest()))
+        }
         Waiting::Turn(v) => (format!("its turn for version {v}"), holders(space, v.saturating_sub(1))),
         Waiting::Gate => return Some(format!("a place inside the gate, {}", space.control.pace())),
     };
-    // Between the two looks it may have come; whoever waits for it is just waking up.
+    // Between the two looks it may have come; the process that waits for it is just waking up.
     Some(match who.is_empty() {
         true => format!("{what}, which is there by now"),
         false => format!("{what}: {}", who.join("; ")),

@@ -3,7 +3,7 @@
 //! Writers and readers are ordinary processes of one user. A [`Writer`] puts pieces of n-dimensional arrays,
 //! version after version; a [`Reader`] gets any box of a version once every writer rank has committed it. Data
 //! goes through pools of memory or files that all processes map: one copy for a `put`, none for `reserve` and
-//! `view`. There is no server; whoever is alive keeps the shared state in order.
+//! `view`. There is no server; the processes that are alive keep the shared state in order.
 //!
 //! ```
 //! use forebay_space::{OpenOptions, Reader, Writer};

@@ -1,7 +1,7 @@
 //! Taking part in a space: a slot of the members table, alive as long as the kernel says so.
 //!
 //! Producers form one group of declared size per incarnation; readers form named groups. Who joins does so under
-//! the setup lock; who dies is noticed by whoever waits, because the kernel drops a dead process's lock. What a
+//! the setup lock; who dies is noticed by those that wait, because the kernel drops a dead process's lock. What a
 //! reader still needs stands in its own slot (cursor and lease), so that a survivor can tell a dead member's
 //! needs from a live one's. Leases end by release or death, never by time.
 
@@ -40,7 +40,7 @@ pub enum Role {
     Writer,
     /// A rank of a registered reader group.
     Reader,
-    /// Looks, holds leases, is waited for by nobody.
+    /// Looks, holds leases, is never waited for.
     Observer,
 }
 
@@ -652,7 +652,7 @@ pub(crate) fn release_floor(space: &Attachment) -> u64 {
     floor.min(complete).min(lowest_lease(space)).max(control.oldest().min(lowest_lease(space)))
 }
 
-/// Drops what nobody needs; returns below which version room may be used again.
+/// Drops what no reader needs; returns below which version space may be used again.
 pub(crate) fn drop_released(space: &Attachment) -> u64 {
     space.control.drop_below(|| release_floor(space))
 }
@@ -677,7 +677,7 @@ pub(crate) fn is_leased(space: &Attachment, first: u64, last: u64) -> bool {
     protocol::is_held(leases(space), (first, last), |slot| space.is_alive(slot as u32))
 }
 
-/// Whether a place that holds versions from `first` to `last`, and was left before this call, is read by nobody.
+/// Whether a place that holds versions from `first` to `last`, and was left before this call, is read by no process.
 pub(crate) fn is_deserted(space: &Attachment, first: u64, last: u64) -> bool {
     protocol::is_deserted(leases(space), (first, last), |slot| space.is_alive(slot as u32))
 }
@@ -879,7 +879,7 @@ mod tests {
         taken
     }
 
-    /// Rank 0 is killed while it takes a run, or gives one back, after `changes` changes. Whether it was.
+    /// Rank 0 is killed while it takes a run, or releases one, after `changes` changes. Whether it was.
     fn kill(space: &Attachment, changes: u32, frees: bool) -> bool {
         let run = if frees { take(space, 0, GRANULES) } else { None };
         kills::after(changes, || match run {
@@ -1023,7 +1023,7 @@ mod tests {
 
     /// As an earlier release left it.
     #[test]
-    fn a_reopened_group_without_a_writer_is_finished_by_whoever_comes() {
+    fn a_reopened_group_without_a_writer_is_finished_by_the_next_process() {
         let (_root, name) = finished();
         let space = attached(&name);
         let left_behind = || {

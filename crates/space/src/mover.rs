@@ -1,8 +1,8 @@
-//! Moving segments between the pools of a space: down when the first pool has no room (spill), up again before
+//! Moving segments between the pools of a space: down when the first pool is full (spill), up again before
 //! they are read (promotion).
 //!
 //! Each producer has a thread that moves segments of its own lane; a lane whose producer is gone is adopted, under
-//! a lock of the kernel, by a producer that needs room or by [`drain`]. A move is copy, publish, and, after the last
+//! a lock of the kernel, by a producer that needs space or by [`drain`]. A move is copy, publish, and, after the last
 //! reader that may look at the old place has let go, reclaim: a read during a move always finds the data at one of
 //! the two places. What a killed mover leaves is a run of granules that the next producer, or a rebuild, finds
 //! and frees.
@@ -66,7 +66,7 @@ struct Shared {
 struct State {
     /// There may be something to do.
     kicked: bool,
-    /// The producer waits for room.
+    /// The producer waits for free space.
     blocked: bool,
     stop: bool,
     /// The thread is at its end.
@@ -100,13 +100,13 @@ impl Mover {
         Ok(Mover { shared, thread: Some(thread) })
     }
 
-    /// Says that a segment was closed, or that room came free.
+    /// Says that a segment was closed, or that space was freed.
     pub(crate) fn kick(&self) {
         self.shared.lock().kicked = true;
         self.shared.changed.notify_all();
     }
 
-    /// Says whether the producer waits for room. Returns why the last move failed, once.
+    /// Says whether the producer waits for free space. Returns why the last move failed, once.
     ///
     /// # Errors
     /// What the move met.
@@ -160,7 +160,7 @@ impl Shared {
             if let Err(e) = self.work(&mut left) {
                 self.space().control.word(head::MOVES_FAILED).fetch_add(1, Relaxed);
                 self.lock().failed = Some(e);
-                // The producer may be waiting for the room that does not come.
+                // The producer may be waiting for space that is not freed.
                 self.space().control.announce_room();
             }
         }
@@ -190,7 +190,7 @@ impl Shared {
         self.ledger().segments().any(|s| s.range.start >= end)
     }
 
-    /// Frees the old places that nobody reads any more.
+    /// Frees the old places that no process reads any more.
     fn leave(&self, left: &mut Vec<Left>) {
         left.retain(|old| {
             let free = || free_old_place(self.space(), old.at, old.first_version, old.last_version);
@@ -200,7 +200,7 @@ impl Shared {
     }
 
     fn work(&self, left: &mut Vec<Left>) -> Result<()> {
-        while !self.lock().stop && self.needs_room() {
+        while !self.lock().stop && self.needs_free_space() {
             if self.move_one(self.begin_down(), true, left)? {
                 self.leave(left);
                 continue;
@@ -218,7 +218,7 @@ impl Shared {
                 Adopted::Nothing | Adopted::NoCapacity(_) => break,
             }
         }
-        while !self.lock().stop && self.has_room_above() {
+        while !self.lock().stop && self.has_free_space_above() {
             if !self.move_one(self.begin_up(), false, left)? {
                 break;
             }
@@ -238,13 +238,13 @@ impl Shared {
     }
 
     /// Whether the next segment, of the size of the last, would not fit.
-    fn needs_room(&self) -> bool {
+    fn needs_free_space(&self) -> bool {
         let (used, next, share) = self.fill();
         self.lock().blocked || used + next > share
     }
 
-    /// Whether there is so much room that what comes up now will not have to go down for the next two segments.
-    fn has_room_above(&self) -> bool {
+    /// Whether there is so much free space that what comes up now will not have to go down for the next two segments.
+    fn has_free_space_above(&self) -> bool {
         let (used, next, share) = self.fill();
         !self.lock().blocked && used + 3 * next <= share
     }
@@ -277,7 +277,7 @@ impl Shared {
         }
     }
 
-    /// Moves a segment down or up. False: there is none, or no room for it.
+    /// Moves a segment down or up. False: there is none, or it does not fit.
     fn move_one(&self, segment: Option<Segment>, down: bool, left: &mut Vec<Left>) -> Result<bool> {
         let Some(segment) = segment else { return Ok(false) };
         let from = segment.range.start;
@@ -310,8 +310,8 @@ fn note_moved(control: &Control, down: bool, bytes: u64) {
     control.word(word).fetch_add(bytes, Relaxed);
 }
 
-/// Copies the closed segment at `from` into the first of `pools` that has room, and publishes it there. The old
-/// place is then `Leaving`. None: no pool has room.
+/// Copies the closed segment at `from` into the first of `pools` with enough free space, and publishes it there. The
+/// old place is then `Leaving`. None: no pool has enough.
 fn relocate(
     space: &Attachment,
     owner: Owner,
@@ -355,9 +355,9 @@ fn relocate(
     Ok(None)
 }
 
-/// Wipes and frees the old place of a moved segment, unless somebody may still read it there (false).
+/// Wipes and frees the old place of a moved segment, unless a reader may still use it there (false).
 fn free_old_place(space: &Attachment, at: u64, first_version: u64, last_version: u64) -> Result<bool> {
-    // Whoever took a lease before the old place was left stands in its slot now; whoever comes later looks the
+    // A reader that took a lease before the old place was left stands in its slot now; one that comes later looks the
     // segment up and finds the new place.
     if !is_deserted(space, first_version, last_version) {
         return Ok(false);
@@ -384,7 +384,7 @@ fn orphan(space: &Attachment, index: usize) -> Option<GranuleState> {
     (is_orphan(space, lane, slot) && space.control.granule_state(index) == state).then_some(state)
 }
 
-/// Frees old places whose mover is gone and that nobody reads. The caller holds the adoption lock.
+/// Frees old places whose mover is gone and that no process reads. The caller holds the adoption lock.
 pub(crate) fn free_left_places(space: &Attachment) -> Result<bool> {
     let control = &space.control;
     let mut freed = false;
@@ -536,7 +536,7 @@ fn left_over(space: &Attachment, kind: Kind, why: &str, report: &DrainReport) ->
     Error::new(kind, format!("space {} could not be drained: {why}", space.name))
         .with("moved", crate::format_bytes(report.moved_bytes))
         .with("left", crate::format_bytes(report.remaining_bytes))
-        .hint("end the readers, or make room, and drain it again: what was moved stays moved")
+        .hint("end the readers, or free space, and drain it again: what was moved stays moved")
 }
 
 /// Bytes in the first pool that belong to no living producer.
@@ -608,7 +608,7 @@ mod tests {
 
     const LANE: LaneId = LaneId { incarnation: 1, rank: 0 };
 
-    /// A producer that is killed between taking room and writing the header leaves a segment without one.
+    /// A producer that is killed between taking space and writing the header leaves a segment without one.
     #[test]
     fn a_segment_that_was_never_begun_is_freed_and_a_damaged_one_is_told() {
         let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
@@ -616,7 +616,7 @@ mod tests {
         let space = attached(&name);
         let (control, granule) = (&space.control, space.superblock.granule_bytes);
         let owner = Owner { lane: LANE, slot: None };
-        let taken = allocate(&space, owner, 0, granule, Place::Anywhere).unwrap().expect("room");
+        let taken = allocate(&space, owner, 0, granule, Place::Anywhere).unwrap().expect("free space");
         let index = (taken.start / granule) as usize;
         control.describe_run(index, 7, 1, 2);
         control.set_granule_state(index, GranuleState::Segment { lane: LANE, slot: None });
@@ -633,7 +633,7 @@ mod tests {
         crate::destroy(&name).unwrap();
     }
 
-    /// A later group has completed the version for which a killed producer took room.
+    /// A later group has completed the version for which a killed producer took space.
     #[test]
     fn a_segment_that_was_never_begun_is_freed_though_another_group_completed_its_version() {
         let (root, disk) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
@@ -652,7 +652,7 @@ mod tests {
         let space = attached(&name);
         let (control, granule) = (&space.control, space.superblock.granule_bytes);
         let owner = Owner { lane: LANE, slot: None };
-        let taken = allocate(&space, owner, 0, granule, Place::Anywhere).unwrap().expect("room");
+        let taken = allocate(&space, owner, 0, granule, Place::Anywhere).unwrap().expect("free space");
         let index = (taken.start / granule) as usize;
         control.describe_run(index, 0, 1, version);
         control.set_granule_state(index, GranuleState::Segment { lane: LANE, slot: None });
@@ -811,10 +811,10 @@ mod tests {
         let owner = Owner { lane: LANE, slot: None };
         let granule = space.control.find_segment(owner.lane, |_, _| true).unwrap().granule;
         let from = granule as u64 * space.superblock.granule_bytes;
-        let to = relocate(&space, owner, from, 1, 1..2).unwrap().expect("there is room below");
+        let to = relocate(&space, owner, from, 1, 1..2).unwrap().expect("free space below");
         assert!(!is_leased(&space, 0, 1));
         assert_eq!(reader.begin_step(None).unwrap(), Some(1));
-        // The mover goes on, and somebody else takes the place.
+        // The mover goes on, and another process takes the place.
         retire(&*space.device, from, space.superblock.horizon).unwrap();
         free_run(&space, granule);
         space.device.write(from + HEADER_BYTES, &vec![0xAA; 90_000]).unwrap();

@@ -3,7 +3,7 @@
 //! Guarantees: a short name (`[A-Za-z0-9._-]`, no leading dot, at most 200 bytes) names a directory directly
 //! below the root and nothing else: a symbolic link in its place that leads out of the root is refused. A
 //! name with a `/` is a path and is taken as it stands. The root is this user's own: a directory, no symbolic
-//! link, owned by this uid, writable by nobody else, so that no other user can plant a space in it. Not here:
+//! link, owned by this uid, not writable by other users, so that none of them can plant a space in it. Not here:
 //! making or opening the space.
 
 use crate::environment::{self, Lookup};

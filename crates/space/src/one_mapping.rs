@@ -125,7 +125,7 @@ fn on_one_mapping(options: OpenOptions) {
 }
 
 #[test]
-fn room_is_used_again_under_readers() {
+fn space_is_used_again_under_readers() {
     on_one_mapping(OpenOptions {
         quota_bytes: Some(4 << 20),
         segment_bytes: Some(512 << 10),

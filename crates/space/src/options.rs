@@ -137,14 +137,14 @@ words! {
 }
 
 words! {
-    /// What happens when the first tier of a space has no room for what is put.
+    /// What happens when the first tier of a space has no free space for what is put.
     WhenFull, "answer to a full quota" {
         /// The producer waits, until its deadline.
         #[default]
         Block = "block",
         /// Older data move to the next tier; when that is full too, the producer waits.
         Spill = "spill",
-        /// The oldest complete versions that nobody holds go, read or not.
+        /// The oldest complete versions that no reader holds go, read or not.
         DropOldest = "drop_oldest",
         /// The put fails at once.
         Error = "error",
@@ -277,7 +277,7 @@ pub struct OpenOptions {
     pub tier: Option<TierKind>,
     /// Most bytes the space may hold. Creation only.
     pub quota_bytes: Option<u64>,
-    /// Lower tiers, the faster first, that take what the first has no room for. Creation only.
+    /// Lower tiers, the faster first, that take what does not fit into the first. Creation only.
     pub spill: Vec<SpillTier>,
     /// What happens when the first tier is full. Creation only. None: `spill` with lower tiers, else `block`.
     pub when_full: Option<WhenFull>,
@@ -294,8 +294,8 @@ pub struct OpenOptions {
     /// Writers: small objects of a step are gathered in memory to so many bytes, which the tier gets with one write. A
     /// step's data count when it ends, as without. [`BATCH_BYTES`]; not at horizon `write`, nor in files.
     pub batch_bytes: Option<u64>,
-    /// A medium that the first pool takes as long as, for studies of a tier that is not there. Creation only; whoever
-    /// opens the space finds it emulated.
+    /// A medium that the first pool takes as long as, for studies of a tier that is not there. Creation only; a process
+    /// that opens the space finds it emulated.
     pub emulate: Option<Emulation>,
     /// Where this process stands, seen from an emulated medium. None: beside it.
     pub locality: Option<Locality>,
@@ -321,7 +321,7 @@ pub struct OpenOptions {
     /// Readers: what their group means to the writers while it is absent; writers: what the groups in `readers` do.
     /// None: as it was said before, else `hold`.
     pub absent: Option<Absent>,
-    /// Readers: look without taking part. Holds leases only, never a cursor; nobody waits for it.
+    /// Readers: look without taking part. Holds leases only, never a cursor; no process waits for it.
     pub observer: bool,
 }
 
@@ -418,7 +418,7 @@ impl OpenOptions {
     }
 }
 
-/// The file name of the running program: the component's name when nobody gave one.
+/// The file name of the running program: the component's name when none is given.
 fn program_name() -> String {
     let file = std::env::args_os().next().map(std::path::PathBuf::from);
     file.as_deref().and_then(|p| p.file_name()).map_or("program".into(), |n| n.to_string_lossy().into_owned())
@@ -427,8 +427,8 @@ fn program_name() -> String {
 /// The options of one channel, as a workflow's channel table or the environment gives them; each may be
 /// missing.
 ///
-/// Written as JSON into `FOREBAY_CHANNEL_<NAME>` (see [`environment::channel_variable`]) by whoever starts
-/// the ranks. Sizes are read as text with a unit or as a number of bytes, timeouts as seconds, readers as
+/// Written as JSON into `FOREBAY_CHANNEL_<NAME>` (see [`environment::channel_variable`]) by the process that starts the
+/// ranks. Sizes are read as text with a unit or as a number of bytes, timeouts as seconds, readers as
 /// `"analysis:3,viz:1"` or as a table `{"analysis": 3, "viz": 1}`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]

@@ -112,7 +112,7 @@ impl SpaceWriter {
         })
     }
 
-    /// Joins the writers of a space, unless it is replaced: then nobody has joined the new one yet (None).
+    /// Joins the writers of a space, unless it is replaced: then no writer has joined the new one yet (None).
     fn join(
         space: &Arc<Attachment>,
         options: &OpenOptions,
@@ -249,7 +249,7 @@ impl SpaceWriter {
         }
     }
 
-    /// Why this rank's lane counts for nobody any more.
+    /// Why this rank's lane no longer counts.
     fn taken_over(&self) -> Error {
         // A take-over closes the lanes before it says whose they are.
         check_group(&self.member).err().unwrap_or_else(|| {
@@ -265,8 +265,8 @@ impl SpaceWriter {
         if self.step != Step::None {
             return Err(step_open());
         }
-        // A turn that did not come in time and is waited for again is one wait, as somebody who looks at the trace
-        // sees it.
+        // A turn that did not come in time and is waited for again is one wait, as a user who looks at the trace sees
+        // it.
         if !std::mem::take(&mut self.timed_out) {
             self.times = TraceStep { begin_ns: clock::now_ns(), ..TraceStep::default() };
         }
@@ -325,7 +325,7 @@ impl SpaceWriter {
         let began = clock::now_ns();
         self.member.set_waiting(Waiting::Turn(version));
         let result = loop {
-            let seen = space.control.room().load(Acquire);
+            let seen = space.control.free_space().load(Acquire);
             let in_turns = space.control.pace() == Pace::SerialPerStep;
             if !in_turns || released_by_present(&space) >= version {
                 break Ok(());
@@ -337,7 +337,7 @@ impl SpaceWriter {
             if left.is_zero() {
                 break Err(not_its_turn(&space, version));
             }
-            space.control.wait_room(seen, left.min(WAIT_SLICE));
+            space.control.wait_free_space(seen, left.min(WAIT_SLICE));
         };
         self.member.set_waiting(Waiting::No);
         self.note_wait(clock::now_ns() - began);
@@ -394,7 +394,7 @@ impl SpaceWriter {
     pub(crate) fn put(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
         self.calls += 1;
         self.member.check_fork()?;
-        // Where only memory of this process is touched, nobody has to make room inside.
+        // Where only memory of this process is touched, no rank has to leave a place inside.
         let stays_outside = self.lane.keeps_back(piece, data.len() as u64);
         if !stays_outside {
             self.go_in()?;
@@ -584,8 +584,8 @@ impl SpaceWriter {
         if let Some(trace) = &mut self.trace {
             trace.step(&TraceStep { version: self.next - 1, ..self.times });
         }
-        // The step is acknowledged, whatever comes of giving room back: what fails there fails again, and is
-        // reported, when a put needs the room.
+        // The step is acknowledged, whatever comes of releasing space: what fails there fails again, and is
+        // reported, when a put needs the space.
         self.segments.reclaim_if_grown();
         let _ = self.segments.reclaim();
         Ok(())

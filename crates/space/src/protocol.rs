@@ -138,7 +138,7 @@ pub(crate) fn group_of(word: u64) -> (u32, u32) {
     ((word >> 32) as u32, (word as u32).min(RANKS_MAX))
 }
 
-/// Counts `version` of a rank as committed: from here on whoever sees it sees what the rank wrote before.
+/// Counts `version` of a rank as committed: from here on a process that sees it sees what the rank wrote before.
 /// False when a newer incarnation took the lane over.
 #[inline]
 pub(crate) fn advance<W: Word64>(progress: &W, incarnation: u32, version: u64) -> bool {
@@ -164,8 +164,8 @@ pub(crate) fn complete<'a, W: Word64 + 'a>(group: &W, base: &W, progress: impl F
 }
 
 /// Takes the lanes of `ranks` ranks from whatever incarnation has them: no commit of that one succeeds any more, and
-/// every one that did is seen by whoever reads the lanes after this. What was complete stays so meanwhile, even if
-/// the caller dies here; returned is the number of such versions.
+/// every one that did is seen by every process that reads the lanes after this. What was complete stays so meanwhile,
+/// even if the caller dies here; returned is the number of such versions.
 pub(crate) fn close_lanes<'a, W: Word64 + 'a>(
     group: &W,
     base: &W,
@@ -199,7 +199,7 @@ pub(crate) fn open_lanes<'a, W: Word64 + 'a>(
 
 // ---- waiting --------------------------------------------------------------------------------------------------
 
-/// Tells whoever waits for `events` to change. `wake` is called only if somebody may sleep.
+/// Tells the processes that wait for `events` to change. `wake` is called only if one may sleep.
 #[inline]
 pub(crate) fn announce<W: Word32>(events: &W, waiters: &W, wake: impl FnOnce()) {
     events.fetch_add(1, Release);
@@ -225,7 +225,7 @@ pub(crate) fn sleep<W: Word32, T>(waiters: &W, wait: impl FnOnce() -> T) -> T {
 #[inline]
 pub(crate) fn hold<W: Word64>(held: &W, lowest: u64, oldest: &W, version: u64) -> bool {
     release(held, lowest);
-    // Whoever drops raises `oldest` first and looks at what is held after; here it is the other way round.
+    // The process that drops raises `oldest` first and looks at what is held after; here it is the other way round.
     W::barrier();
     oldest.load(Relaxed) <= version
 }
@@ -261,10 +261,10 @@ pub(crate) fn lowest_held<'a, W: Word64 + 'a>(
     lowest
 }
 
-/// Drops every version below what `floor` says, and returns below which one nobody holds anything: what was there
-/// may be overwritten. `floor` is asked twice; whoever began to hold a version in between is then seen, or has
+/// Drops every version below what `floor` says, and returns below which one no version is held: what was there
+/// may be overwritten. `floor` is asked twice; a reader that began to hold a version in between is then seen, or has
 /// seen that it is dropped. What was not dropped here or before is not given out, however far its readers got
-/// meanwhile: somebody new may hold it without being seen.
+/// meanwhile: a new reader may hold it without being seen.
 pub(crate) fn drop_below<W: Word64>(oldest: &W, mut floor: impl FnMut() -> u64) -> u64 {
     let wanted = floor();
     let dropped = oldest.fetch_max(wanted, Relaxed).max(wanted);
@@ -313,8 +313,8 @@ pub(crate) fn is_held<'a, W: Word64 + 'a>(
 /// Whose a place in the pools is. All that was written about it, and there, before it got this owner is seen.
 ///
 /// Who holds a version and *then* finds a place to be a segment's of that version may read it there for as long as
-/// it holds the version. One that is being left does not count, although it can still be read: whoever leaves it may
-/// have looked at what is held before.
+/// it holds the version. One that is being left does not count, although it can still be read: the process that leaves
+/// it may have looked at what is held before.
 #[inline]
 pub(crate) fn look_at<W: Word64>(owner: &W) -> u64 {
     owner.load(Acquire)
@@ -354,14 +354,14 @@ pub(crate) fn publish_move<W: Word64>((new, segment): (&W, u64), (old, leaving):
     hand_over(old, leaving);
 }
 
-/// Whether a place that was left before may be used for something else: nobody reads it by a hold on a version from
-/// `first` to `last`, and nobody will.
+/// Whether a place that was left before may be used for something else: no process reads it by a hold on a version from
+/// `first` to `last`, and none will.
 pub(crate) fn is_deserted<'a, W: Word64 + 'a>(
     held: impl Iterator<Item = (&'a W, &'a W)>,
     versions: (u64, u64),
     alive: impl Fn(usize) -> bool,
 ) -> bool {
-    // Whoever holds a version stores that first and looks at the place after; here it is the other way round.
+    // A process that holds a version stores that first and looks at the place after; here it is the other way round.
     W::barrier();
     !is_held(held, versions, alive)
 }

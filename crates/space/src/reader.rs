@@ -50,7 +50,7 @@ impl Reader {
     /// Sees all retained versions, then new ones; with `latest` the newest one at each step.
     ///
     /// # Errors
-    /// `PeerMissing` (nobody made it in time), `NameInUse` (a live process is this rank of this group),
+    /// `PeerMissing` (no process made it in time), `NameInUse` (a live process is this rank of this group),
     /// `GroupMismatch`, `SeveralNodes`, `PoolOwnedElsewhere`, `Damaged`, `UnknownFormat`, `UnknownEnvironment`.
     pub fn open(name: &str, options: &OpenOptions) -> Result<Reader> {
         environment::check()?;

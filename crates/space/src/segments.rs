@@ -1,11 +1,11 @@
-//! Segments for a producer's lane: quota, room, waiting.
+//! Segments for a producer's lane: quota, free space, waiting.
 //!
 //! The quota is shared by the ranks: a rank may always use its equal part, and more than that only for the
 //! lowest version that is not complete, so that a fast rank cannot fill the pool with versions that a slow one
-//! has not begun. Room comes back when readers release versions: each producer gives back its own segments in its
-//! calls, or in its helper thread when another rank asks for room meanwhile ([`crate::helper`]). When a producer finds
-//! no room, it also gives back those of producers that are gone. What else a full pool leads to is the space's
-//! policy ([`WhenFull`]); moving segments to lower pools is the mover's work ([`crate::mover`]).
+//! has not begun. Space is freed when readers release versions: each producer frees its own segments in its calls, or
+//! in its helper thread when another rank asks for space meanwhile ([`crate::helper`]). When a producer finds no free
+//! space, it also frees those of producers that are gone. What else a full pool leads to is the space's policy
+//! ([`WhenFull`]); moving segments to lower pools is the mover's work ([`crate::mover`]).
 
 use forebay_tier::host::sync::{Mutex, MutexGuard};
 use forebay_tier::host::time::Instant;
@@ -48,15 +48,15 @@ pub(crate) struct LaneSpace {
     helper: Option<Helper>,
     /// Where the space has lower tiers.
     mover: Option<Mover>,
-    /// A segment was begun since room was last given back, or a version that tells how far the lane has got.
+    /// A segment was begun since space was last freed, or a version that tells how far the lane has got.
     grown: bool,
     /// Segments become longer with what the lane holds. False: all have the size that was asked for.
     grows: bool,
-    /// How long a call may wait for room.
+    /// How long a call may wait for free space.
     pub deadline_in: Duration,
-    /// Time spent waiting for room, in all.
+    /// Time spent waiting for free space, in all.
     pub wait_ns: u64,
-    /// How many producers may be at work. This one steps aside while it waits for room.
+    /// How many producers may be at work. This one steps aside while it waits for free space.
     pub gate: Gate,
 }
 
@@ -121,9 +121,9 @@ impl LaneSpace {
         }
     }
 
-    /// Gives back what was released, if this lane has something to give back.
+    /// Frees what was released, if this lane has something to free.
     pub(crate) fn reclaim(&mut self) -> Result<()> {
-        if give_back_released(self.space(), &self.ledger, By::Writer)? {
+        if free_released(self.space(), &self.ledger, By::Writer)? {
             if let Some(mover) = &self.mover {
                 mover.kick();
             }
@@ -131,9 +131,9 @@ impl LaneSpace {
         Ok(())
     }
 
-    /// Gives back what was released, if the lane has begun a segment since: the one before may go now, and another
+    /// Frees what was released, if the lane has begun a segment since: the one before may go now, and another
     /// rank may be waiting for it while this one waits for that rank. What fails here fails again, and is reported,
-    /// when a put needs the room. Called when a record is written.
+    /// when a put needs the space. Called when a record is written.
     #[inline]
     pub(crate) fn reclaim_if_grown(&mut self) {
         if std::mem::take(&mut self.grown) {
@@ -170,7 +170,7 @@ impl LaneSpace {
         self.is_within_share(granules) || version <= self.space().control.complete()
     }
 
-    /// A version that fills the quota, with those that were begun after it, will never find room: says so at once.
+    /// A version that fills the quota, with those that were begun after it, will never fit: says so at once.
     fn check_possible(&self, granules: u64, version: u64) -> Result<()> {
         let space = self.space();
         let control = &space.control;
@@ -198,7 +198,7 @@ impl LaneSpace {
         .hint("make the space with a quota of two versions or more, or put less per version"))
     }
 
-    /// The version below which everything has gone or may go as soon as room is wanted.
+    /// The version below which everything has gone or may go as soon as space is wanted.
     fn may_go(&self, version: u64) -> u64 {
         let space = self.space();
         let gone = space.control.oldest().max(space.control.base());
@@ -243,7 +243,7 @@ impl LaneSpace {
             if spare.end - spare.start >= bytes_min {
                 return Ok(Some(spare));
             }
-            // The pool holds larger objects than the ordinary segment: the spare only takes their room.
+            // The pool holds larger objects than the ordinary segment: the spare only takes their space.
             free_run(self.space(), (spare.start / granule) as usize);
         }
         self.reclaim()?;
@@ -262,7 +262,7 @@ impl LaneSpace {
         Ok(None)
     }
 
-    /// Waits until the deadline for room for a segment of at least `bytes_min`.
+    /// Waits until the deadline for free space for a segment of at least `bytes_min`.
     fn take(&mut self, bytes_min: u64, version: u64) -> Result<Range<u64>> {
         let space = self.space().clone();
         let control = &space.control;
@@ -271,23 +271,23 @@ impl LaneSpace {
         let mut began = None;
         let mut aside = 0;
         let mut result = loop {
-            let seen = control.room().load(Acquire);
+            let seen = control.free_space().load(Acquire);
             match self.try_take(bytes_min, version, deadline) {
                 Ok(None) => {}
                 Ok(Some(range)) => break Ok(range),
                 Err(e) => break Err(e),
             }
-            ask_for_room(&self.member);
+            ask_for_free_space(&self.member);
             if began.is_none() {
                 began = Some(clock::now_ns());
-                // The rank whose commit brings the room may be waiting for this place.
+                // The rank whose commit frees the space may be waiting for this place.
                 aside = self.gate.step_aside();
-                self.member.set_waiting(Waiting::Room(version));
+                self.member.set_waiting(Waiting::FreeSpace(version));
             }
             let granules = self.wanted_granules(bytes_min);
             let possible = self.check_possible(granules, version).and_then(|()| check_group(&self.member));
             let possible = possible.and_then(|()| check_present(&space));
-            match possible.and_then(|()| self.make_room(granules, version)) {
+            match possible.and_then(|()| self.apply_full_policy(granules, version)) {
                 Err(e) => break Err(e),
                 Ok(true) => continue,
                 Ok(false) => {}
@@ -296,10 +296,10 @@ impl LaneSpace {
             if left.is_zero() {
                 break Err(quota_full(&space, version));
             }
-            control.wait_room(seen, left.min(WAIT_SLICE));
+            control.wait_free_space(seen, left.min(WAIT_SLICE));
         };
         if let Some(began) = began {
-            // Without room there is nothing to do inside; the caller comes out when it hears of it.
+            // Without free space there is nothing to do inside; the caller comes out when it hears of it.
             if let Ok(range) = &result {
                 if let Err(e) = self.gate.come_back(aside, self.deadline_in, check_group) {
                     free_run(&space, (range.start / space.superblock.granule_bytes) as usize);
@@ -322,7 +322,7 @@ impl LaneSpace {
     }
 
     /// What the space's policy does about a full first pool. True: look again at once.
-    fn make_room(&mut self, granules: u64, version: u64) -> Result<bool> {
+    fn apply_full_policy(&mut self, granules: u64, version: u64) -> Result<bool> {
         let space = self.space().clone();
         match space.tiers.when_full {
             WhenFull::Block => Ok(false),
@@ -349,7 +349,7 @@ impl LaneSpace {
         }
     }
 
-    /// Ends mover and helper and gives the spare back. Errors: a move that failed and that no put has told of.
+    /// Ends mover and helper and frees the spare. Errors: a move that failed and that no put has told of.
     pub(crate) fn stop(&mut self) -> Result<()> {
         // A thread that is at work needs a moment, whatever the deadline of the program's calls.
         let deadline = Instant::now() + self.deadline_in.max(LOCK_TIMEOUT);
@@ -400,7 +400,7 @@ impl SegmentSource for LaneSpace {
         space.control.set_filled((offset / space.superblock.granule_bytes) as usize, bytes);
     }
 
-    fn give_back(&mut self, range: Range<u64>) {
+    fn release(&mut self, range: Range<u64>) {
         let last = self.ledger().pop_last();
         assert!(last.is_some_and(|s| s.range == range), "only the last segment can come back");
         let space = self.space();
@@ -409,7 +409,7 @@ impl SegmentSource for LaneSpace {
     }
 }
 
-/// Who gives segments of a lane back.
+/// Who frees segments of a lane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// The thread that writes the lane.
@@ -418,8 +418,8 @@ pub(crate) enum By {
     Helper,
 }
 
-/// Gives back what was released of a lane. True if there was something.
-pub(crate) fn give_back_released(space: &Attachment, ledger: &Mutex<Ledger>, by: By) -> Result<bool> {
+/// Frees what was released of a lane. True if there was something.
+pub(crate) fn free_released(space: &Attachment, ledger: &Mutex<Ledger>, by: By) -> Result<bool> {
     let lock = || ledger.lock().unwrap_or_else(PoisonError::into_inner);
     if !lock().has_reclaimable(u64::MAX) || !lock().has_reclaimable(release_floor(space)) {
         return Ok(false);
@@ -442,9 +442,9 @@ pub(crate) fn give_back_released(space: &Attachment, ledger: &Mutex<Ledger>, by:
     Ok(freed)
 }
 
-/// Asks the ranks that hold what every reader has released, or a segment that they do not need yet, to give it back:
+/// Asks the ranks that hold what every reader has released, or a segment that they do not need yet, to free it:
 /// they may be waiting for this rank.
-fn ask_for_room(member: &Membership) {
+fn ask_for_free_space(member: &Membership) {
     let space = &member.space;
     let (control, floor) = (&space.control, release_floor(space));
     for index in space.pools[0].clone() {
@@ -454,7 +454,7 @@ fn ask_for_room(member: &Membership) {
             _ => None,
         };
         if let Some(slot) = holder.filter(|slot| *slot != member.slot) {
-            control.ask_for_room(slot);
+            control.ask_for_free_space(slot);
         }
     }
 }
@@ -471,9 +471,9 @@ pub(crate) fn prepare_or_free(space: &Attachment, range: Range<u64>) -> Result<(
 pub(crate) enum Place {
     /// At a multiple of its own length, so that runs of one length leave no gaps that are too short for another.
     Aligned,
-    /// As aligned, and not the last room.
+    /// As aligned, and not the last free space.
     Spare,
-    /// Aligned where that is possible, else anywhere: without it nobody could go on.
+    /// Aligned where that is possible, else anywhere: without it no rank could go on.
     Anywhere,
 }
 
@@ -493,7 +493,7 @@ pub(crate) fn allocate(
         let pool = space.pools[pool].clone();
         let Some(first) = find_free(space, pool.clone(), wanted, wanted)
             .or_else(|| (place == Place::Anywhere).then(|| find_free(space, pool, wanted, 1)).flatten())
-            .filter(|_| place != Place::Spare || leaves_room(space, wanted))
+            .filter(|_| place != Place::Spare || leaves_free_space(space, wanted))
         else {
             return Ok(None);
         };
@@ -521,14 +521,14 @@ fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize)
     None
 }
 
-/// A spare is a convenience: it must not take the last room from a rank that has real data.
-fn leaves_room(space: &Attachment, wanted: usize) -> bool {
+/// A spare is a convenience: it must not take the last free space from a rank that has real data.
+fn leaves_free_space(space: &Attachment, wanted: usize) -> bool {
     let runs = space.control.runs(space.pools[0].clone());
     let free = runs.filter(|run| run.state == GranuleState::Free).count();
     free >= wanted * 2
 }
 
-/// Drops the oldest complete version that nobody holds, and with it what was released. True if there was one.
+/// Drops the oldest complete version that no reader holds, and with it what was released. True if there was one.
 fn drop_oldest(space: &Attachment, version: u64) -> bool {
     let control = &space.control;
     let oldest = control.oldest();
@@ -544,7 +544,7 @@ fn drop_oldest(space: &Attachment, version: u64) -> bool {
     true
 }
 
-/// Gives back released segments of producers that are gone, or have ended. True if there were some.
+/// Frees released segments of producers that are gone, or have ended. True if there were some.
 fn reclaim_orphans(member: &Membership) -> Result<bool> {
     let space = &member.space;
     let floor = drop_released(space);
@@ -635,7 +635,7 @@ fn quota_full(space: &Attachment, version: u64) -> Error {
         Pace::Serial => "; mode serial keeps all versions until the writers have ended",
         _ => "",
     };
-    let what = format!("space {} had no room for version {version}{when}{mode}", space.name);
+    let what = format!("space {} has no free space for version {version}{when}{mode}", space.name);
     let error = Error::new(Kind::QuotaFull, what)
         .with("quota", crate::format_bytes(space.first_bytes()))
         .with("when_full", space.tiers.when_full)

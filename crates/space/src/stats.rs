@@ -30,7 +30,7 @@ pub struct Stats {
     pub put_ns: u64,
     /// Time inside get and view, and reading headers.
     pub get_ns: u64,
-    /// Time waiting: for a version, or for room.
+    /// Time waiting: for a version, or for free space.
     pub wait_ns: u64,
 }
 

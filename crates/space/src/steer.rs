@@ -1,8 +1,8 @@
 //! Steering a living space: how far both sides are, and another pace for the steps to come.
 //!
 //! Guarantees: looking costs a few loads and changes nothing; a pace that was set is obeyed by every rank from its next
-//! step on, and whoever waits by the old one looks again at once. A step that is under way ends as it began, so that
-//! for so long more ranks than a new gate has places may be inside.
+//! step on, and a rank that waits by the old one looks again at once. A step that is under way ends as it began, so
+//! that for so long more ranks than a new gate has places may be inside.
 //! Not here: which pace is best (`forebay_flow`). To and from `serial` nothing is steered: that pace is an order in
 //! which programs are started.
 
@@ -33,7 +33,7 @@ pub struct Progress {
     pub written: bool,
 }
 
-/// A hold on a living space. It is no member: nobody waits for it.
+/// A hold on a living space. It is no member: no process waits for it.
 pub struct Steering {
     space: Arc<Attachment>,
 }

@@ -258,15 +258,12 @@ impl LowerPool {
         let capacity_bytes = match spill.quota {
             Some(0) => return Err(Error::new(Kind::Usage, "a spill tier's quota is at least one byte")),
             Some(quota) if quota > headroom.bytes => {
-                return Err(Error::new(
-                    Kind::TierFull,
-                    "the spill tier has less room than its quota asks for",
-                )
-                .with("directory", dir.display())
-                .with("quota", crate::format_bytes(quota))
-                .with("free", crate::format_bytes(headroom.bytes))
-                .with("limited_by", headroom.limited_by)
-                .hint("ask for a smaller quota, or use another directory"));
+                return Err(Error::new(Kind::TierFull, "the spill tier has less free space than its quota")
+                    .with("directory", dir.display())
+                    .with("quota", crate::format_bytes(quota))
+                    .with("free", crate::format_bytes(headroom.bytes))
+                    .with("limited_by", headroom.limited_by)
+                    .hint("ask for a smaller quota, or use another directory"));
             }
             Some(quota) => quota,
             None => headroom.bytes / QUOTA_SHARE_DEFAULT,

@@ -59,7 +59,7 @@ pub struct TraceHead<'a> {
     /// How the pages of a writer's first segment came to their memory node, as the kernel says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<String>,
-    /// Who may be at work when, as the space, or whoever told this rank, says.
+    /// Who may be at work when, as the space, or the process that told this rank, says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace: Option<Pace>,
 }
@@ -75,7 +75,7 @@ pub struct TraceStep {
     pub ready_ns: u64,
     /// When `end_step` returned.
     pub end_ns: u64,
-    /// Time blocked in this step's calls, for data or for room.
+    /// Time blocked in this step's calls, for data or for free space.
     pub wait_ns: u64,
     /// Time inside put, get, commit and `end_step`, without the time blocked.
     pub op_ns: u64,

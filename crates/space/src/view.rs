@@ -9,7 +9,7 @@ use forebay_tier::Device;
 use crate::membership::Membership;
 
 /// A read-only box of a committed version, without a copy. It keeps a lease: as long as it lives, also after its
-/// reader was closed, the version is not dropped and the producer may have to wait for room.
+/// reader was closed, the version is not dropped and the producer may have to wait for free space.
 #[derive(Clone)]
 pub struct View {
     bytes: Bytes,

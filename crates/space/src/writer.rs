@@ -144,11 +144,11 @@ impl Writer {
     }
 
     /// Puts the box `start`, `count` of a variable of global shape `shape`; `data` holds its elements in C order.
-    /// One copy. The buffer may be used again on return. Blocks while there is no room, until the deadline.
+    /// One copy. The buffer may be used again on return. Blocks while there is no free space, until the deadline.
     ///
     /// # Errors
     /// `BoxOutsideShape`, `BufferMismatch`, `BadName`, `VariableMismatch` (another rank gave another shape or
-    /// dtype), `QuotaFull` (names who holds the room), `VersionTooLarge`, `TierFull`, `ProducerDied`, `Fenced`,
+    /// dtype), `QuotaFull` (names who holds the space), `VersionTooLarge`, `TierFull`, `ProducerDied`, `Fenced`,
     /// `Poisoned`.
     #[inline]
     pub fn put(

@@ -34,9 +34,9 @@ fn written(name: &str, tier: TierKind) -> OpenOptions {
     assert_eq!(copied, SIZES.iter().sum::<usize>() as u64, "a put copies once");
     for size in SIZES {
         let shape = [size as u64];
-        let mut room = writer.reserve(&format!("r{size}"), Dtype::U8, &shape, &[0], &shape).unwrap();
-        room.as_mut_slice().fill(9);
-        writer.commit(room).unwrap();
+        let mut reserved = writer.reserve(&format!("r{size}"), Dtype::U8, &shape, &[0], &shape).unwrap();
+        reserved.as_mut_slice().fill(9);
+        writer.commit(reserved).unwrap();
     }
     let buffered = if tier == TierKind::File { copied } else { 0 };
     assert_eq!(writer.stats().bytes_copied, copied + buffered, "a reservation copies nothing on memory");

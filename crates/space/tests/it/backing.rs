@@ -216,7 +216,7 @@ fn the_version_stays_as_long_as_the_array_and_no_longer() {
             for _ in 0..3 {
                 one_piece(&mut w, &[ELEMENTS]);
             }
-            assert!(!is_there(), "nobody holds it");
+            assert!(!is_there(), "no process holds it");
         }
         assert_eq!(open(&name, Some(0)).err().unwrap().kind(), Kind::VersionGone);
     }
@@ -260,7 +260,7 @@ fn a_damaged_payload_is_an_error_where_it_is_touched() {
 }
 
 #[test]
-fn what_nobody_put_is_an_error_where_it_is_touched() {
+fn what_was_never_put_is_an_error_where_it_is_touched() {
     let root = Root::new();
     let name = root.name("gap");
     let mut w = writer(&name, 0, 1).unwrap();

@@ -246,9 +246,9 @@ fn a_box_that_does_not_fit_its_payload_is_damage() {
     look(&name).expect("put back");
 }
 
-/// The control segment has no checksum. Whoever asks a damaged one for versions gets no more than there can be.
+/// The control segment has no checksum. A process that asks a damaged one for versions gets no more than there can be.
 #[test]
-fn a_damaged_count_of_versions_ends_nobody_in_a_loop() {
+fn a_damaged_count_of_versions_ends_no_reader_in_a_loop() {
     let root = Root::new();
     let name = root.name("count");
     let _writer = filled(&name, tier_of_roots().0);
@@ -512,7 +512,7 @@ fn shared_state_that_is_cut_off_is_an_error() {
     assert_eq!(other, Ok(()));
 }
 
-/// Segments are begun, moved, given back and used again while `verify` walks from one to the next.
+/// Segments are begun, moved, released and used again while `verify` walks from one to the next.
 #[test]
 fn a_space_that_is_being_written_is_not_damaged() {
     let (root, disk) = (Root::new(), Root::in_memory());

@@ -91,7 +91,7 @@ fn put(w: &mut Writer, version: u64, name: &str, elements: u64) -> Result<()> {
     w.put_array(name, &[elements], &[0], &[elements], &data)
 }
 
-/// What is complete is there, unchanged, for somebody who opens the space now.
+/// What is complete is there, unchanged, for a process that opens the space now.
 fn check_all(name: &str, complete: u64) {
     let observer = OpenOptions { observer: true, component: Some("look".into()), ..options() };
     let mut r = Reader::open(name, &observer).unwrap();

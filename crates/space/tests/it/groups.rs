@@ -54,7 +54,7 @@ fn a_declared_group_that_is_reopened_misses_nothing_and_gets_nothing_twice() {
     let mut r = viz(&name, 0, 1);
     read(&mut r, 0..3);
     r.close().unwrap();
-    // Nobody reads: what the group has not read stays, until the quota is full.
+    // No reader reads: what the group has not read stays, until the quota is full.
     let (full, error) = fill(&mut w, 5);
     assert_eq!(error.kind(), Kind::QuotaFull);
     let text = error.to_string();

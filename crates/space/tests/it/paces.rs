@@ -1,4 +1,4 @@
-//! Who may be at work when: what each pace keeps apart, and that nobody waits for the dead.
+//! Who may be at work when: what each pace keeps apart, and that no rank waits for the dead.
 //!
 //! Children are this test binary again: the test `child` plays the role that `SPACE_TEST_PACE` names.
 
@@ -145,7 +145,7 @@ fn who_gathers_passes_the_gate_once_a_batch() {
 }
 
 #[test]
-fn a_full_gate_keeps_others_out_until_somebody_leaves() {
+fn a_full_gate_keeps_others_out_until_a_rank_leaves() {
     let root = Root::new();
     let name = root.name("gate");
     let pace = Pace::Gated { writers: 1, readers: 1 };
@@ -163,7 +163,7 @@ fn a_full_gate_keeps_others_out_until_somebody_leaves() {
     reserved.as_mut_slice().fill(1);
     first.commit(reserved).unwrap();
     second.put("a", Dtype::U8, &[64], &[32], &[32], &[2; 32]).unwrap();
-    // A reservation that is given up with its step keeps nobody out.
+    // A reservation that is given up with its step keeps no rank out.
     let kept = first.reserve("c", Dtype::U8, &[1], &[0], &[1]).unwrap();
     assert!(second.put("d", Dtype::U8, &[1], &[0], &[1], &[1]).is_err());
     drop(kept);
@@ -226,11 +226,11 @@ fn no_more_than_the_gate_lets_in_are_inside_at_once() {
     assert_eq!(most.load(SeqCst), 2, "as many as the gate lets in, and no more");
 }
 
-/// The rank that waits for room steps aside for the one whose commit brings it.
+/// The rank that waits for space steps aside for the one whose commit frees it.
 #[test]
-fn who_waits_for_room_keeps_nobody_out() {
+fn a_rank_that_waits_for_space_keeps_no_other_out() {
     let root = Root::new();
-    let name = root.name("room");
+    let name = root.name("full");
     let pace = Pace::Gated { writers: 1, readers: 1 };
     let small = |rank| OpenOptions { quota_bytes: Some(4 << 20), ..paced(rank, 2, pace) };
     let mut fast = Writer::open(&name, &small(0)).unwrap();
@@ -245,11 +245,11 @@ fn who_waits_for_room_keeps_nobody_out() {
             }
             fast.close().unwrap();
         });
-        // Until the fast rank waits for room.
+        // Until the fast rank waits for space.
         let begin = Instant::now();
         let waits = || inspect(&name).unwrap().members.iter().any(|m| m.waiting_for.is_some());
         while !waits() {
-            assert!(begin.elapsed() < Duration::from_secs(10), "nobody ever waited");
+            assert!(begin.elapsed() < Duration::from_secs(10), "no rank ever waited");
             std::thread::sleep(Duration::from_millis(5));
         }
         scope.spawn(|| {
@@ -268,7 +268,7 @@ fn who_waits_for_room_keeps_nobody_out() {
     });
 }
 
-/// A writer that was killed with a reservation, inside, leaves its place to whoever comes.
+/// A writer that was killed with a reservation, inside, leaves its place to the next rank.
 #[test]
 fn the_place_of_the_dead_is_taken_over() {
     let root = Root::new();
@@ -333,7 +333,7 @@ fn a_pace_that_is_steered_frees_who_waits_by_the_old_one() {
     assert_eq!((steering.pace(), steering.progress()), (Pace::SerialPerStep, Progress::default()));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Nobody releases version 0 before the pace changes: by the old one this waits for ever.
+            // No reader releases version 0 before the pace changes: by the old one this waits for ever.
             put_step(&mut writer);
             put_step(&mut writer);
         });

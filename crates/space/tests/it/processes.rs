@@ -76,7 +76,7 @@ fn child() {
                 w.begin_version(version).unwrap();
                 put(&mut w, version).unwrap();
                 if version == argument[4] {
-                    // Between two puts of a step; whoever started this kills it now.
+                    // Between two puts of a step; the process that started this kills it now.
                     std::thread::sleep(Duration::from_secs(60));
                 }
                 w.end_step().unwrap();
@@ -211,7 +211,7 @@ fn a_killed_writer_leaves_only_whole_versions() {
                     r.end_step().unwrap();
                     version += 1;
                 }
-                Ok(None) => panic!("an end that nobody declared"),
+                Ok(None) => panic!("an end that was never declared"),
                 Err(e) => break e,
             }
         };
@@ -296,7 +296,7 @@ fn a_reader_that_comes_first_after_a_reboot_waits_for_the_writers_that_come_agai
     let mut r = patient(Duration::from_millis(50));
     assert_eq!(r.begin_step(None).unwrap(), Some(0));
     r.end_step().unwrap();
-    // Nobody comes: what is said in the end is why.
+    // No process comes: what is said in the end is why.
     assert_eq!(r.begin_step(None).unwrap_err().kind(), Kind::ProducerDied);
     drop(r);
     std::fs::remove_file(shared_state(&name, "control")).unwrap();
@@ -313,7 +313,7 @@ fn a_reader_that_comes_first_after_a_reboot_waits_for_the_writers_that_come_agai
 }
 
 #[test]
-fn what_nobody_closed_is_found_again_without_the_shared_state() {
+fn what_was_not_closed_is_found_again_without_the_shared_state() {
     let (memory_root, root) = (Root::in_memory(), Root::new());
     let memory = [TierKind::Dram, TierKind::Numa(0)].map(|tier| (tier, Horizon::None));
     let disk = [TierKind::File, TierKind::Direct].map(|tier| (tier, Horizon::Epoch));
@@ -406,7 +406,7 @@ fn pools_of_other_hosts_and_damaged_or_foreign_files_are_refused_by_kind() {
 }
 
 #[test]
-fn a_tier_without_room_is_refused_before_a_page_is_touched() {
+fn a_full_tier_is_refused_before_a_page_is_touched() {
     let root = Root::new();
     let huge = OpenOptions { quota_bytes: Some(1 << 50), ..options() };
     let refused = Writer::open(&root.name("huge"), &huge).map(drop).unwrap_err();

@@ -215,7 +215,7 @@ fn each_opened_version_holds_its_own() {
 }
 
 #[test]
-fn an_observer_holds_nobody_back() {
+fn an_observer_holds_no_writer_back() {
     let root = Root::new();
     let name = root.name("observed");
     let mut w = writer(&name, 0, 1).unwrap();
@@ -260,8 +260,8 @@ fn wrong_questions_get_helpful_errors() {
     assert_eq!(r.get_array::<u8>("pressure", Some(&covered)).unwrap(), [7, 8, 9]);
     assert_eq!(r.view("pressure", None).map(drop).unwrap_err().kind(), Kind::NotContiguous);
     assert_eq!(r.attributes().unwrap()["dt"], Attribute::Float(0.5));
-    let nobody = OpenOptions { timeout: Duration::from_millis(20), ..options() };
-    assert_eq!(Reader::open(&root.name("none"), &nobody).map(drop).unwrap_err().kind(), Kind::PeerMissing);
+    let impatient = OpenOptions { timeout: Duration::from_millis(20), ..options() };
+    assert_eq!(Reader::open(&root.name("none"), &impatient).map(drop).unwrap_err().kind(), Kind::PeerMissing);
 }
 
 #[test]

@@ -232,7 +232,7 @@ fn when_the_lower_tier_is_full_too_the_writer_waits_and_says_for_whom() {
         }
     };
     assert!(complete > 16, "both tiers were used: {complete}");
-    // Everything acknowledged is there, and the stream goes on when room comes back.
+    // Everything acknowledged is there, and the stream goes on when space is freed.
     let mut r = reader(&name, 0, 1).unwrap();
     for version in 0..complete {
         assert_eq!(r.begin_step(None).unwrap(), Some(version));
@@ -411,9 +411,10 @@ fn drain_says_when_the_lower_tier_is_full_and_keeps_what_it_moved() {
     read_all(&mut reader(&name, 0, 1).unwrap(), 20);
 }
 
-/// A rank that has ended gives nothing back itself any more; what was read of its lane goes to who needs the room.
+/// A rank that has ended frees nothing itself any more; what was read of its lane goes to the rank that needs the
+/// space.
 #[test]
-fn what_a_rank_that_has_ended_held_is_given_back() {
+fn what_a_rank_that_has_ended_held_is_released() {
     // Two granules per rank and version, in a quota of six.
     const PIECE: u64 = 50_000;
     let root = Root::new();
@@ -483,10 +484,10 @@ fn fast_ranks_in_a_small_quota_do_not_lock_each_other_out() {
     assert_eq!(r.begin_step(None).unwrap(), None);
 }
 
-/// A rank that has put and waits for the others makes no call that could give room back, and what it holds of a version
-/// that everybody has read is all that the last rank lacks.
+/// A rank that has put and waits for the others makes no call that could free space, and what it holds of a version
+/// that every reader has read is all that the last rank lacks.
 #[test]
-fn room_comes_back_from_a_rank_that_waits_for_the_others() {
+fn space_is_freed_by_a_rank_that_waits_for_the_others() {
     const PIECE: u64 = 50_000;
     let root = Root::new();
     let disk = tempfile::tempdir().unwrap();
@@ -536,9 +537,9 @@ fn room_comes_back_from_a_rank_that_waits_for_the_others() {
 }
 
 /// Ranks that come one after the other, each with time to prepare its next segment: what they prepare must not lie
-/// between the segments so that no room is long enough for the next version.
+/// between the segments so that no free run is long enough for the next version.
 #[test]
-fn segments_prepared_ahead_do_not_break_the_room_into_pieces() {
+fn segments_prepared_ahead_do_not_fragment_the_pool() {
     const PIECE: u64 = 50_000;
     let root = Root::new();
     let name = root.name("pieces");
@@ -563,7 +564,7 @@ fn segments_prepared_ahead_do_not_break_the_room_into_pieces() {
         }
         assert_eq!(r.begin_step(None).unwrap(), Some(version));
         r.end_step().unwrap();
-        // Two of them find room at once; the others when those have given back what was read.
+        // Two of them find space at once; the others when those have freed what was read.
         for pair in [[0, 1], [2, 3]] {
             for rank in pair {
                 put(&mut ranks[rank]).unwrap();
@@ -572,8 +573,8 @@ fn segments_prepared_ahead_do_not_break_the_room_into_pieces() {
     }
 }
 
-/// A process that is killed while it removes a space has marked it as removed and not yet renamed it away: whoever
-/// comes next goes on with it.
+/// A process that is killed while it removes a space has marked it as removed and not yet renamed it away: the next
+/// process goes on with it.
 #[test]
 fn a_removal_that_was_cut_short_is_finished_by_the_next() {
     use std::os::unix::fs::FileExt;

@@ -64,7 +64,7 @@ fn a_version_is_visible_only_when_every_rank_has_committed() {
 }
 
 #[test]
-fn room_comes_back_when_readers_release() {
+fn space_is_freed_when_readers_release() {
     let root = Root::new();
     let name = root.name("ring");
     let mut w = writer(&name, 0, 1).unwrap();
@@ -168,10 +168,10 @@ fn ranks_that_fill_the_quota_with_one_version_are_told_at_once() {
         writer.begin_step().unwrap();
     }
     let (mib, full) = (0..).find_map(|i| put(&mut ranks[i as usize % 2], i).err().map(|e| (i, e))).unwrap();
-    assert!(mib > 8, "{mib} of 16 MiB had room");
+    assert!(mib > 8, "{mib} of 16 MiB fit");
     assert_eq!(full.kind(), Kind::VersionTooLarge, "{full}");
     assert!(full.to_string().contains("ranks=2") && full.to_string().contains("quota=16.0 MiB"), "{full}");
-    // What had room is complete, and room comes back as ever.
+    // What fit is complete, and space is freed as ever.
     ranks.iter_mut().for_each(|writer| writer.end_step().unwrap());
     assert_eq!(reader.begin_step(None).unwrap(), Some(0));
     reader.end_step().unwrap();

@@ -16,7 +16,7 @@ pub const MODELS: &[(&str, fn())] = &[
     ("a held version is not overwritten", held_is_not_overwritten),
     ("what a lease let go may be overwritten", let_go_then_held_again),
     ("a cursor settles above what was dropped", cursor_settles),
-    ("room that came back wakes who waits for it", room_wakes),
+    ("freed space wakes the producer that waits for it", free_space_wakes),
     ("only what was dropped is overwritten", only_dropped_is_overwritten),
     ("a lane that is taken over loses no commit", take_over_loses_no_commit),
     ("what is complete while lanes are taken over is whole", taken_over_is_whole),
@@ -26,7 +26,7 @@ pub const MODELS: &[(&str, fn())] = &[
     ("a segment whose lease was let go may be overwritten", moving::let_go_of_the_newest),
     ("also that of the oldest version", moving::let_go_of_the_oldest),
     ("the newest lease is never seen too low", moving::newest_is_never_too_low),
-    ("a segment whose move has begun is not given back", moving::begun_stays),
+    ("a segment whose move has begun is not released", moving::begun_stays),
     ("what the table says of a run is of one owner", moving::looked_at_while_taken_again),
 ];
 
@@ -56,7 +56,7 @@ impl Producers {
     }
 }
 
-/// Two ranks commit a version each of one payload of their own; whoever sees the version complete sees both.
+/// Two ranks commit a version each of one payload of their own; a reader that sees the version complete sees both.
 fn complete_is_whole() {
     let shared = Rc::new((Producers::new(2, 0), [Payload::new(0), Payload::new(0)]));
     let ranks: Vec<_> = (0..2)
@@ -106,7 +106,7 @@ fn no_wake_up_is_lost() {
 }
 
 /// Version 0 is there; a reader takes a lease on it while its producer, for whom only leases count, drops it and
-/// uses its room again.
+/// uses its space again.
 fn held_is_not_overwritten() {
     let shared =
         Rc::new((Word::new(0), [Word::new(HOLDS_NOTHING), Word::new(HOLDS_NOTHING)], Payload::new(1)));
@@ -168,31 +168,31 @@ fn cursor_settles() {
     reader.join().unwrap();
 }
 
-/// A producer sleeps until the reader has let version 0 go, then uses its room.
-fn room_wakes() {
+/// A producer sleeps until the reader has let version 0 go, then uses its space.
+fn free_space_wakes() {
     let shared = Rc::new((Word::new(0), Word::new(0), Futex::new(), Payload::new(1)));
     let reader = {
         let shared = shared.clone();
         spawn(move || {
-            let (_, cursor, room, payload) = &*shared;
+            let (_, cursor, free_space, payload) = &*shared;
             assert_eq!(payload.read(), 1);
             protocol::release(cursor, 1);
-            protocol::announce(&room.word, &room.waiters, || room.wake());
+            protocol::announce(&free_space.word, &free_space.waiters, || free_space.wake());
         })
     };
-    let (oldest, cursor, room, payload) = &*shared;
+    let (oldest, cursor, free_space, payload) = &*shared;
     loop {
-        let seen = room.word.load(Acquire);
+        let seen = free_space.word.load(Acquire);
         if protocol::drop_below(oldest, || protocol::lowest_held([cursor].into_iter(), |_| true)) > 0 {
             break;
         }
-        protocol::sleep(&room.waiters, || room.wait(seen));
+        protocol::sleep(&free_space.waiters, || free_space.wait(seen));
     }
     payload.write(2);
     reader.join().unwrap();
 }
 
-/// While a producer drops, the one registered reader moves on, and somebody who was no reader before takes a lease:
+/// While a producer drops, the one registered reader moves on, and a process that was no reader before takes a lease:
 /// what that one was granted is not overwritten, however far the reader got meanwhile.
 fn only_dropped_is_overwritten() {
     let shared = Rc::new((Word::new(0), Word::new(0), Word::new(HOLDS_NOTHING), Payload::new(1)));
@@ -264,7 +264,7 @@ fn take_over_loses_no_commit() {
     }
 }
 
-/// Whoever sees a version complete while the lanes are taken over sees all of it.
+/// A reader that sees a version complete while the lanes are taken over sees all of it.
 fn taken_over_is_whole() {
     let shared = Rc::new(TakeOver::new());
     let late = {

@@ -152,7 +152,7 @@ impl Lane {
         Rc::new(Lane { ledger: Mutex::new(ledger), payload: [Payload::new(1), Payload::new(1)], device })
     }
 
-    /// The producer gives back what was released, and writes there.
+    /// The producer frees what was released, and writes there.
     fn reclaim(&self) {
         let mut free = Vec::new();
         let mut ledger = self.ledger.lock().unwrap();
@@ -190,7 +190,7 @@ fn move_while_reclaimed(begin: impl Fn(&Lane) -> Option<Segment> + 'static) {
     mover.join().unwrap();
 }
 
-/// A segment is given back and written anew, unless its move has begun: then it stays.
+/// A segment is released and written anew, unless its move has begun: then it stays.
 pub fn begun_stays() {
     move_while_reclaimed(|lane| lane.ledger.lock().unwrap().begin_move(2, |s| Some(s.first_version)));
 }
@@ -229,7 +229,7 @@ fn look_while_taken_again(look: impl Fn(protocol::RunWords<'_, Word>) -> Option<
     producer.join().unwrap();
 }
 
-/// A lane gives a run back and takes it for its next segment, under the same owner word, while a reader looks at it.
+/// A lane releases a run and takes it for its next segment, under the same owner word, while a reader looks at it.
 pub fn looked_at_while_taken_again() {
     look_while_taken_again(protocol::look_at_run);
 }

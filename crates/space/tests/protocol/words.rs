@@ -150,7 +150,7 @@ impl Futex {
 }
 
 /// Data that no lock guards: two accesses, one of them a write, must be ordered by the protocol, else the model
-/// fails. What it holds is checked by whoever reads.
+/// fails. What it holds is checked by the reader.
 pub struct Payload {
     access: loom::cell::UnsafeCell<()>,
     value: Cell<u64>,

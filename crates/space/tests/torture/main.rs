@@ -11,7 +11,7 @@
 //!   itself, in order and without a gap, wherever it is moved; a view stays as it was until it is dropped;
 //! - a survivor gets data, or an error whose kind a killed peer explains, before its deadline;
 //! - a space that a process has open is not removed; while no writer lives, `verify` finds no damage;
-//! - when every reader has let everything go, all room comes back; at the end no file is left.
+//! - when every reader has let everything go, all space is free again; at the end no file is left.
 //!
 //! SPACE_TEST_ROUNDS sets the number of rounds, SPACE_TEST_SEED their seed; with SPACE_TEST_ROUND only that round runs.
 //! Who dies where follows from the seed; how the processes interleave does not.

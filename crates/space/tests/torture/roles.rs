@@ -76,7 +76,7 @@ fn options(cast: &Cast, rank: u64, size: u64, component: &str) -> OpenOptions {
 }
 
 /// A writer rank: goes on behind what is complete, puts the versions that are due, then one that needs nearly the
-/// whole quota, and looks whether everything older was given back.
+/// whole quota, and looks whether everything older was released.
 pub fn writer(cast: &Cast, board: &Board, rank: u64, death: Death) {
     death.at(Place::Open, 0);
     let mut w = Writer::open(&cast.name(), &options(cast, rank, cast.writers, "writer"))
@@ -84,7 +84,7 @@ pub fn writer(cast: &Cast, board: &Board, rank: u64, death: Death) {
     death.watch_moves(cast, Some(rank));
     let base = w.resume().unwrap_or_else(|e| refused("resume", &e));
     let incarnation = u64::from(w.incarnation());
-    // Each incarnation fills the pool itself, twice: first beside what the one before left behind, then when nobody
+    // Each incarnation fills the pool itself, twice: first beside what the one before left behind, then when no reader
     // needs that any more, so that it has to go.
     let last = base.max(cast.versions);
     let end = last + 5;
@@ -105,7 +105,7 @@ pub fn writer(cast: &Cast, board: &Board, rank: u64, death: Death) {
     if rank == 0 {
         let all = Board::acknowledged(incarnation, end);
         wait(|| board.least(Slot::Acknowledged, cast.writers) >= all, &mut w);
-        check_given_back(cast, last + 2);
+        check_released(cast, last + 2);
     }
     board.set(Slot::Closing(rank), incarnation);
     death.at(Place::Close, 0);
@@ -178,9 +178,9 @@ fn is_unread(cast: &Cast, version: u64) -> bool {
 }
 
 /// After the large versions were let go, each rank has a segment it writes to and one prepared. Everything else that
-/// anybody ever took was given back when the second one needed the room; where it found room without, as much as the
+/// anybody ever took was released when the second one needed the space; where it found space without, as much as the
 /// division by ranks leaves may still be there.
-fn check_given_back(cast: &Cast, large: u64) {
+fn check_released(cast: &Cast, large: u64) {
     if cast.spills() || cast.observers > 0 || cast.has_keeper || is_unread(cast, large) {
         // Free space came from the lower tier as well, an observer holds a version, or a reader that was started again
         // reads the large version once more: how much is still held says nothing.
@@ -237,7 +237,7 @@ pub fn reader(cast: &Cast, board: &Board, reader: u64, spares_first: bool, death
             match r.begin_step(Some(LOOK)) {
                 Ok(found) => break found,
                 Err(e) if [Kind::TimedOut, Kind::ProducerDied].contains(&e.kind()) => {
-                    // The producers may need this room to go on.
+                    // The producers may need this space to go on.
                     kept.take().iter().for_each(Kept::check);
                     if idle.elapsed() > 2 * TIMEOUT {
                         wrong(format!("no version for too long: {e}"));
@@ -272,7 +272,7 @@ pub fn reader(cast: &Cast, board: &Board, reader: u64, spares_first: bool, death
 }
 
 /// Reads every element of the open version, in one of several ways; gives a view of a part, but none of the version
-/// that fills the pool: its room has to come back.
+/// that fills the pool: its space has to be freed.
 pub fn check(r: &mut Reader, version: u64, way: u64) -> Result<Option<Kept>> {
     let incarnations = r.get_array::<u64>("incarnation", None)?;
     let incarnation = incarnations[0];
@@ -343,7 +343,7 @@ pub fn judge(cast: &Cast, board: &Board, may_be_gone: bool) {
             check(&mut opened, version, 0)?;
             opened.end_step()
         });
-        // Readers let versions go meanwhile, but nobody drops them: the writers are dead.
+        // Readers let versions go meanwhile, but no writer drops them: the writers are dead.
         if let Err(e) = looked {
             wrong(format!("version {version}, which is retained: {e}"));
         }
