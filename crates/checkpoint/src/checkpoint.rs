@@ -1,7 +1,7 @@
 //! `Checkpoint`: protect arrays, save them step by step, go on from the newest step that is whole.
 //!
 //! Blocking: `save` returns when the first level holds this rank's piece; with a level of memory in front that is one
-//! copy in memory. It waits longer when that level has no room: until the drain has carried an earlier step down
+//! copy in memory. It waits longer when that level is full: until the drain has carried an earlier step down
 //! (back-pressure), at most until the deadline. Durability: that of the first level when `save` returns and all ranks
 //! have saved; of lower levels, and against the loss of nodes where a level has redundancy, after `wait`. An end of the
 //! program waits for the drain.
@@ -119,7 +119,7 @@ impl Checkpoint {
         for info in infos.iter().filter(|info| info.tier.is_memory()) {
             attended.push(attend(&info.root(), &base, options.rank, options.size, options.timeout)?);
         }
-        // Only now that nobody else has this rank.
+        // Only now that no other process has this rank.
         levels.iter().filter_map(|(_, own)| own.as_ref()).try_for_each(|own| own.adopt_spares())?;
         let levels: Vec<Level> = levels.into_iter().map(|(level, _)| level).collect();
         let drain = Drain::start(&levels, &run, options.rank)?;
@@ -190,7 +190,7 @@ impl Checkpoint {
         Statistics { carried_s: self.drain.carried_s(), ..self.statistics }
     }
 
-    /// Makes the room for two pieces ready in the first level, so that the first saves take no longer than later ones.
+    /// Allocates the space for two pieces in the first level, so that the first saves take no longer than later ones.
     /// Blocks while pages are allocated (some 0.2 ms per MiB on memory).
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl Checkpoint {
     /// `VersionExists` when a call that failed has left the step with other bytes, and it counts or may yet;
     /// `NotPossibleHere` where the run has too few nodes for a level's redundancy;
     /// a failure of the drain since the last call (this step was not saved then, the next call tries again);
-    /// `TimedOut` when there is no room before the deadline; `Fenced`.
+    /// `TimedOut` when no space is freed before the deadline; `Fenced`.
     pub fn save(&mut self, step: u64, sources: &[&[u8]]) -> Result<()> {
         self.save_with(step, sources, None)
     }
@@ -266,7 +266,7 @@ impl Checkpoint {
                 if may_be_there {
                     level.check_newest(&piece)?;
                 }
-                self.make_room()?;
+                self.reclaim()?;
                 level.write(&piece)?
             }
         };
@@ -302,22 +302,25 @@ impl Checkpoint {
         self.policy.need(step, since, costs, self.options.rank, self.options.size, &self.run)
     }
 
-    /// Waits until the first level has room for one more piece.
-    fn make_room(&self) -> Result<()> {
+    /// Waits until the first level has space for one more piece.
+    fn reclaim(&self) -> Result<()> {
         let (level, rank) = (&self.levels[0], self.options.rank);
         let bytes = self.piece_bytes()?;
         let run = self.run.incarnation;
         self.run.check()?;
         let fence = || self.run.check();
-        let make = || Ok(level.make_room(bytes, rank, run, &self.levels[1..])?.then_some(()));
+        let make = || Ok(level.reclaim(bytes, rank, run, &self.levels[1..])?.then_some(()));
         while make()?.is_none() {
             level.commit_whole((rank, self.options.size), run, &fence)?;
             if !self.drain.is_idle() {
                 self.drain.wait_one(self.options.timeout)?;
                 continue;
             }
-            // Nobody here holds the copy: other ranks have not saved the step before.
-            self.run.wait("the first level has no room before other ranks have saved the last step", make)?;
+            // No rank on this node holds the copy: other ranks have not saved the step before.
+            self.run.wait(
+                "the first level has no free space before other ranks have saved the last step",
+                make,
+            )?;
         }
         Ok(())
     }
@@ -351,7 +354,7 @@ impl Checkpoint {
             let what = format!("step {} is not committed: other ranks have not saved it", id.step);
             self.run.wait(&what, || {
                 let here = self.levels[level].commit(id, rank, size, &|| self.run.check())?;
-                // Where there is room for one piece only, it may have gone down already.
+                // Where there is space for one piece only, it may have gone down already.
                 let below = || self.levels[level + 1..].iter().any(|l| l.is_committed(id));
                 Ok((here || below()).then_some(()))
             })?;
@@ -465,7 +468,7 @@ impl Checkpoint {
 impl Drop for Checkpoint {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
-            // Nobody else is there to be told.
+            // There is no caller to return the error to.
             eprintln!("forebay: a checkpoint was not carried down: {error}");
         }
     }

@@ -1,5 +1,5 @@
 //! The commit protocol under power cuts: every state that a crash may leave is restored from, and each flush is left
-//! out in turn to see that somebody notices.
+//! out in turn to see that a check notices.
 //!
 //! The simulated place remembers, for each name and each file's content that is not certainly durable, all values it
 //! has had since it last was. After a crash each may have any of them, independently of the others; content that was
@@ -57,7 +57,7 @@ pub(crate) struct World {
 pub(crate) struct Sim {
     pub(crate) world: Mutex<World>,
     pub(crate) crashes: Mutex<Vec<World>>,
-    /// Nobody asks for its crashes.
+    /// Its crashes are not wanted.
     pub(crate) quiet: bool,
     /// What another rank does as soon as a commit record has its name, which is not durable yet.
     pub(crate) overtake: Mutex<Option<Overtake>>,
@@ -365,7 +365,7 @@ fn workload(case: Case, flaw: Option<usize>) -> (Vec<World>, usize) {
     for step in 1..=STEPS {
         let id = StepId { incarnation: 1, step };
         for (rank, level) in (0..size).zip(&levels) {
-            level.make_room(3 * LENGTH as u64, rank, 1, &[]).unwrap();
+            level.reclaim(3 * LENGTH as u64, rank, 1, &[]).unwrap();
             let variables = variables(rank, size);
             let bytes: Vec<Vec<u8>> = (0..3).map(|nth| bytes_of(nth, step, rank)).collect();
             let piece = Piece {
@@ -403,7 +403,7 @@ fn overtaken(keep: usize, packing: Packing, acknowledges: bool) -> Vec<World> {
     for step in 1..=STEPS {
         let id = StepId { incarnation: 1, step };
         for (rank, level) in (0..2).zip(&levels) {
-            level.make_room(3 * LENGTH as u64, rank, 1, &[]).unwrap();
+            level.reclaim(3 * LENGTH as u64, rank, 1, &[]).unwrap();
             let bytes: Vec<Vec<u8>> = (0..3).map(|nth| bytes_of(nth, step, rank)).collect();
             let piece = Piece {
                 id,
@@ -426,7 +426,7 @@ fn overtaken(keep: usize, packing: Packing, acknowledges: bool) -> Vec<World> {
                         world.acknowledged = Some(step);
                         place.moment(&world);
                     }
-                    other.make_room(3 * LENGTH as u64, 0, 1, &[]).unwrap();
+                    other.reclaim(3 * LENGTH as u64, 0, 1, &[]).unwrap();
                 };
                 *sim.overtake.lock().unwrap() = Some(Box::new(overtake));
             }

@@ -100,7 +100,7 @@ impl Drain {
         fail(&self.shared, result);
     }
 
-    /// The failure that nobody was told of yet.
+    /// The failure that was not reported yet.
     pub(crate) fn take_failure(&self) -> Option<Error> {
         self.shared.lock().failed.take()
     }
@@ -265,7 +265,7 @@ fn work(shared: &Shared, levels: &[Level], run: &Run, rank: u32) {
     }
 }
 
-/// Keeps the first failure that nobody was told of.
+/// Keeps the first failure that was not reported yet.
 fn fail(shared: &Shared, result: Result<()>) {
     if let Err(error) = result {
         shared.lock().failed.get_or_insert(error);
@@ -315,15 +315,15 @@ fn carry(shared: &Shared, levels: &[Level], run: &Run, rank: u32, job: &Job, owe
             metric: job.metric,
         };
         run.check()?;
-        run.wait("a lower level has no room before other ranks have saved the last step", || {
+        run.wait("a lower level has no free space before other ranks have saved the last step", || {
             let below = &levels[at + 1..];
             // A step without redundancy may be what keeps an older one from going.
             fail(shared, owed.attempt(levels, rank));
-            if level.make_room(data_bytes, rank, run.incarnation, below)? {
+            if level.reclaim(data_bytes, rank, run.incarnation, below)? {
                 return Ok(Some(()));
             }
             level.commit_whole((rank, manifest.size), run.incarnation, &|| run.check())?;
-            Ok(level.make_room(data_bytes, rank, run.incarnation, below)?.then_some(()))
+            Ok(level.reclaim(data_bytes, rank, run.incarnation, below)?.then_some(()))
         })?;
         let (copy, _) = level.write(&piece)?;
         // What arrived is what was saved, or it is not committed here.

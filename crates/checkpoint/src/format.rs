@@ -612,7 +612,7 @@ mod tests {
             ("good.manifest", m.clone(), manifest, None),
             ("good.commit", c.clone(), commit, None),
             ("incremental.manifest", i.clone(), manifest, None),
-            // A chunk that lies nowhere; a base that is not earlier; a way of packing that nobody knows.
+            // A chunk that lies nowhere; a base that is not earlier; an unknown way of packing.
             ("damaged-chunk.manifest", lone, manifest, Some(Kind::Damaged)),
             ("damaged-base.manifest", changed(&i, 80, 12), manifest, Some(Kind::Damaged)),
             ("damaged-packing.manifest", changed(&i, 100, 7), manifest, Some(Kind::Damaged)),

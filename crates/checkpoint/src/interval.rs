@@ -64,7 +64,7 @@ pub fn advise(levels: &[LevelCost]) -> Vec<LevelAdvice> {
     let mut first = 0.0;
     let mut advice = Vec::new();
     for level in levels {
-        // What keeps nobody waiting still has a price: a save of no cost would be made all the time.
+        // A save that blocks no rank still has a price: a save of no cost would be made all the time.
         let cost = level.blocked_s.max(1e-6);
         let wanted = daly(cost, level.mtbf_s);
         let bound_by_drain = level.carried_s > wanted;

@@ -1,9 +1,9 @@
 //! A level: one place with steps in it, and the commit protocol on that place.
 //!
 //! A step is a directory `s0000000012-r000003` (step 12, saved by run 3 of the program). Each rank writes, in this
-//! order: its data file, its manifest under a hidden name, then renames that. Whoever finds all manifests there writes
-//! the commit record in the same way and makes the names durable: first those of the step, then that of the step's
-//! directory. A step counts when its commit record can be read.
+//! order: its data file, its manifest under a hidden name, then renames that. The rank that finds all manifests there
+//! writes the commit record in the same way and makes the names durable: first those of the step, then that of the
+//! step's directory. A step counts when its commit record can be read.
 //!
 //! Crash argument: the content of data and manifest is durable before the manifest has its name, and the commit record
 //! is written only by a process that saw all manifests. So a durable commit record means durable pieces, except where
@@ -147,7 +147,7 @@ impl Level {
         Level { place, keep, guard: None, packing: Packing::default(), known: Arc::default() }
     }
 
-    /// A level with a directory for each node, as one rank sees it, or nobody.
+    /// A level with a directory for each node, as one rank sees it, or a process that is no rank.
     pub(crate) fn of_nodes(
         info: &LevelInfo,
         own: Option<Own>,
@@ -291,7 +291,7 @@ impl Level {
         decode_metric(&bytes).map(Some)
     }
 
-    /// As [`Level::metric`]; a damaged one counts as none: nobody can say any more how good the step is.
+    /// As [`Level::metric`]; a damaged one counts as none: how good the step is can no longer be said.
     pub(crate) fn metric_if_known(&self, id: StepId) -> Result<Option<f64>> {
         match self.metric(id) {
             Err(e) if e.kind() == Kind::Damaged => Ok(None),
@@ -578,9 +578,9 @@ impl Level {
         Ok(true)
     }
 
-    /// Frees the room for one more piece of so many bytes, if that is possible now. Where there is room for one piece
-    /// only, the newest one goes as soon as a level `below` has its step committed and nobody reads it.
-    pub(crate) fn make_room(&self, bytes: u64, rank: u32, incarnation: u64, below: &[Level]) -> Result<bool> {
+    /// Frees the space for one more piece of so many bytes, if that is possible now. Where there is space for one piece
+    /// only, the newest one goes as soon as a level `below` has its step committed and no process reads it.
+    pub(crate) fn reclaim(&self, bytes: u64, rank: u32, incarnation: u64, below: &[Level]) -> Result<bool> {
         let most = self.place.files_max(bytes);
         let least = if below.is_empty() { 2 } else { 1 };
         if most < least {
@@ -589,7 +589,7 @@ impl Level {
                     ("one piece is larger than the memory that was allowed", "save to a lower level directly")
                 }
                 _ => (
-                    "the last level has no room for two pieces, and a step stays until the next one is whole",
+                    "the last level is too small for two pieces, and a step stays until the next one is whole",
                     "add a lower level",
                 ),
             };
@@ -608,9 +608,9 @@ impl Level {
         self.prune(self.keep.last.min(most - 1).max(1), rank, incarnation)?;
         let written = match self.packing.is_on() {
             true => self.may_go_ahead(rank, incarnation)?,
-            false => self.place.has_room(),
+            false => self.place.has_capacity(),
         };
-        Ok(written && self.known.has_room())
+        Ok(written && self.known.has_capacity())
     }
 }
 
@@ -648,7 +648,7 @@ mod tests {
     fn the_newest_step_goes_only_when_a_level_below_has_it() {
         let (above, below) = (tempfile::tempdir_in("/dev/shm").unwrap(), tempfile::tempdir().unwrap());
         let place = Directory::new(above.path(), TierKind::Dram, "00000").unwrap();
-        // Room for one piece: 64 KiB and what is around it.
+        // Space for one piece: 64 KiB and what is around it.
         let above = Level::new(Arc::new(place.with_files_max(2, Some(100 << 10))), Keep::last(1));
         let place = Directory::new(below.path(), TierKind::File, "00000").unwrap();
         let below = [Level::new(Arc::new(place), Keep::last(1))];
@@ -677,11 +677,11 @@ mod tests {
             assert!(level.commit(id, 0, 1, &|| Ok(())).unwrap());
         };
         save(&above);
-        assert!(!above.make_room(9, 0, 1, &below).unwrap());
+        assert!(!above.reclaim(9, 0, 1, &below).unwrap());
         assert!(above.is_committed(id));
         save(&below[0]);
-        assert!(above.make_room(9, 0, 1, &below).unwrap());
+        assert!(above.reclaim(9, 0, 1, &below).unwrap());
         assert!(!above.is_committed(id) && below[0].is_committed(id));
-        assert_eq!(above.make_room(9, 0, 1, &[]).unwrap_err().kind(), Kind::TierFull);
+        assert_eq!(above.reclaim(9, 0, 1, &[]).unwrap_err().kind(), Kind::TierFull);
     }
 }

@@ -1,4 +1,4 @@
-//! Levels of memory after their programs: whose they are, who uses them, and removing those that nobody can need.
+//! Levels of memory after their programs: whose they are, who uses them, and removing those that no process can need.
 //!
 //! A level of memory lies apart from its checkpoint directory, and outlives it. So it says whose it is (`level.json`),
 //! and each rank that has it open holds a kernel record lock on a byte of its `members`, as in that directory.
@@ -141,7 +141,7 @@ fn is_mounted(mount: &Path) -> bool {
     }
 }
 
-/// Removes levels of memory below `root` (the root of spaces) that nobody can need; see the file's head.
+/// Removes levels of memory below `root` (the root of spaces) that no process can need; see the file's head.
 ///
 /// # Errors
 /// Those of the operating system.
@@ -215,7 +215,7 @@ fn remove_unused(
 ) -> Result<()> {
     let members = match MembersFile::open(&dir.join(MEMBERS)) {
         Ok(members) => members,
-        // Somebody else removes it, or made it a moment ago.
+        // Another process removes it, or made it a moment ago.
         Err(e) => {
             cleaned.kept.push((dir.to_path_buf(), e.message().to_string()));
             return Ok(());
@@ -232,7 +232,7 @@ fn remove_unused(
     })
 }
 
-/// Takes the name away first, so that nobody meets half a level.
+/// Takes the name away first, so that no process finds half a level.
 fn remove(dir: &Path, reason: String, options: &CleanOptions, cleaned: &mut Cleaned) -> Result<()> {
     let removing = |e| Error::io(format!("cannot remove {}", dir.display()), e);
     let bytes = allocated_bytes(dir);

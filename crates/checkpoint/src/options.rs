@@ -20,7 +20,7 @@ use crate::place::{check_name, is_pattern, is_url, numbered, of_node, NODE};
 use crate::redundancy::Code;
 use crate::run::LevelInfo;
 
-/// Committed steps that stay in a level of memory: room there is dear, and a lower level has more.
+/// Committed steps that stay in a level of memory: capacity there is scarce, and a lower level has more.
 const KEEP_MEMORY: usize = 1;
 /// Committed steps that stay in any other level: the newest, and one to fall back to.
 const KEEP: usize = 2;
@@ -147,7 +147,7 @@ impl Options {
                 Kind::Usage,
                 format!("`{text}`: a level of memory keeps the last steps only"),
             )
-            .hint("every= and best= belong to a level below, where there is room"));
+            .hint("every= and best= belong to a level below, where there is more capacity"));
         }
         let packing = self.packing(tier, incremental, compress)?;
         let found = LevelInfo { dir, tier, keep, redundancy, ranks_per_node, packing };

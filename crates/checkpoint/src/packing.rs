@@ -6,7 +6,7 @@
 //! is one in 256 TiB, and the restored array would then be wrong without anybody noticing. With 128 bits that is one in
 //! 10^38; who wants to make a chunk with the hash of another would have to know the seed, and gains what a program can
 //! have anyway that writes its own arrays. Comparing bytes would be certain, and needs a copy of the full step at
-//! hand, which memory has no room for and a disk takes as long to read as to write.
+//! hand, which does not fit into memory and a disk takes as long to read as to write.
 //!
 //! A full step is written every `full_every`-th time; when more than three quarters of the bytes have changed; when the
 //! arrays, the run or the process are others; and after a step that failed. Chunks are compressed one by one, in
@@ -112,7 +112,7 @@ pub(crate) struct Known {
     settled: Mutex<HashSet<StepId>>,
 }
 
-/// Keeps a step, and the one it stands on, from being dropped while somebody has to read it.
+/// Keeps a step, and the one it stands on, from being dropped while a reader needs it.
 pub(crate) struct Pin {
     known: Arc<Known>,
     id: StepId,
@@ -155,7 +155,7 @@ impl Known {
     }
 
     /// Whether another step may be written before those that were have been read.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_capacity(&self) -> bool {
         self.pins().len() < PINS_MAX
     }
 }
@@ -181,7 +181,7 @@ impl Full {
         if !fits || !level.has(self.id, piece.rank)? {
             return Ok(false);
         }
-        // Ranks that lag behind may still have to commit it. One that nobody has committed by the step after is not to
+        // Ranks that lag behind may still have to commit it. One that no rank has committed by the step after is not to
         // be stood on for long.
         Ok(level.is_committed(self.id) || (piece.size > 1 && self.since == 0))
     }
@@ -555,9 +555,9 @@ mod tests {
         let second = commit(2);
         assert_eq!(second.base.map(|base| base.step), Some(1));
         let pin = level.pin(&second);
-        assert!(level.known.has_room());
+        assert!(level.known.has_capacity());
         let other = level.pin(&commit(3));
-        assert!(!level.known.has_room());
+        assert!(!level.known.has_capacity());
         drop(other);
         // A full one, on which nothing older has a claim.
         (4..=5).for_each(|step| drop(commit(step)));

@@ -121,14 +121,14 @@ impl Search<'_> {
                 rejected.push(reject(id, place, &error));
                 first_error = first_error.or(Some(error));
             }
-            let everybody = self.agree(id, taken.is_some())?;
-            if let (Some(place), true) = (taken.clone(), everybody) {
+            let all = self.agree(id, taken.is_some())?;
+            if let (Some(place), true) = (taken.clone(), all) {
                 let lost = self.acknowledged()?.map(|newest| newest.id).filter(|newest| *newest > id);
                 let lost = lost.map(|newest| newest.step);
                 let (step, run) = (id.step, id.incarnation);
                 return Ok(Some(Restored { step, run, place, rejected, repaired, lost }));
             }
-            if taken.is_some_and(|_| !everybody) {
+            if taken.is_some_and(|_| !all) {
                 let what = Error::new(Kind::Damaged, "another rank could not load it");
                 rejected.push(reject(id, None, &what));
                 first_error = first_error.or(Some(what));
@@ -165,7 +165,7 @@ impl Search<'_> {
     }
 
     /// Steps of all levels, the newest first. All ranks see the same ones: what a rank that is done already saves after
-    /// its search is left out, and nobody is done with a search that has candidates before all have looked.
+    /// its search is left out, and no rank is done with a search that has candidates before all have looked.
     fn candidates(&self) -> Result<Vec<StepId>> {
         let mut ids = Vec::new();
         for level in self.levels {

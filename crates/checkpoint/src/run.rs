@@ -3,7 +3,7 @@
 //! A checkpoint directory holds `checkpoint.json` (its levels, the number of the current run, who has joined it),
 //! `members` (kernel record locks, a byte a rank) and `acknowledged` (the newest committed step of each level). Runs
 //! are numbered; a rank that comes joins the current run, or begins the next one when its own place there was taken
-//! before, when somebody of it died, or when the number of ranks differs. Processes of an earlier run are fenced:
+//! before, when a rank of it died, or when the number of ranks differs. Processes of an earlier run are fenced:
 //! they commit nothing any more.
 //!
 //! Guarantees: two live processes never hold the same rank; all ranks that are started together get the same number,
@@ -401,11 +401,11 @@ fn admit(base: &Directory, members: &MembersFile, comer: &Comer<'_>) -> Result<u
             && !control.joined.contains(&comer.rank)
             && !control.joined.iter().any(|rank| gone(control, rank))
     };
-    // A run that some rank has left by dying is over, and what still lives of it is fenced. One that nothing has
-    // happened to is somebody's.
+    // A run that some rank has left by dying is over, and what still lives of it is fenced. One without such an event
+    // is in use.
     let lives = |control: &&Control| {
         let differs = control.size != comer.size || control.levels != comer.levels;
-        // This process holds the comer's rank already: whoever had it before is gone.
+        // This process holds the comer's rank already: the process that had it before is gone.
         let holds = |rank: &u32| *rank != comer.rank && members.is_alive(*rank);
         let mut there = control.joined.iter().filter(|rank| !control.closed.contains(rank)).peekable();
         differs && there.peek().is_some() && there.all(holds)

@@ -21,7 +21,7 @@ use crate::interval::daly;
 use crate::place::Place;
 use crate::run::{Run, ASKED, NEED};
 
-/// Mean time between failures where nobody says another: a day, of the order of what large machines report per node
+/// Mean time between failures where no other is given: a day, of the order of what large machines report per node
 /// group.
 pub const MTBF_DEFAULT_S: f64 = 86_400.0;
 

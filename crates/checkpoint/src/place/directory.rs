@@ -31,7 +31,7 @@ pub struct Directory {
     path: PathBuf,
     tier: TierKind,
     durability: Durability,
-    /// Distinguishes this process's spares; nobody else may take them.
+    /// Distinguishes this process's spares; no other process may take them.
     owner: String,
     files: Mutex<Files>,
     faults: Option<(FaultPlan, Arc<FaultCounts>)>,
@@ -246,7 +246,7 @@ impl Place for Directory {
                 Ok((sums, device.byte_addressable().then_some(device)))
             }
             Err(e) => {
-                // Half a content under a name that nothing refers to: it may go, and its room with it.
+                // Half a content under a name that nothing refers to: it may go, and its space with it.
                 self.remove(name)?;
                 Err(e)
             }
@@ -393,7 +393,7 @@ impl Place for Directory {
         self.files().held.remove(name);
     }
 
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         let files = self.files();
         files.files_max.is_none_or(|most| files.held.len() < most)
     }
@@ -439,7 +439,7 @@ impl Place for Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // A spare is of use to a restarted rank only on memory, where a kill leaves it too; nobody misses it.
+        // A spare is of use to a restarted rank only on memory, where a kill leaves it too; elsewhere it is not missed.
         let spares = std::mem::take(&mut self.files().spares);
         for (name, _) in spares {
             let _ = fs::remove_file(self.at(&name));

@@ -37,7 +37,7 @@ pub struct Part<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A data file that was written here: what keeps its bytes at hand while somebody else reads them.
+/// A data file that was written here: what keeps its bytes at hand while another rank reads them.
 pub type Written = Arc<dyn Device>;
 
 /// A stored file that is read.
@@ -139,7 +139,7 @@ pub trait Place: Send + Sync {
     /// Removes a file; nothing happens when it is not there.
     fn remove(&self, name: &str) -> Result<()>;
 
-    /// Removes a data file of this process, perhaps keeping its blocks for the next one. False: somebody reads it.
+    /// Removes a data file of this process, perhaps keeping its blocks for the next one. False: it is being read.
     fn retire(&self, name: &str) -> Result<bool> {
         self.remove(name).map(|()| true)
     }
@@ -150,7 +150,7 @@ pub trait Place: Send + Sync {
     }
 
     /// Whether a data file may be written now; false: one has to be retired first.
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         true
     }
 
@@ -160,7 +160,7 @@ pub trait Place: Send + Sync {
         usize::MAX
     }
 
-    /// Makes the room for data files of so many bytes ready, as many as this process may have.
+    /// Allocates the space for data files of so many bytes, as many as this process may have.
     ///
     /// # Errors
     /// `TierFull`.

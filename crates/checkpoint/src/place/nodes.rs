@@ -161,7 +161,7 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// The nodes as one rank sees them, or nobody.
+    /// The nodes as one rank sees them, or a process that is no rank.
     pub(crate) fn new(
         family: Arc<dyn Family>,
         own: Option<Own>,
@@ -177,7 +177,7 @@ impl Nodes {
         names.into_iter().map(|node| self.node(&node).map(|place| (node, place))).collect()
     }
 
-    /// The place of a node, made if it is missing. Files that are written there are nobody's to write again.
+    /// The place of a node, made if it is missing. Files that are written there are never written again.
     pub(crate) fn node(&self, node: &str) -> Result<Arc<dyn Place>> {
         self.family.place(node)
     }
@@ -243,7 +243,7 @@ impl Nodes {
     }
 }
 
-/// The node of a rank where nobody says its name.
+/// The node of a rank where its name is not given.
 pub(crate) fn numbered(rank: u32, ranks_per_node: u32) -> String {
     format!("{:05}", rank / ranks_per_node)
 }
@@ -363,8 +363,8 @@ impl Place for Nodes {
         }
     }
 
-    fn has_room(&self) -> bool {
-        self.own.as_ref().is_none_or(|own| own.place.has_room())
+    fn has_capacity(&self) -> bool {
+        self.own.as_ref().is_none_or(|own| own.place.has_capacity())
     }
 
     fn files_max(&self, bytes: u64) -> usize {

@@ -7,7 +7,7 @@
 //!
 //! A store speaks asynchronously; its runtime runs inside the calls of this place and nowhere else, also where a
 //! program that has one of its own makes them. A process that is killed while a file goes up may leave its parts, which
-//! nobody sees and which the store drops by its own rules.
+//! no reader sees and which the store drops by its own rules.
 
 use std::future::Future;
 use std::ops::Range;

@@ -150,7 +150,7 @@ fn workload(code: &str, size: u32, flaw: Option<usize>) -> Arc<Sim> {
     for step in 1..=3 {
         let id = StepId { incarnation: 1, step };
         for (level, rank) in levels.iter().zip(0..) {
-            level.make_room(LENGTH as u64, rank, 1, &[]).unwrap();
+            level.reclaim(LENGTH as u64, rank, 1, &[]).unwrap();
             let (variables, bytes) = ([first_of(rank, size)], bytes_of(0, step, rank));
             let (variables, sources) = (&variables[..], &[&bytes[..]][..]);
             level

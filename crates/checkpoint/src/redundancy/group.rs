@@ -1,7 +1,7 @@
 //! Who protects whom: the groups of a step, from the nodes on which its pieces lie.
 //!
 //! Invariants: every rank is in exactly one group; the members of a group lie on different nodes, and so does what
-//! protects them; the same nodes give the same groups to whoever asks.
+//! protects them; the same nodes give the same groups to every caller.
 //!
 //! Nodes are taken in the order of their names. The first ranks of all nodes form row 0, the second ones row 1, and so
 //! on; a node with fewer ranks than others takes part in the rows that it lacks without a piece, so that the groups are

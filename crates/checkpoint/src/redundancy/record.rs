@@ -231,13 +231,14 @@ impl ParityRecord {
             3 => members >= 2,
             _ => false,
         };
-        let room = self.slice_bytes.checked_mul(self.sources() as u64);
+        let capacity = self.slice_bytes.checked_mul(self.sources() as u64);
         // Pieces are written back to the nodes that are named.
         let nodes = self.members.iter().all(|member| check_name(&member.node).is_ok());
         code && nodes
             && (self.position as usize) < members
             && self.slice_bytes > 0
-            && room.is_some_and(|room| self.members.iter().all(|member| member.data_bytes <= room))
+            && capacity
+                .is_some_and(|capacity| self.members.iter().all(|member| member.data_bytes <= capacity))
     }
 }
 

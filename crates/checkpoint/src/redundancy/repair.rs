@@ -34,7 +34,7 @@ pub struct Repair {
     pub run: u64,
     /// `data`, `manifest`, `commit record`, or `parity` (of `partner`: the copy).
     pub what: &'static str,
-    /// Whose it is; of parity the rank that keeps it, of a commit record nobody's.
+    /// Whose it is; of parity the rank that keeps it, of a commit record none.
     pub rank: Option<u32>,
     /// The node it lies on.
     pub node: String,

@@ -64,7 +64,7 @@ fn every_nth_and_the_best_stay_below_memory() {
 }
 
 #[test]
-fn the_first_level_keeps_as_well_and_never_waits_for_room() {
+fn the_first_level_keeps_as_well_and_never_waits_for_space() {
     let (base, memory) = dirs();
     let mut options = options(&["file,keep=1,every=1,best=3:largest"], memory.path());
     options.timeout = std::time::Duration::from_secs(2);

@@ -122,7 +122,7 @@ fn ranks_whose_full_steps_differ_save_many_steps_side_by_side() {
 }
 
 #[test]
-fn ranks_save_many_steps_side_by_side_also_with_room_for_one() {
+fn ranks_save_many_steps_side_by_side_also_with_space_for_one() {
     for memory_bytes_max in [None, Some(300 << 10)] {
         let (base, memory) = dirs();
         let options = Options { memory_bytes_max, ..options(&["dram", "file"], memory.path()) };

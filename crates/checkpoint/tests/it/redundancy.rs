@@ -301,7 +301,7 @@ fn steps_that_not_every_rank_saved_are_owed_nothing() {
             program.save(2).unwrap();
         }
     });
-    // Nobody waited for the deadline, which is said when it passes.
+    // No rank waited for the deadline, which is said when it passes.
     let (report, _) = restored_as(base.path(), &options, 3, 1);
     assert_eq!(report.rejected.len(), 1);
     assert!(report.rejected[0].reason.contains("missing_ranks=1"), "{report}");
