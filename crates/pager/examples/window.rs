@@ -2,7 +2,7 @@
 //!
 //! Arguments: FILE, `mmap`, `auto`, `userfault` or `kernel`, `loads` or `scan`, threads, seconds. `loads` are random
 //! dependent ones, each to another page; `scan` reads every word in order. The budget is a quarter of the file; `mmap`
-//! is a plain mapping with MADV_RANDOM, which whoever measures limits by a cgroup. Prints bytes per second, measured
+//! is a plain mapping with MADV_RANDOM, which the measurement limits by a cgroup. Prints bytes per second, measured
 //! (4 KiB a load), and on standard error what the window says.
 
 use std::hint::black_box;

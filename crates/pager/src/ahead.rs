@@ -50,7 +50,7 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
         }
     }
 
-    /// Asks for as many as there is room for.
+    /// Asks for as many as fit.
     fn fill(&mut self) {
         while self.asked.len() < self.depth {
             let Some(tile) = self.order.peek().copied() else { break };
@@ -78,8 +78,8 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
         }
     }
 
-    /// A tile that was locked when it was asked for. Whoever waits for a frame or for a writer holds no claims: all
-    /// that read ahead could hold every frame, and wait for each other.
+    /// A tile that was locked when it was asked for. A thread that waits for a frame or for a writer holds no claims:
+    /// all that read ahead could hold every frame, and wait for each other.
     fn late(&mut self, tile: u64) -> Result<Tile<'a>> {
         // What is on the way comes whatever is held here.
         self.array.settle(tile)?;
@@ -91,7 +91,7 @@ impl<'a, I: Iterator<Item = u64>> Ahead<'a, I> {
         self.array.pin(tile)
     }
 
-    /// Gives all claims back; the tiles are asked for again in their turn.
+    /// Releases all claims; the tiles are asked for again in their turn.
     fn let_go(&mut self) {
         for (tile, claimed) in &mut self.asked {
             if std::mem::take(claimed) {

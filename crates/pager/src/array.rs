@@ -107,13 +107,13 @@ pub(crate) struct Core {
     pub(crate) mode: Mode,
     /// What the load of a tile failed with, as long as its word says that it did; read under a pin of the tile.
     load_errors: Mutex<HashMap<u64, Kept>>,
-    /// Claims of tiles on the way whose owners waited too long: whoever completes the load gives them back.
+    /// Claims of tiles on the way whose owners waited too long: the thread that completes the load releases them.
     left_claims: Mutex<HashSet<u64>>,
     /// Tiles whose last write failed, and what with. They are dirty still, and a flush that covers them reports the
     /// error, however many flushes run at once, until a later write of the tile succeeds.
     write_errors: Mutex<BTreeMap<u64, Kept>>,
     flushing: Mutex<()>,
-    /// What the first failed flush said: from then on nobody knows what the medium holds.
+    /// What the first failed flush said: from then on it is unknown what the medium holds.
     poison: Mutex<Option<Kept>>,
 }
 
@@ -180,7 +180,7 @@ impl Core {
         let mut errors = lock(&self.load_errors);
         let kept = errors.get(&tile).map(Kept::error);
         unpin();
-        // Whoever loads the tile next and fails says so after this lock.
+        // A thread that loads the tile next and fails says so after this lock.
         if Word::load(self.table.word(tile), Acquire) & state::FAILED == 0 {
             errors.remove(&tile);
         }
@@ -188,7 +188,7 @@ impl Core {
             .with("tile", tile)
     }
 
-    /// Leaves a claim on a busy tile to whoever completes its load; false: the load has ended.
+    /// Leaves a claim on a busy tile to the thread that completes its load; false: the load has ended.
     pub(crate) fn leave_claim(&self, tile: u64) -> bool {
         let mut left = lock(&self.left_claims);
         // Under the lock that the other side takes after it has opened the tile.
@@ -247,7 +247,7 @@ impl Core {
     }
 
     /// Makes durable what was written. One thread after the other: the system tells of a failed flush only once, and
-    /// whoever comes behind must not take the silence for success.
+    /// the next thread must not take the silence for success.
     pub(crate) fn flush_backing(&self) -> Result<()> {
         let _one = lock(&self.flushing);
         self.check_poison()?;
@@ -419,7 +419,7 @@ impl Array {
 
 impl Drop for Array {
     fn drop(&mut self) {
-        // Whoever wants to know calls `close` or `flush` before.
+        // A caller that wants to know calls `close` or `flush` before.
         let _ = self.end();
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Op {
     pub(crate) write: bool,
     /// Of a write: the tile stays where it is, clean.
     pub(crate) keep: bool,
-    /// Of a read: whoever asked has a pin when it has ended.
+    /// Of a read: the thread that asked has a pin when it has ended.
     pub(crate) claim: bool,
     /// Bytes already moved.
     pub(crate) done: usize,
@@ -150,7 +150,7 @@ impl Engine {
             + self.ended.len()
     }
 
-    /// Takes an operation on a frame; it begins at the next `submit` or `reap`. There must be room.
+    /// Takes an operation on a frame; it begins at the next `submit` or `reap`. There must be a free slot.
     pub(crate) fn push(&mut self, op: Op, frame: Frame) {
         match (op.request(), &mut self.ring) {
             (Some(request), Some(ring)) => {
@@ -288,7 +288,7 @@ impl Threads {
     fn take(&self, wait: bool, out: &mut Vec<(Op, Frame, Result<(), Error>)>) {
         let mut work = self.shared.lock();
         if wait && work.ended.is_empty() && work.queue.len() + work.running > 0 {
-            // One slice: whoever waits looks again at what it waits for.
+            // One slice: the waiting thread looks again at what it waits for.
             let waited = self.shared.some_ended.wait_timeout(work, crate::parking::SLICE);
             work = waited.unwrap_or_else(PoisonError::into_inner).0;
         }

@@ -1,4 +1,4 @@
-//! Where frames come from: free ones, slabs that nobody has, slabs of a shelf that has more than its share, and tiles
+//! Where frames come from: free ones, slabs that no shelf has, slabs of a shelf that has more than its share, and tiles
 //! that leave.
 
 use std::sync::atomic::Ordering::*;
@@ -85,7 +85,7 @@ impl Inside {
         None
     }
 
-    /// Evicts the tile in this place, if there is one and nobody pins it.
+    /// Evicts the tile in this place, if there is one and no thread pins it.
     fn evict_one(&self, number: u32) -> Evicted {
         let (owner, core) = self.owner_of(number);
         let Some(core) = core else { return Evicted::No(owner) };
@@ -133,7 +133,7 @@ impl Inside {
         slab
     }
 
-    /// Evicts what is in the first slab that nobody pins; the slab, unless tiles of it have to be written first.
+    /// Evicts what is in the first slab that no thread pins; the slab, unless tiles of it have to be written first.
     fn clear_slab(&self, shelf: &Shelf, inner: &mut Inner, writes: &mut Vec<(Op, Frame)>) -> Option<Frame> {
         let step = shelf.tile_bytes / UNIT_BYTES;
         let frames = |start: usize| {
@@ -152,7 +152,7 @@ impl Inside {
         inner.take_slab(self.slab_bytes)
     }
 
-    /// Drops what an array holds: it goes, and nobody pins its tiles.
+    /// Drops what an array holds: it goes, and no thread pins its tiles.
     ///
     /// # Errors
     /// `TimedOut`, for tiles whose requests do not end: they stay.
@@ -164,7 +164,7 @@ impl Inside {
         dropped
     }
 
-    /// Evicts the tile and drops what it holds, after whoever evicts or writes it right now is done.
+    /// Evicts the tile and drops what it holds, after the thread that evicts or writes it right now is done.
     fn drop_tile(&self, core: &Core, tile: u64) -> Result<()> {
         let (word, mut patience) = (core.table.word(tile), self.patience());
         loop {

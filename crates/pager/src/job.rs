@@ -1,10 +1,10 @@
 //! One budget for the windows of several processes: who may have how much of it, and what all of them did.
 //!
 //! Every process that has windows is a member with a claim on the budget. Guarantees: the claims of all members are
-//! never more than the budget together; a member that dies gives back what it had, because the kernel drops its lock;
-//! nobody waits for a member that is dead. A member that is short of memory gets what is free, and then what others
+//! never more than the budget together; a member that dies releases what it had, because the kernel drops its lock;
+//! no process waits for a member that is dead. A member that is short of memory gets what is free, and then what others
 //! have above their equal share, as soon as these have let it go. Does not: move memory itself. The words are soft
-//! state in a file that goes with whoever holds it open.
+//! state in a file that goes with the processes that hold it open.
 //!
 //! Invariants: a claim grows only under the lock, and only its owner makes it smaller; totals change under the lock.
 
@@ -183,7 +183,7 @@ impl Job {
         Ok(Job { words, options: options.clone() })
     }
 
-    /// A job that somebody began.
+    /// A job that another process began.
     ///
     /// # Errors
     /// `Damaged` when it is none.
@@ -237,7 +237,7 @@ impl Job {
         }
     }
 
-    /// Most bytes of all windows that were in memory at once, when somebody looked.
+    /// Most bytes of all windows that were in memory at once, at the times it was read.
     pub fn resident_peak(&self) -> u64 {
         self.words.u64(PEAK_AT).load(Relaxed)
     }

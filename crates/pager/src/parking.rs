@@ -1,8 +1,8 @@
 //! Where threads sleep until a locked tile opens.
 //!
-//! A waiter announces itself in the tile's word (state.rs) while it holds the tile's place, then sleeps; whoever opens
-//! the tile finds the announcement and wakes the place under the same lock. So the wake-up cannot fall between the look
-//! and the sleep.
+//! A waiter announces itself in the tile's word (state.rs) while it holds the tile's place, then sleeps; the thread
+//! that opens the tile finds the announcement and wakes the place under the same lock. So the wake-up cannot fall
+//! between the look and the sleep.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const PLACES: usize = 64;
 /// The longest sleep, after which a waiter looks again whatever happened.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 
-/// How long a wait may last where nobody said otherwise.
+/// How long a wait may last where none is set.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long one wait goes on: by the clock, from its first look on, however often it is woken.
@@ -64,7 +64,7 @@ impl Parking {
         }
     }
 
-    /// Wakes everybody who waits for this tile.
+    /// Wakes all threads that wait for this tile.
     pub(crate) fn wake(&self, key: u64) {
         let (lock, woken) = &self.places[key as usize % PLACES];
         let _guard = lock.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Pins: a tile that stays where it is as long as somebody looks at it or writes it.
+//! Pins: a tile that stays where it is as long as a thread looks at it or writes it.
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
@@ -18,7 +18,7 @@ pub struct Tile<'a> {
     frame: Option<RwLockReadGuard<'a, Option<Frame>>>,
 }
 
-/// The data of a tile, to read and write; nobody else sees it until it is dropped.
+/// The data of a tile, to read and write; no other thread sees it until it is dropped.
 pub struct TileMut<'a> {
     array: &'a Array,
     tile: u64,
@@ -103,7 +103,7 @@ impl DerefMut for TileMut<'_> {
 
 impl Drop for Tile<'_> {
     fn drop(&mut self) {
-        // Before the pin: whoever comes next finds the frame free.
+        // Before the pin: the next thread finds the frame free.
         self.frame = None;
         self.array.unpin(self.tile, false);
     }
@@ -121,7 +121,7 @@ impl Drop for TileMut<'_> {
 pub(crate) enum Asked {
     /// It is pinned, or will be when its load has ended.
     Claimed,
-    /// Somebody else has it; ask again.
+    /// Another thread has it; ask again.
     Locked,
     /// There is no frame for it now.
     NoFrame,
@@ -131,7 +131,7 @@ impl Array {
     /// Pins a tile, loading it if need be.
     ///
     /// # Errors
-    /// What the load failed with; `TimedOut` when somebody writes it, or every frame is pinned, for a minute.
+    /// What the load failed with; `TimedOut` when another thread writes it, or every frame is pinned, for a minute.
     pub fn pin(&self, tile: u64) -> Result<Tile<'_>> {
         self.check_tile(tile)?;
         let mut patience = self.pool.0.patience();
@@ -148,7 +148,7 @@ impl Array {
                     }
                 }
                 Pin::Locked(seen) => {
-                    patience.check("somebody writes the tile").map_err(|e| e.with("tile", tile))?;
+                    patience.check("another thread writes the tile").map_err(|e| e.with("tile", tile))?;
                     self.wait(tile, seen);
                 }
             }
@@ -182,12 +182,12 @@ impl Array {
                 }
                 Pin::Absent => {
                     if self.load(tile)? {
-                        // The claim is to read; it is given back for one that writes.
+                        // The claim is to read; it is released for one that writes.
                         drop(self.claimed(tile)?);
                     }
                 }
                 Pin::Locked(seen) => {
-                    patience.check("somebody pins the tile").map_err(|e| e.with("tile", tile))?;
+                    patience.check("another thread pins the tile").map_err(|e| e.with("tile", tile))?;
                     self.wait(tile, seen);
                 }
             }
@@ -211,7 +211,7 @@ impl Array {
         }
     }
 
-    /// Begins to read the tiles that hold these bytes, as far as there is room, and does not wait for them. Only a
+    /// Begins to read the tiles that hold these bytes, as far as they fit, and does not wait for them. Only a
     /// hint: nothing is pinned, and errors are those of who touches the tiles later.
     pub fn prefetch(&self, range: std::ops::Range<u64>) {
         let range = range.start.min(self.bytes())..range.end.min(self.bytes());
@@ -248,7 +248,7 @@ impl Array {
         Asked::Claimed
     }
 
-    /// Begins to load an absent tile; false: somebody else was faster.
+    /// Begins to load an absent tile; false: another thread was faster.
     fn load(&self, tile: u64) -> Result<bool> {
         let frame = self.pool.0.frame(&self.core)?;
         let begun = self.begin_load(tile, frame, true) == Asked::Claimed;
@@ -283,12 +283,12 @@ impl Array {
         state::lock_of(seen) != BUSY
     }
 
-    /// Gives a claim back.
+    /// Releases a claim.
     pub(crate) fn unclaim(&self, tile: u64) {
         drop(self.claimed(tile));
     }
 
-    /// An absent tile gets a fresh frame to be written; its number, or None when somebody else was faster.
+    /// An absent tile gets a fresh frame to be written; its number, or None when another thread was faster.
     fn place_fresh(&self, tile: u64) -> Result<Option<u32>> {
         let (inside, core) = (&self.pool.0, &self.core);
         let mut frame = inside.frame(core)?;
@@ -317,7 +317,7 @@ impl Array {
         TileMut { array: self, tile, data: self.data_of(tile), frame: Some(guard) }
     }
 
-    /// The error of a tile that failed to load; the pin on it is given back.
+    /// The error of a tile that failed to load; the pin on it is released.
     #[cold]
     fn failed(&self, tile: u64) -> Error {
         self.core.take_load_error(tile, || self.unpin(tile, false))

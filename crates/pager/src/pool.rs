@@ -135,7 +135,7 @@ impl Pool {
             return Err(Error::new(Kind::Usage, format!("a tile of {slab} bytes"))
                 .hint("a power of two from 4 KiB to 2 MiB"));
         }
-        // For each slab its places, and room for one shelf of the shortest tiles; and a share for page tables and
+        // For each slab its places, and space for one shelf of the shortest tiles; and a share for page tables and
         // other shelves.
         let units = slab / UNIT_BYTES;
         let known = (units * std::mem::size_of::<Place>() + std::mem::size_of::<Frame>()) as u64;
@@ -188,7 +188,7 @@ impl Pool {
         }
     }
 
-    /// Sets how long a thread waits at most: for a tile that somebody else pins, for a frame while all are pinned, for
+    /// Sets how long a thread waits at most: for a tile that another thread pins, for a frame while all are pinned, for
     /// a request under way. A minute where it is not set.
     pub fn set_patience(&self, limit: Duration) {
         self.0.patience_ns.store(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX), Relaxed);
@@ -233,7 +233,7 @@ impl Inside {
 
     // ---- arrays and shelves
 
-    /// Makes a new array known, with the shelf for its tiles, after room for its page table (and for a shelf that is
+    /// Makes a new array known, with the shelf for its tiles, after space for its page table (and for a shelf that is
     /// new) was set aside. An error leaves the pool as it was.
     pub(crate) fn register(
         &self,
@@ -269,8 +269,8 @@ impl Inside {
         self.table_bytes.fetch_sub(Table::bytes_max(core.table.tiles()), Relaxed);
     }
 
-    /// Sets memory aside for what has to be known: from what the budget left, then from slabs that nobody has used.
-    /// All of it or, with an error, nothing.
+    /// Sets memory aside for what has to be known: from what the budget left, then from unused slabs. All of it or,
+    /// with an error, nothing.
     fn set_aside(&self, bytes: u64) -> Result<()> {
         let mut slabs = lock(&self.slabs);
         let total = self.slabs_total.load(Relaxed);
@@ -278,13 +278,10 @@ impl Inside {
         let missing = (used + bytes).saturating_sub(self.budget);
         let (needed, spare) = (missing.div_ceil(self.slab_bytes as u64), total.saturating_sub(2));
         if needed > spare.min(slabs.len() as u64) {
-            return Err(Error::new(
-                Kind::TierFull,
-                "the budget has no room for what has to be known of this array",
-            )
-            .with("budget", self.budget)
-            .with("table_bytes", bytes)
-            .hint("longer tiles, a larger budget, or open the arrays before data is touched"));
+            return Err(Error::new(Kind::TierFull, "the budget is too small for the metadata of this array")
+                .with("budget", self.budget)
+                .with("table_bytes", bytes)
+                .hint("longer tiles, a larger budget, or open the arrays before data is touched"));
         }
         // The last ones in memory, which no engine has registered. Never touched, they are only address space.
         for mut slab in slabs.drain(..needed as usize) {
@@ -340,7 +337,7 @@ impl Inside {
         let place = self.place(number);
         place.owner.store(u64::from(core.number) << TILE_BITS | tile, Relaxed);
         place.heat.store(0, Relaxed);
-        let before = place.frame.try_write().expect("nobody pins a tile that comes").replace(frame);
+        let before = place.frame.try_write().expect("no thread pins a tile that comes").replace(frame);
         assert!(before.is_none(), "two frames in one place");
         number
     }
@@ -354,7 +351,7 @@ impl Inside {
     /// Takes a frame from the place of a tile that the caller made busy.
     pub(crate) fn take(&self, frame: u32) -> Frame {
         let place = self.place(frame).frame.try_write();
-        place.expect("nobody pins a tile that goes").take().expect("a resident tile has a frame")
+        place.expect("no thread pins a tile that goes").take().expect("a resident tile has a frame")
     }
 
     /// Opens a busy tile and wakes who waits.
@@ -364,7 +361,7 @@ impl Inside {
         }
     }
 
-    /// Gives a pin back.
+    /// Releases a pin.
     pub(crate) fn unpin(&self, core: &Core, tile: u64, dirty: bool) {
         if state::unpin(core.table.word(tile), dirty) {
             self.parking.wake(tile);
@@ -377,7 +374,7 @@ impl Inside {
         let now = || state::Word::load(word, Relaxed);
         if state::lock_of(seen) == state::BUSY {
             if let Some(engine) = state::payload(seen).checked_sub(1) {
-                // What somebody else began goes on also if they have other things to do.
+                // What another thread began goes on also if that one has other things to do.
                 let still = || (now() ^ seen) & !state::WAITED == 0;
                 if self.drive(engine as usize, still) || !still() {
                     return;
@@ -457,13 +454,13 @@ impl Inside {
             core.shelf.lock().free.push(frame);
             if op.claim {
                 core.keep_error(tile, e);
-                // The pin of whoever asked for the tile.
+                // The pin of the thread that asked for the tile.
                 self.open(core, tile, state::FAILED | overlaid | 1, 0);
                 if core.take_left_claim(tile) {
                     core.take_load_error(tile, || self.unpin(core, tile, false));
                 }
             } else {
-                // Nobody asked for it by now; who does tries again and gets the error.
+                // No thread waits for it any more; the next one tries again and gets the error.
                 self.open(core, tile, overlaid, 0);
             }
             return;
@@ -511,7 +508,7 @@ impl Inside {
     /// Puts a frame back in its place.
     fn put_back(&self, frame: Frame) -> u32 {
         let number = (frame.start() / UNIT_BYTES) as u32;
-        let before = self.place(number).frame.try_write().expect("nobody pins a busy tile").replace(frame);
+        let before = self.place(number).frame.try_write().expect("no thread pins a busy tile").replace(frame);
         assert!(before.is_none(), "two frames in one place");
         number
     }

@@ -77,7 +77,7 @@ impl Shelf {
         policy.bytes(frames) + lists as u64
     }
 
-    /// Without a slab, with room for `frames` frames from `slabs` slabs.
+    /// Without a slab, for `frames` frames from `slabs` slabs.
     pub(crate) fn new(tile_bytes: usize, policy: Policy, frames: usize, slabs: usize) -> Shelf {
         let inner = Inner {
             evict: policy.build(frames),
@@ -99,7 +99,7 @@ impl Shelf {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A write that was to make room has failed.
+    /// A write that was to free a frame has failed.
     pub(crate) fn write_failed(&self, e: &Error) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).replace(Kept::new(e));
         self.failures.fetch_add(1, AcqRel);
@@ -110,10 +110,10 @@ impl Shelf {
         self.failures.load(Acquire)
     }
 
-    /// The last one's error, for somebody who finds no room because of it.
+    /// The last one's error, for a thread that finds no free frame because of it.
     pub(crate) fn failure(&self) -> Option<Error> {
         let kept = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.as_ref().map(|kept| kept.error().with("while", "making room for another tile"))
+        kept.as_ref().map(|kept| kept.error().with("while", "evicting a tile to load another one"))
     }
 
     pub(crate) fn slabs(&self) -> usize {

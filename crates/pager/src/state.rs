@@ -4,10 +4,10 @@
 //! frame is on the way from or to the backing). Above it flags, in the upper half the frame of a tile that is there, or
 //! of a busy one the ring that works on it (0: none yet).
 //!
-//! Invariants: the bytes of a frame are read only under a pin, changed only by the writer's pin or by whoever made the
-//! tile busy; a tile is evicted only from lock 0; what failed to load keeps the pins of those that have not seen the
-//! error yet. A waiter sets [`WAITED`] by the same compare-and-swap that sees the lock it waits for; whoever opens the
-//! lock takes the flag with the lock and wakes: so no wake-up is lost.
+//! Invariants: the bytes of a frame are read only under a pin, changed only by the writer's pin or by the thread that
+//! made the tile busy; a tile is evicted only from lock 0; what failed to load keeps the pins of those that have not
+//! seen the error yet. A waiter sets [`WAITED`] by the same compare-and-swap that sees the lock it waits for; the
+//! thread that opens the lock takes the flag with the lock and wakes: so no wake-up is lost.
 //!
 //! The functions are generic over [`Word`], so that the model checker runs exactly these lines (tests/state).
 
@@ -25,7 +25,7 @@ pub(crate) const BUSY: u64 = 255;
 pub(crate) const RESIDENT: u64 = 1 << 8;
 /// The frame differs from the backing.
 pub(crate) const DIRTY: u64 = 1 << 9;
-/// Somebody sleeps until the lock opens.
+/// A thread sleeps until the lock opens.
 pub(crate) const WAITED: u64 = 1 << 10;
 /// Loading failed; the array keeps the error until the last pin is gone.
 pub(crate) const FAILED: u64 = 1 << 11;
@@ -122,7 +122,7 @@ pub(crate) fn pin_to_write<W: Word>(word: &W) -> Pin {
     }
 }
 
-/// Gives a pin back; `dirty` where the writer changed the frame. True: wake who waits.
+/// Releases a pin; `dirty` where the writer changed the frame. True: wake who waits.
 #[inline]
 #[must_use]
 pub(crate) fn unpin<W: Word>(word: &W, dirty: bool) -> bool {
@@ -144,14 +144,14 @@ pub(crate) fn begin_load<W: Word>(word: &W) -> bool {
         if seen & (LOCK | RESIDENT | FAILED) != 0 {
             return false;
         }
-        // Acquire: whoever evicted it is done with the frame that may come next.
+        // Acquire: the thread that evicted it is done with the frame that may come next.
         if word.exchange_if(seen, seen & OVERLAID | BUSY, Acquire) {
             return true;
         }
     }
 }
 
-/// Makes a tile that is there and that nobody pins busy, to evict or to write it; the word before.
+/// Makes a tile that is there and that no thread pins busy, to evict or to write it; the word before.
 pub(crate) fn begin_move<W: Word>(word: &W) -> Option<u64> {
     begin_move_if(word, |_| true)
 }

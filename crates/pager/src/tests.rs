@@ -116,7 +116,7 @@ fn every_wait_ends_by_the_clock() {
     pool.set_patience(at_once);
     timed_out(array.pin(frames).map(drop).unwrap_err());
     drop(all);
-    // A tile on its way: the claim of who gives up is given back by who completes the load.
+    // A tile on its way: the claim of a thread that gives up is released by the one that completes the load.
     pool.set_patience(crate::parking::PATIENCE);
     array.flush().unwrap();
     let word = array.core.table.word(frames);
@@ -130,7 +130,7 @@ fn every_wait_ends_by_the_clock() {
     pool.0.begin(at, array.core.load_op(frames, BUSY, true), frame);
     pool.0.submit(at);
     while pool.0.drive_any() {}
-    assert_eq!(state::lock_of(load(word)), 0, "nobody pins it");
+    assert_eq!(state::lock_of(load(word)), 0, "no thread pins it");
     pool.set_patience(crate::parking::PATIENCE);
     assert!(array.pin_mut(frames).is_ok());
 }

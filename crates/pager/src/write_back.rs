@@ -12,10 +12,10 @@ impl Array {
     /// Writes back what was changed and makes it durable. Of a copy-on-write array nothing is ever written back.
     ///
     /// # Errors
-    /// A write that failed now, whoever began it: what it was to write stays in memory, and the next flush tries again,
-    /// as this one did with writes that had failed when frames were wanted. `TimedOut` when a tile is pinned, or its
-    /// request does not end, for long. Or what the flush of the backing failed with: then nobody
-    /// knows what the medium holds, and the array takes no more writes (`Poisoned`).
+    /// A write that failed now, no matter which thread began it: what it was to write stays in memory, and the next
+    /// flush tries again, as this one did with writes that had failed when frames were wanted. `TimedOut` when a tile
+    /// is pinned, or its request does not end, for long. Or what the flush of the backing failed with: then it is
+    /// unknown what the medium holds, and the array takes no more writes (`Poisoned`).
     pub fn flush(&self) -> Result<()> {
         self.flush_tiles(0..self.tiles_total())
     }
@@ -66,7 +66,7 @@ impl Array {
         result.and_then(|()| self.core.check_written(tiles))
     }
 
-    /// Begins to write a tile if it is dirty, waiting for pins on it. True also for a write that somebody else began.
+    /// Begins to write a tile if it is dirty, waiting for pins on it. True also for a write that another thread began.
     fn begin_write_back(&self, tile: u64) -> Result<bool> {
         let (inside, word) = (&self.pool.0, self.core.table.word(tile));
         let mut patience = inside.patience();
@@ -82,7 +82,7 @@ impl Array {
             }
             if let Some(seen) = state::begin_move(word) {
                 if seen & DIRTY == 0 {
-                    // Somebody was faster.
+                    // Another thread was faster.
                     inside.open(&self.core, tile, seen & !state::WAITED & 0xffff_ffff, state::payload(seen));
                     return Ok(false);
                 }

@@ -17,7 +17,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// Room for `tiles` frames and what has to be known of them.
+/// Space for `tiles` frames and what has to be known of them.
 fn pool_of(tiles: usize, tile: usize, ring: bool) -> Pool {
     let known = (tile / 4096) * 200 + tile;
     let budget = (tiles * known) as u64 * 64 / 63 + (1 << 16);

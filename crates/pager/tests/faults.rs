@@ -116,7 +116,7 @@ fn a_medium_that_takes_nothing_says_so_and_keeps_the_array_alive() {
     }
     let refused = refused.expect("more is changed than fits");
     assert_eq!(refused.kind(), Kind::TierFull, "{refused}");
-    assert!(refused.to_string().contains("making room"), "{refused}");
+    assert!(refused.to_string().contains("evicting a tile"), "{refused}");
     for tile in written {
         assert!(array.pin(tile).unwrap().iter().all(|byte| *byte == 0xff), "what was written is still there");
     }

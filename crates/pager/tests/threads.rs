@@ -1,5 +1,5 @@
-//! Threads that share arrays in a budget of few tiles: every read sees whole, right tiles, nobody waits for ever, and
-//! no increment is lost.
+//! Threads that share arrays in a budget of few tiles: every read sees whole, right tiles, no thread waits for ever,
+//! and no increment is lost.
 
 #[path = "../../tier/tests/skips/mod.rs"]
 mod skips;

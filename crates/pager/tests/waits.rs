@@ -1,4 +1,4 @@
-//! Threads that meet at one tile or one slab: what each of them is told, and that one pin stops nobody else.
+//! Threads that meet at one tile or one slab: what each of them is told, and that one pin stops no other thread.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex};
@@ -153,7 +153,7 @@ fn slabs_change_hands_under_threads() {
 /// One thread asks again and again for a slab that it cannot have, because a tile in each of them is pinned; another
 /// one fills and empties the frames beside.
 #[test]
-fn looking_for_a_slab_disturbs_nobody() {
+fn looking_for_a_slab_disturbs_no_other_thread() {
     let pool = pool(512 << 10, 64 << 10);
     let rich = Array::open(&pool, Memory::new(1024), &ArrayOptions::new(TILE as usize)).unwrap();
     let poor = Array::open(&pool, Memory::new(64), &ArrayOptions::new(64 << 10)).unwrap();

@@ -207,7 +207,7 @@ fn the_kernel_may_touch_what_handlers_answer() {
         let part = &mut window.as_mut_slice().unwrap()[5 * TILE..9 * TILE];
         let read = other.read_at(part, 0);
         if engine == WindowEngine::Userfault {
-            let e = read.expect_err("nobody answers the kernel's faults");
+            let e = read.expect_err("no thread answers the kernel's faults");
             assert_eq!(e.raw_os_error(), Some(14), "{e}");
             // Touched before, it works.
             assert!(part.iter_mut().step_by(TILE).all(|byte| std::mem::replace(byte, 0) < 255));
@@ -296,7 +296,7 @@ fn soak(dir: &Path, engine: WindowEngine, touches: u64) -> u64 {
     const THREADS: u64 = 4;
     let path = dir.join("data");
     std::fs::write(&path, vec![0; TILES as usize * TILE]).unwrap();
-    // Room for two tiles, a buffer, and what is known of them: each touch throws another thread's tile out.
+    // Space for two tiles, a buffer, and what is known of them: each touch throws another thread's tile out.
     let budget = 3 * TILE as u64 + 256;
     let options = WindowOptions { budget, ..options(engine, Mode::ReadWrite) };
     let mut window = Window::open(&path, &options).unwrap();

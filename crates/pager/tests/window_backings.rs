@@ -1,4 +1,4 @@
-//! Windows on what is no file: threads read it for whoever touches what is not there, and what they fail with is the
+//! Windows on what is no file: threads read it for those that touch what is not there, and what they fail with is the
 //! error of the pages concerned alone.
 
 #[path = "../../tier/tests/skips/mod.rs"]
@@ -43,7 +43,7 @@ impl Backing for Computed {
         let pages = offset / PAGE..(offset + out.len() as u64).div_ceil(PAGE);
         assert!(!self.panics.is_some_and(|page| pages.contains(&page)), "on purpose");
         if let Some(page) = self.bad.iter().find(|page| pages.contains(page)) {
-            return Err(Error::new(Kind::BoxNotCovered, "nobody put that").with("page", page));
+            return Err(Error::new(Kind::BoxNotCovered, "never put").with("page", page));
         }
         out.iter_mut().zip(offset..).for_each(|(to, at)| *to = byte(at));
         Ok(())
@@ -97,7 +97,7 @@ fn everything_shows_within_the_budget_however_many_touch_it() {
     assert_eq!(window.bytes(), TILES * TILE - 1000);
     let look = |thread: u64| {
         for nth in 0..4000u64 {
-            // Each in its own order, across all of it, more often than there is room for.
+            // Each in its own order, across all of it, more often than fits.
             let at = (nth * 7919 + thread * 104_729) * 613 % window.bytes();
             assert_eq!(window.as_slice()[at as usize], byte(at), "{at}");
         }
@@ -174,7 +174,7 @@ fn what_cannot_be_read_is_an_error_of_its_pages_alone() {
 }
 
 #[test]
-fn a_backing_that_panics_is_an_error_and_nobody_waits_for_it() {
+fn a_backing_that_panics_is_an_error_and_no_thread_waits_for_it() {
     let computed = Computed { panics: Some(2), ..Computed::default() };
     let advised = WindowOptions { advice: Advice::Random, ..options(Mode::ReadOnly) };
     let Some(window) = on(Arc::new(computed), &advised) else { return };

@@ -196,7 +196,7 @@ fn full(path: &Path) {
     for page in stored {
         match window.read(page * PAGE as u64, &mut seen) {
             Ok(()) => kept += 1,
-            // It has left, and there is no room for it as long as the others cannot.
+            // It has left, and it does not fit as long as the others cannot.
             Err(_) => seen.copy_from_slice(&there[page as usize * PAGE..][..PAGE]),
         }
         assert!(seen.iter().all(|byte| *byte == 0xff), "page {page}");

@@ -1,4 +1,4 @@
-//! Policies: which frame goes when room is needed. Pure: they see numbers of frames and hashes of tiles, no memory.
+//! Policies: which frame goes when space is needed. Pure: they see numbers of frames and hashes of tiles, no memory.
 //!
 //! A pin does not call its policy: it only makes the frame warmer ([`Heat`]), and the policy looks at that when it has
 //! to choose. So a hit costs no lock.

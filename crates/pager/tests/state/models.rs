@@ -11,7 +11,7 @@ use crate::words::Tile;
 /// Every model with its name.
 pub const MODELS: &[(&str, fn())] = &[
     ("a tile that was loaded is seen whole", loaded_is_whole),
-    ("a frame that left is read by nobody", evicted_is_not_read),
+    ("a frame that left is read by no thread", evicted_is_not_read),
     ("writers take turns, and readers see all of a write", writers_take_turns),
     ("a load that failed is seen by who asked, and tried again", failed_is_seen),
     ("who waits for a pin is woken", waiter_is_woken),
@@ -106,7 +106,7 @@ fn writers_take_turns() {
     assert!(seen <= 2);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(tile.word.load(Relaxed) & (DIRTY | state::LOCK), DIRTY);
-    let moved = state::begin_move(&tile.word).expect("nobody pins it");
+    let moved = state::begin_move(&tile.word).expect("no thread pins it");
     assert_ne!(moved & DIRTY, 0);
     assert_eq!(tile.read(), 2);
 }
