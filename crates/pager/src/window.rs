@@ -3,13 +3,13 @@
 //! For code that needs a plain slice or pointer. Three engines behind it, of which [`Window::statistics`] says which
 //! was chosen and why:
 //!
-//! - *userfault*: whoever touches a tile that is not there reads it in its own signal handler; whole tiles, a budget
-//!   that is never exceeded, writes noticed by protection. Mode *handler*, threads that answer instead, only where
-//!   calls of the system shall be given addresses of the window.
+//! - *userfault*: a thread that touches a tile that is not there reads it in its own signal handler; whole tiles, a
+//!   budget that is never exceeded, writes noticed by protection. Mode *handler*, threads that answer instead, only
+//!   where calls of the system shall be given addresses of the window.
 //! - *kernel*: a mapping of the file whose pages a thread sends away before the budget is exceeded.
 //! - *direct*: a mapping of a file that lies in memory anyway.
 //!
-//! What is no file ([`Window::on`]) is read by threads, for whoever touches it.
+//! What is no file ([`Window::on`]) is read by threads, for those that touch it.
 //!
 //! Guarantees: what was stored is not lost as long as the system lives, [`Window::flush`] makes it durable; a page
 //! that cannot be read is an error where it is touched, of that page alone. Touching the window in a forked child is
@@ -49,7 +49,7 @@ const FLUSH_THREADS: usize = 8;
 /// How a window works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowEngine {
-    /// Whoever touches what is not there reads it in its own signal handler.
+    /// The thread that touches what is not there reads it in its own signal handler.
     Userfault,
     /// As that, but threads answer, also when the kernel touches it.
     Handler,
@@ -176,7 +176,7 @@ pub struct WindowStatistics {
     pub written_bytes: u64,
     /// Bytes that are there.
     pub resident_bytes: u64,
-    /// Most bytes that were there, when somebody looked.
+    /// Most bytes that were there, at the times it was read.
     pub resident_peak: u64,
     /// Most bytes that may be there.
     pub budget: u64,
@@ -544,7 +544,7 @@ impl Window {
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // Whoever wants to know calls `close` or `flush` before.
+        // A caller that wants to know calls `close` or `flush` before.
         let _ = self.end();
     }
 }
