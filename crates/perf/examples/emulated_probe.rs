@@ -50,7 +50,7 @@ fn check() -> Result<bool> {
     };
     let go = AtomicBool::new(false);
     let made = probe(&Machine::here(), &Running, &options, &go, &mut |_| ())?;
-    let made = made.ok_or_else(|| Error::new(Kind::Internal, "stopped by nobody"))?;
+    let made = made.ok_or_else(|| Error::new(Kind::Internal, "stopped without a request"))?;
     println!("{} divided by k = {}; emulated\n", profile.name, made.k);
     println!(
         "{:<8}{:>14}{:>8}{:>9}{:>10}{:>14}{:>14}{:>8}",

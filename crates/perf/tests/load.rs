@@ -307,7 +307,7 @@ fn what_cannot_be_is_said_before_anything_runs() {
     assert_eq!(nowhere.kind(), Kind::Io);
     let far_too_large = refused(Job { size: 1 << 60, ..job(dir.path()) });
     assert_eq!(far_too_large.kind(), Kind::TierFull);
-    assert!(!dir.path().join("file").exists(), "room is checked first");
+    assert!(!dir.path().join("file").exists(), "free space is checked first");
     std::fs::write(dir.path().join("file"), [0; 8192]).unwrap();
     assert_eq!(refused(Job { size: 0, offset: 8192, ..job(dir.path()) }).kind(), Kind::Usage);
 }

@@ -99,7 +99,7 @@ fn make(
     }
     let laid_out = job.reads || job.overwrite;
     if laid_out || matches!(job.allocate, Allocate::Native | Allocate::KeepSize) {
-        require_room(job, path, bytes - present.unwrap_or(0))?;
+        require_free_space(job, path, bytes - present.unwrap_or(0))?;
     }
     let file = OpenOptions::new()
         .read(true)
@@ -126,7 +126,7 @@ fn make(
 
 fn allocate(how: Allocate, file: &File, bytes: u64) -> io::Result<()> {
     let reserve = |flags| match rustix::fs::fallocate(file, flags, 0, bytes) {
-        // Best effort, as blocks come with the writes otherwise; only a lack of room is worth an error now.
+        // Best effort, as blocks come with the writes otherwise; only a lack of space is worth an error now.
         Err(rustix::io::Errno::NOSPC) => Err(io::Error::from(rustix::io::Errno::NOSPC)),
         _ => Ok(()),
     };
@@ -138,19 +138,21 @@ fn allocate(how: Allocate, file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Room is checked before a page is touched: on tmpfs the kernel would kill instead of refusing.
-fn require_room(job: &Job, path: &Path, missing: u64) -> Result<()> {
+/// Free space is checked before a page is touched: on tmpfs the kernel would kill instead of refusing.
+fn require_free_space(job: &Job, path: &Path, missing: u64) -> Result<()> {
     let dir = &capacity::folder_of(path);
     // A directory that cannot be asked says itself what is wrong when the file is made.
-    let room = forebay_tier::detect(dir).and_then(|kind| capacity::headroom(dir, kind)).ok();
-    match room.filter(|room| room.bytes < missing) {
+    let free = forebay_tier::detect(dir).and_then(|kind| capacity::headroom(dir, kind)).ok();
+    match free.filter(|free| free.bytes < missing) {
         None => Ok(()),
-        Some(room) => Err(Error::new(Kind::TierFull, format!("no room for {}", path.display()))
-            .with("job", &job.name)
-            .with("wanted_bytes", missing)
-            .with("free_bytes", room.bytes)
-            .with("limited_by", room.limited_by)
-            .hint("a smaller size, or another directory")),
+        Some(free) => {
+            Err(Error::new(Kind::TierFull, format!("insufficient capacity for {}", path.display()))
+                .with("job", &job.name)
+                .with("wanted_bytes", missing)
+                .with("free_bytes", free.bytes)
+                .with("limited_by", free.limited_by)
+                .hint("a smaller size, or another directory"))
+        }
     }
 }
 

@@ -284,8 +284,8 @@ impl Order {
     #[inline]
     fn place(&mut self, file: usize, direction: usize) -> (u64, u32) {
         let min = u64::from(self.blocks[direction].min());
-        let room = (self.parts[file].left / min * min).max(self.unit);
-        let len = self.length(direction).min(room);
+        let left = (self.parts[file].left / min * min).max(self.unit);
+        let len = self.length(direction).min(left);
         let random = match self.random_percent {
             0 => false,
             100 => true,

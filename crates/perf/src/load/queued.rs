@@ -1,7 +1,7 @@
 //! Runs a job on io_uring, with as many requests under way as it asks for.
 //!
 //! Requests are made, handed over and taken back in the order and numbers that the job says: by default each one is
-//! handed over as soon as it is made, and when the queue is full one completion makes room for the next request.
+//! handed over as soon as it is made, and when the queue is full one completion frees the slot of the next request.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -40,7 +40,7 @@ pub struct Progress {
 ///
 /// # Errors
 /// `Usage` for a job that makes no sense; what making or preparing a file gives. Then no job has run. An engine that is
-/// not to be had, or a file that cannot be opened as the job wants it, is the job's failure.
+/// not available, or a file that cannot be opened as the job wants it, is the job's failure.
 pub fn run(jobs: &[Job], stop: &AtomicBool, watch: &mut dyn FnMut(&Progress)) -> Result<Outcome> {
     jobs.iter().try_for_each(Job::check)?;
     let begin_ns = now_ns();
@@ -232,7 +232,7 @@ impl Run<'_> {
     fn thread(&self, index: usize, gate: &Gate, tell: &Sender<Word>) {
         let (job, shared) = (&self.jobs[index], &self.shared[index]);
         let ready = || {
-            // Nobody listens any more only when the run has failed.
+            // The receiver is gone only when the run has failed.
             let _ = tell.send(Word::Ready);
             gate.pass();
         };
@@ -313,7 +313,7 @@ fn end_flush(worker: &mut Worker<'_>, mut flush: impl FnMut(usize) -> std::io::R
     }
 }
 
-/// A flush before files are closed, which nobody counts.
+/// A flush before files are closed, which is not counted.
 fn close(worker: &mut Worker<'_>, mut flush: impl FnMut(usize) -> std::io::Result<()>) {
     if !worker.job.fsync_on_close || !worker.job.writes {
         return;

@@ -78,7 +78,7 @@ impl Mapped {
 
 impl Transfer for Mapped {
     fn begin_pass(&mut self, job: &Job, parts: &[(u64, u64)]) -> Result<()> {
-        // Pages that somebody has mapped are not forgotten.
+        // Pages that a process has mapped are not forgotten.
         self.regions.clear();
         files::advise(job, &self.files, parts);
         let mode = if job.writes { MapMode::Write } else { MapMode::Read };

@@ -38,7 +38,7 @@ pub(crate) struct Worker<'a> {
     /// The first block that did not verify, when that ends nothing.
     wrong: Option<Failure>,
     shared: &'a Shared,
-    /// Somebody wants it to end.
+    /// Set when it is to end.
     stops: [&'a AtomicBool; 2],
     /// When counting began, and what the thread had used until then.
     begin: (u64, Usage, Option<Moved>),

@@ -16,7 +16,7 @@ use super::together;
 const TRIAL_ELEMENTS: usize = 64;
 /// What a run under horizon `write` may take, about.
 const WRITE_NS_MAX: u64 = 20_000_000_000;
-/// The part of a DAX device that is not touched: where a pool would say that it is one, and a huge page of room.
+/// The part of a DAX device that is not touched: where a pool would say that it is one, and a huge page of margin.
 const DEVICE_SKIP_BYTES: usize = 2 << 20;
 
 /// Where an array lies.
@@ -86,7 +86,7 @@ pub struct Outcome {
     pub placements: [Option<Placement>; 3],
 }
 
-/// Takes the memory, runs, verifies and gives the memory back.
+/// Takes the memory, runs, verifies and releases the memory.
 ///
 /// # Errors
 /// Those of [`nameless::memory`] and [`stream::run`].

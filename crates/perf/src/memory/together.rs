@@ -1,6 +1,6 @@
 //! Threads that run together: each pinned to a processor, all begun at the same moment.
 //!
-//! Guarantees: nobody starts before everybody is there; where the kernel refuses to pin, threads run unpinned and
+//! Guarantees: no thread starts before all are there; where the kernel refuses to pin, threads run unpinned and
 //! [`pinned`] says so. Waiting is by spinning, with the processor given away where there are more threads than
 //! processors, so that a barrier costs next to nothing beside a kernel of milliseconds.
 
@@ -35,7 +35,7 @@ pub fn pinned(processor: usize) -> bool {
 pub struct Meeting {
     members: usize,
     arrived: AtomicUsize,
-    /// How often everybody has been there.
+    /// How often all threads have arrived.
     rounds: AtomicUsize,
     crowded: bool,
     /// A member that failed never comes: the others must not wait for it.
@@ -54,7 +54,7 @@ impl Meeting {
         }
     }
 
-    /// Waits for everybody.
+    /// Waits for all threads.
     ///
     /// # Errors
     /// When another member has failed.
@@ -146,7 +146,7 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     #[test]
-    fn nobody_passes_before_everybody_is_there() {
+    fn no_thread_passes_before_all_are_there() {
         let here = AtomicU32::new(0);
         let seen = run(&processors(), vec![(); 5], |_, (), meeting| {
             let mut seen = Vec::new();

@@ -15,7 +15,7 @@
 //!   are the least squares of its inner points; its middle follows from two curves with different numbers of threads,
 //!   and is half of the threads where there is one only;
 //! - *how much either side counts for the other*: curves of one side while the other is busy ([`super::beside`]);
-//!   nothing where nobody measured it;
+//!   nothing where it was not measured;
 //! - *latency*: the idle one, for loads and stores; system calls have it in the rate of one thread already.
 //!
 //! Where curves of several ways of access exist, that of [`Wanted`] wins, then sequential ones, then the nearest size.
@@ -61,15 +61,15 @@ pub struct Device {
     pub tier: String,
     /// The station.
     pub station: Station,
-    /// What is known how well.
-    pub doubts: Doubts,
+    /// How uncertain it is.
+    pub uncertainty: Uncertainty,
     /// What the profile does not say, and what was taken instead.
     pub gaps: Vec<String>,
 }
 
 /// Half of the error bars, as shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Doubts {
+pub struct Uncertainty {
     /// Of the disturbance by mixing.
     pub mix: f64,
     /// By how much the station misses the curves that it was made of.
@@ -132,13 +132,13 @@ impl Device {
                 Some(beside::fit(&mut station, &beside, &|s| mixed(s).map_or(Mix::NONE, |(mix, _)| mix)))
             }
         };
-        let mix_doubt = mixed(&station).map(|(_, doubt)| doubt);
-        if mix_doubt.is_none() {
+        let mix_error = mixed(&station).map(|(_, error)| error);
+        if mix_error.is_none() {
             gaps.push("no curve over the share of reads: reading and writing only share the time".into());
         }
-        let doubts =
-            Doubts { mix: mix_doubt.unwrap_or(MISSING_ERROR), shape, together: together.unwrap_or(0.0) };
-        Ok(Device { tier: tier.name.clone(), station, doubts, gaps })
+        let uncertainty =
+            Uncertainty { mix: mix_error.unwrap_or(MISSING_ERROR), shape, together: together.unwrap_or(0.0) };
+        Ok(Device { tier: tier.name.clone(), station, uncertainty, gaps })
     }
 }
 
@@ -146,7 +146,7 @@ fn is_reads(when: &Conditions, reads: f64) -> bool {
     when.reads_percent.is_some_and(|share| (share - reads).abs() < 0.5)
 }
 
-/// How far down a list an access stands; one that is not in it comes last, one that nobody named before that.
+/// How far down a list an access stands; one that is not in it comes last, an unnamed one before that.
 fn rank(access: Option<Access>, wanted: &[Access]) -> usize {
     match access {
         Some(access) => wanted.iter().position(|a| *a == access).unwrap_or(wanted.len() + 1),
@@ -474,7 +474,7 @@ mod tests {
         let profile = platform("optane-gen1").unwrap();
         for (tier, most) in [("pmem", 0.06), ("dram", 0.12)] {
             let device = Device::of(&profile, tier, &OURS).unwrap();
-            assert!(device.doubts.shape < most, "{tier}: {}", device.doubts.shape);
+            assert!(device.uncertainty.shape < most, "{tier}: {}", device.uncertainty.shape);
             let curves = profile.tier(tier).unwrap();
             for (reads, percent) in [(true, 100.0), (false, 0.0)] {
                 let wanted = if reads { OURS.read } else { OURS.write };

@@ -3,7 +3,7 @@
 //! The error bar is propagated: each thing that is known only so well is moved to the upper end of its own bar, alone,
 //! and the changes of the time are added in squares. Things are the rates of reading and of writing (bar of the curve
 //! at the ranks there are), remote penalties (the same), the disturbance by mixing, by how much the station misses its
-//! curves, the inputs (computing, software, starting the ranks), and how far ranks are out of step, which nobody knows:
+//! curves, the inputs (computing, software, starting the ranks), and the skew of the ranks, which is unknown:
 //! between not at all and by as long as they compute, whichever is further off. The model's own error comes on top: of
 //! the time that the tier takes a fixed share ([`MODEL_ERROR`]), and of the time in which both sides are in it
 //! together, by how much the station missed what was measured of one beside the other.
@@ -161,9 +161,12 @@ impl Inputs {
         let moved = [
             time(flow, &slower(station, false, write)),
             time(flow, &slower(station, true, read)),
-            time(flow, &slower(&slower(station, true, device.doubts.shape), false, device.doubts.shape)),
+            time(
+                flow,
+                &slower(&slower(station, true, device.uncertainty.shape), false, device.uncertainty.shape),
+            ),
             time(flow, &further(station, remote)),
-            time(flow, &more_disturbed(station, device.doubts.mix)),
+            time(flow, &more_disturbed(station, device.uncertainty.mix)),
             time(&longer(flow, self.compute_error, 0.0), station),
             time(&longer(flow, 0.0, self.software_error), station),
             furthest(said.time_s, both_steps(flow).map(|flow| time(&flow, station))),
@@ -171,7 +174,8 @@ impl Inputs {
         let propagated = moved.iter().map(|t| (t - said.time_s).powi(2)).sum::<f64>().sqrt();
         let computing = [Binding::WriterCompute, Binding::ReaderCompute];
         let computing_s: f64 = computing.iter().map(|b| said.bound_s[*b as usize]).sum();
-        let own = ((said.time_s - computing_s) * MODEL_ERROR).hypot(said.together_s * device.doubts.together);
+        let own =
+            ((said.time_s - computing_s) * MODEL_ERROR).hypot(said.together_s * device.uncertainty.together);
         propagated.hypot(own)
     }
 }
@@ -194,14 +198,14 @@ fn slower(station: &Station, reads: bool, by: f64) -> Station {
     moved
 }
 
-/// The workflow with all ranks in step, and with all out of step by as long as they compute.
+/// The workflow with all ranks in step, and with all skewed by as long as they compute.
 fn both_steps(flow: &Workflow) -> [Workflow; 2] {
     let with = |of: fn(&Component) -> Component| Workflow {
         writer: of(&flow.writer),
         reader: of(&flow.reader),
         ..*flow
     };
-    [with(|c| Component { in_step: true, ..*c }), with(|c| c.out_of_step(1.0))]
+    [with(|c| Component { in_step: true, ..*c }), with(|c| c.skewed(1.0))]
 }
 
 /// The station with remote accesses that are worse by a share: of writes and of reads.
@@ -275,8 +279,8 @@ mod tests {
         let inputs = inputs(16.0, 64e6);
         let forecast = inputs.forecast(&plan, &device, false);
         assert!(forecast.error_s > 0.0 && forecast.error_s < forecast.time_s, "{forecast:?}");
-        let doubtful = Inputs { compute_error: 0.5, ..inputs };
-        assert!(doubtful.forecast(&plan, &device, false).error_s > forecast.error_s);
+        let uncertain = Inputs { compute_error: 0.5, ..inputs };
+        assert!(uncertain.forecast(&plan, &device, false).error_s > forecast.error_s);
         assert!(!forecast.extrapolated && forecast.dram_bytes == 0.0);
         let many = Inputs {
             flow: Workflow { writer: Component { ranks: 64.0, ..inputs.flow.writer }, ..inputs.flow },
@@ -289,15 +293,15 @@ mod tests {
     #[test]
     fn what_is_not_known_of_both_together_counts_while_they_are() {
         let device = Device::of(&platform("optane-gen1").unwrap(), "pmem", &OURS).unwrap();
-        let mut doubtful = device.clone();
-        doubtful.doubts.together = 0.5;
+        let mut uncertain = device.clone();
+        uncertain.uncertainty.together = 0.5;
         let inputs = inputs(16.0, 64e6);
         for (mode, meet) in [(Mode::Serial, false), (Mode::SerialPerStep, false), (Mode::Parallel, true)] {
             let plan = Plan::new(mode, Locality::Writer, "pmem");
             let said = predict(&inputs.flow, &device.station, mode, Locality::Writer);
             let bar = |device: &Device| inputs.forecast(&plan, device, false).error_s;
-            assert_eq!((said.together_s > 0.0, bar(&doubtful) > bar(&device)), (meet, meet), "{mode}");
-            assert!(bar(&doubtful) <= bar(&device).hypot(0.5 * said.together_s) * (1.0 + 1e-9));
+            assert_eq!((said.together_s > 0.0, bar(&uncertain) > bar(&device)), (meet, meet), "{mode}");
+            assert!(bar(&uncertain) <= bar(&device).hypot(0.5 * said.together_s) * (1.0 + 1e-9));
         }
     }
 

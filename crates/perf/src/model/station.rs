@@ -1,7 +1,7 @@
 //! The station: a tier that is shared by closed groups of ranks, as one fluid.
 //!
-//! Each rank of a group (class c of n_c ranks) thinks for z_c seconds per object (software, compute in between, being
-//! out of step with the others) and then moves o_c bytes. Being inside takes L_c alone, and φ times as long together:
+//! Each rank of a group (class c of n_c ranks) thinks for z_c seconds per object (software, compute in between, skew
+//! against the others) and then moves o_c bytes. Being inside takes L_c alone, and φ times as long together:
 //!
 //! ```text
 //! L_c = (latency + o_c / (b1 f1(o_c))) λ ρ(m_c + r m_o) / ρ(m_c)
@@ -78,7 +78,7 @@ pub struct Together {
     pub capacity: f64,
     /// r: as ranks inside over which the remote penalty is known; each access feels it by itself.
     pub remote: f64,
-    /// t: 0 where everybody's accesses take longer by the same factor, 1 where bytes take turns, so that a fast one
+    /// t: 0 where all accesses take longer by the same factor, 1 where bytes take turns, so that a fast one
     /// waits as long as a slow one.
     pub turns: f64,
 }
@@ -103,7 +103,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Nobody disturbs anybody beyond sharing the time.
+    /// No interference beyond sharing the time.
     pub const NONE: Mix = Mix {
         strength: 0.0,
         strength_remote: 0.0,
@@ -225,7 +225,7 @@ impl Penalty {
 }
 
 impl Way {
-    /// Seconds that an object takes with nobody else inside.
+    /// Seconds that an object takes with no other rank inside.
     pub fn alone_s(&self, bytes: f64, remote: f64) -> f64 {
         let rate = self.single * self.size_single.at(bytes);
         (self.latency_s + bytes / rate) * (1.0 + remote * (self.remote.low() - 1.0))
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_joins_takes_nothing_from_nobody_for_free() {
+    fn a_rank_that_joins_never_speeds_another_one_up() {
         for (station, mut random) in stations() {
             let (writers, readers) = (1.0 + 23.0 * random.f64(), 1.0 + 23.0 * random.f64());
             let (write, read) = (class(false, writers, 1e-3 * random.f64()), class(true, readers, 0.0));
@@ -491,7 +491,7 @@ mod tests {
             };
             let (apart, lone) = with(Together::default());
             let (counted, still) = with(Together { capacity: 1.0, remote: 1.0, turns: 0.0 });
-            assert_eq!(lone, still, "alone there is nobody to count");
+            assert_eq!(lone, still, "alone there is no other rank to count");
             assert!(counted.write.objects_per_s <= apart.write.objects_per_s * (1.0 + 1e-6));
             let (turns, _) = with(Together { turns: 1.0, ..Together::default() });
             // Beyond what each takes by itself, all wait equally long.

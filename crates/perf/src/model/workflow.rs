@@ -11,12 +11,12 @@
 //!                   inside, and each goes on at the rate n / (N X)
 //! ```
 //!
-//! K versions, C seconds of computing per version, N objects per rank and version. Ranks that are out of step
-//! (`spread_s`) lower how many are inside together, as thinking does, but do not lengthen a version: D leaves them
-//! out. Ranks that do not wait for each other while they compute (`in_step` false) drift apart by half of what they
-//! compute where nobody else makes them meet again, after the first version: in a serial run, and writers in a
-//! parallel or gated one; who waits at a gate computes for as long meanwhile. While both components are in the tier,
-//! software takes `1 + shared` times as long. Readers that wait may poll.
+//! K versions, C seconds of computing per version, N objects per rank and version. Skew of the ranks (`spread_s`)
+//! lowers how many are inside together, as thinking does, but does not lengthen a version: D leaves it out. Ranks that
+//! do not wait for each other while they compute (`in_step` false) become skewed by half of what they compute where no
+//! other component synchronises them, after the first version: in a serial run, and writers in a parallel or gated one;
+//! who waits at a gate computes for as long meanwhile. While both components are in the tier, software takes `1 +
+//! shared` times as long. Readers that wait may poll.
 //!
 //! Guarantees: pure; every state of the two components is solved once.
 
@@ -32,7 +32,7 @@ pub struct Component {
     pub compute_s: f64,
     /// Whether computing lies between the objects and not before (writers) or after (readers) them.
     pub interleaved: bool,
-    /// Seconds by which ranks are out of step.
+    /// Skew of the ranks in seconds.
     pub spread_s: f64,
     /// Whether ranks wait for each other in every version while they compute, as those of most MPI programs do.
     pub in_step: bool,
@@ -51,8 +51,8 @@ pub struct Component {
 }
 
 impl Component {
-    /// The same with ranks that are out of step by such a share of what they compute.
-    pub fn out_of_step(&self, share: f64) -> Component {
+    /// The same with ranks that are skewed by such a share of what they compute.
+    pub fn skewed(&self, share: f64) -> Component {
         Component { spread_s: self.spread_s.max(share * self.compute_s), ..*self }
     }
 }
@@ -163,9 +163,9 @@ impl Prediction {
     }
 }
 
-/// By which share of what they compute ranks drift apart. Not at all and by all of it are both wrong: measured by
-/// `forebay bench workflows` with seeds 5, 7 and 8 (docs/src/guide/choosing.md).
-const DRIFT: f64 = 0.5;
+/// The skew of ranks that are not synchronised, as a share of what they compute. Not at all and by all of it are both
+/// wrong: measured by `forebay bench workflows` with seeds 5, 7 and 8 (docs/src/guide/choosing.md).
+const SKEW: f64 = 0.5;
 /// From here on a station counts as saturated: everything takes a tenth longer than alone.
 const SATURATED: f64 = 1.1;
 /// From here on the mixture counts as what binds.
@@ -186,8 +186,8 @@ struct Side {
     remote: f64,
     gate: f64,
     reads: bool,
-    /// Seconds per version by which its ranks have drifted apart: who waits at the gate computes for as long meanwhile.
-    drift_s: f64,
+    /// Seconds per version by which its ranks are skewed: who waits at the gate computes for as long meanwhile.
+    skew_s: f64,
 }
 
 /// How long a version takes to be moved while nothing changes.
@@ -237,7 +237,7 @@ impl Side {
     fn pace(&self, inside_s: f64, together: bool) -> Pace {
         let software_s = self.software_s(together);
         let open_s = software_s + self.between_s() + inside_s;
-        let gated_s = self.of.ranks * inside_s / self.gate - self.drift_s / self.of.objects;
+        let gated_s = self.of.ranks * inside_s / self.gate - self.skew_s / self.of.objects;
         Pace {
             whole_s: self.of.objects * open_s.max(gated_s),
             software_s: self.of.objects * software_s,
@@ -281,8 +281,8 @@ pub fn predict(flow: &Workflow, station: &Station, mode: Mode, locality: Localit
     let mut run = Run {
         station,
         flow,
-        writer: Side { of: flow.writer, remote: remote_writes, gate: write_gate, reads: false, drift_s: 0.0 },
-        reader: Side { of: flow.reader, remote: remote_reads, gate: read_gate, reads: true, drift_s: 0.0 },
+        writer: Side { of: flow.writer, remote: remote_writes, gate: write_gate, reads: false, skew_s: 0.0 },
+        reader: Side { of: flow.reader, remote: remote_reads, gate: read_gate, reads: true, skew_s: 0.0 },
         parts,
         states: [None; 8],
         out: Prediction {
@@ -328,19 +328,19 @@ impl Run<'_> {
         state
     }
 
-    /// The same after the first version: ranks that do not wait for each other are out of step then.
-    fn drifted(&self) -> Self {
+    /// The same after the first version: ranks that do not wait for each other are skewed then.
+    fn skewed(&self) -> Self {
         let of = |side: &Side| match side.of.in_step {
             true => *side,
-            false => Side { of: side.of.out_of_step(DRIFT), drift_s: DRIFT * side.apart_s(), ..*side },
+            false => Side { of: side.of.skewed(SKEW), skew_s: SKEW * side.apart_s(), ..*side },
         };
         Run { writer: of(&self.writer), reader: of(&self.reader), states: [None; 8], ..*self }
     }
 
     fn in_turn(&mut self) {
-        let mut drifted = self.drifted();
-        let writes = [self.state(true, false, false), drifted.state(true, false, false)];
-        let reads = [self.state(false, true, false), drifted.state(false, true, false)];
+        let mut skewed = self.skewed();
+        let writes = [self.state(true, false, false), skewed.state(true, false, false)];
+        let reads = [self.state(false, true, false), skewed.state(false, true, false)];
         let later = f64::from(self.flow.versions.saturating_sub(1));
         let number = [1.0, later];
         let writing_s = writes.map(|state| self.writer.apart_s() + state.writer.whole_s);
@@ -419,10 +419,10 @@ impl Run<'_> {
         }
     }
 
-    /// How the writers write later versions than the first, which nobody makes them begin together.
+    /// How the writers write later versions than the first, which they do not begin together.
     fn later_writes(&self) -> Self {
         // Readers begin together, when a version is complete.
-        Run { reader: self.reader, ..self.drifted() }
+        Run { reader: self.reader, ..self.skewed() }
     }
 
     /// Runs through it with at most so many versions complete and unread; `free` where writers do not wait for readers
@@ -437,7 +437,7 @@ impl Run<'_> {
         // Sum over versions of (read - complete).
         let mut ages = 0.0;
         loop {
-            // Whoever has ended what it did goes on, as far as the other allows.
+            // A component that has ended what it did goes on, as far as the other allows.
             if writer == Doing::Compute && writer_left <= 0.0 {
                 (writer, writer_left) = (Doing::Transfer, 1.0);
             }
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks_that_nobody_keeps_in_step_meet_less() {
+    fn ranks_that_are_not_synchronised_meet_less() {
         let station = pmem();
         let (mut in_turn, mut together) = (0, 0);
         for flow in workflows() {
@@ -594,16 +594,16 @@ mod tests {
             let free = Workflow { writer: apart(flow.writer), reader: apart(flow.reader), ..flow };
             for mode in MODES {
                 let said = |flow: &Workflow| predict(flow, &station, mode, Locality::Reader);
-                let (stepping, drifting) = (said(&flow).time_s, said(&free).time_s);
-                let gains = u32::from(drifting < 0.95 * stepping);
+                let (stepping, skewed) = (said(&flow).time_s, said(&free).time_s);
+                let gains = u32::from(skewed < 0.95 * stepping);
                 match mode {
                     Mode::Serial => {
-                        assert!(drifting <= stepping * (1.0 + 1e-9), "{flow:?}");
+                        assert!(skewed <= stepping * (1.0 + 1e-9), "{flow:?}");
                         in_turn += gains;
                     }
                     Mode::Parallel | Mode::Gated { .. } => together += gains,
                     Mode::SerialPerStep => {
-                        assert_eq!(drifting, stepping, "the others make them meet: {mode}")
+                        assert_eq!(skewed, stepping, "the others make them meet: {mode}")
                     }
                 }
             }
@@ -612,7 +612,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_at_a_gate_computes_meanwhile_where_nobody_keeps_step() {
+    fn a_rank_that_waits_at_a_gate_computes_meanwhile_where_ranks_are_not_synchronised() {
         let station = pmem();
         let mut random = Rng::with_seed(7);
         let of = Component { interleaved: false, in_step: false, ..side(24.0, &mut random) };

@@ -97,7 +97,7 @@ fn curve(
         };
         let values: Vec<f64> = readings.iter().map(value).collect();
         points.extend(Estimate::of_repetitions(&values).map(|estimate| Point::new(*x, rounded(estimate))));
-        let why = readings.iter().find_map(|r| judge::doubt(r, kind.cold, &kind.bounds));
+        let why = readings.iter().find_map(|r| judge::caveat(r, kind.cold, &kind.bounds));
         if let Some(why) = why.filter(|_| reasons.is_empty()) {
             reasons.push(format!("at {x}: {why}"));
         }

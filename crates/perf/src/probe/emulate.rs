@@ -16,7 +16,7 @@ use crate::load::Latency;
 use crate::memory::together;
 use crate::profile::{Conditions, Load, Locality, Operation, Pattern};
 
-/// The largest operation: a thread has room for one.
+/// The largest operation: a thread has a buffer for one.
 const OPERATION_BYTES_MAX: u64 = 16 << 20;
 /// Operations that a thread does before any counts: the first ones find fewer others inside than later ones.
 const WARM: u64 = 2;
@@ -142,7 +142,7 @@ impl Opening {
         let ramp_ns = self.span_ns / RAMP_DIVISOR;
         let all = self.warm.load(Ordering::Relaxed) == self.threads && now >= self.begun + ramp_ns;
         if all && self.begin.load(Ordering::Relaxed) == 0 {
-            // Whoever is first says when.
+            // The first thread says when.
             let _ = self.begin.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
         }
         match self.begin.load(Ordering::Relaxed) {
@@ -256,7 +256,7 @@ impl Clock for Standing {
 
 /// A throttled device in virtual time: each thread of a load is a handle with a clock of its own, and the one that is
 /// behind goes next. One thread does it all, so that every number follows from the curves alone; with operations of
-/// more than a turn whoever goes first would have all of its turns before the others.
+/// more than a turn the first thread would have all of its turns before the others.
 pub struct Virtual {
     dir: std::path::PathBuf,
     curves: Curves,

@@ -3,7 +3,7 @@
 //!
 //! Guarantees: the numbers are what came back through the device's own calls, never those that were set; the divisor k
 //! stands in the profile; k and the sizes of operations are such that this machine carries the medium; nothing is left
-//! behind. It shares no code with what predicts: whoever reads the profile knows what was measured of the medium.
+//! behind. It shares no code with what predicts: a reader of the profile knows what was measured of the medium.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -31,8 +31,8 @@ use crate::profile::{
 /// calls that it could make through the throttle: beside what is owed, neither the memory nor the calls count.
 const SHARE_OF_BYTES: f64 = 0.02;
 const SHARE_OF_CALLS: f64 = 0.1;
-/// What several threads do at once takes the medium this long at least: debts are paid by the millisecond, and whoever
-/// does shorter operations has several turns while the others sleep.
+/// What several threads do at once takes the medium this long at least: debts are paid by the millisecond, and a thread
+/// that does shorter operations has several turns while the others sleep.
 const TURN_SECONDS: f64 = 1e-3;
 const POOL_BYTES: u64 = 64 << 20;
 const TRIAL_NS: u64 = 200_000_000;

@@ -44,14 +44,17 @@ impl Files {
     /// Makes the file and fills it.
     ///
     /// # Errors
-    /// Those of the file system; `TierFull` when it has no room; those of the load.
+    /// Those of the file system; `TierFull` when it has no free space; those of the load.
     pub fn new(tier: &Found, full: bool, stop: Arc<AtomicBool>) -> Result<Files> {
         let wanted = if full { FILE_BYTES_FULL } else { FILE_BYTES };
-        let bytes = wanted.min(tier.room.bytes / 2) / u64::from(FILL_BLOCK) * u64::from(FILL_BLOCK);
+        let bytes = wanted.min(tier.free.bytes / 2) / u64::from(FILL_BLOCK) * u64::from(FILL_BLOCK);
         if bytes == 0 {
-            return Err(Error::new(Kind::TierFull, format!("no room to measure tier {}", tier.name))
-                .with("free_bytes", tier.room.bytes)
-                .with("limited_by", &tier.room.limited_by));
+            return Err(Error::new(
+                Kind::TierFull,
+                format!("not enough free space to measure tier {}", tier.name),
+            )
+            .with("free_bytes", tier.free.bytes)
+            .with("limited_by", &tier.free.limited_by));
         }
         let mut files = Files {
             scratch: Scratch::make(&tier.place)?,
@@ -68,7 +71,7 @@ impl Files {
             files.notes.extend(judge::squeezing(times));
         }
         if tier.device.is_none() {
-            files.notes.push("no block device below: nobody counts which bytes a cache delivered".into());
+            files.notes.push("no block device below: which bytes a cache delivered is not counted".into());
         }
         Ok(files)
     }
@@ -296,8 +299,8 @@ mod tests {
         xs.iter().rev().map(at).find(|w| size(w) <= REQUESTED_BYTES_MAX).unwrap_or_else(|| at(&xs[0]))
     }
 
-    /// Whether a device below says that it moved what was asked for; the device counts everybody's bytes, so it may
-    /// have moved more.
+    /// Whether a device below says that it moved what was asked for; the device counts the bytes of all processes, so
+    /// it may have moved more.
     fn agrees(kind: TierKind, when: &Conditions, reading: &Reading, device: [u64; 2]) -> bool {
         let direct = kind == TierKind::Direct;
         // What only went into the page cache goes to the device when the kernel likes.
@@ -310,7 +313,7 @@ mod tests {
         let writes = !flushed || device[1] + last >= reading.bytes[1];
         match direct {
             true => writes && device[0] >= reading.bytes[0],
-            false => writes && judge::doubt(reading, true, &judge::Bounds::default()).is_none(),
+            false => writes && judge::caveat(reading, true, &judge::Bounds::default()).is_none(),
         }
     }
 
@@ -320,7 +323,7 @@ mod tests {
         let tiers = find(&Machine::here(), &Running, &[dir.path().into()]);
         let mut compared = 0;
         for mut tier in tiers.found.into_iter().filter(|t| t.place == dir.path() && t.device.is_some()) {
-            tier.room.bytes = tier.room.bytes.min(64 << 20);
+            tier.free.bytes = tier.free.bytes.min(64 << 20);
             let mut files = Files::new(&tier, true, Arc::default()).unwrap();
             for ask in super::super::run::asked(&tier, true) {
                 let when = point(&ask);
@@ -343,7 +346,7 @@ mod tests {
         let (sample, dir) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let tiers = find(&two_sockets_and_cxl(sample.path()), &TOLD, &[]);
         let mut tier = tiers.found.into_iter().find(|t| t.kind == TierKind::File).unwrap();
-        (tier.place, tier.room.bytes) = (dir.path().into(), 8 << 20);
+        (tier.place, tier.free.bytes) = (dir.path().into(), 8 << 20);
         let mut files = Files::new(&tier, false, Arc::default()).unwrap();
         let cached =
             Conditions { threads: Some(4), access: Some(Access::Sync), ..when(100.0, Horizon::None) };

@@ -2,8 +2,8 @@
 //! that the user can write to.
 //!
 //! Guarantees: nothing is left anywhere (what only a try can tell is tried with files that have no name); every tier
-//! says where it is used and how much room it has; what was looked at and is no tier says why. Two directories on one
-//! file system are one tier, the first one named. Does not measure.
+//! says where it is used and how much free space it has; what was looked at and is no tier says why. Two directories on
+//! one file system are one tier, the first one named. Does not measure.
 
 use std::path::{Path, PathBuf};
 
@@ -13,14 +13,14 @@ use super::machine::{mount_of, Machine, Mount};
 use super::nodes::{nodes, seats, Node, Seat};
 use crate::profile::PersistenceDomain;
 
-/// Less room is not worth measuring: a file of half of it would be in every cache.
-const ROOM_BYTES_MIN: u64 = 64 << 20;
+/// Less free space is not worth measuring: a file of half of it would be in every cache.
+const FREE_BYTES_MIN: u64 = 64 << 20;
 
 /// Variables that name places where jobs may write, by the habits of sites and schedulers.
 const SCRATCH_VARIABLES: &[&str] =
     &["SCRATCH", "PSCRATCH", "SCRATCHDIR", "LOCAL_SCRATCH", "JOBFS", "SLURM_TMPDIR", "PBS_JOBFS", "WORK"];
 
-/// File systems across a network: one node's probe is everybody's load there.
+/// File systems across a network: one node's probe loads it for all users.
 const NETWORK: &[&str] = &[
     "nfs",
     "nfs4",
@@ -59,8 +59,8 @@ pub struct Found {
     pub persistence: PersistenceDomain,
     /// All of it.
     pub capacity_bytes: Option<u64>,
-    /// Room that this user has, and what limits it.
-    pub room: capacity::Headroom,
+    /// Free space for this user, and what limits it.
+    pub free: capacity::Headroom,
 }
 
 /// A block device.
@@ -112,8 +112,8 @@ pub trait Asks {
     fn kind(&self, dir: &Path) -> Result<TierKind>;
     /// Whether the page cache can be passed there.
     fn direct(&self, dir: &Path) -> bool;
-    /// The room there.
-    fn room(&self, dir: &Path, kind: TierKind) -> Result<capacity::Headroom>;
+    /// The free space there.
+    fn free(&self, dir: &Path, kind: TierKind) -> Result<capacity::Headroom>;
     /// A variable of the environment.
     fn variable(&self, name: &str) -> Option<String>;
     /// The current directory.
@@ -134,7 +134,7 @@ impl Asks for Running {
     fn direct(&self, dir: &Path) -> bool {
         device::direct::is_possible(dir)
     }
-    fn room(&self, dir: &Path, kind: TierKind) -> Result<capacity::Headroom> {
+    fn free(&self, dir: &Path, kind: TierKind) -> Result<capacity::Headroom> {
         capacity::headroom(dir, kind)
     }
     fn variable(&self, name: &str) -> Option<String> {
@@ -191,9 +191,9 @@ fn memory_tiers(tiers: &mut Tiers, dir: Option<&Path>, asks: &dyn Asks) {
     let all: Vec<usize> = tiers.nodes.iter().flat_map(|n| n.processors.clone()).collect();
     let everywhere = Seat { node: String::new(), processors: all, locality: crate::profile::Locality::Local };
     let tier = |kind, node: Option<&Node>, seats, bytes| {
-        let room = asks.room(dir, kind).map_err(|e| e.message().to_string())?;
-        if room.bytes < ROOM_BYTES_MIN {
-            return Err(too_little(&room));
+        let free = asks.free(dir, kind).map_err(|e| e.message().to_string())?;
+        if free.bytes < FREE_BYTES_MIN {
+            return Err(too_little(&free));
         }
         Ok(Found {
             name: String::new(),
@@ -206,7 +206,7 @@ fn memory_tiers(tiers: &mut Tiers, dir: Option<&Path>, asks: &dyn Asks) {
             device: None,
             persistence: PersistenceDomain::None,
             capacity_bytes: Some(bytes),
-            room,
+            free,
         })
     };
     let total = tiers.nodes.iter().map(|n| n.bytes).sum();
@@ -225,8 +225,8 @@ fn memory_tiers(tiers: &mut Tiers, dir: Option<&Path>, asks: &dyn Asks) {
     }
 }
 
-fn too_little(room: &capacity::Headroom) -> String {
-    format!("only {} MiB of room ({})", room.bytes >> 20, room.limited_by)
+fn too_little(free: &capacity::Headroom) -> String {
+    format!("only {} MiB free ({})", free.bytes >> 20, free.limited_by)
 }
 
 /// Directories to look at, and whether the user named them: those first, then DAX mounts, scratch, the current
@@ -253,7 +253,7 @@ fn on_directory(
     asked_for: bool,
 ) -> std::result::Result<Vec<Found>, String> {
     if mount.is_some_and(|m| NETWORK.contains(&m.kind.as_str())) && !asked_for {
-        return Err("across a network, where the probe would be everybody's load; --dir measures it".into());
+        return Err("across a network, where the probe would load it for all users; --dir measures it".into());
     }
     if !asks.writable(dir) {
         return Err("not writable".into());
@@ -262,9 +262,9 @@ fn on_directory(
     if kind == TierKind::Dram {
         return Err("main memory, which tier dram is".into());
     }
-    let room = asks.room(dir, kind).map_err(|e| e.message().to_string())?;
-    if room.bytes < ROOM_BYTES_MIN {
-        return Err(too_little(&room));
+    let free = asks.free(dir, kind).map_err(|e| e.message().to_string())?;
+    if free.bytes < FREE_BYTES_MIN {
+        return Err(too_little(&free));
     }
     let device = mount.and_then(|m| block(machine, &m.device));
     let all: Vec<usize> = nodes.iter().flat_map(|n| n.processors.clone()).collect();
@@ -279,7 +279,7 @@ fn on_directory(
         device: device.clone(),
         persistence,
         capacity_bytes: None,
-        room: room.clone(),
+        free: free.clone(),
     };
     if kind == TierKind::Pmem {
         return Ok(vec![tier(kind, PersistenceDomain::MemoryController)]);
@@ -401,16 +401,12 @@ mod tests {
     }
 
     #[test]
-    fn a_place_without_room_is_passed_with_the_reason() {
+    fn a_full_directory_is_passed_with_the_reason() {
         let dir = tempfile::tempdir().unwrap();
         let machine = two_sockets_and_cxl(dir.path());
-        let tiers = find(&machine, &Told { home: "/tmp", shm_room: 1 << 20 }, &[]);
+        let tiers = find(&machine, &Told { home: "/tmp", shm_free: 1 << 20 }, &[]);
         assert!(tiers.found.iter().all(|f| !f.kind.is_memory()));
-        assert!(
-            tiers.passed.iter().any(|p| p.reason == "only 1 MiB of room (a limit)"),
-            "{:?}",
-            tiers.passed
-        );
+        assert!(tiers.passed.iter().any(|p| p.reason == "only 1 MiB free (a limit)"), "{:?}", tiers.passed);
     }
 
     #[test]

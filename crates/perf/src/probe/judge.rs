@@ -1,7 +1,7 @@
 //! What cannot be true: reads that no device delivered, more than a bus carries, more than a copy in memory.
 //!
 //! Pure: from what was asked and counted to a reason, in words for people. A number with a reason against it stays in
-//! the profile, marked; whoever reads the profile does not have to know how it was taken.
+//! the profile, marked; a reader of the profile does not have to know how it was taken.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ pub struct Bounds {
 }
 
 /// Why a reading cannot be true of the device, if so. `cold` says that nothing was to come from a cache.
-pub fn doubt(reading: &Reading, cold: bool, bounds: &Bounds) -> Option<String> {
+pub fn caveat(reading: &Reading, cold: bool, bounds: &Bounds) -> Option<String> {
     let mib = |bytes: u64| bytes >> 20;
     if let (true, Some([delivered, _])) = (cold && reading.bytes[0] > 0, reading.device_bytes) {
         if (delivered as f64) < FROM_DEVICE_MIN * reading.bytes[0] as f64 {
@@ -137,12 +137,12 @@ mod tests {
     fn reads_that_no_device_delivered_are_marked() {
         let (asked, none) = (1u64 << 30, Bounds::default());
         let cached = reading([asked, 0], Some([1 << 20, 0]));
-        let why = doubt(&cached, true, &none).unwrap();
+        let why = caveat(&cached, true, &none).unwrap();
         assert_eq!(why, "a cache answered: of 1024 MiB that were read the device delivered 1 MiB");
-        assert_eq!(doubt(&cached, false, &none), None, "a cache was meant to answer");
-        assert_eq!(doubt(&reading([asked, 0], Some([asked + 7, 0])), true, &none), None);
-        assert_eq!(doubt(&reading([asked, 0], None), true, &none), None, "nobody counts");
-        assert_eq!(doubt(&reading([0, asked], Some([0, 0])), true, &none), None, "writes are held back");
+        assert_eq!(caveat(&cached, false, &none), None, "a cache was meant to answer");
+        assert_eq!(caveat(&reading([asked, 0], Some([asked + 7, 0])), true, &none), None);
+        assert_eq!(caveat(&reading([asked, 0], None), true, &none), None, "no counter");
+        assert_eq!(caveat(&reading([0, asked], Some([0, 0])), true, &none), None, "writes are held back");
     }
 
     #[test]
@@ -150,15 +150,15 @@ mod tests {
         let bus = Bus { bytes_per_s: 1e9, both_ways: true };
         let bounds = Bounds { bus: Some(bus), copy: Some(10e9) };
         let fast = reading([2_000_000_000, 0], Some([2_000_000_000, 0]));
-        assert!(doubt(&fast, true, &bounds).unwrap().contains("more than its bus carries (1.0 GB/s)"));
+        assert!(caveat(&fast, true, &bounds).unwrap().contains("more than its bus carries (1.0 GB/s)"));
         let both = reading([1_000_000_000, 1_000_000_000], Some([1_000_000_000, 0]));
-        assert_eq!(doubt(&both, true, &bounds), None, "a bus carries both ways");
+        assert_eq!(caveat(&both, true, &bounds), None, "a bus carries both ways");
         let one_way = Bounds { bus: Some(Bus { both_ways: false, ..bus }), ..bounds };
-        assert!(doubt(&both, true, &one_way).unwrap().contains("(1.0 GB/s)"), "SATA does not");
-        assert_eq!(doubt(&fast, false, &bounds), None, "a cache was meant to answer");
+        assert!(caveat(&both, true, &one_way).unwrap().contains("(1.0 GB/s)"), "SATA does not");
+        assert_eq!(caveat(&fast, false, &bounds), None, "a cache was meant to answer");
         let bounds = Bounds { bus: None, copy: Some(1e9) };
-        assert!(doubt(&fast, true, &bounds).unwrap().contains("copies in memory"));
-        assert_eq!(doubt(&fast, false, &bounds), None);
+        assert!(caveat(&fast, true, &bounds).unwrap().contains("copies in memory"));
+        assert_eq!(caveat(&fast, false, &bounds), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Memory as a subject: main memory, a memory node, persistent memory.
 //!
 //! Guarantees: the memory has no name and is gone with the subject; it is at least [`CACHES`] times the last-level
-//! cache, or [`Subject::doubt`] says so; never more than half of the room. Threads run on the processors that the
+//! cache, or [`Subject::caveat`] says so; never more than half of what is free. Threads run on the processors that the
 //! conditions name, each with a part of the memory for itself.
 
 use forebay_tier::{capacity, clock, nameless, Error, Kind, Region, Result, TierKind};
@@ -17,8 +17,8 @@ use crate::profile::{Conditions, Load, Operation, Pattern};
 const WORK_BYTES_MIN: u64 = 64 << 20;
 /// One operation of each thread has to fit its part; parts are multiples of this.
 const PART_BYTES: usize = 64;
-/// Room is never used beyond this part of what is free.
-const ROOM_DIVISOR: u64 = 2;
+/// Never more than this part of what is free is used.
+const MEMORY_DIVISOR: u64 = 2;
 
 /// Memory that is being measured.
 pub struct Memory {
@@ -29,10 +29,10 @@ pub struct Memory {
     cache_bytes: u64,
 }
 
-/// Bytes for the chain and for the work: [`CACHES`] times the cache each, as far as half of the room goes.
-pub fn sizes(cache_bytes: u64, room_bytes: u64) -> (u64, u64) {
+/// Bytes for the chain and for the work: [`CACHES`] times the cache each, at most half of what is free.
+pub fn sizes(cache_bytes: u64, free_bytes: u64) -> (u64, u64) {
     let each = (CACHES * cache_bytes).max(WORK_BYTES_MIN);
-    let most = room_bytes / ROOM_DIVISOR;
+    let most = free_bytes / MEMORY_DIVISOR;
     // The work is spread over threads and goes further when it is short; the chain must not fit a cache.
     let chain = each.min(most / 2);
     let work = each.min(most - chain);
@@ -45,15 +45,18 @@ impl Memory {
     /// # Errors
     /// As [`nameless::memory`].
     pub fn new(tier: &Found, cache_bytes: u64) -> Result<Memory> {
-        let room = match tier.kind {
-            TierKind::DevDax => tier.room.bytes,
-            kind => capacity::headroom(&tier.place, kind)?.bytes.min(tier.room.bytes),
+        let free = match tier.kind {
+            TierKind::DevDax => tier.free.bytes,
+            kind => capacity::headroom(&tier.place, kind)?.bytes.min(tier.free.bytes),
         };
-        let (chain, work) = sizes(cache_bytes, room);
+        let (chain, work) = sizes(cache_bytes, free);
         if chain == 0 || work == 0 {
-            return Err(Error::new(Kind::TierFull, format!("no room to measure tier {}", tier.name))
-                .with("free_bytes", room)
-                .with("limited_by", &tier.room.limited_by));
+            return Err(Error::new(
+                Kind::TierFull,
+                format!("not enough free memory to measure tier {}", tier.name),
+            )
+            .with("free_bytes", free)
+            .with("limited_by", &tier.free.limited_by));
         }
         let mut region = nameless::memory(tier.kind, &tier.place, chain + work)?.region;
         let memory = region.as_mut_slice()?;
@@ -164,12 +167,12 @@ impl Subject for Memory {
         )
     }
 
-    fn doubt(&self) -> Option<String> {
+    fn caveat(&self) -> Option<String> {
         let work = self.region.len() as u64 - self.chain_bytes as u64;
         let short = work.min(self.chain_bytes as u64) < CACHES * self.cache_bytes;
         short.then(|| {
             format!(
-                "cache: there was room for {} MiB only, less than {CACHES} x the last-level cache of {} MiB",
+                "cache: only {} MiB were free, less than {CACHES} x the last-level cache of {} MiB",
                 work >> 20,
                 self.cache_bytes >> 20
             )
@@ -184,19 +187,19 @@ mod tests {
     use crate::probe::machine::Machine;
 
     #[test]
-    fn memory_is_four_caches_and_never_more_than_half_of_the_room() {
+    fn memory_is_four_caches_and_never_more_than_half_of_what_is_free() {
         assert_eq!(sizes(256 << 20, 64 << 30), (1 << 30, 1 << 30));
         assert_eq!(sizes(0, 64 << 30), (64 << 20, 64 << 20));
-        for room in [0u64, 8192, 100 << 20, 3 << 30] {
-            let (chain, work) = sizes(256 << 20, room);
-            assert!(chain + work <= room / 2, "{room}");
+        for free in [0u64, 8192, 100 << 20, 3 << 30] {
+            let (chain, work) = sizes(256 << 20, free);
+            assert!(chain + work <= free / 2, "{free}");
         }
     }
 
     fn small() -> Memory {
         let tiers = find(&Machine::here(), &Running, &[]);
         let mut dram = tiers.found.into_iter().find(|t| t.kind == TierKind::Dram).expect("main memory");
-        dram.room.bytes = 256 << 20;
+        dram.free.bytes = 256 << 20;
         Memory::new(&dram, 16 << 20).expect("128 MiB")
     }
 
@@ -204,7 +207,7 @@ mod tests {
     fn a_memory_does_what_the_conditions_say() {
         let mut memory = small();
         assert_eq!(memory.region.len(), 128 << 20);
-        assert_eq!(memory.doubt(), None);
+        assert_eq!(memory.caveat(), None);
         for (reads, threads) in [(100.0, 1), (50.0, 3), (0.0, 2)] {
             let when = Conditions {
                 reads_percent: Some(reads),
@@ -227,10 +230,10 @@ mod tests {
     }
 
     #[test]
-    fn too_little_memory_is_doubted() {
+    fn too_little_memory_has_a_caveat() {
         let mut memory = small();
         memory.cache_bytes = 1 << 30;
-        assert!(memory.doubt().unwrap().starts_with("cache"));
+        assert!(memory.caveat().unwrap().starts_with("cache"));
         assert!(memory.method().contains("128 MiB touched first"));
     }
 }

@@ -150,7 +150,7 @@ pub fn seats(nodes: &[Node], of: &Node) -> Vec<Seat> {
 }
 
 /// What a guest's last-level cache is taken for at least: a hypervisor tells it a part, or anything, and the cache of
-/// the host (some hundred MiB in all on large processors) works for whoever is alone on it.
+/// the host (some hundred MiB in all on large processors) works for a guest that is alone on it.
 const GUEST_CACHE_BYTES_MIN: u64 = 256 << 20;
 
 /// Bytes of last-level cache to be reckoned with: of all processors together, more in a guest. 0 where the kernel does

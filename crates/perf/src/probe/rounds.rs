@@ -50,7 +50,7 @@ impl Prepared<'_> {
         self.schedule.span_ns + self.pace.overhead_ns
     }
 
-    /// One round; whether nobody said stop. `watch` gets the number of answers of this round, and what one will take.
+    /// One round; false: it was stopped. `watch` gets the number of answers of this round, and what one will take.
     fn round(&mut self, stop: &AtomicBool, watch: &mut dyn FnMut(u64, u64)) -> bool {
         let turns: Vec<Turn> = self.schedule.round().collect();
         for (made, turn) in (0..).zip(turns) {

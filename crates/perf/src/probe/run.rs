@@ -1,8 +1,9 @@
 //! One probe from beginning to end: tiers found and prepared, questions fitted into the time, measured round by round,
 //! written down.
 //!
-//! Guarantees: all tiers together take at most half of the room that they share; a tier that cannot be measured is a
-//! note in the profile, not the end of the probe; when told to stop, nothing more is begun and no profile comes of it.
+//! Guarantees: all tiers together take at most half of the free space that they share; a tier that cannot be measured
+//! is a note in the profile, not the end of the probe; when told to stop, nothing more is begun and no profile comes of
+//! it.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -120,7 +121,7 @@ fn dax_device(tiers: &Tiers, device: &str) -> Found {
         persistence: PersistenceDomain::MemoryController,
         capacity_bytes: None,
         // The device itself bounds it; a device that holds something is refused when it is opened.
-        room: forebay_tier::capacity::Headroom { bytes: u64::MAX, limited_by: device.to_string() },
+        free: forebay_tier::capacity::Headroom { bytes: u64::MAX, limited_by: device.to_string() },
     }
 }
 
@@ -271,13 +272,13 @@ impl Session<'_> {
         Ok(true)
     }
 
-    /// A tier ready to be measured. All of them are ready at once: those that draw on the same room share it.
+    /// A tier ready to be measured. All of them are ready at once: those that draw on the same free space share it.
     fn prepared(&self, tier: &Found, all: &[Found]) -> Result<Box<dyn Subject>> {
         let mut tier = tier.clone();
-        tier.room.bytes /= sharing(&tier, all);
-        // Half of the room is what is taken.
+        tier.free.bytes /= sharing(&tier, all);
+        // Half of the free space is what is taken.
         let most = self.options.take_bytes_max.map_or(u64::MAX, |bytes| bytes.saturating_mul(2));
-        tier.room.bytes = tier.room.bytes.min(most);
+        tier.free.bytes = tier.free.bytes.min(most);
         Ok(match tier.kind {
             TierKind::File | TierKind::Direct => {
                 Box::new(Files::new(&tier, self.options.full, self.stop.clone())?)
@@ -319,7 +320,7 @@ impl Session<'_> {
         let reads =
             Reads { counted: is_file, cold: is_file, bounds: Bounds { bus, copy: copy.filter(|_| is_file) } };
         let mut out = described(tier, &citation);
-        asked.answers.write(&mut out, &citation, &reads, subject.doubt().as_deref());
+        asked.answers.write(&mut out, &citation, &reads, subject.caveat().as_deref());
         out.notes.extend(subject.notes());
         if is_without_ring(tier) {
             out.notes
@@ -356,7 +357,7 @@ fn is_file(tier: &Found) -> bool {
     matches!(tier.kind, TierKind::File | TierKind::Direct)
 }
 
-/// How many tiers draw on the room of this one: memory is one room, a file system another.
+/// How many tiers draw on the free space of this one: tiers of memory share one, those of a file system another.
 fn sharing(tier: &Found, all: &[Found]) -> u64 {
     let same =
         |other: &&Found| (tier.kind.is_memory() && other.kind.is_memory()) || tier.place == other.place;
@@ -405,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn tiers_of_one_room_share_it() {
+    fn tiers_of_one_medium_share_its_free_space() {
         let dir = tempfile::tempdir().unwrap();
         let tiers = find(&two_sockets_and_cxl(dir.path()), &TOLD, &[]);
         let of = |name: &str| {

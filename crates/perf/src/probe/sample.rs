@@ -12,8 +12,8 @@ use super::machine::Machine;
 pub struct Told {
     /// The home directory.
     pub home: &'static str,
-    /// Room in main memory.
-    pub shm_room: u64,
+    /// Free main memory.
+    pub shm_free: u64,
 }
 
 impl Asks for Told {
@@ -30,8 +30,8 @@ impl Asks for Told {
     fn direct(&self, dir: &Path) -> bool {
         dir.starts_with("/scratch")
     }
-    fn room(&self, _: &Path, kind: TierKind) -> Result<capacity::Headroom> {
-        let bytes = if kind.is_memory() { self.shm_room } else { 1 << 40 };
+    fn free(&self, _: &Path, kind: TierKind) -> Result<capacity::Headroom> {
+        let bytes = if kind.is_memory() { self.shm_free } else { 1 << 40 };
         Ok(capacity::Headroom { bytes, limited_by: "a limit".into() })
     }
     fn variable(&self, name: &str) -> Option<String> {
@@ -47,7 +47,7 @@ impl Asks for Told {
 }
 
 /// A user with a home across the network and 8 GiB of memory.
-pub const TOLD: Told = Told { home: "/users/me", shm_room: 8 << 30 };
+pub const TOLD: Told = Told { home: "/users/me", shm_free: 8 << 30 };
 
 const MOUNTS: &str = "\
 24 1 259:2 / / rw,relatime - ext4 /dev/nvme0n1p2 rw

@@ -95,8 +95,8 @@ fn points(asks: &[Ask]) -> u64 {
     asks.iter().map(Ask::points).sum::<usize>() as u64
 }
 
-/// Shares a budget among tiers by what their questions take at least, so that none is starved; nobody gets more than
-/// they can take: (points, pace) each.
+/// Shares a budget among tiers by what their questions take at least, so that none is starved; no tier gets more than
+/// it can take: (points, pace) each.
 pub fn shares(tiers: &[(usize, Pace)], budget_ns: u64) -> Vec<u64> {
     let need = |points: usize, span_ns: u64, pace: &Pace| {
         points as u64 * u64::from(pace.rounds) * (span_ns + pace.overhead_ns)
@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn all_that_fits_is_measured_as_long_as_the_budget_allows() {
         let asks = vec![curve(4), curve(6)];
-        let roomy = Schedule::fit(asks.clone(), PACE, 1_000_000);
-        assert_eq!((roomy.span_ns, roomy.len(), roomy.left_out.len()), (100, 10, 0));
+        let relaxed = Schedule::fit(asks.clone(), PACE, 1_000_000);
+        assert_eq!((relaxed.span_ns, relaxed.len(), relaxed.left_out.len()), (100, 10, 0));
         let tight = Schedule::fit(asks.clone(), PACE, 50 * 45);
         assert_eq!((tight.span_ns, tight.expected_ns(PACE)), (40, 30 * 45));
         let tighter = Schedule::fit(asks.clone(), PACE, 30 * 15);

@@ -1,4 +1,4 @@
-//! A file to measure with, that nobody sees and that is gone with its handle.
+//! A file to measure with, that no other process sees and that is gone with its handle.
 //!
 //! Guarantees: where the file system knows nameless files there never is a name, so that nothing is left whatever
 //! ends the process; elsewhere the name is removed right after it was made. The load opens it through /proc/self/fd.

@@ -1,8 +1,8 @@
 //! STREAM with its arrays on each pair of memory tiers, as a table by location.
 //!
-//! Guarantees: arrays take at most half of the room of any tier; each row is run as often as other numbers are taken,
-//! and shows what the runs differ by; arrays too short for the caches are doubted in the row. A pair that cannot be
-//! measured is a note. Not measured on tiers without memory of their own to map (`file`, `direct`).
+//! Guarantees: arrays take at most half of the free memory of any tier; each row is run as often as other numbers are
+//! taken, and shows what the runs differ by; arrays too short for the caches have a caveat in the row. A pair that
+//! cannot be measured is a note. Not measured on tiers without memory of their own to map (`file`, `direct`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -47,11 +47,11 @@ pub struct Limits {
     pub take_bytes_max: u64,
 }
 
-/// Elements of each array: four times the cache, as far as half of the room of the fuller tier goes. (All three may
+/// Elements of each array: four times the cache, at most half of the free memory of the fuller tier. (All three may
 /// lie on one of them.)
 fn elements(read: &Found, write: &Found, limits: Limits) -> usize {
-    let room = read.room.bytes.min(write.room.bytes) / 2;
-    let most = room.min(limits.take_bytes_max) / (3 * 8);
+    let free = read.free.bytes.min(write.free.bytes) / 2;
+    let most = free.min(limits.take_bytes_max) / (3 * 8);
     (placed::usual_elements(limits.cache_bytes)).min(most as usize)
 }
 
@@ -88,7 +88,7 @@ fn source() -> Source {
         kind: Provenance::Measured,
         citation: None,
         method: Some(format!(
-            "forebay probe: STREAM, arrays of {CACHES} x the last-level cache each where there is room, the best of \
+            "forebay probe: STREAM, arrays of {CACHES} x the last-level cache each where memory suffices, the best of \
              {ROUNDS} rounds without the first, every element verified"
         )),
         repetitions: Some(REPETITIONS),
@@ -106,7 +106,7 @@ fn row(
 ) -> Result<Option<Stream>> {
     let elements = elements(read, write, limits);
     if elements < ELEMENTS_MIN {
-        return Err(Error::new(Kind::TierFull, "no room for three arrays"));
+        return Err(Error::new(Kind::TierFull, "not enough free memory for three arrays"));
     }
     let place = |tier: &Found| Place { tier: tier.kind, dir: tier.place.clone() };
     let request = Request {
@@ -144,8 +144,8 @@ fn row(
         triad: of(Kernel::Triad)?,
         source: Citation::of(KEY),
         doubt: short.then(|| {
-            let (room, cache) = (bytes >> 20, limits.cache_bytes >> 20);
-            format!("cache: room for arrays of {room} MiB only, less than {CACHES} x the last cache of {cache} MiB")
+            let (array, cache) = (bytes >> 20, limits.cache_bytes >> 20);
+            format!("cache: memory for arrays of {array} MiB only, less than {CACHES} x the last cache of {cache} MiB")
         }),
     }))
 }
@@ -182,9 +182,9 @@ mod tests {
             "pmem-pmem write",
         ];
         assert_eq!(seen, wanted);
-        dram.room.bytes = 48 << 20;
+        dram.free.bytes = 48 << 20;
         let limits = Limits { cache_bytes: 1 << 30, take_bytes_max: u64::MAX };
-        assert_eq!(elements(&dram, &pmem, limits), 1 << 20, "half of the room, for three arrays");
+        assert_eq!(elements(&dram, &pmem, limits), 1 << 20, "half of what is free, for three arrays");
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
         let tiers = find(&two_sockets_and_cxl(sample.path()), &TOLD, &[]);
         let mut dram = tiers.found.iter().find(|t| t.kind == TierKind::Dram).unwrap().clone();
         dram.place = dir.path().into();
-        dram.room.bytes = 4 << 20;
+        dram.free.bytes = 4 << 20;
         let mut profile = Profile::new("here", "2026");
         let stop = AtomicBool::new(false);
         let limits = Limits { cache_bytes: 1 << 20, take_bytes_max: u64::MAX };

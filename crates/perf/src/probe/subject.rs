@@ -16,7 +16,7 @@ pub struct Reading {
     pub bytes: [u64; 2],
     /// Nanoseconds from the first operation to the last, with the flush that the horizon asks for.
     pub ns: u64,
-    /// Bytes that the device below moved meanwhile, for everybody: read, written. None where nobody counts.
+    /// Bytes that the device below moved meanwhile, for all processes: read, written. None where no counter exists.
     pub device_bytes: Option<[u64; 2]>,
 }
 
@@ -70,7 +70,7 @@ pub trait Subject {
     }
 
     /// Why nothing that it says is to be believed, if so.
-    fn doubt(&self) -> Option<String> {
+    fn caveat(&self) -> Option<String> {
         None
     }
 }

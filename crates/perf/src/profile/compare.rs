@@ -32,7 +32,7 @@ pub enum Measure {
     Latency,
     /// A STREAM kernel.
     Stream,
-    /// Room.
+    /// Capacity.
     Capacity,
 }
 

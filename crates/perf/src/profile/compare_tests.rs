@@ -71,7 +71,7 @@ fn tiers_meet_by_name_then_by_kind_and_the_rest_is_named() {
 }
 
 #[test]
-fn what_is_doubted_is_not_compared() {
+fn what_has_a_caveat_is_not_compared() {
     let mut profile = platform("ddr4-2666").unwrap();
     let before = compare(&profile, &profile).pairs.len();
     profile.tiers[0].curves[0].doubt = Some("a cache answered".into());

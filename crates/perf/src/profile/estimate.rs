@@ -110,7 +110,7 @@ pub struct Source {
 }
 
 impl Estimate {
-    /// A number whose spread nobody knows.
+    /// A number whose spread is unknown.
     pub fn bare(value: f64) -> Estimate {
         Estimate { value, error: None }
     }

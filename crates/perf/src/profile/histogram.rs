@@ -1,6 +1,6 @@
 //! The sparse latency histogram of a profile: (longest time of a bucket, operations in it), rising.
 //!
-//! Pure: from buckets to numbers. Filling one is the work of whoever measures.
+//! Pure: from buckets to numbers. Filling one is the work of the measuring code.
 
 /// The time that a share of the operations did not exceed: the longest of its bucket. `None` when there are none.
 pub fn quantile(buckets: &[(u64, u64)], share: f64) -> Option<u64> {

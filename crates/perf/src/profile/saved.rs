@@ -139,7 +139,7 @@ impl Saved {
     }
 }
 
-/// Writes a file beside its place and moves it there, so that nobody sees half of it.
+/// Writes a file beside its place and moves it there, so that no process sees half of it.
 pub fn write_whole(file: &Path, bytes: &[u8]) -> Result<()> {
     let mut beside = file.as_os_str().to_owned();
     beside.push(format!(".{}.new", std::process::id()));

@@ -31,7 +31,7 @@ pub struct Tier {
     /// Type of the file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
-    /// Room that it has in all.
+    /// Its capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<Quantity>,
     /// Smallest access that wastes nothing.

@@ -1,8 +1,8 @@
 //! Turns one profile, or two over each other, into one self-contained HTML file.
 //!
 //! Guarantees: nothing is loaded from outside and nothing runs: no script; pictures are SVG; it reads in light, dark
-//! and print; every number says whether it was measured, published or emulated, and its error bar is drawn; what is
-//! doubted is said to be. What a profile lacks leaves its section out.
+//! and print; every number says whether it was measured, published or emulated, and its error bar is drawn; what has a
+//! caveat says so. What a profile lacks leaves its section out.
 //! Not here: reading profiles, choosing a file.
 
 pub mod bars;

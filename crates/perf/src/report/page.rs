@@ -167,7 +167,7 @@ impl Page<'_> {
                 self.who(entry.second),
                 escape(&entry.name),
                 mark(profile, &entry.source),
-                doubt(entry.doubt.as_deref())
+                caveat(entry.doubt.as_deref())
             );
         }
         if panel.left_out > 0 {
@@ -221,7 +221,7 @@ impl Page<'_> {
                     escape(&details(&knee.when, true)),
                     speed(knee.highest, knee.unit),
                     concurrency(&knee.when),
-                    format!("{}{note}{}", mark(profile, knee.source), doubt(knee.doubt)),
+                    format!("{}{note}{}", mark(profile, knee.source), caveat(knee.doubt)),
                 ]);
             }
         }
@@ -270,7 +270,7 @@ impl Page<'_> {
                     "{}{}{}",
                     mark(profile, &l.source),
                     l.note.as_ref().map_or(String::new(), |n| format!(" <i>{}</i>", escape(n))),
-                    doubt(l.doubt.as_deref())
+                    caveat(l.doubt.as_deref())
                 ),
             ]
         });
@@ -289,7 +289,7 @@ impl Page<'_> {
                     escape(&details(&sample.when, true)),
                     concurrency(&sample.when),
                     speed(sample.value, sample.unit),
-                    format!("{}{}", mark(profile, sample.source), doubt(sample.doubt)),
+                    format!("{}{}", mark(profile, sample.source), caveat(sample.doubt)),
                 ]);
             }
         }
@@ -329,7 +329,7 @@ impl Page<'_> {
                 let cell = |value| speed(value, row.unit);
                 let horizon = row.horizon.to_string();
                 let threads = row.threads.map_or(String::new(), |n| n.to_string());
-                let says = format!("{}{}", mark(profile, &row.source), doubt(row.doubt.as_deref()));
+                let says = format!("{}{}", mark(profile, &row.source), caveat(row.doubt.as_deref()));
                 let words = [profile.name.as_str(), &row.read, &row.write, &horizon, &threads];
                 let mut cells: Vec<String> = words.into_iter().map(escape).collect();
                 cells.extend([cell(row.copy), cell(row.scale), cell(row.add), cell(row.triad), says]);
@@ -409,8 +409,8 @@ fn spread(spread: crate::profile::Spread) -> &'static str {
     }
 }
 
-fn doubt(text: Option<&str>) -> String {
-    text.map_or(String::new(), |t| format!(" <span class=\"doubt\">doubtful: {}</span>", escape(t)))
+fn caveat(text: Option<&str>) -> String {
+    text.map_or(String::new(), |t| format!(" <span class=\"caveat\">caveat: {}</span>", escape(t)))
 }
 
 fn latency_label(latency: &Latency) -> String {
@@ -491,9 +491,9 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_doubt_and_source_is_on_the_page() {
+    fn every_kind_caveat_and_source_is_on_the_page() {
         let page = report(&whole(), None);
-        for said in ["kind measured", "kind published", "kind emulated", "doubtful: more than the bus"] {
+        for said in ["kind measured", "kind published", "kind emulated", "caveat: more than the bus"] {
             assert!(page.contains(said), "{said}");
         }
         assert!(page.contains("A. Author, A study of memory, 2021"));

@@ -20,7 +20,7 @@ const HEIGHT: f64 = 190.0;
 /// Above a row: a number of the highest column; below it: three lines of what a group is.
 const ABOVE: f64 = 26.0;
 const BELOW: f64 = 58.0;
-/// Groups beside each other: as many as leave the numbers room.
+/// Groups beside each other: as many as leave space for the numbers.
 const GROUPS_ALONE: usize = 4;
 const GROUPS_OF_TWO: usize = 3;
 
@@ -147,7 +147,7 @@ fn draw(
         let class = if column.second { " second" } else { "" };
         let (figure, error) = digits(column.value.value, column.value.error);
         let error = error.map_or(String::new(), |e| format!(" ± {e}"));
-        let doubt = if column.doubt { ", doubtful" } else { "" };
+        let doubt = if column.doubt { ", with a caveat" } else { "" };
         let _ = write!(
             out,
             "<rect class=\"column c{kernel}{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn error_bars_are_drawn_and_doubt_is_marked() {
+    fn error_bars_are_drawn_and_caveats_are_marked() {
         let mut profile = platform("ddr4-2666").unwrap();
         assert!(!figure(&[(false, &profile)]).contains("bar over"), "half a GB/s of 154 is too short");
         profile.streams[0].copy = Estimate::new(136.0, 20.0);
