@@ -1,8 +1,8 @@
-//! A workflow cut down to one component and what it reads from: to see what a step of it is made of when nobody is in
-//! the way (see `characterise`).
+//! A workflow cut down to one component and what it reads from: to see what a step of it is made of without contention
+//! (see `characterise`).
 //!
-//! Pure. Run serially, each component of the rest runs alone. Nobody reads what the component writes; its versions go
-//! as they come, so that it never waits for room.
+//! Pure. Run serially, each component of the rest runs alone. What the component writes is not read; its versions go
+//! as they come, so that it never waits for free space.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use forebay_space::{did_you_mean, Error, Kind, Result};
 
 use crate::workflow::Workflow;
 
-/// Versions that stay of a channel that nobody reads: the one being written and the one before.
+/// Versions that stay of a channel without readers: the one being written and the one before.
 const KEPT: &str = "last:1";
 
 /// The workflow with only `component` and the components that it reads from, directly or not.

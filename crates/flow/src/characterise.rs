@@ -22,7 +22,7 @@ pub struct PerStep {
     pub compute_s: f64,
     /// Standard deviation of that, over ranks and steps.
     pub compute_deviation_s: f64,
-    /// Seconds blocked: for data, for room, for a turn.
+    /// Seconds blocked: for data, for free space, for a turn.
     pub wait_s: f64,
     /// What it writes.
     pub writes: Moved,
@@ -30,7 +30,7 @@ pub struct PerStep {
     pub reads: Moved,
     /// Share of calls in calls and compute together, 0 to 1.
     pub io_index: f64,
-    /// Seconds from a rank's start to its first step, without computing; 0 where nobody knows.
+    /// Seconds from a rank's start to its first step, without computing; 0 where it is unknown.
     #[serde(default)]
     pub start_s: f64,
 }

@@ -1,8 +1,8 @@
 //! Which plans there are for a workflow on a node: all that can be told apart, and for the others why not.
 //!
 //! Looks at nothing but whether the directories of tiers are here. At most [`CHOICES_MAX`] plans, so that each can be
-//! scored and explained. What is not possible (room, a missing place, processors), what would be the same as another
-//! plan, and tiers than which another one is better at everything are dropped with the reason.
+//! scored and explained. What is not possible (capacity, a missing place, processors), what would be the same as
+//! another plan, and tiers than which another one is better at everything are dropped with the reason.
 
 use std::path::PathBuf;
 
@@ -202,8 +202,8 @@ fn candidates<'a>(
         let capacity = tier.capacity.as_ref().map(|c| c.bytes);
         if let (Some(load), Some(capacity)) = (load, capacity) {
             if load.version_bytes > capacity {
-                let (needed, room) = (format_bytes(load.version_bytes), format_bytes(capacity));
-                drop(format!("a version of {needed} does not fit into {room}"));
+                let (needed, capacity) = (format_bytes(load.version_bytes), format_bytes(capacity));
+                drop(format!("a version of {needed} does not fit into {capacity}"));
                 continue;
             }
         }
@@ -234,12 +234,12 @@ fn beats(better: &Tier, other: &Tier, also_equal: bool) -> Option<String> {
     let (ours, theirs) = (peaks(better), peaks(other));
     let (read, write) = (ours.read?.speed, ours.write?.speed);
     let (their_read, their_write) = (theirs.read?.speed, theirs.write?.speed);
-    let room = |tier: &Tier| tier.capacity.as_ref().map(|c| c.bytes);
-    let no_worse = read >= their_read && write >= their_write && room(better)? >= room(other)?;
-    let is_better = read > their_read || write > their_write || room(better)? > room(other)?;
+    let capacity = |tier: &Tier| tier.capacity.as_ref().map(|c| c.bytes);
+    let no_worse = read >= their_read && write >= their_write && capacity(better)? >= capacity(other)?;
+    let is_better = read > their_read || write > their_write || capacity(better)? > capacity(other)?;
     (no_worse && (is_better || also_equal)).then(|| {
         format!(
-            "{} has as much room, and reads {:.1} GB/s against {:.1}, writes {:.1} against {:.1}",
+            "{} has no less capacity, and reads {:.1} GB/s against {:.1}, writes {:.1} against {:.1}",
             better.name,
             read / 1e9,
             their_read / 1e9,
@@ -262,7 +262,7 @@ struct Peaks {
     write: Option<Peak>,
 }
 
-/// What a tier delivers at best to processors beside it, by numbers that nobody doubts.
+/// What a tier delivers at best to processors beside it, by numbers without a caveat.
 fn peaks(tier: &Tier) -> Peaks {
     let best = |reads_percent: f64| {
         let knees = tier.all_knees().into_iter();
@@ -351,7 +351,7 @@ fn modes(
     let name = &candidate.name;
     let mut modes = Vec::new();
     if depths(workflow).is_none() {
-        drop(format!("S and SS on {name}"), "channels lead in a circle: nobody could begin".to_owned());
+        drop(format!("S and SS on {name}"), "the channels form a cycle: no component could start".to_owned());
     } else {
         match without_capacity(candidate.tier, load) {
             Some(reason) => drop(format!("S on {name}"), reason),
@@ -411,7 +411,7 @@ fn gate(workflow: &Workflow, candidate: &Candidate<'_>) -> std::result::Result<M
     if writers >= writing && readers >= reading {
         return Err(format!(
             "{writing} writers and {reading} readers are no more than its knees ({writers} and {readers}): \
-             nobody would ever wait"
+             no rank would ever wait"
         ));
     }
     let places = |knee: u32, ranks: u32| knee.min(ranks).clamp(1, GATE_PLACES_MAX);
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_dropped_with_its_reason() {
+    fn what_does_not_fit_is_dropped_with_its_reason() {
         let quota_bytes = Some(64 << 20);
         let load = Some(Load {
             version_bytes: 1 << 20,
@@ -545,7 +545,7 @@ mod tests {
     #[test]
     fn a_tier_that_is_worse_at_everything_is_dropped() {
         let text = |fast: f64| {
-            let tier = |name: &str, kind: &str, speed: f64, room: u64| {
+            let tier = |name: &str, kind: &str, speed: f64, capacity: u64| {
                 let curve = |percent: u32| {
                     format!(
                         "[[tier.curve]]\nwhen = {{ pattern = \"sequential\", reads_percent = {percent} }}\n\
@@ -556,7 +556,7 @@ mod tests {
                 };
                 format!(
                     "[[tier]]\nname = \"{name}\"\nkind = \"{kind}\"\n\
-                     capacity = {{ bytes = {room}, source = \"s\" }}\n{}{}",
+                     capacity = {{ bytes = {capacity}, source = \"s\" }}\n{}{}",
                     curve(0),
                     curve(100)
                 )
@@ -570,10 +570,10 @@ mod tests {
         };
         let read = |fast: f64| Profile::parse("made-up", &text(fast)).unwrap_or_else(|e| panic!("{e}"));
         let found = choices(&workflow(8, ""), &nodes(1), Some(&read(8.0)), None);
-        assert!(reason(&found, "numa:1").contains("dram has as much room"), "{:?}", found.dropped);
+        assert!(reason(&found, "numa:1").contains("dram has no less capacity"), "{:?}", found.dropped);
         assert!(shorts(&found).contains(&"G4w4r-LocW".to_owned()), "{:?}", shorts(&found));
         let both = choices(&workflow(4, ""), &nodes(1), Some(&read(2.0)), None);
         assert!(both.choices.iter().any(|c| c.plan.tier == "numa:1"));
-        assert!(reason(&both, "gates on dram").contains("nobody would ever wait"), "{:?}", both.dropped);
+        assert!(reason(&both, "gates on dram").contains("no rank would ever wait"), "{:?}", both.dropped);
     }
 }

@@ -129,7 +129,7 @@ fn inspect_if_there(location: &str) -> Result<Option<SpaceInfo>> {
 }
 
 /// The runner would have removed the space at its end, had it lived. A space whose run directory is gone, or
-/// whose record says "keep", is somebody's data.
+/// whose record says "keep", is the user's data.
 fn left_by_dead_run(space: &SpaceInfo) -> bool {
     let Some(run_dir) = space.run.as_deref().map(Path::new) else { return false };
     if space.members.iter().any(|member| member.alive) || is_running(run_dir) {
@@ -138,7 +138,7 @@ fn left_by_dead_run(space: &SpaceInfo) -> bool {
     !keeps(run_dir, &space.name)
 }
 
-/// Nobody is at work on the space, and no run that may begin to be. Who only looks on does not count.
+/// No process is at work on the space, and no run that may begin to be. Who only looks on does not count.
 fn is_at_rest(space: &SpaceInfo) -> bool {
     let is_running = |run: &str| is_running(Path::new(run));
     let is_at_work = |member: &MemberInfo| member.alive && member.role != "observer";

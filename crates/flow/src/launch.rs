@@ -4,7 +4,7 @@
 //! ends is killed before the rank is reaped, so that no process id can be mistaken for a later one. When the
 //! runner itself dies, even by SIGKILL, the kernel ends its ranks: each is started through
 //! [`exec_rank`], which asks for that and then becomes the program. Standard output and error go straight to
-//! files: nothing is lost when the runner dies, and no rank ever blocks on a pipe that nobody reads.
+//! files: nothing is lost when the runner dies, and no rank ever blocks on a pipe that is not read.
 //! Not here: processes that leave their group (`setsid`) live on; which failure is reported (`run`).
 //!
 //! The kernel ties "the runner dies" to the *thread* that started the rank: a [`Ranks`] must be started by a

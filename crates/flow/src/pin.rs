@@ -72,7 +72,7 @@ impl Placement {
     }
 }
 
-/// The rank's number among those on its node; 0 where nobody says it.
+/// The rank's number among those on its node; 0 where it is not given.
 ///
 /// # Errors
 /// [`Kind::UnknownEnvironment`] when the first variable that is set is no number.

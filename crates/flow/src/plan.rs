@@ -104,7 +104,7 @@ impl PlanFile {
             if plan.locality == Locality::Interleaved {
                 table.tier = spread(topology, home, &table).map(TierKind::Interleaved).ok().or(table.tier);
             }
-            // A channel that nobody reads has nobody to wait for.
+            // A channel without readers has none to wait for.
             let pace = pace_of(plan.mode)?;
             table.pace = (!channel.readers.is_empty() && pace != Pace::Parallel).then_some(pace);
             table.batch = plan.batching.or(table.batch);
@@ -368,7 +368,7 @@ fn refuse(workflow: &Workflow, topology: &Topology, plan: &Plan, home: &Home) ->
         return Err(Error::new(Kind::NotPossibleHere, "no processor was granted"));
     }
     if plan.mode.is_serial() && depths(workflow).is_none() {
-        return Err(Error::new(Kind::NotPossibleHere, "channels lead in a circle: nobody could begin")
+        return Err(Error::new(Kind::NotPossibleHere, "the channels form a cycle: no component could start")
             .with("mode", plan.mode)
             .hint("mode parallel, or gated"));
     }

@@ -138,7 +138,7 @@ pub struct ComponentRecord {
     pub compute_s: f64,
     /// Rank seconds inside put, get, commit and end of step, without waiting.
     pub io_s: f64,
-    /// Rank seconds blocked: for data, or for room.
+    /// Rank seconds blocked: for data, or for free space.
     pub wait_s: f64,
     /// Steps it ended on the channels it was declared for (largest of its ranks).
     pub steps: u64,

@@ -187,7 +187,7 @@ impl Page<'_> {
         }
         let line = |channel: &&ChannelRecord| {
             let readers: Vec<String> = channel.readers.iter().map(|r| named(r)).collect();
-            let readers = if readers.is_empty() { "nobody".to_owned() } else { readers.join(", ") };
+            let readers = if readers.is_empty() { "none".to_owned() } else { readers.join(", ") };
             format!(
                 "{} → <span class=\"channel\">{}</span> → {readers}",
                 named(&channel.writer),
@@ -254,7 +254,7 @@ impl Page<'_> {
             "components",
             "Where the time went",
             "Time of all ranks of a component together, measured: compute is what lies outside of \
-             Forebay; put/get is inside its calls; wait is blocked, for data or for room.",
+             Forebay; put/get is inside its calls; wait is blocked, for data or for free space.",
         );
         legend(out, &Doing::ALL.map(|d| (d.word(), d.word())));
         head(

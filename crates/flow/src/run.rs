@@ -389,7 +389,7 @@ impl DepartedReader {
             finished: true,
             ..OpenOptions::default()
         };
-        // A space that has gone in the meantime needs nobody's leave.
+        // For a space that has gone in the meantime no reader has to be waited for.
         match Reader::open(&channel.location(&workflow.dir), &options) {
             Ok(reader) => reader.leave().is_ok(),
             Err(e) => e.kind() != Kind::TimedOut,

@@ -97,8 +97,8 @@ pub fn seats(workflow: &Workflow, topology: &Topology, mode: Mode, swapped: bool
     out
 }
 
-/// Processors in parts that are as near to proportional as whole ones can be, at least one each; all of them for
-/// everybody where there are fewer than parts.
+/// Processors in parts that are as near to proportional as whole ones can be, at least one each; all of them for each
+/// where there are fewer than parts.
 fn shares(cpus: &[usize], weights: &[u32]) -> Vec<Vec<usize>> {
     if cpus.len() < weights.len() {
         return vec![cpus.to_vec(); weights.len()];
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn one_node_is_shared_and_fewer_processors_than_components_are_everybodys() {
+    fn one_node_is_shared_and_fewer_processors_than_components_belong_to_all() {
         let w = workflow([4, 2, 2]);
         let seat = |cpus: &str| (cpus.to_string(), None);
         assert_eq!(of(&w, &nodes(&["0-7"]), Mode::Parallel, false), [seat("0-2"), seat("3-4"), seat("5-7")]);

@@ -63,7 +63,7 @@ pub struct Step {
     pub ready_ns: u64,
     /// `end_step` returned.
     pub end_ns: u64,
-    /// Time blocked in this step: for data or for room.
+    /// Time blocked in this step: for data or for free space.
     pub wait_ns: u64,
     /// Time inside put, get, commit and end of step, without waiting.
     pub op_ns: u64,

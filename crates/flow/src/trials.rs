@@ -312,7 +312,7 @@ impl Steered {
 
 impl Drop for Steered {
     fn drop(&mut self) {
-        // Whoever wants to know calls `finish`.
+        // A caller that wants to know calls `finish`.
         let _ = self.end();
     }
 }

@@ -84,7 +84,7 @@ pub struct ChannelTable {
     pub path: Option<PathBuf>,
     /// Most bytes the channel may hold.
     pub quota: Option<Size>,
-    /// Lower tiers that take what the first has no room for; directories relative to the workflow file.
+    /// Lower tiers that take what does not fit into the first; directories relative to the workflow file.
     #[serde(default, deserialize_with = "spill_tiers")]
     pub spill: Option<Vec<SpillTier>>,
     /// What a full first tier leads to.
@@ -108,7 +108,7 @@ pub struct ChannelTable {
     pub kind: Option<ChannelKind>,
     /// A tier that is not there, divided by K so that this machine carries it: `PLATFORM:TIER[/K]`.
     pub emulate: Option<String>,
-    /// Beside whom the memory of an emulated channel lies (`writer`, `reader`), everybody else being remote; or
+    /// Beside whom the memory of an emulated channel lies (`writer`, `reader`), all others being remote; or
     /// `interleaved`: half of it beside either side.
     pub near: Option<Locality>,
     /// Stays after the run; its retention is then `forever` unless said otherwise.

@@ -1,4 +1,4 @@
-//! Plain files as a component's interface, end to end: a shell writes files, a shell reads them, nobody links to
+//! Plain files as a component's interface, end to end: a shell writes files, a shell reads them, no program links to
 //! anything; and what becomes of the spaces of a run.
 //!
 //! As in `runner.rs` the runner is this test binary, started again with the words after `--`.

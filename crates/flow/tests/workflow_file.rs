@@ -57,7 +57,7 @@ fn replaced(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn ranks_of_a_component_may_be_out_of_step() {
+fn ranks_of_a_component_may_be_skewed() {
     let in_step = |text: &str| -> Vec<bool> {
         parse(text).expect("a good file").components.iter().map(|c| c.in_step).collect()
     };
