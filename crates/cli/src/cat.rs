@@ -1,6 +1,6 @@
 //! `forebay cat`: what a space holds, as text, NumPy file, raw bytes or JSON.
 //!
-//! Guarantees: reads as an observer, so it never holds a stream back and is nobody's peer; memory in use does
+//! Guarantees: reads as an observer, so it never holds a stream back and is no peer; memory in use does
 //! not grow with the array; what it prints was verified against its checksums. It never waits unless told to.
 
 mod slabs;

@@ -16,7 +16,7 @@ use crate::spaces;
 #[derive(clap::Args, Debug)]
 #[command(
     after_help = "Exit status: 0 when nothing is left to move; 2 when the space has no lower tier; 6 when the lower \
-                  tiers have no room; 7 when readers still hold data at the end of the time, or without such a space."
+                  tiers are full; 7 when readers still hold data at the end of the time, or without such a space."
 )]
 pub struct Args {
     /// Short name or path of the space.

@@ -37,7 +37,7 @@ const PRELOAD: &str = "LD_PRELOAD";
 const VARIABLE: &str = "FOREBAY_MEM";
 
 /// Budgets' worths that one process may have in windows, unless asked otherwise or the tier has less.
-const ROOM: u64 = 64;
+const BUDGETS: u64 = 64;
 
 /// Least tiles of a budget: a process needs some that are used and some on their way.
 const TILES_MIN: u64 = 16;
@@ -166,20 +166,20 @@ fn options(args: &Args) -> Result<JobOptions> {
     }
     if args.dram < TILES_MIN * tile {
         return Err(Error::new(Kind::Usage, format!("a budget of {} is too small", format_bytes(args.dram)))
-            .hint("room for 16 tiles at least: a larger --dram, or a smaller --tile"));
+            .hint("at least 16 tiles have to fit: a larger --dram, or a smaller --tile"));
     }
     if args.threshold < tile {
         return Err(Error::new(Kind::Usage, "the threshold is below the tile")
             .hint("each allocation takes whole tiles: a larger --threshold, or a smaller --tile"));
     }
     let engine = args.engine.as_deref().map(str::parse::<WindowEngine>).transpose()?;
-    let room = args.room.unwrap_or_else(|| (args.dram.saturating_mul(ROOM)).min(free(&folder)));
-    let room = (room / tile * tile).max(args.dram / tile * tile);
+    let most = args.room.unwrap_or_else(|| (args.dram.saturating_mul(BUDGETS)).min(free(&folder)));
+    let most = (most / tile * tile).max(args.dram / tile * tile);
     Ok(JobOptions {
         budget: args.dram,
         tile_bytes: tile as usize,
         threshold: args.threshold,
-        room,
+        room: most,
         engine,
         folder,
     })

@@ -1,7 +1,7 @@
 //! `forebay metrics`: what Prometheus collects, as text, as a file that is replaced, or on a loopback port.
 //!
-//! Guarantees: looks without joining; a file is there whole or not at all, whoever reads it meanwhile; nothing
-//! is served beyond this machine. A space that goes while it is looked at is left out. It stores nothing: each
+//! Guarantees: looks without joining; a file is there whole or not at all, also for a process that reads it meanwhile;
+//! nothing is served beyond this machine. A space that goes while it is looked at is left out. It stores nothing: each
 //! answer is one look.
 
 mod family;

@@ -282,7 +282,7 @@ impl Output {
         }
     }
 
-    /// A line on stderr, whoever reads it. A closed stderr is nobody's error.
+    /// A line on stderr, for people. A closed stderr is no error.
     pub fn aside(&self, line: &str) {
         let _ = writeln!(io::stderr().lock(), "{line}");
     }

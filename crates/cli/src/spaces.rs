@@ -45,7 +45,7 @@ pub fn glance_all(names: &[String]) -> Result<Vec<SpaceInfo>> {
 
 /// Seconds between two looks, as an option's value: `0.5`, `15`.
 pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
-    // Faster than ten times a second nobody can read; slower than once a day is a cron job.
+    // More than ten times a second is too fast to read; slower than once a day is a cron job.
     let range = 0.1..=86_400.0;
     match text.parse::<f64>() {
         Ok(seconds) if range.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),

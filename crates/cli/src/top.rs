@@ -31,7 +31,7 @@ use view::{View, Wish};
 const SLICE: Duration = Duration::from_millis(100);
 /// What a terminal that goes away means to its programs.
 const SIGHUP: i32 = 1;
-/// Between looks when nobody says otherwise.
+/// Between looks unless another one is given.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Watch spaces live: who waits for whom, how full, how fast, how far behind.

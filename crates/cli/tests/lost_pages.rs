@@ -24,7 +24,7 @@ const MANY: u64 = 100_000;
 /// Elements of a small one.
 const FEW: u64 = 12;
 
-/// A folder on persistent memory whose blocks may become bad. It stays: nobody shall get these blocks.
+/// A folder on persistent memory whose blocks may become bad. It stays: no other file shall get these blocks.
 fn folder(what: &str) -> Option<PathBuf> {
     let Some(root) = std::env::var_os("DAX_MACHINE_BAD_BLOCKS").map(PathBuf::from) else {
         skips::skipped(what, "no persistent memory whose blocks may become bad (cargo xtask dax-machine)");

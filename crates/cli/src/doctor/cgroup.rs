@@ -1,6 +1,6 @@
 //! Memory cgroups above this process, versions 1 and 2, and what each still leaves.
 //!
-//! tmpfs pages count against the cgroup of whoever touches them first, so the smallest headroom on the way up
+//! tmpfs pages count against the cgroup of the process that touches them first, so the smallest headroom on the way up
 //! is the real size of `/dev/shm`, whatever the file system says.
 
 use super::machine::{Machine, Mount};
@@ -15,12 +15,12 @@ pub struct Group {
     pub path: String,
     /// Most bytes the group may use.
     pub limit: u64,
-    /// Bytes it uses and could not give back by dropping clean file pages.
+    /// Bytes it uses and could not free by dropping clean file pages.
     pub used: u64,
 }
 
 impl Group {
-    /// Bytes that can still be taken before somebody is killed.
+    /// Bytes that can still be taken before a process is killed.
     pub fn headroom(&self) -> u64 {
         self.limit.saturating_sub(self.used)
     }

@@ -12,7 +12,7 @@ const NEWER: &[((u32, u32), &str)] =
     &[((5, 1), "io_uring"), ((5, 14), "MADV_POPULATE_WRITE"), ((6, 0), "io_uring zero copy")];
 /// A pool's default segment.
 const SEGMENT_BYTES: u64 = 64 << 20;
-/// Room for some hundred spaces with their pools.
+/// Enough for some hundred spaces with their pools.
 const FILES_FEW: u64 = 1024;
 
 /// Kernel release against the floor.
@@ -159,14 +159,14 @@ pub fn userfaultfd(machine: &Machine) -> Finding {
     let device = machine.can_open("/dev/userfaultfd");
     match value {
         _ if machine.uid() == Some(0) => Finding::ok(CHECK, "allowed (root)"),
-        Some(1) => Finding::ok(CHECK, "allowed for everybody"),
+        Some(1) => Finding::ok(CHECK, "allowed for all users"),
         // Since 5.11 faults of user code need no right (UFFD_USER_MODE_ONLY).
         Some(0) if new => Finding::ok(CHECK, "allowed for faults of user code"),
         _ if device == Some(true) => Finding::ok(CHECK, "allowed through /dev/userfaultfd"),
         Some(_) => Finding::note(CHECK, "refused (vm.unprivileged_userfaultfd=0)")
             .means(means)
             .change("sysctl vm.unprivileged_userfaultfd=1"),
-        // Before 5.2 there was no switch: everybody may. Later kernels without the file were built without
+        // Before 5.2 there was no switch: every user may. Later kernels without the file were built without
         // it.
         None if machine.kernel().is_some_and(|(_, version)| version < (5, 2)) => {
             Finding::ok(CHECK, "allowed")

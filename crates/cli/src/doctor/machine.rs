@@ -46,7 +46,7 @@ impl Mount {
 
 /// Size and free space of a file system, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct FileSystemSize {
     /// All of it.
     pub size: u64,
     /// What this user may still take.
@@ -118,12 +118,12 @@ impl Machine {
     }
 
     /// Size and free space of the file system a path lies on; unknown on a made-up machine.
-    pub fn room(&self, path: &str) -> Option<Room> {
+    pub fn file_system_size(&self, path: &str) -> Option<FileSystemSize> {
         if !self.is_live() {
             return None;
         }
         let s = rustix::fs::statvfs(path).ok()?;
-        Some(Room {
+        Some(FileSystemSize {
             size: s.f_blocks.saturating_mul(s.f_frsize),
             free: s.f_bavail.saturating_mul(s.f_frsize),
         })
@@ -298,6 +298,6 @@ mod tests {
     fn a_made_up_machine_cannot_lead_out_of_its_folder() {
         let machine = Machine::new(Some(PathBuf::from("/made/up")));
         assert_eq!(machine.place("/../../etc/passwd"), PathBuf::from("/made/up/etc/passwd"));
-        assert_eq!(machine.room("/"), None);
+        assert_eq!(machine.file_system_size("/"), None);
     }
 }

@@ -43,11 +43,11 @@ pub fn shared_memory(machine: &Machine) -> Finding {
     let memory = memory_of(machine, "MemTotal");
     // Without size= a tmpfs may hold half of the memory.
     let told = shm.option("size").map_or(memory.map(|m| m / 2), |s| tmpfs_size(s, memory));
-    let room = machine.room(SHM);
-    let size = room.map(|r| r.size).or(told);
-    let free = room.map_or(String::new(), |r| format!(", {} free", format_bytes(r.free)));
+    let there = machine.file_system_size(SHM);
+    let size = there.map(|r| r.size).or(told);
+    let free = there.map_or(String::new(), |r| format!(", {} free", format_bytes(r.free)));
     let found = format!("{SHM} is a tmpfs of {}{free}", size.map_or("unknown size".into(), format_bytes));
-    let tight = size.is_some_and(|s| s < SHM_SMALL_BYTES) || room.is_some_and(|r| r.free < SEGMENT_BYTES);
+    let tight = size.is_some_and(|s| s < SHM_SMALL_BYTES) || there.is_some_and(|r| r.free < SEGMENT_BYTES);
     if !tight {
         return Finding::ok(CHECK, found);
     }
@@ -229,7 +229,7 @@ pub fn headroom(machine: &Machine) -> Finding {
         format_bytes(group.headroom()),
         format_bytes(group.limit)
     );
-    let shm_free = machine.room(SHM).map(|r| r.free);
+    let shm_free = machine.file_system_size(SHM).map(|r| r.free);
     if group.headroom() < HEADROOM_SMALL_BYTES {
         return Finding::warning(CHECK, found)
             .means(
@@ -301,7 +301,7 @@ pub fn persistent_memory(machine: &Machine) -> Finding {
     if found.is_empty() {
         return Finding::note(CHECK, "no DAX mount and no /dev/dax device")
             .means(
-                "tier `pmem` is not to be had here; what has to survive a power failure goes to tier `file`",
+                "tier `pmem` is not available here; what has to survive a power failure goes to tier `file`",
             )
             .without_root("nothing is missing unless you have such hardware");
     }

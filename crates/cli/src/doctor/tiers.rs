@@ -28,9 +28,9 @@ fn judge(spaces: &[SpaceInfo]) -> Finding {
     if let Some(first) = failed.first() {
         let each = failed.iter().map(|s| format!("{}: {} moves failed", s.name, s.moved.failed));
         return Finding::warning(CHECK, each.collect::<Vec<_>>().join(", "))
-            .means("what could not be moved stays where it was, and producers wait for room or get an error")
+            .means("what could not be moved stays where it was, and producers wait for free space or get an error")
             .without_root(format!(
-                "forebay ls {} names the pools; look for room and rights there",
+                "forebay ls {} names the pools; check free space and permissions there",
                 first.name
             ));
     }

@@ -260,7 +260,7 @@ fn about_work(spaces: &[SpaceInfo], now_unix_ns: u64) -> [Family; 6] {
         Family::counter("forebay_operation", "Time inside put, get, view and commit, without waiting.")
             .in_seconds();
     let mut waited =
-        Family::counter("forebay_wait", "Time spent waiting for a version or for room.").in_seconds();
+        Family::counter("forebay_wait", "Time spent waiting for a version or for free space.").in_seconds();
     let mut waiting =
         Family::gauge("forebay_waiting", "How long a process has been waiting now; 0 when it is not.")
             .in_seconds();

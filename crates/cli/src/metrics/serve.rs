@@ -1,7 +1,7 @@
 //! A very small HTTP server: GET and HEAD of `/metrics` on a loopback address.
 //!
 //! Guarantees: listens on loopback only; one request a connection, at most [`REQUEST_BYTES_MAX`] of it, and
-//! nobody holds a connection longer than [`TIME_MAX`]; at most [`CLIENTS_MAX`] at once, the others are told to
+//! no client holds a connection longer than [`TIME_MAX`]; at most [`CLIENTS_MAX`] at once, the others are told to
 //! come again. Whatever a client sends, it gets an answer or a closed connection, and the others are served.
 //! Not here: encryption and passwords. Every user of this machine can read what is served.
 
@@ -42,7 +42,7 @@ pub fn loopback(text: &str) -> Result<SocketAddr> {
     if let Some(open) = all.iter().find(|a| !a.ip().is_loopback()) {
         let message = format!("{text} is not served: others than this machine could reach {}", open.ip());
         return Err(Error::new(Kind::Usage, message).hint(
-            "names of spaces and programs are nobody else's business, and nothing here asks for a password; \
+            "names of spaces and programs are private, and nothing here asks for a password; \
              listen on 127.0.0.1 or [::1] and put a server that does in front, or use --textfile",
         ));
     }
@@ -83,7 +83,7 @@ fn accept(listener: &TcpListener, source: &Arc<Source>) {
             continue;
         }
         let (source, leaving) = (source.clone(), Leaving(clients.clone()));
-        // A thread that cannot be started drops the connection and gives its place back.
+        // A thread that cannot be started drops the connection and releases its place.
         let _ = std::thread::Builder::new().spawn(move || {
             let _leaving = leaving;
             answer(stream, &*source);
@@ -91,7 +91,7 @@ fn accept(listener: &TcpListener, source: &Arc<Source>) {
     }
 }
 
-/// Says that there is no room, without waiting for what the client wants to say: others wait to be accepted.
+/// Says that all places are taken, without waiting for what the client wants to say: others wait to be accepted.
 fn turn_away(stream: &mut TcpStream) {
     const SHORT: Option<Duration> = Some(Duration::from_millis(20));
     let answer = Answer::failed(503, "too many at once; come again").bytes(false);
@@ -102,7 +102,7 @@ fn turn_away(stream: &mut TcpStream) {
     }
 }
 
-/// Gives a client's place back, also when its thread panics.
+/// Releases a client's place, also when its thread panics.
 struct Leaving(Arc<AtomicUsize>);
 
 impl Drop for Leaving {

@@ -79,7 +79,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     let stop = Arc::new(AtomicBool::new(false));
     let profile = probe(&machine, &Running, &options, &stop, &mut |progress| watched.show(progress));
     watched.end();
-    // Nobody sets `stop` here, so there is one.
+    // Nothing sets `stop` here, so there is one.
     let profile = profile?.ok_or_else(|| Error::new(Kind::Internal, "the probe ended without a profile"))?;
     let (file, word) = kept(args, &profile)?;
     out.result(schema::PROBE, &Body { profile: &profile, file, emulated: None }, || text(&profile, out))?;

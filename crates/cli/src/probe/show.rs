@@ -1,7 +1,7 @@
 //! `forebay probe show`: a profile as tables: per tier the knees and latencies, then STREAM, then the sources.
 //!
 //! Guarantees: every number has its unit and says whether it was measured, published or emulated; of many curves that
-//! differ in the size of operations only, the highest is shown (`--all` has every point); what is doubted says why.
+//! differ in the size of operations only, the highest is shown (`--all` has every point); what has a caveat shows it.
 
 use comfy_table::Cell;
 use forebay_perf::profile::knee::TierKnee;
@@ -172,7 +172,7 @@ fn knees(profile: &Profile, tier: &Tier, all: bool, out: &Output) -> String {
     for knee in &knees {
         let says = match (knee.note, knee.doubt) {
             (_, Some(doubt)) => {
-                toned(format!("{}; doubtful: {doubt}", mark(profile, knee.source)), Tone::Notable)
+                toned(format!("{}; caveat: {doubt}", mark(profile, knee.source)), Tone::Notable)
             }
             (Some(note), _) => Cell::new(format!("{}; {note}", mark(profile, knee.source))),
             _ => Cell::new(mark(profile, knee.source)),
@@ -232,7 +232,7 @@ fn latencies(profile: &Profile, tier: &Tier, out: &Output) -> String {
         let load: Vec<String> = load.into_iter().filter(|t| !t.is_empty()).collect();
         let says = match (&latency.note, &latency.doubt) {
             (_, Some(doubt)) => {
-                toned(format!("{}; doubtful: {doubt}", mark(profile, &latency.source)), Tone::Notable)
+                toned(format!("{}; caveat: {doubt}", mark(profile, &latency.source)), Tone::Notable)
             }
             (Some(note), _) => Cell::new(format!("{}; {note}", mark(profile, &latency.source))),
             _ => Cell::new(mark(profile, &latency.source)),
@@ -314,7 +314,7 @@ fn streams(profile: &Profile, out: &Output) -> String {
             cell(row.add),
             cell(row.triad),
             match &row.doubt {
-                Some(doubt) => toned(format!("{says}; doubtful: {doubt}"), Tone::Notable),
+                Some(doubt) => toned(format!("{says}; caveat: {doubt}"), Tone::Notable),
                 None => Cell::new(says),
             },
         ]);

@@ -9,9 +9,9 @@ use crate::output::Output;
 /// Nanoseconds between two lines: a first profile takes about one minute, and needs none.
 const BETWEEN_NS: u64 = 60_000_000_000;
 
-/// Somebody who watches, or a file that is read later.
+/// A user who watches, or a file that is read later.
 pub struct Watched {
-    /// Hidden where nobody watches.
+    /// Hidden where no user watches.
     bar: ProgressBar,
     lines: bool,
     next_ns: u64,

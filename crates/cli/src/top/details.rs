@@ -10,7 +10,7 @@ use super::draw::{bar, duration, percent, rate, style};
 use super::look::{share, shortened, Seen, LONG_WAIT_NS};
 use crate::output::{wrapped, Tone};
 
-/// A bar is at most this long: beyond it nobody reads it more exactly.
+/// A bar is at most this long: beyond it it is not read more exactly.
 const BAR_MAX: usize = 40;
 /// Columns of the label before a fact.
 const LABEL: usize = 10;
@@ -64,9 +64,9 @@ fn tier(name: &str, used: u64, quota: u64, width: usize, colour: bool) -> Line<'
         return Line::from(vec![label, Span::raw(format!("{}, no quota", format_bytes(used)))]);
     };
     let text = format!("  {} of {}, {}", format_bytes(used), format_bytes(quota), percent(fill));
-    let room = width.saturating_sub(LABEL + text.chars().count());
+    let left = width.saturating_sub(LABEL + text.chars().count());
     let tone = if fill >= 0.9 { Tone::Notable } else { Tone::Good };
-    Line::from(vec![label, Span::styled(bar(fill, room.min(BAR_MAX)), style(tone, colour)), Span::raw(text)])
+    Line::from(vec![label, Span::styled(bar(fill, left.min(BAR_MAX)), style(tone, colour)), Span::raw(text)])
 }
 
 /// Only where something moves, or could.
@@ -105,7 +105,7 @@ fn groups(space: &SpaceInfo, width: usize, colour: bool) -> Vec<Line<'static>> {
     lines
 }
 
-/// Columns for names: as wide as the longest, as far as there is room beside `others`.
+/// Columns for names: as wide as the longest, as far as they fit beside `others`.
 fn name_width<'a>(names: impl Iterator<Item = &'a str>, width: usize, others: usize) -> usize {
     let longest = names.map(|n| n.chars().count()).max().unwrap_or(0);
     longest.clamp(12, width.saturating_sub(others).max(12))

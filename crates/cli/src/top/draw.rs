@@ -67,7 +67,7 @@ fn head_line(view: &View, width: u16) -> Line<'static> {
         Span::styled("forebay top", strong),
         Span::raw(format!("  {count} space{}, ", if count == 1 { "" } else { "s" })),
         match waits().count() {
-            0 => Span::raw("nobody waits"),
+            0 => Span::raw("none waiting"),
             n if is_long => Span::styled(format!("{n} waiting"), style(Tone::Notable, view.colour)),
             n => Span::raw(format!("{n} waiting")),
         },
@@ -160,7 +160,7 @@ fn columns(width: u16) -> Vec<Column> {
         column("USED", if width >= 100 { 17 } else { 6 }, true, used_cell),
         column("WAITING", 11, true, waiting_cell),
     ];
-    // What can be done without first, while the name would have no room.
+    // What can be done without first, while the name would not fit.
     for dispensable in ["VERSION", "OUT/s", "IN/s", "STATE", "UNREAD", "USED"] {
         let needed: u16 = all.iter().map(|c| c.width + 1).sum();
         if needed + NAME_MIN > width {

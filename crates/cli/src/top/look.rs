@@ -176,7 +176,7 @@ fn waits(space: &SpaceInfo, now_unix_ns: u64) -> Vec<Wait> {
             waiting_for: member.waiting_for.clone()?,
         })
     };
-    // What a dead process waited for is nobody's concern.
+    // What a dead process waited for is not shown.
     let mut waits: Vec<Wait> = space.members.iter().filter(|m| m.alive).filter_map(wait).collect();
     waits.sort_by_key(|wait| std::cmp::Reverse(wait.waited_ns));
     waits

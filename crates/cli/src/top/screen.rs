@@ -19,13 +19,13 @@ use ratatui::crossterm::terminal::{
 use ratatui::{Frame, Terminal};
 use rustix::process::{getpid, kill_process, Signal};
 
-/// Whether the terminal has to be given back.
+/// Whether the terminal has to be restored.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static PANIC_HOOK: Once = Once::new();
 
 /// The terminal, taken.
 pub struct Screen {
-    /// Never dropped, only forgotten: its own end shows the cursor, as [`give_back`] does, and prints when that fails,
+    /// Never dropped, only forgotten: its own end shows the cursor, as [`restore`] does, and prints when that fails,
     /// which panics where standard error is the terminal that is gone.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
 }
@@ -39,7 +39,7 @@ impl Screen {
         PANIC_HOOK.call_once(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
-                give_back();
+                restore();
                 before(info);
             }));
         });
@@ -47,7 +47,7 @@ impl Screen {
         match Terminal::new(CrosstermBackend::new(io::stdout())) {
             Ok(terminal) => Ok(Screen { terminal: ManuallyDrop::new(terminal) }),
             Err(e) => {
-                give_back();
+                restore();
                 Err(failed(e))
             }
         }
@@ -61,12 +61,12 @@ impl Screen {
         self.terminal.draw(picture).map(drop).map_err(failed)
     }
 
-    /// Gives the terminal back and stops this process, as Ctrl-Z does everywhere; takes it again on `fg`.
+    /// Restores the terminal and stops this process, as Ctrl-Z does everywhere; takes it again on `fg`.
     ///
     /// # Errors
     /// `Io` when the terminal is gone by then.
     pub fn suspend(&mut self) -> Result<()> {
-        give_back();
+        restore();
         kill_process(getpid(), Signal::TSTP).map_err(|e| failed(e.into()))?;
         take().and_then(|()| self.terminal.clear()).map_err(failed)
     }
@@ -74,18 +74,18 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        give_back();
+        restore();
     }
 }
 
 fn take() -> io::Result<()> {
     enable_raw_mode()?;
     TAKEN.store(true, SeqCst);
-    execute!(io::stdout(), EnterAlternateScreen).inspect_err(|_| give_back())
+    execute!(io::stdout(), EnterAlternateScreen).inspect_err(|_| restore())
 }
 
 /// Twice is as good as once. A terminal that is gone needs nothing back.
-fn give_back() {
+fn restore() {
     if TAKEN.swap(false, SeqCst) {
         let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
         let _ = disable_raw_mode();

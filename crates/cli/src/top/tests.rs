@@ -44,11 +44,11 @@ fn waiting(member: MemberInfo, since_s: u64, what: &str) -> MemberInfo {
     MemberInfo { waiting_for: Some(what.into()), waiting_since_unix_ns, ..member }
 }
 
-/// Four writers, of which one waits for room, and two readers at different versions; two tiers.
+/// Four writers, of which one waits for free space, and two readers at different versions; two tiers.
 pub(crate) fn busy(name: &str) -> SpaceInfo {
     let mut members: Vec<MemberInfo> = (0..4).map(|rank| member("writer", "gray-scott", rank, 4)).collect();
     let held =
-        "room for version 15: reader rank 1 of analysis (pid 101, since 100 s) has not released version 9";
+        "free space for version 15: reader rank 1 of analysis (pid 101, since 100 s) has not released version 9";
     members[2] = waiting(members[2].clone(), 3, held);
     members.extend((0..2).map(|rank| MemberInfo { bytes: 2 << 30, ..member("reader", "analysis", rank, 2) }));
     members[5].alive = false;
@@ -439,7 +439,7 @@ mod on_a_terminal {
     fn a_terminal_that_is_gone_ends_it() {
         let mut session = Session::start("top", "");
         session.wait_for("forebay init");
-        // The other side goes. Nobody sends SIGHUP: it is not the terminal that controls the process.
+        // The other side goes. No process sends SIGHUP: it is not the terminal that controls the process.
         session.stop.store(true, SeqCst);
         session.reader.join().unwrap();
         drop((session.keyboard, session.terminal));

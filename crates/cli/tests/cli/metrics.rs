@@ -180,7 +180,7 @@ fn a_textfile_is_replaced_whole_and_readable_by_others() {
     let once = bench.call(&["metrics", "--textfile", "forebay.prom"]);
     assert_eq!(once.wants(0).text(), "");
     let metadata = std::fs::metadata(&path).unwrap();
-    // Whatever the umask takes away, it takes away from everybody but the owner.
+    // Whatever the umask takes away, it takes away from all but the owner.
     assert_eq!(metadata.permissions().mode() & 0o600, 0o600);
     Exposition::parse(&std::fs::read_to_string(&path).unwrap());
 
@@ -188,7 +188,7 @@ fn a_textfile_is_replaced_whole_and_readable_by_others() {
     let mut command = bench.command(&words);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut files = BTreeSet::from([metadata.ino()]);
-    // A new file takes the name each time: whoever has the old one open reads it to its end.
+    // A new file takes the name each time: a process that has the old one open reads it to its end.
     let mut held = Vec::new();
     while files.len() < 4 {
         assert!(child.try_wait().unwrap().is_none(), "it ended early");
@@ -306,7 +306,7 @@ fn a_loopback_port_serves_metrics_and_nothing_else() {
 }
 
 #[test]
-fn bad_clients_hold_nobody_up() {
+fn bad_clients_hold_no_other_up() {
     let bench = Bench::new();
     let served = Served::start(&bench);
     for malformed in
@@ -321,7 +321,7 @@ fn bad_clients_hold_nobody_up() {
     served.connect().write_all(b"GET /met").unwrap();
 
     // Sixteen that say nothing take every place; the next is told so. On a machine so slow that the first ones
-    // were sent away meanwhile, there is room again: once more.
+    // were sent away meanwhile, there are free places again: once more.
     let mut silent: Vec<TcpStream> = Vec::new();
     let mut refused = String::new();
     while !refused.starts_with("HTTP/1.1 503 ") {

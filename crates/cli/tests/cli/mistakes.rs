@@ -1,4 +1,4 @@
-//! Wrong input: each mistake has its kind, its exit status and a hint; closed pipes are nobody's mistake.
+//! Wrong input: each mistake has its kind, its exit status and a hint; closed pipes are no mistake.
 
 use std::io::Read;
 use std::process::Stdio;

@@ -191,7 +191,7 @@ fn the_job_of_a_shell_does_what_the_runner_does() {
 #[test]
 fn a_job_ends_with_its_first_failure_and_leaves_nothing() {
     let bench = demo();
-    // The writer of `u` ends well, nobody opens `never`, `kept` is to stay.
+    // The writer of `u` ends well, no component opens `never`, `kept` is to stay.
     let workflow = "forebay = 1\n[workflow]\nname = \"broken\"\n[channel.never]\n\
                     [channel.kept]\nkeep = true\n[channel.u]\n\
                     [[component]]\nname = \"sim\"\nwrites = [\"u\"]\n\

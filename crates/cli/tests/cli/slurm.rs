@@ -42,7 +42,7 @@ fn program(name: &str) -> Option<String> {
     places.iter().map(|dir| format!("{dir}/{name}")).find(|path| Path::new(path).exists())
 }
 
-/// A port that nobody had a moment ago.
+/// A port that no process had a moment ago.
 fn port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     listener.local_addr().expect("its address").port()
