@@ -285,7 +285,7 @@ module forebay
       protect_r4_0, protect_r4_1, protect_r4_2, protect_r4_3, protect_r4_4, protect_r8_0, protect_r8_1, &
       protect_r8_2, protect_r8_3, protect_r8_4, protect_i4_0, protect_i4_1, protect_i4_2, protect_i4_3, &
       protect_i4_4, protect_i8_0, protect_i8_1, protect_i8_2, protect_i8_3, protect_i8_4
-    !> prepare(): makes the room of the first level ready.
+    !> prepare(): allocates the space of the first level.
     procedure :: prepare => checkpoint_prepare
     !> save(step [, metric]): returns when the first level has the arrays as they are now; metric, a real(8), says how
     !> good the step is, for levels with best=K.
@@ -480,13 +480,13 @@ module forebay
       integer(c_int) :: code
     end function
 
-    function fb_variable_info(handle, name, dtype, ndim, shape, room) result(code) bind(C)
+    function fb_variable_info(handle, name, dtype, ndim, shape, capacity) result(code) bind(C)
       import :: c_int, c_ptr, c_char, c_int64_t
       type(c_ptr), value :: handle
       character(kind=c_char), intent(in) :: name(*)
       integer(c_int), intent(inout) :: dtype, ndim
       integer(c_int64_t), intent(inout) :: shape(*)
-      integer(c_int), value :: room
+      integer(c_int), value :: capacity
       integer(c_int) :: code
     end function
 

@@ -135,7 +135,7 @@
 #define FB_POOL_OWNED_ELSEWHERE (-21)
 
 /**
- * This tier or mechanism is not to be had here.
+ * This tier or mechanism is not available here.
  */
 #define FB_NOT_POSSIBLE_HERE (-22)
 
@@ -160,7 +160,7 @@
 #define FB_PERMISSION_DENIED (-40)
 
 /**
- * Not enough room on the tier: file system, available memory or a memory cgroup.
+ * Insufficient capacity on the tier: file system, available memory or a memory cgroup.
  */
 #define FB_TIER_FULL (-50)
 
@@ -632,7 +632,7 @@ int fb_put_many(fb_writer *writer,
                 const void *data);
 
 /**
- * Reserves room for one piece and stores its address in `*data`: the pool itself where the tier is byte
+ * Reserves space for one piece and stores its address in `*data`: the pool itself where the tier is byte
  * addressable, so that the program can compute into it and nothing is copied. The parameters are those of
  * fb_put. Fill all of it, then call fb_commit with the same address. The memory ends with fb_commit
  * (whatever that returns), fb_abort_step or fb_close_writer, and must not be touched after that. It is
@@ -768,12 +768,17 @@ int fb_variable_name(fb_reader *reader, size_t index, const char **name);
 
 /**
  * Stores element type, number of dimensions and whole shape of a variable of the current version. `shape`
- * has room for `room` numbers (FB_DIMENSIONS_MAX is always enough); each output may be NULL. Does not block.
+ * holds `capacity` numbers (FB_DIMENSIONS_MAX is always enough); each output may be NULL. Does not block.
  *
- * FB_UNKNOWN_VARIABLE (the hint names the nearest), FB_BUFFER_MISMATCH (more dimensions than `room`:
+ * FB_UNKNOWN_VARIABLE (the hint names the nearest), FB_BUFFER_MISMATCH (more dimensions than `capacity`:
  * `*dtype` and `*ndim` are stored all the same), FB_STEP_STATE, FB_VARIABLE_MISMATCH, FB_DAMAGED.
  */
-int fb_variable_info(fb_reader *reader, const char *name, int *dtype, int *ndim, uint64_t *shape, int room);
+int fb_variable_info(fb_reader *reader,
+                     const char *name,
+                     int *dtype,
+                     int *ndim,
+                     uint64_t *shape,
+                     int capacity);
 
 /**
  * Copies a box of a variable of the current version into `buffer`, gathering it from the pieces that the
@@ -848,11 +853,16 @@ int fb_open_view(fb_reader *reader,
 int fb_view_data(const fb_view *view, const void **data, size_t *bytes);
 
 /**
- * Stores version, element type, number of dimensions and the count of the box. `count` has room for `room`
- * numbers; each output may be NULL. Does not block. FB_BUFFER_MISMATCH (more dimensions than `room`: the
- * others are stored all the same).
+ * Stores version, element type, number of dimensions and the count of the box. `count` holds `capacity` numbers; each
+ * output may be NULL. Does not block. FB_BUFFER_MISMATCH (more dimensions than `capacity`: the others are stored all
+ * the same).
  */
-int fb_view_info(const fb_view *view, uint64_t *version, int *dtype, int *ndim, uint64_t *count, int room);
+int fb_view_info(const fb_view *view,
+                 uint64_t *version,
+                 int *dtype,
+                 int *ndim,
+                 uint64_t *count,
+                 int capacity);
 
 /**
  * Ends the view and sets `*view` to NULL; its memory must not be touched any more. Does not block.
@@ -904,7 +914,7 @@ int fb_attribute_get_double(fb_reader *reader, const char *key, double *value);
  * NULL is the same), "r+" (it must be there), "r" (it must be there; for reading only), "x+" (it must not be there)
  * or "w+" (what is there is removed first). A new file holds zeros, is 0600, and appears when it is complete.
  *
- * Room is checked before a page is touched, and pages are faulted in except on file (some 0.2 ms per MiB). Waits
+ * Free space is checked before a page is touched, and pages are faulted in except on file (some 0.2 ms per MiB). Waits
  * a few seconds at most for others that allocate in the same directory. Symbolic links are not followed in the last
  * part of the path.
  *
@@ -1001,8 +1011,8 @@ int fb_pool_free(fb_pool **pool);
  * data that streams through. `horizon` says when writes become durable: "epoch" (NULL: with fb_array_flush and
  * fb_array_close), "write" (each call), "none" (with fb_array_flush alone).
  *
- * FB_USAGE, FB_DAMAGED (the file is too short), FB_TIER_FULL (no room on the disk, or no room in the budget
- * for the table of its tiles), FB_NAME_IN_USE ("x+"), FB_PERMISSION_DENIED. Blocks while room is reserved.
+ * FB_USAGE, FB_DAMAGED (the file is too short), FB_TIER_FULL (the disk is full, or the budget too small for the table
+ * of its tiles), FB_NAME_IN_USE ("x+"), FB_PERMISSION_DENIED. Blocks while space is reserved.
  */
 int fb_array_open(fb_pool *pool,
                   const char *path,
@@ -1031,11 +1041,14 @@ int fb_array_read(const fb_array *array,
                   size_t bytes);
 
 /**
- * Copies `bytes` bytes from `data` to `offset` of the array. They go to the file when room is needed, and
- * durably with fb_array_flush. Blocks while room is made. FB_BOX_OUTSIDE_SHAPE, FB_PERMISSION_DENIED (mode
+ * Copies `bytes` bytes from `data` to `offset` of the array. They go to the file when memory is needed, and
+ * durably with fb_array_flush. Blocks while tiles are evicted. FB_BOX_OUTSIDE_SHAPE, FB_PERMISSION_DENIED (mode
  * "r"), FB_POISONED, or what a read failed with: then a part may have been written.
  */
-int fb_array_write(fb_array *array, uint64_t offset, const void *data, size_t bytes);
+int fb_array_write(fb_array *array,
+                   uint64_t offset,
+                   const void *data,
+                   size_t bytes);
 
 /**
  * Copies the `number` items of `item` bytes each that `indices` names (item i begins at byte i * item) to
@@ -1051,7 +1064,7 @@ int fb_array_gather(const fb_array *array, const uint64_t *indices, size_t numbe
 int fb_array_scatter(fb_array *array, const uint64_t *indices, size_t number, size_t item, const void *data);
 
 /**
- * Begins to read `bytes` bytes from `offset` on, as far as there is room, and does not wait for them. Only a
+ * Begins to read `bytes` bytes from `offset` on, as far as they fit, and does not wait for them. Only a
  * hint: errors are those of who touches the data later.
  */
 int fb_array_prefetch(const fb_array *array, uint64_t offset, uint64_t bytes);
@@ -1059,7 +1072,7 @@ int fb_array_prefetch(const fb_array *array, uint64_t offset, uint64_t bytes);
 /**
  * Calls `visitor` once for each tile, in the order of `tiles` (`number` numbers from 0 on; NULL: all of them
  * from first to last), reading the next ones ahead. With `write` other than 0 the visitor may change the data
- * (then `tiles` must be NULL), which is written behind; without it a store is an error that nobody sees.
+ * (then `tiles` must be NULL), which is written behind; without it a store is an error that is not noticed.
  * Returns what the visitor returned if that is not 0. The errors of fb_array_read and fb_array_write.
  */
 int fb_array_tiles(fb_array *array,
@@ -1072,9 +1085,9 @@ int fb_array_tiles(fb_array *array,
 /**
  * Keeps tile `tile` (from 0) in memory and stores its handle in `*pin`, the address of its data in `*data`,
  * the byte of the array where it begins in `*offset` and its length in `*bytes` (the latter two may be NULL).
- * With `write` other than 0 the data may be changed, and nobody else sees the tile until fb_tile_unpin; else a
- * store into it is an error that nobody sees, and others may pin it, too. Blocks until it is there;
- * FB_TIMED_OUT when all of the budget is pinned, or somebody else has the tile to write it, for a minute. The
+ * With `write` other than 0 the data may be changed, and no other thread sees the tile until fb_tile_unpin; else a
+ * store into it is an error that is not noticed, and others may pin it, too. Blocks until it is there;
+ * FB_TIMED_OUT when all of the budget is pinned, or another thread has the tile to write it, for a minute. The
  * errors of fb_array_read and fb_array_write.
  */
 int fb_tile_pin(fb_array *array,
@@ -1093,7 +1106,7 @@ int fb_tile_unpin(fb_tile **pin);
 /**
  * Writes back what was changed and makes it durable; blocks until it is. Nothing happens in modes "r" and "c".
  * What could not be written stays in memory, and the call may be made again; after FB_POISONED (the medium's
- * own flush failed) nobody knows what it holds, and nothing can be written any more.
+ * own flush failed) it is unknown what it holds, and nothing can be written any more.
  */
 int fb_array_flush(fb_array *array);
 
@@ -1110,11 +1123,11 @@ int fb_array_close(fb_array **array);
  *
  * `mode` is "r" (read; NULL is the same), "r+" (read and write) or "c" (writes stay with this handle); the file must
  * be there. `tile` is what moves together, a power of two from 4096 to 2 MiB; 0 is 64 KiB. `engine` is "userfault"
- * (whoever touches what is not there reads it in its own handler of SIGBUS), "handler" (threads answer, also when a
- * system call touches it), "kernel" (a mapping whose pages are sent away) or "direct" (a mapping of a file in
+ * (the thread that touches what is not there reads it in its own handler of SIGBUS), "handler" (threads answer, also
+ * when a system call touches it), "kernel" (a mapping whose pages are sent away) or "direct" (a mapping of a file in
  * memory); NULL takes what fits. Who touches a page that cannot be read gets SIGBUS, after a line on stderr.
  *
- * FB_USAGE, FB_DAMAGED (the file is too short), FB_NOT_POSSIBLE_HERE (this engine is not to be had),
+ * FB_USAGE, FB_DAMAGED (the file is too short), FB_NOT_POSSIBLE_HERE (this engine is not available),
  * FB_PERMISSION_DENIED, FB_TIER_FULL. Does not block.
  */
 int fb_window_open(const char *path,
@@ -1168,7 +1181,7 @@ int fb_window_advise(fb_window *window,
 /**
  * Writes back what was stored and makes it durable; blocks until it is. Nothing is written in modes "r" and "c". What
  * could not be written is still there, and the call may be made again; after FB_POISONED (the medium's own flush
- * failed) nobody knows what it holds.
+ * failed) it is unknown what it holds.
  */
 int fb_window_flush(fb_window *window);
 
@@ -1181,7 +1194,7 @@ int fb_window_close(fb_window **window);
 /**
  * Opens the checkpoint directory `path`, made if it is missing, as one rank of a new run of the program, and stores
  * the handle in `*checkpoint`. `options` may be NULL; it knows "rank", "size", "scope" and "timeout" as for a space
- * (ranks come from the environment of srun, flux or mpiexec when nobody says them), and "levels", "when", "program"
+ * (ranks come from the environment of srun, flux or mpiexec when they are not given), and "levels", "when", "program"
  * and "memory", see fb_options_set. All ranks give the same path and levels. Does not wait for other ranks.
  *
  * FB_NAME_IN_USE (a live process holds this rank), FB_OPTION_MISMATCH (another program saves there),
@@ -1213,7 +1226,7 @@ int fb_checkpoint_protect(fb_checkpoint *checkpoint,
                           void *data);
 
 /**
- * Makes room for two steps in the first level ready, so that the first saves take no longer than later ones. Blocks
+ * Allocates the space for two steps in the first level, so that the first saves take no longer than later ones. Blocks
  * while pages are allocated (some 0.2 ms per MiB on memory). FB_TIER_FULL.
  */
 int fb_checkpoint_prepare(fb_checkpoint *checkpoint);
@@ -1221,8 +1234,8 @@ int fb_checkpoint_prepare(fb_checkpoint *checkpoint);
 /**
  * Saves the protected arrays as they are now; `step` is larger than every step this run saved before. Returns when
  * the first level holds them, which is when it survives what that level says (fb_checkpoint_level); a thread carries
- * it down to the others. Waits, at most for the timeout, when the first level has no room before an earlier step has
- * gone down. After an error the older steps are all there, and the next call tries again.
+ * it down to the others. Waits, at most for the timeout, when the first level has no free space before an earlier step
+ * has gone down. After an error the older steps are all there, and the next call tries again.
  *
  * FB_VERSION_OUT_OF_ORDER, FB_TIER_FULL, FB_FENCED (a later run has begun), FB_TIMED_OUT, FB_PRODUCER_DIED; also
  * what went wrong on the way down since the last call: this step was not saved then.

@@ -123,8 +123,8 @@ pub unsafe extern "C" fn fb_pool_free(pool: *mut *mut fb_pool) -> c_int {
 /// data that streams through. `horizon` says when writes become durable: "epoch" (NULL: with fb_array_flush and
 /// fb_array_close), "write" (each call), "none" (with fb_array_flush alone).
 ///
-/// FB_USAGE, FB_DAMAGED (the file is too short), FB_TIER_FULL (no room on the disk, or no room in the budget
-/// for the table of its tiles), FB_NAME_IN_USE ("x+"), FB_PERMISSION_DENIED. Blocks while room is reserved.
+/// FB_USAGE, FB_DAMAGED (the file is too short), FB_TIER_FULL (the disk is full, or the budget too small for the table
+/// of its tiles), FB_NAME_IN_USE ("x+"), FB_PERMISSION_DENIED. Blocks while space is reserved.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_open(
     pool: *mut fb_pool,
@@ -219,8 +219,8 @@ pub unsafe extern "C" fn fb_array_read(
     })
 }
 
-/// Copies `bytes` bytes from `data` to `offset` of the array. They go to the file when room is needed, and
-/// durably with fb_array_flush. Blocks while room is made. FB_BOX_OUTSIDE_SHAPE, FB_PERMISSION_DENIED (mode
+/// Copies `bytes` bytes from `data` to `offset` of the array. They go to the file when memory is needed, and
+/// durably with fb_array_flush. Blocks while tiles are evicted. FB_BOX_OUTSIDE_SHAPE, FB_PERMISSION_DENIED (mode
 /// "r"), FB_POISONED, or what a read failed with: then a part may have been written.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_write(
@@ -280,7 +280,7 @@ pub unsafe extern "C" fn fb_array_scatter(
     })
 }
 
-/// Begins to read `bytes` bytes from `offset` on, as far as there is room, and does not wait for them. Only a
+/// Begins to read `bytes` bytes from `offset` on, as far as they fit, and does not wait for them. Only a
 /// hint: errors are those of who touches the data later.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_prefetch(array: *const fb_array, offset: u64, bytes: u64) -> c_int {
@@ -294,7 +294,7 @@ pub unsafe extern "C" fn fb_array_prefetch(array: *const fb_array, offset: u64, 
 
 /// Calls `visitor` once for each tile, in the order of `tiles` (`number` numbers from 0 on; NULL: all of them
 /// from first to last), reading the next ones ahead. With `write` other than 0 the visitor may change the data
-/// (then `tiles` must be NULL), which is written behind; without it a store is an error that nobody sees.
+/// (then `tiles` must be NULL), which is written behind; without it a store is an error that is not noticed.
 /// Returns what the visitor returned if that is not 0. The errors of fb_array_read and fb_array_write.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_tiles(
@@ -346,9 +346,9 @@ pub unsafe extern "C" fn fb_array_tiles(
 
 /// Keeps tile `tile` (from 0) in memory and stores its handle in `*pin`, the address of its data in `*data`,
 /// the byte of the array where it begins in `*offset` and its length in `*bytes` (the latter two may be NULL).
-/// With `write` other than 0 the data may be changed, and nobody else sees the tile until fb_tile_unpin; else a
-/// store into it is an error that nobody sees, and others may pin it, too. Blocks until it is there;
-/// FB_TIMED_OUT when all of the budget is pinned, or somebody else has the tile to write it, for a minute. The
+/// With `write` other than 0 the data may be changed, and no other thread sees the tile until fb_tile_unpin; else a
+/// store into it is an error that is not noticed, and others may pin it, too. Blocks until it is there;
+/// FB_TIMED_OUT when all of the budget is pinned, or another thread has the tile to write it, for a minute. The
 /// errors of fb_array_read and fb_array_write.
 #[no_mangle]
 pub unsafe extern "C" fn fb_tile_pin(
@@ -407,7 +407,7 @@ pub unsafe extern "C" fn fb_tile_unpin(pin: *mut *mut fb_tile) -> c_int {
 
 /// Writes back what was changed and makes it durable; blocks until it is. Nothing happens in modes "r" and "c".
 /// What could not be written stays in memory, and the call may be made again; after FB_POISONED (the medium's
-/// own flush failed) nobody knows what it holds, and nothing can be written any more.
+/// own flush failed) it is unknown what it holds, and nothing can be written any more.
 #[no_mangle]
 pub unsafe extern "C" fn fb_array_flush(array: *mut fb_array) -> c_int {
     guard(|| {

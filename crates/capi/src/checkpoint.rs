@@ -54,7 +54,7 @@ const MEASURED: [&str; 5] = ["saves", "blocked_s", "cost_s", "carried_s", "resto
 
 /// Opens the checkpoint directory `path`, made if it is missing, as one rank of a new run of the program, and stores
 /// the handle in `*checkpoint`. `options` may be NULL; it knows "rank", "size", "scope" and "timeout" as for a space
-/// (ranks come from the environment of srun, flux or mpiexec when nobody says them), and "levels", "when", "program"
+/// (ranks come from the environment of srun, flux or mpiexec when they are not given), and "levels", "when", "program"
 /// and "memory", see fb_options_set. All ranks give the same path and levels. Does not wait for other ranks.
 ///
 /// FB_NAME_IN_USE (a live process holds this rank), FB_OPTION_MISMATCH (another program saves there),
@@ -129,7 +129,7 @@ pub unsafe extern "C" fn fb_checkpoint_protect(
     })
 }
 
-/// Makes room for two steps in the first level ready, so that the first saves take no longer than later ones. Blocks
+/// Allocates the space for two steps in the first level, so that the first saves take no longer than later ones. Blocks
 /// while pages are allocated (some 0.2 ms per MiB on memory). FB_TIER_FULL.
 #[no_mangle]
 pub unsafe extern "C" fn fb_checkpoint_prepare(checkpoint: *mut fb_checkpoint) -> c_int {
@@ -142,8 +142,8 @@ pub unsafe extern "C" fn fb_checkpoint_prepare(checkpoint: *mut fb_checkpoint) -
 
 /// Saves the protected arrays as they are now; `step` is larger than every step this run saved before. Returns when
 /// the first level holds them, which is when it survives what that level says (fb_checkpoint_level); a thread carries
-/// it down to the others. Waits, at most for the timeout, when the first level has no room before an earlier step has
-/// gone down. After an error the older steps are all there, and the next call tries again.
+/// it down to the others. Waits, at most for the timeout, when the first level has no free space before an earlier step
+/// has gone down. After an error the older steps are all there, and the next call tries again.
 ///
 /// FB_VERSION_OUT_OF_ORDER, FB_TIER_FULL, FB_FENCED (a later run has begun), FB_TIMED_OUT, FB_PRODUCER_DIED; also
 /// what went wrong on the way down since the last call: this step was not saved then.
@@ -415,7 +415,7 @@ impl State {
     /// The protected arrays to be filled, in their order.
     ///
     /// # Safety
-    /// As [`State::sources`]; nobody else uses the memory, and no two arrays overlap.
+    /// As [`State::sources`]; no other code uses the memory, and no two arrays overlap.
     unsafe fn targets<'a>(&self) -> Result<Vec<&'a mut [u8]>> {
         // SAFETY: the caller's contract.
         let one = |a: &Protected| unsafe { output(a.address as *mut c_void, a.bytes, "data") };

@@ -118,7 +118,7 @@ fn fortran_constants() -> String {
     text
 }
 
-/// What the kind's documentation says; the comments of an enum are not to be had at run time.
+/// What the kind's documentation says; the comments of an enum are not available at run time.
 fn meaning(manifest: &Path, kind: Kind) -> Vec<String> {
     let path = manifest.join("../tier/src/error.rs");
     let source = std::fs::read_to_string(path).expect("the list of kinds can be read");

@@ -167,7 +167,7 @@ pub(crate) unsafe fn numbers<'a>(pointer: *const u64, number: usize, what: &str)
 /// `bytes` bytes to fill; NULL is fine when there are none.
 ///
 /// # Safety
-/// NULL, or `bytes` writable bytes that nobody else uses while the result is in use.
+/// NULL, or `bytes` writable bytes that no other code uses while the result is in use.
 pub(crate) unsafe fn output<'a>(pointer: *mut c_void, bytes: usize, what: &str) -> Result<&'a mut [u8]> {
     if bytes == 0 {
         return Ok(&mut []);

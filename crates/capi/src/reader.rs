@@ -213,9 +213,9 @@ pub unsafe extern "C" fn fb_variable_name(
 }
 
 /// Stores element type, number of dimensions and whole shape of a variable of the current version. `shape`
-/// has room for `room` numbers (FB_DIMENSIONS_MAX is always enough); each output may be NULL. Does not block.
+/// holds `capacity` numbers (FB_DIMENSIONS_MAX is always enough); each output may be NULL. Does not block.
 ///
-/// FB_UNKNOWN_VARIABLE (the hint names the nearest), FB_BUFFER_MISMATCH (more dimensions than `room`:
+/// FB_UNKNOWN_VARIABLE (the hint names the nearest), FB_BUFFER_MISMATCH (more dimensions than `capacity`:
 /// `*dtype` and `*ndim` are stored all the same), FB_STEP_STATE, FB_VARIABLE_MISMATCH, FB_DAMAGED.
 #[no_mangle]
 pub unsafe extern "C" fn fb_variable_info(
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn fb_variable_info(
     dtype: *mut c_int,
     ndim: *mut c_int,
     shape: *mut u64,
-    room: c_int,
+    capacity: c_int,
 ) -> c_int {
     guard(|| {
         // SAFETY: the header's contract for handles, texts and outputs.
@@ -235,8 +235,8 @@ pub unsafe extern "C" fn fb_variable_info(
         let number = number_of(stored)?;
         dtype.into_iter().for_each(|place| place.set(number));
         ndim.into_iter().for_each(|place| place.set(extents.len() as c_int));
-        // SAFETY: `shape` has room for `room` numbers, by the header's contract.
-        unsafe { store_extents(&extents, shape, room, "shape")? };
+        // SAFETY: `shape` holds `capacity` numbers, by the header's contract.
+        unsafe { store_extents(&extents, shape, capacity, "shape")? };
         Ok(FB_OK)
     })
 }
@@ -436,24 +436,24 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// Stores extents in memory of the caller that has room for `room` numbers; NULL is fine.
+/// Stores extents in memory of the caller for `capacity` numbers; NULL is fine.
 ///
 /// # Safety
-/// `to` is NULL or has room for `room` numbers.
-pub(crate) unsafe fn store_extents(from: &[u64], to: *mut u64, room: c_int, what: &str) -> Result<()> {
+/// `to` is NULL or holds `capacity` numbers.
+pub(crate) unsafe fn store_extents(from: &[u64], to: *mut u64, capacity: c_int, what: &str) -> Result<()> {
     if to.is_null() || from.is_empty() {
         return Ok(());
     }
-    if usize::try_from(room).is_ok_and(|room| from.len() <= room) {
+    if usize::try_from(capacity).is_ok_and(|capacity| from.len() <= capacity) {
         for (i, extent) in from.iter().enumerate() {
-            // SAFETY: i < room, and the caller's contract.
+            // SAFETY: i < capacity, and the caller's contract.
             unsafe { out(to.add(i), what)? }.set(*extent);
         }
         return Ok(());
     }
-    Err(Error::new(Kind::BufferMismatch, format!("{what} has too little room"))
+    Err(Error::new(Kind::BufferMismatch, format!("{what} is too short"))
         .with("dimensions", from.len())
-        .with("room", room)
+        .with("capacity", capacity)
         .hint("FB_DIMENSIONS_MAX numbers are always enough"))
 }
 

@@ -25,7 +25,7 @@ pub struct fb_region {
 /// NULL is the same), "r+" (it must be there), "r" (it must be there; for reading only), "x+" (it must not be there)
 /// or "w+" (what is there is removed first). A new file holds zeros, is 0600, and appears when it is complete.
 ///
-/// Room is checked before a page is touched, and pages are faulted in except on file (some 0.2 ms per MiB). Waits
+/// Free space is checked before a page is touched, and pages are faulted in except on file (some 0.2 ms per MiB). Waits
 /// a few seconds at most for others that allocate in the same directory. Symbolic links are not followed in the last
 /// part of the path.
 ///

@@ -159,7 +159,7 @@ fn keep(error: &Error) {
     let named = in_c(hint);
     let text = if hint.is_empty() { text } else { text.replacen(hint, &named, 1) };
     let last = LastError { text: c_text(&text), hint: c_text(&named) };
-    // At thread exit the slot may be gone; then nobody can ask any more either.
+    // At thread exit the slot may be gone; then no caller can ask any more either.
     let _ = LAST.try_with(|slot| slot.replace(Some(last)));
 }
 
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn text_hint_and_causes_are_kept_per_thread() {
         let code = guard(|| {
-            Err(Error::new(Kind::TimedOut, "nobody came")
+            Err(Error::new(Kind::TimedOut, "no rank came")
                 .with("rank", 2)
                 .hint("start rank 2")
                 .caused_by(std::io::Error::other("deeper")))
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(code, -c_int::from(Kind::TimedOut.code()));
         assert_eq!(
             read(fb_last_error()),
-            "TimedOut: nobody came (rank=2)\n  hint: start rank 2\n  caused by: deeper"
+            "TimedOut: no rank came (rank=2)\n  hint: start rank 2\n  caused by: deeper"
         );
         assert_eq!(read(fb_last_error_hint()), "start rank 2");
         std::thread::spawn(|| assert_eq!(read(fb_last_error()), "")).join().expect("other thread");

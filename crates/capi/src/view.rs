@@ -61,9 +61,9 @@ pub unsafe extern "C" fn fb_view_data(
     })
 }
 
-/// Stores version, element type, number of dimensions and the count of the box. `count` has room for `room`
-/// numbers; each output may be NULL. Does not block. FB_BUFFER_MISMATCH (more dimensions than `room`: the
-/// others are stored all the same).
+/// Stores version, element type, number of dimensions and the count of the box. `count` holds `capacity` numbers; each
+/// output may be NULL. Does not block. FB_BUFFER_MISMATCH (more dimensions than `capacity`: the others are stored all
+/// the same).
 #[no_mangle]
 pub unsafe extern "C" fn fb_view_info(
     view: *const fb_view,
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn fb_view_info(
     dtype: *mut c_int,
     ndim: *mut c_int,
     count: *mut u64,
-    room: c_int,
+    capacity: c_int,
 ) -> c_int {
     guard(|| {
         // SAFETY: the header's contract for handles and outputs.
@@ -87,8 +87,8 @@ pub unsafe extern "C" fn fb_view_info(
         version.into_iter().for_each(|place| place.set(view.version()));
         dtype.into_iter().for_each(|place| place.set(number));
         ndim.into_iter().for_each(|place| place.set(view.shape().len() as c_int));
-        // SAFETY: `count` has room for `room` numbers, by the header's contract.
-        unsafe { store_extents(view.shape(), count, room, "count")? };
+        // SAFETY: `count` holds `capacity` numbers, by the header's contract.
+        unsafe { store_extents(view.shape(), count, capacity, "count")? };
         Ok(FB_OK)
     })
 }

@@ -34,11 +34,11 @@ impl fb_window {
 ///
 /// `mode` is "r" (read; NULL is the same), "r+" (read and write) or "c" (writes stay with this handle); the file must
 /// be there. `tile` is what moves together, a power of two from 4096 to 2 MiB; 0 is 64 KiB. `engine` is "userfault"
-/// (whoever touches what is not there reads it in its own handler of SIGBUS), "handler" (threads answer, also when a
-/// system call touches it), "kernel" (a mapping whose pages are sent away) or "direct" (a mapping of a file in
+/// (the thread that touches what is not there reads it in its own handler of SIGBUS), "handler" (threads answer, also
+/// when a system call touches it), "kernel" (a mapping whose pages are sent away) or "direct" (a mapping of a file in
 /// memory); NULL takes what fits. Who touches a page that cannot be read gets SIGBUS, after a line on stderr.
 ///
-/// FB_USAGE, FB_DAMAGED (the file is too short), FB_NOT_POSSIBLE_HERE (this engine is not to be had),
+/// FB_USAGE, FB_DAMAGED (the file is too short), FB_NOT_POSSIBLE_HERE (this engine is not available),
 /// FB_PERMISSION_DENIED, FB_TIER_FULL. Does not block.
 #[no_mangle]
 pub unsafe extern "C" fn fb_window_open(
@@ -191,7 +191,7 @@ pub unsafe extern "C" fn fb_window_advise(
 
 /// Writes back what was stored and makes it durable; blocks until it is. Nothing is written in modes "r" and "c". What
 /// could not be written is still there, and the call may be made again; after FB_POISONED (the medium's own flush
-/// failed) nobody knows what it holds.
+/// failed) it is unknown what it holds.
 #[no_mangle]
 pub unsafe extern "C" fn fb_window_flush(window: *mut fb_window) -> c_int {
     guard(|| {

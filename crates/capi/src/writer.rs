@@ -34,7 +34,7 @@ struct Reserved {
 }
 
 impl State {
-    /// Gives back what was reserved and never committed.
+    /// Releases what was reserved and never committed.
     fn forget_reservations(&mut self) {
         self.reserved.clear();
     }
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn fb_put_many(
     })
 }
 
-/// Reserves room for one piece and stores its address in `*data`: the pool itself where the tier is byte
+/// Reserves space for one piece and stores its address in `*data`: the pool itself where the tier is byte
 /// addressable, so that the program can compute into it and nothing is copied. The parameters are those of
 /// fb_put. Fill all of it, then call fb_commit with the same address. The memory ends with fb_commit
 /// (whatever that returns), fb_abort_step or fb_close_writer, and must not be touched after that. It is
@@ -302,7 +302,7 @@ pub unsafe extern "C" fn fb_close_writer(writer: *mut *mut fb_writer) -> c_int {
         };
         state.forget_reservations();
         if !whole {
-            // A panic left it in pieces: nobody may take what it put for a clean end.
+            // A panic left it in pieces: no reader may take what it put for a clean end.
             state.writer.abandon();
             return Ok(FB_OK);
         }

@@ -106,7 +106,7 @@ static void options_and_names(void)
     HINT_SAYS("pmem");
     EXPECT(FB_USAGE, fb_options_set(options, "quota", NULL));
     EXPECT(FB_OK, fb_options_set(options, "timeout", "0.02"));
-    EXPECT(FB_PEER_MISSING, fb_open_reader("nobody-writes-this", options, &reader));
+    EXPECT(FB_PEER_MISSING, fb_open_reader("no-writer", options, &reader));
     TRUE(reader == NULL && fb_exit_code(FB_PEER_MISSING) == 7);
     EXPECT(FB_BAD_NAME, fb_open_writer("", options, &writer));
     EXPECT(FB_BAD_NAME, fb_open_writer("..", options, &writer));
@@ -286,7 +286,7 @@ static fb_writer *rank_of_two(const char *rank)
     return writer;
 }
 
-/* Ranks that disagree about a variable: whoever comes second is told. */
+/* Ranks that disagree about a variable: the second one is told. */
 static void disagreement(void)
 {
     const uint64_t half[2] = {2, 6}, lower[2] = {2, 0}, other[2] = {4, 7};

@@ -166,7 +166,7 @@ impl Running {
     pub fn output(&mut self) -> Output {
         let mut child = self.child.take().expect("it was not waited for yet");
         let begin = Instant::now();
-        // The outputs of these programs fit a pipe, so that nobody has to read while waiting.
+        // The outputs of these programs fit a pipe, so that they need not be read while waiting.
         while child.try_wait().expect("a child can be asked").is_none() {
             if begin.elapsed() > LIMIT {
                 child.kill().expect("an own child can be killed");
