@@ -124,7 +124,7 @@ impl<'py> NewArray<'py> {
             return &mut [];
         }
         let raw = self.array.as_ptr().cast::<PyArrayObject>();
-        // SAFETY: the array was allocated by NumPy in `new` with `bytes` bytes and nobody else has seen it yet.
+        // SAFETY: the array was allocated by NumPy in `new` with `bytes` bytes and no other code has seen it yet.
         // The bytes are only written by the callee (`Reader::get` fills all of them or fails).
         unsafe { std::slice::from_raw_parts_mut((*raw).data.cast::<u8>(), self.bytes) }
     }
@@ -324,7 +324,7 @@ impl RegionMemory {
         }
     }
 
-    /// No call after this one; unmaps the memory unless somebody was given its address.
+    /// No call after this one; unmaps the memory unless its address was given out.
     pub fn close(&self) {
         let mut mapped = self.lock();
         mapped.closed = true;
@@ -396,7 +396,7 @@ impl WindowMemory {
         }
     }
 
-    /// No call after this one. What was stored is made durable; the memory goes unless somebody was given its address.
+    /// No call after this one. What was stored is made durable; the memory goes unless its address was given out.
     pub fn close(&self) -> forebay_space::Result<()> {
         let shown = &mut *self.lock();
         if std::mem::replace(&mut shown.closed, true) {

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use crate::detach::detached;
 
-/// Copies of at least this many bytes release the GIL: below, giving it back and forth costs more than the copy.
+/// Copies of at least this many bytes release the GIL: below, releasing and taking it costs more than the copy.
 pub const GIL_BYTES: usize = 64 << 10;
 
 /// See the file's head.

@@ -1,8 +1,8 @@
 //! `put_many` and `get_many`: many small objects in one call.
 //!
 //! Guarantees: the arrays of a call are read (or filled) where they lie; nothing is allocated per object beyond the
-//! references that keep names and arrays alive during the call; a put that finds no room goes on at the object where
-//! it stopped. An error names the object. Not here: what a put or a get is (`writer.rs`, `reader.rs`).
+//! references that keep names and arrays alive during the call; a put that finds no free space goes on at the object
+//! where it stopped. An error names the object. Not here: what a put or a get is (`writer.rs`, `reader.rs`).
 
 use forebay_space::{Dtype, Error, Kind, Piece, Reader, Result, Writer};
 use pyo3::prelude::*;

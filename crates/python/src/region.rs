@@ -25,7 +25,7 @@ use crate::errors::{raise, usage, OrRaise};
 /// mode: "a+" opens the file, or makes it; "r+" opens it; "r" opens it for reading only; "x+" makes it and fails when
 ///     it is there; "w+" removes what is there first. A new file holds zeros, is 0600, and appears when complete.
 ///
-/// Room is checked before a page is touched, and pages are faulted in except on file (some 0.2 ms per MiB); runs
+/// Free space is checked before a page is touched, and pages are faulted in except on file (some 0.2 ms per MiB); runs
 /// without the GIL.
 ///
 /// Raises TierFull, NotPossibleHere (the directory is not on this tier, or the tier cannot be mapped), OptionMismatch
@@ -156,13 +156,13 @@ impl PyRegion {
             let what = format!("elements of dtype {} cannot lie in a file", dtype.str()?);
             return Err(usage(py, Kind::Usage, what, "numbers, and records of numbers, can"));
         }
-        let room = slf.get().nbytes.saturating_sub(offset) as u64;
+        let left = slf.get().nbytes.saturating_sub(offset) as u64;
         let dims = match shape {
             Some(shape) => arrays::dims(shape)?,
-            None => [room / item].into_iter().collect(),
+            None => [left / item].into_iter().collect(),
         };
         let wanted = dims.iter().try_fold(item, |bytes, n| bytes.checked_mul(*n));
-        if offset > slf.get().nbytes || wanted.is_none_or(|wanted| wanted > room) {
+        if offset > slf.get().nbytes || wanted.is_none_or(|wanted| wanted > left) {
             return Err(raise(py, outside(&dims, item, offset, slf.get().nbytes)));
         }
         let keywords = PyDict::new(py);

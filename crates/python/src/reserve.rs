@@ -80,7 +80,7 @@ struct PoolMemory {
     _mapping: Arc<dyn Any + Send + Sync>,
 }
 
-/// Room for a piece, as an array to write to.
+/// Space for a piece, as an array to write to.
 pub fn reserve<'py>(
     py: Python<'py>,
     shared: &Shared,

@@ -1,8 +1,8 @@
 //! The memory below `forebay.window`: a file as a range of addresses of which a budget's worth is in memory.
 //!
 //! Guarantees: arrays over a window keep it, also when it is closed meanwhile; whatever reads or writes the file on
-//! request (hints, `flush`, `close`) runs without the GIL. What is touched is brought by whoever touches it, with the
-//! GIL if it holds it.
+//! request (hints, `flush`, `close`) runs without the GIL. What is touched is brought by the thread that touches it,
+//! with the GIL if it holds it.
 
 use std::path::PathBuf;
 

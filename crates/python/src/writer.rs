@@ -5,7 +5,7 @@
 //! readers see a producer that failed, not an end of stream.
 //! Arrays from `reserve` (`reserve.rs`) turn read-only at their commit. Does not check boxes: the space does.
 //!
-//! The space's writer is opened with a deadline of one slice, so that a call that finds no room comes back soon,
+//! The space's writer is opened with a deadline of one slice, so that a call that finds no free space comes back soon,
 //! whether it holds the GIL or not; it is then repeated in slices, without the GIL, up to the real deadline.
 
 use std::sync::{Arc, Weak};

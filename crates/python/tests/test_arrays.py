@@ -235,7 +235,7 @@ def test_ten_thousand_names(pair):
 
 
 def test_put_does_not_leak(pair):
-    """References of arrays and names are given back."""
+    """References of arrays and names are released."""
     w, r = pair
     a = np.zeros(8)
     name = "".join(["le", "ak"])

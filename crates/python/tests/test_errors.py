@@ -88,8 +88,8 @@ def test_mode_and_names(root):
 
 
 def test_a_space_that_does_not_come():
-    with pytest.raises(errors.PeerMissing, match="nobody"):
-        fb.open("nobody", timeout=0.15)
+    with pytest.raises(errors.PeerMissing, match="no-writer"):
+        fb.open("no-writer", timeout=0.15)
 
 
 def test_boxes_and_shapes(root):

@@ -84,14 +84,14 @@ def test_errors_name_the_object(pair):
         r.get_many(["a"], out=np.zeros(()))
 
 
-def test_a_call_without_room_goes_on_where_it_stopped(root):
-    """More than the quota holds at once: the reader makes room while the call waits."""
+def test_a_call_without_free_space_goes_on_where_it_stopped(root):
+    """More than the quota holds at once: the reader frees space while the call waits."""
     import threading
 
     names = labels(200)
     blocks = np.arange(200 * 8192, dtype="f8").reshape(200, 8192)
-    with fb.open("room", "w", quota="32MiB", component="sim", timeout=60) as w:
-        with fb.open("room", component="ana") as r:
+    with fb.open("full", "w", quota="32MiB", component="sim", timeout=60) as w:
+        with fb.open("full", component="ana") as r:
 
             def read():
                 for step in r.steps(6):

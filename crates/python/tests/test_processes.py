@@ -139,7 +139,7 @@ def test_a_waiting_reader_lets_other_threads_run_and_stops_at_ctrl_c(children):
     assert word == "interrupted" and int(ticks) > 5
 
 
-def test_ctrl_c_while_waiting_for_a_space_and_for_room(children):
+def test_ctrl_c_while_waiting_for_a_space_and_for_free_space(children):
     opening = children.start(
         """
         print("waiting", flush=True)
@@ -171,7 +171,7 @@ def test_ctrl_c_while_waiting_for_a_space_and_for_room(children):
 
 
 def test_writer_and_reader_threads_of_one_process(children):
-    """A writer that waits for room must not keep the reader thread from making room."""
+    """A writer that waits for free space must not keep the reader thread from freeing it."""
     child = children.start(
         """
         import threading
@@ -209,7 +209,7 @@ def test_large_copies_release_the_gil(children):
             while running:
                 ticks += 1
                 time.sleep(0)
-        sys.setswitchinterval(1000)  # nobody is made to give the GIL up
+        sys.setswitchinterval(1000)  # no thread is made to give the GIL up
         w.begin_step()
         thread = threading.Thread(target=tick)
         thread.start()

@@ -162,8 +162,8 @@ def test_views_outlive_step_reader_and_writer():
     assert (part == 5).all()
 
 
-def test_a_view_holds_the_room_it_uses():
-    """With room for two versions, a view of the first stops the third; letting go frees it."""
+def test_a_view_holds_the_space_it_uses():
+    """With space for two versions, a view of the first stops the third; letting go frees it."""
     size = 1 << 20
     with fb.open("pair", "w", quota="4MiB", segment="1MiB", component="sim", timeout=0.5) as w:
         with fb.open("pair", component="ana") as r:

@@ -45,7 +45,7 @@ def test_it_is_an_ndarray_of_the_whole_file(model: np.ndarray[Any, Any], tmp_pat
         assert seen["engine"] == engine and seen["why"] == "asked for" and seen["failures"] == 0
         if engine != "kernel":
             assert int(seen["resident_peak"]) <= BUDGET and int(seen["evicted_bytes"]) > 0
-    assert ours.closed and (ours.array == model).all(), "the array stays as long as somebody has it"
+    assert ours.closed and (ours.array == model).all(), "the array stays as long as it is referenced"
     with pytest.raises(fb.errors.Closed):
         ours.prefetch()
 

@@ -341,7 +341,7 @@ def array(
     how = ("read" if wanted in ("r", "c") else "write") if opens else "create"
     if name is None:
         how, names = "nameless", [os.environ.get("TMPDIR", "/var/tmp")]
-    pool, tile = _room(budget, pool, tile)
+    pool, tile = _budget(budget, pool, tile)
     nbytes = math.prod(dims) * kind.itemsize
     own = {"r": "r", "c": "c"}.get(wanted, "w")
     paged = _Paged(pool, names, stripe, how, own, tile, policy, horizon, offset, nbytes, header, tier == "file")
@@ -388,14 +388,14 @@ def over_version(
     wanted = mode or "r"
     if wanted not in ("r", "c"):
         raise ValueError(f"mode {wanted!r}: a version never changes; \"r\" reads it, \"c\" keeps writes to itself")
-    pool, tile = _room(budget, pool, tile)
+    pool, tile = _budget(budget, pool, tile)
     paged = _Paged.over(pool, backing, wanted, tile, policy, os.environ.get("TMPDIR", "/var/tmp"))
     made = Array(paged, pool, backing.shape, backing.dtype, wanted)
     made.version = backing.version
     return made
 
 
-def _room(budget: int | str | None, pool: Pool | None, tile: int | str | None) -> tuple[Pool, int | str]:
+def _budget(budget: int | str | None, pool: Pool | None, tile: int | str | None) -> tuple[Pool, int | str]:
     """The pool of an array, its own if it shall have one, and the length of its tiles."""
     if budget is not None and pool is not None:
         raise ValueError("budget and pool exclude each other")

@@ -83,7 +83,7 @@ class Checkpoint:
         )
 
     def prepare(self) -> None:
-        """Makes room for two steps in the first level ready, so that the first saves take no longer than later ones."""
+        """Allocates the space for two steps in the first level: the first saves take no longer than later ones."""
         self._checkpoint.prepare()
 
     def save(self, step: int, *, metric: float | None = None) -> None:

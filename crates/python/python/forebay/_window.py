@@ -32,7 +32,7 @@ class _Options(TypedDict):
 class Window:
     """A file as an ndarray (``array``), of which a part is in memory. Made by ``forebay.window`` or ``Array.window``.
 
-    A context manager: it closes at the end. The array stays valid as long as somebody has it. In a child made by
+    A context manager: it closes at the end. The array stays valid as long as it is referenced. In a child made by
     ``fork`` it is not there: touching it ends the child.
     """
 
@@ -139,7 +139,7 @@ def window(
 def over(paged: _Paged, shape: tuple[int, ...], dtype: "np.dtype[Any]", **options: Any) -> Window:
     """What lies below an array, with options of ``window``: modes "r" and "c", engines "userfault" and "handler".
 
-    It is read by threads for whoever touches what is not there.
+    It is read by threads for those that touch what is not there.
     """
     overlay = os.environ.get("TMPDIR", "/var/tmp")
     return Window(_Window.over(paged, _options(**options), overlay), shape, dtype)

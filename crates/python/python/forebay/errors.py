@@ -172,7 +172,7 @@ class PoolOwnedElsewhere(Error, RuntimeError):
 
 
 class NotPossibleHere(Error, RuntimeError):
-    """This tier or mechanism is not to be had here."""
+    """This tier or mechanism is not available here."""
 
     kind = "NotPossibleHere"
     code = 22
@@ -212,7 +212,7 @@ class PermissionDenied(Error, PermissionError):
 
 
 class TierFull(Error, MemoryError):
-    """Not enough room on the tier: file system, available memory or a memory cgroup."""
+    """Insufficient capacity on the tier: file system, available memory or a memory cgroup."""
 
     kind = "TierFull"
     code = 50
