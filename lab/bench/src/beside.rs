@@ -42,7 +42,7 @@ struct Figure {
     doubt: Option<String>,
 }
 
-/// A profile that may have figures, and whether somebody asked for it.
+/// A profile that may have figures, and whether it was asked for.
 pub struct Candidate {
     profile: Profile,
     asked: bool,
@@ -63,7 +63,7 @@ pub fn profiles(asked: &[String], places: &[Place; 3]) -> Result<Vec<Candidate>>
     names.map(|name| Ok(Candidate { profile: platforms::platform(name)?, asked: false })).collect()
 }
 
-/// What each of them says of this run; those that nobody asked for only when they say something.
+/// What each of them says of this run; those that were not asked for only when they say something.
 pub fn all(candidates: &[Candidate], request: &Request) -> Vec<Beside> {
     let all = candidates.iter().map(|candidate| (candidate.asked, beside(&candidate.profile, request)));
     all.filter(|(asked, beside)| *asked || !beside.kernels.is_empty()).map(|(_, beside)| beside).collect()
@@ -141,7 +141,7 @@ fn cell(figure: &Figure) -> String {
     format!("{}{}", speed(value, Unit::Bytes), if figure.doubt.is_some() { " !" } else { "" })
 }
 
-/// Who says so, on which node, and what is doubted.
+/// Who says so, on which node, and its caveats.
 fn sources(beside: &Beside) -> String {
     let mut lines = BTreeSet::new();
     for figure in &beside.kernels {

@@ -21,7 +21,7 @@ use forebay_cli::sizes::size;
 const SCALE: u32 = 22;
 const SCALE_QUICK: u32 = 16;
 
-/// The rows of a graph are so many times the budget where nobody says how large it is.
+/// The rows of a graph are so many times the budget where its size is not given.
 const ROWS_OF_BUDGET: u64 = 4;
 
 /// Search a graph larger than memory, on tiles and through a mapping.

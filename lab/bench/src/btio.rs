@@ -107,7 +107,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     if dumps == 0 {
         return Err(Error::new(Kind::Usage, "no dump before the last step").with("steps", problem.steps));
     }
-    room(args, tier, dumps * problem.field_bytes())?;
+    require_space(args, tier, dumps * problem.field_bytes())?;
     let threads = threads_of(args.threads, args.ranks);
     let plain = plain(args, dumps, problem.field_bytes())?;
     let mut rows = Vec::new();
@@ -150,15 +150,15 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 }
 
 /// Refuses before a byte is written.
-fn room(args: &Args, tier: TierKind, bytes: u64) -> Result<()> {
-    let room = capacity::headroom(&args.directory, tier)?;
-    if bytes <= room.bytes / 2 {
+fn require_space(args: &Args, tier: TierKind, bytes: u64) -> Result<()> {
+    let free = capacity::headroom(&args.directory, tier)?;
+    if bytes <= free.bytes / 2 {
         return Ok(());
     }
-    Err(Error::new(Kind::TierFull, "no room for the dumps")
+    Err(Error::new(Kind::TierFull, "not enough free space for the dumps")
         .with("wanted_bytes", bytes)
-        .with("room_bytes", room.bytes)
-        .with("limited_by", room.limited_by)
+        .with("free_bytes", free.bytes)
+        .with("limited_by", free.limited_by)
         .hint("a smaller --class, or fewer dumps by --every; at most half of what is free is taken"))
 }
 

@@ -79,7 +79,7 @@ struct Row {
     write_bytes_per_s: f64,
     read_bytes_per_s: f64,
     verified_bytes: u64,
-    /// Moved by the device below while reading and while writing, for everybody; None where nobody counts.
+    /// Moved by the device below while reading and while writing, for all processes; None where no counter exists.
     read_device_bytes: Option<u64>,
     write_device_bytes: Option<u64>,
     doubt: Option<String>,
@@ -119,12 +119,12 @@ fn check(args: &Args, tier: TierKind) -> Result<()> {
             .hint("between 1 B and what a thread writes, at most 1 GiB"));
     }
     let wanted = args.size.saturating_mul(u64::from(args.threads));
-    let room = capacity::headroom(&args.dir, tier)?;
-    if wanted > room.bytes / 2 {
+    let free = capacity::headroom(&args.dir, tier)?;
+    if wanted > free.bytes / 2 {
         return Err(Error::new(Kind::TierFull, "the files would take more than half of what is free")
             .with("wanted_bytes", wanted)
-            .with("free_bytes", room.bytes)
-            .with("limited_by", room.limited_by)
+            .with("free_bytes", free.bytes)
+            .with("limited_by", free.limited_by)
             .hint("fewer threads, or a smaller --size"));
     }
     Ok(())
@@ -198,7 +198,7 @@ fn measure(args: &Args, interface: Interface, transfer: u64, each: bool) -> Resu
         verified_bytes: verified.read.bytes,
         read_device_bytes: device_bytes.map(|[read, _]| read),
         write_device_bytes: device_written.map(|[_, written]| written),
-        doubt: judge::doubt(&reading, true, &Bounds::default()),
+        doubt: judge::caveat(&reading, true, &Bounds::default()),
     })
 }
 

@@ -35,7 +35,7 @@ impl Group {
     /// Makes one.
     ///
     /// # Errors
-    /// In words, where it is not to be had: mostly it needs root.
+    /// In words, where it is not available: mostly it needs root.
     pub(super) fn make(limit_bytes: u64) -> std::result::Result<Group, String> {
         let known = PLACES.iter().find(|(place, _)| {
             let controls = Path::new(place).join("cgroup.controllers");

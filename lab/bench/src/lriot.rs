@@ -98,7 +98,7 @@ struct Point {
     p99_ns: u64,
     /// Moved by the requests that count: read, written.
     bytes: [u64; 2],
-    /// Moved by the device below meanwhile, for everybody; None where nobody counts.
+    /// Moved by the device below meanwhile, for all processes; None where no counter exists.
     device_bytes: Option<[u64; 2]>,
     doubt: Option<String>,
 }
@@ -128,12 +128,12 @@ fn knees(points: &[Point], ways: &[Way]) -> Vec<Knee> {
 /// Runs the verb.
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     check(args)?;
-    let room = capacity::headroom(&args.dir, TierKind::File)?;
-    let bytes = args.size.min(room.bytes / 2) / args.block * args.block;
+    let free = capacity::headroom(&args.dir, TierKind::File)?;
+    let bytes = args.size.min(free.bytes / 2) / args.block * args.block;
     if bytes < args.block * 2 {
-        return Err(Error::new(Kind::TierFull, "no room for the file to measure with")
-            .with("free_bytes", room.bytes)
-            .with("limited_by", room.limited_by));
+        return Err(Error::new(Kind::TierFull, "not enough free space for the file to measure with")
+            .with("free_bytes", free.bytes)
+            .with("limited_by", free.limited_by));
     }
     let scratch = Scratch::make(&args.dir)?;
     fill(&scratch, bytes)?;
@@ -243,7 +243,7 @@ fn measure(args: &Args, scratch: &Scratch, bytes: u64, way: Way, threads: u32) -
         p99_ns: times.percentile_ns(99.0),
         bytes: reading.bytes,
         device_bytes,
-        doubt: judge::doubt(&reading, true, &Bounds::default()),
+        doubt: judge::caveat(&reading, true, &Bounds::default()),
     })
 }
 

@@ -124,7 +124,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     args.block.iter().try_for_each(|block| case(*block).check())?;
     let tier = device::detect(&args.dir)?;
     let whole = case(1);
-    room(args, tier, &whole)?;
+    require_space(args, tier, &whole)?;
     let budget = args.budget.unwrap_or(3 * whole.matrix_bytes()).max(1 << 20);
     let mut rows = Vec::new();
     for block in &args.block {
@@ -155,16 +155,16 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     Ok(0)
 }
 
-fn room(args: &Args, tier: TierKind, case: &Case) -> Result<()> {
-    let room = capacity::headroom(&args.dir, tier)?;
+fn require_space(args: &Args, tier: TierKind, case: &Case) -> Result<()> {
+    let free = capacity::headroom(&args.dir, tier)?;
     let wanted = case.bytes();
-    if wanted <= room.bytes / 2 {
+    if wanted <= free.bytes / 2 {
         return Ok(());
     }
     Err(Error::new(Kind::TierFull, "the matrices would take more than half of what is free")
         .with("wanted_bytes", wanted)
-        .with("free_bytes", room.bytes)
-        .with("limited_by", room.limited_by)
+        .with("free_bytes", free.bytes)
+        .with("limited_by", free.limited_by)
         .hint("fewer --bins or --pixels, or another --dir"))
 }
 

@@ -18,7 +18,7 @@ use crate::schema;
 use forebay_cli::output::{number, table_text, Output};
 use forebay_cli::sizes::size;
 
-/// Part of a kernel's arrays that is in memory, where nobody says how much.
+/// Part of a kernel's arrays that is in memory, where it is not given.
 const SHARE: u64 = 4;
 
 /// Run multigrid and Fourier transforms (NPB's MG and FT) in memory and on tiles, with more data than the memory they
@@ -130,7 +130,7 @@ fn measure(
     out: &Output,
 ) -> Result<Row> {
     let bytes = kernel.bytes(class);
-    place.room(&args.tier, tier, kernel.name(), bytes, "a smaller --class")?;
+    place.require_space(&args.tier, tier, kernel.name(), bytes, "a smaller --class")?;
     let budget = args.budget.unwrap_or(bytes / SHARE);
     let tile = args.tile.unwrap_or_else(|| usual_tile(budget));
     let (placement, pool) = place.placement(&args.tier, budget, tile)?;

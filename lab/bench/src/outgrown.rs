@@ -35,21 +35,28 @@ impl Place {
     ///
     /// # Errors
     /// `TierFull`.
-    pub fn room(self, dir: &Path, tier: TierKind, kernel: &str, bytes: u64, hint: &str) -> Result<()> {
-        let room = match self {
+    pub fn require_space(
+        self,
+        dir: &Path,
+        tier: TierKind,
+        kernel: &str,
+        bytes: u64,
+        hint: &str,
+    ) -> Result<()> {
+        let free = match self {
             Place::Dram => capacity::memory(),
             Place::Tiles | Place::Mmap => {
                 let free = capacity::headroom(dir, tier)?;
                 capacity::Headroom { bytes: free.bytes / 2, ..free }
             }
         };
-        if bytes <= room.bytes {
+        if bytes <= free.bytes {
             return Ok(());
         }
-        Err(Error::new(Kind::TierFull, format!("no room for the arrays of {kernel}"))
+        Err(Error::new(Kind::TierFull, format!("not enough free space for the arrays of {kernel}"))
             .with("wanted_bytes", bytes)
-            .with("room_bytes", room.bytes)
-            .with("limited_by", room.limited_by)
+            .with("free_bytes", free.bytes)
+            .with("limited_by", free.limited_by)
             .hint(format!("{hint}; on the tier at most half of what is free is taken")))
     }
 

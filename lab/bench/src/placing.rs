@@ -182,8 +182,8 @@ struct ArrayBytes {
 /// Runs the program as the arguments say.
 ///
 /// # Errors
-/// `Usage` for an array that there is not, `TierFull` without room, `Damaged` when two runs differ, and what a run
-/// says.
+/// `Usage` for an array that there is not, `TierFull` without enough space, `Damaged` when two runs differ, and what a
+/// run says.
 pub fn run<F: Copy + PartialEq>(
     args: &PlacingArgs,
     program: &Program<'_, F>,
@@ -211,7 +211,7 @@ pub fn run<F: Copy + PartialEq>(
             Variant::Full => program.fields.iter().map(|(field, ..)| *field).collect(),
             Variant::None | Variant::Partial => moved.clone(),
         };
-        room(args, program, &on_tier, budget)?;
+        require_space(args, program, &on_tier, budget)?;
         let shape = Shape { variant: *variant, on_tier: &on_tier, budget, tile };
         let (row, computed) = shape.run(args, program, base, &compute)?;
         if *variant == Variant::Dram {
@@ -286,7 +286,8 @@ impl<F: Copy + PartialEq> Shape<'_, F> {
     }
 }
 
-/// What moves together when nobody says so: a budget holds many of them, for each array to read ahead and write behind.
+/// What moves together where it is not given: a budget holds many of them, for each array to read ahead and write
+/// behind.
 pub fn usual_tile(budget: u64) -> u64 {
     1 << (budget / TILES).clamp(TILE_MIN, TILE_MAX).ilog2()
 }
@@ -309,7 +310,7 @@ fn named<F: Copy + PartialEq>(args: &PlacingArgs, program: &Program<'_, F>) -> R
 }
 
 /// Refuses before a page is touched.
-fn room<F: PartialEq>(
+fn require_space<F: PartialEq>(
     args: &PlacingArgs,
     program: &Program<'_, F>,
     on_tier: &[F],
@@ -319,11 +320,11 @@ fn room<F: PartialEq>(
         let of = program.fields.iter().filter(|(field, ..)| on_tier.contains(field) == there);
         of.map(|(.., bytes)| bytes).sum()
     };
-    let refuse = |what: &str, wanted: u64, room: capacity::Headroom| {
+    let refuse = |what: &str, wanted: u64, free: capacity::Headroom| {
         Err(Error::new(Kind::TierFull, format!("{what} would take more than is free"))
             .with("wanted_bytes", wanted)
-            .with("free_bytes", room.bytes)
-            .with("limited_by", room.limited_by)
+            .with("free_bytes", free.bytes)
+            .with("limited_by", free.limited_by)
             .hint("a smaller problem, or other --horizon: full has all arrays on the tier"))
     };
     let wanted = bytes(false) + if on_tier.is_empty() { 0 } else { budget };
@@ -331,9 +332,9 @@ fn room<F: PartialEq>(
     if wanted > memory.bytes {
         return refuse("the arrays in memory", wanted, memory);
     }
-    let room = capacity::headroom(&args.tier, device::detect(&args.tier)?)?;
+    let free = capacity::headroom(&args.tier, device::detect(&args.tier)?)?;
     match bytes(true) {
-        wanted if wanted > room.bytes / 2 => refuse("the arrays on the tier", wanted, room),
+        wanted if wanted > free.bytes / 2 => refuse("the arrays on the tier", wanted, free),
         _ => Ok(()),
     }
 }

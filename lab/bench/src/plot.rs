@@ -55,7 +55,7 @@ impl Picture {
         Picture { title, list, inner: None, label, value, scale, kind: "measured" }
     }
 
-    /// The same number as somebody else has it: it goes into the same picture.
+    /// The same number as another source has it: it goes into the same picture.
     pub const fn but(self, value: &'static str, kind: &'static str) -> Picture {
         Picture { value, kind, ..self }
     }

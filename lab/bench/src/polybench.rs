@@ -147,7 +147,7 @@ fn edge(kernel: Kernel, bytes: u64) -> Result<usize> {
 fn measure(args: &Args, tier: TierKind, kernel: Kernel, case: &Case, place: Place) -> Result<Row> {
     let bytes = case.array_bytes() * kernel.arrays() as u64;
     if !(args.swap && place == Place::Dram) {
-        place.room(&args.tier, tier, kernel.name(), bytes, "smaller --size, or --swap")?;
+        place.require_space(&args.tier, tier, kernel.name(), bytes, "smaller --size, or --swap")?;
     }
     let (placement, pool) = place.placement(&args.tier, args.budget, args.tile())?;
     let Outcome { fingerprint, moved, seconds } = polybench::compute(kernel, case, &placement)?;

@@ -23,7 +23,7 @@ const BUDGET: u64 = 1 << 30;
 const BUDGET_QUICK: u64 = 64 << 20;
 const DATA_OF_BUDGET: u64 = 4;
 
-/// Tiles that a budget holds where nobody says how long they are.
+/// Tiles that a budget holds where their length is not given.
 const TILES: u64 = 1024;
 
 /// Sort more keys than memory holds, on tiles, in a window and in a mapped file.

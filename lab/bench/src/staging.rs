@@ -31,7 +31,7 @@ const TOTAL_BYTES: u64 = 4_000_000_000;
 const RANKS_MAX: usize = 64;
 /// Default largest number of ranks on each side, for each processor.
 const RANKS_PER_PROCESSOR: usize = 4;
-/// Copies of a version that have to fit a tier: those under way, one ahead, and room for the system.
+/// Copies of a version that have to fit a tier: those under way, one ahead, and space for the system.
 pub(crate) const VERSIONS_FIT: u64 = 6;
 
 /// Measure response times of writers and readers over ranks, sizes and tiers.
@@ -76,7 +76,7 @@ pub(crate) enum Part {
     Strong,
     /// The data of a rank stay the same; as many readers as writers.
     Weak,
-    /// Data that do not fit go down, by one mover in each writer; nobody reads.
+    /// Data that do not fit go down, by one mover in each writer; there are no readers.
     Movers,
 }
 
@@ -219,20 +219,26 @@ fn total(args: &Args, processors: usize, ranks: &[usize]) -> Result<u64> {
     let widest = ranks.iter().copied().max().unwrap_or(1) as u64;
     let mut places = Vec::new();
     for place in &args.places {
-        places.push(Room { place: place.to_string(), bytes: place.room()?, versions: VERSIONS_FIT });
+        places.push(Capacity {
+            place: place.to_string(),
+            bytes: place.free_bytes()?,
+            versions: VERSIONS_FIT,
+        });
     }
-    let least = |rooms: &[Room]| rooms.iter().min_by_key(|room| room.fits()).cloned();
+    let least = |places: &[Capacity]| places.iter().min_by_key(|place| place.fits()).cloned();
     let weak = args.per_rank * widest;
-    if let Some(room) = least(&places).filter(|r| args.parts.contains(&Part::Weak) && weak > r.fits()) {
-        return Err(no_room(weak, &room).hint("fewer --ranks, a smaller --per-rank, or --parts strong"));
+    if let Some(least) = least(&places).filter(|r| args.parts.contains(&Part::Weak) && weak > r.fits()) {
+        return Err(out_of_space(weak, &least).hint("fewer --ranks, a smaller --per-rank, or --parts strong"));
     }
     if args.parts.contains(&Part::Movers) {
         places.extend(of_movers(args)?);
     }
-    let room = least(&places);
-    let fits = room.as_ref().map_or(u64::MAX, Room::fits);
-    match (args.total, room) {
-        (Some(total), Some(room)) if total > fits => Err(no_room(total, &room).hint("a smaller --total")),
+    let capacity = least(&places);
+    let fits = capacity.as_ref().map_or(u64::MAX, Capacity::fits);
+    match (args.total, capacity) {
+        (Some(total), Some(least)) if total > fits => {
+            Err(out_of_space(total, &least).hint("a smaller --total"))
+        }
         (Some(total), _) => Ok(total),
         (None, _) => {
             let scaled = TOTAL_BYTES / RANKS_MAX as u64 * (processors.min(RANKS_MAX) as u64);
@@ -243,25 +249,25 @@ fn total(args: &Args, processors: usize, ranks: &[usize]) -> Result<u64> {
 
 /// Free bytes somewhere, and how many versions have to fit there.
 #[derive(Clone)]
-struct Room {
+struct Capacity {
     place: String,
     bytes: u64,
     versions: u64,
 }
 
-impl Room {
+impl Capacity {
     fn fits(&self) -> u64 {
         self.bytes / self.versions
     }
 }
 
 /// What the movers need: main memory above, and below it every version of the run.
-fn of_movers(args: &Args) -> Result<[Room; 2]> {
+fn of_movers(args: &Args) -> Result<[Capacity; 2]> {
     let above = Place::Tier(TierKind::Dram, None);
     let below = capacity::headroom(&args.lower, TierKind::File)?;
     Ok([
-        Room { place: above.to_string(), bytes: above.room()?, versions: VERSIONS_FIT },
-        Room {
+        Capacity { place: above.to_string(), bytes: above.free_bytes()?, versions: VERSIONS_FIT },
+        Capacity {
             place: args.lower.display().to_string(),
             bytes: below.bytes,
             versions: args.steps + VERSIONS_FIT,
@@ -269,12 +275,12 @@ fn of_movers(args: &Args) -> Result<[Room; 2]> {
     ])
 }
 
-fn no_room(version: u64, room: &Room) -> Error {
+fn out_of_space(version: u64, at: &Capacity) -> Error {
     Error::new(Kind::TierFull, "so large versions do not fit")
-        .with("place", &room.place)
+        .with("place", &at.place)
         .with("version_bytes", version)
-        .with("versions", room.versions)
-        .with("free_bytes", room.bytes)
+        .with("versions", at.versions)
+        .with("free_bytes", at.bytes)
 }
 
 fn text(body: &Body, out: &Output) -> String {
@@ -290,7 +296,7 @@ fn text(body: &Body, out: &Output) -> String {
         "weak scaling: {} of each rank, as many readers as writers\n",
         format_bytes(body.per_rank_bytes)
     );
-    text += "movers: one in each writer; data that do not fit the first tier go down, nobody reads\n\n";
+    text += "movers: one in each writer; data that do not fit the first tier go down; no readers\n\n";
     let mut table = out.table(&[
         "PART", "PLACE", "WRITERS", "READERS", "VERSION", "WRITE ms", "10..90 %", "GB/s", "OF LIMIT",
         "READ ms", "10..90 %", "GB/s", "OF LIMIT",
@@ -308,7 +314,9 @@ fn text(body: &Body, out: &Output) -> String {
         table.add_row(line);
     }
     text += &table_text(&table);
-    text += "\na response is what one rank's part of one version takes, waiting for room included, for a version not\n";
+    text +=
+        "\na response is what one rank's part of one version takes, waiting for free space included, for a \
+             version not\n";
     text += "every byte of a short run on each place is what was written\n";
     for PlaceLimits { place, limits } in &body.limits {
         let (write, read) = (limits.write_bytes_per_s / 1e9, limits.read_bytes_per_s / 1e9);

@@ -77,7 +77,7 @@ pub struct Args {
     /// Seconds for probing the emulated platform [default: 90].
     #[arg(long, value_name = "S", conflicts_with = "model")]
     probe_seconds: Option<u64>,
-    /// Draw the workflows by this seed, instead of those that are kept: a set that nobody has looked at.
+    /// Draw the workflows by this seed, instead of those that are kept: a set not used to fit the model.
     #[arg(long, value_name = "N", conflicts_with = "model")]
     seed: Option<u64>,
     /// How many are drawn [default: 14].

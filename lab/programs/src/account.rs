@@ -48,7 +48,7 @@ pub struct Account {
     pub compute_ns: u64,
     /// Time inside the channel's calls, copying and end of step included, without waiting.
     pub op_ns: u64,
-    /// Time waiting for a version or for room.
+    /// Time waiting for a version or for free space.
     pub wait_ns: u64,
 }
 

@@ -101,7 +101,7 @@ impl Placed {
     /// An array of zeros.
     ///
     /// # Errors
-    /// `TierFull` without room, in memory or on the tier; what making the file says.
+    /// `TierFull` without enough space, in memory or on the tier; what making the file says.
     pub fn new(rows: usize, columns: usize, placement: &Placement) -> Result<Placed> {
         let data = match placement {
             Placement::Dram => Data::Memory(zeros(rows * columns)?),

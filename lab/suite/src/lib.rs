@@ -1,8 +1,8 @@
 //! The 18 workflows that Venkatesh and others measured, as the model takes them. Pure functions, no I/O.
 //!
 //! Printed by the study, and typed in: ranks, object sizes, objects per snapshot, iterations of the microbenchmarks,
-//! and which of four configurations was the fastest (its Table II and Figures 4 to 9). Not printed: compute times, how
-//! far ranks are out of step, GTC's iterations, software time per object. Those are [`Values`]: *fitted* to the fastest
+//! and which of four configurations was the fastest (its Table II and Figures 4 to 9). Not printed: compute times, the
+//! skew of the ranks, GTC's iterations, software time per object. Those are [`Values`]: *fitted* to the fastest
 //! configurations and the stated percentages ([`claims`]), within ranges that are listed with them.
 //!
 //! Two sets of values are kept beside this file. `frozen.toml`: locality and interference are those of the public
@@ -103,7 +103,7 @@ pub const STUDIED: [Studied; COUNT] = [
 pub struct Values {
     /// Seconds of GTC per version.
     pub gtc_compute_s: f64,
-    /// Seconds by which its ranks are out of step.
+    /// Skew of its ranks in seconds.
     pub gtc_spread_s: f64,
     /// Seconds of miniAMR per version.
     pub amr_compute_s: f64,

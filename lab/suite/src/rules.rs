@@ -70,7 +70,7 @@ const LIMITS: [f64; 3] = [0.02, 0.4, 0.6];
 const LARGE_BYTES: f64 = 550e3;
 
 impl Kind {
-    /// From seconds of computing and of moving data of one version, when nobody else is at work, bytes of an object,
+    /// From seconds of computing and of moving data of one version, without contention, bytes of an object,
     /// and ranks of the larger component.
     pub fn of(writers: (f64, f64), readers: (f64, f64), object_bytes: f64, ranks: u32) -> Kind {
         let level = |share: f64| [Nil, Low, Medium, High][LIMITS.iter().filter(|l| share >= **l).count()];

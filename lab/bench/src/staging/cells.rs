@@ -8,9 +8,9 @@ use super::{Args, Part};
 
 /// Objects of a version, about; enough for every number of readers to get its part.
 const OBJECTS: usize = 64;
-/// Room of each writer in the first tier, in segments that hold its part of a version.
+/// Space of each writer in the first tier, in segments that hold its part of a version.
 pub(crate) const SEGMENTS_PER_WRITER: u64 = 4;
-/// Room in a segment beside the payload.
+/// Space in a segment beside the payload.
 const OVERHEAD_BYTES: u64 = 64 << 10;
 const SEGMENT_GRAIN_BYTES: u64 = 256 << 10;
 
@@ -132,7 +132,7 @@ impl Cell {
         self.segment_bytes() * SEGMENTS_PER_WRITER * self.writers as u64
     }
 
-    /// What must have been moved down when the last version is complete: what the first tier has no room for.
+    /// What must have been moved down when the last version is complete: what does not fit into the first tier.
     pub(crate) fn moved_bytes_min(&self) -> u64 {
         match &self.lower {
             Some(_) => (self.version_bytes() * self.steps).saturating_sub(self.quota_bytes()),

@@ -21,8 +21,8 @@ pub(crate) struct Response {
     pub low_s: f64,
     /// A tenth is above.
     pub high_s: f64,
-    /// Median of the time spent waiting: of a writer for room, which is in its response; of a reader for the version,
-    /// which is before it.
+    /// Median of the time spent waiting: of a writer for free space, which is in its response; of a reader for the
+    /// version, which is before it.
     pub waiting_median_s: f64,
     /// Median over versions: all its bytes over the time from the first rank's beginning to the last one's end.
     pub bytes_per_s: f64,

@@ -39,7 +39,7 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// The directory that says how much room there is, and the tier that the room is of.
+    /// The directory whose free space counts, and its tier.
     fn asked(&self) -> Result<(PathBuf, TierKind)> {
         match self {
             Place::Tier(tier, Some(dir)) => Ok((dir.clone(), *tier)),
@@ -49,9 +49,9 @@ impl Place {
     }
 
     /// Free bytes.
-    pub(crate) fn room(&self) -> Result<u64> {
+    pub(crate) fn free_bytes(&self) -> Result<u64> {
         let (dir, tier) = self.asked()?;
-        capacity::headroom(&dir, tier).map(|room| room.bytes)
+        capacity::headroom(&dir, tier).map(|free| free.bytes)
     }
 
     /// Lines of the channel's table; the space lies in a directory of this name.

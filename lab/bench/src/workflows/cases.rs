@@ -1,6 +1,6 @@
 //! The workflows that are run: none of the study's eighteen, small enough that all plans of all of them take minutes.
 //!
-//! Fourteen are kept, and others can be drawn from a seed: those, nobody has looked at when the model was made.
+//! Fourteen are kept, and others can be drawn from a seed: those were not used when the model was made.
 //!
 //! Pure. Computing is said as on the platform itself, in microseconds of a step; on the platform divided by k it takes
 //! k times as long, as everything does there.
@@ -121,13 +121,13 @@ impl Case {
         (ms(self.write_compute_us), ms(self.read_compute_us))
     }
 
-    /// The quota: all versions, so that a serial run has room.
+    /// The quota: all versions, so that a serial run fits.
     pub(crate) fn quota_bytes(&self) -> u64 {
         let segments = u64::from(self.steps) + 2;
         self.segment_bytes() * segments * u64::from(self.writers)
     }
 
-    /// Room for what a rank puts in a version, headers included.
+    /// Space for what a rank puts in a version, headers included.
     fn segment_bytes(&self) -> u64 {
         let of_rank = u64::from(self.count) * (self.object + 512) + 64 * KIB;
         of_rank.next_multiple_of(1024 * KIB)

@@ -171,7 +171,7 @@ fn platform(args: &Args, out: &Output) -> Result<Platform> {
     out.progress(&format!("probing {medium}: emulated"));
     let stop = AtomicBool::new(false);
     let made = probe(&Machine::here(), &Running, &options, &stop, &mut |_| ())?
-        // Nobody sets `stop`.
+        // Nothing sets `stop`.
         .ok_or_else(|| Error::new(Kind::Internal, "the probe ended without a profile"))?;
     if let Some((facts, profile)) = &files {
         write_whole(profile, made.profile.text()?.as_bytes())?;
@@ -255,7 +255,7 @@ fn known(case: &Case, platform: &Platform, measured: &Found) -> Known {
     let flow = model::Workflow {
         versions: case.steps,
         writer: component(case.writers, writing_ms, f64::from(case.count), software_s[0]),
-        // Whoever has most of them is the last.
+        // The reader with most of them is the last.
         reader: component(case.readers, reading_ms, (all / f64::from(case.readers)).ceil(), software_s[1]),
         ahead: None,
     };

@@ -37,7 +37,7 @@ pub(crate) struct Measured {
     pub steps: [Option<PerStep>; 2],
 }
 
-/// A channel of this process that nobody else has.
+/// A channel of this process that no other process has.
 pub(crate) fn channel() -> String {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     format!("bench-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed))
@@ -105,7 +105,7 @@ pub(crate) fn start_s(case: &Case, dir: &Path) -> Result<std::result::Result<[f6
     Ok(shortly(&case.started(), dir)?.map(|steps| steps.map(|step| step.start_s)))
 }
 
-/// Busy and all ticks of the machine's processors since its start; zeros where nobody says.
+/// Busy and all ticks of the machine's processors since its start; zeros where they are unknown.
 pub(crate) fn processors() -> (u64, u64) {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     ticks(text.lines().next().unwrap_or_default())

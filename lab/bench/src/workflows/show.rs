@@ -96,9 +96,9 @@ fn row(case: &CaseBody) -> Vec<Cell> {
     ];
     row.extend(times(case, ""));
     let best = case.plans.iter().map(|p| p.measured_s).fold(f64::INFINITY, f64::min);
-    let doubt = if matches!(case.sure, Sure::No | Sure::Tie) { "?" } else { "" };
+    let mark = if matches!(case.sure, Sure::No | Sure::Tie) { "?" } else { "" };
     let regret = case.regrets.first().copied().unwrap_or(0.0);
-    let chosen = format!("{}{doubt}", case.chosen);
+    let chosen = format!("{}{mark}", case.chosen);
     row.push(number(format!("{best:.2}")));
     row.push(if case.chosen == case.best { Cell::new(chosen) } else { toned(chosen, Tone::Notable) });
     row.push(number(percent(regret)));

@@ -1,8 +1,9 @@
 //! What the measuring verbs say against what the kernel says: bytes that were to come from the device, or go to it,
 //! did.
 //!
-//! The counters of a device (/proc/diskstats) count everybody's bytes, so that they may show more than was asked for,
-//! never less. Without a device that can be named there is nothing to compare with; that is skipped and said.
+//! The counters of a device (/proc/diskstats) count the bytes of all processes, so that they may show more than was
+//! asked for, never less. Without a device that can be named there is nothing to compare with; that is skipped and
+//! said.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 use crate::bench::Bench;
 use crate::skips::skipped;
 
-/// Of cold reads through the page cache the device may owe this share: pages that somebody else had in use.
+/// Of cold reads through the page cache the device may owe this share: pages that another process had in use.
 const COLD_MIN: f64 = 0.9;
 
 /// Bytes that the device below a directory has read and written since the machine began.

@@ -36,7 +36,7 @@ fn solvers_of_several_processes_are_right_within_one_budget() {
         let of = |field: &str| seen[field].as_u64().unwrap();
         // The kernel's engine looks often, and may be late both ways.
         let exact = of("evicted_bytes") > 0 && of("resident_peak") <= of("budget");
-        assert!(seen["engine"] == "kernel" || exact, "all had room, or there was too much: {seen}");
+        assert!(seen["engine"] == "kernel" || exact, "all fit, or there was too much: {seen}");
         assert_eq!(std::fs::read_dir(tier.path()).unwrap().count(), 0, "something is left");
     }
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::bench::Bench;
 use crate::skips::skipped;
 
-/// Whether mapped ways could run; where no memory cgroup is to be had they say why they did not.
+/// Whether mapped ways could run; where no memory cgroup is available they say why they did not.
 fn mapped_ran(document: &Value, what: &str) -> bool {
     match document["skipped"].as_array().and_then(|all| all.first()) {
         None => true,

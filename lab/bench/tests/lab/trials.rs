@@ -25,7 +25,7 @@ pub fn platform(bench: &Bench, megabytes: u32) -> PathBuf {
     };
     let text = format!(
         "forebay_profile = 1\nname = \"made-up\"\ndate = \"2026-01-01\"\n[source.s]\nkind = \"published\"\n\
-         citation = \"nobody\"\n[[tier]]\nname = \"pmem\"\nkind = \"pmem\"\n{}{}",
+         citation = \"none\"\n[[tier]]\nname = \"pmem\"\nkind = \"pmem\"\n{}{}",
         curve(0),
         curve(100)
     );

@@ -1,7 +1,7 @@
 //! Cells that ranks give each other: those along the borders between them at every stage, all when the mesh changes.
 //!
-//! Everybody knows the mesh and who has which leaves, so a round holds cells only, in an order that all work out by
-//! themselves. Variables go in groups, so that a round needs little room.
+//! Every rank knows the mesh and who has which leaves, so a round holds cells only, in an order that all work out by
+//! themselves. Variables go in groups, so that a round needs little memory.
 
 use super::blocks::{Blocks, Others, Shape};
 use super::mesh::{Mesh, Neighbour, FACES};
@@ -88,7 +88,7 @@ impl Link {
         let bytes = 8 * (leaves_max.div_ceil(member.size) * group * shape.cells() + shape.variables);
         let exchange = match member.size {
             1 => None,
-            _ => Some(Exchange::open(&format!("{channel}-halo"), member, Readers::Everybody, bytes as u64)?),
+            _ => Some(Exchange::open(&format!("{channel}-halo"), member, Readers::All, bytes as u64)?),
         };
         Ok(Link { exchange, round: 0, rank: member.rank })
     }

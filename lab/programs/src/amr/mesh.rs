@@ -1,8 +1,8 @@
 //! The mesh: equal blocks of an octree over the unit cube, refined where the surface of a moving sphere is.
 //!
-//! Every rank keeps the whole mesh (keys only) and changes it by the same rules, so that nobody has to tell
-//! anybody. Invariants: leaves cover the cube once; the levels of two leaves that share a face differ by one at
-//! most; one regridding changes a leaf's level by one at most. Not here: cells.
+//! Every rank keeps the whole mesh (keys only) and changes it by the same rules, so that no rank has to tell another.
+//! Invariants: leaves cover the cube once; the levels of two leaves that share a face differ by one at most; one
+//! regridding changes a leaf's level by one at most. Not here: cells.
 
 use forebay_space::{Error, Kind, Result};
 use std::collections::{HashMap, HashSet};

@@ -236,7 +236,9 @@ fn add_up(reader: &mut Reader, version: u64, total: &mut Findings) -> Result<()>
             )
             .with("rank_0", version)
             .with("another", words[0])
-            .hint("a channel that drops versions unread (retention last:K) lets readers drift apart"));
+            .hint(
+                "a channel that drops versions unread (retention last:K) lets readers get different versions",
+            ));
         }
         let words = std::array::from_fn(|i| words[i + 1]);
         total.add(&Findings::from_words(words));

@@ -32,7 +32,7 @@ pub(super) struct Factors {
     pub damping: f64,
 }
 
-/// Room for a few lines and their solution.
+/// Memory for a few lines and their solution.
 pub(super) struct Lines {
     /// Components of the inner points.
     pub u: Vec<Column>,

@@ -74,10 +74,10 @@ impl Piece {
         let there = own.start.saturating_sub(BESIDE)..(own.end + BESIDE).min(n);
         let rows = with_boundary(&own, n);
         let (plane, row) = (problem.plane_values(), n * COMPONENTS);
-        // Of the largest part, so that all ranks ask for the same room.
+        // Of the largest part, so that all ranks ask for the same size.
         let most = (0..member.size).map(|rank| part(n - 2, member.size, rank).len()).max().unwrap_or(0);
         let round_bytes = (n * (most + 2) * row * size_of::<f64>()) as u64;
-        let exchange = Exchange::open(&format!("{channel}-bt"), member, Readers::Everybody, round_bytes)?;
+        let exchange = Exchange::open(&format!("{channel}-bt"), member, Readers::All, round_bytes)?;
         let points = there.len() * n * n;
         let mut piece = Piece {
             problem,
@@ -270,8 +270,8 @@ impl Piece {
         Ok(problem.norms(&Norms { residual: half(0), error: half(COMPONENTS) }))
     }
 
-    /// Adds up what all ranks say of their inner planes, plane by plane, so that everybody gets the same bits for every
-    /// number of ranks.
+    /// Adds up what all ranks say of their inner planes, plane by plane, so that every rank gets the same bits for
+    /// every number of ranks.
     pub(super) fn add_planes(&mut self, planes: Range<usize>, own: &[f64]) -> Result<Vec<f64>> {
         let (round, n) = (self.next_round(), self.problem.n as u64);
         let width = (own.len() / planes.len()) as u64;

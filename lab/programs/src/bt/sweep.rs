@@ -125,7 +125,7 @@ pub(super) struct Sheet<'a> {
     pub u: Vec<&'a mut [f64]>,
     /// The right-hand side, which becomes the solution.
     pub rhs: Vec<&'a mut [f64]>,
-    /// What follows from the components, if somebody wants it: 1 by density and half the squares of the momenta by it.
+    /// What follows from the components, if they are wanted: 1 by density and half the squares of the momenta by it.
     pub derived: Vec<(&'a mut [f64], &'a mut [f64])>,
 }
 

@@ -76,7 +76,7 @@ impl Kernel {
     /// Computes a class with arrays that lie there. `progress` hears of each iteration.
     ///
     /// # Errors
-    /// `TierFull` without room; what reading and writing arrays says.
+    /// `TierFull` without enough space; what reading and writing arrays says.
     pub fn compute(
         self,
         class: Class,

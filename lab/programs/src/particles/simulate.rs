@@ -26,7 +26,7 @@ impl Sum {
         let bytes = 8 * setup.contribution() as u64;
         let link = match member.size {
             1 => None,
-            _ => Some(Exchange::open(&format!("{channel}-density"), member, Readers::Everybody, bytes)?),
+            _ => Some(Exchange::open(&format!("{channel}-density"), member, Readers::All, bytes)?),
         };
         Ok(Sum { link, round: 0 })
     }

@@ -29,7 +29,7 @@ use crate::placed::{band_values, bands, Buffer, Fingerprint, Moved, Placed, Plac
 
 /// Values that are worked on in one go.
 const BAND_VALUES: usize = 1 << 17;
-/// Values that are asked for ahead, if the budget has room: many requests under way keep a tier busy.
+/// Values that are asked for ahead, if the budget allows: many requests under way keep a tier busy.
 const AHEAD_VALUES: usize = 1 << 21;
 
 /// Which kernel.

@@ -181,7 +181,7 @@ fn down(work: &mut Work, sweeps: &Sweeps, p: &[f64]) -> Result<()> {
 fn up(work: &mut Work, p: &[f64]) -> Result<()> {
     let n = work.n;
     let edge = |row: &mut [f64]| {
-        // The ends of every row stay zero: nobody computes them.
+        // The ends of every row stay zero: they are not computed.
         row.fill(1.0);
         (row[0], row[n - 1]) = (0.0, 0.0);
     };

@@ -21,7 +21,7 @@ use super::{beside, sorted_name, Did, Task, Way};
 pub(super) fn runs(path: &Path, task: &Task, rank: usize) -> Result<Did> {
     let plan = Plan::of(task)?;
     let pool = pool(plan.run_pool, task)?;
-    // Nobody needs runs after a crash.
+    // Runs are not needed after a crash.
     let array = open(&pool, FileBacking::open(path, true)?, Mode::ReadWrite, Horizon::None, task)?;
     let runs = make_runs(&array, task, &plan, rank)?;
     let method = array.method();

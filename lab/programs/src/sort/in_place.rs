@@ -23,7 +23,7 @@ enum Keys {
 }
 
 impl Keys {
-    /// These keys of a file; in a window no more of them are in memory than `budget` has room for.
+    /// These keys of a file; in a window no more of them are in memory than fit into `budget`.
     fn open(path: &Path, keys: Range<u64>, task: &Task, way: Way, mode: Mode, budget: u64) -> Result<Keys> {
         if way == Way::Mmap {
             let mode = if mode == Mode::ReadOnly { MapMode::Read } else { MapMode::Write };

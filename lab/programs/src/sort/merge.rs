@@ -262,7 +262,7 @@ mod tests {
             let mut merged = Vec::new();
             while !all.is_empty() {
                 let mut rests: Vec<&[u64]> = all.iter().map(Vec::as_slice).collect();
-                // A place more than there is room for at first.
+                // A place more than fits at first.
                 let mut out = [0; 7];
                 let (wrote, ended) = take_smallest(&mut rests, &mut out);
                 merged.extend_from_slice(&out[..wrote]);

@@ -2,9 +2,9 @@
 //! window and of the mapped file that both are compared with; by one process or by several.
 //!
 //! Ranks take part in phases: first each sorts its part of the keys, then, where several sorted runs have come of it,
-//! each merges an equally long part of the result ([`split`]). Whoever starts the ranks waits between phases. Keys are
-//! uniformly random 64-bit numbers of a seed ([`keys`]). All sorts begin with the same file, and what they leave is
-//! checked by order and by a hash that every permutation of the keys has and hardly anything else.
+//! each merges an equally long part of the result ([`split`]). The process that starts the ranks waits between phases.
+//! Keys are uniformly random 64-bit numbers of a seed ([`keys`]). All sorts begin with the same file, and what they
+//! leave is checked by order and by a hash that every permutation of the keys has and hardly anything else.
 
 mod external;
 mod in_place;

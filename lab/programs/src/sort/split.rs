@@ -1,5 +1,5 @@
-//! Splitting sorted runs exactly: which part of each run makes up a given part of the merged result, so that whoever
-//! merges it writes whole tiles, and all have equally much to do.
+//! Splitting sorted runs exactly: which part of each run makes up a given part of the merged result, so that the rank
+//! that merges it writes whole tiles, and all have equally much to do.
 
 use std::ops::{Range, RangeInclusive};
 
