@@ -150,7 +150,7 @@ fn sample_space() -> &'static (String, PathBuf, Vec<u8>) {
 }
 
 /// A control segment in which words were changed: it is soft state without a checksum, in a file of one's own, so what
-/// is asked of it may be wrong; but whoever asks gets an answer.
+/// is asked of it may be wrong; but the caller gets an answer.
 pub fn control(data: &[u8]) {
     let (name, path, original) = sample_space();
     let file = std::fs::OpenOptions::new().write(true).open(path).expect("opened");

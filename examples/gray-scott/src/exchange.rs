@@ -1,13 +1,13 @@
 //! A private space in which the ranks of one group pass each other something, round after round.
 //!
-//! The simulation uses one for ghost planes (everybody reads), the analysis one for partial results (rank 0
+//! The simulation uses one for ghost planes (all ranks read), the analysis one for partial results (rank 0
 //! reads). Round n is version `base + n`: a group that was restarted finds the rounds of the one before it,
 //! and goes on behind them. No payload lives longer than a round or two, so nothing is made durable and no
 //! checksum is kept: damage to memory between two processes of one node is out of scope here.
 //!
-//! A round ends for its writers at once; a reader waits until all ranks have put theirs. When everybody
-//! reads, a rank is at most one round ahead of the slowest, which bounds the room that is needed; when rank 0
-//! alone reads, the others run ahead until the room is used up, and wait.
+//! A round ends for its writers at once; a reader waits until all ranks have put theirs. When all ranks read, a rank is
+//! at most one round ahead of the slowest, which bounds the space that is needed; when rank 0 alone reads, the others
+//! run ahead until the space is used up, and wait.
 
 use forebay_space::{
     environment, Error, Horizon, Kind, Mode, OpenOptions, Reader, Result, Retention, Writer,
@@ -48,7 +48,7 @@ impl Member {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readers {
     /// All ranks.
-    Everybody,
+    All,
     /// Rank 0 alone.
     RankZero,
 }
@@ -60,11 +60,11 @@ pub struct Exchange {
     base: u64,
 }
 
-/// A rank's share of a pool holds this many rounds: the one being written, the one being read, one being
-/// given back, in segments of two rounds each.
+/// A rank's share of a pool holds this many rounds: the one being written, the one being read, one being released, in
+/// segments of two rounds each.
 const SEGMENTS_PER_RANK: u64 = 6;
 const ROUNDS_PER_SEGMENT: u64 = 2;
-/// Room for headers and names beside the payload of one round.
+/// Space for headers and names beside the payload of one round.
 const OVERHEAD_BYTES: u64 = 64 << 10;
 
 impl Exchange {
@@ -72,7 +72,7 @@ impl Exchange {
     /// all ranks must say the same. Waits for the space until the deadline of the options.
     pub fn open(name: &str, member: &Member, readers: Readers, round_bytes: u64) -> Result<Exchange> {
         let size = member.size as u32;
-        let group = if readers == Readers::Everybody { size } else { 1 };
+        let group = if readers == Readers::All { size } else { 1 };
         let component = member.options.component.clone().unwrap_or_default();
         let segment_bytes = (ROUNDS_PER_SEGMENT * (round_bytes + OVERHEAD_BYTES)).next_multiple_of(256 << 10);
         let options = OpenOptions {
@@ -98,7 +98,7 @@ impl Exchange {
             size: Some(group),
             ..options
         };
-        let reads = readers == Readers::Everybody || member.rank == 0;
+        let reads = readers == Readers::All || member.rank == 0;
         let reader = if reads { Some(Reader::open(name, &reading)?) } else { None };
         Ok(Exchange { writer, reader, base })
     }
@@ -137,7 +137,7 @@ impl Exchange {
         reader.end_step()
     }
 
-    /// Adds `part` up over all ranks, in the order of their numbers, so that everybody gets the same bits. It takes
+    /// Adds `part` up over all ranks, in the order of their numbers, so that every rank gets the same bits. It takes
     /// round `round`, in which `name` is what ranks pass each other.
     pub fn add_up(&mut self, round: u64, name: &str, part: &mut [f64]) -> Result<()> {
         let (rank, ranks, width) = (self.writer.rank(), self.writer.size(), part.len() as u64);

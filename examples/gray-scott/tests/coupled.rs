@@ -288,7 +288,7 @@ fn a_restarted_simulation_goes_on_behind_the_stream() {
     let text = "pattern = \"mu\"\nshape = [16, 16, 16]\nsteps = 60\noutput_every = 1\n";
     std::fs::write(&deck_file, text).unwrap();
     let expected = snapshots::<f64>(&Deck::parse(text).unwrap());
-    // So little room that the simulation cannot end before the reader has read most of it: 32 KiB for each
+    // So little space that the simulation cannot end before the reader has read most of it: 32 KiB for each
     // rank and version, segments of 256 KiB.
     let channel = r#"{"quota": "1MiB", "segment": "256KiB", "readers": "check:1"}"#;
     let words = [GRAY_SCOTT, "--deck", deck_file.to_str().unwrap()];

@@ -260,7 +260,7 @@ impl<'a> Results<'a> {
                 )
                 .with("rank_0", version)
                 .with("another", of_rank[0])
-                .hint("a channel that drops versions unread (retention last:K) lets readers drift apart"));
+                .hint("a channel that drops versions unread (retention last:K) lets readers get different versions"));
             }
             total.below += of_rank[1];
             total.above += of_rank[2];

@@ -192,8 +192,7 @@ impl Deck {
         }
     }
 
-    /// Checks what lies between the values; [`Deck::parse`] calls it, and whoever changes a deck afterwards
-    /// must.
+    /// Checks what lies between the values; [`Deck::parse`] calls it, and so must code that changes a deck afterwards.
     pub fn validate(&self) -> Result<()> {
         let usage = |message: &str| Err(Error::new(Kind::Usage, message));
         if self.shape.iter().any(|n| !(3..=CELLS_MAX).contains(n)) {

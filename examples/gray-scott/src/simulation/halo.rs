@@ -37,11 +37,11 @@ impl<T: Cell> Halo<T> {
         if split.ranks() == 1 {
             return Ok(None);
         }
-        // Of the largest box, so that all ranks ask for the same room.
+        // Of the largest box, so that all ranks ask for the same size.
         let cells_max: usize = (0..split.ranks()).map(|r| face_cells(split, r)).max().unwrap_or(0);
         let round_bytes = (cells_max * 2 * std::mem::size_of::<T>()) as u64;
         let name = format!("{channel}-halo");
-        let exchange = Exchange::open(&name, member, Readers::Everybody, round_bytes)?;
+        let exchange = Exchange::open(&name, member, Readers::All, round_bytes)?;
         Ok(Some(Halo { exchange, faces: faces(split, member.rank), cells: PhantomData }))
     }
 

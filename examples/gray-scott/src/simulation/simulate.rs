@@ -34,7 +34,7 @@ pub struct Summary {
 /// Runs one rank of the simulation to its end and writes its output to `channel`.
 ///
 /// `options` are those of the channel; rank and size come from there or from the environment. Blocks for as
-/// long as the run takes: in each step for the neighbours, in each output for room in the channel, each time
+/// long as the run takes: in each step for the neighbours, in each output for free space in the channel, each time
 /// until the timeout of the options.
 pub fn simulate(deck: &Deck, channel: &str, options: &OpenOptions) -> Result<Summary> {
     deck.validate()?;
