@@ -493,9 +493,7 @@ fn waiting_for(space: &Attachment, waiting: Waiting) -> Option<String> {
     let (what, who) = match waiting {
         Waiting::No => return None,
         Waiting::Version(v) => (format!("version {v}"), missing_producers(space, v)),
-        Waiting::FreeSpace(v) => {
-            (format!("free space for version {v}"), holders(space, space.control.oldest()))
-        }
+        Waiting::FreeSpace(v) => (format!("space for version {v}"), holders(space, space.control.oldest())),
         Waiting::Turn(v) => (format!("its turn for version {v}"), holders(space, v.saturating_sub(1))),
         Waiting::Gate => return Some(format!("a place inside the gate, {}", space.control.pace())),
     };

@@ -48,7 +48,7 @@ fn waiting(member: MemberInfo, since_s: u64, what: &str) -> MemberInfo {
 pub(crate) fn busy(name: &str) -> SpaceInfo {
     let mut members: Vec<MemberInfo> = (0..4).map(|rank| member("writer", "gray-scott", rank, 4)).collect();
     let held =
-        "free space for version 15: reader rank 1 of analysis (pid 101, since 100 s) has not released version 9";
+        "space for version 15: reader rank 1 of analysis (pid 101, since 100 s) has not released version 9";
     members[2] = waiting(members[2].clone(), 3, held);
     members.extend((0..2).map(|rank| MemberInfo { bytes: 2 << 30, ..member("reader", "analysis", rank, 2) }));
     members[5].alive = false;
