@@ -2,7 +2,7 @@
 
 usage: launch.py [--uid N] [--memlock BYTES] [--refuse-calls] [--probe] -- PROGRAM ARGUMENTS…
 
-Signals that whoever called ignores (SIGINT, when a script runs in the background) would stay ignored in everything it
+Signals that the caller ignores (SIGINT, when a script runs in the background) would stay ignored in everything it
 starts; here they get their defaults back. `--refuse-calls` installs a seccomp filter that makes io_uring_*,
 userfaultfd and mbind answer EPERM, as container runtimes and hardened kernels do. `--probe` starts nothing and says by
 its exit status whether all that was asked for can be had here. The program takes the place of this process. Linux on

@@ -20,7 +20,7 @@ use crate::{Outcome, Stop};
 const IMAGES: u64 = 100_000;
 const IMAGES_LONG: u64 = 10_000_000;
 
-/// Seconds, with room: the ordinary run takes some 15 on two cores, the long one minutes.
+/// Seconds, with a margin: the ordinary run takes some 15 on two cores, the long one minutes.
 const LIMIT: Duration = Duration::from_secs(600);
 const LIMIT_LONG: Duration = Duration::from_secs(7200);
 
@@ -76,7 +76,7 @@ struct Site {
     call: &'static str,
 }
 
-/// The chore: `[--long | --replay PATH]`.
+/// The task: `[--long | --replay PATH]`.
 pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
     match arguments {
         [] => check(root, false),

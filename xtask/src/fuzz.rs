@@ -17,7 +17,7 @@ use crate::{Outcome, Stop};
 /// Seconds for each target.
 const SECONDS: u64 = 60;
 
-/// Seconds for building it from nothing on two cores, with room.
+/// Seconds for building it from nothing on two cores, with a margin.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
 
 /// What the compiler is told: as cargo-fuzz does it. One unit per crate, so that the counters are in order.
@@ -32,7 +32,7 @@ const INPUT_SECONDS_MAX: u64 = 20;
 /// MiB that it may take: more is an allocation by a number out of the input.
 const MEMORY_MIB_MAX: u64 = 2048;
 
-/// The chore.
+/// The task.
 pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
     let (seconds, wanted) = match arguments {
         ["--seconds", seconds, wanted @ ..] => (seconds.parse().ok(), wanted),

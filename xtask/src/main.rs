@@ -1,6 +1,6 @@
-//! `cargo xtask`: the chores of the project, so that a person and CI run exactly the same thing.
+//! `cargo xtask`: the tasks of the project, so that a person and CI run exactly the same thing.
 //!
-//! Each chore is a file of this folder. A chore prints what it found and ends with status 1 when something is
+//! Each task is a file of this folder. A task prints what it found and ends with status 1 when something is
 //! wrong, 2 when it was called wrongly. None of them changes a file, except `tidy --bless`, which only lowers the
 //! lengths in `xtask/long-functions.txt`.
 
@@ -29,7 +29,7 @@ mod tree;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cargo xtask CHORE
+usage: cargo xtask TASK
 
   ci [--all | --long]         make test; --all: make test-all, what takes longer; --long: make soak, with many more
                               rounds, sanitizers, Miri and libFuzzer
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
         ["readme"] => readme::programs(&root)
             .and_then(|()| readme::mapped_memory(&root))
             .and_then(|()| readme::five_minutes(&root)),
-        ["wheel"] => python::chore(&root),
+        ["wheel"] => python::wheel_task(&root),
         ["dax-machine", rest @ ..] => dax_machine::run(&root, rest),
         ["crash", rest @ ..] => crash::run_chore(&root, rest),
         ["simulate", rest @ ..] => simulate::run_chore(&root, rest),
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
             for finding in &findings {
                 eprintln!("{finding}");
             }
-            // None: the chore has said itself what is wrong, and its last line stays the last one.
+            // None: the task has said itself what is wrong, and its last line stays the last one.
             if !findings.is_empty() {
                 eprintln!("{} finding(s)", findings.len());
             }
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why a chore ended without success.
+/// Why a task ended without success.
 #[derive(Debug, PartialEq)]
 pub enum Stop {
     /// It was called wrongly.
@@ -131,7 +131,7 @@ pub enum Stop {
     Skipped(String),
 }
 
-/// What every chore returns.
+/// What every task returns.
 pub type Outcome = Result<(), Stop>;
 
 /// Success when there is nothing to tell.

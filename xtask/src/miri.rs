@@ -20,10 +20,10 @@ const PURE: [(&str, &[&str]); 2] = [
 /// Cases of each property test: each takes a thousand times as long as elsewhere.
 const CASES: &str = "8";
 
-/// Seconds, with room.
+/// Seconds, with a margin.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// The chore.
+/// The task.
 pub fn run_chore(root: &Path) -> Outcome {
     let Some(toolchain) = toolchain() else {
         return Err(Stop::Skipped(

@@ -1,9 +1,9 @@
 //! The tests of the crates that talk to the kernel, run again with less privilege.
 //!
-//! Most of the suite runs as whoever started it. Here the built test binaries of the kernel-facing crates run twice
-//! more: as uid 65534 with a RLIMIT_MEMLOCK of 8 MiB (what an unprivileged user has), and under a filter that
-//! refuses io_uring, userfaultfd and mbind (what containers refuse). Where a setting cannot be had it is skipped
-//! and counted. The binaries are copied to a folder that everybody may read.
+//! Most of the suite runs as the user who started it. Here the built test binaries of the kernel-facing crates run
+//! twice more: as uid 65534 with a RLIMIT_MEMLOCK of 8 MiB (what an unprivileged user has), and under a filter that
+//! refuses io_uring, userfaultfd and mbind (what containers refuse). Where a setting is not available it is skipped
+//! and counted. The binaries are copied to a folder that every user may read.
 
 use crate::ci::Run;
 use crate::packages::cargo;
@@ -37,9 +37,9 @@ pub struct Binary {
 
 /// Runs the kernel-facing tests under every other setting.
 pub fn stage(ci: &mut Run) {
-    let nobody = ["--uid", "65534", "--memlock", &MEMLOCK_BYTES.to_string()].map(str::to_string);
+    let unprivileged = ["--uid", "65534", "--memlock", &MEMLOCK_BYTES.to_string()].map(str::to_string);
     let settings = [
-        Setting { name: "tests as uid 65534", arguments: nobody.to_vec() },
+        Setting { name: "tests as uid 65534", arguments: unprivileged.to_vec() },
         Setting {
             name: "tests without io_uring, userfaultfd, mbind",
             arguments: vec!["--refuse-calls".to_string()],

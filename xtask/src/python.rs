@@ -66,7 +66,7 @@ fn pytest(ci: &mut Run, name: &str, wheel: Option<PathBuf>, arguments: &[&str]) 
 }
 
 /// `cargo xtask wheel`: builds the wheel and says where it is.
-pub fn chore(root: &Path) -> Outcome {
+pub fn wheel_task(root: &Path) -> Outcome {
     let wheel = wheel(root, Wheel::Shipped).map_err(Stop::Failed)?;
     println!("{}", wheel.strip_prefix(root).unwrap_or(&wheel).display());
     Ok(())

@@ -52,13 +52,13 @@ const THREAD: Sanitizer = Sanitizer {
     runtime: "tsan",
     flags: "-Zsanitizer=thread --cfg forebay_portable",
     variable: "TSAN_OPTIONS",
-    // A forked child of a test starts threads; it does so in a copy of the memory, which nobody else sees.
+    // A forked child of a test starts threads; it does so in a copy of the memory, which no other process sees.
     options: "second_deadlock_stack=1 die_after_fork=0",
     // The other tests open handles one by one, or are processes: there it would see nothing.
     tests: &["--lib"],
 };
 
-/// The chore.
+/// The task.
 pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
     match arguments {
         ["address"] => check(root, ADDRESS),

@@ -21,6 +21,7 @@ const RULES: &[Rule] = &[
     text::leftovers,
     text::long_lines,
     text::machine_paths,
+    text::terms,
     code::unsafe_code,
     code::idle_matches,
     code::clocks,

@@ -32,7 +32,7 @@ const SPEAKERS: [&str; 3] = ["versions", "steps", "demo"];
 enum Turn {
     Pair,
     Demo,
-    /// The last boot: all look, nobody needs to go on.
+    /// The last boot: all look, none needs to go on.
     All,
 }
 
@@ -54,7 +54,7 @@ impl Turn {
         }
     }
 
-    /// Whether `all` holds for everybody whose turn it is.
+    /// Whether `all` holds for each whose turn it is.
     fn every(self, heard: &Heard, all: impl Fn(&Said) -> bool) -> bool {
         heard.said.iter().enumerate().all(|(speaker, said)| !self.has(speaker) || all(said))
     }

@@ -62,7 +62,7 @@ set_up "$second" "$shape1" 1
 export NVDIMM1="$place"
 cd "$folder" || give_up "no folder $folder"
 export HOME=/run/tmp TMPDIR=/run/tmp
-# Through a pipe: nobody sits at the terminal that a serial line is.
+# Through a pipe: a serial line is no terminal with a user.
 {
     command_line </dev/null
     echo $? >$share/status

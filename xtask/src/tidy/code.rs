@@ -76,7 +76,7 @@ fn has_reason(lines: &[&str], number: usize) -> bool {
     false
 }
 
-/// A `matches!` whose answer nobody uses: an assertion was meant.
+/// A `matches!` whose result is unused: an assertion was meant.
 pub fn idle_matches(files: &[File]) -> Vec<String> {
     let mut findings = Vec::new();
     for file in rust(files) {
@@ -88,7 +88,7 @@ pub fn idle_matches(files: &[File]) -> Vec<String> {
             let begins = matches!(before, ';' | '{' | '}');
             if begins && start.starts_with("matches!(") && ends_as_statement(&code[offset..]) {
                 findings.push(format!(
-                    "{}:{}: nobody uses this `matches!`; assert it",
+                    "{}:{}: the result of this `matches!` is unused; assert it",
                     file.path,
                     number + 1
                 ));

@@ -1,6 +1,6 @@
-//! No Rust file that nobody names: every one is a target of Cargo or the module of some other file.
+//! No unreferenced Rust file: every one is a target of Cargo or the module of some other file.
 //!
-//! Cargo ignores a file that no `mod` mentions, so its tests would never run and nobody would notice.
+//! Cargo ignores a file that no `mod` mentions, so its tests would never run, unnoticed.
 
 use crate::blank::blank;
 use crate::tree::File;

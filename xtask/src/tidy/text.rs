@@ -1,4 +1,5 @@
-//! Rules that hold for any text: a header, no notes to oneself, short lines, nothing of one machine.
+//! Rules that hold for any text: a header, no notes to oneself, short lines, nothing of one machine, the terms of the
+//! field.
 
 use super::{is_recorded, is_source};
 use crate::tree::File;
@@ -76,7 +77,7 @@ fn longer(files: &[File], wanted: impl Fn(&File) -> bool, chars_max: usize) -> V
     })
 }
 
-/// No absolute path of somebody's machine and no host of a package registry in any text.
+/// No absolute path of one machine and no host of a package registry in any text.
 pub fn machine_paths(files: &[File]) -> Vec<String> {
     // Written in halves, so that this file does not find itself.
     let parts = [
@@ -95,6 +96,80 @@ pub fn machine_paths(files: &[File]) -> Vec<String> {
         let part = parts.iter().find(|part| line.contains(**part))?;
         Some(format!("`{part}` belongs to one machine or names a package registry"))
     })
+}
+
+/// Words that manuals of the field do not use, and what to write instead. In halves, so that this file does not find
+/// itself.
+const WORDS: &[(&str, &str)] = &[
+    (concat!("ro", "om"), "capacity, free space"),
+    (concat!("ro", "oms"), "capacity, free space"),
+    (concat!("no", "body"), "name the actor: no process, no thread, no rank"),
+    (concat!("who", "ever"), "name the actor: the process that, the caller"),
+    (concat!("some", "body"), "name the actor: another process, a user"),
+    (concat!("every", "body"), "name the actor: all ranks, every process"),
+    (concat!("ch", "ore"), "task"),
+    (concat!("ch", "ores"), "task"),
+    (concat!("to be ", "had"), "available"),
+    (concat!("give ", "back"), "release, free, return"),
+    (concat!("gives ", "back"), "release, free, return"),
+    (concat!("gave ", "back"), "release, free, return"),
+    (concat!("given ", "back"), "release, free, return"),
+    (concat!("giving ", "back"), "release, free, return"),
+];
+
+/// Folders and files whose words are not revised yet. This list only becomes shorter, except for past entries of the
+/// change log.
+const UNREVISED: &[&str] = &[
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "crates/cli/src/clean.rs",
+    "crates/cli/src/verify.rs",
+    "crates/cli/tests/cli/spaces.rs",
+    "crates/mem/",
+    "crates/pager/src/window/",
+    "crates/space/src/attach.rs",
+    "crates/space/src/clean.rs",
+    "crates/space/src/contents.rs",
+    "crates/space/src/files/",
+    "crates/space/tests/it/opening.rs",
+    "crates/tier/src/simulation/",
+    "docs/src/design/simulation.md",
+    "docs/src/guide/mem.md",
+    "simulation/",
+    "xtask/src/ci.rs",
+    "xtask/src/simulate.rs",
+    "xtask/src/stages.rs",
+];
+
+/// Names that are fixed and contain such a word: an option, and fields of the control segment.
+const FIXED_NAMES: &[(&str, &str)] = &[
+    ("crates/cli/src/mem.rs", concat!("ro", "om")),
+    ("crates/pager/src/job.rs", concat!("ro", "om")),
+    ("crates/space/src/control.rs", concat!("ro", "om")),
+    ("docs/src/formats/control.md", concat!("ro", "om")),
+];
+
+/// The terms of the field instead of words of our own, in every text but samples and recorded inputs.
+pub fn terms(files: &[File]) -> Vec<String> {
+    let revised = |f: &File| {
+        let mut left_out = ["Cargo.lock", "fixtures/"].iter().chain(UNREVISED);
+        !left_out.any(|path| f.path.starts_with(path))
+    };
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|f| revised(f)) {
+        let is_fixed = |word: &str| FIXED_NAMES.contains(&(file.path.as_str(), word));
+        findings.extend(find(
+            std::slice::from_ref(file),
+            |_| true,
+            |line| {
+                let line = line.to_lowercase();
+                let (word, instead) =
+                    WORDS.iter().find(|(word, _)| has_word(&line, word) && !is_fixed(word))?;
+                Some(format!("`{word}` is no term of the field; write: {instead}"))
+            },
+        ));
+    }
+    findings
 }
 
 /// `path:line: finding` for every line of the wanted files in which `look` finds something.
@@ -157,5 +232,19 @@ mod tests {
         assert_eq!(machine_paths(&sample("a.md", concat!("see /ho", "me/me/a"))).len(), 1);
         assert_eq!(machine_paths(&sample("a.toml", concat!("index = \"https://crates", ".io\""))).len(), 1);
         assert!(machine_paths(&sample("Cargo.lock", concat!("crates", ".io"))).is_empty());
+    }
+
+    #[test]
+    fn words_that_are_no_terms_are_found() {
+        let bad =
+            concat!("No ro", "om.\nIt is given ", "back.\nNo", "body's file.\nclassrooms and headroom\n");
+        let findings = terms(&sample("docs/a.md", bad));
+        assert_eq!(findings.len(), 3, "{findings:?}");
+        assert!(findings[0].starts_with("docs/a.md:1:") && findings[2].starts_with("docs/a.md:3:"));
+        assert!(terms(&sample("fixtures/a.md", bad)).is_empty());
+        assert!(terms(&sample(UNREVISED[0], bad)).is_empty());
+        let (path, word) = FIXED_NAMES[0];
+        assert!(terms(&sample(path, word)).is_empty());
+        assert_eq!(terms(&sample(path, bad)).len(), 2);
     }
 }
