@@ -1,4 +1,4 @@
-//! `forebay clean`: removes spaces that no live process holds, and memory of checkpoints that nobody can need.
+//! `forebay clean`: removes spaces that no live process holds, and memory of checkpoints that are gone.
 //!
 //! Guarantees: a space with a live member is never touched, whatever is asked for, nor the memory of a checkpoint whose
 //! program lives; says nothing and ends with 0 when there is nothing to do, so that `forebay clean --dead` can stand in

@@ -12,7 +12,7 @@ use crate::spaces;
 /// Members and versions shown of one space; --json has all.
 const ROWS_MAX: usize = 40;
 
-/// List spaces, or show one in detail: state, tier, versions, capacity, writers and readers.
+/// List spaces, or show one in detail: state, tier, versions, capacity, members.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "States: new (no producer yet), open (a producer writes), finished (closed by its \
                   producer), producer died (complete versions stay readable), dead (no live process holds \

@@ -1,6 +1,6 @@
 //! `forebay verify`: reads every byte of spaces and compares it with its checksum.
 //!
-//! Guarantees: changes nothing, holds nobody back; exit status 8 when anything is damaged, and each damaged
+//! Guarantees: changes nothing, delays no process; exit status 8 when anything is damaged, and each damaged
 //! record is named. A space of another kind of trouble (another host's, an unknown format) is reported, and
 //! the others are still verified. What goes away while it is read is no damage.
 

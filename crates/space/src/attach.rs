@@ -5,7 +5,7 @@
 //! `.soft-<uuid>-<inode of the pool>` beside the short names, because a page cache would write them to the disk over
 //! and over; one soft directory at a time is in use ([`crate::ownership`]). A new directory appears under
 //! its name whole, by one rename. It goes by being renamed away, under the same lock that every opener takes, so
-//! that nobody opens half a space.
+//! that no process opens half a space.
 
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::host::time::Instant;
@@ -54,7 +54,7 @@ const GRANULES_MAX: u64 = 1 << 16;
 const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
 /// Without a quota a space may take this share of what the tier has free.
 const QUOTA_SHARE_DEFAULT: u64 = 4;
-/// A segment is at most this part of one rank's share of the quota, so that a lane can give back what was read
+/// A segment is at most this part of one rank's share of the quota, so that a lane can release what was read
 /// while it writes on.
 const SEGMENTS_PER_SHARE: u64 = 4;
 
@@ -140,7 +140,7 @@ pub(crate) enum Missing<'a> {
 impl Attachment {
     /// Opens the space `name` from where the process stands, if need be makes it or waits for it until `deadline`.
     ///
-    /// Errors: [`Kind::PeerMissing`] when nobody made it, [`Kind::PoolOwnedElsewhere`], [`Kind::Damaged`],
+    /// Errors: [`Kind::PeerMissing`] when there is none, [`Kind::PoolOwnedElsewhere`], [`Kind::Damaged`],
     /// [`Kind::UnknownFormat`], [`Kind::TierFull`], [`Kind::BadName`], [`Kind::PermissionDenied`].
     pub(crate) fn open(
         name: &str,
@@ -360,7 +360,7 @@ impl Attachment {
         let mark = crate::control::REMOVED_MARK;
         self.control.word(head::REMOVED).store(mark, Ordering::SeqCst);
         self.control.announce();
-        self.control.announce_room();
+        self.control.announce_space();
     }
 
     /// The file of the control segment, for messages.
@@ -478,7 +478,7 @@ fn open_pool(name: &str, dir: &Path, pool: &Path) -> Result<Option<File>> {
     })
 }
 
-/// The error for a space that nobody made.
+/// The error for a space that is not there.
 fn not_found(name: &str, dir: &Path) -> Error {
     Error::new(Kind::PeerMissing, format!("no space {name} appeared")).with("directory", dir.display()).hint(
         "is its writer running, on this host, as this user, with the same FOREBAY_DIR? \
@@ -1058,7 +1058,7 @@ fn sizes(
 ) -> Result<(u64, u64, u64)> {
     let quota = match options.quota_bytes {
         Some(quota) if quota > headroom.bytes => {
-            return Err(Error::new(Kind::TierFull, "the tier has less room than the quota asks for")
+            return Err(Error::new(Kind::TierFull, "the tier has less free space than the quota asks for")
                 .with("quota", crate::format_bytes(quota))
                 .with("free", crate::format_bytes(headroom.bytes))
                 .with("limited_by", &headroom.limited_by)

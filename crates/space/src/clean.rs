@@ -1,4 +1,4 @@
-//! Removing spaces: when they were read to their end, on request, or because whoever used them is dead.
+//! Removing spaces: when they were read to their end, on request, or because the processes that used them are dead.
 
 use forebay_tier::host::fs;
 use forebay_tier::host::time::Instant;
@@ -273,7 +273,7 @@ fn clean_leftover(path: &Path, hidden: Hidden, shown: &str, options: &CleanOptio
     Ok(Ok(Removed { name: shown.into(), bytes, reason: reason(BY_A_KILL, &kept) }))
 }
 
-/// Removes a space, whoever uses it: members that are still there get an error at their next call.
+/// Removes a space, also one that is in use: members that are still there get an error at their next call.
 ///
 /// # Errors
 /// `PeerMissing` when there is none.

@@ -529,7 +529,7 @@ impl Control {
     }
 
     /// Tells the processes that wait for free space.
-    pub fn announce_room(&self) {
+    pub fn announce_space(&self) {
         let free_space = self.free_space();
         protocol::announce(free_space, self.half(head::FREE_SPACE_WAITERS), || wait::wake_all(free_space));
     }
@@ -602,7 +602,7 @@ impl Control {
             seen = now;
         }
         self.announce_gate();
-        self.announce_room();
+        self.announce_space();
     }
 
     /// Under the setup lock: says the pace for an incarnation of the producers. Returns the one that holds, which is
@@ -730,7 +730,7 @@ impl Control {
             || self.change_state(incarnation, STATE_OPEN, STATE_DIED, Some(slot));
         if done {
             self.announce();
-            self.announce_room();
+            self.announce_space();
         }
         done
     }

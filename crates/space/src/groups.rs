@@ -348,7 +348,7 @@ fn set_cursor(space: &Attachment, index: usize, rank: u32, cursor: Cursor) -> Re
 /// When a rank has left its group for good and is no member of it any more: nothing is kept for it.
 pub(crate) fn leave(space: &Attachment, index: usize, rank: u32) -> Result<()> {
     set_cursor(space, index, rank, Cursor::Left)?;
-    space.control.announce_room();
+    space.control.announce_space();
     Ok(())
 }
 
@@ -488,7 +488,7 @@ pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
         }
         forget_group(&space, index)?;
         control.word(head::READERS_REMOVED).store(1, SeqCst);
-        control.announce_room();
+        control.announce_space();
         Ok(())
     })
 }

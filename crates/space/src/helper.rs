@@ -142,7 +142,7 @@ impl Spare {
         if let SpareState::Ready(range) = &*state {
             free_run(space, (range.start / space.superblock.granule_bytes) as usize);
             *state = SpareState::Empty;
-            space.control.announce_room();
+            space.control.announce_space();
         }
     }
 
@@ -224,7 +224,7 @@ fn run(member: &Arc<Membership>, lane: LaneId, ledger: &Mutex<Ledger>, spare: &S
                 if !spare.finish(ready.clone()) {
                     if let Some(range) = ready {
                         free_run(space, (range.start / space.superblock.granule_bytes) as usize);
-                        space.control.announce_room();
+                        space.control.announce_space();
                     }
                 }
             }

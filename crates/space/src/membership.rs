@@ -107,7 +107,7 @@ impl Drop for Membership {
         control.member(self.slot, member::STATE).store(0, Release);
         self.guard = None;
         control.announce();
-        control.announce_room();
+        control.announce_space();
         crate::clean::remove_if_read(&self.space);
     }
 }
@@ -265,7 +265,7 @@ impl Membership {
             control.set_lane_owner(self.rank, Some(self.slot), true);
             control.settle_all_ended(self.incarnation, self.size);
             control.announce();
-            control.announce_room();
+            control.announce_space();
             Ok(())
         })
     }
@@ -354,7 +354,7 @@ impl Membership {
             groups::advance(&self.space, group, self.rank, version)?;
         }
         protocol::release(self.space.control.member(self.slot, member::CURSOR), version);
-        self.space.control.announce_room();
+        self.space.control.announce_space();
         Ok(())
     }
 
@@ -363,7 +363,7 @@ impl Membership {
         let control = &self.space.control;
         protocol::release(control.member(self.slot, member::CURSOR), HOLDS_NOTHING);
         control.member(self.slot, member::GROUP).store(u64::MAX, SeqCst);
-        control.announce_room();
+        control.announce_space();
     }
 
     /// After [`Membership::leave`]: this rank does not come again.
@@ -406,7 +406,7 @@ impl Membership {
             let control = &self.space.control;
             protocol::release_range(lease_words(control, self.slot), Self::range(&leases));
             drop_beyond_last(&self.space);
-            control.announce_room();
+            control.announce_space();
         }
     }
 

@@ -161,7 +161,7 @@ impl Shared {
                 self.space().control.word(head::MOVES_FAILED).fetch_add(1, Relaxed);
                 self.lock().failed = Some(e);
                 // The producer may be waiting for space that is not freed.
-                self.space().control.announce_room();
+                self.space().control.announce_space();
             }
         }
         self.leave(&mut left);
@@ -364,7 +364,7 @@ fn free_old_place(space: &Attachment, at: u64, first_version: u64, last_version:
     }
     retire(&*space.device, at, space.superblock.horizon)?;
     free_run(space, (at / space.superblock.granule_bytes) as usize);
-    space.control.announce_room();
+    space.control.announce_space();
     Ok(true)
 }
 
@@ -444,7 +444,7 @@ fn adopt_one(space: &Attachment, wait: Duration) -> Result<Adopted> {
             if is_empty(space, lane, from, last)? {
                 retire(&*space.device, from, space.superblock.horizon)?;
                 free_run(space, index);
-                control.announce_room();
+                control.announce_space();
                 continue;
             }
             let Some(to) = relocate(space, owner, from, last, 1..space.pools.len())? else {

@@ -303,7 +303,7 @@ impl LaneSpace {
             if let Ok(range) = &result {
                 if let Err(e) = self.gate.come_back(aside, self.deadline_in, check_group) {
                     free_run(&space, (range.start / space.superblock.granule_bytes) as usize);
-                    control.announce_room();
+                    control.announce_space();
                     result = Err(e);
                 }
             }
@@ -357,7 +357,7 @@ impl LaneSpace {
         if let Some(range) = self.helper.as_mut().and_then(|helper| helper.stop(deadline)) {
             let space = self.space();
             free_run(space, (range.start / space.superblock.granule_bytes) as usize);
-            space.control.announce_room();
+            space.control.announce_space();
         }
         moved
     }
@@ -405,7 +405,7 @@ impl SegmentSource for LaneSpace {
         assert!(last.is_some_and(|s| s.range == range), "only the last segment can come back");
         let space = self.space();
         free_run(space, (range.start / space.superblock.granule_bytes) as usize);
-        space.control.announce_room();
+        space.control.announce_space();
     }
 }
 
@@ -437,7 +437,7 @@ pub(crate) fn free_released(space: &Attachment, ledger: &Mutex<Ledger>, by: By) 
         By::Helper => lock().reclaim_aside(&*space.device, horizon, floor, free)?,
     }
     if freed {
-        space.control.announce_room();
+        space.control.announce_space();
     }
     Ok(freed)
 }
@@ -557,7 +557,7 @@ fn reclaim_orphans(member: &Membership) -> Result<bool> {
     })?
     .unwrap_or(false);
     if freed {
-        space.control.announce_room();
+        space.control.announce_space();
     }
     Ok(freed)
 }

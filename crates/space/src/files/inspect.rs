@@ -285,7 +285,7 @@ pub(crate) fn clean_unfinished(name: &str, dir: &Path, options: &CleanOptions) -
     })
 }
 
-/// Removes the channel, whoever uses it: members that are still there get an error at their next call.
+/// Removes the channel, also one that is in use: members that are still there get an error at their next call.
 ///
 /// # Errors
 /// As [`clean`].

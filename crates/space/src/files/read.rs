@@ -442,7 +442,7 @@ impl FilesReader {
         Ok(())
     }
 
-    /// Writes down how far this reader is, and drops what nobody needs any more.
+    /// Writes down how far this reader is, and drops what no reader needs any more.
     fn release(&mut self) -> Result<()> {
         let mut me = self.me.clone();
         (me.cursor, me.lease, me.done) = (self.next, None, self.counters());

@@ -52,7 +52,7 @@ pub(crate) struct ReaderDf {
     /// It saw the end of the stream.
     pub(crate) saw_end: bool,
     pub(crate) done: Counters,
-    /// Holds its lease only; nobody waits for its cursor.
+    /// Holds its lease only; no writer waits for its cursor.
     pub(super) observer: bool,
 }
 
@@ -140,7 +140,7 @@ impl Stream {
     }
 
     /// Forgets the ranks of a group that is started again: a rank comes that was here before (or the size
-    /// changed), and nobody of the group lives. What is forgotten is awaited again, so that nothing goes
+    /// changed), and no process of the group lives. What is forgotten is awaited again, so that nothing goes
     /// before it came.
     fn forget_earlier_group(&self, known: &mut Vec<ReaderDf>, group: &str, rank: u32, size: u32) {
         let is_own = |r: &ReaderDf| r.group == group && !r.observer;

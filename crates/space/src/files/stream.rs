@@ -15,7 +15,7 @@
 //! that owns it have a `done` file of that incarnation; versions of one incarnation follow each other, and
 //! the next begins at the first version that was not complete. Liveness is the kernel's locks, never a pid.
 //! Not here: readers (see `readers`), objects; waking
-//! anyone (files have no wake-up: whoever waits polls).
+//! anyone (files have no wake-up: a process that waits polls).
 
 use crate::attach::{behind_links, place_of, remove_leftovers};
 use crate::attributes::Attribute;
@@ -682,7 +682,7 @@ impl Stream {
         ranks.into_iter().map(|rank| self.describe_writer(rank)).collect()
     }
 
-    /// The error for a directory that cannot be listed: that it is gone means that somebody removed the channel.
+    /// The error for a directory that cannot be listed: that it is gone means that the channel was removed.
     pub(super) fn unlisted(&self, e: std::io::Error) -> Error {
         if e.kind() == std::io::ErrorKind::NotFound {
             return Error::new(Kind::PeerMissing, format!("{} was removed", self.name)).caused_by(e);
@@ -740,7 +740,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Takes a version away under another name first, so that nobody sees half of it.
+    /// Takes a version away under another name first, so that no process sees half of it.
     pub(super) fn remove_version(&self, version: u64) -> Result<()> {
         let gone = self.dir.join(format!(".gone-{}", version_name(version)));
         let removing = |e| Error::io(format!("remove {}", gone.display()), e);

@@ -326,7 +326,7 @@ fn a_channel_goes_when_the_last_member_leaves_after_the_end_and_not_before() {
     let mut writer = place.writer(&options("sim", 0, 1));
     put_step(&mut writer).unwrap();
     writer.close().unwrap();
-    assert!(place.path().exists(), "nobody has read it");
+    assert!(place.path().exists(), "no reader has read it");
     let mut early = place.reader(&options("analysis", 0, 2));
     early.begin_step(None).unwrap();
     early.end_step().unwrap();
@@ -342,7 +342,7 @@ fn a_channel_goes_when_the_last_member_leaves_after_the_end_and_not_before() {
     let mut again = place.reader(&options("analysis", 1, 2));
     assert_eq!(again.begin_step(None).unwrap(), None);
     again.close().unwrap();
-    assert!(place.path().exists(), "somebody looks at it");
+    assert!(place.path().exists(), "a reader looks at it");
     observer.close().unwrap();
     let mut first = place.reader(&options("analysis", 0, 2));
     assert_eq!(first.begin_step(None).unwrap(), None);
@@ -671,7 +671,7 @@ fn two_runs_with_one_name_and_other_mistakes_at_open() {
     fs::create_dir_all(nowhere.path()).unwrap();
     fs::write(nowhere.path().join("thesis.tex"), "").unwrap();
     let error = FilesWriter::open(&nowhere.name, &options("sim", 0, 1)).err().unwrap();
-    assert_eq!(error.kind(), Kind::Damaged, "somebody else's directory is left alone");
+    assert_eq!(error.kind(), Kind::Damaged, "a foreign directory is left alone");
     fs::rename(nowhere.path().join("thesis.tex"), nowhere.path().join("pool")).unwrap();
     let error = FilesWriter::open(&nowhere.name, &options("sim", 0, 1)).err().unwrap();
     assert_eq!(error.kind(), Kind::OptionMismatch);

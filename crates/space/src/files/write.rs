@@ -287,7 +287,7 @@ impl FilesWriter {
             .hint("versions follow each other without gaps"));
         }
         self.wait_for_turn(version)?;
-        self.wait_for_room(version)?;
+        self.wait_for_space(version)?;
         let dir = self.stream.version_dir(version);
         match DirBuilder::new().mode(0o700).create(&dir) {
             Ok(()) => {}
@@ -325,8 +325,8 @@ impl FilesWriter {
         Ok(())
     }
 
-    /// Waits until the versions before this one leave room.
-    fn wait_for_room(&mut self, version: u64) -> Result<()> {
+    /// Waits until the versions before this one leave space.
+    fn wait_for_space(&mut self, version: u64) -> Result<()> {
         let Some(quota) = self.stream.df.quota_bytes else { return Ok(()) };
         let mut patience = Patience::new(self.options.timeout);
         loop {
@@ -335,7 +335,7 @@ impl FilesWriter {
                 break;
             }
             let timeout = self.options.timeout;
-            // A reader may have died, and nobody else would notice.
+            // A reader may have died, and no other process would notice.
             self.stream.locked(timeout, |stream| stream.reclaim())?;
             if self.stream.bytes_below(version)? < used {
                 continue;
@@ -352,7 +352,7 @@ impl FilesWriter {
                 .with("held_by", self.stream.holders(oldest).join("; "))
                 .hint(match self.stream.awaited_group() {
                     Some(group) => hint_for_awaited(self.name(), &group),
-                    None => "a larger quota, or a reader that ends its steps, makes room".into(),
+                    None => "a larger quota, or a reader that ends its steps, frees space".into(),
                 }));
             }
         }
