@@ -12,7 +12,10 @@ pub const GRANULE_BYTES: u64 = 16 << 10;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 18] = [
+pub const SMALLER: [(&str, &[u64]); 21] = [
+    ("interrupts", &[0]),
+    ("company", &[0]),
+    ("peeks", &[0]),
     ("third", &[0]),
     ("second", &[1, 2]),
     ("first", &[1, 2]),
@@ -66,6 +69,10 @@ pub struct Cast {
     pub horizon: Horizon,
     /// Small objects are gathered.
     pub batch_bytes: Option<u64>,
+    /// Of a hundred lives of writers and readers so many have other handles of the space in the same process.
+    pub company: u32,
+    /// Readers open other versions beside the one of their step.
+    pub peeks: bool,
     /// Observers that come and go.
     pub observers: u32,
     /// Processes that list, verify and clean.
@@ -78,6 +85,8 @@ pub struct Cast {
     pub stops: u32,
     /// Of a million system calls so many fail.
     pub fault_per_million: u32,
+    /// Of a million system calls that a signal can interrupt so many are.
+    pub interrupt_per_million: u32,
     /// How often another thread goes on.
     pub switch_per_million: u32,
     /// How often the clock jumps.
@@ -126,6 +135,8 @@ impl Cast {
             lower: [Some(TierKind::Dram), None],
             lower_granules: 0,
             horizon: Horizon::None,
+            company: 0,
+            peeks: false,
             batch_bytes: random.percent(25).then(|| *random.pick(&[4096, 16 << 10, 64 << 10])),
             observers: random.below(3) as u32,
             caretakers: random.below(3) as u32,
@@ -133,6 +144,7 @@ impl Cast {
             kills: if calm { 0 } else { random.below(5) as u32 },
             stops: if random.percent(30) { random.below(3) as u32 } else { 0 },
             fault_per_million: *random.pick(&[0, 0, 0, 0, 100, 2_000, 20_000]),
+            interrupt_per_million: 0,
             switch_per_million: *random.pick(&[5_000, 30_000, 100_000, 300_000, 600_000]),
             jump_per_million: *random.pick(&[0, 0, 20, 300]),
             keeps_views: random.percent(40),
@@ -143,6 +155,7 @@ impl Cast {
         let more = if cast.is_heavy { 2 } else { 0 } + if cast.keeps_views { 6 } else { 0 };
         cast.granules += more * u64::from(writers);
         cast.draw_tiers();
+        cast.draw_handles();
         cast
     }
 
@@ -154,6 +167,14 @@ impl Cast {
         self.lower_granules = u64::from(self.writers) + random.below(self.granules);
         self.horizon = *random.pick(&[Horizon::None, Horizon::None, Horizon::Epoch, Horizon::Write]);
         self.settle();
+    }
+
+    /// How many handles processes have, and how often their calls are interrupted, from numbers of its own.
+    fn draw_handles(&mut self) {
+        let mut random = Random::new(self.seed, 17);
+        self.company = *random.pick(&[0, 0, 20, 60]);
+        self.peeks = random.percent(30);
+        self.interrupt_per_million = *random.pick(&[0, 0, 10_000, 200_000]);
     }
 
     /// Small objects cannot be gathered where each store is made persistent.
@@ -174,6 +195,9 @@ impl Cast {
             "second" => self.lower[0] = Some(tier(number).ok_or_else(wrong)?),
             "third" => self.lower[1] = tier(number),
             "horizon" => self.horizon = horizon(number),
+            "company" => self.company = number as u32,
+            "interrupts" => self.interrupt_per_million = number as u32,
+            "peeks" => self.peeks = number > 0,
             "leftovers" => self.leftovers = number as u32,
             "observers" => self.observers = number as u32,
             "caretakers" => self.caretakers = number as u32,
@@ -244,7 +268,9 @@ impl Cast {
     pub fn options(&self, rank: u32, size: u32, component: &str) -> OpenOptions {
         // Where records begin at blocks a version takes more.
         let blocks = if self.first.is_memory() { 0 } else { self.granules + 4 * u64::from(self.writers) };
-        let quota = Some((self.granules + blocks) * GRANULE_BYTES);
+        // What is looked at beside the step holds what is behind it.
+        let held = if self.peeks || self.company > 0 { 6 * u64::from(self.writers) } else { 0 };
+        let quota = Some((self.granules + blocks + held) * GRANULE_BYTES);
         let lower: Vec<TierKind> =
             if self.spills { self.lower.into_iter().flatten().collect() } else { Vec::new() };
         let last = lower.len().saturating_sub(1);

@@ -218,6 +218,7 @@ fn run_one(seed: u64, arguments: &Arguments) -> Outcome {
         points_max: POINTS_MAX,
         switch_per_million: cast.switch_per_million,
         jump_per_million: cast.jump_per_million,
+        interrupt_per_million: cast.interrupt_per_million,
         aloud: arguments.trace,
         mutation: arguments.mutation,
     };

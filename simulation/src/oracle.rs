@@ -3,7 +3,7 @@
 //! A process tells a fact right after the call that establishes it has returned. A fact that a process did not live to
 //! tell is unknown: what was in flight may be there or not, but whole.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,16 +42,21 @@ pub struct Facts {
     pub cleaned: u64,
     /// Calls of `clean` that may have removed the space.
     cleans: u64,
-    /// Processes that have the space open: from the return of the call that opened it until they begin to close it.
-    holders: BTreeSet<u32>,
+    /// Handles of each process that has the space open: from the return of the call that opened it until it begins to
+    /// close it.
+    holders: BTreeMap<u32, u32>,
 }
 
-/// A process has the space open while this lives.
+/// A process has the space open by one handle while this lives.
 pub struct Holding(Oracle);
 
 impl Drop for Holding {
     fn drop(&mut self) {
-        self.0.facts().holders.remove(&process::own());
+        let mut facts = self.0.facts();
+        if let Some(handles) = facts.holders.get_mut(&process::own()) {
+            *handles -= 1;
+        }
+        facts.holders.retain(|_, handles| *handles > 0);
     }
 }
 
@@ -69,7 +74,7 @@ impl Oracle {
         let mut facts = self.facts();
         if inode.is_some() && inode != facts.space {
             let lives = |pid: &&u32| process::exit(**pid).is_none();
-            if let Some(pid) = facts.holders.iter().find(lives) {
+            if let Some(pid) = facts.holders.keys().find(lives) {
                 process::fail(format!("the space was removed while process {pid} had it open"));
             }
             if facts.space.is_none() {
@@ -83,7 +88,7 @@ impl Oracle {
                 process::note("finds another space: the one before was cleaned away");
             }
         }
-        facts.holders.insert(process::own());
+        *facts.holders.entry(process::own()).or_default() += 1;
         drop(facts);
         Holding(self.clone())
     }

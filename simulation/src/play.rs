@@ -9,6 +9,7 @@ use forebay_tier::simulation::process::{self, Exit};
 use forebay_tier::simulation::Random;
 
 use crate::cast::Cast;
+use crate::company::Company;
 use crate::oracle::Oracle;
 use crate::roles::{self, Run, Told};
 
@@ -109,15 +110,20 @@ impl Play {
         let (run, role) = (self.run.clone(), rank.role);
         let life = rank.lives;
         let (told, random) = (self.told.clone(), Random::new(self.random.next(), 3));
+        let mut other = Random::new(run.cast.seed ^ u64::from(life) << 32 ^ i as u64, 19);
+        let company = match role {
+            Role::Writer(_) | Role::Reader(..) => Company::draw(&run, &mut other, format!("beside-{i}")),
+            _ => Company::None,
+        };
         let faults = if in_danger { run.cast.fault_per_million } else { 0 };
         let pid = process::start(&format!("{role:?}"), faults, move || {
             process::note(format!("is {role:?}"));
-            let result = match role {
+            let result = company.beside(&run, other, || match role {
                 Role::Writer(rank) => roles::writer(&run, rank),
                 Role::Reader(group, rank) => roles::reader(&run, (group, rank), life),
                 Role::Observer => roles::observer(&run, random),
                 Role::Caretaker => roles::caretaker(&run, random),
-            };
+            });
             told.lock().expect("never poisoned").insert(process::own(), result);
         });
         self.ranks[i].pid = Some(pid);

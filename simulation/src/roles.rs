@@ -31,7 +31,7 @@ pub struct Run {
 pub type Told = std::result::Result<(), ()>;
 
 /// Ends the role by an error that has a cause in this run; any other one fails the run.
-fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Result<T, ()> {
+pub fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Result<T, ()> {
     let Run { cast, oracle } = run;
     let mut kinds = vec![];
     if !cast.is_calm() {
@@ -62,7 +62,7 @@ fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Result<T
 }
 
 /// Runs a call and looks at how long it took.
-fn timed<T>(run: &Run, during: &str, call: impl FnOnce() -> Result<T>) -> std::result::Result<T, ()> {
+pub fn timed<T>(run: &Run, during: &str, call: impl FnOnce() -> Result<T>) -> std::result::Result<T, ()> {
     let before = process::now_ns();
     let result = call();
     let took = Duration::from_nanos(process::now_ns() - before);
@@ -163,6 +163,7 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     let holding = oracle.opened(cast);
     let mut due: Option<u64> = None;
     let mut kept: Option<Kept> = None;
+    let mut beside = Random::new(cast.seed ^ u64::from(life) << 32 | u64::from(rank) << 8 | group as u64, 23);
     for step in 0.. {
         let second = step == 1;
         let resume = oracle.may_resume((group, rank), size);
@@ -188,6 +189,9 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
         due = Some(version + 1);
         let incarnation = timed(run, "read", || check(cast, &mut r, version))?;
         oracle.was_read(version, incarnation);
+        if cast.peeks && beside.percent(40) {
+            peek(run, &mut r, &mut beside)?;
+        }
         if let Some(kept) = kept.take() {
             kept.check();
         }
@@ -232,7 +236,7 @@ fn view(run: &Run, r: &mut Reader, version: u64, incarnation: u64) -> std::resul
 }
 
 /// Reads every element of the open version. Returns the incarnation that wrote it.
-fn check(cast: &Cast, r: &mut Reader, version: u64) -> Result<u64> {
+pub fn check(cast: &Cast, r: &mut Reader, version: u64) -> Result<u64> {
     let incarnations: Vec<u64> = r.get_array("incarnation", None)?;
     let incarnation = incarnations[0];
     if incarnations.len() != cast.writers as usize || incarnations.iter().any(|i| *i != incarnation) {
@@ -282,6 +286,27 @@ pub fn observer(run: &Run, mut random: Random) -> Told {
         }
     }
     Ok(())
+}
+
+/// Looks at a version beside the one of the open step, and now and then at two at a time.
+fn peek(run: &Run, r: &mut Reader, random: &mut Random) -> Told {
+    let versions = match r.versions() {
+        Ok(versions) => versions,
+        Err(e) => return explained(run, "versions", &e),
+    };
+    if versions.is_empty() {
+        return Ok(());
+    }
+    let mut any = || versions.start + random.below(versions.end - versions.start);
+    let (first, second) = (any(), any());
+    match r.open_version(first) {
+        Ok(mut opened) => {
+            look(run, &mut opened, second)?;
+            check(&run.cast, &mut opened, first).map(drop).or_else(|e| explained(run, "peek", &e))
+        }
+        Err(e) if [Kind::VersionGone, Kind::PeerMissing].contains(&e.kind()) => Ok(()),
+        Err(e) => explained(run, "open_version", &e),
+    }
 }
 
 /// Looks at one version, which may have gone meanwhile.

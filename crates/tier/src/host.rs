@@ -1,7 +1,7 @@
 //! What the layers above and this crate take from the machine: shared words, threads, locks between threads, clocks,
 //! files, system calls.
 //!
-//! In an ordinary build every name here is the standard library's own, and [`syscall`], [`point`] and
+//! In an ordinary build every name here is the standard library's own, and [`syscall`], [`interruptible`], [`point`] and
 //! [`transfer_bytes`] are empty and inlined: the machine code is the same as without them. In a simulated build
 //! (`--cfg forebay_simulated`, `cargo xtask simulate`) they are those of `crate::simulation`, which schedules
 //! simulated processes, lets calls fail and kills processes between any two of them. Code that simulated processes run
@@ -9,7 +9,7 @@
 
 #[cfg(forebay_simulated)]
 pub use crate::simulation::host::{
-    atomic, fs, point, random_uuid, sync, syscall, thread, time, transfer_bytes,
+    atomic, fs, interruptible, point, random_uuid, sync, syscall, thread, time, transfer_bytes,
 };
 
 #[cfg(not(forebay_simulated))]
@@ -45,6 +45,12 @@ mod ordinary {
     /// Called before a system call; an error stands for the call's own.
     #[inline(always)]
     pub fn syscall(_name: &'static str) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    /// As [`syscall`], for one that the caller repeats when a signal interrupts it.
+    #[inline(always)]
+    pub fn interruptible(_name: &'static str) -> std::io::Result<()> {
         Ok(())
     }
 

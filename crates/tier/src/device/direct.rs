@@ -26,7 +26,9 @@ use crate::checksum::crc32c_append;
 use crate::engine::aligned::Aligned;
 use crate::engine::{Engine, REQUEST_BYTES};
 use crate::sys::{self, DirectAlignment};
-use crate::{capacity, counters, Access, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind};
+use crate::{
+    capacity, counters, host, Access, Durability, Error, Horizon, Kind, Result, StagedWrite, TierKind,
+};
 
 /// Blocks that writes are widened to. The log's lanes share none of this size; file systems ask for 512 or 4096.
 pub const EDGE_BYTES: usize = 4096;
@@ -507,6 +509,7 @@ impl Device for Direct {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         if out.len() <= CACHED_READ_BYTES_MAX && !self.is_aligned(offset, out) {
+            host::syscall("read").map_err(|e| self.failed("read", e))?;
             return self.blocks.pool.read(offset, out);
         }
         self.blocks.pool.check(offset, out.len() as u64)?;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::blocks::Blocks;
 use super::pool::PoolFile;
 use super::Device;
-use crate::{persist, Access, Durability, Horizon, Result, StagedWrite, TierKind};
+use crate::{host, persist, Access, Durability, Horizon, Result, StagedWrite, TierKind};
 
 /// How much is summed before it is written, so that the system call finds it in the cache.
 const CHECKSUM_WRITE_BYTES: usize = 256 << 10;
@@ -114,6 +114,7 @@ impl Device for FilePool {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        host::syscall("read").map_err(|e| self.0.pool.failed("read", e))?;
         self.0.pool.read(offset, out)
     }
 

@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-use crate::{counters, sys, Error, Kind, Result};
+use crate::{counters, host, sys, Error, Kind, Result};
 
 pub(crate) mod aligned;
 pub use aligned::Aligned;
@@ -204,7 +204,8 @@ fn pieces(len: usize) -> impl Iterator<Item = (usize, usize)> {
 fn read_exact_at(file: &File, mut offset: u64, mut out: &mut [u8]) -> io::Result<()> {
     while !out.is_empty() {
         counters::add_syscall();
-        match file.read_at(out, offset) {
+        let len = host::transfer_bytes(offset, out.len());
+        match host::interruptible("read").and_then(|()| file.read_at(&mut out[..len], offset)) {
             Ok(0) => return Err(ended_early()),
             Ok(n) => {
                 out = &mut out[n..];

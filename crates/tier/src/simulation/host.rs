@@ -17,7 +17,7 @@ fn syscall_at(name: &'static str, at: &'static Location<'static>) -> io::Result<
     // Those that remove things undo what failed, and need no space.
     let errors: &[i32] = match name {
         "unlink" | "rmdir" | "stat" | "close" => &[],
-        "write" | "fallocate" | "open to make" | "mkdir" => &[libc::EIO, libc::ENOSPC],
+        "write" | "fallocate" | "open to make" | "mkdir" | "ftruncate" => &[libc::EIO, libc::ENOSPC],
         _ => &[libc::EIO],
     };
     match draw_fault(me) {
@@ -25,6 +25,20 @@ fn syscall_at(name: &'static str, at: &'static Location<'static>) -> io::Result<
             Err(io::Error::from_raw_os_error(errors[draw as usize % errors.len()]))
         }
         _ => Ok(()),
+    }
+}
+
+/// As [`syscall`], for one that the caller repeats when a signal interrupts it.
+#[track_caller]
+pub fn interruptible(name: &'static str) -> io::Result<()> {
+    interruptible_at(name, Location::caller())
+}
+
+fn interruptible_at(name: &'static str, at: &'static Location<'static>) -> io::Result<()> {
+    syscall_at(name, at)?;
+    match scheduler::me().is_some() && scheduler::draw_interruption() {
+        true => Err(io::Error::from_raw_os_error(libc::EINTR)),
+        false => Ok(()),
     }
 }
 
@@ -621,17 +635,34 @@ pub mod fs {
     use std::fs as real;
     use std::io::{self, Read, Seek, SeekFrom, Write};
     use std::ops::Deref;
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
     use std::panic::Location;
     use std::path::{Path, PathBuf};
 
     pub use std::fs::*;
 
-    use super::syscall_at;
+    use super::{interruptible_at, syscall_at, transfer_bytes};
+    use crate::simulation::kernel::closed;
+    use crate::simulation::scheduler;
 
     /// As in the standard library.
     #[derive(Debug)]
-    pub struct File(real::File);
+    pub struct File(real::File, Closing);
+
+    /// What happens when a descriptor of a file, by device and inode, is closed.
+    #[derive(Debug)]
+    struct Closing(u64, u64);
+
+    impl Drop for Closing {
+        fn drop(&mut self) {
+            closed((self.0, self.1));
+        }
+    }
+
+    fn opened(file: real::File) -> io::Result<File> {
+        let meta = file.metadata()?;
+        Ok(File(file, Closing(meta.dev(), meta.ino())))
+    }
 
     impl Deref for File {
         type Target = real::File;
@@ -641,8 +672,9 @@ pub mod fs {
     }
 
     impl From<File> for real::File {
-        fn from(file: File) -> real::File {
-            file.0
+        fn from(File(file, closing): File) -> real::File {
+            std::mem::forget(closing);
+            file
         }
     }
 
@@ -651,7 +683,7 @@ pub mod fs {
         #[track_caller]
         pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
             syscall_at("open", Location::caller())?;
-            real::File::open(path).map(File)
+            real::File::open(path).and_then(opened)
         }
 
         /// As in the standard library.
@@ -674,15 +706,49 @@ pub mod fs {
         }
     }
 
+    /// At an offset, as `FileExt` of the standard library.
+    impl File {
+        /// Goes on after short writes, as the standard library does, and after interruptions.
+        #[track_caller]
+        pub fn write_all_at(&self, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+            while !bytes.is_empty() {
+                syscall_at("write", Location::caller())?;
+                let written = self.0.write_at(&bytes[..transfer_bytes(offset, bytes.len())], offset)?;
+                bytes = &bytes[written..];
+                offset += written as u64;
+            }
+            Ok(())
+        }
+
+        /// As in the standard library.
+        #[track_caller]
+        pub fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
+            interruptible_at("read", Location::caller())?;
+            let len = transfer_bytes(offset, out.len());
+            self.0.read_at(&mut out[..len], offset)
+        }
+
+        /// As in the standard library.
+        #[track_caller]
+        pub fn set_len(&self, len: u64) -> io::Result<()> {
+            syscall_at("ftruncate", Location::caller())?;
+            self.0.set_len(len)
+        }
+    }
+
     impl Read for File {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+            // Runs without interruptions have no point here: small files are read whole.
+            if scheduler::me().is_some() && scheduler::may_interrupt() {
+                interruptible_at("read", Location::caller())?;
+            }
             self.0.read(out)
         }
     }
 
     impl Write for File {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            syscall_at("write", Location::caller())?;
+            interruptible_at("write", Location::caller())?;
             self.0.write(bytes)
         }
 
@@ -760,7 +826,7 @@ pub mod fs {
         #[track_caller]
         pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
             syscall_at(if self.makes { "open to make" } else { "open" }, Location::caller())?;
-            self.real.open(path).map(File)
+            self.real.open(path).and_then(opened)
         }
     }
 
@@ -816,8 +882,6 @@ pub mod fs {
     calls! {
         metadata(path) -> Metadata as "stat";
         symlink_metadata(path) -> Metadata as "stat";
-        read(path) -> Vec<u8> as "read";
-        read_to_string(path) -> String as "read";
         read_dir(path) -> ReadDir as "open";
         read_link(path) -> PathBuf as "readlink";
         canonicalize(path) -> PathBuf as "readlink";
@@ -826,6 +890,20 @@ pub mod fs {
         remove_file(path) -> () as "unlink";
         remove_dir(path) -> () as "rmdir";
         create_dir(path) -> () as "mkdir";
+    }
+
+    /// As in the standard library.
+    #[track_caller]
+    pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+        syscall_at("read", Location::caller())?;
+        let mut bytes = Vec::new();
+        opened(real::File::open(path)?)?.0.read_to_end(&mut bytes).map(|_| bytes)
+    }
+
+    /// As in the standard library.
+    #[track_caller]
+    pub fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
+        String::from_utf8(read(path)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     }
 
     /// As in the standard library: one entry after the other, each a point.

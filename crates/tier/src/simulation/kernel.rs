@@ -112,6 +112,13 @@ pub(crate) fn record_unlock(file: &File, byte: u64) -> Option<io::Result<()>> {
     }))
 }
 
+/// A descriptor of a file was closed: the process loses every record lock on that file, as the kernel does it.
+pub(super) fn closed(file: (u64, u64)) {
+    if let Some(pid) = scheduler::pid() {
+        with_kernel(|kernel| kernel.locks.retain(|at, owner| *owner != pid || (at.0, at.1) != file));
+    }
+}
+
 /// Who else holds a byte.
 #[track_caller]
 pub(crate) fn record_lock_holder(file: &File, byte: u64) -> Option<io::Result<Option<i32>>> {

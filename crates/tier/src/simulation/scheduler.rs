@@ -29,6 +29,8 @@ pub struct Settings {
     pub switch_per_million: u32,
     /// How often in a million points the clock jumps ahead, by up to a second.
     pub jump_per_million: u32,
+    /// How often in a million system calls that a signal can interrupt one is.
+    pub interrupt_per_million: u32,
     /// Every point goes to standard error.
     pub aloud: bool,
     /// What is wrong in the code on purpose.
@@ -437,6 +439,18 @@ pub(super) fn draw_fault(me: usize) -> Option<u64> {
     s.faults += 1;
     s.note(process, "a system call fails");
     Some(s.random.next())
+}
+
+/// Whether system calls are interrupted in this run.
+pub(super) fn may_interrupt() -> bool {
+    state().settings.interrupt_per_million > 0
+}
+
+/// Draws whether a signal interrupts a system call now.
+pub(super) fn draw_interruption() -> bool {
+    let mut s = state();
+    let times = s.settings.interrupt_per_million;
+    s.random.per_million(times)
 }
 
 /// A store that a mutation holds back.

@@ -65,17 +65,19 @@ pub(crate) fn open_direct(path: &Path, write: bool) -> io::Result<File> {
 
 /// Reserves the blocks of a range; the content of allocated blocks stays. ENOSPC comes from here, not later.
 pub(crate) fn allocate(file: &File, range: &Range<u64>) -> io::Result<()> {
-    host::syscall("fallocate")?;
     loop {
         counters::add_syscall();
         let (start, len) = (range.start as libc::off_t, (range.end - range.start) as libc::off_t);
-        // SAFETY: the descriptor is open; no pointers. Mode 0 neither shrinks nor zeroes existing blocks.
-        if unsafe { libc::fallocate(file.as_raw_fd(), 0, start, len) } == 0 {
-            return Ok(());
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
+        let allocated = host::interruptible("fallocate").and_then(|()| {
+            // SAFETY: the descriptor is open; no pointers. Mode 0 neither shrinks nor zeroes existing blocks.
+            match unsafe { libc::fallocate(file.as_raw_fd(), 0, start, len) } {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+        match allocated {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
         }
     }
 }
@@ -281,7 +283,7 @@ pub(crate) fn drop_cached(file: &File) -> io::Result<()> {
 pub(crate) fn write_all_at(file: &File, data: &[u8], offset: u64) -> io::Result<()> {
     write_all_with(data, offset, |data, offset| {
         counters::add_syscall();
-        host::syscall("write")?;
+        host::interruptible("write")?;
         file.write_at(&data[..host::transfer_bytes(offset, data.len())], offset)
     })
 }
