@@ -12,7 +12,8 @@ pub const GRANULE_BYTES: u64 = 16 << 10;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 21] = [
+pub const SMALLER: [(&str, &[u64]); 22] = [
+    ("cuts", &[0, 1]),
     ("interrupts", &[0]),
     ("company", &[0]),
     ("peeks", &[0]),
@@ -81,6 +82,8 @@ pub struct Cast {
     pub leftovers: u32,
     /// Kills of the run, and stops.
     pub kills: u32,
+    /// Power cuts.
+    pub cuts: u32,
     /// Stops (SIGSTOP, later SIGCONT).
     pub stops: u32,
     /// Of a million system calls so many fail.
@@ -142,6 +145,7 @@ impl Cast {
             caretakers: random.below(3) as u32,
             leftovers: 0,
             kills: if calm { 0 } else { random.below(5) as u32 },
+            cuts: 0,
             stops: if random.percent(30) { random.below(3) as u32 } else { 0 },
             fault_per_million: *random.pick(&[0, 0, 0, 0, 100, 2_000, 20_000]),
             interrupt_per_million: 0,
@@ -169,16 +173,24 @@ impl Cast {
         self.settle();
     }
 
-    /// How many handles processes have, and how often their calls are interrupted, from numbers of its own.
+    /// How many handles processes have, how often their calls are interrupted, and power cuts, from numbers of its own.
     fn draw_handles(&mut self) {
         let mut random = Random::new(self.seed, 17);
         self.company = *random.pick(&[0, 0, 20, 60]);
         self.peeks = random.percent(30);
         self.interrupt_per_million = *random.pick(&[0, 0, 10_000, 200_000]);
+        self.cuts = *random.pick(&[0, 1, 2]);
+        self.settle();
     }
 
-    /// Small objects cannot be gathered where each store is made persistent.
+    /// Small objects cannot be gathered where each store is made persistent. Of what lies in memory, or is never
+    /// flushed, nothing is promised after a power cut.
     fn settle(&mut self) {
+        let lower = self.lower.iter().flatten().filter(|_| self.spills);
+        let is_in_memory = self.first.is_memory() || lower.into_iter().any(|tier| tier.is_memory());
+        if is_in_memory || self.horizon == Horizon::None {
+            self.cuts = 0;
+        }
         if self.horizon == Horizon::Write {
             self.batch_bytes = None;
         }
@@ -196,6 +208,7 @@ impl Cast {
             "third" => self.lower[1] = tier(number),
             "horizon" => self.horizon = horizon(number),
             "company" => self.company = number as u32,
+            "cuts" => self.cuts = number as u32,
             "interrupts" => self.interrupt_per_million = number as u32,
             "peeks" => self.peeks = number > 0,
             "leftovers" => self.leftovers = number as u32,
@@ -221,6 +234,7 @@ impl Cast {
     /// Whether nothing happens to anyone: then every call succeeds.
     pub fn is_calm(&self) -> bool {
         self.kills == 0
+            && self.cuts == 0
             && self.leftovers == 0
             && self.stops == 0
             && self.fault_per_million == 0

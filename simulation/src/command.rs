@@ -219,6 +219,7 @@ fn run_one(seed: u64, arguments: &Arguments) -> Outcome {
         switch_per_million: cast.switch_per_million,
         jump_per_million: cast.jump_per_million,
         interrupt_per_million: cast.interrupt_per_million,
+        power_cuts: cast.cuts > 0,
         aloud: arguments.trace,
         mutation: arguments.mutation,
     };

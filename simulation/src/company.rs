@@ -62,8 +62,8 @@ impl Company {
     }
 }
 
-/// A group that no writer declared: reads what it is given, until the end, or until it waits and the role of its process
-/// is over: other processes wait for the end of this one.
+/// A group that no writer declared: reads what it is given, until the end, or until it waits and the role of its
+/// process is over: other processes wait for the end of this one.
 fn stream(run: &Run, name: &str, over: &AtomicBool) -> Told {
     let Run { cast, oracle } = run;
     let mut options = cast.options(0, 1, name);

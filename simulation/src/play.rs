@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use forebay_space::{CleanOptions, Kind};
 use forebay_tier::simulation::process::{self, Exit};
-use forebay_tier::simulation::Random;
+use forebay_tier::simulation::{self, Random};
 
 use crate::cast::Cast;
 use crate::company::Company;
@@ -41,6 +41,9 @@ struct Play {
     ranks: Vec<Rank>,
     kills_left: u32,
     stops_left: u32,
+    cuts_left: u32,
+    /// When this process is killed the power fails.
+    fuse: Option<u32>,
     /// Spaces that were cleaned away, as far as it is known here.
     cleaned: u64,
     told: Arc<Mutex<HashMap<u32, Told>>>,
@@ -58,10 +61,20 @@ pub fn play(cast: Cast) {
         (0..cast.observers).map(|_| Role::Observer).chain((0..cast.caretakers).map(|_| Role::Caretaker));
     let ranks = writers.chain(readers).chain(others);
     let ranks = ranks.map(|role| Rank { role, pid: None, done: false, lives: 0 }).collect();
-    let (kills_left, stops_left) = (cast.kills, cast.stops);
+    let (kills_left, stops_left, cuts_left) = (cast.kills, cast.stops, cast.cuts);
     let random = process::random();
     let run = Run { cast, oracle: Oracle::default() };
-    let mut play = Play { run, random, ranks, kills_left, stops_left, cleaned: 0, told: Arc::default() };
+    let mut play = Play {
+        run,
+        random,
+        ranks,
+        kills_left,
+        stops_left,
+        cuts_left,
+        fuse: None,
+        cleaned: 0,
+        told: Arc::default(),
+    };
     play.leave_something();
     play.go();
     play.look_at_what_is_left();
@@ -90,6 +103,7 @@ impl Play {
         loop {
             process::wait_any(1_000_000_000);
             self.reap();
+            self.cut_power();
             self.begin_again();
             self.revive_writers();
             self.revive_readers();
@@ -133,7 +147,11 @@ impl Play {
         // Early and late points alike: the scale is drawn first.
         let scale = self.random.below(14);
         let points = self.random.below(2 << scale);
-        if self.kills_left > 0 && self.random.percent(40) {
+        if self.fuse.is_none() && self.cuts_left > 0 && self.random.percent(30) {
+            self.cuts_left -= 1;
+            self.fuse = Some(pid);
+            process::kill_after(pid, points);
+        } else if self.kills_left > 0 && self.random.percent(40) {
             self.kills_left -= 1;
             process::kill_after(pid, points);
         } else if self.stops_left > 0 && self.random.percent(40) {
@@ -141,6 +159,30 @@ impl Play {
             let ns = 1_000_000 << self.random.below(16);
             process::stop_after(pid, points, ns);
         }
+    }
+
+    /// Where the fuse has blown every process dies, and what was not flushed may be lost.
+    fn cut_power(&mut self) {
+        let Some(exit) = self.fuse.and_then(process::exit) else { return };
+        self.fuse = None;
+        if exit != Exit::Killed {
+            return;
+        }
+        process::note("the power is cut");
+        for rank in &mut self.ranks {
+            rank.pid.take().into_iter().for_each(process::kill);
+            rank.done |= matches!(rank.role, Role::Observer | Role::Caretaker);
+        }
+        let root = self.run.cast.root.clone();
+        let mut cut = || {
+            for folder in ["disk", "lower"] {
+                simulation::cut_power(&root.join(folder), &mut self.random)?;
+            }
+            std::fs::remove_dir_all(root.join("spaces"))?;
+            std::fs::create_dir(root.join("spaces"))
+        };
+        cut().expect("files of the run");
+        simulation::reboot();
     }
 
     fn reap(&mut self) {

@@ -1,8 +1,8 @@
 //! What the layers above and this crate take from the machine: shared words, threads, locks between threads, clocks,
 //! files, system calls.
 //!
-//! In an ordinary build every name here is the standard library's own, and [`syscall`], [`interruptible`], [`point`] and
-//! [`transfer_bytes`] are empty and inlined: the machine code is the same as without them. In a simulated build
+//! In an ordinary build every name here is the standard library's own, and [`syscall`], [`interruptible`], [`point`]
+//! and [`transfer_bytes`] are empty and inlined: the machine code is the same as without them. In a simulated build
 //! (`--cfg forebay_simulated`, `cargo xtask simulate`) they are those of `crate::simulation`, which schedules
 //! simulated processes, lets calls fail and kills processes between any two of them. Code that simulated processes run
 //! must take these names from here and not from `std`.

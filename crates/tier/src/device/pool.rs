@@ -146,6 +146,8 @@ impl PoolFile {
     /// Makes the file's existence durable: its size, and its name in the directory.
     pub(crate) fn sync_name(&self) -> Result<()> {
         let synced = self.file.sync_all().and_then(|()| File::open(capacity::parent(&self.path))?.sync_all());
+        #[cfg(forebay_simulated)]
+        crate::simulation::flushed(&self.file);
         synced.map_err(|e| self.failed("make durable", e))
     }
 }

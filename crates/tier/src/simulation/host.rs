@@ -642,7 +642,7 @@ pub mod fs {
     pub use std::fs::*;
 
     use super::{interruptible_at, syscall_at, transfer_bytes};
-    use crate::simulation::kernel::closed;
+    use crate::simulation::kernel::{closed, flushed};
     use crate::simulation::scheduler;
 
     /// As in the standard library.
@@ -695,14 +695,18 @@ pub mod fs {
         #[track_caller]
         pub fn sync_all(&self) -> io::Result<()> {
             syscall_at("fsync", Location::caller())?;
-            self.0.sync_all()
+            self.0.sync_all()?;
+            flushed(&self.0);
+            Ok(())
         }
 
         /// As in the standard library.
         #[track_caller]
         pub fn sync_data(&self) -> io::Result<()> {
             syscall_at("fdatasync", Location::caller())?;
-            self.0.sync_data()
+            self.0.sync_data()?;
+            flushed(&self.0);
+            Ok(())
         }
     }
 

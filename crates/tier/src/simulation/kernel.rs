@@ -6,13 +6,15 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::Location;
+use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use super::mutation::{self, Site};
+use super::random::Random;
 use super::scheduler::{self, block, point_at, with_kernel, Key, What};
 use crate::sys::Locked;
 
@@ -34,11 +36,17 @@ pub(super) struct Kernel {
     /// Holders of each byte of a file that an open file description locked.
     descriptions: BTreeMap<(u64, u64, u64), Vec<Holder>>,
     mappings: BTreeMap<usize, Mapped>,
+    /// Of each file what is certainly on its medium: its content at the last flush. None: the power is never cut.
+    flushed: Option<HashMap<(u64, u64), Vec<u8>>>,
     /// What a process has one of, by process and by the address that stands for it.
     local: HashMap<(u32, usize), &'static (dyn Any + Send + Sync)>,
 }
 
 impl Kernel {
+    pub(super) fn new(keeps_flushed: bool) -> Kernel {
+        Kernel { flushed: keeps_flushed.then(HashMap::new), ..Kernel::default() }
+    }
+
     pub(super) fn release_locks(&mut self, pid: u32) {
         self.locks.retain(|_, owner| *owner != pid);
         self.descriptions.values_mut().for_each(|holders| holders.retain(|(owner, ..)| *owner != pid));
@@ -117,6 +125,49 @@ pub(super) fn closed(file: (u64, u64)) {
     if let Some(pid) = scheduler::pid() {
         with_kernel(|kernel| kernel.locks.retain(|at, owner| *owner != pid || (at.0, at.1) != file));
     }
+}
+
+/// What a file holds now is on its medium.
+pub(crate) fn flushed(file: &File) {
+    if scheduler::me().is_none() || with_kernel(|kernel| kernel.flushed.is_none()) {
+        return;
+    }
+    // By another descriptor: this one may be for writing only.
+    let content = std::fs::read(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    if let (Ok(file), Ok(content)) = (key_of(file), content) {
+        with_kernel(|kernel| kernel.flushed.as_mut().map(|flushed| flushed.insert(file, content)));
+    }
+}
+
+/// A block device writes so many bytes whole.
+const BLOCK_BYTES: usize = 512;
+
+/// The power fails: each block of the files in `folder` that was written since the file was flushed holds what it held
+/// then, zeros in a file that never was, or what was written last. Names and sizes stay. The caller has killed every
+/// other process, removes what lies in memory, and goes on with the next boot.
+pub fn cut_power(folder: &Path, random: &mut Random) -> io::Result<()> {
+    let kept = *random.pick(&[0, 50, 50, 90, 100]);
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            cut_power(&path, random)?;
+            continue;
+        }
+        let file = File::options().read(true).write(true).open(&path)?;
+        let key = key_of(&file)?;
+        let mut content = std::fs::read(&path)?;
+        let known = with_kernel(|kernel| kernel.flushed.as_mut().and_then(|flushed| flushed.remove(&key)));
+        let mut before = known.unwrap_or_default();
+        before.resize(content.len(), 0);
+        for (now, before) in content.chunks_mut(BLOCK_BYTES).zip(before.chunks(BLOCK_BYTES)) {
+            if now != before && !random.percent(kept) {
+                now.copy_from_slice(before);
+            }
+        }
+        file.write_all_at(&content, 0)?;
+        with_kernel(|kernel| kernel.flushed.as_mut().map(|flushed| flushed.insert(key, content)));
+    }
+    Ok(())
 }
 
 /// Who else holds a byte.

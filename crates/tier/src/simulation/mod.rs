@@ -21,10 +21,10 @@ mod random;
 mod scheduler;
 mod trace;
 
-pub use kernel::{boot, reboot};
+pub use kernel::{boot, cut_power, reboot};
 pub(crate) use kernel::{
-    description_lock, description_unlock, futex_wait, futex_wake, is_description_locked, is_record_locked,
-    local_state, map_added, map_removed, record_lock, record_lock_holder, record_unlock,
+    description_lock, description_unlock, flushed, futex_wait, futex_wake, is_description_locked,
+    is_record_locked, local_state, map_added, map_removed, record_lock, record_lock_holder, record_unlock,
 };
 pub use random::Random;
 pub(crate) use scheduler::{began_ns, clock_ns, pid};

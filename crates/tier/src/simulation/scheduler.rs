@@ -31,6 +31,8 @@ pub struct Settings {
     pub jump_per_million: u32,
     /// How often in a million system calls that a signal can interrupt one is.
     pub interrupt_per_million: u32,
+    /// The power may be cut: what was flushed of each file is kept.
+    pub power_cuts: bool,
     /// Every point goes to standard error.
     pub aloud: bool,
     /// What is wrong in the code on purpose.
@@ -215,6 +217,7 @@ pub fn run(settings: Settings, init: impl FnOnce() + Send + 'static) -> Outcome 
     mutation::set(settings.mutation);
     let mut trace = Trace::default();
     trace.aloud = settings.aloud;
+    let keeps_flushed = settings.power_cuts;
     let fresh = State {
         random: Random::new(settings.seed, 0),
         settings,
@@ -228,7 +231,7 @@ pub fn run(settings: Settings, init: impl FnOnce() + Send + 'static) -> Outcome 
         threads: Vec::new(),
         processes: Vec::new(),
         next_timer_ns: u64::MAX,
-        kernel: Kernel::default(),
+        kernel: Kernel::new(keeps_flushed),
         trace,
         coverage: Coverage::default(),
         failure: None,

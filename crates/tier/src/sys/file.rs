@@ -316,7 +316,11 @@ pub(crate) fn flush_data(file: &File) -> io::Result<()> {
         counters::add_flushes(1);
         match file.sync_data() {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            other => return other,
+            other => {
+                #[cfg(forebay_simulated)]
+                crate::simulation::flushed(file);
+                return other;
+            }
         }
     }
 }
