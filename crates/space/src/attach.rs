@@ -1034,9 +1034,12 @@ fn fill_new_directory(
     let device = trial::around(forebay_tier::create(tier, &pool, capacity_bytes)?)?;
     device.prepare(0..granule_bytes)?;
     device.write(0, &superblock.encode())?;
+    if horizon != Horizon::None {
+        // By it a lower pool is known that a power failure leaves.
+        device.persist(0..HEADER_BYTES)?;
+    }
     tiers.create_pools(&pool, &superblock)?;
     if horizon != Horizon::None {
-        device.persist(0..HEADER_BYTES)?;
         for dir in [new, parent] {
             File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("syncing the directory", e))?;
         }
