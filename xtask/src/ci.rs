@@ -14,8 +14,8 @@ use crate::packages::cargo;
 use crate::stages::{run, title};
 use crate::summary::Summary;
 use crate::{
-    arch, bench, crash, dax_machine, formats, fuzz, miri, privilege, python, readme, sanitize, simulate,
-    tidy, Outcome, Stop,
+    arch, bench, crash, dax_machine, formats, fuzz, mem_matrix, miri, privilege, python, readme, sanitize,
+    simulate, tidy, Outcome, Stop,
 };
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -169,6 +169,7 @@ impl Run<'_> {
         let minutes = if long { SIMULATION_LONG_MINUTES } else { SIMULATION_MINUTES };
         self.check("simulated processes", |root| simulate::check(root, minutes));
         privilege::stage(self);
+        mem_matrix::stage(self);
         let wanted = dax_machine::tests::Wanted { cuts: CUTS, only: None, whole: long };
         dax_machine::tests::stage(self.root, wanted, &mut self.summary);
         if long {

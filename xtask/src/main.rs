@@ -14,6 +14,7 @@ mod crash;
 mod dax_machine;
 mod formats;
 mod fuzz;
+mod mem_matrix;
 mod miri;
 mod packages;
 mod privilege;
@@ -50,6 +51,9 @@ usage: cargo xtask TASK
                               runs a command in an emulated machine with persistent memory and two sockets
   dax-machine --tests [--only suites|plans|names|cuts] [--cuts N]
                               the tests that need such a machine, with N losses of power
+  mem-matrix [--small] [--only NAME] [--user root|nobody|both] [--kills N]
+                              real programs plain and under `forebay mem`: output and files must be the same, no more
+                              in memory than budget and 32 MiB; --kills: runs that are killed leave nothing
   sanitize [address | thread] the tests of tier, log and space under the compiler's sanitizers
   miri                        the parts of the crates that compute only, under Miri
   fuzz [--seconds N] [TARGET ...]
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         ["crash", rest @ ..] => crash::run_chore(&root, rest),
         ["simulate", rest @ ..] => simulate::run_chore(&root, rest),
         ["sanitize", rest @ ..] => sanitize::run_chore(&root, rest),
+        ["mem-matrix", rest @ ..] => mem_matrix::run(&root, rest),
         ["miri"] => miri::run_chore(&root),
         ["fuzz", rest @ ..] => fuzz::run_chore(&root, rest),
         ["bench", "expansion", rest @ ..] => bench::expansion::run(&root, rest),
