@@ -67,6 +67,23 @@ fn what_is_stored_is_there_and_what_is_forgotten_is_zeros() {
     }
 }
 
+/// Reading ahead of stores would fill a small budget with zeros, which leave by long pieces only.
+#[test]
+fn a_store_into_fresh_memory_brings_its_own_page_only() {
+    let mut window = window(Some(WindowEngine::Kernel));
+    let half = BYTES as usize / 2;
+    let brings_one = |window: &mut Window| {
+        window.as_mut_slice().unwrap()[half] = 1;
+        let there = window.statistics().resident_bytes;
+        assert!((1..=16 << 10).contains(&there), "{there} bytes came with it");
+    };
+    brings_one(&mut window);
+    fill(&mut window, 5);
+    holds(&window, 5, 0);
+    window.forget(&(0..BYTES)).unwrap();
+    brings_one(&mut window);
+}
+
 /// What a system may be given the addresses of without being asked for another engine.
 #[test]
 fn the_system_reaches_it_unless_asked_otherwise() {

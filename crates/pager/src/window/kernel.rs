@@ -6,6 +6,9 @@
 //! that is its second chance, and costs no bookkeeping. Whole regions leave by few calls, which is what makes it
 //! cheap.
 //!
+//! Memory that was never stored into (`fresh`) comes page by page: the kernel would read ahead of stores what is zeros,
+//! in pieces that are longer than a region, and a piece leaves only as a whole.
+//!
 //! Guarantees: no byte is lost (dirty pages stay until they are written). The budget is kept by looking often: the more
 //! seldom the less is missing, but a program that is faster than the thread overshoots by what it brings meanwhile.
 
@@ -24,6 +27,17 @@ const REGION_MIN: u64 = 64 << 10;
 /// Regions between the hands: the time in which a page shows that it is used. Few, because a fault also maps the
 /// neighbours that are there, used or not.
 const HANDS_APART: u64 = 64;
+
+/// The part of the budget that may lie between the hands.
+const HANDS_PART: u64 = 4;
+
+/// Most parts of a window that are fresh or not: each may become a mapping of its own for the kernel, of which a
+/// process may have 65530.
+const FRESH_PARTS_MAX: u64 = 4096;
+
+/// Memory whose budget has room for fewer lengths that the kernel reads ahead comes page by page always: what a fault
+/// brings would push out what the program uses.
+const READ_AHEADS_MIN: u64 = 8;
 
 /// Bytes a second that are assumed to come when nobody knows: how long the thread may sleep.
 const RATE_MAX: u64 = 4 << 30;
@@ -50,6 +64,7 @@ struct Shared {
     used_end: AtomicU64,
     region: u64,
     random: AtomicBool,
+    fresh: Option<Fresh>,
     /// Bytes that are there, as far as is known; below 0 for a moment where drops were counted before arrivals.
     resident: AtomicU64,
     peak: AtomicU64,
@@ -61,9 +76,70 @@ struct Shared {
     stop: forebay_tier::host::atomic::AtomicU32,
 }
 
+/// Which parts of a window were never sent away, and so need no reading ahead.
+struct Fresh {
+    part: u64,
+    /// Whether the budget is long enough for reading ahead at all.
+    may_read_ahead: bool,
+    used: Vec<AtomicBool>,
+}
+
+impl Fresh {
+    /// All of it.
+    fn new(map: &FileWindow, region: u64, budget: u64) -> Fresh {
+        let part = map.bytes().div_ceil(FRESH_PARTS_MAX).next_power_of_two().max(region);
+        map.expect(&(0..map.bytes()), Expect::Random);
+        let used = (0..map.bytes().div_ceil(part)).map(|_| AtomicBool::new(false)).collect();
+        let may_read_ahead = budget / READ_AHEADS_MIN >= map.read_ahead_bytes();
+        Fresh { part, may_read_ahead, used }
+    }
+
+    fn is_read_again(&self, number: u64, map: &FileWindow) {
+        if self.may_read_ahead && !self.used[number as usize].swap(true, Relaxed) {
+            map.expect(&self.range(number, map), Expect::Normal);
+        }
+    }
+
+    fn range(&self, number: u64, map: &FileWindow) -> Range<u64> {
+        number * self.part..((number + 1) * self.part).min(map.bytes())
+    }
+
+    /// The part that ends with this region is read again one day.
+    fn leaves(&self, region: &Range<u64>, map: &FileWindow) {
+        let number = (region.end - 1) / self.part;
+        if region.end == self.range(number, map).end {
+            self.is_read_again(number, map);
+        }
+    }
+
+    /// What touches this range has something to read.
+    fn is_stored(&self, range: &Range<u64>, map: &FileWindow) {
+        for number in range.start / self.part..range.end.div_ceil(self.part) {
+            self.is_read_again(number, map);
+        }
+    }
+
+    /// What lies inside this range is zeros again.
+    fn forgotten(&self, range: &Range<u64>, map: &FileWindow) {
+        for number in range.start.div_ceil(self.part)..range.end.div_ceil(self.part) {
+            let part = self.range(number, map);
+            if part.end <= range.end && self.used[number as usize].swap(false, Relaxed) {
+                map.expect(&part, Expect::Random);
+            }
+        }
+    }
+}
+
 impl Kernel {
-    pub(crate) fn start(map: Arc<FileWindow>, writable: bool, budget: u64) -> std::io::Result<Kernel> {
+    /// `fresh`: the file is zeros, and nobody else's.
+    pub(crate) fn start(
+        map: Arc<FileWindow>,
+        writable: bool,
+        budget: u64,
+        fresh: bool,
+    ) -> std::io::Result<Kernel> {
         let region = (budget / 32).clamp(REGION_MIN, REGION_MAX).next_power_of_two().min(REGION_MAX);
+        let fresh = fresh.then(|| Fresh::new(&map, region, budget));
         let shared = Arc::new(Shared {
             map,
             writable,
@@ -71,6 +147,7 @@ impl Kernel {
             used_end: AtomicU64::new(u64::MAX),
             region,
             random: AtomicBool::new(false),
+            fresh,
             resident: AtomicU64::new(0),
             peak: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -87,7 +164,17 @@ impl Kernel {
 
     pub(crate) fn expect(&self, what: Expect) {
         self.shared.random.store(what == Expect::Random, Relaxed);
-        self.shared.map.expect(&(0..self.shared.map.bytes()), what);
+        // What is fresh has said already what is to be expected.
+        if self.shared.fresh.is_none() || what == Expect::Random {
+            self.shared.map.expect(&(0..self.shared.map.bytes()), what);
+        }
+    }
+
+    /// Of a window that was made fresh: here the file has something.
+    pub(crate) fn is_stored(&self, range: &Range<u64>) {
+        if let Some(fresh) = &self.shared.fresh {
+            fresh.is_stored(range, &self.shared.map);
+        }
     }
 
     pub(crate) fn prefetch(&self, range: &Range<u64>) {
@@ -103,7 +190,7 @@ impl Kernel {
 
     pub(crate) fn done_with(&self, range: &Range<u64>) {
         let _ = self.shared.map.unmap_pages(range);
-        self.shared.drop_region(range);
+        self.shared.drop_region(range, false);
     }
 
     pub(crate) fn flush(&self) -> std::io::Result<()> {
@@ -132,7 +219,11 @@ impl Kernel {
 
     /// Makes a range zeros again.
     pub(crate) fn forget(&self, range: &Range<u64>) -> std::io::Result<()> {
-        self.shared.map.forget(range)
+        self.shared.map.forget(range)?;
+        if let Some(fresh) = &self.shared.fresh {
+            fresh.forgotten(range, &self.shared.map);
+        }
+        Ok(())
     }
 
     pub(crate) fn resident(&self) -> u64 {
@@ -193,7 +284,7 @@ impl Shared {
             self.peak.fetch_max(there, Relaxed);
             let budget = self.budget.load(Relaxed);
             if there > budget - budget / 16 {
-                self.evict(&mut hands, there, budget - budget / 8);
+                self.evict(&mut hands, there, budget);
             }
             let left = budget.saturating_sub(self.resident.load(Relaxed));
             let milliseconds = (left / (RATE_MAX / 1000)) as u32;
@@ -205,11 +296,12 @@ impl Shared {
         }
     }
 
-    /// Walks the hands until no more than `low` is there, or everything was passed twice.
-    fn evict(&self, hands: &mut Hands, there: u64, low: u64) {
+    /// Walks the hands until less than the budget is there, or everything was passed twice.
+    fn evict(&self, hands: &mut Hands, there: u64, budget: u64) {
+        let (low, urgent) = (budget - budget / 8, budget + budget / 2);
         let end = self.map.bytes().min(self.used_end.load(Relaxed)).max(1);
         let regions = end.div_ceil(self.region);
-        let apart = (regions / HANDS_APART).max(1).min(regions - 1);
+        let apart = (regions / HANDS_APART).min(budget / HANDS_PART / self.region).max(1).min(regions - 1);
         let mut there = there;
         if end < self.map.bytes() {
             // What was read ahead of the last byte that is used: no hand gets there.
@@ -222,7 +314,8 @@ impl Shared {
             self.begin(hands, there - low, apart, regions);
             // What was begun is written by now, or soon: only the first has to be waited for.
             while there > low && hands.second + apart < hands.first {
-                there = there.saturating_sub(self.drop_region(&self.range(hands.second % regions)));
+                let range = self.range(hands.second % regions);
+                there = there.saturating_sub(self.drop_region(&range, there > urgent));
                 hands.second += 1;
             }
         }
@@ -236,6 +329,9 @@ impl Shared {
             let ahead = self.range(hands.first % regions);
             let there = self.map.cached_pages(&ahead).unwrap_or(self.region / PAGE);
             if there > 0 {
+                if let Some(fresh) = &self.fresh {
+                    fresh.leaves(&ahead, &self.map);
+                }
                 let _ = self.map.unmap_pages(&ahead);
                 if self.writable {
                     self.write_back(&ahead, false);
@@ -251,21 +347,32 @@ impl Shared {
         start..(start + self.region).min(self.map.bytes())
     }
 
-    /// Drops what is clean and not mapped, after writing what differs; how many bytes left.
-    fn drop_region(&self, range: &Range<u64>) -> u64 {
+    /// Drops what is clean and not mapped, after writing what differs; how many bytes left. `urgent`: also what was
+    /// touched since.
+    fn drop_region(&self, range: &Range<u64>, urgent: bool) -> u64 {
         if self.map.cached_pages(range).is_ok_and(|pages| pages == 0) {
             return 0;
         }
+        // What the page cache holds in longer pieces leaves by the whole piece: the longest are as long as this.
+        let start = range.start / REGION_MAX * REGION_MAX;
+        let whole = start..range.end.next_multiple_of(REGION_MAX).min(self.map.bytes());
         if self.writable && !self.write_back(range, true) {
             return 0;
         }
         let left = self.drop_exactly(range);
-        if left > 0 || self.region == REGION_MAX {
+        if !urgent && (left > 0 || whole == *range) {
             return left;
         }
-        // What the page cache holds in longer pieces leaves by the whole piece: the longest are as long as this.
-        let start = range.start / REGION_MAX * REGION_MAX;
-        self.drop_exactly(&(start..range.end.next_multiple_of(REGION_MAX).min(self.map.bytes())))
+        if urgent {
+            if self.map.cached_pages(range).is_ok_and(|pages| pages == 0) {
+                return left;
+            }
+            let _ = self.map.unmap_pages(&whole);
+            if self.writable && !self.write_back(&whole, true) {
+                return left;
+            }
+        }
+        left + self.drop_exactly(&whole)
     }
 
     fn drop_exactly(&self, range: &Range<u64>) -> u64 {

@@ -108,7 +108,7 @@ impl Window {
         let data = options.origin..end;
         let (view, engine) = match (chosen, &source) {
             (WindowEngine::Kernel | WindowEngine::Direct, Source::File(file)) => {
-                map(file, options, &data, chosen)?
+                map(file, options, &data, chosen, scratch)?
             }
             _ => {
                 let faults = faults(&source, options, end, chosen == WindowEngine::Userfault, scratch)?;
@@ -142,6 +142,7 @@ fn map(
     options: &WindowOptions,
     data: &Range<u64>,
     chosen: WindowEngine,
+    scratch: bool,
 ) -> Result<(View, Engine)> {
     let writable = options.mode == Mode::ReadWrite;
     let failed = |e| Error::io(format!("cannot map {}", file.path().display()), e);
@@ -150,7 +151,7 @@ fn map(
     let view = map.view(data);
     let engine = match chosen {
         WindowEngine::Direct => Engine::Direct(map),
-        _ => Engine::Kernel(Kernel::start(map, writable, options.budget).map_err(failed)?),
+        _ => Engine::Kernel(Kernel::start(map, writable, options.budget, scratch).map_err(failed)?),
     };
     Ok((view, engine))
 }

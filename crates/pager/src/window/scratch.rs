@@ -62,8 +62,12 @@ impl Window {
         }
         let options = WindowOptions { mode: Mode::ReadWrite, origin: 0, bytes: None, ..options.clone() };
         let made = Window::over(Source::File(Arc::new(file)), &options, true)?;
-        if let Engine::Faults(faults) = &made.engine {
-            stored.iter().for_each(|range| faults.service.is_stored(made.tiles(range)));
+        match &made.engine {
+            Engine::Faults(faults) => {
+                stored.iter().for_each(|range| faults.service.is_stored(made.tiles(range)));
+            }
+            Engine::Kernel(kernel) => stored.iter().for_each(|range| kernel.is_stored(range)),
+            Engine::Direct(_) => {}
         }
         Ok(made)
     }

@@ -24,6 +24,9 @@ const SYS_CACHESTAT: libc::c_long = 451;
 /// Pages that `mincore` is asked about at once.
 const MINCORE_PAGES: usize = 4096;
 
+/// The kernel's default, of all devices that say nothing else.
+const READ_AHEAD_BYTES: u64 = 128 << 10;
+
 /// What is expected of the next accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
@@ -112,6 +115,22 @@ impl FileWindow {
             Expect::Sequential => libc::MADV_SEQUENTIAL,
         };
         let _ = self.advise(range, advice);
+    }
+
+    /// What the kernel reads ahead of this file, at most; what it has as default where it does not tell.
+    pub fn read_ahead_bytes(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let device = self.file.metadata().map_or(0, |seen| seen.dev());
+        let name = format!("{}:{}", libc::major(device), libc::minor(device));
+        // A partition has none of its own; what is no device at all has one by the number of the file system.
+        let places = [
+            format!("/sys/dev/block/{name}/queue/read_ahead_kb"),
+            format!("/sys/dev/block/{name}/../queue/read_ahead_kb"),
+            format!("/sys/class/bdi/{name}/read_ahead_kb"),
+        ];
+        let told =
+            places.iter().find_map(|path| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok());
+        told.map_or(READ_AHEAD_BYTES, |kib| kib << 10)
     }
 
     /// Brings the pages of a range in and maps them (5.14); EFAULT where touching one would be SIGBUS.
