@@ -253,6 +253,23 @@ fn a_program_that_allocates_fast_waits_for_the_disk() {
     }
 }
 
+/// Nothing is allocated meanwhile that could wait. On a busy machine the threads that see to it may come late once.
+#[test]
+fn a_program_that_stores_one_long_array_is_no_faster_than_the_disk() {
+    let Some(program) = arrays() else { return };
+    for setting in SETTINGS {
+        let peak = || {
+            let ground = Ground::new(None);
+            ground.check(setting, &program, &["one", "256"]).map(|_| ground.job.resident_peak())
+        };
+        let peaks: Vec<u64> = (0..3).map_while(|_| peak()).collect();
+        assert!(
+            peaks.is_empty() || peaks.iter().any(|peak| *peak <= BUDGET + 32 * MIB),
+            "{setting:?}: {peaks:?}"
+        );
+    }
+}
+
 #[test]
 fn threads_that_wait_for_data_leave_memory_to_the_others() {
     let Some(program) = arrays() else { return };

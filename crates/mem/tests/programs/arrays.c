@@ -264,6 +264,14 @@ static void rush(void) {
     }
 }
 
+/* One long array, stored faster than a disk takes it. */
+static void one(void) {
+    uint64_t *a = malloc(bytes);
+    fill(a, bytes, 7);
+    compare(a, bytes, 7);
+    free(a);
+}
+
 /* Calls that the C library makes itself, or that are made past it, reach arrays that are not there. */
 static void inner(const char *folder) {
     size_t size = bytes / 4;
@@ -466,6 +474,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "maps")) maps();
     else if (!strcmp(what, "calls")) calls(words[3]);
     else if (!strcmp(what, "rush")) rush();
+    else if (!strcmp(what, "one")) one();
     else if (!strcmp(what, "waits")) waits();
     else if (!strcmp(what, "inner")) inner(words[3]);
     else if (!strcmp(what, "forks")) forks(words[0]);

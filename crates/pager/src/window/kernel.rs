@@ -11,6 +11,8 @@
 //!
 //! Guarantees: no byte is lost (dirty pages stay until they are written). The budget is kept by looking often: the more
 //! seldom the less is missing, but a program that is faster than the thread overshoots by what it brings meanwhile.
+//! Where memory of a program overshoots by `BRAKE_ABOVE`, a second thread makes those wait that fault in it
+//! (`hold_faults`), so that they store no faster than the disk writes.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
@@ -42,6 +44,10 @@ const READ_AHEADS_MIN: u64 = 8;
 /// Bytes a second that are assumed to come when nobody knows: how long the thread may sleep.
 const RATE_MAX: u64 = 4 << 30;
 
+/// Most above the budget before those wait that fault in memory: half of the budget, but no more than this, nor less
+/// than an eighth of it.
+const BRAKE_ABOVE: u64 = 8 << 20;
+
 /// The thread's shortest and longest sleep.
 const SLEEP_MS: Range<u32> = 1..20;
 
@@ -49,6 +55,9 @@ const SLEEP_MS: Range<u32> = 1..20;
 const ROUNDS_ESTIMATED: u32 = 500;
 
 const PAGE: u64 = 4096;
+
+/// ENOSPC.
+const NO_SPACE: i32 = 28;
 
 /// See the file's head.
 pub(crate) struct Kernel {
@@ -159,6 +168,10 @@ impl Kernel {
         let own = shared.clone();
         let mut crew = Crew::new();
         crew.start("forebay-window".into(), move || own.steer())?;
+        if shared.fresh.is_some() {
+            let own = shared.clone();
+            crew.start("forebay-brake".into(), move || own.brake())?;
+        }
         Ok(Kernel { shared, _crew: crew })
     }
 
@@ -293,6 +306,28 @@ impl Shared {
                 0,
                 std::time::Duration::from_millis(u64::from(milliseconds.clamp(SLEEP_MS.start, SLEEP_MS.end))),
             );
+        }
+    }
+
+    /// Makes those who fault wait while far more is there than the budget.
+    fn brake(&self) {
+        let mut faults = (0, 0);
+        while self.stop.load(Acquire) == 0 {
+            let (now, budget) = (window::faults(), self.budget.load(Relaxed));
+            let most = budget + (budget / 2).clamp(BRAKE_ABOVE / 8, BRAKE_ABOVE);
+            let there = if now == faults { 0 } else { self.count() };
+            faults = now;
+            if there > most {
+                match self.map.hold_faults() {
+                    Ok(()) => continue,
+                    // A full disk may have room again; a file system without holes will not get them.
+                    Err(e) if e.raw_os_error() == Some(NO_SPACE) => {}
+                    Err(_) => return,
+                }
+            }
+            let milliseconds = most.saturating_sub(there) / (RATE_MAX / 1000);
+            let sleep = milliseconds.clamp(u64::from(SLEEP_MS.start), u64::from(SLEEP_MS.end));
+            forebay_tier::wait::wait(&self.stop, 0, std::time::Duration::from_millis(sleep));
         }
     }
 

@@ -194,6 +194,31 @@ impl FileWindow {
         }
     }
 
+    /// Keeps threads that fault in this file waiting for as long as the disk takes for one page more, behind all that
+    /// is on its way to it: they bring and dirty no pages meanwhile.
+    ///
+    /// A page behind the data is written, and at once made a hole again. File systems let no thread fault while they
+    /// make a hole, and they wait for pages that are just being written. Only for files that nobody else has; their
+    /// end moves. Where a file system has no holes, this is an error.
+    pub fn hold_faults(&self) -> io::Result<()> {
+        let Some(writing) = &self.writing else { return Ok(()) };
+        // In a piece of the page cache of its own.
+        let page = page_bytes();
+        let at = (self.len.next_multiple_of(ALIGNMENT) + ALIGNMENT) as libc::off64_t;
+        std::os::unix::fs::FileExt::write_all_at(writing, &vec![1; page], at as u64)?;
+        let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let (fd, bytes) = (writing.as_raw_fd(), page as libc::off64_t);
+        // SAFETY: the descriptor is open; no pointers; behind the data, where nothing is mapped.
+        let rc = unsafe {
+            libc::sync_file_range(fd, at, bytes, libc::SYNC_FILE_RANGE_WRITE);
+            libc::fallocate(fd, hole, at, bytes)
+        };
+        match rc {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// Makes everything that was stored durable.
     pub fn flush(&self) -> io::Result<()> {
         super::flush_data(&self.file)
