@@ -1,6 +1,6 @@
 """Packages for arrays and tables, as a program uses them whose data outgrow a small budget.
 
-usage: packages.py numpy | pandas | pyarrow | polars | duckdb MEBIBYTES
+usage: packages.py numpy | pandas | pyarrow | pyarrow-groups | polars | duckdb MEBIBYTES
 
 Prints results that do not depend on where memory lies, and writes files that do not, either.
 """
@@ -71,6 +71,18 @@ def pyarrow(size):
     os.remove("table.arrow")
 
 
+def groups(size):
+    """Grouped columns only."""
+    import numpy as np
+    import pyarrow as pa
+
+    n = size // 8 // 2
+    table = pa.table({"key": np.arange(n) * 7919 % 1_000_003, "x": np.arange(n) % 1013})
+    for function in ("sum", "max", "mean"):
+        grouped = table.group_by("key").aggregate([("x", function)]).sort_by("key")
+        print(grouped.num_rows, grouped.slice(0, 5).to_pydict())
+
+
 def polars(size):
     """Grouped, joined and sorted columns, eager and lazy."""
     import polars as pl
@@ -104,7 +116,6 @@ def duckdb(size):
 
 
 if __name__ == "__main__":
-    {"numpy": numpy, "pandas": pandas, "pyarrow": pyarrow, "polars": polars, "duckdb": duckdb}[sys.argv[1]](
-        int(sys.argv[2]) << 20
-    )
+    programs = {"numpy": numpy, "pandas": pandas, "pyarrow": pyarrow, "polars": polars, "duckdb": duckdb}
+    (programs | {"pyarrow-groups": groups})[sys.argv[1]](int(sys.argv[2]) << 20)
     print("ok")

@@ -342,9 +342,9 @@ static void *count(void *given) {
     for (int i = 0; i < 2000; i++) {
         pthread_mutex_lock(&shared->mutex);
         shared->count++;
+        if (i % 500 == 0) sweep();
         pthread_cond_signal(&shared->more);
         pthread_mutex_unlock(&shared->mutex);
-        if (i % 500 == 0) sweep();
     }
     sem_post(&shared->done);
     return NULL;

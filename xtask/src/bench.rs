@@ -7,7 +7,7 @@
 //! `--quick` runs everything once at toy size, so that the benchmark cannot rot; its figures mean nothing. `--only`
 //! takes the name of one group of rows.
 
-mod cage;
+pub mod cage;
 pub mod checkpoint;
 mod disk;
 pub mod expansion;

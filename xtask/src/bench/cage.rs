@@ -61,11 +61,16 @@ impl Cage {
         std::fs::write(&path, value.to_string()).map_err(|e| format!("{}: {e}", path.display()))
     }
 
+    /// The file that takes the numbers of processes.
+    pub fn processes(&self) -> PathBuf {
+        self.group.join("cgroup.procs")
+    }
+
     /// A command in it, which still needs its arguments.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", "echo $$ >\"$0\" && exec \"$@\""]);
-        command.arg(self.group.join("cgroup.procs")).arg(program);
+        command.arg(self.processes()).arg(program);
         command
     }
 }

@@ -66,7 +66,7 @@ pub const ROWS: &[Row] = &[
     small("xz", |ground| {
         let lines = path(ground.lines("lines", 300_000))?;
         let script =
-            "xz -3 -T2 --block-size=2MiB -c \"$0\" >lines.xz && xz -dc lines.xz | cmp - \"$0\" && echo ok";
+            "xz -1 -T2 --block-size=1MiB -c \"$0\" >lines.xz && xz -dc lines.xz | cmp - \"$0\" && echo ok";
         path(ground.find(&["xz"]))?;
         words(&["sh", "-c", script, &lines])
     }),
@@ -79,6 +79,8 @@ pub const ROWS: &[Row] = &[
     large("pandas", 64, |ground| package(ground, "pandas", "160")),
     large("pyarrow", 64, |ground| package(ground, "pyarrow", "160")),
     large("polars", 64, |ground| package(ground, "polars", "160")),
+    large("pyarrow-groups", 128, |ground| package(ground, "pyarrow-groups", "400")),
+    large("polars-256", 256, |ground| package(ground, "polars", "600")),
     large("duckdb", 64, |ground| package(ground, "duckdb", "160")),
     large("redis", 16, |ground| {
         let server = path(ground.find(&["redis-server", "redis-check-rdb"]))?;
@@ -144,7 +146,9 @@ fn python(ground: &Ground, what: &str) -> Result<Vec<String>, String> {
 }
 
 fn package(ground: &Ground, name: &str, mebibytes: &str) -> Result<Vec<String>, String> {
-    words(&[&path(ground.package(name))?, &text(ground, "packages.py"), name, mebibytes])
+    // Of one package there may be several programs.
+    let package = name.split('-').next().unwrap_or(name);
+    words(&[&path(ground.package(package))?, &text(ground, "packages.py"), name, mebibytes])
 }
 
 #[cfg(test)]
