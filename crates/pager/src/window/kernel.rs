@@ -39,7 +39,7 @@ const FRESH_PARTS_MAX: u64 = 4096;
 
 /// Memory whose budget has room for fewer lengths that the kernel reads ahead comes page by page always: what a fault
 /// brings would push out what the program uses.
-const READ_AHEADS_MIN: u64 = 8;
+const READ_AHEADS_MIN: u64 = 4;
 
 /// Bytes a second that are assumed to come when nobody knows: how long the thread may sleep.
 const RATE_MAX: u64 = 4 << 30;
