@@ -19,7 +19,7 @@ import zlib
 warnings.simplefilter("ignore", DeprecationWarning)
 
 PART = 4 << 20
-PARTS = 10
+PARTS = 7
 
 
 def part(number):
