@@ -98,9 +98,11 @@ impl PyReader {
         let timeout = options.timeout;
         let key = Key::of("reader", name, &options);
         handles::close_former(py, key.as_ref(), name)?;
-        let reader = open_in_slices(py, timeout, |slice| {
+        let mut reader = open_in_slices(py, timeout, |slice| {
             Reader::open(name, &forebay_space::OpenOptions { timeout: slice, ..options.clone() })
         })?;
+        // Of the calls that do not wait in slices: in a gate, and for locks.
+        reader.set_timeout(timeout);
         let (rank, size) = (reader.rank(), reader.size());
         let (name, path) = (reader.name().to_string(), reader.path().display().to_string());
         let shared =

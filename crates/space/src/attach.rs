@@ -524,7 +524,7 @@ pub(crate) fn remove_directory(dir: &Path) -> Result<Vec<String>> {
 }
 
 /// Renames a directory to a hidden name, by which it is known that it is on its way out. None: it is not there.
-fn take_away(dir: &Path, parent: &Path, file: &str) -> Result<Option<PathBuf>> {
+pub(crate) fn take_away(dir: &Path, parent: &Path, file: &str) -> Result<Option<PathBuf>> {
     let gone = parent.join(format!(".{file}.gone-{}-{}", process::pid(), clock::now_ns()));
     match fs::rename(dir, &gone) {
         Ok(()) => Ok(Some(gone)),
@@ -591,8 +591,17 @@ fn own_soft_dir(superblock: &Superblock, inode: u64) -> Result<Option<PathBuf>> 
 /// Where control segment and members file stand; made where it is missing and no process uses another one.
 fn soft_dir(dir: &Path, superblock: &Superblock, pool: FileId, ownership: &Ownership) -> Result<PathBuf> {
     let Some(soft) = own_soft_dir(superblock, pool.inode)? else { return Ok(dir.to_path_buf()) };
-    if !soft.exists() {
-        ownership.refuse_new_directory(&soft, pool)?;
+    // A process that makes it, or that gives up because it could not, holds the pool for a moment.
+    let mut tries = REFUSALS;
+    while !soft.exists() {
+        match ownership.refuse_new_directory(&soft, pool) {
+            Err(_) if tries > 0 => forebay_tier::host::thread::sleep(Duration::from_millis(1)),
+            refused => {
+                refused?;
+                break;
+            }
+        }
+        tries -= 1;
     }
     match fs::DirBuilder::new().mode(0o700).create(&soft) {
         Ok(()) => Ok(soft),
@@ -600,6 +609,9 @@ fn soft_dir(dir: &Path, superblock: &Superblock, pool: FileId, ownership: &Owner
         Err(e) => Err(Error::io(format!("making {}", soft.display()), e)),
     }
 }
+
+/// How often a process looks again before it says that a space is in use through another soft directory.
+const REFUSALS: u32 = 5;
 
 /// The first pool of a space, before the space is open.
 struct FoundPool<'a> {
@@ -785,7 +797,7 @@ fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<(
     let (parent, file) = place_of(name, &dir)?;
     remove_leftovers(&parent, &file);
     let new = make_new(name, &parent, &file, options, ranks)?;
-    put_in_place(name, &new.path, &dir, &parent, options)
+    put_in_place(name, &new.path, &dir, &parent, options.horizon.unwrap_or_default())
 }
 
 /// A new space under a hidden name, with its shared state: a space whose shared state does not fit would be there, and
@@ -815,9 +827,15 @@ fn make_new(
 }
 
 /// Gives a new space its name, unless another one has it: then the new one goes.
-fn put_in_place(name: &str, new: &Path, dir: &Path, parent: &Path, options: &OpenOptions) -> Result<()> {
+pub(crate) fn put_in_place(
+    name: &str,
+    new: &Path,
+    dir: &Path,
+    parent: &Path,
+    horizon: Horizon,
+) -> Result<()> {
     let placed = match fs::rename(new, dir) {
-        Ok(()) if options.horizon.unwrap_or(Horizon::None) != Horizon::None => {
+        Ok(()) if horizon != Horizon::None => {
             // Versions that are acknowledged below a name that is lost would be lost with it.
             whole_file::sync_directory_of(dir)
                 .map_err(|e| Error::io(format!("syncing {}", parent.display()), e))
@@ -854,7 +872,7 @@ pub(crate) fn replace(old: &Attachment, options: &OpenOptions, ranks: u32) -> Re
     }
     let gone = taken?;
     if let Some(new) = new {
-        put_in_place(&old.name, &new.path, &dir, &parent, options)?;
+        put_in_place(&old.name, &new.path, &dir, &parent, options.horizon.unwrap_or_default())?;
     }
     if let Some(gone) = gone {
         let kept = remove_unfinished(&gone)?;

@@ -162,6 +162,9 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
             return Ok(Ok(removed));
         }
     }
+    if !options.dead_only && files::has_lost_its_head(&dir) {
+        return files::clean_damaged(name, &dir, options);
+    }
     if files::is_stream(&dir) {
         return match files::clean(name, &dir, options).map_err(|e| files::explained(name, &dir, e)) {
             Err(e) if e.kind() == Kind::Damaged && !options.dead_only && files::is_of_a_stream(&dir) => {

@@ -30,7 +30,6 @@ use crate::opening::{self, may_have_come_before, Writers};
 use crate::options::Retention;
 use crate::protocol;
 pub(crate) use crate::protocol::HOLDS_NOTHING;
-use crate::segments::LOCK_TIMEOUT;
 use crate::version_range::format_versions;
 
 /// What a member does.
@@ -605,7 +604,7 @@ fn new_incarnation(
     control.open_lanes(incarnation, size, base);
     // Neither a drain that adopts a lane nor another producer may be filling such a run meanwhile.
     space.members.with_lock(LOCK_ADOPT, lock_timeout(deadline), || {
-        space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || free_lost_granules(space))
+        space.members.with_lock(LOCK_ALLOCATE, lock_timeout(deadline), || free_lost_granules(space))
     })
 }
 

@@ -162,7 +162,11 @@ impl Ownership {
         let misfit = match claim.control {
             Ok(control) => {
                 let instance = control.instance();
-                let is_named = self.owner()?.is_some_and(|owner| owner.instance == instance);
+                // In the directory of the pool no other control segment can have superseded it, whatever became of
+                // the lock file.
+                let is_beside_pool = claim.soft_dir == self.dir;
+                let is_named =
+                    is_beside_pool || self.owner()?.is_some_and(|owner| owner.instance == instance);
                 if is_named || self.lock.is_held(&(instance..instance + 1))? {
                     return match self.hold(instance)? {
                         true => Ok(None),

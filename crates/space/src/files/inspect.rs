@@ -272,6 +272,11 @@ pub(crate) fn clean_damaged(
 /// # Errors
 /// Those of the operating system.
 pub(crate) fn clean_unfinished(name: &str, dir: &Path, options: &CleanOptions) -> Result<Option<Removed>> {
+    if !dir.join(MEMBERS_FILE).exists() {
+        // Empty, unless its maker goes on just now.
+        let is_gone = options.dry_run || fs::remove_dir(dir).is_ok();
+        return Ok(is_gone.then(|| Removed { name: name.into(), bytes: 0, reason: BY_A_KILL.into() }));
+    }
     let members = MembersFile::open(&dir.join(MEMBERS_FILE))?;
     members.with_lock(LOCK_STREAM, LOCK_TIMEOUT, || {
         if !is_unfinished(dir) || !members.is_there() {

@@ -192,7 +192,12 @@ impl FilesReader {
                 Err(e) if e.kind() == Kind::PeerMissing => None,
                 writers => Some(writers?),
             };
-            if writers.is_none() || self.stream.is_streamed(&self.options)? {
+            let is_streamed = match self.stream.is_streamed(&self.options) {
+                // Replaced or removed since the look before.
+                Err(e) if e.kind() == Kind::PeerMissing => true,
+                is_streamed => is_streamed?,
+            };
+            if writers.is_none() || is_streamed {
                 let dir = self.stream.dir.clone();
                 if let Some((stream, me, slot, is_streaming)) =
                     Self::try_join(&self.opened_as, &dir, &self.options)?
@@ -422,16 +427,19 @@ impl FilesReader {
 
     pub(crate) fn end_step(&mut self) -> Result<()> {
         self.check_handle()?;
-        let Some(current) = self.current.take() else {
+        let Some(current) = &self.current else {
             return Err(Error::new(Kind::StepState, "no step is open")
                 .hint("call begin_step to begin reading a version"));
         };
         let timer = CallTimer::start(usize::MAX, 0);
+        let next = if self.of_one_version { self.next } else { current.version + 1 };
+        // After an error the step is open still, and can be ended again.
+        self.release(next)?;
+        self.current = None;
         if !self.of_one_version {
-            self.next = current.version + 1;
+            self.next = next;
             self.stats.steps += 1;
         }
-        self.release()?;
         let op_ns = timer.stop();
         self.stats.get_ns += op_ns;
         self.times.op_ns += op_ns;
@@ -442,19 +450,23 @@ impl FilesReader {
         Ok(())
     }
 
-    /// Writes down how far this reader is, and drops what no reader needs any more.
-    fn release(&mut self) -> Result<()> {
+    /// Writes down that everything below `next` is released, and drops what no reader needs any more.
+    fn release(&mut self, next: u64) -> Result<()> {
         let mut me = self.me.clone();
-        (me.cursor, me.lease, me.done) = (self.next, None, self.counters());
+        (me.cursor, me.lease, me.done) = (next, None, self.counters());
+        me.done.steps += u64::from(next > self.next);
         if (me.cursor, me.lease) == (self.me.cursor, self.me.lease) {
             return Ok(());
         }
-        self.me = me.clone();
         self.stream.locked(self.options.timeout, |stream| {
             stream.refresh()?;
             stream.write_reader(&me)?;
-            stream.reclaim()
-        })
+            // What cannot be dropped now goes with the next step: this one is released.
+            let _ = stream.reclaim();
+            Ok(())
+        })?;
+        self.me = me;
+        Ok(())
     }
 
     fn counters(&self) -> Counters {
@@ -610,7 +622,7 @@ impl FilesReader {
         let left = self.stream.locked(self.options.timeout, |stream| {
             // Another channel may have the name, and the directory, now.
             stream.refresh()?;
-            if observer {
+            if observer || stream.has_only_looked(&me)? {
                 stream.remove_reader(&me);
             } else {
                 stream.write_reader(&me)?;

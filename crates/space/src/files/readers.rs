@@ -226,6 +226,14 @@ impl Stream {
         write_json(&self.reader_file(reader), reader, false)
     }
 
+    /// Whether a reader that leaves has read nothing, not even the end, and is the only one of its group that came: what
+    /// is there is kept for the next one, as if it had not come.
+    pub(crate) fn has_only_looked(&self, me: &ReaderDf) -> Result<bool> {
+        let has_peers =
+            self.readers()?.iter().any(|r| !r.observer && r.group == me.group && r.rank != me.rank);
+        Ok(me.done.steps == 0 && !me.saw_end && !has_peers)
+    }
+
     /// Forgets a reader.
     pub(crate) fn remove_reader(&self, reader: &ReaderDf) {
         let _ = fs::remove_file(self.reader_file(reader));
@@ -242,15 +250,14 @@ impl Stream {
         };
         let reading = readers.iter().filter(|r| self.holds(r)).filter_map(|r| r.lease).min();
         let floor = floor.min(complete).min(reading.unwrap_or(u64::MAX));
-        if floor <= self.oldest()? {
-            return Ok(());
+        let oldest = self.oldest()?;
+        if floor <= oldest {
+            // A process that was killed while it dropped versions leaves some.
+            return self.remove_versions(|version| version < oldest);
         }
         // Said before it is done: a reader that misses a version finds out why.
         write_json(&self.dropped_file(), &DroppedDf { oldest: floor }, self.is_durable())?;
-        for version in self.version_dirs()?.into_iter().take_while(|v| *v < floor) {
-            self.remove_version(version)?;
-        }
-        Ok(())
+        self.remove_versions(|version| version < floor)
     }
 
     /// Takes the channel away when its last member has gone and it was read to its end: all writers ended

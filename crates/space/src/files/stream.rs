@@ -17,12 +17,14 @@
 //! Not here: readers (see `readers`), objects; waking
 //! anyone (files have no wake-up: a process that waits polls).
 
-use crate::attach::{behind_links, place_of, remove_leftovers};
-use crate::attributes::Attribute;
+use crate::attach::{behind_links, place_of, put_in_place, remove_leftovers, remove_unfinished, take_away};
+use crate::attributes::{Attribute, ATTRIBUTES_FILE};
 use crate::contents;
 use crate::name;
+use crate::new_directory::NewDirectory;
 use crate::opening::{may_have_come_before, Writers};
 use crate::options::{OpenOptions, Retention};
+use crate::ownership::LOCK_FILE;
 use crate::whole_file;
 use forebay_tier::host::fs;
 use forebay_tier::host::time::Instant;
@@ -145,10 +147,15 @@ pub(crate) fn is_stream(dir: &Path) -> bool {
 
 /// Whether a file of this name may be one of a channel; its versions are directories.
 fn is_own(name: &str) -> bool {
-    let known = [MEMBERS_FILE, STREAM_FILE, "dropped.json"].contains(&name);
-    let of_rank = name.starts_with('r') && (name.ends_with(".open") || name.ends_with(".closed"));
-    let of_reader = name.starts_with("reader-") && name.ends_with(".json");
-    known || of_rank || of_reader
+    let known = [MEMBERS_FILE, STREAM_FILE, "dropped.json", ATTRIBUTES_FILE, LOCK_FILE].contains(&name);
+    let of_reader =
+        ["reader-", "latest-"].iter().any(|begin| name.starts_with(begin)) && name.ends_with(".json");
+    known || is_of_rank(name) || of_reader
+}
+
+/// Whether a file of this name is one of a writer rank.
+fn is_of_rank(name: &str) -> bool {
+    name.starts_with('r') && (name.ends_with(".open") || name.ends_with(".closed"))
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
@@ -163,6 +170,11 @@ pub(crate) fn is_of_a_stream(dir: &Path) -> bool {
     names.iter().any(|name| name == MEMBERS_FILE) && names.iter().all(is_own)
 }
 
+/// Whether a directory is that of a channel whose `stream.json` is gone.
+pub(crate) fn has_lost_its_head(dir: &Path) -> bool {
+    !is_stream(dir) && is_of_a_stream(dir) && names_in(dir).iter().any(|name| is_of_rank(name))
+}
+
 /// Whether a directory is what a process left that was killed before it had made a channel.
 pub(crate) fn is_unfinished(dir: &Path) -> bool {
     let names = names_in(dir);
@@ -172,9 +184,8 @@ pub(crate) fn is_unfinished(dir: &Path) -> bool {
         let meta = fs::symlink_metadata(dir.join(name));
         meta.is_ok_and(|meta| meta.is_file() && meta.len() == 0)
     };
-    names.iter().any(|name| name == MEMBERS_FILE)
-        && is_empty(MEMBERS_FILE)
-        && names.iter().all(|name| name == MEMBERS_FILE || Some(name) == temporary.as_ref())
+    let is_own = |name: &String| name == MEMBERS_FILE && is_empty(name) || Some(name) == temporary.as_ref();
+    fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir()) && names.iter().all(is_own)
 }
 
 /// What has the name of a file of the channel and is not a regular file.
@@ -318,6 +329,35 @@ impl Stream {
                 .hint("open it there, or choose another name"));
         }
         Ok(Some(Stream { name: name.into(), dir: dir.into(), members, df, seen }))
+    }
+
+    /// Under the lock of the channel: puts an empty one in its place. The new one is whole before the old one goes. A
+    /// process that is killed here leaves the old one, the new one, or a free name, and perhaps a directory with a hidden
+    /// name.
+    pub(super) fn replace(&self, options: &OpenOptions) -> Result<()> {
+        let df = StreamDf::new(options)?;
+        let is_durable = df.horizon != Horizon::None;
+        let dir = behind_links(&self.dir);
+        let (parent, file) = place_of(&self.name, &dir)?;
+        remove_leftovers(&parent, &file);
+        let new = NewDirectory::make(&parent, &file)?;
+        let made = whole_file::write_new(&new.path.join(MEMBERS_FILE), &[], is_durable)
+            .map_err(|e| Error::io(format!("making {}", dir.display()), e))
+            .and_then(|()| write_json(&new.path.join(STREAM_FILE), &df, is_durable))
+            .and_then(|()| take_away(&dir, &parent, &file))
+            .and_then(|gone| put_in_place(&self.name, &new.path, &dir, &parent, df.horizon).map(|()| gone));
+        let gone = match made {
+            Ok(gone) => gone,
+            Err(e) => {
+                let _ = remove_unfinished(&new.path);
+                return Err(e);
+            }
+        };
+        let _ = fs::remove_file(dir.join(LOCK_FILE));
+        match gone {
+            Some(gone) => remove_unfinished(&gone).map(drop),
+            None => Ok(()),
+        }
     }
 
     /// Reads `stream.json` again when it was replaced.
@@ -500,7 +540,7 @@ impl Stream {
         };
         if !joinable {
             let first_version = self.complete_count()?;
-            self.remove_versions_from(first_version)?;
+            self.remove_versions(|version| version >= first_version)?;
             let number = self.df.current().map_or(0, |i| i.number) + 1;
             self.df.incarnations.push(IncarnationDf {
                 number,
@@ -722,8 +762,8 @@ impl Stream {
 
     /// Payload bytes of the versions below `version` that are still there.
     pub(crate) fn bytes_below(&self, version: u64) -> Result<u64> {
-        let mut bytes = 0;
-        for below in self.version_dirs()?.into_iter().filter(|v| *v < version) {
+        let (mut bytes, oldest) = (0, self.oldest()?);
+        for below in self.version_dirs()?.into_iter().filter(|v| (oldest..version).contains(v)) {
             let Some(owner) = self.df.owner_of(below) else { continue };
             for rank in 0..owner.size {
                 bytes += self.done(below, rank, owner.number)?.map_or(0, |df| df.bytes);
@@ -732,9 +772,9 @@ impl Stream {
         Ok(bytes)
     }
 
-    /// Removes what a dead incarnation began and did not complete.
-    fn remove_versions_from(&self, first: u64) -> Result<()> {
-        for version in self.version_dirs()?.into_iter().filter(|v| *v >= first) {
+    /// Removes these versions, oldest first.
+    pub(super) fn remove_versions(&self, which: impl Fn(u64) -> bool) -> Result<()> {
+        for version in self.version_dirs()?.into_iter().filter(|version| which(*version)) {
             self.remove_version(version)?;
         }
         Ok(())

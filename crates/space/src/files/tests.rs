@@ -916,3 +916,110 @@ fn a_leftover_of_a_crashed_removal_does_not_count() {
     assert_eq!(stream.version_dirs().unwrap(), [0]);
     assert_eq!(stream.complete_count().unwrap(), 1);
 }
+
+#[test]
+fn a_replacement_with_no_time_left_is_made_all_the_same() {
+    let place = Place::new();
+    let sim = OpenOptions { retention: Some(Retention::Forever), ..options("sim", 0, 1) };
+    let mut writer = place.writer(&sim);
+    put_step(&mut writer).unwrap();
+    writer.close().unwrap();
+    // One that cannot be made leaves what is there.
+    let impossible = OpenOptions { checksum: Some(false), horizon: Some(Horizon::Epoch), ..sim.clone() };
+    assert_eq!(FilesWriter::open(&place.name, &impossible).map(drop).unwrap_err().kind(), Kind::Usage);
+    assert_eq!(place.version_dirs().len(), 1);
+    let hurried = OpenOptions { timeout: Duration::ZERO, ..sim };
+    let mut writer = place.writer(&hurried);
+    assert_eq!(place.version_dirs().len(), 0);
+    assert_eq!(put_step(&mut writer).unwrap(), 0);
+    writer.close().unwrap();
+    let beside = fs::read_dir(place.path().parent().unwrap()).unwrap();
+    assert_eq!(beside.count(), 1, "nothing under a hidden name");
+}
+
+#[test]
+fn a_reader_that_only_looked_leaves_everything_to_the_next() {
+    for readers in [Vec::new(), vec![("viz".to_string(), 1)]] {
+        let place = Place::new();
+        let mut writer = place.writer(&OpenOptions { readers, ..options("sim", 0, 1) });
+        (0..3).for_each(|version| assert_eq!(put_step(&mut writer).unwrap(), version));
+        place.reader(&options("viz", 0, 1)).close().unwrap();
+        assert_eq!(place.version_dirs().len(), 3);
+        let mut reader = place.reader(&options("viz", 0, 1));
+        assert_eq!(reader.begin_step(None).unwrap(), Some(0));
+        reader.end_step().unwrap();
+        writer.close().unwrap();
+        reader.close().unwrap();
+    }
+}
+
+#[test]
+fn a_step_that_could_not_be_ended_is_open_still() {
+    let place = Place::new();
+    let mut writer = place.writer(&options("sim", 0, 1));
+    (0..2).for_each(|version| assert_eq!(put_step(&mut writer).unwrap(), version));
+    let mut reader = place.reader(&OpenOptions { timeout: SHORT, ..options("viz", 0, 1) });
+    assert_eq!(reader.begin_step(None).unwrap(), Some(0));
+    let stream = Stream::open(&place.name, place.path(), &options("x", 0, 1), false).unwrap().unwrap();
+    let members = stream.members.clone();
+    members
+        .with_lock(super::stream::LOCK_STREAM, PATIENT, || {
+            assert_eq!(reader.end_step().unwrap_err().kind(), Kind::TimedOut);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!((reader.version(), stream.readers().unwrap()[0].cursor), (Some(0), 0));
+    reader.end_step().unwrap();
+    assert_eq!(stream.readers().unwrap()[0].cursor, 1);
+    assert_eq!(reader.begin_step(None).unwrap(), Some(1));
+    reader.end_step().unwrap();
+    writer.close().unwrap();
+}
+
+#[test]
+fn a_damaged_channel_is_cleaned_whatever_it_held() {
+    for damage in ["damaged", "gone"] {
+        let place = Place::new();
+        let mut writer = place.writer(&options("sim", 0, 1));
+        writer.set_attribute("title", &Attribute::Text("heat".into())).unwrap();
+        put_step(&mut writer).unwrap();
+        let mut reader = place.reader(&OpenOptions { latest: true, ..options("viz", 0, 1) });
+        assert_eq!(reader.begin_step(None).unwrap(), Some(0));
+        reader.end_step().unwrap();
+        put_step(&mut writer).unwrap();
+        writer.close().unwrap();
+        reader.close().unwrap();
+        match damage {
+            "damaged" => fs::write(place.path().join("stream.json"), "{").unwrap(),
+            _ => fs::remove_file(place.path().join("stream.json")).unwrap(),
+        }
+        let all = CleanOptions { names: vec![place.name.clone()], ..CleanOptions::default() };
+        assert_eq!(crate::clean(&all).unwrap().removed.len(), 1, "{damage}");
+        assert!(!place.path().exists());
+    }
+}
+
+#[test]
+fn what_a_killed_process_did_not_drop_is_dropped_later() {
+    let place = Place::new();
+    let mut writer = place.writer(&options("sim", 0, 1));
+    let mut reader = place.reader(&options("viz", 0, 1));
+    put_step(&mut writer).unwrap();
+    let left = place.path().join("left");
+    fs::create_dir(&left).unwrap();
+    let first = place.path().join(&place.version_dirs()[0]);
+    for file in fs::read_dir(&first).unwrap() {
+        let file = file.unwrap();
+        fs::copy(file.path(), left.join(file.file_name())).unwrap();
+    }
+    reader.begin_step(None).unwrap();
+    reader.end_step().unwrap();
+    fs::rename(left, first).unwrap();
+    let stream = Stream::open(&place.name, place.path(), &options("x", 0, 1), false).unwrap().unwrap();
+    assert_eq!((stream.bytes_below(u64::MAX).unwrap(), place.version_dirs().len()), (0, 1));
+    put_step(&mut writer).unwrap();
+    reader.begin_step(None).unwrap();
+    reader.end_step().unwrap();
+    assert_eq!(place.version_dirs().len(), 0);
+    writer.close().unwrap();
+}

@@ -7,9 +7,8 @@
 
 use super::object::Object;
 use super::object_file;
-use super::stream::{explained, Counters, DoneDf, IncarnationDf, Patience, Producers, Stream, StreamDf};
+use super::stream::{explained, Counters, DoneDf, IncarnationDf, Patience, Producers, Stream};
 use crate::agreement::check_files;
-use crate::attach::remove_directory;
 use crate::attributes::Attribute;
 use crate::declared::{disagreement, Declared, First};
 use crate::environment;
@@ -107,12 +106,14 @@ impl FilesWriter {
         let dir = name::directory(name)?;
         let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
         let mut patience = Patience::new(options.timeout);
+        let mut is_over = false;
         let (stream, me, slot) = loop {
             let joined = Self::try_join(name, &dir, rank, size, options);
             match joined.map_err(|e| explained(name, &dir, e))? {
                 Some(joined) => break joined,
-                // It was read to its end and is being removed at this moment: make a new one.
-                None if patience.wait() => {}
+                // It was replaced, or was read to its end and is being removed at this moment: once more, also when the
+                // time is over.
+                None if patience.wait() || !std::mem::replace(&mut is_over, true) => {}
                 None => {
                     return Err(Error::new(Kind::PeerMissing, format!("{name} was removed again and again")))
                 }
@@ -171,11 +172,7 @@ impl FilesWriter {
                     opening::note_written(&stream.df.uuid);
                     Ok(Some((me, slot)))
                 }
-                Writing::Replace => {
-                    // What cannot be made is no reason to remove what is there.
-                    StreamDf::new(options)?;
-                    remove_directory(&stream.dir).map(|_| None)
-                }
+                Writing::Replace => stream.replace(options).map(|()| None),
                 Writing::Refuse(why) => Err(refused(name, why, writers, (holder, unread, missing))),
             }
         });
@@ -548,7 +545,8 @@ impl FilesWriter {
             }
             stream.write_done(version, rank, done)?;
             if let Retention::Last(_) = stream.df.retention {
-                stream.reclaim()?;
+                // The version is there; what cannot be dropped now goes with the next one.
+                let _ = stream.reclaim();
             }
             Ok(true)
         })?;

@@ -1098,3 +1098,31 @@ fn processes_that_replace_one_space_leave_no_shared_state() {
         std::fs::remove_dir_all(&name).unwrap();
     }
 }
+
+/// In memory the control segment alone holds the cursors: what becomes of the lock file does not matter to them.
+#[test]
+fn a_damaged_lock_file_loses_no_cursor() {
+    for content in [None, Some(""), Some("{")] {
+        let place = Place::new(Medium::Memory);
+        let name = place.name("held");
+        let sim = OpenOptions { readers: vec![("viz".into(), 1)], retention: None, ..place.options() };
+        let mut w = Writer::open(&name, &sim).unwrap();
+        (0..3).for_each(|version| assert_eq!(put(&mut w).unwrap(), version));
+        let viz = OpenOptions { group: Some("viz".into()), finished: true, ..ranked(0, 1) };
+        let mut r = Reader::open(&name, &viz).unwrap();
+        assert_eq!(r.begin_step(None).unwrap(), Some(0));
+        r.end_step().unwrap();
+        r.close().unwrap();
+        w.close().unwrap();
+        let lock = Path::new(&name).join("lock");
+        match content {
+            Some(content) => std::fs::write(lock, content).unwrap(),
+            None => std::fs::remove_file(lock).unwrap(),
+        }
+        let mut r = Reader::open(&name, &viz).unwrap();
+        assert_eq!(r.begin_step(None).unwrap(), Some(1), "{content:?}");
+        r.end_step().unwrap();
+        r.close().unwrap();
+        std::fs::remove_dir_all(&name).unwrap();
+    }
+}
