@@ -1,5 +1,6 @@
 //! Looking at every byte: which records of committed versions are damaged, and where.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_tier::persist::checksum_ahead;
@@ -112,7 +113,9 @@ pub fn verify(device: &dyn Device, superblock: &Superblock) -> Result<Report> {
     let mut versions = BTreeSet::new();
     for (lane, chain) in &lanes {
         let mut check = LaneCheck::default();
-        let mut holes = Vec::new();
+        // Each with the number of commits before it. Behind the last commit stand records of a version that was never
+        // acknowledged, of which a power failure leaves any.
+        let (mut holes, commits) = (Vec::new(), RefCell::new(Vec::new()));
         // Versions from here on are those of later incarnations: what this lane has of them is freed piece by piece.
         let later = incarnations.range(lane.incarnation + 1..).map(|(_, incarnation)| incarnation.base);
         let end_of_lane = later.min().unwrap_or(u64::MAX);
@@ -121,16 +124,23 @@ pub fn verify(device: &dyn Device, superblock: &Superblock) -> Result<Report> {
             device,
             chain,
             |_, offset, header| match counts(header) {
-                true => check_record(device, &mut report, &mut check, offset, header),
+                true => {
+                    check_record(device, &mut report, &mut check, offset, header);
+                    if header.kind() == RecordKind::Commit && header.is_committed() {
+                        commits.borrow_mut().push(header.place().version);
+                    }
+                }
                 false => report.records += 1,
             },
-            |_, offset| holes.push(offset),
+            |_, offset| holes.push((offset, commits.borrow().len())),
         );
+        let commits = commits.into_inner();
         report.damaged.extend(check.damaged_payloads());
         let damage =
             |version, offset, what: String| Damage { version, rank: lane.rank, variable: None, offset, what };
         let hole = "no valid record header here, but records follow";
-        report.damaged.extend(holes.into_iter().map(|offset| damage(None, offset, hole.into())));
+        let holes = holes.into_iter().filter_map(|(offset, before)| Some((offset, *commits.get(before)?)));
+        report.damaged.extend(holes.map(|(offset, version)| damage(Some(version), offset, hole.into())));
         let head = chain[0].df;
         let versions_damaged = check.damaged_versions(head.first_record).into_iter();
         report.damaged.extend(
