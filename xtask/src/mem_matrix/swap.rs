@@ -1,7 +1,7 @@
 //! The same programs under `forebay mem` and in a memory cgroup with a swap file, in turn.
 //!
-//! Needs root. Guarantees: cgroup and swap file go with each run. The cgroup may hold as much as the budget and what the
-//! program has outside it, so that both have the same memory.
+//! Needs root. Guarantees: cgroup and swap file go with each run. The cgroup may hold as much as the budget and what
+//! the program has outside it, so that both have the same memory.
 
 use std::time::Duration;
 
