@@ -995,8 +995,9 @@ fn what_is_no_file_of_a_space_is_damage() {
             w.close().unwrap();
             misplace(&Path::new(&name).join(file), what);
             let opened = Reader::open(&name, &OpenOptions { finished: true, ..ranked(0, 1) }).map(drop);
-            // A control segment is made anew in its place, and a members file carries locks, which a FIFO does, too.
-            let serves = matches!((file, what), ("control", "endless" | "fifo") | ("members", "fifo"));
+            // A control segment is made anew in its place, and a FIFO carries locks as a file does.
+            let serves =
+                matches!((file, what), ("control", "endless" | "fifo") | ("members" | "lock", "fifo"));
             if serves {
                 opened.unwrap();
                 std::fs::remove_dir_all(&name).unwrap();
