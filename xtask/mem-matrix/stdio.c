@@ -94,8 +94,8 @@ static void streams(size_t n) {
     must(fgets(back, (int)n + 2, file));
     say("fgets", back, n + 1);
     char *line = NULL;
-    size_t room = 0;
-    must(getline(&line, &room, file) == (ssize_t)n + 1);
+    size_t capacity = 0;
+    must(getline(&line, &capacity, file) == (ssize_t)n + 1);
     say("getline", line, n + 1);
     sweep();
     must(fread(back, 1, n, file) == n);

@@ -680,8 +680,8 @@ struct Soft<'a> {
 }
 
 impl Soft<'_> {
-    /// Under the setup lock: removes the directory, unless it is the pool's or a process uses it. Its control segment could
-    /// not be made.
+    /// Under the setup lock: removes the directory, unless it is the pool's or a process uses it. Its control segment
+    /// could not be made.
     fn remove_unused(&self) {
         let has_user = || self.members.is_any_alive() || self.ownership.is_live().unwrap_or(true);
         if self.dir != self.pool_dir && !has_user() {

@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(5);
 /// How long processes that a program leaves behind may take to end.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// The variable by which processes of a run are known, whoever their parent is.
+/// The variable by which processes of a run are known, the process that their parent is.
 const TAG: &str = "MEM_MATRIX_RUN";
 
 /// Memory at its peak, in bytes.

@@ -226,8 +226,8 @@ impl Stream {
         write_json(&self.reader_file(reader), reader, false)
     }
 
-    /// Whether a reader that leaves has read nothing, not even the end, and is the only one of its group that came: what
-    /// is there is kept for the next one, as if it had not come.
+    /// Whether a reader that leaves has read nothing, not even the end, and is the only one of its group that came:
+    /// what is there is kept for the next one, as if it had not come.
     pub(crate) fn has_only_looked(&self, me: &ReaderDf) -> Result<bool> {
         let has_peers =
             self.readers()?.iter().any(|r| !r.observer && r.group == me.group && r.rank != me.rank);

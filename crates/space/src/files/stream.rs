@@ -332,8 +332,8 @@ impl Stream {
     }
 
     /// Under the lock of the channel: puts an empty one in its place. The new one is whole before the old one goes. A
-    /// process that is killed here leaves the old one, the new one, or a free name, and perhaps a directory with a hidden
-    /// name.
+    /// process that is killed here leaves the old one, the new one, or a free name, and perhaps a directory with a
+    /// hidden name.
     pub(super) fn replace(&self, options: &OpenOptions) -> Result<()> {
         let df = StreamDf::new(options)?;
         let is_durable = df.horizon != Horizon::None;

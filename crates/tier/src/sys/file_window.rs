@@ -198,7 +198,7 @@ impl FileWindow {
     /// is on its way to it: they bring and dirty no pages meanwhile.
     ///
     /// A page behind the data is written, and at once made a hole again. File systems let no thread fault while they
-    /// make a hole, and they wait for pages that are just being written. Only for files that nobody else has; their
+    /// make a hole, and they wait for pages that are just being written. Only for files of this process alone; their
     /// end moves. Where a file system has no holes, this is an error.
     pub fn hold_faults(&self) -> io::Result<()> {
         let Some(writing) = &self.writing else { return Ok(()) };
