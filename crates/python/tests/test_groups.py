@@ -2,6 +2,7 @@
 
 import signal
 import warnings
+from pathlib import Path
 
 import forebay as fb
 import numpy as np
@@ -115,6 +116,28 @@ def test_leave_ends_the_group_for_good():
             oldest = r.versions().start
             assert oldest > 3
             read(r, range(oldest, 100))
+
+
+def test_leave_waits_for_a_lock_as_long_as_the_timeout_says(children):
+    with declares("busy") as w:
+        put(w, range(1))
+        r = fb.open("busy", component="viz", timeout=30)
+        read(r, range(1))
+        holder = children.start(
+            """
+            import fcntl
+            with open(sys.argv[1], "r+b") as members:
+                # The lock that each member takes to come and to go.
+                fcntl.lockf(members, fcntl.LOCK_EX, 1, (1 << 40) + (1 << 20))
+                print("held", flush=True)
+                time.sleep(1)
+            """,
+            Path(r.path) / "members",
+        )
+        assert holder.line() == "held"
+        r.leave()
+        holder.ok()
+        assert [group["name"] for group in fb.inspect("busy")["readers"]] == []
 
 
 def test_who_keeps_no_cursor_is_told():
