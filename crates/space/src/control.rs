@@ -1299,7 +1299,8 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for sequence in 1..2_000_000 {
-                    control.describe_run(1, 0, 1, 0);
+                    // No two words of a run are the same, as in a space.
+                    control.describe_run(1, 0, sequence as usize, 0);
                     control.set_granule_state(1, GranuleState::Spare { lane, slot: Some(3) });
                     control.describe_run(1, sequence, 1, 10 * sequence);
                     control.set_granule_state(1, segment);

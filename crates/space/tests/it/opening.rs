@@ -278,7 +278,7 @@ fn open_in_a_way(way: &str, name: &str, options: OpenOptions) {
             let end = Instant::now() + Duration::from_secs(60);
             let open = || (Instant::now() < end).then(|| Writer::open(name, &all));
             let refused = |e: &Error| assert_eq!(e.kind(), Kind::NameInUse, "{e}");
-            let opened = std::iter::from_fn(open).map(|w| w.inspect_err(refused)).flatten().take(200);
+            let opened = std::iter::from_fn(open).flat_map(|w| w.inspect_err(refused)).take(200);
             opened.for_each(|w| w.close().unwrap());
             say("done");
         }
