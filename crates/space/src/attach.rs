@@ -41,6 +41,13 @@ pub(crate) const POOL_FILE: &str = "pool";
 pub(crate) const CONTROL_FILE: &str = "control";
 pub(crate) const MEMBERS_FILE: &str = "members";
 
+/// Names of soft directories begin with this.
+pub(crate) const SOFT_PREFIX: &str = ".soft-";
+/// How often a process checks again before a space counts as in use through another soft directory.
+const REFUSALS: u32 = 5;
+/// A soft directory without a control segment is in use only while that is made, under the setup lock.
+const UNUSED_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
+
 /// Kernel locks on bytes of the members file beyond the slots.
 pub(crate) const LOCK_SETUP: u64 = 1 << 20;
 pub(crate) const LOCK_ALLOCATE: u64 = (1 << 20) + 1;
@@ -610,9 +617,6 @@ fn soft_dir(dir: &Path, superblock: &Superblock, pool: FileId, ownership: &Owner
     }
 }
 
-/// How often a process looks again before it says that a space is in use through another soft directory.
-const REFUSALS: u32 = 5;
-
 /// The first pool of a space, before the space is open.
 struct FoundPool<'a> {
     file: &'a File,
@@ -629,9 +633,6 @@ fn remove_unused_soft_dir(soft: &Path) {
         let _ = fs::remove_dir(soft);
     }
 }
-
-/// A soft directory has no control segment only while that is made, which holds the setup lock.
-const UNUSED_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// Removes a soft directory that a process left which was killed before it had made the control segment. Whether it was
 /// one; in a dry run it stays.
@@ -666,9 +667,6 @@ pub(crate) fn remove_abandoned_soft_dir(soft: &Path, dry_run: bool) -> Result<bo
         removed => removed,
     }
 }
-
-/// Names of soft directories begin so.
-pub(crate) const SOFT_PREFIX: &str = ".soft-";
 
 /// What a control segment is opened or made with.
 struct Soft<'a> {
@@ -797,7 +795,7 @@ fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<(
     let (parent, file) = place_of(name, &dir)?;
     remove_leftovers(&parent, &file);
     let new = make_new(name, &parent, &file, options, ranks)?;
-    put_in_place(name, &new.path, &dir, &parent, options.horizon.unwrap_or_default())
+    put_in_place(name, &new.path, &dir, &parent, options.horizon.unwrap_or_default()).map(drop)
 }
 
 /// A new space under a hidden name, with its shared state: a space whose shared state does not fit would be there, and
@@ -826,14 +824,14 @@ fn make_new(
     }
 }
 
-/// Gives a new space its name, unless another one has it: then the new one goes.
+/// Gives a new space or channel its name, unless another one has it: then the new one goes. Whether it has the name.
 pub(crate) fn put_in_place(
     name: &str,
     new: &Path,
     dir: &Path,
     parent: &Path,
     horizon: Horizon,
-) -> Result<()> {
+) -> Result<bool> {
     let placed = match fs::rename(new, dir) {
         Ok(()) if horizon != Horizon::None => {
             // Versions that are acknowledged below a name that is lost would be lost with it.
@@ -842,13 +840,13 @@ pub(crate) fn put_in_place(
         }
         Ok(()) => Ok(()),
         // Another process was first.
-        Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => return remove_unfinished(new).map(drop),
+        Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => return remove_unfinished(new).map(|_| false),
         Err(e) => Err(Error::io(format!("putting space {name} in place"), e)),
     };
     if placed.is_err() {
         let _ = remove_unfinished(new);
     }
-    placed
+    placed.map(|()| true)
 }
 
 /// Under the setup lock of the space that is there: puts an empty one in its place, which has another pool. The new one

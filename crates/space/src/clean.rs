@@ -162,7 +162,7 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
             return Ok(Ok(removed));
         }
     }
-    if !options.dead_only && files::has_lost_its_head(&dir) {
+    if !options.dead_only && files::lacks_stream_file(&dir) {
         return files::clean_damaged(name, &dir, options);
     }
     if files::is_stream(&dir) {

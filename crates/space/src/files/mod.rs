@@ -27,7 +27,7 @@ pub(crate) use inspect::{
 };
 pub use object::object_layout;
 pub(crate) use read::FilesReader;
-pub(crate) use stream::{explained, has_lost_its_head, is_of_a_stream, is_stream, is_unfinished, StreamDf};
+pub(crate) use stream::{explained, is_of_a_stream, is_stream, is_unfinished, lacks_stream_file, StreamDf};
 pub(crate) use write::{check_writable, FilesReservation, FilesWriter};
 
 /// Name of the file of an object: rank, index, and as much of the variable's name as a file name can show.

@@ -155,7 +155,9 @@ fn is_own(name: &str) -> bool {
 
 /// Whether a file of this name is one of a writer rank.
 fn is_of_rank(name: &str) -> bool {
-    name.starts_with('r') && (name.ends_with(".open") || name.ends_with(".closed"))
+    let end = name.strip_suffix(".open").or_else(|| name.strip_suffix(".closed"));
+    let rank = end.and_then(|begin| begin.strip_prefix('r'));
+    rank.is_some_and(|rank| rank.len() >= 4 && rank.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
@@ -171,7 +173,7 @@ pub(crate) fn is_of_a_stream(dir: &Path) -> bool {
 }
 
 /// Whether a directory is that of a channel whose `stream.json` is gone.
-pub(crate) fn has_lost_its_head(dir: &Path) -> bool {
+pub(crate) fn lacks_stream_file(dir: &Path) -> bool {
     !is_stream(dir) && is_of_a_stream(dir) && names_in(dir).iter().any(|name| is_of_rank(name))
 }
 
@@ -344,20 +346,18 @@ impl Stream {
         let made = whole_file::write_new(&new.path.join(MEMBERS_FILE), &[], is_durable)
             .map_err(|e| Error::io(format!("making {}", dir.display()), e))
             .and_then(|()| write_json(&new.path.join(STREAM_FILE), &df, is_durable))
-            .and_then(|()| take_away(&dir, &parent, &file))
-            .and_then(|gone| put_in_place(&self.name, &new.path, &dir, &parent, df.horizon).map(|()| gone));
-        let gone = match made {
-            Ok(gone) => gone,
+            .and_then(|()| take_away(&dir, &parent, &file));
+        let gone = made.inspect_err(|_| drop(remove_unfinished(&new.path)))?;
+        match put_in_place(&self.name, &new.path, &dir, &parent, df.horizon) {
+            // The lock of its maker. Of another process's space it would be another one.
+            Ok(true) => drop(fs::remove_file(dir.join(LOCK_FILE))),
+            Ok(false) => {}
             Err(e) => {
-                let _ = remove_unfinished(&new.path);
+                let _ = gone.map(|gone| fs::rename(gone, &dir));
                 return Err(e);
             }
-        };
-        let _ = fs::remove_file(dir.join(LOCK_FILE));
-        match gone {
-            Some(gone) => remove_unfinished(&gone).map(drop),
-            None => Ok(()),
         }
+        gone.map_or(Ok(()), |gone| remove_unfinished(&gone).map(drop))
     }
 
     /// Reads `stream.json` again when it was replaced.
