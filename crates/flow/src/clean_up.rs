@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use forebay_space::{CleanOptions, Error, Kind, MemberInfo, Mode, OpenOptions, Result, SpaceInfo};
 
 use crate::record::{is_running, RunDir, RunRecord};
-use crate::workflow::{Channel, Workflow};
+use crate::workflow::{Channel, ChannelKind, Workflow};
 
 /// Ranks of a runner that was killed are killed by the kernel, and for a moment their locks stay.
 const DYING_RANKS: Duration = Duration::from_secs(5);
@@ -74,9 +74,16 @@ fn settled(channel: &Channel, location: &str) -> Result<Option<SpaceInfo>> {
     }
 }
 
+/// What the directory of a channel of files says about itself.
+struct FilesChannel {
+    dir: PathBuf,
+    /// The run of the latest start of its writers, empty where they said none; `None`: they have not started.
+    run: Option<String>,
+}
+
 /// The file-per-object channel is a plain directory that inspection does not list: its `stream.json` notes the
-/// run of each start of the writers. Returns directory and the latest run, empty when there was none.
-fn files_channel(location: &str) -> Result<Option<(PathBuf, String)>> {
+/// run of each start of the writers.
+fn files_channel(location: &str) -> Result<Option<FilesChannel>> {
     let dir = match location.contains('/') {
         true => PathBuf::from(location),
         false => forebay_space::root()?.join(location),
@@ -84,13 +91,14 @@ fn files_channel(location: &str) -> Result<Option<(PathBuf, String)>> {
     let Ok(text) = std::fs::read_to_string(dir.join("stream.json")) else { return Ok(None) };
     let stream: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
     let latest = stream["incarnations"].as_array().and_then(|all| all.last());
-    let run = latest.and_then(|start| start["run"].as_str()).unwrap_or_default();
-    Ok(Some((dir, run.to_owned())))
+    let run = latest.map(|start| start["run"].as_str().unwrap_or_default().to_owned());
+    Ok(Some(FilesChannel { dir, run }))
 }
 
 fn take_files_channel(channel: &Channel, location: &str) -> Result<()> {
     let name = &channel.name;
-    let Some((dir, run)) = files_channel(location)? else { return Ok(()) };
+    let Some(FilesChannel { dir, run }) = files_channel(location)? else { return Ok(()) };
+    let run = run.unwrap_or_default();
     let run_dir = Path::new(&run);
     if !is_running(run_dir) && (!run_dir.is_absolute() || keeps(run_dir, name)) {
         return check_mode(channel, &dir.to_string_lossy());
@@ -218,19 +226,37 @@ pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
         }
     }
     for channel in workflow.channels.iter().filter(|channel| !channel.options.keep) {
-        let Ok(Some((dir, run_id))) = files_channel(&channel.location(&workflow.dir)) else { continue };
-        if run_id != run.id() {
-            continue;
-        }
-        if let Err(e) = forebay_space::destroy(&dir.to_string_lossy()) {
+        if let Err(e) = remove_files_channel(channel, &channel.location(&workflow.dir), run) {
             left.push(format!("the channel {} could not be removed: {e}", channel.name));
         }
     }
-    // A process that was killed while it made a space has left it under a hidden name.
-    for channel in &workflow.channels {
-        if let Err(e) = forebay_space::remove_leftovers(&channel.location(&workflow.dir)) {
-            left.push(format!("what is left of channel {} could not be removed: {e}", channel.name));
+    // A process that was killed while it made a space has left it under a hidden name: the space of a channel, or one
+    // that a program opened by itself.
+    let locations = workflow.channels.iter().map(|channel| Some(channel.location(&workflow.dir)));
+    for location in locations.chain([None]) {
+        if let Err(e) = forebay_space::remove_leftovers(location.as_deref()) {
+            let of = location.as_deref().unwrap_or("the run");
+            left.push(format!("what killed processes left of {of} could not be removed: {e}"));
         }
     }
     left
+}
+
+/// Removes a channel of files that is the run's, or that no writer has started in: a rank of the run was killed while
+/// it made it.
+fn remove_files_channel(channel: &Channel, location: &str, run: &RunDir) -> Result<()> {
+    match files_channel(location)? {
+        Some(FilesChannel { dir, run: Some(of) }) if of == run.id() => {
+            forebay_space::destroy(&dir.to_string_lossy())
+        }
+        Some(FilesChannel { run: Some(_), .. }) => Ok(()),
+        _ if channel.options.kind != Some(ChannelKind::Files) => Ok(()),
+        _ => {
+            let options = CleanOptions { names: vec![location.into()], ..CleanOptions::default() };
+            match forebay_space::clean(&options) {
+                Err(e) if e.kind() == Kind::PeerMissing => Ok(()),
+                cleaned => cleaned.map(drop),
+            }
+        }
+    }
 }

@@ -485,6 +485,41 @@ fn an_interrupted_run_leaves_no_space() {
     interrupted("quota = \"64MiB\"");
 }
 
+#[test]
+fn what_a_killed_writer_was_making_goes_with_its_run() {
+    let steps = [
+        "mkdir T",
+        "mkdir T; : > T/members",
+        "mkdir T && : > T/members && cp $HERE/new.json T/stream.json",
+        "mkdir .other-space.new-$$-1; : > .other-space.new-$$-1/pool",
+    ];
+    for (number, step) in steps.into_iter().enumerate() {
+        let bench = Bench::new(&format!(
+            "[channel.T]\nkind = \"files\"\n[[component]]\nname = \"sim\"\nwrites = [\"T\"]\n\
+             command = [\"sh\", \"-c\", \"HERE=$PWD; cd $FOREBAY_DIR && {step} && kill -9 $$\"]"
+        ));
+        std::fs::write(bench.path("new.json"), channel_without_a_start()).expect("writing");
+        let out = format!("run{number}");
+        let (code, stderr) = bench.run(&out);
+        assert_ne!(code, 0, "{step}");
+        assert!(stderr.contains("SIGKILL"), "{step}: {stderr}");
+        assert_eq!(bench.spaces(), Vec::<String>::new(), "{step}");
+        assert!(bench.record(&out).notes.is_empty(), "{step}: {:?}", bench.record(&out).notes);
+    }
+}
+
+/// `stream.json` of a channel in which no writer has started yet.
+fn channel_without_a_start() -> Vec<u8> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let name = dir.path().join("T").to_string_lossy().into_owned();
+    let options = OpenOptions { channel: forebay_space::Mechanism::Files, ..OpenOptions::default() };
+    Writer::open(&name, &options).expect("a channel").close().expect("closing");
+    let text = std::fs::read(dir.path().join("T/stream.json")).expect("reading");
+    let mut stream: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+    stream["incarnations"] = serde_json::json!([]);
+    stream.to_string().into_bytes()
+}
+
 fn interrupted(channel: &str) {
     let bench = Bench::new(
         &COUPLED

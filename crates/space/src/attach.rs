@@ -793,7 +793,7 @@ pub(crate) fn place_of(name: &str, dir: &Path) -> Result<(PathBuf, String)> {
 fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<()> {
     let dir = behind_links(dir);
     let (parent, file) = place_of(name, &dir)?;
-    remove_leftovers(&parent, &file);
+    remove_leftovers(&parent, Some(&file));
     let new = make_new(name, &parent, &file, options, ranks)?;
     put_in_place(name, &new.path, &dir, &parent, options.horizon.unwrap_or_default()).map(drop)
 }
@@ -858,7 +858,7 @@ pub(crate) fn replace(old: &Attachment, options: &OpenOptions, ranks: u32) -> Re
     let dir = behind_links(&old.dir);
     let (parent, file) = place_of(&old.name, &dir)?;
     contents::check_own(&dir)?;
-    remove_leftovers(&parent, &file);
+    remove_leftovers(&parent, Some(&file));
     let new = match make_new(&old.name, &parent, &file, options, ranks) {
         Err(e) if e.kind() == Kind::TierFull && fits_alone(old, &parent, options, ranks)? => None,
         made => Some(made?),
@@ -912,11 +912,13 @@ fn fits_alone(old: &Attachment, parent: &Path, options: &OpenOptions, ranks: u32
     Ok(granule + segment <= free.bytes && control as u64 <= memory.bytes + shared)
 }
 
-/// Removes what killed processes left while they made, replaced or removed the space `file`, as far as it can.
-pub(crate) fn remove_leftovers(parent: &Path, file: &str) {
+/// Removes what killed processes left while they made, replaced or removed the space `file`, else any space in `parent`,
+/// as far as it can.
+pub(crate) fn remove_leftovers(parent: &Path, file: Option<&str>) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let found = entry.file_name().into_string().ok();
-        let Some(kind) = found.as_deref().and_then(hidden).filter(|(_, of)| *of == file) else { continue };
+        let is_asked = |of: &str| file.is_none_or(|file| file == of);
+        let Some(kind) = found.as_deref().and_then(hidden).filter(|(_, of)| is_asked(of)) else { continue };
         let path = entry.path();
         // Held while it is removed: the process that made it cannot go on in it.
         let abandoned = match kind.0 {

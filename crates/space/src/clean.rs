@@ -156,8 +156,9 @@ impl CleanReport {
 
 fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
     let dir = name::directory(name)?;
-    // By a path it might be a directory that was not made here.
-    if !name::is_path(name) && files::is_unfinished(&dir) {
+    // An empty directory that has a path might not have been made here.
+    let is_made_here = || !name::is_path(name) || dir.join(attach::MEMBERS_FILE).exists();
+    if files::is_unfinished(&dir) && is_made_here() {
         if let Some(removed) = files::clean_unfinished(name, &dir, options)? {
             return Ok(Ok(removed));
         }
@@ -252,13 +253,19 @@ fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanR
     Ok(report.removed.len() + report.kept.len() > before)
 }
 
-/// Removes what processes that are gone left while they made, replaced or removed the space `name`; not the space.
+/// Removes what processes that are gone left while they made, replaced or removed the space `name`, else any space below
+/// the root of short names, as far as it can; no space that has its name.
 ///
 /// # Errors
 /// `BadName`; those of the root directory.
-pub fn remove_leftovers(name: &str) -> Result<()> {
-    let (parent, file) = place_of(name, &attach::behind_links(&name::directory(name)?))?;
-    attach::remove_leftovers(&parent, &file);
+pub fn remove_leftovers(name: Option<&str>) -> Result<()> {
+    match name {
+        Some(name) => {
+            let (parent, file) = place_of(name, &attach::behind_links(&name::directory(name)?))?;
+            attach::remove_leftovers(&parent, Some(&file));
+        }
+        None => attach::remove_leftovers(&name::root()?, None),
+    }
     Ok(())
 }
 

@@ -63,7 +63,7 @@ pub(crate) struct StreamDf {
     pub(crate) retention: Retention,
     pub(crate) checksum: bool,
     pub(crate) quota_bytes: Option<u64>,
-    /// The latest comes last; never empty.
+    /// The latest comes last; empty until its maker, or a rank after it, has joined.
     pub(crate) incarnations: Vec<IncarnationDf>,
     /// Reader groups that must have released a version before it goes, with their sizes.
     pub(crate) readers: BTreeMap<String, u32>,
@@ -290,7 +290,7 @@ impl Stream {
                 return Ok(None);
             }
             let (parent, file) = place_of(name, &behind_links(dir))?;
-            remove_leftovers(&parent, &file);
+            remove_leftovers(&parent, Some(&file));
             is_new = fs::metadata(dir).is_err();
             make_directory(name, dir)?;
         }
@@ -341,7 +341,7 @@ impl Stream {
         let is_durable = df.horizon != Horizon::None;
         let dir = behind_links(&self.dir);
         let (parent, file) = place_of(&self.name, &dir)?;
-        remove_leftovers(&parent, &file);
+        remove_leftovers(&parent, Some(&file));
         let new = NewDirectory::make(&parent, &file)?;
         let made = whole_file::write_new(&new.path.join(MEMBERS_FILE), &[], is_durable)
             .map_err(|e| Error::io(format!("making {}", dir.display()), e))
