@@ -912,8 +912,8 @@ fn fits_alone(old: &Attachment, parent: &Path, options: &OpenOptions, ranks: u32
     Ok(granule + segment <= free.bytes && control as u64 <= memory.bytes + shared)
 }
 
-/// Removes what killed processes left while they made, replaced or removed the space `file`, else any space in `parent`,
-/// as far as it can.
+/// Removes what killed processes left while they made, replaced or removed the space `file`, or else any space in
+/// `parent`, as far as it can.
 pub(crate) fn remove_leftovers(parent: &Path, file: Option<&str>) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         let found = entry.file_name().into_string().ok();

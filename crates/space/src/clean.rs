@@ -253,8 +253,8 @@ fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanR
     Ok(report.removed.len() + report.kept.len() > before)
 }
 
-/// Removes what processes that are gone left while they made, replaced or removed the space `name`, else any space below
-/// the root of short names, as far as it can; no space that has its name.
+/// Removes what processes that are gone left while they made, replaced or removed the space `name`, or else any space
+/// below the root of short names, as far as it can; no space that has its name.
 ///
 /// # Errors
 /// `BadName`; those of the root directory.
