@@ -35,17 +35,38 @@ def read(r, versions):
         r.end_step()
 
 
-def test_a_reopened_reader_goes_on_where_it_stopped():
-    with declares("again") as w:
+@pytest.mark.parametrize("kind", [{}, {"channel": "files"}], ids=["space", "files"])
+def test_a_reopened_reader_goes_on_where_it_stopped(kind):
+    with declares("again", **kind) as w:
         put(w, range(3))
         for part in (range(0, 2), range(2, 3)):
-            with fb.open("again", component="viz") as r:
+            with fb.open("again", component="viz", **kind) as r:
                 read(r, part)
         with pytest.raises(errors.QuotaFull, match="reader group viz: rank 0 is absent") as full:
             put(w, range(3, 1000))
         assert "forebay clean --readers viz" in full.value.hint
-        with fb.open("again", component="viz") as r:
+        with fb.open("again", component="viz", **kind) as r:
             read(r, range(3, w.next_version))
+
+
+def test_a_reader_of_files_goes_on_after_the_writers_have_ended(children):
+    """In processes and runs of their own: by its cursor alone."""
+    writer = """
+        with fb.open("ended", "w", component="sim", channel="files", readers={"viz": 1}) as w:
+            for version in range(3):
+                w.begin_step()
+                w.put("T", np.array([version]))
+                w.end_step()
+    """
+    reader = """
+        with fb.open("ended", component="viz", channel="files", %s) as r:
+            assert r.begin_step(timeout=10)
+            print(r.version, r.missed)
+            r.end_step()
+    """
+    texts = [writer, reader % "finished=True", reader % "timeout=10", reader % "timeout=10"]
+    said = [children.start(text, FOREBAY_RUN=f"/nowhere/run-{i}").ok() for i, text in enumerate(texts)]
+    assert said[1:] == ["0 0\n", "1 0\n", "2 0\n"]
 
 
 def test_a_step_that_was_not_ended_is_given_again():

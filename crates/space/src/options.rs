@@ -656,11 +656,8 @@ fn check_group(options: &OpenOptions) -> Result<()> {
         return Ok(());
     }
     if options.channel == Mechanism::Files {
-        return Err(Error::new(
-            Kind::NotPossibleHere,
-            "a channel of files keeps no cursors of reader groups",
-        )
-        .hint("leave `group` and `absent` out, or use kind = \"space\""));
+        return Err(Error::new(Kind::NotPossibleHere, "a channel of files has no `group` and no `absent`")
+            .hint("name the reader's component in the writers' `readers`, or use kind = \"space\""));
     }
     if options.observer && options.group.is_some() {
         return Err(Error::new(Kind::Usage, "an observer belongs to no reader group")

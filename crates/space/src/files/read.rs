@@ -602,13 +602,17 @@ impl FilesReader {
         self.missed
     }
 
-    /// As close: nothing is kept for a rank that is not there.
+    /// Closes for good: nothing is kept for this rank any more, also where its group was declared.
     pub(crate) fn leave(&mut self) -> Result<()> {
-        self.close()
+        self.end(true)
     }
 
-    /// Leaves: holds nothing more.
+    /// Closes. Where its group was declared its cursor holds what it has not ended.
     pub(crate) fn close(&mut self) -> Result<()> {
+        self.end(false)
+    }
+
+    fn end(&mut self, for_good: bool) -> Result<()> {
         if self.slot.is_none() {
             return Ok(());
         }
@@ -617,7 +621,7 @@ impl FilesReader {
         self.trace = None;
         let observer = self.me.observer;
         let mut me = self.me.clone();
-        (me.cursor, me.lease, me.ended) = (self.next, None, true);
+        (me.cursor, me.lease, me.ended, me.left) = (self.next, None, true, for_good);
         me.done = self.counters();
         let left = self.stream.locked(self.options.timeout, |stream| {
             // Another channel may have the name, and the directory, now.

@@ -1,8 +1,10 @@
 //! The readers of a file-per-object channel: groups, cursors, leases, and what may go.
 //!
-//! Guarantees: a version goes when the retention lets it and no live reader needs it; a rank of a group that
-//! has not come yet holds what its group was to see, unless all ranks that came were killed; a rank that left or
-//! died holds nothing. All of it changes under the lock of the channel. Not here: reading objects.
+//! Guarantees: a version goes when the retention lets it and no reader needs it. A rank of a group that the writers
+//! declared keeps its cursor when it closes or dies, and holds what it has not ended until it comes again or leaves for
+//! good; it is durable where the channel is. Of any other group only live ranks hold something, and those that have not
+//! come yet, unless all that came were killed. All of it changes under the lock of the channel. Not here: reading
+//! objects.
 
 use super::stream::{read_json, write_json, Counters, DroppedDf, Producers, Stream};
 use crate::attach::remove_directory;
@@ -47,8 +49,11 @@ pub(crate) struct ReaderDf {
     pub(crate) cursor: u64,
     /// A version that it looks into at the moment: it must not go, whatever the retention.
     pub(crate) lease: Option<u64>,
-    /// It left.
+    /// It closed.
     pub(crate) ended: bool,
+    /// It left for good: nothing is kept for it, also where its group was declared.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) left: bool,
     /// It saw the end of the stream.
     pub(crate) saw_end: bool,
     pub(crate) done: Counters,
@@ -101,13 +106,23 @@ impl Stream {
         let group = options.component.clone().unwrap_or_default();
         let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
         let mut known = self.readers()?;
-        if !options.observer {
+        let keeps_cursors = self.keeps_cursors(&group);
+        if !options.observer && !keeps_cursors {
             self.forget_earlier_group(&mut known, &group, rank, size);
         }
         let start = if options.observer {
             self.oldest()?
         } else {
             self.group_start(&known, &group, rank, size, options)?
+        };
+        let is_peer = |r: &&ReaderDf| !options.observer && !r.observer && r.group == group && r.rank != rank;
+        let comes_as_a_whole = keeps_cursors && !known.iter().filter(is_peer).any(|r| self.holds(r));
+        let peers: Vec<ReaderDf> =
+            known.iter().filter(is_peer).filter(|_| comes_as_a_whole).cloned().collect();
+        let goes_on = if options.observer { None } else { self.goes_on(&known, &group, rank)? };
+        let (start, cursor) = match goes_on {
+            Some(places) => places,
+            None => (start, start.max(self.oldest()?)),
         };
         let guard = self.claim_reader_slot()?;
         for other in known.into_iter().filter(|r| r.slot == guard.slot() && !r.ended) {
@@ -128,15 +143,43 @@ impl Stream {
             pid: process::pid(),
             since_unix_ns: clock::realtime_ns(),
             start,
-            cursor: start.max(self.oldest()?),
+            cursor,
             lease: None,
             ended: false,
+            left: false,
             saw_end: false,
             done: Counters::default(),
             observer: options.observer,
         };
         self.write_reader(&reader)?;
+        // After what stands for them: a process that is killed here leaves no cursor behind a version that a rank has
+        // not ended.
+        peers.iter().for_each(|peer| self.remove_reader(peer));
         Ok((reader, guard))
+    }
+
+    /// Whether the ranks of a group keep their cursors when they are not there.
+    fn keeps_cursors(&self, group: &str) -> bool {
+        self.df.readers.contains_key(group)
+    }
+
+    /// Of a group that keeps its cursors and has come before: where it begins, and where this rank of it does. A rank
+    /// that comes again while others of its group live goes on behind the last version that it ended; a group that
+    /// comes again as a whole behind the last one that all its ranks ended.
+    fn goes_on(&self, known: &[ReaderDf], group: &str, rank: u32) -> Result<Option<(u64, u64)>> {
+        let Some(size) = self.df.readers.get(group) else { return Ok(None) };
+        let came = || known.iter().filter(|r| !r.observer && r.group == group);
+        let Some(start) = came().map(|r| r.start).min() else { return Ok(None) };
+        if !came().any(|r| self.holds(r)) {
+            let at = self.needed(known, group, *size).map_or_else(|| self.oldest(), Ok)?;
+            return Ok(Some((at, at)));
+        }
+        let cursor = match came().find(|r| r.rank == rank) {
+            Some(mine) if mine.left => self.oldest()?,
+            Some(mine) => mine.cursor,
+            None => start,
+        };
+        Ok(Some((start, cursor)))
     }
 
     /// Forgets the ranks of a group that is started again: a rank comes that was here before (or the size
@@ -223,12 +266,17 @@ impl Stream {
 
     /// Replaces what is known of a reader.
     pub(crate) fn write_reader(&self, reader: &ReaderDf) -> Result<()> {
-        write_json(&self.reader_file(reader), reader, false)
+        let is_kept = !reader.observer && self.keeps_cursors(&reader.group);
+        write_json(&self.reader_file(reader), reader, is_kept && self.is_durable())
     }
 
-    /// Whether a reader that leaves has read nothing, not even the end, and is the only one of its group that came:
-    /// what is there is kept for the next one, as if it had not come.
+    /// Whether a reader that closes has read nothing, not even the end, and is the only one of its group that came:
+    /// what is there is kept for the next one, as if it had not come. A group that keeps its cursors needs no such
+    /// rule.
     pub(crate) fn has_only_looked(&self, me: &ReaderDf) -> Result<bool> {
+        if self.keeps_cursors(&me.group) || me.left {
+            return Ok(false);
+        }
         let has_peers =
             self.readers()?.iter().any(|r| !r.observer && r.group == me.group && r.rank != me.rank);
         Ok(me.done.steps == 0 && !me.saw_end && !has_peers)
@@ -280,7 +328,13 @@ impl Stream {
         let readers = self.readers()?;
         let groups = self.groups(&readers);
         let saw_end = |group: &str, rank| readers.iter().any(|r| r.is(group, rank) && r.saw_end);
-        let all_saw_end = groups.iter().all(|(group, size)| (0..*size).all(|rank| saw_end(group, rank)));
+        let complete = self.complete_count()?;
+        // What was added since is still to be read by a group that comes again.
+        let has_read_all =
+            |group: &str, size| self.needed(&readers, group, size).is_none_or(|at| at >= complete);
+        let all_saw_end = groups
+            .iter()
+            .all(|(group, size)| (0..*size).all(|rank| saw_end(group, rank)) && has_read_all(group, *size));
         Ok(!groups.is_empty() && all_saw_end && !readers.iter().any(|r| self.holds(r)))
     }
 
@@ -311,10 +365,11 @@ impl Stream {
     pub(super) fn needed(&self, readers: &[ReaderDf], group: &str, size: u32) -> Option<u64> {
         let came = readers.iter().filter(|r| !r.observer && r.group == group);
         let start = came.map(|r| r.start).min().unwrap_or(0);
+        let keeps_cursors = self.keeps_cursors(group);
         let is_killed = self.is_killed(readers, group);
         let of_rank = |rank| match readers.iter().find(|r| r.is(group, rank)) {
-            None => (!is_killed).then_some(start),
-            Some(reader) => self.holds(reader).then_some(reader.cursor),
+            None => (keeps_cursors || !is_killed).then_some(start),
+            Some(reader) => (self.holds(reader) || keeps_cursors && !reader.left).then_some(reader.cursor),
         };
         (0..size).filter_map(of_rank).min()
     }
@@ -328,7 +383,8 @@ impl Stream {
 
     /// The ranks of each group that are still to come, and hold what their group is to see.
     fn awaited(&self, readers: &[ReaderDf]) -> Vec<(String, Vec<u32>)> {
-        let groups = self.groups(readers).into_iter().filter(|(group, _)| !self.is_killed(readers, group));
+        let is_awaited = |group: &str| self.keeps_cursors(group) || !self.is_killed(readers, group);
+        let groups = self.groups(readers).into_iter().filter(|(group, _)| is_awaited(group));
         let missing = groups.map(|(group, size)| {
             let ranks = (0..size).filter(|rank| !readers.iter().any(|r| r.is(&group, *rank))).collect();
             (group, ranks)
@@ -336,10 +392,17 @@ impl Stream {
         missing.filter(|(_, ranks): &(String, Vec<u32>)| !ranks.is_empty()).collect()
     }
 
-    /// The first group whose ranks are still to come.
-    pub(crate) fn awaited_group(&self) -> Option<String> {
+    /// Ranks that are not there and hold `version` by their cursors.
+    fn absent<'a>(&self, readers: &'a [ReaderDf], version: u64) -> Vec<&'a ReaderDf> {
+        let keeps = |r: &&ReaderDf| !r.observer && !r.left && self.keeps_cursors(&r.group);
+        readers.iter().filter(keeps).filter(|r| !self.holds(r) && r.cursor <= version).collect()
+    }
+
+    /// The first group whose ranks are still to come, or that is absent and holds `version` by its cursors.
+    pub(crate) fn awaited_group(&self, version: u64) -> Option<String> {
         let readers = self.readers().unwrap_or_default();
-        self.awaited(&readers).into_iter().next().map(|(group, _)| group)
+        let awaited = self.awaited(&readers).into_iter().next().map(|(group, _)| group);
+        awaited.or_else(|| self.absent(&readers, version).first().map(|r| r.group.clone()))
     }
 
     /// Removes a reader group: nothing is kept for it any more. The caller holds the lock of the channel.
@@ -366,7 +429,11 @@ impl Stream {
     /// Complete versions that some reader group has not read; without a group all of them.
     pub(crate) fn unread(&self) -> Result<Range<u64>> {
         let (readers, complete) = (self.readers()?, self.complete_count()?);
-        let cursor = |group: &str, rank| readers.iter().find(|r| r.is(group, rank)).map_or(0, |r| r.cursor);
+        let cursor = |group: &str, rank| match readers.iter().find(|r| r.is(group, rank)) {
+            None => 0,
+            Some(reader) if reader.left => complete,
+            Some(reader) => reader.cursor,
+        };
         let groups = self.groups(&readers);
         let of_group = |(group, size): (&String, &u32)| (0..*size).map(|rank| cursor(group, rank)).min();
         let read = groups.iter().filter_map(of_group).min().unwrap_or(0);
@@ -399,17 +466,22 @@ impl Stream {
         if options.finished {
             return Ok(true);
         }
-        let (writers, readers) = (self.writers()?, self.readers()?);
+        let (writers, readers, complete) = (self.writers()?, self.readers()?, self.complete_count()?);
         let run = identity::launch(&environment::process).unwrap_or_default();
         let group = options.component.as_deref().unwrap_or_default();
         let rank = options.rank.unwrap_or(0);
         let lives = |r: &ReaderDf| !r.observer && r.group == group && r.rank != rank && self.holds(r);
         let has_same_run = || !run.is_empty() && self.df.current().is_some_and(|current| current.run == run);
         let writers_lived = self.writers_lived()?;
+        let has_come = readers.iter().any(|r| !r.observer && r.group == group);
+        let size = self.df.readers.get(group).filter(|_| has_come);
+        let has_cursor =
+            size.is_some_and(|size| self.needed(&readers, group, *size).is_some_and(|at| at < complete));
         Ok(opening::streams(writers, || opening::Claim {
             same_run: has_same_run() || opening::is_written_here(&self.df.uuid),
             is_started_together: opening::is_started_together(writers_lived.clone()),
             has_peers: readers.iter().any(lives),
+            has_cursor,
             ..opening::Claim::default()
         }))
     }
@@ -428,6 +500,12 @@ impl Stream {
                 )
             })
             .collect();
+        for r in self.absent(&readers, version) {
+            words.push(format!(
+                "reader group {}: rank {} is absent and goes on at version {}",
+                r.group, r.rank, r.cursor
+            ));
+        }
         for (group, ranks) in self.awaited(&readers) {
             let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
             words.push(format!("reader group {group}: rank {} never joined", ranks.join(", ")));

@@ -506,10 +506,81 @@ fn released_versions_go_and_late_groups_see_what_is_left() {
     }
     assert!(place.version_dirs().is_empty(), "a group that left holds nothing");
     put_step(&mut writer).unwrap();
-    ranks[0].close().unwrap();
+    ranks[0].leave().unwrap();
     assert_eq!(ranks[1].begin_step(None).unwrap(), Some(3));
     ranks[1].end_step().unwrap();
     assert!(place.version_dirs().is_empty(), "nor does a rank that left");
+}
+
+/// Reads so many versions, the first of which is `from`.
+fn read_steps(reader: &mut FilesReader, from: u64, count: u64) {
+    for version in from..from + count {
+        assert_eq!(reader.begin_step(None).unwrap(), Some(version));
+        assert_eq!(
+            (get(reader, "t", None).unwrap(), reader.missed()),
+            (value(version, 0).to_ne_bytes().into(), 0)
+        );
+        reader.end_step().unwrap();
+    }
+}
+
+#[test]
+fn a_declared_group_goes_on_where_it_stopped() {
+    let place = Place::new();
+    let mut writer = place.writer(&OpenOptions { readers: vec![("viz".into(), 2)], ..options("sim", 0, 1) });
+    (0..5).for_each(|version| assert_eq!(put_step(&mut writer).unwrap(), version));
+    let rank = |rank| place.reader(&options("viz", rank, 2));
+    let mut ranks = [rank(0), rank(1)];
+    read_steps(&mut ranks[0], 0, 3);
+    read_steps(&mut ranks[1], 0, 1);
+    ranks.iter_mut().for_each(|reader| reader.close().unwrap());
+    let mut other = place.reader(&options("other", 0, 1));
+    read_steps(&mut other, 1, 4);
+    other.close().unwrap();
+    assert_eq!(place.version_dirs().len(), 4, "what a rank has not read stays while it is away");
+
+    // The group comes again as a whole, then a rank by itself: after a close, and after a kill.
+    let mut ranks = [rank(0), rank(1)];
+    read_steps(&mut ranks[0], 1, 2);
+    for was_killed in [false, true] {
+        let [mut first, second] = ranks;
+        first.close().unwrap();
+        if was_killed {
+            let file = place.path().join("reader-viz-0000.json");
+            let text = fs::read_to_string(&file).unwrap();
+            assert!(text.contains("\"ended\":true"), "{text}");
+            fs::write(&file, text.replace("\"ended\":true", "\"ended\":false")).unwrap();
+        }
+        ranks = [rank(0), second];
+        assert_eq!(ranks[0].begin_step(None).unwrap(), Some(3), "killed: {was_killed}");
+    }
+    ranks[0].end_step().unwrap();
+    read_steps(&mut ranks[1], 1, 4);
+    assert_eq!(place.version_dirs(), ["v0000000004"]);
+    ranks.iter_mut().for_each(|reader| reader.leave().unwrap());
+    assert!(place.version_dirs().is_empty(), "nothing is kept for a group that left for good");
+}
+
+#[test]
+fn a_declared_group_that_is_away_is_named_and_can_be_removed() {
+    let place = Place::new();
+    let quota_bytes = Some(16);
+    let readers = vec![("viz".into(), 1)];
+    let mut writer =
+        place.writer(&OpenOptions { readers, quota_bytes, timeout: SHORT, ..options("sim", 0, 1) });
+    (0..2).for_each(|version| assert_eq!(put_step(&mut writer).unwrap(), version));
+    let mut reader = place.reader(&options("viz", 0, 1));
+    read_steps(&mut reader, 0, 1);
+    reader.close().unwrap();
+    assert_eq!(put_step(&mut writer).unwrap(), 2);
+    let error = put_step(&mut writer).unwrap_err();
+    let said = error.to_string();
+    assert_eq!(error.kind(), Kind::QuotaFull);
+    for words in ["reader group viz: rank 0 is absent and goes on at version 1", "clean --readers viz"] {
+        assert!(said.contains(words), "{said}");
+    }
+    crate::remove_reader_group(&place.name, "viz").unwrap();
+    assert_eq!(put_step(&mut writer).unwrap(), 3);
 }
 
 #[test]

@@ -347,7 +347,7 @@ impl FilesWriter {
                 .with("quota_bytes", quota)
                 .with("used_bytes", used)
                 .with("held_by", self.stream.holders(oldest).join("; "))
-                .hint(match self.stream.awaited_group() {
+                .hint(match self.stream.awaited_group(oldest) {
                     Some(group) => hint_for_awaited(self.name(), &group),
                     None => "a larger quota, or a reader that ends its steps, frees space".into(),
                 }));

@@ -582,17 +582,13 @@ fn a_reader_group_that_is_killed_before_all_its_ranks_joined_holds_nothing() {
     check(&mut r, version, 1);
 }
 
-/// In a channel of files the next reader takes the place of one that was killed.
+/// In a channel of files the next reader takes the place of one that was killed. A group that the writers declared
+/// would hold.
 #[test]
 fn a_reader_group_of_files_that_is_killed_before_all_its_ranks_joined_holds_nothing() {
     let root = Root::new();
     let name = root.name("half-files");
-    let options = OpenOptions {
-        channel: Mechanism::Files,
-        quota_bytes: Some(1 << 20),
-        readers: [("reader".to_string(), 2)].into(),
-        ..ranked(0, 1)
-    };
+    let options = OpenOptions { channel: Mechanism::Files, quota_bytes: Some(1 << 20), ..ranked(0, 1) };
     let mut w = Writer::open(&name, &options).unwrap();
     let mut half = start("joiner", &name, &[0, 2, 1]);
     wait_until("rank 0 of 2", || {
