@@ -175,6 +175,10 @@ fn matrix(matrix: &Matrix, options: &Options, summary: &mut Summary) {
             lines.push(line);
         }
     }
+    let is_refused = |line: &Line| matches!(line.verdict, Verdict::Refused(_));
+    if !lines.is_empty() && lines.iter().all(is_refused) {
+        summary.fail("programs under forebay mem: every one was refused".to_string());
+    }
     let most = lines.iter().max_by_key(|line| line.above());
     if let Some(most) = most.filter(|line| line.above() > 0) {
         println!("most above a budget: {} MiB, {}", most.above() / MIB, most.name);
@@ -210,11 +214,12 @@ impl Line {
         let name = format!("{} as {}", self.name, self.user.name());
         match &self.verdict {
             Verdict::Skipped(why) => summary.skip(&name, why),
+            Verdict::Refused(why) => summary.skip(&name, &format!("refused: {why}")),
             Verdict::Failed(why) => summary.stage(&name, Some(why.clone())),
             Verdict::Above(bytes) => {
                 summary.stage(&name, Some(format!("{} MiB in memory above the budget", bytes / MIB)));
             }
-            _ => summary.stage(&name, None),
+            Verdict::Same => summary.stage(&name, None),
         }
     }
 }
@@ -447,6 +452,10 @@ mod tests {
         let (plain, none) = (ended("a", "", 0), Files::new());
         let refused = judge((&plain, &none), (&ended("", "error: no tier\n", 2), &none), 8 * MIB);
         assert_eq!(refused, Verdict::Refused("error: no tier".to_string()));
+        let line = Line { name: "a".into(), user: User::Own, verdict: refused, budget: MIB, ended: None };
+        let mut summary = Summary::default();
+        line.count(&mut summary);
+        assert_eq!((summary.passed, summary.failed, summary.skips.len()), (0, 0, 1));
         let end = "forebay mem: 1 MiB under the budget of 8 MiB\n";
         let failed = judge((&plain, &none), (&ended("", end, 2), &none), 8 * MIB);
         assert!(matches!(failed, Verdict::Failed(_)));
