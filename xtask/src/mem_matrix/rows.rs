@@ -49,20 +49,7 @@ pub const ROWS: &[Row] = &[
     small("python-threads", |ground| python(ground, "threads")),
     small("python-urandom", |ground| python(ground, "random")),
     small("python-subprocess", |ground| python(ground, "subprocess")),
-    small("sort", |ground| {
-        let lines = path(ground.lines("lines", 300_000))?;
-        words(&[
-            &path(ground.find(&["sort"]))?,
-            "-S",
-            "24M",
-            "--parallel=2",
-            "-k",
-            "2",
-            "-o",
-            "sorted",
-            &lines,
-        ])
-    }),
+    small("sort", |ground| sort(ground, ("lines", 300_000), "24M")),
     small("xz", |ground| {
         let lines = path(ground.lines("lines", 300_000))?;
         let script =
@@ -100,20 +87,7 @@ pub const ROWS: &[Row] = &[
         let ranks = path(ground.compile("ranks", "ranks.c", &["mpicc.mpich", "-O2"]))?;
         words(&[&path(ground.find(&["mpiexec.mpich", "mpiexec.hydra"]))?, "-n", "2", &ranks, "32"])
     }),
-    large("sort-149", 128, |ground| {
-        let lines = path(ground.lines("lines-149", 6_000_000))?;
-        words(&[
-            &path(ground.find(&["sort"]))?,
-            "-S",
-            "400M",
-            "--parallel=2",
-            "-k",
-            "2",
-            "-o",
-            "sorted",
-            &lines,
-        ])
-    }),
+    large("sort-149", 128, |ground| sort(ground, ("lines-149", 6_000_000), "400M")),
     large("xz-9", 128, |ground| {
         let lines = path(ground.lines("lines-40", 1_500_000))?;
         words(&[&path(ground.find(&["xz"]))?, "-7", "-T1", "-c", &lines])
@@ -139,6 +113,12 @@ fn words(words: &[&str]) -> Result<Vec<String>, String> {
 
 fn kernel(ground: &Ground, name: &str, mebibytes: &str) -> Result<Vec<String>, String> {
     words(&[&path(ground.compile("kernels", "kernels.c", COMPILE))?, name, mebibytes])
+}
+
+fn sort(ground: &Ground, lines: (&str, usize), buffer: &str) -> Result<Vec<String>, String> {
+    let program = path(ground.find(&["sort"]))?;
+    let lines = path(ground.lines(lines.0, lines.1))?;
+    words(&[&program, "-S", buffer, "--parallel=2", "-k", "2", "-o", "sorted", &lines])
 }
 
 fn python(ground: &Ground, what: &str) -> Result<Vec<String>, String> {

@@ -980,6 +980,22 @@ fn misplace(path: &Path, what: &str) {
     }
 }
 
+/// The error of what finds `what` in the place of `file`.
+fn check_damaged(error: &forebay_space::Error, (file, what): (&str, &str)) {
+    assert_eq!(error.kind(), Kind::Damaged, "{what} {file}: {error}");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("forebay clean")), "{error}");
+}
+
+/// `forebay clean` of what has `what` in the place of `file`: that is removed only if it is a regular file.
+fn clean_misplaced(name: &str, (file, what): (&str, &str)) {
+    let all = CleanOptions { names: vec![name.into()], ..CleanOptions::default() };
+    match forebay_space::clean(&all) {
+        Ok(report) => assert!(what == "no text" && report.removed.len() == 1, "{what} {file}"),
+        Err(e) => assert_eq!(e.kind(), Kind::NameInUse, "{what} {file}: {e}"),
+    }
+    let _ = std::fs::remove_dir_all(name);
+}
+
 #[test]
 fn what_is_no_file_of_a_space_is_damage() {
     let files = ["control", "members", "lock", "tiers.json", "pool"];
@@ -1004,15 +1020,8 @@ fn what_is_no_file_of_a_space_is_damage() {
                 continue;
             }
             let error = opened.unwrap_err();
-            assert_eq!(error.kind(), Kind::Damaged, "{what} {file}: {error}");
-            assert!(error.hint_text().is_some_and(|hint| hint.contains("forebay clean")), "{error}");
-            // It is removed only if it is a file of the space.
-            let all = CleanOptions { names: vec![name.clone()], ..CleanOptions::default() };
-            match forebay_space::clean(&all) {
-                Ok(report) => assert!(what == "no text" && report.removed.len() == 1, "{what} {file}"),
-                Err(e) => assert_eq!(e.kind(), Kind::NameInUse, "{what} {file}: {e}"),
-            }
-            let _ = std::fs::remove_dir_all(&name);
+            check_damaged(&error, (file, what));
+            clean_misplaced(&name, (file, what));
         }
     }
 }
@@ -1045,15 +1054,9 @@ fn what_is_no_file_of_a_channel_is_damage() {
             opened.push(forebay_space::verify(&name).map(drop));
         }
         for error in opened.into_iter().map(Result::unwrap_err) {
-            assert_eq!(error.kind(), Kind::Damaged, "{what} {file}: {error}");
-            assert!(error.hint_text().is_some_and(|hint| hint.contains("forebay clean")), "{error}");
+            check_damaged(&error, (file, what));
         }
-        let all = CleanOptions { names: vec![name.clone()], ..CleanOptions::default() };
-        match forebay_space::clean(&all) {
-            Ok(report) => assert!(what == "no text" && report.removed.len() == 1, "{what} {file}"),
-            Err(e) => assert_eq!(e.kind(), Kind::NameInUse, "{what} {file}: {e}"),
-        }
-        let _ = std::fs::remove_dir_all(&name);
+        clean_misplaced(&name, (file, what));
     }
 }
 
