@@ -67,7 +67,7 @@ impl Oracle {
     }
 
     /// The calling process has opened the space. Where that is another one than before, the one before had gone: it was
-    /// read to its end, or cleaned away, in both cases while nobody had it open. After a `clean` nothing is known.
+    /// read to its end, or cleaned away, in both cases while no process had it open. After a `clean` nothing is known.
     pub fn opened(&self, cast: &Cast) -> Holding {
         let inode = std::fs::metadata(cast.name()).map(|meta| meta.ino()).ok();
         let is_read = self.is_read_to_its_end(cast);
@@ -81,7 +81,7 @@ impl Oracle {
                 facts.space = inode;
             } else if !is_read {
                 if facts.cleans == 0 {
-                    process::fail("the space has gone, and nobody cleaned");
+                    process::fail("the space has gone, and no process cleaned");
                 }
                 let (cleaned, cleans) = (facts.cleaned + 1, facts.cleans);
                 *facts = Facts { space: inode, cleaned, cleans, ..Facts::default() };

@@ -197,12 +197,12 @@ impl Play {
                 (Exit::Killed, _) => {}
                 (exit, told) => process::fail(format!("{:?} ended with {exit:?}, {told:?}", rank.role)),
             }
-            // Nobody waits for those that only look.
+            // No process waits for those that only look.
             rank.done |= matches!(rank.role, Role::Observer | Role::Caretaker);
         }
     }
 
-    /// After a `clean` whoever has ended comes again.
+    /// After a `clean` each process that has ended comes again.
     fn begin_again(&mut self) {
         let cleaned = self.run.oracle.facts().cleaned;
         if self.cleaned != cleaned {

@@ -45,7 +45,7 @@ pub fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Resu
         ]);
     }
     if !cast.declared {
-        // Nobody waits for a group that was not declared: the space may have been read to its end.
+        // No writer waits for a group that was not declared: the space may have been read to its end.
         kinds.push(Kind::PeerMissing);
     }
     if oracle.may_be_cleaned() {
@@ -155,7 +155,7 @@ impl Kept {
 /// where the stream has got to.
 pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     let Run { cast, oracle } = run;
-    // Whoever was told that a writer died comes again when there may be another one.
+    // A reader that was told that a writer died comes again when there may be another one.
     thread::sleep(LATER * (life - 1));
     let size = cast.groups[group];
     let options = cast.options(rank, size, &cast.group(group));
@@ -362,7 +362,7 @@ fn clean(run: &Run, names: Vec<String>) -> Told {
     }
 }
 
-/// Moves what dead writers left down. Readers may hold it, a lower tier may have no room for it.
+/// Moves what dead writers left down. Readers may hold it, a lower tier may have no capacity for it.
 fn drain(run: &Run, timeout: Duration) -> Told {
     match forebay_space::drain(&run.cast.name(), timeout) {
         Ok(report) if report.remaining_bytes > 0 => {
@@ -395,7 +395,7 @@ pub fn forerunner(cast: &Cast, mut random: Random) {
     if w.begin_version(base).is_ok() {
         let _ = w.put_array("data", &[100], &[0], &[100], &[1u64; 100]);
     }
-    // Whoever lives so long is killed here.
+    // A process that lives so long is killed here.
     thread::sleep(Duration::from_secs(1_000_000));
 }
 

@@ -43,9 +43,9 @@ const BUILD: &[&str] = &[
 /// The version of cargo-deny that reads deny.toml.
 const DENY_VERSION: &str = "0.20.2";
 
-/// Seconds for a build from nothing on two cores, with room.
+/// Seconds for a build from nothing on two cores, with a margin.
 const BUILD_LIMIT: Duration = Duration::from_secs(1800);
-/// Seconds for all tests of the workspace on two cores, with room.
+/// Seconds for all tests of the workspace on two cores, with a margin.
 const TEST_LIMIT: Duration = Duration::from_secs(1800);
 /// Seconds for a stage that only reads.
 const SHORT_LIMIT: Duration = Duration::from_secs(600);
@@ -59,7 +59,7 @@ const LONG_ROUNDS: &str = "10000";
 const LONG_CHECKPOINT_ROUNDS: &str = "200";
 /// Kills of readers that keep a cursor; the tests have 48 in any case.
 const LONG_READER_KILLS: &str = "500";
-/// Seconds for that many rounds: ten a second, with room.
+/// Seconds for that many rounds: ten a second, with a margin.
 const LONG_ROUNDS_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
 /// Debian packages that some tests use where they are there: the package and a file or program it brings.
@@ -115,7 +115,7 @@ fn run_all(root: &Path, extent: Extent) -> Result<Summary, String> {
     Ok(ci.summary)
 }
 
-/// The chore.
+/// The task.
 pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
     let extent = match arguments {
         [] => Extent::Newcomer,
@@ -226,10 +226,10 @@ impl Run<'_> {
         self.check("arch", arch::run);
     }
 
-    /// One chore that counts as one test.
-    fn check(&mut self, name: &str, chore: impl Fn(&Path) -> Outcome) {
+    /// One task that counts as one test.
+    fn check(&mut self, name: &str, task: impl Fn(&Path) -> Outcome) {
         title(name);
-        let failure = match chore(self.root) {
+        let failure = match task(self.root) {
             Ok(()) => None,
             Err(Stop::Findings(findings)) => {
                 println!("{}", findings.join("\n"));
@@ -351,7 +351,7 @@ impl Run<'_> {
         command.args(["--no-print-directory", "demo"]).current_dir(self.root);
         command.args(["SMALL=1", "BUILT=1"]);
         self.environment(&mut command);
-        // Spaces of its own, so that a demo that somebody runs meanwhile is not in the way.
+        // Spaces of its own, so that a demo that a user runs meanwhile is not in the way.
         let spaces = PathBuf::from(format!("/dev/shm/forebay-ci-{}", std::process::id()));
         let _ = std::fs::create_dir_all(&spaces);
         let ran = run(command.env("FOREBAY_DIR", &spaces), SHORT_LIMIT);

@@ -179,7 +179,7 @@ fn options(args: &Args) -> Result<JobOptions> {
         budget: args.dram,
         tile_bytes: tile as usize,
         threshold: args.threshold,
-        room: most,
+        capacity: most,
         engine,
         folder,
     })

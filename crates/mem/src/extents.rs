@@ -16,14 +16,14 @@ pub(crate) struct Extents {
     free: BTreeMap<u64, u64>,
     live: BTreeMap<u64, u64>,
     placed: u64,
-    room: u64,
+    capacity: u64,
 }
 
 impl Extents {
-    /// `room` bytes, nothing of them given out; a whole number of tiles.
-    pub(crate) fn new(room: u64, tile: u64) -> Extents {
-        let room = room / tile * tile;
-        Extents { tile, free: BTreeMap::from([(0, room)]), live: BTreeMap::new(), placed: 0, room }
+    /// `capacity` bytes, all of them free; a whole number of tiles.
+    pub(crate) fn new(capacity: u64, tile: u64) -> Extents {
+        let capacity = capacity / tile * tile;
+        Extents { tile, free: BTreeMap::from([(0, capacity)]), live: BTreeMap::new(), placed: 0, capacity }
     }
 
     /// Bytes that are given out.
@@ -34,8 +34,8 @@ impl Extents {
     /// Behind the last byte that is used.
     pub(crate) fn end(&self) -> u64 {
         match self.free.last_key_value() {
-            Some((start, end)) if *end == self.room => *start,
-            _ => self.room,
+            Some((start, end)) if *end == self.capacity => *start,
+            _ => self.capacity,
         }
     }
 
@@ -44,7 +44,7 @@ impl Extents {
         self.live.iter().map(|(start, end)| *start..*end)
     }
 
-    /// Gives out `bytes` from a multiple of `alignment` on. None: there is no room.
+    /// Gives out `bytes` from a multiple of `alignment` on. None: there is no capacity.
     pub(crate) fn take(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let needed = bytes.max(1).checked_next_multiple_of(self.tile)?;
         let alignment = alignment.max(self.tile);
@@ -72,7 +72,7 @@ impl Extents {
     }
 
     /// Makes the live range that begins at `start` longer or shorter where it is; the tiles that are not wanted any
-    /// more. None: there is no room behind it.
+    /// more. None: what follows is not free.
     pub(crate) fn resize(&mut self, start: u64, bytes: u64) -> Option<Vec<Range<u64>>> {
         let old = *self.live.get(&start)?;
         let new = start + bytes.max(1).next_multiple_of(PAGE);
@@ -80,7 +80,7 @@ impl Extents {
             return Some(self.release(new..old));
         }
         let (has, wants) = (old.next_multiple_of(self.tile), new.next_multiple_of(self.tile));
-        // Where another live range lies in the last tile, which a part of the first once was, there is no room.
+        // Where another live range lies in the last tile, which a part of the first once was, it cannot grow.
         if self.live.range(old..new.max(has)).next().is_some() {
             return None;
         }
@@ -219,13 +219,13 @@ mod tests {
     /// Random calls against a plain list of pages.
     #[test]
     fn pages_are_live_as_a_list_of_them_says() {
-        let (room, mut seed) = (64u64, 7u64);
+        let (capacity, mut seed) = (64u64, 7u64);
         let mut random = |below: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (seed >> 33) % below
         };
-        let mut all = Extents::new(room * TILE, TILE);
-        let mut pages = vec![false; (room * TILE / PAGE) as usize];
+        let mut all = Extents::new(capacity * TILE, TILE);
+        let mut pages = vec![false; (capacity * TILE / PAGE) as usize];
         for _ in 0..3000 {
             let bytes = 1 + random(6 * TILE);
             match random(3) {
@@ -237,8 +237,8 @@ mod tests {
                     }
                 }
                 _ => {
-                    let start = random(room * TILE) / PAGE * PAGE;
-                    let end = (start + bytes.next_multiple_of(PAGE)).min(room * TILE);
+                    let start = random(capacity * TILE) / PAGE * PAGE;
+                    let end = (start + bytes.next_multiple_of(PAGE)).min(capacity * TILE);
                     pages[(start / PAGE) as usize..(end / PAGE) as usize].fill(false);
                     for tiles in all.release(start..end) {
                         let range = (tiles.start / PAGE) as usize..(tiles.end / PAGE) as usize;

@@ -2,7 +2,7 @@
 //! library in the loader's order. What is not placed comes from it and goes back to it.
 //!
 //! Found by the first allocation. Guarantees: memory goes back to the allocator that gave it. What is allocated while
-//! the loader looks it up comes from a few KiB of our own and is never given back.
+//! the loader looks it up comes from a few KiB of our own and is never freed.
 
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering::*};
 
@@ -60,7 +60,7 @@ fn early(bytes: usize, alignment: usize) -> *mut c_void {
         return std::ptr::null_mut();
     }
     let memory = (base + at + ALIGNED).next_multiple_of(alignment.max(ALIGNED));
-    // SAFETY: inside the part just given out, which nobody else has.
+    // SAFETY: inside the part just given out, which no other caller has.
     unsafe { ((memory - ALIGNED) as *mut usize).write(bytes) };
     memory as *mut c_void
 }
@@ -77,7 +77,7 @@ fn early_bytes(memory: *const c_void) -> Option<usize> {
 enum Asked {
     CLibrary,
     Other,
-    /// Nobody yet.
+    /// Not looked up yet.
     Early,
 }
 

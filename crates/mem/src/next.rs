@@ -27,7 +27,7 @@ impl Next {
         Next { name, found: AtomicPtr::new(std::ptr::null_mut()) }
     }
 
-    /// Its address; whoever asks has its type from the manual.
+    /// Its address; the caller has its type from the manual.
     pub(crate) fn get(&self) -> *mut c_void {
         let known = self.found.load(Relaxed);
         if !known.is_null() {

@@ -1,6 +1,6 @@
 //! Where big allocations lie: the window of this process, made with the first of them, and what is given out of it.
 //!
-//! Guarantees: memory that is given out is zeros; what is given back is neither written nor read again, and its room
+//! Guarantees: memory that is given out is zeros; what is freed is neither written nor read again, and its storage
 //! is free. Once made, a place stays until the process ends: its file has no name, and the kernel takes it back.
 //! Invariant: `BASE..END` is set before any address in it is given out, and never changes in a process.
 
@@ -151,7 +151,7 @@ fn here_or_made() -> Option<&'static Place> {
     here()
 }
 
-/// Makes the place, whose descriptors nobody closes from then on.
+/// Makes the place, whose descriptors no process closes from then on.
 fn make_and_keep() -> Result<Place> {
     descriptors::keep_those_of(make_new, is_ours)
 }
@@ -170,10 +170,10 @@ fn is_ours(made: &Result<Place>, descriptor: &Path, target: &Path) -> bool {
 fn make_new() -> Result<Place> {
     let (_, path) = asked().ok_or_else(|| Error::new(Kind::Usage, "the job is not known"))?;
     let job = Job::open(&open_high(&path)?, &path)?;
-    let JobOptions { tile_bytes, room, .. } = job.options().clone();
+    let JobOptions { tile_bytes, capacity, .. } = job.options().clone();
     let tile = tile_bytes as u64;
-    let room = room / tile * tile;
-    make(|folder, options| Window::scratch(folder, room, options), Extents::new(room, tile), None)
+    let capacity = capacity / tile * tile;
+    make(|folder, options| Window::scratch(folder, capacity, options), Extents::new(capacity, tile), None)
 }
 
 /// Makes a place: the window by `open`, of which `given` is given out; `reserved` is what the parent holds for it.
@@ -241,11 +241,11 @@ fn open_high(path: &Path) -> Result<File> {
     if high < 0 {
         return Ok(file);
     }
-    // SAFETY: made just now, owned by nobody else.
+    // SAFETY: made just now, owned by no other thread.
     Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(high) })
 }
 
-/// In a child of fork: what the parent's place was is nobody's.
+/// In a child of fork: the parent's place is not used.
 pub(crate) fn forget_parents() {
     MAKING.store(0, Relaxed);
     HELPS.store(false, Relaxed);
@@ -309,7 +309,7 @@ fn make_heir(inheritance: Inheritance, base: usize) -> Result<Place> {
     }
 }
 
-/// Memory of a window: zeros. None: ordinary memory is to be used; null: there is no room.
+/// Memory of a window: zeros. None: ordinary memory is to be used; null: there is no capacity.
 pub(crate) fn allocate(bytes: usize, alignment: usize) -> Option<*mut libc::c_void> {
     if alignment > ALIGNMENT_MAX {
         return None;
@@ -391,7 +391,7 @@ impl Place {
         self.empty(empty);
     }
 
-    /// Makes what begins at `offset` as long as `bytes` where it is; false: there is no room.
+    /// Makes what begins at `offset` as long as `bytes` where it is; false: there is no capacity behind it.
     pub(crate) fn resize(&self, offset: u64, bytes: u64) -> bool {
         let _inside = Inside::enter();
         let resized = {
@@ -403,7 +403,7 @@ impl Place {
         resized.map(|empty| self.empty(empty)).is_some()
     }
 
-    /// Empties tiles that nobody uses, and then lets others have them.
+    /// Empties unused tiles, which can then be allocated again.
     fn empty(&self, tiles: Vec<Range<u64>>) {
         for range in tiles {
             // What cannot be emptied is not given out again.

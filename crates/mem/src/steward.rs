@@ -35,7 +35,7 @@ pub(crate) fn start(place: &'static Place) {
     static FAILED: AtomicBool = AtomicBool::new(false);
     let spawn = || std::thread::Builder::new().name("forebay-mem".into()).spawn(move || keep(place));
     if without_signals(spawn).is_err() && !FAILED.swap(true, Relaxed) {
-        crate::place::say(&[b"no thread is to be had; the part of the budget stays as it is"]);
+        crate::place::say(&[b"no thread can be started; the part of the budget stays as it is"]);
     }
 }
 

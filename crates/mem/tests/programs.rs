@@ -1,5 +1,5 @@
-//! Programs in C, Fortran and Python that know nothing of windows, run with the library before them: as whoever runs
-//! the tests, as an ordinary user with 8 MiB of lockable memory, and where userfaultfd is refused.
+//! Programs in C, Fortran and Python that know nothing of windows, run with the library before them: as the user who
+//! runs the tests, as an ordinary user with 8 MiB of lockable memory, and where userfaultfd is refused.
 //!
 //! Each program checks its own arrays. What is asserted here: that it was content, that its arrays lay in windows,
 //! that the budget was kept, and that nothing was left.
@@ -24,11 +24,11 @@ const DATA: &str = "32";
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Setting {
     Plain,
-    Nobody,
+    Unprivileged,
     Refused,
 }
 
-const SETTINGS: [Setting; 3] = [Setting::Plain, Setting::Nobody, Setting::Refused];
+const SETTINGS: [Setting; 3] = [Setting::Plain, Setting::Unprivileged, Setting::Refused];
 
 /// Settings with the engines that they have: the default one, and the one whose budget is exact.
 fn everywhere() -> Vec<(Setting, Option<WindowEngine>)> {
@@ -36,7 +36,8 @@ fn everywhere() -> Vec<(Setting, Option<WindowEngine>)> {
     if !able {
         skipped("engine userfault", "userfaultfd is refused");
     }
-    let asked = [Setting::Plain, Setting::Nobody].map(|setting| (setting, Some(WindowEngine::Userfault)));
+    let asked =
+        [Setting::Plain, Setting::Unprivileged].map(|setting| (setting, Some(WindowEngine::Userfault)));
     let given = SETTINGS.map(|setting| (setting, None));
     given.into_iter().chain(asked.into_iter().filter(|_| able)).collect()
 }
@@ -83,7 +84,7 @@ impl Ground {
             budget,
             tile_bytes: 65536,
             threshold: MIB,
-            room: 64 * BUDGET,
+            capacity: 64 * BUDGET,
             engine,
             folder: folder.path().join("tier"),
         };
@@ -95,7 +96,7 @@ impl Ground {
         self.folder.path().join(name)
     }
 
-    /// The program before which the library stands, under a setting. None: not to be had here.
+    /// The program before which the library stands, under a setting. None: not possible here.
     fn run(&self, setting: Setting, program: &Path, arguments: &[&str]) -> Option<Output> {
         let launcher = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/privilege/launch.py");
         let with = |command: &mut Command| {
@@ -111,7 +112,7 @@ impl Ground {
             _ => {
                 let mut command = Command::new("python3");
                 command.arg(launcher).args(match setting {
-                    Setting::Nobody => &["--uid", "65534", "--memlock", "8388608"][..],
+                    Setting::Unprivileged => &["--uid", "65534", "--memlock", "8388608"][..],
                     _ => &["--refuse-calls"],
                 });
                 let mut probe = Command::new("python3");
@@ -337,7 +338,7 @@ fn processes_share_one_budget() {
     let Some(program) = arrays() else { return };
     let ground = Ground::new(None);
     // The first process itself has no big allocation.
-    if ground.check(Setting::Nobody, &program, &["share", DATA]).is_some() {
+    if ground.check(Setting::Unprivileged, &program, &["share", DATA]).is_some() {
         assert_eq!(ground.job.sum(Counter::Processes), 3);
         assert!(ground.job.sum(Counter::Placed) >= 96 * MIB);
     }
@@ -364,7 +365,8 @@ fn numpy_reads_files_as_an_ordinary_user() {
         return skipped("NumPy in windows", &format!("no NumPy in {}: {why}", python.display()));
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/arrays.py");
-    for (setting, engine) in everywhere().into_iter().filter(|(setting, _)| *setting != Setting::Nobody) {
+    for (setting, engine) in everywhere().into_iter().filter(|(setting, _)| *setting != Setting::Unprivileged)
+    {
         let ground = Ground::new(engine);
         let data = ground.path("data");
         let arguments = [script.to_str().unwrap(), data.to_str().unwrap(), "16"];

@@ -64,7 +64,7 @@ pub struct JobOptions {
     /// What is shorter stays in ordinary memory.
     pub threshold: u64,
     /// Most bytes that one process may have in windows.
-    pub room: u64,
+    pub capacity: u64,
     /// None: as it fits.
     pub engine: Option<WindowEngine>,
     /// Folder of the files without names.
@@ -139,7 +139,7 @@ pub struct Job {
 const BUDGET_AT: u64 = 8;
 const TILE_AT: u64 = 16;
 const THRESHOLD_AT: u64 = 24;
-const ROOM_AT: u64 = 32;
+const CAPACITY_AT: u64 = 32;
 const ENGINE_AT: u64 = 40;
 const PATH_LEN_AT: u64 = 48;
 const PEAK_AT: u64 = 56;
@@ -173,7 +173,7 @@ impl Job {
             (BUDGET_AT, options.budget),
             (TILE_AT, options.tile_bytes as u64),
             (THRESHOLD_AT, options.threshold),
-            (ROOM_AT, options.room),
+            (CAPACITY_AT, options.capacity),
             (ENGINE_AT, engine_number(options.engine)),
             (PATH_LEN_AT, path.len() as u64),
         ] {
@@ -200,7 +200,7 @@ impl Job {
             budget: word(BUDGET_AT),
             tile_bytes: word(TILE_AT) as usize,
             threshold: word(THRESHOLD_AT),
-            room: word(ROOM_AT),
+            capacity: word(CAPACITY_AT),
             engine: engine_of(word(ENGINE_AT)),
             folder: PathBuf::from(std::ffi::OsStr::from_bytes(&folder)),
         };
@@ -558,7 +558,7 @@ mod tests {
             budget: 64 * MIB,
             tile_bytes: 65536,
             threshold: MIB,
-            room: 1 << 30,
+            capacity: 1 << 30,
             engine: Some(WindowEngine::Kernel),
             folder: PathBuf::from("/scratch/a b"),
         }

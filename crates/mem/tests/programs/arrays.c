@@ -232,10 +232,10 @@ static void waits(void) {
         CHECK(memcmp(transfers[i].memory, (char *)a + i * size, size) == 0);
         free(transfers[i].memory);
     }
-    int pair[2], room = 4 * MIB;
+    int pair[2], buffer = 4 * MIB;
     CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0);
     /* Longer messages only for who may. */
-    int may = setsockopt(pair[0], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room) == 0;
+    int may = setsockopt(pair[0], SOL_SOCKET, SO_SNDBUFFORCE, &buffer, sizeof buffer) == 0;
     size_t message = may ? 5 * MIB / 2 : 100000;
     char *b = malloc(4 * MIB);
     CHECK(send(pair[0], a, message, 0) == (ssize_t)message && send(pair[0], a, 7, 0) == 7);

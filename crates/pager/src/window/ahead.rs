@@ -26,7 +26,7 @@ const AHEAD_BYTES: u64 = 16 << 20;
 /// Threads of a window: with one request each they fill a device of today with longer tiles.
 const THREADS: usize = 8;
 
-/// Slices of sleep without work: nothing is missed, since whoever brings work wakes.
+/// Slices of sleep without work: nothing is missed, since the thread that brings work wakes it.
 const IDLE_MS: u32 = 20 * SLICE_MS;
 
 /// A run of faults, one after the other.

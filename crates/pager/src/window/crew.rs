@@ -1,10 +1,10 @@
-//! Threads of a window, which end with it; in a forked child they are not there, and nobody waits for them.
+//! Threads of a window, which end with it; in a forked child they are not there, and no thread waits for them.
 
 use std::thread::JoinHandle;
 
 use forebay_tier::process::ForkMark;
 
-/// See the file's head. Whoever drops it has told them to end.
+/// See the file's head. Its owner has told them to end before it drops it.
 pub(crate) struct Crew {
     handles: Vec<JoinHandle<()>>,
     mark: ForkMark,

@@ -20,7 +20,7 @@ pub(crate) struct Failures {
     errnos: [AtomicU32; PAGES_MAX],
     listed: AtomicU32,
     total: AtomicU64,
-    /// The first since somebody asked: its errno above, 0 when there is none; and where.
+    /// The first since the last query: its errno above, 0 when there is none; and where.
     first_errno: AtomicU32,
     first_at: AtomicU64,
 }
@@ -149,8 +149,8 @@ mod tests {
         assert_eq!(failures.take_first(), Some((8192, 5)));
         failures.forget(&(4096..12288));
         assert_eq!((failures.answers(8192), failures.answers(0), failures.total()), (None, Some(61), 2));
-        let room = (1..).take_while(|n| failures.add(n << 20, 5)).count();
-        assert_eq!(room, PAGES_MAX - 1);
+        let held = (1..).take_while(|n| failures.add(n << 20, 5)).count();
+        assert_eq!(held, PAGES_MAX - 1);
     }
 
     #[test]

@@ -37,11 +37,11 @@ const HANDS_PART: u64 = 4;
 /// process may have 65530.
 const FRESH_PARTS_MAX: u64 = 4096;
 
-/// Memory whose budget has room for fewer lengths that the kernel reads ahead comes page by page always: what a fault
+/// Memory whose budget holds fewer lengths that the kernel reads ahead comes page by page always: what a fault
 /// brings would push out what the program uses.
 const READ_AHEADS_MIN: u64 = 4;
 
-/// Bytes a second that are assumed to come when nobody knows: how long the thread may sleep.
+/// Bytes a second that are assumed to come when no figure is known: how long the thread may sleep.
 const RATE_MAX: u64 = 4 << 30;
 
 /// Most above the budget before those wait that fault in memory: half of the budget, but no more than this, nor less
@@ -140,7 +140,7 @@ impl Fresh {
 }
 
 impl Kernel {
-    /// `fresh`: the file is zeros, and nobody else's.
+    /// `fresh`: the file is zeros, and no other process has it.
     pub(crate) fn start(
         map: Arc<FileWindow>,
         writable: bool,
@@ -285,7 +285,7 @@ impl Shared {
             let (read, all) = (now.0 - faults.0, now.0 + now.1 - faults.0 - faults.1);
             faults = now;
             rounds += 1;
-            // Where a fault brings one page, faults tell; else somebody has to count, unless nothing happened.
+            // Where a fault brings one page, faults tell; else a thread has to count, unless nothing happened.
             let told = if self.random.load(Relaxed) { Some(read * PAGE) } else { (all == 0).then_some(0) };
             let there = match told.filter(|_| rounds < ROUNDS_ESTIMATED) {
                 Some(came) => self.resident.fetch_add(came, Relaxed) + came,
@@ -320,7 +320,7 @@ impl Shared {
             if there > most {
                 match self.map.hold_faults() {
                     Ok(()) => continue,
-                    // A full disk may have room again; a file system without holes will not get them.
+                    // A full disk may have capacity again; a file system without holes will not get them.
                     Err(e) if e.raw_os_error() == Some(NO_SPACE) => {}
                     Err(_) => return,
                 }

@@ -75,7 +75,7 @@ impl Window {
         Window::over(Source::Backing(Arc::new(fetch)), options, false)
     }
 
-    /// As [`Window::new`]; `scratch`: of a file that began empty and that nobody else has.
+    /// As [`Window::new`]; `scratch`: of a file that began empty and that no other process has.
     pub(super) fn over(source: Source, options: &WindowOptions, scratch: bool) -> Result<Window> {
         let there = source.bytes()?;
         let bytes = options.bytes.unwrap_or(there.saturating_sub(options.origin));
@@ -243,7 +243,7 @@ fn choose(file: &PlainFile, options: &WindowOptions) -> Result<(WindowEngine, &'
     }
 }
 
-/// Slots and buffers that a budget has room for.
+/// Slots and buffers that a budget holds.
 pub(super) struct Shares {
     pub(super) slots: u32,
     pub(super) buffers: u32,
@@ -260,7 +260,7 @@ fn shares(options: &WindowOptions, end: u64) -> Result<Shares> {
             .with("budget", options.budget)
             .with("tile", tile)
             .with("tiles", tiles)
-            .hint("room for three tiles and four bytes for each of all; and no more than 16 million tiles at once"));
+            .hint("a budget holds three tiles, and four bytes for each tile of the window; 16 million tiles at most"));
     }
     Ok(Shares { slots: slots as u32, buffers: buffers as u32 })
 }
@@ -338,7 +338,7 @@ impl Answering {
 fn answer(service: &Service) {
     if let Ok(Some((offset, write))) = service.memory.next_fault(ANSWER_MS) {
         service.serve(offset, Some(write));
-        // Also when somebody else had brought it: who asked may sleep still.
+        // Also when another thread had brought it: who asked may sleep still.
         let page = offset / UNIT_BYTES as u64 * UNIT_BYTES as u64;
         service.memory.wake(&(page..page + UNIT_BYTES as u64));
     }

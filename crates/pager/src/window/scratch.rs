@@ -1,4 +1,4 @@
-//! A window that is memory: zeros at first, kept in a file without a name, which nobody else has.
+//! A window that is memory: zeros at first, kept in a file without a name, which no other process has.
 //!
 //! What a program may ask of memory and not of a file: [`Window::forget`] makes a part zeros again without writing it,
 //! [`Window::set_budget`] changes how much of it may be there while it is used, and [`Window::pin`] keeps a part there
@@ -50,7 +50,7 @@ impl Window {
         Window::scratch_on(PlainFile::nameless(folder, bytes)?, options, &[])
     }
 
-    /// As [`Window::scratch`], on a file without a name that nobody else has: zeros, but for the ranges `stored`.
+    /// As [`Window::scratch`], on a file without a name that no other process has: zeros, but for the ranges `stored`.
     ///
     /// # Errors
     /// As there.
@@ -105,8 +105,8 @@ impl Window {
         }
     }
 
-    /// Makes a range zeros again; nothing of it is written, and its room in memory and in the file is free. The range
-    /// is of whole tiles, and nobody touches it meanwhile.
+    /// Makes a range zeros again; nothing of it is written, and what it took in memory and in the file is free. The
+    /// range is of whole tiles, and no thread touches it meanwhile.
     ///
     /// # Errors
     /// What the system says.
@@ -116,7 +116,7 @@ impl Window {
             Engine::Faults(faults) => {
                 let tile = self.options.tile_bytes as u64;
                 (range.start / tile..range.end / tile).for_each(|tile| faults.service.forget(tile as u32));
-                // Where the file system cannot, the room stays taken until the window goes: no byte of it is read.
+                // Where the file system cannot, its blocks stay taken until the window goes: no byte of it is read.
                 if let Source::File(file) = &self.source {
                     let _ = file.punch(range);
                 }
@@ -156,7 +156,7 @@ impl Window {
         }
     }
 
-    /// What is beyond this byte is not used: nobody has to look there.
+    /// What is beyond this byte is not used: no search goes there.
     pub fn set_used_end(&self, end: u64) {
         if let Engine::Kernel(kernel) = &self.engine {
             kernel.set_used_end(end);

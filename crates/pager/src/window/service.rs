@@ -28,7 +28,7 @@ use super::words::{
 const BATCH: usize = 32;
 
 /// No tile in a slot.
-const NOBODY: u32 = u32::MAX;
+const NO_TILE: u32 = u32::MAX;
 
 /// Pages that are tried one by one where a tile cannot be read.
 const PAGE: usize = 4096;
@@ -112,7 +112,7 @@ impl Service {
             used_peak: AtomicU32::new(0),
             blank: parts.blank,
             buffers_total: u64::from(parts.buffers),
-            slots: (0..parts.slots).map(|_| AtomicU32::new(NOBODY)).collect(),
+            slots: (0..parts.slots).map(|_| AtomicU32::new(NO_TILE)).collect(),
             free: Stack::full(parts.slots),
             buffers: Stack::full(parts.buffers),
             freed: Event::default(),
@@ -170,7 +170,7 @@ impl Service {
                         return Ok(());
                     }
                     if seen & BAD != 0 {
-                        // Written back, it would put zeros where nobody knows what was.
+                        // Written back, it would put zeros in place of unknown contents.
                         return Err(EIO);
                     }
                     if words::take(word, seen, HELD) {
@@ -224,7 +224,7 @@ impl Service {
                 let range = self.range(tile);
                 self.failures.forget(&range);
                 let _ = self.memory.discard(std::iter::once(range));
-                self.slots[slot as usize].store(NOBODY, Release);
+                self.slots[slot as usize].store(NO_TILE, Release);
                 self.give_back(slot);
                 words::open(self.word(tile), seen);
                 self.freed.tell();
@@ -341,7 +341,7 @@ impl Service {
 
     // ---- out
 
-    /// A slot that nobody has.
+    /// A free slot.
     fn slot(&self) -> Result<u32, i32> {
         loop {
             if let Some(slot) = self.take_slot() {
@@ -373,7 +373,7 @@ impl Service {
         for _ in 0..3 * self.slots.len() {
             let at = (self.hand.fetch_add(1, Relaxed) % self.slots.len() as u64) as u32;
             let tile = self.slots[at as usize].load(Acquire);
-            if tile == NOBODY {
+            if tile == NO_TILE {
                 continue;
             }
             let word = self.word(tile);
@@ -398,14 +398,14 @@ impl Service {
         self.let_go(&mut victims[..found])
     }
 
-    /// Writes and gives back tiles that the caller took to `LEAVING`.
+    /// Writes and evicts tiles that the caller took to `LEAVING`.
     fn let_go(&self, victims: &mut [u32]) -> (usize, i32) {
         let (mut kept, mut failed) = (0, 0);
         for at in 0..victims.len() {
             let tile = victims[at];
             let seen = self.word(tile).load(Relaxed);
             if seen & DIRTY != 0 {
-                // Whoever comes next shall not have to wait for a write.
+                // The next fault shall not have to wait for a write.
                 self.streams.sweep();
             }
             match if seen & DIRTY != 0 { self.write(tile) } else { Ok(()) } {
@@ -450,7 +450,7 @@ impl Service {
         let overlaid = seen & OVERLAID | self.overlaid(seen & DIRTY != 0);
         let slot = words::payload(seen);
         let stamp = (self.counts.evicted.fetch_add(1, Relaxed) as u32 + 1) & PAYLOAD_MAX;
-        self.slots[slot as usize].store(NOBODY, Release);
+        self.slots[slot as usize].store(NO_TILE, Release);
         words::open(self.word(tile), words::with_payload(ABSENT | overlaid, stamp));
         self.give_back(slot);
         self.freed.tell();
@@ -525,10 +525,10 @@ impl Service {
 
     // ---- not in a handler
 
-    /// The tiles that differ, in order; those that somebody has taken may.
+    /// The tiles that differ, in order; those that another thread has taken may.
     pub(crate) fn dirty(&self) -> Vec<u32> {
         let differs = |word: u32| word & DIRTY != 0 || words::state(word) != PRESENT;
-        let is_dirty = |tile: &u32| *tile != NOBODY && differs(self.word(*tile).load(Acquire));
+        let is_dirty = |tile: &u32| *tile != NO_TILE && differs(self.word(*tile).load(Acquire));
         let mut found: Vec<u32> = self.slots.iter().map(|slot| slot.load(Acquire)).filter(is_dirty).collect();
         found.sort_unstable();
         found
@@ -580,7 +580,7 @@ impl Service {
             return true;
         }
         let tile = self.slots[(at % self.slots.len() as u64) as usize].load(Acquire);
-        if tile != NOBODY {
+        if tile != NO_TILE {
             let seen = self.word(tile).load(Relaxed);
             let leaves = words::state(seen) == PRESENT && seen & (DIRTY | HOT) == DIRTY;
             if leaves && words::take(self.word(tile), seen, HELD) {
@@ -588,7 +588,7 @@ impl Service {
                     words::open(self.word(tile), seen);
                     return true;
                 }
-                // It stays as it is, and whoever needs its room gets the error.
+                // It stays as it is, and the fault that needs its slot gets the error.
                 let _ = self.clean_held(tile, seen);
             }
         }

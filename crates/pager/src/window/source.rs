@@ -1,7 +1,7 @@
-//! Where the tiles of a window come from: a file that whoever faults reads itself, or a backing that threads read for
-//! those who fault, as a signal handler may do no more than wait.
+//! Where the tiles of a window come from: a file that the faulting thread reads itself, or a backing that threads read
+//! for those who fault, as a signal handler may do no more than wait.
 //!
-//! Guarantees: whoever asks gets an answer as long as the crew lives, also where the backing panics; the errors of
+//! Guarantees: each request gets an answer as long as the crew lives, also where the backing panics; the errors of
 //! the last reads are kept.
 
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ use crate::backing::Backing;
 /// Threads that read: as many as keep a device of today busy with longer tiles.
 const THREADS: usize = 8;
 
-/// Slices of sleep without work: nothing is missed, since whoever brings work wakes.
+/// Slices of sleep without work: nothing is missed, since the thread that brings work wakes it.
 const IDLE_MS: u32 = 20 * SLICE_MS;
 
 /// Errors that are kept; older ones are only a number.
@@ -62,7 +62,7 @@ impl Source {
     }
 }
 
-/// Nobody asks for this buffer.
+/// No request is for this buffer.
 const IDLE: u32 = 0;
 /// It shall be filled.
 const ASKED: u32 = 1;
@@ -161,7 +161,7 @@ impl Fetch {
     fn fill(&self, memory: &Faulted, buffer: usize, request: &Request) {
         let (offset, bytes) = (request.offset.load(Relaxed), request.bytes.load(Relaxed));
         let read = || memory.fill(buffer, bytes as usize, |out| self.backing.read(offset, out));
-        // Whoever waits is not to wait for a thread that is gone.
+        // A waiting thread is not to wait for a thread that is gone.
         let errno = match catch_unwind(AssertUnwindSafe(read)) {
             Ok(Ok(())) => 0,
             Ok(Err(e)) => {

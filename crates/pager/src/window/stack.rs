@@ -1,4 +1,4 @@
-//! A stack of the numbers 0 to n - 1 without a lock: who is interrupted in the middle stops nobody.
+//! A stack of the numbers 0 to n - 1 without a lock: a thread that is interrupted in the middle stops no other.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 

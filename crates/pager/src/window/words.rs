@@ -1,12 +1,12 @@
 //! The word of a tile of a window: where it is on its way in and out, and who may change that.
 //!
-//! 32 bits, so that the kernel can let somebody sleep on it: three of state, five flags, 24 of payload (the slot of a
+//! 32 bits, so that a thread can sleep on it in the kernel: three of state, five flags, 24 of payload (the slot of a
 //! tile that is there or on its way; of an absent one when it left, counted in evictions).
 //!
-//! Invariants: only whoever took a tile to `BUSY`, `LEAVING` or `HELD` changes its pages, their protection or the slot,
-//! and only they take it further; pages of a tile exist from the end of `BUSY` to the end of `LEAVING`; a store to a
-//! tile without `DIRTY` is a fault. A waiter sets `WAITED` by the same exchange that sees the state it waits for;
-//! whoever opens the tile takes the flag and wakes: so no wake-up is lost.
+//! Invariants: only the thread that took a tile to `BUSY`, `LEAVING` or `HELD` changes its pages, their protection or
+//! the slot, and only it takes it further; pages of a tile exist from the end of `BUSY` to the end of `LEAVING`; a
+//! store to a tile without `DIRTY` is a fault. A waiter sets `WAITED` by the same exchange that sees the state it waits
+//! for; the thread that opens the tile takes the flag and wakes: so no wake-up is lost.
 
 use std::sync::atomic::{AtomicU32, Ordering::*};
 
@@ -20,13 +20,13 @@ pub(crate) const ABSENT: u32 = 0;
 pub(crate) const BUSY: u32 = 1;
 /// There.
 pub(crate) const PRESENT: u32 = 2;
-/// Being written, or given back.
+/// Being written, or evicted.
 pub(crate) const LEAVING: u32 = 3;
-/// There, and somebody changes its protection, writes it or copies.
+/// There, and a thread changes its protection, writes it or copies.
 pub(crate) const HELD: u32 = 4;
 /// Differs from where it came from; stores to it are no faults.
 pub(crate) const DIRTY: u32 = 1 << 3;
-/// Somebody sleeps until it opens.
+/// A thread sleeps until it opens.
 pub(crate) const WAITED: u32 = 1 << 4;
 /// Its bytes are in the overlay.
 pub(crate) const OVERLAID: u32 = 1 << 5;
@@ -39,7 +39,7 @@ const PAYLOAD_SHIFT: u32 = 8;
 /// Most slots, and where the count of evictions begins again.
 pub(crate) const PAYLOAD_MAX: u32 = (1 << 24) - 1;
 
-/// Milliseconds of one sleep: whoever sleeps looks again.
+/// Milliseconds of one sleep: the sleeping thread then looks again.
 pub(crate) const SLICE_MS: u32 = 50;
 
 /// How often a waiter looks before it sleeps: an answer of a fast device takes longer anyway.

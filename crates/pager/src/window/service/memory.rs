@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{fence, Ordering::*};
 
-use super::{Service, BATCH, NOBODY, PAGE};
+use super::{Service, BATCH, NO_TILE, PAGE};
 use crate::window::words::{self, ABSENT, DIRTY, LEAVING, OVERLAID, PRESENT};
 
 impl Service {
@@ -55,7 +55,7 @@ impl Service {
         tiles.for_each(|tile| self.word(tile as u32).store(ABSENT | OVERLAID, Release));
     }
 
-    /// Whether a tile is zeros that nobody has ever touched.
+    /// Whether a tile is zeros that no access has touched.
     pub(in crate::window) fn is_blank(&self, tile: u32) -> bool {
         let seen = self.word(tile).load(Acquire);
         self.blank && words::state(seen) == ABSENT && seen & OVERLAID == 0
@@ -94,7 +94,7 @@ impl Service {
             return words::open(self.word(tile), seen & !words::STATE | PRESENT | DIRTY);
         }
         let slot = words::payload(seen);
-        self.slots[slot as usize].store(NOBODY, Release);
+        self.slots[slot as usize].store(NO_TILE, Release);
         words::open(self.word(tile), ABSENT);
         self.give_back(slot);
         self.freed.tell();
