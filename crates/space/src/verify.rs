@@ -238,15 +238,22 @@ impl Check<'_> {
 
     /// The end of the versions that readers may look for in a lane: what it has committed, before the next incarnation.
     fn readable_end(&self, lane: LaneId) -> u64 {
+        self.committed_of(lane).unwrap_or(0).min(self.next_base(lane).unwrap_or(u64::MAX))
+    }
+
+    /// The first version of the incarnation after that of a lane.
+    fn next_base(&self, lane: LaneId) -> Option<u64> {
         let next = self.found.incarnations.iter().find(|known| known.number > lane.incarnation);
-        self.committed_of(lane).unwrap_or(0).min(next.map_or(u64::MAX, |next| next.base))
+        next.map(|next| next.base)
     }
 
     /// A segment that is listed where it lies: its newest version, its length, and that nothing else lies in it.
     fn segment(&mut self, index: usize, segment: &SegmentInfo) {
         let control = &self.space.control;
         let (lane, offset) = (segment.lane(), segment.df.offset_bytes);
-        let committed = self.committed_of(lane).unwrap_or(0);
+        // All ranks had committed what is before the next incarnation. Where the pieces of the newest of these versions
+        // were dropped, the pool does not say so.
+        let committed = self.committed_of(lane).unwrap_or(0).max(self.next_base(lane).unwrap_or(0));
         let in_lane = segment.last_version.min(self.readable_end(lane).saturating_sub(1));
         let (last, length) = (control.granule_last(index), control.granule_segment(index).1);
         if last < in_lane || last > segment.last_version.max(committed) {
