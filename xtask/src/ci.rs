@@ -115,8 +115,8 @@ fn run_all(root: &Path, extent: Extent) -> Result<Summary, String> {
     Ok(ci.summary)
 }
 
-/// The task.
-pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
+/// The stages of `cargo xtask ci`, to the extent that the arguments name.
+pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
     let extent = match arguments {
         [] => Extent::Newcomer,
         ["--all"] => Extent::All,
@@ -177,8 +177,8 @@ impl Run<'_> {
             self.soak();
             self.check("address sanitizer", sanitize::address);
             self.check("thread sanitizer", sanitize::thread);
-            self.check("miri", miri::run_chore);
-            self.check("libFuzzer", |root| fuzz::run_chore(root, &[]));
+            self.check("miri", miri::run_task);
+            self.check("libFuzzer", |root| fuzz::run_task(root, &[]));
         }
         let wheel = python::wheel_stage(self, python::Wheel::Shipped);
         python::wheel_tests(self, wheel);

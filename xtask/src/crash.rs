@@ -77,7 +77,7 @@ struct Site {
 }
 
 /// The task: `[--long | --replay PATH]`.
-pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
+pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
     match arguments {
         [] => check(root, false),
         ["--long"] => check(root, true),

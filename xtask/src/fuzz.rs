@@ -33,7 +33,7 @@ const INPUT_SECONDS_MAX: u64 = 20;
 const MEMORY_MIB_MAX: u64 = 2048;
 
 /// The task.
-pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
+pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
     let (seconds, wanted) = match arguments {
         ["--seconds", seconds, wanted @ ..] => (seconds.parse().ok(), wanted),
         wanted => (Some(SECONDS), wanted),
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn an_unknown_target_is_refused_before_anything_is_built() {
-        let outcome = run_chore(&crate::tree::root(), &["--seconds", "1", "no-such-target"]);
+        let outcome = run_task(&crate::tree::root(), &["--seconds", "1", "no-such-target"]);
         assert!(matches!(outcome, Err(Stop::Usage(why)) if why.contains("record")));
-        assert!(matches!(run_chore(&crate::tree::root(), &["--seconds", "soon"]), Err(Stop::Usage(_))));
+        assert!(matches!(run_task(&crate::tree::root(), &["--seconds", "soon"]), Err(Stop::Usage(_))));
     }
 }

@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let root = tree::root();
     let outcome = match words.as_slice() {
-        ["ci", rest @ ..] => ci::run_chore(&root, rest),
+        ["ci", rest @ ..] => ci::run_task(&root, rest),
         ["tidy", rest @ ..] => tidy::run(&root, rest),
         ["arch"] => arch::run(&root),
         ["formats"] => formats::run(&root),
@@ -83,12 +83,12 @@ fn main() -> ExitCode {
             .and_then(|()| readme::five_minutes(&root)),
         ["wheel"] => python::wheel_task(&root),
         ["dax-machine", rest @ ..] => dax_machine::run(&root, rest),
-        ["crash", rest @ ..] => crash::run_chore(&root, rest),
-        ["simulate", rest @ ..] => simulate::run_chore(&root, rest),
-        ["sanitize", rest @ ..] => sanitize::run_chore(&root, rest),
+        ["crash", rest @ ..] => crash::run_task(&root, rest),
+        ["simulate", rest @ ..] => simulate::run_task(&root, rest),
+        ["sanitize", rest @ ..] => sanitize::run_task(&root, rest),
         ["mem-matrix", rest @ ..] => mem_matrix::run(&root, rest),
-        ["miri"] => miri::run_chore(&root),
-        ["fuzz", rest @ ..] => fuzz::run_chore(&root, rest),
+        ["miri"] => miri::run_task(&root),
+        ["fuzz", rest @ ..] => fuzz::run_task(&root, rest),
         ["bench", "expansion", rest @ ..] => bench::expansion::run(&root, rest),
         ["bench", "checkpoint", rest @ ..] => bench::checkpoint::run(&root, rest),
         ["bench", "pager", rest @ ..] => bench::pager::run(&root, rest),

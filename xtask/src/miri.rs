@@ -24,7 +24,7 @@ const CASES: &str = "8";
 const LIMIT: Duration = Duration::from_secs(1800);
 
 /// The task.
-pub fn run_chore(root: &Path) -> Outcome {
+pub fn run_task(root: &Path) -> Outcome {
     let Some(toolchain) = toolchain() else {
         return Err(Stop::Skipped(
             "no toolchain here has Miri (rustup toolchain install nightly --component miri rust-src)"

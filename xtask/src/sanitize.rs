@@ -59,7 +59,7 @@ const THREAD: Sanitizer = Sanitizer {
 };
 
 /// The task.
-pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
+pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
     match arguments {
         ["address"] => check(root, ADDRESS),
         ["thread"] => check(root, THREAD),

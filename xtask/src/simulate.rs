@@ -47,7 +47,7 @@ enum Amount {
 }
 
 /// The task.
-pub fn run_chore(root: &Path, arguments: &[&str]) -> Outcome {
+pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
     if let ["--", rest @ ..] = arguments {
         let program = build(root)?;
         let status = Command::new(program).args(rest).status();

@@ -252,7 +252,9 @@ fn remove_files_channel(channel: &Channel, location: &str, run: &RunDir) -> Resu
         Some(FilesChannel { run: Some(_), .. }) => Ok(()),
         _ if channel.options.kind != Some(ChannelKind::Files) => Ok(()),
         _ => {
-            let options = CleanOptions { names: vec![location.into()], ..CleanOptions::default() };
+            // What is damaged stays: it may hold versions of an earlier run.
+            let names = vec![location.into()];
+            let options = CleanOptions { names, dead_only: true, ..CleanOptions::default() };
             match forebay_space::clean(&options) {
                 Err(e) if e.kind() == Kind::PeerMissing => Ok(()),
                 cleaned => cleaned.map(drop),

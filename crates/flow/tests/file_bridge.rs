@@ -508,6 +508,31 @@ fn what_a_killed_writer_was_making_goes_with_its_run() {
     }
 }
 
+#[test]
+fn a_run_that_fails_leaves_a_damaged_channel_alone() {
+    let bench = Bench::new(
+        "[channel.T]\nkind = \"files\"\n[[component]]\nname = \"sim\"\nwrites = [\"T\"]\n\
+         command = [\"forebay\", \"put\", \"T\", \"1\"]",
+    );
+    let dir = bench.spaces.path().join("T");
+    for broken in [None, Some("{")] {
+        let _ = std::fs::remove_dir_all(&dir);
+        let options = OpenOptions { channel: forebay_space::Mechanism::Files, ..OpenOptions::default() };
+        let mut writer = Writer::open(&dir.to_string_lossy(), &options).expect("a channel");
+        writer.begin_step().expect("a step");
+        writer.put_array("T", &[1], &[0], &[1], &[1.0f64]).expect("a put");
+        writer.end_step().expect("ending it");
+        writer.close().expect("closing");
+        match broken {
+            None => std::fs::remove_file(dir.join("stream.json")).expect("removing"),
+            Some(text) => std::fs::write(dir.join("stream.json"), text).expect("writing"),
+        }
+        let (code, stderr) = bench.run(&format!("run{}", broken.is_some()));
+        assert_ne!(code, 0, "{stderr}");
+        assert!(dir.join("v0000000000").exists(), "{broken:?}: {stderr}");
+    }
+}
+
 /// `stream.json` of a channel in which no writer has started yet.
 fn channel_without_a_start() -> Vec<u8> {
     let dir = tempfile::tempdir().expect("a directory");

@@ -44,7 +44,7 @@ impl Extents {
         self.live.iter().map(|(start, end)| *start..*end)
     }
 
-    /// Gives out `bytes` from a multiple of `alignment` on. None: there is no capacity.
+    /// Gives out `bytes` from a multiple of `alignment` on. None: no free range is long enough.
     pub(crate) fn take(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let needed = bytes.max(1).checked_next_multiple_of(self.tile)?;
         let alignment = alignment.max(self.tile);

@@ -151,7 +151,7 @@ fn here_or_made() -> Option<&'static Place> {
     here()
 }
 
-/// Makes the place, whose descriptors no process closes from then on.
+/// Makes the place, whose descriptors the program cannot close from then on.
 fn make_and_keep() -> Result<Place> {
     descriptors::keep_those_of(make_new, is_ours)
 }
@@ -241,7 +241,7 @@ fn open_high(path: &Path) -> Result<File> {
     if high < 0 {
         return Ok(file);
     }
-    // SAFETY: made just now, owned by no other thread.
+    // SAFETY: made just now, no other object owns it.
     Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(high) })
 }
 
@@ -309,7 +309,7 @@ fn make_heir(inheritance: Inheritance, base: usize) -> Result<Place> {
     }
 }
 
-/// Memory of a window: zeros. None: ordinary memory is to be used; null: there is no capacity.
+/// Memory of a window: zeros. None: ordinary memory is to be used; null: the capacity is used up.
 pub(crate) fn allocate(bytes: usize, alignment: usize) -> Option<*mut libc::c_void> {
     if alignment > ALIGNMENT_MAX {
         return None;

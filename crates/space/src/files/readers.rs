@@ -152,9 +152,13 @@ impl Stream {
             observer: options.observer,
         };
         self.write_reader(&reader)?;
-        // After what stands for them: a process that is killed here leaves no cursor behind a version that a rank has
-        // not ended.
-        peers.iter().for_each(|peer| self.remove_reader(peer));
+        // Last: a process that is killed before leaves the cursors as they were. A rank that left for good stays so.
+        for peer in peers {
+            match peer.left {
+                true => self.write_reader(&ReaderDf { start, ..peer })?,
+                false => self.remove_reader(&peer),
+            }
+        }
         Ok((reader, guard))
     }
 

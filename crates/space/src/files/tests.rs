@@ -562,6 +562,21 @@ fn a_declared_group_goes_on_where_it_stopped() {
 }
 
 #[test]
+fn a_rank_that_left_for_good_is_not_awaited_when_its_group_comes_again() {
+    let place = Place::new();
+    let mut writer = place.writer(&OpenOptions { readers: vec![("viz".into(), 2)], ..options("sim", 0, 1) });
+    (0..3).for_each(|version| assert_eq!(put_step(&mut writer).unwrap(), version));
+    let rank = |rank| place.reader(&options("viz", rank, 2));
+    let mut ranks = [rank(0), rank(1)];
+    ranks.iter_mut().for_each(|reader| read_steps(reader, 0, 1));
+    ranks[1].leave().unwrap();
+    ranks[0].close().unwrap();
+    let mut first = rank(0);
+    read_steps(&mut first, 1, 2);
+    assert!(place.version_dirs().is_empty());
+}
+
+#[test]
 fn a_declared_group_that_is_away_is_named_and_can_be_removed() {
     let place = Place::new();
     let quota_bytes = Some(16);
