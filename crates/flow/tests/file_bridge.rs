@@ -489,13 +489,15 @@ fn an_interrupted_run_leaves_no_space() {
 fn what_a_killed_writer_was_making_goes_with_its_run() {
     let steps = [
         "mkdir T",
+        "mkdir $HERE/elsewhere; : > $HERE/elsewhere/members",
         "mkdir T; : > T/members",
         "mkdir T && : > T/members && cp $HERE/new.json T/stream.json",
         "mkdir .other-space.new-$$-1; : > .other-space.new-$$-1/pool",
     ];
     for (number, step) in steps.into_iter().enumerate() {
         let bench = Bench::new(&format!(
-            "[channel.T]\nkind = \"files\"\n[[component]]\nname = \"sim\"\nwrites = [\"T\"]\n\
+            "[channel.T]\nkind = \"files\"\n[channel.U]\nkind = \"files\"\npath = \"elsewhere\"\n\
+             [[component]]\nname = \"sim\"\nwrites = [\"T\", \"U\"]\n\
              command = [\"sh\", \"-c\", \"HERE=$PWD; cd $FOREBAY_DIR && {step} && kill -9 $$\"]"
         ));
         std::fs::write(bench.path("new.json"), channel_without_a_start()).expect("writing");
@@ -504,6 +506,7 @@ fn what_a_killed_writer_was_making_goes_with_its_run() {
         assert_ne!(code, 0, "{step}");
         assert!(stderr.contains("SIGKILL"), "{step}: {stderr}");
         assert_eq!(bench.spaces(), Vec::<String>::new(), "{step}");
+        assert!(!bench.path("elsewhere").exists(), "{step}");
         assert!(bench.record(&out).notes.is_empty(), "{step}: {:?}", bench.record(&out).notes);
     }
 }
