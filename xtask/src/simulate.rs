@@ -86,15 +86,23 @@ pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
     new_seeds(&program, amount, seed.unwrap_or_else(fresh_seed), jobs.unwrap_or_else(processors))
 }
 
-/// What CI runs: the kept seeds, then new ones for some minutes.
+/// What CI runs: the kept seeds, then those of the commit for some minutes.
 pub fn check(root: &Path, minutes: u64) -> Outcome {
     let program = build(root)?;
     kept_seeds(root, &program)?;
-    new_seeds(&program, Amount::Time(Duration::from_secs(60 * minutes)), fresh_seed(), processors())
+    let seed = seed_of_commit(root).unwrap_or_else(fresh_seed);
+    new_seeds(&program, Amount::Time(Duration::from_secs(60 * minutes)), seed, processors())
 }
 
 fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
+}
+
+/// New seeds for each commit, and the same ones wherever it is checked: who tries it before CI does tries these too.
+fn seed_of_commit(root: &Path) -> Option<u64> {
+    let output = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    u64::from_str_radix(text.get(..8)?, 16).ok().map(|number| number << 20)
 }
 
 /// Other seeds at each call; which they were is printed.

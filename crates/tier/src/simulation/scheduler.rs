@@ -153,6 +153,7 @@ pub(super) struct State {
     pub(super) kills: u64,
     faults: u64,
     overslept: u64,
+    jumps: u32,
     first_thread: usize,
     threads: Vec<SimThread>,
     pub(super) processes: Vec<SimProcess>,
@@ -173,6 +174,8 @@ const BEGIN_NS: u64 = 1_000_000_000;
 const POINT_NS: u64 = 200;
 /// The clock jumps by up to so much.
 const JUMP_NS: u64 = 1_000_000_000;
+/// Jumps of a run: with no end of them every wait for a lock would end in time-outs, and no group would get further.
+const JUMPS_MAX: u32 = 100;
 /// No simulated thread calls deep.
 const STACK_BYTES: usize = 1 << 20;
 const NO_THREAD: usize = usize::MAX;
@@ -227,6 +230,7 @@ pub fn run(settings: Settings, init: impl FnOnce() + Send + 'static) -> Outcome 
         kills: 0,
         faults: 0,
         overslept: 0,
+        jumps: 0,
         first_thread: NEXT_THREAD.load(SeqCst),
         threads: Vec::new(),
         processes: Vec::new(),
@@ -556,7 +560,11 @@ impl State {
         self.points += 1;
         self.now_ns += self.random.below(POINT_NS);
         if self.random.per_million(self.settings.jump_per_million) {
-            self.now_ns += self.random.below(JUMP_NS);
+            let jump = self.random.below(JUMP_NS);
+            if self.jumps < JUMPS_MAX {
+                self.jumps += 1;
+                self.now_ns += jump;
+            }
         }
         let process = self.thread(me).process;
         self.processes[process].points += 1;
