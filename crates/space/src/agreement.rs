@@ -6,7 +6,8 @@
 use forebay_tier::host::fs;
 use forebay_tier::{Error, Horizon, Kind, Result};
 
-use crate::attach::{retention_of, segment_in_granules, Attachment};
+use crate::attach::{retention_of, Attachment};
+use crate::create::segment_in_granules;
 use crate::emulated::Emulation;
 use crate::files::StreamDf;
 use crate::format_bytes;

@@ -1,69 +1,42 @@
-//! Making a space, finding it again, and rebuilding its soft state from the lanes.
+//! Finding a space and opening it.
 //!
 //! A space is a directory: `pool` (the durable part), `attributes.json`, `tiers.json`, `lock`, and, on a memory tier,
-//! `control` and `members`. For pools on other tiers the two soft files stand in shared memory, in
-//! `.soft-<uuid>-<inode of the pool>` beside the short names, because a page cache would write them to the disk over
-//! and over; one soft directory at a time is in use ([`crate::ownership`]). A new directory appears under
-//! its name whole, by one rename. It goes by being renamed away, under the same lock that every opener takes, so
-//! that no process opens half a space.
+//! its shared state ([`crate::shared_state`]). A new directory appears under its name whole, by one rename
+//! ([`crate::create`]). It goes by being renamed away ([`crate::directory`]), under the same lock that every opener
+//! takes, so that no process opens half a space.
 
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::host::time::Instant;
 use std::ops::Range;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use forebay_log::format::{IncarnationDf, PoolPart, Superblock, HEADER_BYTES, INCARNATION_OFFSETS};
-use forebay_log::recover;
+use forebay_log::format::{Superblock, HEADER_BYTES};
 use forebay_tier::adapter::throttle::Locality;
-use forebay_tier::capacity::Headroom;
 use forebay_tier::liveness::MembersFile;
-use forebay_tier::{clock, plain, process, Access, Device, Error, Horizon, Kind, Result, TierKind};
+use forebay_tier::{plain, process, Access, Device, Error, Horizon, Kind, Result, TierKind};
 
 use crate::contents;
-use crate::control::{head, Control, GranuleState, LANES_MAX};
+use crate::control::{head, Control, GranuleState};
+use crate::create::{create, GRANULES_MAX};
 use crate::cursors::{CursorsFile, CURSORS_FILE};
+use crate::directory::{has_other_name, remove_directory};
 use crate::emulated;
-use crate::groups::restore_groups;
 use crate::name;
-use crate::new_directory::{abandoned, hidden, Hidden, NewDirectory};
 use crate::options::{OpenOptions, Retention};
-use crate::ownership::{Claim, FileId, Ownership};
-use crate::tiers::{self, Tiers};
+use crate::ownership::{FileId, Ownership};
+use crate::shared_state::{
+    make_soft_dir, members_of, open_or_rebuild_control, remove_unused_soft_dir, soft_dir_of, Soft,
+    CONTROL_FILE, LOCK_SETUP, MEMBERS_FILE,
+};
+use crate::tiers::Tiers;
 use crate::trial;
-use crate::whole_file;
 
-/// Names of the files of a space.
+/// Name of the first pool of a space.
 pub(crate) const POOL_FILE: &str = "pool";
-pub(crate) const CONTROL_FILE: &str = "control";
-pub(crate) const MEMBERS_FILE: &str = "members";
-
-/// Names of soft directories begin with this.
-pub(crate) const SOFT_PREFIX: &str = ".soft-";
-/// How often a process checks again before a space counts as in use through another soft directory.
-const REFUSALS: u32 = 5;
-/// A soft directory without a control segment is in use only while that is made, under the setup lock.
-const UNUSED_LOCK_TIMEOUT: Duration = Duration::from_millis(20);
-
-/// Kernel locks on bytes of the members file beyond the slots.
-pub(crate) const LOCK_SETUP: u64 = 1 << 20;
-pub(crate) const LOCK_ALLOCATE: u64 = (1 << 20) + 1;
-pub(crate) const LOCK_ATTRIBUTES: u64 = (1 << 20) + 2;
-pub(crate) const LOCK_ADOPT: u64 = (1 << 20) + 3;
-
-/// A granule is at least this large, and the granule table has at most [`GRANULES_MAX`] entries.
-const GRANULE_BYTES_MIN: u64 = if cfg!(forebay_simulated) { 16 << 10 } else { 256 << 10 };
-const GRANULES_MAX: u64 = 1 << 16;
-/// An ordinary segment: large enough that allocating one is rare, small enough to fault in ahead.
-const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
-/// Without a quota a space may take this share of what the tier has free.
-const QUOTA_SHARE_DEFAULT: u64 = 4;
-/// A segment is at most this part of one rank's share of the quota, so that a lane can release what was read
-/// while it writes on.
-const SEGMENTS_PER_SHARE: u64 = 4;
 
 /// What is taken of a pool.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,7 +89,7 @@ pub(crate) fn lock_timeout(deadline: Instant) -> Duration {
 }
 
 /// Retention as the superblock stores it.
-fn retention_code(retention: Retention) -> (u8, u64) {
+pub(crate) fn retention_code(retention: Retention) -> (u8, u64) {
     match retention {
         Retention::Released => (0, 0),
         Retention::Last(k) => (1, k),
@@ -179,7 +152,7 @@ impl Attachment {
     }
 
     /// The space in `dir`, or None if there is none or it is being removed.
-    fn try_open(
+    pub(crate) fn try_open(
         name: &str,
         dir: &Path,
         access: Access,
@@ -202,7 +175,7 @@ impl Attachment {
                 Err(e) => e.kind() == std::io::ErrorKind::NotFound,
             };
             if let (None, true, Ok(Some(soft))) =
-                (&opened, has_gone, own_soft_dir(&superblock, identity.inode))
+                (&opened, has_gone, soft_dir_of(&superblock, identity.inode))
             {
                 remove_unused_soft_dir(&soft);
             }
@@ -226,7 +199,7 @@ impl Attachment {
         let pool = dir.join(POOL_FILE);
         let still_there = || fs::metadata(&pool).is_ok_and(|m| FileId::of(&m) == identity);
         let soft = Ownership::open(name, dir).and_then(|ownership| {
-            let soft_dir = soft_dir(dir, &superblock, identity, &ownership)?;
+            let soft_dir = make_soft_dir(dir, &superblock, identity, &ownership)?;
             let members = match members_of(&soft_dir, &ownership) {
                 // Removed between the two calls: it had no use then.
                 Err(_) if !soft_dir.exists() => None,
@@ -360,7 +333,7 @@ impl Attachment {
     }
 
     /// Says to all members that the space is being removed; not where it stays under another name.
-    fn mark_removed(&self) {
+    pub(crate) fn mark_removed(&self) {
         if has_other_name(&self.dir).unwrap_or(true) {
             return;
         }
@@ -421,21 +394,6 @@ impl Attachment {
     }
 }
 
-/// The members file of a space. A control segment has one for as long as it is there: where it is missing and processes
-/// have the space open, one that is made anew would say that all of them are dead.
-fn members_of(soft_dir: &Path, ownership: &Ownership) -> Result<MembersFile> {
-    // Asked in this order: the members file is made first.
-    let has_control = soft_dir.join(CONTROL_FILE).exists();
-    let path = soft_dir.join(MEMBERS_FILE);
-    if has_control && !path.exists() && ownership.is_live()? {
-        let text = "the members file of the space was removed while processes have it open";
-        return Err(Error::new(Kind::Damaged, text)
-            .with("file", path.display())
-            .hint("end these processes; the next one makes it anew"));
-    }
-    MembersFile::create(&path)
-}
-
 /// Whether a live process has the space in `dir` open, as far as its lock file or its members file tells: either may
 /// have been removed under it.
 pub(crate) fn is_open_anywhere(name: &str, dir: &Path) -> Result<bool> {
@@ -445,7 +403,7 @@ pub(crate) fn is_open_anywhere(name: &str, dir: &Path) -> Result<bool> {
     let pool = dir.join(POOL_FILE);
     let soft = forebay_tier::plain::open_regular(&pool).ok().and_then(|file| {
         let superblock = read_superblock(&file, &pool).ok()?;
-        own_soft_dir(&superblock, FileId::of(&file.metadata().ok()?).inode).ok()?
+        soft_dir_of(&superblock, FileId::of(&file.metadata().ok()?).inode).ok()?
     });
     let members = [Some(dir.to_path_buf()), soft].into_iter().flatten().map(|soft| soft.join(MEMBERS_FILE));
     for path in members.filter(|path| path.exists()) {
@@ -493,53 +451,6 @@ fn not_found(name: &str, dir: &Path) -> Error {
     )
 }
 
-/// The directory that a path names, behind symbolic links, also where it is not there yet: a link is neither renamed
-/// nor replaced.
-pub(crate) fn behind_links(dir: &Path) -> PathBuf {
-    match fs::symlink_metadata(dir) {
-        Ok(meta) if meta.file_type().is_symlink() => {}
-        _ => return dir.to_path_buf(),
-    }
-    let parent = dir.parent().unwrap_or(Path::new("."));
-    let target = || std::fs::read_link(dir).map_or(dir.to_path_buf(), |target| parent.join(target));
-    fs::canonicalize(dir).unwrap_or_else(|_| target())
-}
-
-/// Whether the pool in a directory has another name, as `cp -al` gives it one: the space stays under that name, with
-/// its shared state and its lower pools.
-pub(crate) fn has_other_name(dir: &Path) -> std::io::Result<bool> {
-    match fs::metadata(dir.join(POOL_FILE)) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        meta => Ok(meta?.nlink() > 1),
-    }
-}
-
-/// Takes a directory away under another name first, so that no process sees it half empty; then its shared state and
-/// the lower pools that it names, and at last what is in it, so that a process that finds it later can go on. Returns
-/// the lower pools that stay, with the reason.
-pub(crate) fn remove_directory(dir: &Path) -> Result<Vec<String>> {
-    let dir = &behind_links(dir);
-    let (Some(parent), Some(file)) = (dir.parent(), dir.file_name()) else {
-        return Err(
-            Error::new(Kind::BadName, "this directory cannot be removed").with("directory", dir.display())
-        );
-    };
-    match take_away(dir, parent, &file.to_string_lossy())? {
-        Some(gone) => remove_unfinished(&gone),
-        None => Ok(Vec::new()),
-    }
-}
-
-/// Renames a directory to a hidden name, by which it is known that it is on its way out. None: it is not there.
-pub(crate) fn take_away(dir: &Path, parent: &Path, file: &str) -> Result<Option<PathBuf>> {
-    let gone = parent.join(format!(".{file}.gone-{}-{}", process::pid(), clock::now_ns()));
-    match fs::rename(dir, &gone) {
-        Ok(()) => Ok(Some(gone)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(Error::io(format!("removing {}", dir.display()), e)),
-    }
-}
-
 /// Reads and checks the first page of a pool.
 pub(crate) fn read_superblock(file: &std::fs::File, path: &Path) -> Result<Superblock> {
     let mut page = vec![0; HEADER_BYTES as usize];
@@ -585,546 +496,9 @@ fn check_owner(superblock: &Superblock, dir: &Path) -> Result<()> {
         .hint("a space is shared by the processes of one host; open it there, or copy the data by `forebay cat`"))
 }
 
-/// The directory of the shared state of a pool; None: that of the pool.
-fn own_soft_dir(superblock: &Superblock, inode: u64) -> Result<Option<PathBuf>> {
-    if superblock.tier.is_memory() {
-        return Ok(None);
-    }
-    // The inode too: a copy of a pool has the same uuid.
-    let uuid = uuid::Uuid::from_bytes(superblock.uuid);
-    Ok(Some(name::make_root()?.join(format!("{SOFT_PREFIX}{uuid}-{inode:x}"))))
-}
-
-/// Where control segment and members file stand; made where it is missing and no process uses another one.
-fn soft_dir(dir: &Path, superblock: &Superblock, pool: FileId, ownership: &Ownership) -> Result<PathBuf> {
-    let Some(soft) = own_soft_dir(superblock, pool.inode)? else { return Ok(dir.to_path_buf()) };
-    // A process that makes it, or that gives up because it could not, holds the pool for a moment.
-    let mut tries = REFUSALS;
-    while !soft.exists() {
-        match ownership.refuse_new_directory(&soft, pool) {
-            Err(_) if tries > 0 => forebay_tier::host::thread::sleep(Duration::from_millis(1)),
-            refused => {
-                refused?;
-                break;
-            }
-        }
-        tries -= 1;
-    }
-    match fs::DirBuilder::new().mode(0o700).create(&soft) {
-        Ok(()) => Ok(soft),
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(soft),
-        Err(e) => Err(Error::io(format!("making {}", soft.display()), e)),
-    }
-}
-
 /// The first pool of a space, before the space is open.
 struct FoundPool<'a> {
     file: &'a File,
     superblock: Superblock,
     identity: FileId,
-}
-
-/// Removes a soft directory that a process made for a pool which has gone: another process may have removed that one
-/// before. One with a control segment was used.
-fn remove_unused_soft_dir(soft: &Path) {
-    if !soft.join(CONTROL_FILE).exists() {
-        let _ = fs::remove_file(soft.join(MEMBERS_FILE));
-        // Fails where another process has made more.
-        let _ = fs::remove_dir(soft);
-    }
-}
-
-/// Removes a soft directory that a process left which was killed before it had made the control segment. Whether it was
-/// one; in a dry run it stays.
-///
-/// # Errors
-/// `Io`.
-pub(crate) fn remove_abandoned_soft_dir(soft: &Path, dry_run: bool) -> Result<bool> {
-    let path = soft.join(MEMBERS_FILE);
-    if soft.join(CONTROL_FILE).exists() || !soft.is_dir() {
-        return Ok(false);
-    }
-    if !path.exists() {
-        // A process that has just made it makes another one.
-        return Ok(dry_run || fs::remove_dir(soft).is_ok());
-    }
-    let members = match MembersFile::open(&path) {
-        Err(_) if !path.exists() => return Ok(false),
-        members => members?,
-    };
-    let removed = members.with_lock(LOCK_SETUP, UNUSED_LOCK_TIMEOUT, || {
-        if soft.join(CONTROL_FILE).exists() || !members.is_there() || members.is_any_alive() {
-            return Ok(false);
-        }
-        if !dry_run {
-            let _ = fs::remove_file(soft.join(format!("{CONTROL_FILE}.new")));
-            remove_unused_soft_dir(soft);
-        }
-        Ok(dry_run || !soft.exists())
-    });
-    match removed {
-        Err(e) if e.kind() == Kind::TimedOut => Ok(false),
-        removed => removed,
-    }
-}
-
-/// What a control segment is opened or made with.
-struct Soft<'a> {
-    dir: &'a Path,
-    pool_dir: &'a Path,
-    ownership: &'a Ownership,
-    members: &'a MembersFile,
-    deadline: Instant,
-}
-
-impl Soft<'_> {
-    /// Under the setup lock: removes the directory, unless it is the pool's or a process uses it. Its control segment
-    /// could not be made.
-    fn remove_unused(&self) {
-        let has_user = || self.members.is_any_alive() || self.ownership.is_live().unwrap_or(true);
-        if self.dir != self.pool_dir && !has_user() {
-            remove_unused_soft_dir(self.dir);
-        }
-    }
-}
-
-/// Under the setup lock: the control segment as it is, or rebuilt, where no process uses the pool through another one.
-fn open_or_rebuild_control(
-    soft: &Soft<'_>,
-    pool: &File,
-    superblock: &Superblock,
-    device: &dyn Device,
-    pools: &[Range<usize>],
-) -> Result<Control> {
-    let path = soft.dir.join(CONTROL_FILE);
-    let boot = uuid_bytes(process::boot_id());
-    let identity = FileId::of(&pool.metadata().map_err(|e| Error::io("looking at the pool", e))?);
-    let noted = noted_incarnation(pool, superblock)?;
-    let found = Control::open(&path, superblock, &boot, identity, noted)?;
-    let claim = Claim {
-        soft_dir: soft.dir,
-        pool: identity,
-        members: soft.members,
-        control: found.as_ref().map_err(|misfit| *misfit),
-    };
-    let make = |instance| {
-        let new = soft.dir.join(format!("{CONTROL_FILE}.new"));
-        let _ = fs::remove_file(&new); // left by a process that was killed here: who makes one holds the setup lock
-        let made = Control::create(&new, superblock, &boot, instance, identity).and_then(|control| {
-            for lower in &pools[1..] {
-                control.set_granule_state(lower.start - 1, GranuleState::Superblock);
-            }
-            rebuild(&control, superblock, device)?;
-            if !superblock.tier.is_memory() {
-                if let Some(found) = CursorsFile::read(soft.pool_dir, &superblock.uuid)? {
-                    restore_groups(&control, &found)?;
-                }
-            }
-            fs::rename(&new, &path).map_err(|e| Error::io("putting the control segment in place", e))?;
-            Ok(control)
-        });
-        made.inspect_err(|_| drop(fs::remove_file(&new)))
-    };
-    match (soft.ownership.claim(&claim, soft.deadline, make)?, found) {
-        (Some(control), _) | (None, Ok(control)) => Ok(control),
-        (None, Err(_)) => {
-            Err(Error::new(Kind::Internal, "a control segment that cannot be used was claimed"))
-        }
-    }
-}
-
-/// The newest incarnation that the pool file has noted. Read past the device, as the superblock is: no operation of it
-/// is meant.
-fn noted_incarnation(pool: &File, superblock: &Superblock) -> Result<Option<u32>> {
-    let mut page = vec![0; HEADER_BYTES as usize];
-    pool.read_exact_at(&mut page, 0).map_err(|e| Error::io("reading the first page of the pool", e))?;
-    let notes = INCARNATION_OFFSETS.map(|at| IncarnationDf::decode(&page[at as usize..], &superblock.uuid));
-    Ok(notes.into_iter().flatten().map(|df| df.number).max())
-}
-
-/// Fills an empty control segment from what the lanes hold.
-fn rebuild(control: &Control, superblock: &Superblock, device: &dyn Device) -> Result<()> {
-    let found = recover(device, superblock)?;
-    for segment in &found.segments {
-        let first = (segment.df.offset_bytes / superblock.granule_bytes) as usize;
-        let length = segment.df.length_bytes.div_ceil(superblock.granule_bytes) as usize;
-        control.describe_run(first, segment.df.sequence, length, segment.last_version);
-        control.set_filled(first, segment.filled_bytes);
-        control.set_granule_state(first, GranuleState::Segment { lane: segment.lane(), slot: None });
-    }
-    for segment in &found.stale {
-        let first = (segment.df.offset_bytes / superblock.granule_bytes) as usize;
-        let length = segment.df.length_bytes.div_ceil(superblock.granule_bytes) as usize;
-        control.describe_run(first, segment.df.sequence, length, 0);
-        control.set_granule_state(first, GranuleState::Leaving { lane: segment.lane(), slot: None });
-    }
-    for incarnation in &found.incarnations {
-        control.remember(incarnation.number, incarnation.size, incarnation.base);
-    }
-    let oldest = match retention_of(superblock.retention) {
-        Retention::Last(k) => found.oldest.max(found.complete.saturating_sub(k)),
-        _ => found.oldest,
-    };
-    control.set_oldest(oldest);
-    let Some(last) = found.incarnations.last() else { return Ok(()) };
-    // A group that wrote nothing left the stream as it was: it may have been refused.
-    let has_begun = |number: u32| found.segments.iter().any(|segment| segment.lane().incarnation == number);
-    let newest_begun = found.incarnations.iter().rev().find(|group| has_begun(group.number)).unwrap_or(last);
-    let ranks = (last.size as usize).min(LANES_MAX);
-    for rank in 0..ranks as u32 {
-        control.set_progress(rank, last.number, last.committed[rank as usize]);
-    }
-    control.word(head::BASE).store(last.base, Ordering::Release);
-    control.set_producers(last.number, ranks as u32);
-    let has_finished = newest_begun.ended.iter().all(|ended| *ended);
-    control.close_producers(last.number, has_finished);
-    Ok(())
-}
-
-/// Directory above a space, and the name of its own one.
-pub(crate) fn place_of(name: &str, dir: &Path) -> Result<(PathBuf, String)> {
-    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file =
-        dir.file_name().ok_or_else(|| Error::new(Kind::BadName, format!("`{name}` names no directory")))?;
-    Ok((parent.to_path_buf(), file.to_string_lossy().into_owned()))
-}
-
-/// Makes the directory of a new space and puts it in place; that another process was first is no error.
-fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<()> {
-    let dir = behind_links(dir);
-    let (parent, file) = place_of(name, &dir)?;
-    remove_leftovers(&parent, Some(&file));
-    let new = make_new(name, &parent, &file, options, ranks)?;
-    put_in_place(name, &new.path, &dir, &parent, options.horizon.unwrap_or_default()).map(drop)
-}
-
-/// A new space under a hidden name, with its shared state: a space whose shared state does not fit would be there, and
-/// no process could open it. Nothing is left of one that cannot be made.
-fn make_new(
-    name: &str,
-    parent: &Path,
-    file: &str,
-    options: &OpenOptions,
-    ranks: u32,
-) -> Result<NewDirectory> {
-    let making = NewDirectory::make(parent, file)
-        .map_err(|e| e.hint("the directory above the space must exist and be writable"))?;
-    let made = fill_new_directory(&making.path, parent, file, options, ranks).and_then(|()| {
-        let deadline = Instant::now() + options.timeout;
-        Attachment::try_open(name, &making.path, Access::Write, Locality::Local, deadline)
-    });
-    match made {
-        Ok(_) => Ok(making),
-        Err(e) => {
-            // The first error is the one to report.
-            let _ = remove_unfinished(&making.path);
-            let hidden = making.path.file_name().unwrap_or_default().to_string_lossy();
-            Err(e.renamed(&hidden, file))
-        }
-    }
-}
-
-/// Gives a new space or channel its name, unless another one has it: then the new one goes. Whether it has the name.
-pub(crate) fn put_in_place(
-    name: &str,
-    new: &Path,
-    dir: &Path,
-    parent: &Path,
-    horizon: Horizon,
-) -> Result<bool> {
-    let placed = match fs::rename(new, dir) {
-        Ok(()) if horizon != Horizon::None => {
-            // Versions that are acknowledged below a name that is lost would be lost with it.
-            whole_file::sync_directory_of(dir)
-                .map_err(|e| Error::io(format!("syncing {}", parent.display()), e))
-        }
-        Ok(()) => Ok(()),
-        // Another process was first.
-        Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => return remove_unfinished(new).map(|_| false),
-        Err(e) => Err(Error::io(format!("putting space {name} in place"), e)),
-    };
-    if placed.is_err() {
-        let _ = remove_unfinished(new);
-    }
-    placed.map(|()| true)
-}
-
-/// Under the setup lock of the space that is there: puts an empty one in its place, which has another pool. The new one
-/// is whole before the old one goes, so that one that cannot be made costs nothing; only where the tier does not hold
-/// both does the old one go first, and the caller makes the new one. A process that is killed here leaves the old one,
-/// the new one, or a free name, and perhaps a directory with a hidden name, which the next process that makes the space
-/// removes, as `forebay clean` does.
-pub(crate) fn replace(old: &Attachment, options: &OpenOptions, ranks: u32) -> Result<()> {
-    let dir = behind_links(&old.dir);
-    let (parent, file) = place_of(&old.name, &dir)?;
-    contents::check_own(&dir)?;
-    remove_leftovers(&parent, Some(&file));
-    let new = match make_new(&old.name, &parent, &file, options, ranks) {
-        Err(e) if e.kind() == Kind::TierFull && fits_alone(old, &parent, options, ranks)? => None,
-        made => Some(made?),
-    };
-    old.mark_removed();
-    let taken = take_away(&dir, &parent, &file);
-    if let (Err(_), Some(new)) = (&taken, &new) {
-        let _ = remove_unfinished(&new.path);
-    }
-    let gone = taken?;
-    if let Some(new) = new {
-        put_in_place(&old.name, &new.path, &dir, &parent, options.horizon.unwrap_or_default())?;
-    }
-    if let Some(gone) = gone {
-        let kept = remove_unfinished(&gone)?;
-        if !kept.is_empty() {
-            eprintln!("forebay: space {} was replaced; lower pools that stay: {}", old.name, kept.join("; "));
-        }
-    }
-    Ok(())
-}
-
-/// Whether the new space can be made once the old one has gone: on the same tier, with these options, its shared state
-/// included. If that is uncertain it cannot: the old one would be lost for nothing.
-fn fits_alone(old: &Attachment, parent: &Path, options: &OpenOptions, ranks: u32) -> Result<bool> {
-    let allocated = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.blocks() * 512);
-    let tier = options.tier.map_or_else(|| forebay_tier::detect(parent), Ok)?;
-    if tier != old.superblock.tier {
-        return Ok(false);
-    }
-    let lower: u64 = old.tiers.lower.iter().map(|pool| allocated(&pool.path)).sum();
-    let mut new_lower = 0;
-    for spill in &options.spill {
-        let tier = spill.tier.map_or_else(|| forebay_tier::detect(&spill.path), Ok)?;
-        let free = forebay_tier::capacity::headroom(&spill.path, tier)?.bytes + lower;
-        if spill.quota.is_some_and(|quota| quota > free) {
-            return Ok(false);
-        }
-        new_lower += spill.quota.unwrap_or(free);
-    }
-    let shared = allocated(&old.control_path());
-    let mut free = forebay_tier::capacity::headroom(parent, tier)?;
-    free.bytes += allocated(&old.dir.join(POOL_FILE)) + if tier.is_memory() { shared } else { 0 };
-    let Ok((capacity, granule, segment)) = sizes(&free, options, ranks, new_lower) else { return Ok(false) };
-    let control =
-        Control::file_bytes(((capacity + new_lower) / granule + options.spill.len() as u64) as usize);
-    if tier.is_memory() {
-        return Ok(granule + segment + control as u64 <= free.bytes);
-    }
-    let memory = forebay_tier::capacity::headroom(&name::make_root()?, TierKind::Dram)?;
-    Ok(granule + segment <= free.bytes && control as u64 <= memory.bytes + shared)
-}
-
-/// Removes what killed processes left while they made, replaced or removed the space `file`, or else any space in
-/// `parent`, as far as it can.
-pub(crate) fn remove_leftovers(parent: &Path, file: Option<&str>) {
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let found = entry.file_name().into_string().ok();
-        let is_asked = |of: &str| file.is_none_or(|file| file == of);
-        let Some(kind) = found.as_deref().and_then(hidden).filter(|(_, of)| is_asked(of)) else { continue };
-        let path = entry.path();
-        // Held while it is removed: the process that made it cannot go on in it.
-        let abandoned = match kind.0 {
-            Hidden::New => match abandoned(&path, false) {
-                Ok(Ok(abandoned)) => Some(abandoned),
-                _ => continue,
-            },
-            Hidden::Gone => None,
-        };
-        let _ = remove_unfinished(&path);
-        drop(abandoned);
-    }
-}
-
-/// How often the removal of a directory is tried into which other processes write.
-const REMOVALS: u32 = 100;
-
-/// Removes a directory that is not, or no longer, in place, with its shared state and the lower pools that it names, if
-/// it can be read and they are its own. Returns those that stay, with the reason. Another process may do the same.
-pub(crate) fn remove_unfinished(new: &Path) -> Result<Vec<String>> {
-    remove_soft_dir(new)?;
-    let kept = match Tiers::read(new) {
-        Ok(tiers) => tiers.remove(new)?,
-        // The next clean tries again: without the list its pools would not be found any more.
-        Err(e) if e.kind() == Kind::Io => return Err(e),
-        Err(_) => Vec::new(),
-    };
-    let mut tries = REMOVALS;
-    loop {
-        tries -= 1;
-        match fs::remove_dir_all(new) {
-            // A process that asks whether its maker lives has made the lock file anew.
-            Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty && tries > 0 => {}
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io(format!("removing {}", new.display()), e));
-            }
-            _ => return Ok(kept),
-        }
-    }
-}
-
-/// Removes the directory of the shared state of the pool in `dir`, where it is another one.
-fn remove_soft_dir(dir: &Path) -> Result<()> {
-    let looking = |e| Error::io(format!("looking at the pool in {}", dir.display()), e);
-    if has_other_name(dir).map_err(looking)? {
-        return Ok(());
-    }
-    let pool = dir.join(POOL_FILE);
-    // The next clean tries again: without the pool its shared state would not be found any more.
-    let file = match forebay_tier::plain::open_regular(&pool) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound || tiers::is_other(&e) => return Ok(()),
-        file => file.map_err(looking)?,
-    };
-    let meta = file.metadata().map_err(looking)?;
-    let soft = match read_superblock(&file, &pool) {
-        Ok(superblock) => own_soft_dir(&superblock, FileId::of(&meta).inode)?,
-        // Its name has the uuid of the pool in it, which nothing says any more.
-        Err(_) => soft_dir_of_damaged(FileId::of(&meta)),
-    };
-    let Some(soft) = soft else { return Ok(()) };
-    match fs::remove_dir_all(&soft) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(format!("removing {}", soft.display()), e))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The directory whose control segment says that it is of this pool file.
-fn soft_dir_of_damaged(pool: FileId) -> Option<PathBuf> {
-    let is_of_pool = |soft: &PathBuf| {
-        let word = |file: &File, at: usize| {
-            let mut bytes = [0; 8];
-            file.read_exact_at(&mut bytes, at as u64).map(|()| u64::from_ne_bytes(bytes)).ok()
-        };
-        let control = forebay_tier::plain::open_regular(&soft.join(CONTROL_FILE)).ok();
-        control.is_some_and(|file| {
-            let found = (word(&file, head::POOL_DEVICE), word(&file, head::POOL_INODE));
-            found == (Some(pool.device), Some(pool.inode))
-        })
-    };
-    let of_inode =
-        |name: &str| name.starts_with(SOFT_PREFIX) && name.ends_with(&format!("-{:x}", pool.inode));
-    let entries = fs::read_dir(name::root().ok()?).ok()?.flatten();
-    let named = entries.filter(|entry| entry.file_name().to_str().is_some_and(of_inode));
-    named.map(|entry| entry.path()).find(is_of_pool)
-}
-
-fn fill_new_directory(
-    new: &Path,
-    parent: &Path,
-    name: &str,
-    options: &OpenOptions,
-    ranks: u32,
-) -> Result<()> {
-    let tier = match options.tier {
-        Some(tier) => tier,
-        None => forebay_tier::detect(parent)?,
-    };
-    let horizon = options.horizon.unwrap_or(Horizon::None);
-    let checksum = options.checksum.unwrap_or(true);
-    if !checksum && horizon != Horizon::None {
-        return Err(Error::new(Kind::Usage, "payload checksums can be turned off only at horizon none")
-            .with("horizon", horizon)
-            .hint("leave the checksum on, or use horizon none"));
-    }
-    let uuid = uuid::Uuid::from_bytes(forebay_tier::host::random_uuid(|| uuid::Uuid::new_v4().into_bytes()));
-    let mut tiers = Tiers::plan(&options.spill, options.when_full, name, &uuid)?;
-    let (capacity_bytes, granule_bytes, segment_bytes) =
-        sizes(&forebay_tier::capacity::headroom(parent, tier)?, options, ranks, tiers.lower_bytes())?;
-    let superblock = Superblock {
-        part: if tiers.lower.is_empty() { PoolPart::Only } else { PoolPart::First },
-        tier,
-        horizon,
-        checksum,
-        retention: retention_code(options.retention.unwrap_or_default()),
-        uuid: uuid.into_bytes(),
-        boot_id: uuid_bytes(process::boot_id()),
-        capacity_bytes,
-        granule_bytes,
-        segment_bytes,
-        created_unix_ns: clock::realtime_ns(),
-        host: process::host_name().to_string(),
-        run: std::env::var("FOREBAY_RUN").unwrap_or_default(),
-    };
-    tiers.write(new, &superblock)?;
-    if let Some(emulation) = &options.emulate {
-        emulation.write(new, horizon != Horizon::None)?;
-    }
-    let pool = new.join(POOL_FILE);
-    let device = trial::around(forebay_tier::create(tier, &pool, capacity_bytes)?)?;
-    device.prepare(0..granule_bytes)?;
-    device.write(0, &superblock.encode())?;
-    if horizon != Horizon::None {
-        // By it a lower pool is known that a power failure leaves.
-        device.persist(0..HEADER_BYTES)?;
-    }
-    tiers.create_pools(&pool, &superblock)?;
-    if horizon != Horizon::None {
-        for dir in [new, parent] {
-            File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("syncing the directory", e))?;
-        }
-    }
-    Ok(())
-}
-
-/// Bytes of a segment for which so many are asked.
-pub(crate) fn segment_in_granules(bytes: u64, granule: u64) -> u64 {
-    bytes.max(granule) / granule * granule
-}
-
-/// Capacity of the pool file, granule and segment, all in bytes, on a tier with this headroom.
-fn sizes(
-    headroom: &Headroom,
-    options: &OpenOptions,
-    ranks: u32,
-    lower_bytes: u64,
-) -> Result<(u64, u64, u64)> {
-    let quota = match options.quota_bytes {
-        Some(quota) if quota > headroom.bytes => {
-            return Err(Error::new(Kind::TierFull, "the tier has less free space than the quota asks for")
-                .with("quota", crate::format_bytes(quota))
-                .with("free", crate::format_bytes(headroom.bytes))
-                .with("limited_by", &headroom.limited_by)
-                .hint("ask for a smaller quota, or use another tier"));
-        }
-        Some(quota) => quota,
-        None => headroom.bytes / QUOTA_SHARE_DEFAULT,
-    };
-    let all = quota + lower_bytes;
-    let granule = (all / GRANULES_MAX).next_power_of_two().max(GRANULE_BYTES_MIN);
-    let share = quota / u64::from(ranks.max(1));
-    let segment = options.segment_bytes.unwrap_or(SEGMENT_BYTES_DEFAULT.min(share / SEGMENTS_PER_SHARE));
-    let segment = segment_in_granules(segment, granule);
-    if quota / granule < u64::from(ranks) && options.quota_bytes.is_none() {
-        return Err(Error::new(Kind::TierFull, "the tier has insufficient capacity for a space")
-            .with("free", crate::format_bytes(headroom.bytes))
-            .with("ranks", ranks)
-            .with("limited_by", &headroom.limited_by)
-            .hint("free space on it, or use another tier"));
-    }
-    if quota / granule < u64::from(ranks) || segment > quota / granule * granule {
-        return Err(Error::new(
-            Kind::Usage,
-            "the quota is too small for this many ranks and this segment size",
-        )
-        .with("quota", crate::format_bytes(quota))
-        .with("ranks", ranks)
-        .with("segment", crate::format_bytes(segment))
-        .hint(format!("every rank needs at least {}", crate::format_bytes(granule))));
-    }
-    // One granule more: the superblock's.
-    Ok(((quota / granule + 1) * granule, granule, segment))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Who said the quota decides whether the caller or the tier is at fault.
-    #[test]
-    fn too_little_for_each_rank_is_a_full_tier_unless_the_quota_was_given() {
-        let headroom = Headroom { bytes: 1 << 30, limited_by: "the test".into() };
-        let kind = |options: &OpenOptions| sizes(&headroom, options, u32::MAX, 0).unwrap_err().kind();
-        assert_eq!(kind(&OpenOptions::default()), Kind::TierFull);
-        let given = OpenOptions { quota_bytes: Some(1 << 20), ..OpenOptions::default() };
-        assert_eq!(kind(&given), Kind::Usage);
-    }
 }

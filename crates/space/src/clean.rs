@@ -9,9 +9,10 @@ use std::time::Duration;
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
-use crate::attach::{self, is_open_anywhere, place_of, remove_directory, remove_unfinished, Attachment};
+use crate::attach::{is_open_anywhere, Attachment};
 use crate::contents;
 use crate::control::{group, member, GROUPS_MAX};
+use crate::directory::{self, behind_links, place_of, remove_directory, remove_unfinished};
 use crate::files;
 use crate::groups::has_read_all;
 use crate::inspect::{attach, names, names_of};
@@ -19,6 +20,7 @@ use crate::membership::{describe, settle_left_behind, settle_producers};
 use crate::name;
 use crate::new_directory::{abandoned, hidden, Hidden};
 use crate::options::Retention;
+use crate::shared_state::{remove_abandoned_soft_dir, soft_dirs, soft_dirs_of_path, MEMBERS_FILE};
 
 /// What to remove.
 #[derive(Clone, Debug, Default)]
@@ -157,7 +159,7 @@ impl CleanReport {
 fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
     let dir = name::directory(name)?;
     // An empty directory that has a path might not have been made here.
-    let is_made_here = || !name::is_path(name) || dir.join(attach::MEMBERS_FILE).exists();
+    let is_made_here = || !name::is_path(name) || dir.join(MEMBERS_FILE).exists();
     if files::is_unfinished(&dir) && is_made_here() {
         if let Some(removed) = files::clean_unfinished(name, &dir, options)? {
             return Ok(Ok(removed));
@@ -222,25 +224,26 @@ fn reason(why: &str, kept: &[String]) -> String {
 /// Directories that a process left while it made or removed a space: of the space `of`, else of every one below the
 /// root of short names. Whether there were some.
 fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanReport) -> Result<bool> {
-    let own = of.map(name::directory).transpose()?.map(|dir| attach::behind_links(&dir));
+    let own = of.map(name::directory).transpose()?.map(|dir| behind_links(&dir));
+    let before = report.removed.len() + report.kept.len();
+    let soft_dirs = own.as_deref().map_or_else(|| soft_dirs().collect(), soft_dirs_of_path);
+    for soft in soft_dirs {
+        let bytes = allocated_bytes(&soft);
+        if let Some(why) = remove_abandoned_soft_dir(&soft, options.dry_run)? {
+            let name = soft.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            report.removed.push(Removed { name, bytes, reason: why.into() });
+        }
+    }
     let (parent, own) = match &own {
         Some(dir) => (dir.parent().unwrap_or(Path::new("/")).to_path_buf(), dir.file_name()),
         None => (name::root()?, None),
     };
-    let before = report.removed.len() + report.kept.len();
     let entries = match fs::read_dir(&parent) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
         entries => entries.map_err(|e| Error::io("listing spaces", e))?,
     };
     for entry in entries.flatten() {
         let Ok(file) = entry.file_name().into_string() else { continue };
-        if of.is_none() && file.starts_with(attach::SOFT_PREFIX) {
-            let bytes = allocated_bytes(&entry.path());
-            if attach::remove_abandoned_soft_dir(&entry.path(), options.dry_run)? {
-                report.removed.push(Removed { name: file, bytes, reason: BY_A_KILL.into() });
-            }
-            continue;
-        }
         let Some((hidden, name)) = hidden(&file) else { continue };
         if own.is_some_and(|own| own != name) {
             continue;
@@ -261,10 +264,10 @@ fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanR
 pub fn remove_leftovers(name: Option<&str>) -> Result<()> {
     match name {
         Some(name) => {
-            let (parent, file) = place_of(name, &attach::behind_links(&name::directory(name)?))?;
-            attach::remove_leftovers(&parent, Some(&file));
+            let (parent, file) = place_of(name, &behind_links(&name::directory(name)?))?;
+            directory::remove_leftovers(&parent, Some(&file));
         }
-        None => attach::remove_leftovers(&name::root()?, None),
+        None => directory::remove_leftovers(&name::root()?, None),
     }
     Ok(())
 }

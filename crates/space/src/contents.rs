@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 use forebay_log::format::SUPERBLOCK_MAGIC;
 use forebay_tier::{plain, Error, Kind, Result};
 
-use crate::attach::{CONTROL_FILE, MEMBERS_FILE, POOL_FILE};
+use crate::attach::POOL_FILE;
 use crate::attributes::ATTRIBUTES_FILE;
 use crate::control::CONTROL_MAGIC;
 use crate::cursors::CURSORS_FILE;
 use crate::emulated;
 use crate::ownership::{self, LOCK_FILE};
+use crate::shared_state::{CONTROL_FILE, MEMBERS_FILE};
 use crate::tiers;
 
 /// Files of a space. Of some there is a new one for a moment.

@@ -21,7 +21,7 @@ use crate::attach::Attachment;
 use crate::control::FREE_SPACE_ASKED;
 use crate::membership::{free_run, Membership};
 use crate::mover::Owner;
-use crate::segments::{allocate, free_released, prepare_or_free, By, Place};
+use crate::segments::{allocate, free_released, prepare_or_free, By, Place, LOCK_TIMEOUT};
 
 /// The helper is woken for everything it does; this only bounds the wait.
 const HELPER_WAIT: Duration = Duration::from_secs(10);
@@ -217,7 +217,7 @@ fn run(member: &Arc<Membership>, lane: LaneId, ledger: &Mutex<Ledger>, spare: &S
             Next::Prepare(bytes) => {
                 // Whatever fails here fails again, and is reported, when the segment is really needed.
                 let owner = Owner { lane, slot: Some(member.slot) };
-                let ready = allocate(space, owner, 0, bytes, Place::Spare)
+                let ready = allocate(space, owner, 0, bytes, Place::Spare, LOCK_TIMEOUT)
                     .ok()
                     .flatten()
                     .filter(|range| prepare_or_free(space, range.clone()).is_ok());

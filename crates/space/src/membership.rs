@@ -20,7 +20,7 @@ use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::{self, ForkMark};
 use forebay_tier::{clock, Error, Kind, Result};
 
-use crate::attach::{lock_timeout, Attachment, LOCK_ADOPT, LOCK_ALLOCATE};
+use crate::attach::{lock_timeout, Attachment};
 use crate::control::{
     group, head, member, too_many, Control, GranuleState, ProducerState, Waiting, LANES_MAX, MEMBERS_MAX,
 };
@@ -30,6 +30,7 @@ use crate::opening::{self, may_have_come_before, Writers};
 use crate::options::Retention;
 use crate::protocol;
 pub(crate) use crate::protocol::HOLDS_NOTHING;
+use crate::shared_state::{LOCK_ADOPT, LOCK_ALLOCATE};
 use crate::version_range::format_versions;
 
 /// What a member does.
@@ -849,7 +850,7 @@ mod tests {
     use crate::attach::Missing;
     use crate::control::kills;
     use crate::mover::Owner;
-    use crate::segments::{allocate, Place};
+    use crate::segments::{allocate, Place, LOCK_TIMEOUT};
     use crate::{CleanOptions, OpenOptions, Reader, Writer};
     use forebay_tier::adapter::throttle::Locality;
     use forebay_tier::Access;
@@ -863,7 +864,7 @@ mod tests {
 
     fn take(space: &Attachment, rank: u32, granules: usize) -> Option<usize> {
         let bytes = granules as u64 * space.superblock.granule_bytes;
-        let range = allocate(space, owner(rank), 0, bytes, Place::Anywhere).unwrap()?;
+        let range = allocate(space, owner(rank), 0, bytes, Place::Anywhere, LOCK_TIMEOUT).unwrap()?;
         Some((range.start / space.superblock.granule_bytes) as usize)
     }
 

@@ -28,10 +28,11 @@ use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::{watched, Access, Error, Kind, Result};
 use serde::Serialize;
 
-use crate::attach::{lock_timeout, Attachment, Missing, LOCK_ADOPT};
+use crate::attach::{lock_timeout, Attachment, Missing};
 use crate::control::{head, Control, GranuleState};
 use crate::membership::{free_run, is_deserted, is_leased, owns_lane, reading_positions, Membership};
-use crate::segments::{allocate, Place, WAIT_SLICE};
+use crate::segments::{allocate, Place, LOCK_TIMEOUT, WAIT_SLICE};
+use crate::shared_state::LOCK_ADOPT;
 
 /// Who a run of granules belongs to.
 #[derive(Clone, Copy)]
@@ -332,7 +333,7 @@ fn relocate(
     }
     let bytes = used_bytes(&*space.device, &df);
     for pool in pools {
-        let Some(to) = allocate(space, owner, pool, bytes, Place::Anywhere)? else { continue };
+        let Some(to) = allocate(space, owner, pool, bytes, Place::Anywhere, LOCK_TIMEOUT)? else { continue };
         let first = (to.start / granule) as usize;
         let copied = space.device.prepare(to.clone()).and_then(|()| {
             copy_segment(&*space.device, &space.superblock.uuid, from, to.clone(), space.superblock.horizon)
@@ -616,7 +617,8 @@ mod tests {
         let space = attached(&name);
         let (control, granule) = (&space.control, space.superblock.granule_bytes);
         let owner = Owner { lane: LANE, slot: None };
-        let taken = allocate(&space, owner, 0, granule, Place::Anywhere).unwrap().expect("free space");
+        let taken =
+            allocate(&space, owner, 0, granule, Place::Anywhere, LOCK_TIMEOUT).unwrap().expect("free space");
         let index = (taken.start / granule) as usize;
         control.describe_run(index, 7, 1, 2);
         control.set_granule_state(index, GranuleState::Segment { lane: LANE, slot: None });
@@ -652,7 +654,8 @@ mod tests {
         let space = attached(&name);
         let (control, granule) = (&space.control, space.superblock.granule_bytes);
         let owner = Owner { lane: LANE, slot: None };
-        let taken = allocate(&space, owner, 0, granule, Place::Anywhere).unwrap().expect("free space");
+        let taken =
+            allocate(&space, owner, 0, granule, Place::Anywhere, LOCK_TIMEOUT).unwrap().expect("free space");
         let index = (taken.start / granule) as usize;
         control.describe_run(index, 0, 1, version);
         control.set_granule_state(index, GranuleState::Segment { lane: LANE, slot: None });
@@ -727,7 +730,9 @@ mod tests {
         let (name, _) = written(&root, &disk);
         let space = attached(&name);
         let bytes = space.pools[1].len() as u64 * space.superblock.granule_bytes;
-        allocate(&space, Owner { lane: LANE, slot: None }, 1, bytes, Place::Anywhere).unwrap().expect("free");
+        allocate(&space, Owner { lane: LANE, slot: None }, 1, bytes, Place::Anywhere, LOCK_TIMEOUT)
+            .unwrap()
+            .expect("free");
         let full = drain(&name, Duration::from_secs(20)).unwrap_err();
         assert_eq!(full.kind(), Kind::TierFull, "{full}");
         drop(space);

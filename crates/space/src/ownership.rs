@@ -112,6 +112,11 @@ impl Ownership {
         Ok(Ownership { lock, has_locks, space: space.to_string(), dir: dir.to_path_buf() })
     }
 
+    /// Whether the file system takes locks.
+    pub(crate) fn has_locks(&self) -> bool {
+        self.has_locks
+    }
+
     /// Whether any process, perhaps this one by another attachment, has the space open; where the file system refuses
     /// locks, whether one had it open in this boot.
     pub(crate) fn is_live(&self) -> Result<bool> {

@@ -16,10 +16,11 @@ use forebay_tier::{clock, Access, Durability, Error, Kind, Result};
 use rustc_hash::FxHasher;
 
 use crate::agreement::check_space;
-use crate::attach::{replace, Attachment, Missing, LOCK_ATTRIBUTES};
+use crate::attach::{Attachment, Missing};
 use crate::attributes::{self, Attribute};
 use crate::consume::at_object;
 use crate::control::{ProducerState, Waiting};
+use crate::create::replace;
 use crate::declared::{disagreement, Declared, First};
 use crate::environment;
 use crate::groups::{check_present, find_or_add_group, Keep};
@@ -31,6 +32,7 @@ use crate::opening::{self, run_token, Writing};
 use crate::options::{Mode, OpenOptions};
 use crate::pace::Pace;
 use crate::segments::{check_group, LaneSpace, WAIT_SLICE};
+use crate::shared_state::LOCK_ATTRIBUTES;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
 

@@ -18,7 +18,7 @@ use forebay_log::reclaim::retire;
 use forebay_log::{LaneId, Ledger, SegmentSource};
 use forebay_tier::{clock, Error, Kind, Result};
 
-use crate::attach::{Attachment, LOCK_ALLOCATE};
+use crate::attach::{lock_timeout, Attachment};
 use crate::control::{head, GranuleState, ProducerState, Waiting};
 use crate::gate::Gate;
 use crate::groups::{awaited_group, check_present, hint_for_awaited};
@@ -30,6 +30,7 @@ use crate::membership::{
 use crate::mover::{free_left_places, is_orphan, try_adopting, Mover, Owner};
 use crate::options::WhenFull;
 use crate::pace::Pace;
+use crate::shared_state::LOCK_ALLOCATE;
 
 /// A waiter looks again at least this often: who died says nothing.
 pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(50);
@@ -77,7 +78,7 @@ impl LaneSpace {
             wait_ns: 0,
             gate: Gate::new(member.clone()),
         };
-        let first = this.allocate(this.ordinary_bytes(), Place::Aligned)?;
+        let first = this.allocate(this.ordinary_bytes(), Place::Aligned, Instant::now() + deadline_in)?;
         if let Some(first) = &first {
             prepare_or_free(&member.space, first.clone())?;
         }
@@ -148,9 +149,9 @@ impl LaneSpace {
     }
 
     /// Takes free granules for a segment, or None if there are not enough for now.
-    fn allocate(&self, bytes_min: u64, place: Place) -> Result<Option<Range<u64>>> {
+    fn allocate(&self, bytes_min: u64, place: Place, deadline: Instant) -> Result<Option<Range<u64>>> {
         let owner = Owner { lane: self.lane, slot: Some(self.member.slot) };
-        allocate(self.space(), owner, 0, bytes_min, place)
+        allocate(self.space(), owner, 0, bytes_min, place, lock_timeout(deadline))
     }
 
     /// Granules of the first pool that the lane has.
@@ -253,11 +254,11 @@ impl LaneSpace {
             return Ok(None);
         }
         let place = if version <= self.space().control.complete() { Place::Anywhere } else { Place::Aligned };
-        if let Some(range) = self.allocate(bytes, place)? {
+        if let Some(range) = self.allocate(bytes, place, deadline)? {
             return Ok(Some(range));
         }
-        if reclaim_orphans(&self.member)? {
-            return self.allocate(bytes, place);
+        if reclaim_orphans(&self.member, deadline)? {
+            return self.allocate(bytes, place, deadline);
         }
         Ok(None)
     }
@@ -478,18 +479,19 @@ pub(crate) enum Place {
 }
 
 /// A run of free granules of pool `pool`, or None if there is none so long. First fit from the start of the pool:
-/// what was used before comes first, because its pages are there.
+/// what was used before comes first, because its pages are there. Waits `timeout` for the lock of the granule table.
 pub(crate) fn allocate(
     space: &Attachment,
     owner: Owner,
     pool: usize,
     bytes: u64,
     place: Place,
+    timeout: Duration,
 ) -> Result<Option<Range<u64>>> {
     let control = &space.control;
     let granule = space.superblock.granule_bytes;
     let wanted = bytes.div_ceil(granule) as usize;
-    space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || {
+    space.members.with_lock(LOCK_ALLOCATE, timeout, || {
         let pool = space.pools[pool].clone();
         let Some(first) = find_free(space, pool.clone(), wanted, wanted)
             .or_else(|| (place == Place::Anywhere).then(|| find_free(space, pool, wanted, 1)).flatten())
@@ -545,14 +547,14 @@ fn drop_oldest(space: &Attachment, version: u64) -> bool {
 }
 
 /// Frees released segments of producers that are gone, or have ended. True if there were some.
-fn reclaim_orphans(member: &Membership) -> Result<bool> {
+fn reclaim_orphans(member: &Membership, deadline: Instant) -> Result<bool> {
     let space = &member.space;
     let floor = drop_released(space);
     // No process adopts a segment while it is freed here. Where one does so now, the caller looks again.
     let freed = try_adopting(space, WAIT_SLICE, || {
         let left = free_left_places(space)?;
-        let released =
-            space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, || free_orphans(member, floor))?;
+        let timeout = lock_timeout(deadline);
+        let released = space.members.with_lock(LOCK_ALLOCATE, timeout, || free_orphans(member, floor))?;
         Ok(left || released)
     })?
     .unwrap_or(false);
@@ -665,4 +667,48 @@ fn quota_full(space: &Attachment, version: u64) -> Error {
     error
         .with("lower_tiers", lower.join("; "))
         .hint("start or speed up the readers, release views, or make the space with larger quotas")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attach::Missing;
+    use crate::{OpenOptions, Writer};
+    use forebay_tier::adapter::throttle::Locality;
+    use forebay_tier::{Access, TierKind};
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_put_waits_for_the_granule_table_until_its_own_deadline() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/held", dir.path().display());
+        let options = OpenOptions {
+            tier: Some(TierKind::Dram),
+            quota_bytes: Some(16 << 20),
+            timeout: Duration::from_millis(200),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        let soon = Instant::now() + LOCK_TIMEOUT;
+        let space = Attachment::open(&name, Access::Write, Locality::Local, Missing::Fail, soon).unwrap();
+        writer.begin_step().unwrap();
+        let (held, is_held) = mpsc::channel();
+        let (failed, has_failed) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, move || {
+                    held.send(()).unwrap();
+                    // A put that waits longer than it was told succeeds then.
+                    let _ = has_failed.recv_timeout(LOCK_TIMEOUT / 2);
+                    Ok(())
+                })
+            });
+            is_held.recv().unwrap();
+            // More than a segment that was prepared ahead.
+            let bytes = 6 << 20;
+            let put = writer.put_array("a", &[bytes], &[0], &[bytes], &vec![1u8; bytes as usize]);
+            assert_eq!(put.map_err(|e| e.kind()), Err(Kind::TimedOut));
+            failed.send(()).unwrap();
+        });
+    }
 }

@@ -22,7 +22,8 @@ use forebay_tier::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::attach::{has_other_name, read_superblock, POOL_FILE};
+use crate::attach::{read_superblock, POOL_FILE};
+use crate::directory::has_other_name;
 use crate::name;
 use crate::options::{SpillTier, WhenFull};
 use crate::trial;

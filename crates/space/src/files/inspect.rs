@@ -7,8 +7,8 @@
 use super::read::VersionFiles;
 use super::readers::ReaderDf;
 use super::stream::{is_unfinished, misplaced, Producers, Stream, LOCK_STREAM, MEMBERS_FILE};
-use crate::attach::remove_directory;
 use crate::clean::{CleanOptions, Removed, BY_A_KILL};
+use crate::directory::remove_directory;
 use crate::inspect::{
     oldest_unread, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo, VerifyReport,
     VersionInfo,

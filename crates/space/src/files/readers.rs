@@ -7,7 +7,7 @@
 //! objects.
 
 use super::stream::{read_json, write_json, Counters, DroppedDf, Producers, Stream};
-use crate::attach::remove_directory;
+use crate::directory::remove_directory;
 use crate::environment;
 use crate::groups;
 use crate::identity;

@@ -17,9 +17,11 @@
 //! Not here: readers (see `readers`), objects; waking
 //! anyone (files have no wake-up: a process that waits polls).
 
-use crate::attach::{behind_links, place_of, put_in_place, remove_leftovers, remove_unfinished, take_away};
 use crate::attributes::{Attribute, ATTRIBUTES_FILE};
 use crate::contents;
+use crate::directory::{
+    behind_links, place_of, put_in_place, remove_leftovers, remove_unfinished, take_away,
+};
 use crate::name;
 use crate::new_directory::NewDirectory;
 use crate::opening::{may_have_come_before, Writers};

@@ -395,6 +395,61 @@ fn a_damaged_space_on_a_disk_leaves_no_shared_state() {
     assert_eq!(shared_states(), 0);
 }
 
+/// The shared state of a space on a disk whose directory was removed by hand, as users remove results.
+#[test]
+fn the_shared_state_of_a_space_that_was_removed_by_hand_goes() {
+    let disk = tempfile::tempdir().unwrap();
+    let path = |file: &str| format!("{}/{file}", disk.path().display());
+    let on_disk = OpenOptions { tier: Some(TierKind::File), quota_bytes: Some(8 << 20), ..options() };
+    let written = |name: &str| {
+        let mut w = Writer::open(name, &on_disk).unwrap();
+        w.begin_step().unwrap();
+        w.put_array("a", &[8], &[0], &[8], &[7u8; 8]).unwrap();
+        w.end_step().unwrap();
+        w
+    };
+    let shared_state = |name: &str| {
+        let uuid = forebay_space::inspect(name).unwrap().uuid;
+        let inode = fs::metadata(Path::new(name).join("pool")).unwrap().ino();
+        forebay_space::root().unwrap().join(format!(".soft-{uuid}-{inode:x}"))
+    };
+    // With its name, and by whoever makes a space there.
+    for by_name in [true, false] {
+        let name = path("heat");
+        written(&name).close().unwrap();
+        let soft = shared_state(&name);
+        fs::remove_dir_all(&name).unwrap();
+        let dry = CleanOptions { names: vec![name.clone()], dry_run: true, ..CleanOptions::default() };
+        assert_eq!(forebay_space::clean(&dry).unwrap().removed.len(), 1);
+        assert!(soft.join("control").exists(), "a dry run removes nothing");
+        if by_name {
+            let removed = clean(&name).unwrap().removed;
+            assert_eq!(removed[0].reason, "shared state of a pool that was removed");
+        } else {
+            written(&name).close().unwrap();
+            assert!(shared_state(&name).exists());
+        }
+        assert!(!soft.exists(), "{}", soft.display());
+        let _ = clean(&name);
+    }
+    // Not one that a process uses, nor that of a space which has only been moved.
+    let (name, moved) = (path("live"), path("moved"));
+    let w = written(&name);
+    let soft = shared_state(&name);
+    fs::rename(&name, &moved).unwrap();
+    assert_eq!(clean(&name).unwrap_err().kind(), Kind::PeerMissing);
+    assert!(soft.exists());
+    w.close().unwrap();
+    let mut r = reader(&moved, 0, 1).unwrap();
+    assert_eq!(clean(&name).unwrap_err().kind(), Kind::PeerMissing);
+    assert!(soft.exists());
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    assert_eq!(r.get_array::<u8>("a", None).unwrap(), [7; 8]);
+    drop(r);
+    assert_eq!(clean(&moved).unwrap().removed.len(), 1);
+    assert!(!soft.exists());
+}
+
 /// As `cp -al` does: another directory with the same files.
 fn link_files(from: &str, to: &str) {
     fs::create_dir(to).unwrap();

@@ -1093,8 +1093,13 @@ fn processes_that_replace_one_space_leave_no_shared_state() {
         let mut cleaner = Held(cleaner.unwrap());
         assert_eq!(answer(&mut cleaner.0).as_deref(), Some("ready"));
         let mut both = [start(), start()];
-        both.iter_mut().for_each(|child| assert_eq!(answer(child).as_deref(), Some("done")));
-        both.iter_mut().for_each(|child| assert!(child.wait().unwrap().success()));
+        for child in &mut both {
+            let said = answer(child);
+            let mut errors = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+            assert_eq!(said.as_deref(), Some("done"), "{errors}");
+            assert!(child.wait().unwrap().success());
+        }
         let count = |dir: &Path| std::fs::read_dir(dir).unwrap().count();
         // That of the one space that is left.
         assert_eq!(count(root.path()), usize::from(medium == Medium::File), "{}", medium.word());

@@ -1,0 +1,146 @@
+//! The directory of a space or a channel of files: found behind links, taken away under a hidden name, and removed with
+//! all that belongs to it.
+
+use forebay_tier::host::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use forebay_tier::{clock, process, Error, Horizon, Kind, Result};
+
+use crate::attach::POOL_FILE;
+use crate::new_directory::{abandoned, hidden, Hidden};
+use crate::shared_state::{remove_abandoned_soft_dir, remove_soft_dir, soft_dirs_of_path};
+use crate::tiers::Tiers;
+use crate::whole_file;
+
+/// How often the removal of a directory is tried into which other processes write.
+const REMOVALS: u32 = 100;
+
+/// Directory above a space, and the name of its own one.
+pub(crate) fn place_of(name: &str, dir: &Path) -> Result<(PathBuf, String)> {
+    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file =
+        dir.file_name().ok_or_else(|| Error::new(Kind::BadName, format!("`{name}` names no directory")))?;
+    Ok((parent.to_path_buf(), file.to_string_lossy().into_owned()))
+}
+
+/// The directory that a path names, behind symbolic links, also where it is not there yet: a link is neither renamed
+/// nor replaced.
+pub(crate) fn behind_links(dir: &Path) -> PathBuf {
+    match fs::symlink_metadata(dir) {
+        Ok(meta) if meta.file_type().is_symlink() => {}
+        _ => return dir.to_path_buf(),
+    }
+    let parent = dir.parent().unwrap_or(Path::new("."));
+    let target = || std::fs::read_link(dir).map_or(dir.to_path_buf(), |target| parent.join(target));
+    fs::canonicalize(dir).unwrap_or_else(|_| target())
+}
+
+/// Whether the pool in a directory has another name, as `cp -al` gives it one: the space stays under that name, with
+/// its shared state and its lower pools.
+pub(crate) fn has_other_name(dir: &Path) -> std::io::Result<bool> {
+    match fs::metadata(dir.join(POOL_FILE)) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        meta => Ok(meta?.nlink() > 1),
+    }
+}
+
+/// Gives a new space or channel its name, unless another one has it: then the new one goes. Whether it has the name.
+pub(crate) fn put_in_place(
+    name: &str,
+    new: &Path,
+    dir: &Path,
+    parent: &Path,
+    horizon: Horizon,
+) -> Result<bool> {
+    let placed = match fs::rename(new, dir) {
+        Ok(()) if horizon != Horizon::None => {
+            // Versions that are acknowledged below a name that is lost would be lost with it.
+            whole_file::sync_directory_of(dir)
+                .map_err(|e| Error::io(format!("syncing {}", parent.display()), e))
+        }
+        Ok(()) => Ok(()),
+        // Another process was first.
+        Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => return remove_unfinished(new).map(|_| false),
+        Err(e) => Err(Error::io(format!("putting space {name} in place"), e)),
+    };
+    if placed.is_err() {
+        let _ = remove_unfinished(new);
+    }
+    placed.map(|()| true)
+}
+
+/// Takes a directory away under another name first, so that no process sees it half empty; then its shared state and
+/// the lower pools that it names, and at last what is in it, so that a process that finds it later can go on. Returns
+/// the lower pools that stay, with the reason.
+pub(crate) fn remove_directory(dir: &Path) -> Result<Vec<String>> {
+    let dir = &behind_links(dir);
+    let (Some(parent), Some(file)) = (dir.parent(), dir.file_name()) else {
+        return Err(
+            Error::new(Kind::BadName, "this directory cannot be removed").with("directory", dir.display())
+        );
+    };
+    match take_away(dir, parent, &file.to_string_lossy())? {
+        Some(gone) => remove_unfinished(&gone),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Renames a directory to a hidden name, by which it is known that it is on its way out. None: it is not there.
+pub(crate) fn take_away(dir: &Path, parent: &Path, file: &str) -> Result<Option<PathBuf>> {
+    let gone = parent.join(format!(".{file}.gone-{}-{}", process::pid(), clock::now_ns()));
+    match fs::rename(dir, &gone) {
+        Ok(()) => Ok(Some(gone)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(Error::io(format!("removing {}", dir.display()), e)),
+    }
+}
+
+/// Removes what killed processes left while they made, replaced or removed the space `file`, or else any space in
+/// `parent`, as far as it can.
+pub(crate) fn remove_leftovers(parent: &Path, file: Option<&str>) {
+    let soft_dirs = file.map(|file| soft_dirs_of_path(&parent.join(file)));
+    for soft in soft_dirs.into_iter().flatten() {
+        let _ = remove_abandoned_soft_dir(&soft, false);
+    }
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let found = entry.file_name().into_string().ok();
+        let is_asked = |of: &str| file.is_none_or(|file| file == of);
+        let Some(kind) = found.as_deref().and_then(hidden).filter(|(_, of)| is_asked(of)) else { continue };
+        let path = entry.path();
+        // Held while it is removed: the process that made it cannot go on in it.
+        let abandoned = match kind.0 {
+            Hidden::New => match abandoned(&path, false) {
+                Ok(Ok(abandoned)) => Some(abandoned),
+                _ => continue,
+            },
+            Hidden::Gone => None,
+        };
+        let _ = remove_unfinished(&path);
+        drop(abandoned);
+    }
+}
+
+/// Removes a directory that is not, or no longer, in place, with its shared state and the lower pools that it names, if
+/// it can be read and they are its own. Returns those that stay, with the reason. Another process may do the same.
+pub(crate) fn remove_unfinished(new: &Path) -> Result<Vec<String>> {
+    remove_soft_dir(new)?;
+    let kept = match Tiers::read(new) {
+        Ok(tiers) => tiers.remove(new)?,
+        // The next clean tries again: without the list its pools would not be found any more.
+        Err(e) if e.kind() == Kind::Io => return Err(e),
+        Err(_) => Vec::new(),
+    };
+    let mut tries = REMOVALS;
+    loop {
+        tries -= 1;
+        match fs::remove_dir_all(new) {
+            // A process that asks whether its maker lives has made the lock file anew.
+            Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty && tries > 0 => {}
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::io(format!("removing {}", new.display()), e));
+            }
+            _ => return Ok(kept),
+        }
+    }
+}
