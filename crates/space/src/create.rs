@@ -1,4 +1,4 @@
-//! Making a space: its sizes, its files under a hidden name, its place; and putting an empty one in the place of another.
+//! Making a space: its sizes, its files under a hidden name, its place; and putting an empty one in another's place.
 
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::host::time::Instant;

@@ -196,15 +196,26 @@ impl Error {
         self
     }
 
-    /// An error of the operating system, sorted into the kinds that have a remedy of their own.
+    /// An error of the operating system, sorted into the kinds that have a remedy of their own; of a full tier it says
+    /// which.
     #[cold]
     pub fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
+        let remedy = match source.raw_os_error() {
+            Some(libc::ENOSPC) => Some("free space on that file system, or use another directory"),
+            Some(libc::EDQUOT) => Some("free space in this user's disk quota, or use another directory"),
+            Some(libc::ENOMEM) => Some("free memory, or raise the memory limits of this process"),
+            _ => None,
+        };
         let kind = match source.raw_os_error() {
             Some(libc::EACCES | libc::EPERM | libc::EROFS) => Kind::PermissionDenied,
             Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM) => Kind::TierFull,
             _ => Kind::Io,
         };
-        Error::new(kind, format!("{}: {source}", doing.into())).caused_by(source)
+        let error = Error::new(kind, format!("{}: {source}", doing.into())).caused_by(source);
+        match remedy {
+            Some(remedy) => error.hint(remedy),
+            None => error,
+        }
     }
 
     /// The kind.
@@ -258,6 +269,16 @@ mod tests {
             assert_eq!(Kind::from_code(kind.code()), Some(*kind));
             assert!(i == 0 || Kind::ALL[i - 1].code() < kind.code(), "{kind} is out of order");
         }
+    }
+
+    #[test]
+    fn what_is_full_comes_with_a_remedy() {
+        for errno in [libc::ENOSPC, libc::EDQUOT, libc::ENOMEM] {
+            let e = Error::io("making a file", std::io::Error::from_raw_os_error(errno));
+            assert_eq!(e.kind(), Kind::TierFull, "{e}");
+            assert!(e.hint_text().is_some(), "{e}");
+        }
+        assert!(Error::io("reading", std::io::Error::from_raw_os_error(libc::EIO)).hint_text().is_none());
     }
 
     #[test]

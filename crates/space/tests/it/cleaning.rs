@@ -413,7 +413,7 @@ fn the_shared_state_of_a_space_that_was_removed_by_hand_goes() {
         let inode = fs::metadata(Path::new(name).join("pool")).unwrap().ino();
         forebay_space::root().unwrap().join(format!(".soft-{uuid}-{inode:x}"))
     };
-    // With its name, and by whoever makes a space there.
+    // With its name, and by the process that makes a space there.
     for by_name in [true, false] {
         let name = path("heat");
         written(&name).close().unwrap();
