@@ -126,6 +126,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         size: Some(1),
         observer: true,
         timeout: args.wait,
+        channel: forebay_space::mechanism_of(&args.name)?.unwrap_or_default(),
         ..OpenOptions::default()
     };
     let mut reader =

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use forebay_space::{CleanOptions, Error, Kind, MemberInfo, Mode, OpenOptions, Result, SpaceInfo};
 
 use crate::record::{is_running, RunDir, RunRecord};
-use crate::workflow::{Channel, ChannelKind, Workflow};
+use crate::workflow::{Channel, Workflow};
 
 /// Ranks of a runner that was killed are killed by the kernel, and for a moment their locks stay.
 const DYING_RANKS: Duration = Duration::from_secs(5);
@@ -130,7 +130,10 @@ fn keeps(run_dir: &Path, name: &str) -> bool {
 }
 
 fn inspect_if_there(location: &str) -> Result<Option<SpaceInfo>> {
-    if !Path::new(location).exists() {
+    // What a killed maker of a channel of files left is no space, nor is an empty directory.
+    forebay_space::remove_leftovers(Some(location))?;
+    let is_empty = std::fs::read_dir(location).is_ok_and(|mut entries| entries.next().is_none());
+    if is_empty || !Path::new(location).exists() {
         return Ok(None);
     }
     forebay_space::inspect(location).map(Some)
@@ -226,7 +229,7 @@ pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
         }
     }
     for channel in workflow.channels.iter().filter(|channel| !channel.options.keep) {
-        if let Err(e) = remove_files_channel(channel, &channel.location(&workflow.dir), run) {
+        if let Err(e) = remove_files_channel(&channel.location(&workflow.dir), run) {
             left.push(format!("the channel {} could not be removed: {e}", channel.name));
         }
     }
@@ -242,23 +245,13 @@ pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
     left
 }
 
-/// Removes a channel of files that is the run's, or that no writer has started in: a rank of the run was killed while
-/// it made it.
-fn remove_files_channel(channel: &Channel, location: &str, run: &RunDir) -> Result<()> {
+/// Removes a channel of files that is the run's.
+fn remove_files_channel(location: &str, run: &RunDir) -> Result<()> {
     match files_channel(location)? {
         Some(FilesChannel { dir, run: Some(of) }) if of == run.id() => {
             forebay_space::destroy(&dir.to_string_lossy())
         }
-        Some(FilesChannel { run: Some(_), .. }) => Ok(()),
-        _ if channel.options.kind != Some(ChannelKind::Files) => Ok(()),
-        _ => {
-            // What is damaged stays: it may hold versions of an earlier run.
-            let names = vec![location.into()];
-            let options = CleanOptions { names, dead_only: true, ..CleanOptions::default() };
-            match forebay_space::clean(&options) {
-                Err(e) if e.kind() == Kind::PeerMissing => Ok(()),
-                cleaned => cleaned.map(drop),
-            }
-        }
+        // One that no writer has started in goes with the other leftovers.
+        _ => Ok(()),
     }
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_space::{Error, Kind, OpenOptions, Reader, Result};
+use forebay_space::{Error, Kind, Result};
 
 use crate::alone::alone;
 use crate::clean_up::{remove_spaces, take_names, taken};
@@ -344,7 +344,6 @@ struct DepartedReader {
     channel: String,
     component: String,
     rank: u32,
-    size: u32,
 }
 
 fn departed_readers(workflow: &Workflow, component: usize, rank: u32) -> Vec<DepartedReader> {
@@ -355,12 +354,7 @@ fn departed_readers(workflow: &Workflow, component: usize, rank: u32) -> Vec<Dep
     }
     let channels = component.reads.iter();
     channels
-        .map(|channel| DepartedReader {
-            channel: channel.clone(),
-            component: component.name.clone(),
-            rank,
-            size: component.ranks,
-        })
+        .map(|channel| DepartedReader { channel: channel.clone(), component: component.name.clone(), rank })
         .collect()
 }
 
@@ -376,22 +370,16 @@ impl DepartedReader {
             Ok(space) => space,
             Err(e) => return e.kind() == Kind::PeerMissing,
         };
-        let has_ended = |r: &forebay_space::ReaderGroupInfo| r.name == self.component && r.ended >= r.size;
-        if space.readers.iter().any(has_ended) {
+        // One that has read all of it goes on behind that when the workflow is run again.
+        let is_own = |r: &&forebay_space::ReaderGroupInfo| r.name == self.component;
+        let has_read_all =
+            space.readers.iter().find(is_own).is_some_and(|r| r.finished_ranks.contains(&self.rank));
+        if has_read_all && space.state == "finished" {
             return true;
         }
-        let options = OpenOptions {
-            rank: Some(self.rank),
-            size: Some(self.size),
-            component: Some(self.component.clone()),
-            timeout: Duration::from_millis(200),
-            // It joins to leave, whether or not the writers have ended.
-            finished: true,
-            ..OpenOptions::default()
-        };
-        // For a space that has gone in the meantime no reader has to be waited for.
-        match Reader::open(&channel.location(&workflow.dir), &options) {
-            Ok(reader) => reader.leave().is_ok(),
+        match forebay_space::leave_reader_group(&channel.location(&workflow.dir), &self.component, self.rank)
+        {
+            Ok(()) => true,
             Err(e) => e.kind() != Kind::TimedOut,
         }
     }

@@ -28,6 +28,7 @@ fn helper_process() {
             die(&text(&rest[0]), text(&rest[1]).parse().expect("a number")).map(|never| match never {})
         }
         Some("get") => get(&text(&rest[0])).map(|()| 0),
+        Some("behind") => behind(&text(&rest[0])).map(|()| 0),
         Some("run") => {
             let options = RunOptions {
                 out: Some(PathBuf::from(&rest[1])),
@@ -100,6 +101,21 @@ fn get(channel: &str) -> forebay_space::Result<()> {
         versions += 1;
     }
     println!("{versions} versions");
+    reader.close()
+}
+
+/// Reads all versions from where its group stopped, and says which there were. Rank 1 comes late.
+fn behind(channel: &str) -> forebay_space::Result<()> {
+    if std::env::var("FOREBAY_RANK").is_ok_and(|rank| rank == "1") {
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let mut reader = Reader::open(channel, &OpenOptions::default())?;
+    let mut versions = Vec::new();
+    while let Some(version) = reader.begin_step(None)? {
+        versions.push(version);
+        reader.end_step()?;
+    }
+    println!("{versions:?}");
     reader.close()
 }
 
@@ -533,6 +549,60 @@ fn a_run_that_fails_leaves_a_damaged_channel_alone() {
         let (code, stderr) = bench.run(&format!("run{}", broken.is_some()));
         assert_ne!(code, 0, "{stderr}");
         assert!(dir.join("v0000000000").exists(), "{broken:?}: {stderr}");
+    }
+}
+
+/// The name of a channel that no rank of the run opens may be that of another program's data.
+#[test]
+fn what_another_program_left_under_the_name_of_a_channel_of_files_stays() {
+    for mechanism in [forebay_space::Mechanism::Space, forebay_space::Mechanism::Files] {
+        let bench = Bench::new(
+            "[channel.T]\nkind = \"files\"\n[[component]]\nname = \"sim\"\nwrites = [\"T\"]\n\
+             command = [\"sh\", \"-c\", \"touch up; until [ -e go ]; do sleep 0.05; done\"]",
+        );
+        let run = bench.start("run");
+        until("the run has begun", || bench.path("up").exists());
+        let name = bench.spaces.path().join("T").to_string_lossy().into_owned();
+        let options =
+            OpenOptions { channel: mechanism, quota_bytes: Some(4 << 20), ..OpenOptions::default() };
+        let mut writer = Writer::open(&name, &options).expect("a channel");
+        for _ in 0..2 {
+            writer.begin_step().expect("a step");
+            writer.put_array("T", &[1], &[0], &[1], &[1.0f64]).expect("a put");
+            writer.end_step().expect("ending it");
+        }
+        writer.begin_step().expect("a step");
+        // As one that was killed in its step.
+        drop(writer);
+        std::fs::write(bench.path("go"), "").expect("writing");
+        let (code, stderr) = bench.end(run);
+        assert_eq!(code, 0, "{stderr}");
+        let left = forebay_space::inspect(&name).expect("it stays");
+        assert_eq!((left.versions_complete, left.state.as_str()), (2, "dead"), "{mechanism}");
+        forebay_space::destroy(&name).expect("removing it");
+    }
+}
+
+/// The ranks of the analysis do not overlap: each goes on behind what it has read itself.
+#[test]
+fn a_kept_channel_that_is_run_again_is_read_where_each_rank_stopped() {
+    for kind in ["space", "files"] {
+        let bench = Bench::new("");
+        for (out, versions) in [("first", 2), ("second", 5)] {
+            bench.workflow(&format!(
+                "[channel.T]\nkind = \"{kind}\"\nkeep = true\nmode = \"a\"\n[[component]]\nname = \"sim\"\n\
+                 writes = [\"T\"]\ncommand = [\"forebay\", \"go-on\", \"T\", \"{versions}\"]\n\
+                 [[component]]\nname = \"ana\"\nreads = [\"T\"]\nranks = 2\n\
+                 command = [\"forebay\", \"behind\", \"T\"]"
+            ));
+            let (code, stderr) = bench.run(out);
+            assert_eq!(code, 0, "{kind}, {out}: {stderr}");
+            let expected = if out == "first" { "[0, 1]" } else { "[2, 3, 4]" };
+            for rank in 0..2 {
+                let said = bench.read(&format!("{out}/logs/ana.{rank}.out"));
+                assert!(said.contains(expected), "{kind}, {out}, rank {rank}: {said}");
+            }
+        }
     }
 }
 

@@ -31,6 +31,8 @@ pub struct Consuming {
     step: Option<OpenStep>,
     /// Counts steps, so that a step object knows whether it is still the open one.
     serial: u64,
+    /// It has left its group for good.
+    has_left: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -105,8 +107,13 @@ impl PyReader {
         reader.set_timeout(timeout);
         let (rank, size) = (reader.rank(), reader.size());
         let (name, path) = (reader.name().to_string(), reader.path().display().to_string());
-        let shared =
-            Arc::new(Cell::new(Consuming { what: "reader", reader: Some(reader), step: None, serial: 0 }));
+        let shared = Arc::new(Cell::new(Consuming {
+            what: "reader",
+            reader: Some(reader),
+            step: None,
+            serial: 0,
+            has_left: false,
+        }));
         handles::note(py, key, Box::new(Former(Arc::downgrade(&shared))));
         Ok(PyReader { shared, name, path, rank, size, timeout })
     }
@@ -263,7 +270,8 @@ impl PyReader {
         let version = version.0;
         let opened =
             self.shared.without_gil(py, |state| state.reader()?.open_version(version)).or_raise(py)?;
-        let mut state = Consuming { what: "version", reader: Some(opened), step: None, serial: 0 };
+        let mut state =
+            Consuming { what: "version", reader: Some(opened), step: None, serial: 0, has_left: false };
         let step = state.opened(version, false);
         Ok(ReadStep::new(Arc::new(Cell::new(state)), step, true))
     }
@@ -328,11 +336,19 @@ impl PyReader {
     /// Closes the reader and leaves its group for good: nothing is kept for this rank any more, and its cursor is
     /// forgotten. One that comes again begins at the oldest version.
     fn leave(&self, py: Python<'_>) -> PyResult<()> {
-        let reader = self.shared.with(py, |state| {
+        let (reader, has_left) = self.shared.with(py, |state| {
             state.step = None;
-            state.reader.take()
+            (state.reader.take(), state.has_left)
         });
-        py.detach(|| reader.map_or(Ok(()), Reader::leave)).or_raise(py)
+        let Some(reader) = reader else {
+            let hint =
+                "open it again with its group and rank, or remove the group: `forebay clean --readers`";
+            let closed = || usage(py, Kind::Closed, "the reader is closed, and its group is not left", hint);
+            return has_left.then_some(()).ok_or_else(closed);
+        };
+        py.detach(|| reader.leave()).or_raise(py)?;
+        self.shared.with(py, |state| state.has_left = true);
+        Ok(())
     }
 
     /// Releases everything but the views that still live. A group that keeps a cursor goes on there when it is opened

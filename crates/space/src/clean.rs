@@ -12,13 +12,15 @@ use serde::Serialize;
 use crate::attach::{is_open_anywhere, Attachment};
 use crate::contents;
 use crate::control::{group, member, GROUPS_MAX};
-use crate::directory::{self, behind_links, place_of, remove_directory, remove_unfinished};
+use crate::directory::{
+    self, behind_links, hidden_directories, place_of, remove_directory, remove_unfinished, HiddenDirectory,
+};
 use crate::files;
 use crate::groups::has_read_all;
 use crate::inspect::{attach, names, names_of};
 use crate::membership::{describe, settle_left_behind, settle_producers};
 use crate::name;
-use crate::new_directory::{abandoned, hidden, Hidden};
+use crate::new_directory::{abandoned, Hidden};
 use crate::options::Retention;
 use crate::shared_state::{remove_abandoned_soft_dir, soft_dirs, soft_dirs_of_path, MEMBERS_FILE};
 
@@ -85,9 +87,10 @@ fn live_member(space: &Attachment) -> Option<String> {
 /// Whether every version of a finished stream was seen by every rank of at least one reader group.
 fn is_read_to_its_end(space: &Attachment) -> bool {
     let control = &space.control;
-    let mut groups =
-        (0..GROUPS_MAX).filter(|i| control.group(*i, group::STATE).load(Acquire) != 0).peekable();
-    groups.peek().is_some() && groups.all(|i| has_read_all(space, i))
+    let is_registered = |i: &usize| control.group(*i, group::STATE).load(Acquire) != 0;
+    let groups = || (0..GROUPS_MAX).filter(is_registered);
+    // What no rank has read is kept where all have left, too.
+    groups().any(|i| control.group_count(i, group::ENDED) > 0) && groups().all(|i| has_read_all(space, i))
 }
 
 /// Called whenever a member has gone: the last one takes a space away that was read to its end.
@@ -158,9 +161,7 @@ impl CleanReport {
 
 fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
     let dir = name::directory(name)?;
-    // An empty directory that has a path might not have been made here.
-    let is_made_here = || !name::is_path(name) || dir.join(MEMBERS_FILE).exists();
-    if files::is_unfinished(&dir) && is_made_here() {
+    if files::is_unfinished(&dir) && is_made_here(name, &dir) {
         if let Some(removed) = files::clean_unfinished(name, &dir, options)? {
             return Ok(Ok(removed));
         }
@@ -238,38 +239,62 @@ fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanR
         Some(dir) => (dir.parent().unwrap_or(Path::new("/")).to_path_buf(), dir.file_name()),
         None => (name::root()?, None),
     };
-    let entries = match fs::read_dir(&parent) {
+    let found = match hidden_directories(&parent) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-        entries => entries.map_err(|e| Error::io("listing spaces", e))?,
+        found => found.map_err(|e| Error::io("listing spaces", e))?,
     };
-    for entry in entries.flatten() {
-        let Ok(file) = entry.file_name().into_string() else { continue };
-        let Some((hidden, name)) = hidden(&file) else { continue };
-        if own.is_some_and(|own| own != name) {
+    for HiddenDirectory { path, kind, of: name } in found {
+        if own.is_some_and(|own| *own != *name) {
             continue;
         }
-        let path = entry.path();
         // Of a space that has a path the report names the path.
-        let shown = if of.is_some_and(name::is_path) { path.display().to_string() } else { file };
-        report.add(&shown, clean_leftover(&path, hidden, &shown, options)?);
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let shown =
+            if of.is_some_and(name::is_path) { path.display().to_string() } else { file.into_owned() };
+        report.add(&shown, clean_leftover(&path, kind, &shown, options)?);
     }
     Ok(report.removed.len() + report.kept.len() > before)
 }
 
 /// Removes what processes that are gone left while they made, replaced or removed the space `name`, or else any space
-/// below the root of short names, as far as it can; no space that has its name.
+/// below the root of short names, as far as it can; no space that has its name, but a channel of files that has it and
+/// that no writer has started in.
 ///
 /// # Errors
-/// `BadName`; those of the root directory.
+/// `BadName`; those of the root directory; of such a channel `TimedOut`, `Io`.
 pub fn remove_leftovers(name: Option<&str>) -> Result<()> {
     match name {
         Some(name) => {
+            remove_unstarted_channel(name)?;
             let (parent, file) = place_of(name, &behind_links(&name::directory(name)?))?;
             directory::remove_leftovers(&parent, Some(&file));
         }
         None => directory::remove_leftovers(&name::root()?, None),
     }
     Ok(())
+}
+
+/// What a process left that was killed before it had made a channel of files, or before it had started in it.
+fn remove_unstarted_channel(name: &str) -> Result<()> {
+    let dir = name::directory(name)?;
+    let removed = match () {
+        () if files::is_unfinished(&dir) && is_made_here(name, &dir) => {
+            files::clean_unfinished(name, &dir, &CleanOptions::default()).map(drop)
+        }
+        () if files::is_stream(&dir) => files::remove_unstarted(name, &dir),
+        () => Ok(()),
+    };
+    match removed {
+        // What is damaged stays: it may hold versions.
+        Err(e) if matches!(e.kind(), Kind::PeerMissing | Kind::Damaged) || !dir.exists() => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Whether a directory that may be that of an unfinished channel is one: an empty one that has a path might not have
+/// been made here.
+fn is_made_here(name: &str, dir: &Path) -> bool {
+    !name::is_path(name) || dir.join(MEMBERS_FILE).exists()
 }
 
 fn clean_leftover(path: &Path, hidden: Hidden, shown: &str, options: &CleanOptions) -> Result<Outcome> {

@@ -17,7 +17,7 @@ use crate::backing::VersionBacking;
 use crate::control::{member, ProducerState, Waiting};
 use crate::environment;
 use crate::gate::Gate;
-use crate::groups::Keep;
+use crate::groups::{self, Keep};
 use crate::index::{self, box_of, Bring, LaneCursor, VariableInfo, VersionIndex};
 use crate::membership::{missing_producers, producer_died, settle_producers, Membership};
 use crate::opening;
@@ -795,9 +795,15 @@ impl SpaceReader {
     pub(crate) fn leave(&mut self) -> Result<()> {
         self.check_open()?;
         self.close()?;
+        let deadline = Instant::now() + self.options.timeout;
         match self.of_one_version {
             true => Ok(()),
-            false => self.member.leave_for_good(Instant::now() + self.options.timeout),
+            // It waited for writers, as no member of its group.
+            false if !self.is_streaming && !self.options.observer => {
+                let (space, group) = (self.space(), opening::group_of(&self.options));
+                space.with_setup_lock(deadline, || groups::leave_unjoined(space, group, self.member.rank))
+            }
+            false => self.member.leave_for_good(deadline),
         }
     }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use forebay_tier::{clock, process, Error, Horizon, Kind, Result};
 
 use crate::attach::POOL_FILE;
+use crate::contents;
 use crate::new_directory::{abandoned, hidden, Hidden};
 use crate::shared_state::{remove_abandoned_soft_dir, remove_soft_dir, soft_dirs_of_path};
 use crate::tiers::Tiers;
@@ -96,6 +97,34 @@ pub(crate) fn take_away(dir: &Path, parent: &Path, file: &str) -> Result<Option<
     }
 }
 
+/// A directory on its way in or out.
+pub(crate) struct HiddenDirectory {
+    pub path: PathBuf,
+    pub kind: Hidden,
+    /// The name that it is to have, or had.
+    pub of: String,
+}
+
+/// Those in a directory. What has such a name and is a link, or holds anything else than what a space or a channel of
+/// files holds, was not made here.
+///
+/// # Errors
+/// Those of the operating system.
+pub(crate) fn hidden_directories(parent: &Path) -> std::io::Result<Vec<HiddenDirectory>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(parent)? {
+        let entry = entry?;
+        let file = entry.file_name().to_string_lossy().into_owned();
+        let Some((kind, of)) = hidden(&file) else { continue };
+        let path = entry.path();
+        let is_own = || contents::check_own(&path).is_ok() || crate::files::holds_only_own(&path);
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_own() {
+            found.push(HiddenDirectory { path, kind, of: of.into() });
+        }
+    }
+    Ok(found)
+}
+
 /// Removes what killed processes left while they made, replaced or removed the space `file`, or else any space in
 /// `parent`, as far as it can.
 pub(crate) fn remove_leftovers(parent: &Path, file: Option<&str>) {
@@ -103,13 +132,12 @@ pub(crate) fn remove_leftovers(parent: &Path, file: Option<&str>) {
     for soft in soft_dirs.into_iter().flatten() {
         let _ = remove_abandoned_soft_dir(&soft, false);
     }
-    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let found = entry.file_name().into_string().ok();
-        let is_asked = |of: &str| file.is_none_or(|file| file == of);
-        let Some(kind) = found.as_deref().and_then(hidden).filter(|(_, of)| is_asked(of)) else { continue };
-        let path = entry.path();
+    for HiddenDirectory { path, kind, of } in hidden_directories(parent).unwrap_or_default() {
+        if file.is_some_and(|file| file != of) {
+            continue;
+        }
         // Held while it is removed: the process that made it cannot go on in it.
-        let abandoned = match kind.0 {
+        let abandoned = match kind {
             Hidden::New => match abandoned(&path, false) {
                 Ok(Ok(abandoned)) => Some(abandoned),
                 _ => continue,

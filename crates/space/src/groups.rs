@@ -287,8 +287,29 @@ pub(crate) fn is_killed(space: &Attachment, index: usize) -> bool {
 /// it holds no longer, as nothing holds for a rank that was killed; the cursors of a group may.
 pub(crate) fn is_awaited(space: &Attachment, index: usize) -> bool {
     let control = &space.control;
-    let joined = control.group_count(index, group::JOINED);
-    joined < control.group_size(index) && (joined == 0 || !is_killed(space, index))
+    let (joined, size) = (control.group_count(index, group::JOINED), control.group_size(index));
+    joined < size
+        && (joined == 0 || !is_killed(space, index))
+        && (0..size).any(|rank| is_rank_awaited(space, index, rank))
+}
+
+/// Whether a rank is still to join: not one that has left for good, nor, of a group that comes again as a whole, one
+/// that has read all there is to the end of the stream.
+pub(crate) fn is_rank_awaited(space: &Attachment, index: usize, rank: u32) -> bool {
+    let control = &space.control;
+    !control.group_bit(index, group::JOINED, rank)
+        && !has_left(control, index, rank)
+        && !has_rank_read_all(space, index, rank)
+}
+
+/// Whether a rank has seen the end of the stream, and has read what was added to it since.
+pub(crate) fn has_rank_read_all(space: &Attachment, index: usize, rank: u32) -> bool {
+    let control = &space.control;
+    control.group_bit(index, group::ENDED, rank)
+        && match control.cursor(control.group_cursors(index).start + rank as usize) {
+            Cursor::At(version) => version >= control.complete(),
+            Cursor::Left | Cursor::Free | Cursor::Damaged => false,
+        }
 }
 
 /// Under the setup lock, before rank `rank` of a group joins, of which no process lives: the version that it begins at,
@@ -352,6 +373,16 @@ pub(crate) fn leave(space: &Attachment, index: usize, rank: u32) -> Result<()> {
     Ok(())
 }
 
+/// Under the setup lock: says that a rank that is not there does not come to a group that keeps its cursors any more.
+pub(crate) fn leave_unjoined(space: &Attachment, name: &str, rank: u32) -> Result<()> {
+    let Some(index) = find_group(space, name) else { return Ok(()) };
+    let keeps = policy_of(&space.control, index).is_some() && rank < space.control.group_size(index);
+    match keeps && live_reader(space, index, rank).is_none() {
+        true => leave(space, index, rank),
+        false => Ok(()),
+    }
+}
+
 /// The lowest version that a rank of a group has not ended; None where all have left. A damaged cursor holds
 /// everything.
 fn lowest_cursor(space: &Attachment, index: usize) -> Option<u64> {
@@ -378,9 +409,7 @@ pub(crate) fn unread_from(space: &Attachment, index: usize) -> Option<u64> {
         Cursor::Left => None,
         Cursor::At(version) => {
             // Of a group that comes again as a whole the ranks that are still to join begin at its start.
-            let is_awaited = !control.group_bit(index, group::JOINED, rank)
-                && !control.group_bit(index, group::ENDED, rank);
-            Some(if is_awaited { version.min(start) } else { version })
+            Some(if is_rank_awaited(space, index, rank) { version.min(start) } else { version })
         }
         Cursor::Free | Cursor::Damaged => Some(0),
     });
@@ -396,11 +425,16 @@ pub(crate) fn stored_cursor(space: &Attachment, name: &str) -> Option<u64> {
     (control.group_count(index, group::JOINED) > 0 || lowest > 0).then_some(lowest)
 }
 
-/// Whether every rank of a group has seen the end of the stream, and what was added to it since.
+fn has_left(control: &Control, index: usize, rank: u32) -> bool {
+    control.cursor(control.group_cursors(index).start + rank as usize) == Cursor::Left
+}
+
+/// Whether every rank of a group that has not left it has seen the end of the stream, and what was added to it since.
 pub(crate) fn has_read_all(space: &Attachment, index: usize) -> bool {
     let control = &space.control;
     let keeps = policy_of(control, index).is_some();
-    control.group_count(index, group::ENDED) == control.group_size(index)
+    let has_ended = |rank| control.group_bit(index, group::ENDED, rank) || has_left(control, index, rank);
+    (0..control.group_size(index)).all(has_ended)
         && (!keeps || lowest_cursor(space, index).is_none_or(|at| at >= control.complete()))
 }
 
@@ -409,8 +443,9 @@ pub(crate) fn awaited_group(space: &Attachment, version: u64) -> Option<String> 
     let is_absent = |index: usize| {
         !has_live_rank(space, index) && held_by_cursors(space, index).is_some_and(|at| at <= version)
     };
-    let awaited =
-        registered_groups(&space.control).find(|index| is_awaited(space, *index) || is_absent(*index));
+    let start = |index: usize| space.control.group(index, group::START).load(Relaxed);
+    let holds = |index: &usize| is_awaited(space, *index) && start(*index) <= version || is_absent(*index);
+    let awaited = registered_groups(&space.control).find(holds);
     awaited.map(|index| space.control.group_name(index))
 }
 
@@ -491,6 +526,20 @@ pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
         control.announce_space();
         Ok(())
     })
+}
+
+/// Leaves a declared reader group in the place of a rank that is not there and does not come any more, as
+/// [`crate::Reader::leave`] does. Nothing happens where the group is not declared, or the rank lives.
+///
+/// # Errors
+/// [`Kind::PeerMissing`] without such a space; [`Kind::TimedOut`]; [`Kind::Io`].
+pub fn leave_reader_group(name: &str, group: &str, rank: u32) -> Result<()> {
+    let dir = crate::name::directory(name)?;
+    if crate::files::is_stream(&dir) {
+        return crate::files::leave_reader_group(name, &dir, group, rank);
+    }
+    let space = crate::inspect::attach(name)?;
+    space.with_setup_lock(Instant::now() + REMOVE_TIMEOUT, || leave_unjoined(&space, group, rank))
 }
 
 /// The error for a reader group that is not registered; `known` are those that are.

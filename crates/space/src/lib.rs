@@ -92,7 +92,7 @@ pub use files::object_layout;
 pub use forebay_log::{Dims, Dtype, NdBox, Piece};
 pub use forebay_tier::adapter::throttle::{Curves, Locality};
 pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
-pub use groups::remove_reader_group;
+pub use groups::{leave_reader_group, remove_reader_group};
 pub use index::{PieceInfo, VariableInfo};
 pub use inspect::{
     glance, inspect, list, verify, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo,
@@ -100,7 +100,7 @@ pub use inspect::{
 };
 pub use mover::{drain, DrainReport};
 pub use name::{make_root, root, root_path};
-pub use opening::check_writable;
+pub use opening::{check_writable, mechanism_of};
 pub use options::{
     Absent, ChannelOptions, Mechanism, Mode, OpenOptions, Retention, Scope, SpillTier, Verify, WhenFull,
     BATCH_BYTES,

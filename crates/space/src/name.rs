@@ -7,6 +7,7 @@
 //! making or opening the space.
 
 use crate::environment::{self, Lookup};
+use crate::new_directory::hidden;
 use forebay_tier::host::fs;
 pub use forebay_tier::own_directory::effective_uid;
 use forebay_tier::own_directory::{self, fault_of, refused};
@@ -166,6 +167,9 @@ fn path_directory(name: &str) -> Result<PathBuf> {
         return Err(wrong("it holds a zero byte"));
     }
     match path.components().next_back() {
+        Some(Component::Normal(last)) if last.to_str().and_then(hidden).is_some() => {
+            Err(wrong("names of this form are those of spaces that are made or removed"))
+        }
         Some(Component::Normal(last)) if last.len() <= NAME_BYTES_MAX => absolute(path),
         Some(Component::Normal(_)) => Err(wrong("its last part is longer than 200 bytes")),
         _ => Err(wrong("its last part is not a name")),

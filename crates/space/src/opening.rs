@@ -16,6 +16,7 @@ use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 
 use crate::attach::Attachment;
+use crate::contents;
 use crate::control::{group, head, member, ProducerState};
 use crate::environment;
 use crate::files;
@@ -24,7 +25,7 @@ use crate::identity;
 use crate::inspect;
 use crate::membership::{describe, has_late_writers, owns_lane, settle_producers, Role, HOLDS_NOTHING};
 use crate::name;
-use crate::options::{Mode, OpenOptions};
+use crate::options::{Mechanism, Mode, OpenOptions};
 use crate::version_range::format_versions;
 
 /// How the writers of a space stand.
@@ -320,9 +321,27 @@ pub(crate) fn refused_space(space: &Attachment, why: Refusal, writers: Writers) 
     refused(&format!("space {}", space.name), why, writers, &detail)
 }
 
+/// How programs exchange data through what has this name; None where there is nothing, or nothing of Forebay.
+///
+/// # Errors
+/// `BadName`.
+pub fn mechanism_of(name: &str) -> Result<Option<Mechanism>> {
+    let dir = name::directory(name)?;
+    Ok(match () {
+        () if crate::files::is_stream(&dir) => Some(Mechanism::Files),
+        () if contents::is_of_a_space(&dir) => Some(Mechanism::Space),
+        () => None,
+    })
+}
+
+/// The reader group that a reader is of.
+pub(crate) fn group_of(options: &OpenOptions) -> &str {
+    options.group.as_deref().or(options.component.as_deref()).unwrap_or_default()
+}
+
 /// Whether a reader streams the space.
 pub(crate) fn is_streamed(space: &Attachment, options: &OpenOptions) -> bool {
-    let group = options.group.as_deref().or(options.component.as_deref()).unwrap_or_default();
+    let group = group_of(options);
     let claim = || Claim {
         finished: options.finished,
         same_run: is_of_this_run(space),
@@ -394,7 +413,7 @@ fn has_peers(space: &Attachment, name: &str, rank: u32) -> bool {
     let Some(index) = find_group(space, name) else { return false };
     let lives = |other: u32| other != rank && live_reader(space, index, other).is_some();
     let is_awaited = control.group_count(index, group::JOINED) > 0
-        && !control.group_bit(index, group::JOINED, rank)
+        && groups::is_rank_awaited(space, index, rank)
         && !is_killed(space, index);
     is_awaited || (0..control.group_size(index)).any(lives)
 }

@@ -167,9 +167,11 @@ fn reader(stream: &Stream, reader: &ReaderDf) -> MemberInfo {
 fn groups(stream: &Stream, readers: &[ReaderDf], oldest: u64, complete: u64) -> Vec<ReaderGroupInfo> {
     let group = |(name, size): (String, u32)| {
         let ranks: Vec<&ReaderDf> = readers.iter().filter(|r| !r.observer && r.group == name).collect();
-        let counts = (ranks.len() as u32, ranks.iter().filter(|r| r.saw_end).count() as u32);
+        let ended = || ranks.iter().filter(|r| r.saw_end);
+        let finished = ended().filter(|r| r.cursor >= complete).map(|r| r.rank).collect();
         let version_min = ranks.iter().filter(|r| stream.holds(r)).map(|r| r.cursor).min();
         let needed = stream.needed(readers, &name, size).map(|v| v.max(oldest));
+        let counts = (ranks.len() as u32, ended().count() as u32, finished);
         ReaderGroupInfo::new(name, size, counts, (version_min, needed), complete)
     };
     stream.groups(readers).into_iter().map(group).collect()
@@ -224,7 +226,6 @@ pub(crate) fn clean(
 ) -> Result<std::result::Result<Removed, String>> {
     let mut stream = open(name, dir)?;
     stream.locked(LOCK_TIMEOUT, |stream| {
-        stream.refresh()?;
         if let Some(member) = live_member(stream)? {
             return Ok(Err(format!("in use by {member}")));
         }
@@ -290,6 +291,24 @@ pub(crate) fn clean_unfinished(name: &str, dir: &Path, options: &CleanOptions) -
     })
 }
 
+/// Removes the channel if no writer has started in it and no process has it open: its maker was killed.
+///
+/// # Errors
+/// As [`clean`].
+pub(crate) fn remove_unstarted(name: &str, dir: &Path) -> Result<()> {
+    let mut stream = open(name, dir)?;
+    if stream.df.current().is_some() {
+        return Ok(());
+    }
+    stream.locked(LOCK_TIMEOUT, |stream| {
+        // A maker that lives and has not started yet makes it anew.
+        match stream.df.current().is_none() && live_member(stream)?.is_none() {
+            true => remove_directory(&stream.dir).map(drop),
+            false => Ok(()),
+        }
+    })
+}
+
 /// Removes the channel, also one that is in use: members that are still there get an error at their next call.
 ///
 /// # Errors
@@ -304,6 +323,17 @@ pub(crate) fn destroy(name: &str, dir: &Path) -> Result<()> {
 /// `PeerMissing`; `UnknownComponent` without such a group; `NameInUse` while one of its ranks lives.
 pub(crate) fn remove_reader_group(name: &str, dir: &Path, group: &str) -> Result<()> {
     open(name, dir)?.locked(LOCK_TIMEOUT, |stream| stream.remove_group(group))
+}
+
+/// Says that a rank of a declared reader group that is not there does not come any more.
+///
+/// # Errors
+/// `PeerMissing`; `TimedOut`; those of the operating system.
+pub(crate) fn leave_reader_group(name: &str, dir: &Path, group: &str, rank: u32) -> Result<()> {
+    open(name, dir)?.locked(LOCK_TIMEOUT, |stream| {
+        stream.leave_unjoined(group, rank)?;
+        stream.reclaim()
+    })
 }
 
 /// A member that lives, in words.

@@ -23,11 +23,14 @@ mod write;
 mod tests;
 
 pub(crate) use inspect::{
-    clean, clean_damaged, clean_unfinished, destroy, info, remove_reader_group, verify,
+    clean, clean_damaged, clean_unfinished, destroy, info, leave_reader_group, remove_reader_group,
+    remove_unstarted, verify,
 };
 pub use object::object_layout;
 pub(crate) use read::FilesReader;
-pub(crate) use stream::{explained, is_of_a_stream, is_stream, is_unfinished, lacks_stream_file, StreamDf};
+pub(crate) use stream::{
+    explained, holds_only_own, is_of_a_stream, is_stream, is_unfinished, lacks_stream_file, StreamDf,
+};
 pub(crate) use write::{check_writable, FilesReservation, FilesWriter};
 
 /// Name of the file of an object: rank, index, and as much of the variable's name as a file name can show.

@@ -296,7 +296,7 @@ impl FilesReader {
     }
 
     /// Says that this reader saw the end of the stream.
-    fn note_end(&mut self) -> Result<()> {
+    pub(super) fn note_end(&mut self) -> Result<()> {
         let mut me = self.me.clone();
         me.saw_end = true;
         self.stream.locked(self.options.timeout, |stream| stream.write_reader(&me))?;
@@ -459,7 +459,6 @@ impl FilesReader {
             return Ok(());
         }
         self.stream.locked(self.options.timeout, |stream| {
-            stream.refresh()?;
             stream.write_reader(&me)?;
             // What cannot be dropped now goes with the next step: this one is released.
             let _ = stream.reclaim();
@@ -623,16 +622,24 @@ impl FilesReader {
         let mut me = self.me.clone();
         (me.cursor, me.lease, me.ended, me.left) = (self.next, None, true, for_good);
         me.done = self.counters();
+        let is_waiting = for_good && !self.is_streaming && !self.options.observer;
+        let group = || self.options.component.clone().unwrap_or_default();
+        let waiting = is_waiting.then(|| (group(), self.rank()));
         let left = self.stream.locked(self.options.timeout, |stream| {
-            // Another channel may have the name, and the directory, now.
-            stream.refresh()?;
             if observer || stream.has_only_looked(&me)? {
                 stream.remove_reader(&me);
             } else {
                 stream.write_reader(&me)?;
             }
+            if let Some((group, rank)) = &waiting {
+                stream.leave_unjoined(group, *rank)?;
+            }
             stream.reclaim()
         });
+        if for_good && left.as_ref().is_err_and(|e| e.kind() != Kind::PeerMissing) {
+            // Its cursor still holds: it can be tried again.
+            return left;
+        }
         self.slot = None;
         left.and_then(|()| self.stream.remove_if_read(self.options.timeout)).or_else(unless_removed)
     }

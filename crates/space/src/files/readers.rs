@@ -54,6 +54,9 @@ pub(crate) struct ReaderDf {
     /// It left for good: nothing is kept for it, also where its group was declared.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) left: bool,
+    /// Its group has come again as a whole since it was there: it begins at `start` when it comes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    awaited: bool,
     /// It saw the end of the stream.
     pub(crate) saw_end: bool,
     pub(crate) done: Counters,
@@ -64,6 +67,14 @@ pub(crate) struct ReaderDf {
 impl ReaderDf {
     fn is(&self, group: &str, rank: u32) -> bool {
         !self.observer && self.group == group && self.rank == rank
+    }
+
+    /// The version that it goes on at. One that has seen the end may not come again.
+    fn place(&self) -> u64 {
+        match self.awaited && !self.saw_end {
+            true => self.cursor.min(self.start),
+            false => self.cursor,
+        }
     }
 }
 
@@ -102,7 +113,6 @@ impl Stream {
 
     /// Joins a reader group, or takes a slot only (`observer`). The caller holds the lock of the channel.
     pub(crate) fn join_readers(&mut self, options: &OpenOptions) -> Result<(ReaderDf, SlotGuard)> {
-        self.refresh()?;
         let group = options.component.clone().unwrap_or_default();
         let (rank, size) = (options.rank.unwrap_or(0), options.size.unwrap_or(1));
         let mut known = self.readers()?;
@@ -147,6 +157,7 @@ impl Stream {
             lease: None,
             ended: false,
             left: false,
+            awaited: false,
             saw_end: false,
             done: Counters::default(),
             observer: options.observer,
@@ -154,10 +165,10 @@ impl Stream {
         self.write_reader(&reader)?;
         // Last: a process that is killed before leaves the cursors as they were. A rank that left for good stays so.
         for peer in peers {
-            match peer.left {
-                true => self.write_reader(&ReaderDf { start, ..peer })?,
-                false => self.remove_reader(&peer),
-            }
+            self.write_reader(&ReaderDf { start, awaited: !peer.left, slot: SLOT_LOST, ..peer })?;
+        }
+        if comes_as_a_whole {
+            let _ = fs::remove_file(self.chosen_file(&reader.group));
         }
         Ok((reader, guard))
     }
@@ -180,8 +191,10 @@ impl Stream {
         }
         let cursor = match came().find(|r| r.rank == rank) {
             Some(mine) if mine.left => self.oldest()?,
-            Some(mine) => mine.cursor,
-            None => start,
+            Some(mine) if !mine.awaited => mine.cursor,
+            // What it had read may have gone.
+            Some(mine) if mine.saw_end => start.max(self.oldest()?),
+            _ => start,
         };
         Ok(Some((start, cursor)))
     }
@@ -286,6 +299,35 @@ impl Stream {
         Ok(me.done.steps == 0 && !me.saw_end && !has_peers)
     }
 
+    /// Says that a rank which is not there leaves a group that keeps its cursors. The caller holds the lock of the
+    /// channel.
+    pub(crate) fn leave_unjoined(&self, group: &str, rank: u32) -> Result<()> {
+        let Some(size) = self.df.readers.get(group) else { return Ok(()) };
+        let (readers, oldest) = (self.readers()?, self.oldest()?);
+        let left = match readers.into_iter().find(|r| r.is(group, rank)) {
+            Some(reader) if self.holds(&reader) => return Ok(()),
+            Some(reader) => ReaderDf { ended: true, left: true, awaited: false, ..reader },
+            None => ReaderDf {
+                group: group.to_string(),
+                rank,
+                size: *size,
+                slot: SLOT_LOST,
+                pid: process::pid(),
+                since_unix_ns: clock::realtime_ns(),
+                start: oldest,
+                cursor: oldest,
+                lease: None,
+                ended: true,
+                left: true,
+                awaited: false,
+                saw_end: false,
+                done: Counters::default(),
+                observer: false,
+            },
+        };
+        self.write_reader(&left)
+    }
+
     /// Forgets a reader.
     pub(crate) fn remove_reader(&self, reader: &ReaderDf) {
         let _ = fs::remove_file(self.reader_file(reader));
@@ -331,15 +373,18 @@ impl Stream {
         }
         let readers = self.readers()?;
         let groups = self.groups(&readers);
-        let saw_end = |group: &str, rank| readers.iter().any(|r| r.is(group, rank) && r.saw_end);
+        let of_rank = |group: &str, rank| readers.iter().find(|r| r.is(group, rank));
+        let is_over = |group: &str, rank| of_rank(group, rank).is_some_and(|r| r.left || r.saw_end);
         let complete = self.complete_count()?;
         // What was added since is still to be read by a group that comes again.
         let has_read_all =
             |group: &str, size| self.needed(&readers, group, size).is_none_or(|at| at >= complete);
-        let all_saw_end = groups
-            .iter()
-            .all(|(group, size)| (0..*size).all(|rank| saw_end(group, rank)) && has_read_all(group, *size));
-        Ok(!groups.is_empty() && all_saw_end && !readers.iter().any(|r| self.holds(r)))
+        let mut groups = groups.iter();
+        let all_have_read = groups
+            .all(|(group, size)| (0..*size).all(|rank| is_over(group, rank)) && has_read_all(group, *size));
+        // What no rank has read is kept where all have left, too.
+        let is_read = all_have_read && readers.iter().any(|r| !r.observer && r.saw_end);
+        Ok(is_read && !readers.iter().any(|r| self.holds(r)))
     }
 
     /// The reader groups that count, with their sizes: declared ones and those that came.
@@ -373,7 +418,7 @@ impl Stream {
         let is_killed = self.is_killed(readers, group);
         let of_rank = |rank| match readers.iter().find(|r| r.is(group, rank)) {
             None => (keeps_cursors || !is_killed).then_some(start),
-            Some(reader) => (self.holds(reader) || keeps_cursors && !reader.left).then_some(reader.cursor),
+            Some(reader) => (self.holds(reader) || keeps_cursors && !reader.left).then_some(reader.place()),
         };
         (0..size).filter_map(of_rank).min()
     }
@@ -399,19 +444,23 @@ impl Stream {
     /// Ranks that are not there and hold `version` by their cursors.
     fn absent<'a>(&self, readers: &'a [ReaderDf], version: u64) -> Vec<&'a ReaderDf> {
         let keeps = |r: &&ReaderDf| !r.observer && !r.left && self.keeps_cursors(&r.group);
-        readers.iter().filter(keeps).filter(|r| !self.holds(r) && r.cursor <= version).collect()
+        readers.iter().filter(keeps).filter(|r| !self.holds(r) && r.place() <= version).collect()
     }
 
     /// The first group whose ranks are still to come, or that is absent and holds `version` by its cursors.
     pub(crate) fn awaited_group(&self, version: u64) -> Option<String> {
         let readers = self.readers().unwrap_or_default();
-        let awaited = self.awaited(&readers).into_iter().next().map(|(group, _)| group);
+        let sizes = self.groups(&readers);
+        let holds = |group: &String| {
+            self.needed(&readers, group, sizes.get(group).copied().unwrap_or(0))
+                .is_some_and(|at| at <= version)
+        };
+        let awaited = self.awaited(&readers).into_iter().map(|(group, _)| group).find(holds);
         awaited.or_else(|| self.absent(&readers, version).first().map(|r| r.group.clone()))
     }
 
     /// Removes a reader group: nothing is kept for it any more. The caller holds the lock of the channel.
     pub(crate) fn remove_group(&mut self, group: &str) -> Result<()> {
-        self.refresh()?;
         let readers = self.readers()?;
         let groups = self.groups(&readers);
         if !groups.contains_key(group) {
@@ -436,7 +485,7 @@ impl Stream {
         let cursor = |group: &str, rank| match readers.iter().find(|r| r.is(group, rank)) {
             None => 0,
             Some(reader) if reader.left => complete,
-            Some(reader) => reader.cursor,
+            Some(reader) => reader.place(),
         };
         let groups = self.groups(&readers);
         let of_group = |(group, size): (&String, &u32)| (0..*size).map(|rank| cursor(group, rank)).min();
@@ -507,7 +556,9 @@ impl Stream {
         for r in self.absent(&readers, version) {
             words.push(format!(
                 "reader group {}: rank {} is absent and goes on at version {}",
-                r.group, r.rank, r.cursor
+                r.group,
+                r.rank,
+                r.place()
             ));
         }
         for (group, ranks) in self.awaited(&readers) {

@@ -169,9 +169,13 @@ fn names_in(dir: &Path) -> Vec<String> {
 
 /// Whether a directory holds nothing but what a channel makes, whatever state that is in.
 pub(crate) fn is_of_a_stream(dir: &Path) -> bool {
-    let names = names_in(dir);
+    names_in(dir).iter().any(|name| name == MEMBERS_FILE) && holds_only_own(dir)
+}
+
+/// Whether a directory holds nothing that is not of a channel.
+pub(crate) fn holds_only_own(dir: &Path) -> bool {
     let is_own = |name: &String| is_own(name) || name.starts_with('.') || version_of(name).is_some();
-    names.iter().any(|name| name == MEMBERS_FILE) && names.iter().all(is_own)
+    names_in(dir).iter().all(is_own)
 }
 
 /// Whether a directory is that of a channel whose `stream.json` is gone.
@@ -384,14 +388,20 @@ impl Stream {
         Ok(())
     }
 
-    /// Runs `f` under the lock of the channel. Not reentrant.
+    /// Runs `f` under the lock of the channel, with its `stream.json` as it is then. Not reentrant.
+    ///
+    /// # Errors
+    /// `TimedOut`; [`Kind::PeerMissing`] when the channel was removed, whatever has its name now.
     pub(crate) fn locked<T>(
         &mut self,
         timeout: Duration,
         f: impl FnOnce(&mut Stream) -> Result<T>,
     ) -> Result<T> {
         let members = self.members.clone();
-        members.with_lock(LOCK_STREAM, timeout.max(LOCK_WAIT_MIN), || f(self))
+        members.with_lock(LOCK_STREAM, timeout.max(LOCK_WAIT_MIN), || {
+            self.refresh()?;
+            f(self)
+        })
     }
 
     /// Sets an attribute, under a lock of its own.

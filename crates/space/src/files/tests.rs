@@ -1109,3 +1109,71 @@ fn what_a_killed_process_did_not_drop_is_dropped_later() {
     assert_eq!(place.version_dirs().len(), 0);
     writer.close().unwrap();
 }
+
+/// Reads so many versions, the first of which is `from`, then the end, and closes.
+fn read_to_the_end(mut reader: FilesReader, from: u64, count: u64) {
+    read_steps(&mut reader, from, count);
+    assert_eq!(reader.begin_step(None).unwrap(), None);
+    reader.close().unwrap();
+}
+
+#[test]
+fn who_has_a_channel_open_that_was_replaced_writes_nothing_into_the_new_one() {
+    let place = Place::new();
+    let declared = || OpenOptions { readers: vec![("viz".into(), 1)], ..options("sim", 0, 1) };
+    let mut writer = place.writer(&declared());
+    put_step(&mut writer).unwrap();
+    let mut reader = place.reader(&options("viz", 0, 1));
+    read_steps(&mut reader, 0, 1);
+    let before = fs::read_dir(place.path()).unwrap().count();
+    crate::destroy(&place.name).unwrap();
+    let mut second = place.writer(&declared());
+    put_step(&mut second).unwrap();
+    assert_eq!(reader.note_end().unwrap_err().kind(), Kind::PeerMissing);
+    writer.close().unwrap();
+    reader.close().unwrap();
+    let found = fs::read_dir(place.path()).unwrap().count();
+    assert_eq!(found, before - 1, "the reader's cursor is not there");
+    read_steps(&mut place.reader(&options("viz", 0, 1)), 0, 1);
+    assert!(!place.path().join("r0000.closed").exists());
+}
+
+#[test]
+fn ranks_of_a_declared_group_that_come_one_after_the_other_read_all_once() {
+    let place = Place::new();
+    let mut writer = place.writer(&OpenOptions { readers: vec![("viz".into(), 2)], ..options("sim", 0, 1) });
+    (0..3).for_each(|version| assert_eq!(put_step(&mut writer).unwrap(), version));
+    writer.close().unwrap();
+    let finished = |rank| place.reader(&OpenOptions { finished: true, ..options("viz", rank, 2) });
+    read_to_the_end(finished(0), 0, 3);
+    let mut second = finished(1);
+    read_steps(&mut second, 0, 1);
+    // As after a kill, and with a rank that had read to the end in between.
+    second.close().unwrap();
+    read_to_the_end(finished(1), 1, 2);
+    assert!(!place.path().exists(), "all of it was read");
+}
+
+#[test]
+fn a_group_that_has_left_keeps_nothing_of_a_channel_that_the_others_have_read() {
+    for waits in [false, true] {
+        let place = Place::new();
+        let readers = vec![("viz".into(), 1), ("stats".into(), 1)];
+        let mut writer = place.writer(&OpenOptions { readers, ..options("sim", 0, 1) });
+        put_step(&mut writer).unwrap();
+        let mut viz = place.reader(&options("viz", 0, 1));
+        if waits {
+            writer.close().unwrap();
+            read_to_the_end(viz, 0, 1);
+            // It has read all of it, and waits for writers that go on.
+            viz = place.reader(&options("viz", 0, 1));
+        }
+        viz.leave().unwrap();
+        let left = fs::read_to_string(place.path().join("reader-viz-0000.json")).unwrap();
+        assert!(left.contains("\"left\":true"), "{left}");
+        writer.close().unwrap();
+        assert!(place.path().exists(), "the other group has not read it");
+        read_to_the_end(place.reader(&OpenOptions { finished: true, ..options("stats", 0, 1) }), 0, 1);
+        assert!(!place.path().exists());
+    }
+}

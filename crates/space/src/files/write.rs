@@ -159,7 +159,6 @@ impl FilesWriter {
         let Some(mut stream) = Stream::open(name, dir, options, true)? else { return Ok(None) };
         let run = identity::launch(&environment::process).unwrap_or_default();
         let joined = stream.locked(options.timeout, |stream| {
-            stream.refresh()?;
             let slot = stream.members.lock_slot(rank)?.ok_or_else(|| stream.rank_in_use(rank))?;
             let writers = stream.writers_for(rank, &run)?;
             let (holder, unread) = (stream.holder(rank)?, stream.unread()?);
@@ -539,7 +538,6 @@ impl FilesWriter {
         self.check_peers()?;
         let (rank, number) = (self.rank, self.me.number);
         let still_mine = self.stream.locked(self.options.timeout, |stream| {
-            stream.refresh()?;
             if stream.df.current().map(|i| i.number) != Some(number) {
                 return Ok(false);
             }

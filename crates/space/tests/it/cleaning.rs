@@ -323,6 +323,32 @@ fn cleaning_a_space_removes_what_killed_processes_left_of_it() {
     assert_eq!(clean(&heat).unwrap_err().kind(), Kind::PeerMissing);
 }
 
+/// Names of the form that directories on their way in and out have.
+#[test]
+fn what_only_looks_like_a_leftover_stays() {
+    let root = Root::in_memory();
+    let (heat, lower) = (root.name("heat"), root.name("lower"));
+    spilled(&heat, TierKind::Dram, Path::new(&lower));
+    for kind in ["new", "gone"] {
+        std::os::unix::fs::symlink(&heat, root.name(&format!(".link.{kind}-1-2"))).unwrap();
+        let mine = root.name(&format!(".mine.{kind}-1-2"));
+        fs::create_dir(&mine).unwrap();
+        fs::write(Path::new(&mine).join("results.h5"), "results").unwrap();
+    }
+    let before = root.left();
+    for name in ["link", "mine"] {
+        assert_eq!(clean(&root.name(name)).unwrap_err().kind(), Kind::PeerMissing);
+        forebay_space::remove_leftovers(Some(&root.name(name))).unwrap();
+        // So does a process that makes a space of that name.
+        Writer::open(&root.name(name), &options()).unwrap().close().unwrap();
+        clean(&root.name(name)).unwrap();
+    }
+    assert_eq!(root.left(), before);
+    all_is_there(&heat);
+    let hidden = Writer::open(&root.name(".bar.gone-1-2"), &options()).map(drop);
+    assert_eq!(hidden.unwrap_err().kind(), Kind::BadName);
+}
+
 /// Of a pool outside memory the shared state is a directory of its own, which the kill of a remover must not leave.
 #[test]
 fn the_shared_state_goes_with_a_space_whose_remover_was_killed() {

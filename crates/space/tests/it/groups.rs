@@ -2,7 +2,8 @@
 
 use crate::support::{is_elsewhere, ranked, shared_state, soon, Root};
 use forebay_space::{
-    Absent, Horizon, Kind, Mechanism, OpenOptions, Reader, Result, Retention, TierKind, WhenFull, Writer,
+    Absent, Horizon, Kind, Mechanism, Mode, OpenOptions, Reader, Result, Retention, TierKind, WhenFull,
+    Writer,
 };
 
 /// A writer that declares the group `viz`, of so many ranks.
@@ -162,6 +163,107 @@ fn a_group_that_left_for_good_holds_nothing() {
     let oldest = a.versions().unwrap().start;
     assert!(oldest > 3);
     assert_eq!((a.begin_step(None).unwrap(), a.missed()), (Some(oldest), 0), "it begins anew");
+}
+
+#[test]
+fn a_group_that_has_left_keeps_nothing_of_a_space_that_the_others_have_read() {
+    for waits in [false, true] {
+        let root = Root::new();
+        let name = root.name("left");
+        let readers = vec![("viz".into(), 1), ("stats".into(), 1)];
+        let mut w = Writer::open(&name, &OpenOptions { readers, ..declares(1) }).unwrap();
+        put_all(&mut w, 0..2);
+        let mut r = viz(&name, 0, 1);
+        if waits {
+            w.close().unwrap();
+            read(&mut r, 0..2);
+            assert_eq!(r.begin_step(None).unwrap(), None);
+            drop(r);
+            // It has read all of it, and waits for writers that go on.
+            r = viz(&name, 0, 1);
+            r.leave().unwrap();
+            w = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..declares(1) }).unwrap();
+            put_all(&mut w, 2..4);
+        } else {
+            r.leave().unwrap();
+        }
+        let lag = |group: &str| {
+            let found = forebay_space::inspect(&name).unwrap().readers;
+            found.iter().find(|g| g.name == group).unwrap().lag_versions
+        };
+        assert_eq!(lag("viz"), 0, "waits: {waits}");
+        w.close().unwrap();
+        let group = Some("stats".into());
+        let mut stats = Reader::open(&name, &OpenOptions { group, finished: true, ..ranked(0, 1) }).unwrap();
+        let mut count = 0;
+        while stats.begin_step(None).unwrap().is_some() {
+            stats.end_step().unwrap();
+            count += 1;
+        }
+        assert_eq!(count, if waits { 4 } else { 2 });
+        stats.close().unwrap();
+        assert!(!std::path::Path::new(&name).exists(), "waits: {waits}");
+    }
+}
+
+/// The ranks of a small analysis may not overlap.
+#[test]
+fn ranks_of_a_group_that_come_one_after_the_other_go_on_behind_what_each_read() {
+    let root = Root::new();
+    let name = root.name("turns");
+    for from in [0, 3] {
+        let keeps = OpenOptions { retention: Some(Retention::Forever), mode: Mode::Append, ..declares(2) };
+        let mut w = Writer::open(&name, &keeps).unwrap();
+        assert_eq!(w.resume().unwrap(), from);
+        put_all(&mut w, from..from + 3);
+        w.close().unwrap();
+        for rank in 0..2 {
+            let group = Some("viz".into());
+            let mut r =
+                Reader::open(&name, &OpenOptions { group, finished: true, ..ranked(rank, 2) }).unwrap();
+            read(&mut r, from..from + 3);
+            assert_eq!(r.begin_step(None).unwrap(), None);
+        }
+        let found = forebay_space::inspect(&name).unwrap();
+        assert_eq!((found.readers[0].lag_versions, found.oldest_unread), (0, None), "from {from}");
+        assert_eq!(found.readers[0].finished_ranks, [0, 1]);
+        // A runner says so of a rank that has ended well; of one that has read all it says nothing.
+        forebay_space::leave_reader_group(&name, "other", 0).unwrap();
+    }
+}
+
+/// As a runner does for a rank that has ended before it had read everything.
+#[test]
+fn a_rank_that_is_not_there_can_leave_its_group() {
+    for files in [false, true] {
+        let root = Root::new();
+        let name = root.name("gone");
+        let mut options = declares(2);
+        if files {
+            options = OpenOptions { channel: Mechanism::Files, ..options };
+        }
+        let mut w = Writer::open(&name, &options).unwrap();
+        put_all(&mut w, 0..2);
+        let of = |rank| {
+            let component = Some("viz".into());
+            Reader::open(&name, &OpenOptions { component, channel: options.channel, ..ranked(rank, 2) })
+                .unwrap()
+        };
+        let mut r = of(0);
+        // Rank 1 has never come; rank 0 lives.
+        (0..2).for_each(|rank| forebay_space::leave_reader_group(&name, "viz", rank).unwrap());
+        read(&mut r, 0..2);
+        put_all(&mut w, 2..3);
+        let lag = || forebay_space::inspect(&name).unwrap().readers[0].lag_versions;
+        assert_eq!(lag(), 1, "files: {files}");
+        read(&mut r, 2..3);
+        assert_eq!(lag(), 0, "files: {files}");
+        drop(r);
+        put_all(&mut w, 3..4);
+        assert_eq!(lag(), 1, "rank 0 keeps its cursor, files: {files}");
+        forebay_space::leave_reader_group(&name, "viz", 0).unwrap();
+        assert_eq!(lag(), 0, "files: {files}");
+    }
 }
 
 /// The remedy that `QuotaFull` names.
