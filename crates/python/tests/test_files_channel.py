@@ -1,5 +1,8 @@
 """The file-per-object channel: the same interface, so the same results."""
 
+import subprocess
+import sys
+
 import forebay as fb
 import numpy as np
 import pytest
@@ -58,3 +61,13 @@ def test_dtypes(root):
             w.end_step()
             step = next(r.steps())
             assert step.get("T").dtype == np.dtype(code) and (step.get("T") == 1).all() and step.text("s") == "text"
+
+
+def test_cat_reads_it(root):
+    with fb.open("f", "w", channel="files", component="sim") as w:
+        for step in w.steps(2):
+            step.put("T", np.arange(3.0) + step.version)
+    said = subprocess.run([sys.executable, "-m", "forebay", "cat", "f", "T"], capture_output=True, text=True, check=True)
+    assert "3" in said.stdout and said.stderr == ""
+    listed = subprocess.run([sys.executable, "-m", "forebay", "cat", "f", "--json"], capture_output=True, text=True, check=True)
+    assert '"T"' in listed.stdout

@@ -132,11 +132,23 @@ def test_leave_ends_the_group_for_good():
         read(r, range(2))
         r.leave()
         assert r.closed
+        r.leave()
         put(w, range(3, 100))
         with fb.open("left", group="viz") as r:
             oldest = r.versions().start
             assert oldest > 3
             read(r, range(oldest, 100))
+
+
+def test_a_closed_reader_cannot_leave():
+    with declares("closed") as w:
+        put(w, range(3))
+        r = fb.open("closed", component="viz")
+        read(r, range(1))
+        r.close()
+        # Its cursor is kept, and a call that did nothing would hide that.
+        with pytest.raises(errors.Closed, match="forebay clean --readers"):
+            r.leave()
 
 
 def test_leave_waits_for_a_lock_as_long_as_the_timeout_says(children):

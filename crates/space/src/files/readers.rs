@@ -83,28 +83,53 @@ impl Stream {
         if reader.observer {
             return self.dir.join(format!("reader-~observer-{}.json", reader.slot));
         }
-        let safe = sanitised(&reader.group, 100);
-        // Two groups whose names look alike as file names must not share a file.
-        let unlike = if safe == reader.group {
-            String::new()
-        } else {
-            format!("~{:08x}", crc32c(reader.group.as_bytes()))
-        };
-        self.dir.join(format!("reader-{safe}{unlike}-{:04}.json", reader.rank))
+        self.dir.join(format!("{}{:04}.json", file_prefix(&reader.group), reader.rank))
     }
 
     pub(super) fn readers(&self) -> Result<Vec<ReaderDf>> {
-        let listing = |e| self.unlisted(e);
         let mut readers = Vec::new();
+        for path in self.reader_files()? {
+            let read = read_json::<ReaderDf>(&path).map_err(|e| match e.kind() {
+                Kind::Damaged => e.hint(format!(
+                    "`forebay clean --readers GROUP {}` removes the reader group of this file, which then begins at the \
+                     oldest version that is kept",
+                    self.name
+                )),
+                _ => e,
+            });
+            readers.extend(read?);
+        }
+        Ok(readers)
+    }
+
+    fn reader_files(&self) -> Result<Vec<PathBuf>> {
+        let listing = |e| self.unlisted(e);
+        let mut files = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(listing)? {
             let entry = entry.map_err(listing)?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
             if name.starts_with("reader-") && name.ends_with(".json") {
-                readers.extend(read_json::<ReaderDf>(&entry.path())?);
+                files.push(entry.path());
             }
         }
-        Ok(readers)
+        Ok(files)
+    }
+
+    /// Removes the files of a group that say nothing any more. Whether there were some.
+    fn remove_damaged_readers(&self, group: &str) -> Result<bool> {
+        let prefix = file_prefix(group);
+        let mut removed = false;
+        for path in self.reader_files()? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let rank = name.strip_prefix(&*prefix).and_then(|end| end.strip_suffix(".json"));
+            let is_of_group = rank.is_some_and(|rank| rank.parse::<u32>().is_ok());
+            if is_of_group && read_json::<ReaderDf>(&path).is_err_and(|e| e.kind() == Kind::Damaged) {
+                fs::remove_file(&path).map_err(|e| Error::io(format!("removing {}", path.display()), e))?;
+                removed = true;
+            }
+        }
+        Ok(removed)
     }
 
     pub(super) fn holds(&self, reader: &ReaderDf) -> bool {
@@ -461,9 +486,10 @@ impl Stream {
 
     /// Removes a reader group: nothing is kept for it any more. The caller holds the lock of the channel.
     pub(crate) fn remove_group(&mut self, group: &str) -> Result<()> {
+        let had_damaged = self.remove_damaged_readers(group)?;
         let readers = self.readers()?;
         let groups = self.groups(&readers);
-        if !groups.contains_key(group) {
+        if !groups.contains_key(group) && !had_damaged {
             let known: Vec<&str> = groups.keys().map(String::as_str).collect();
             return Err(groups::unknown_group(&self.name, group, &known.join(", ")));
         }
@@ -572,6 +598,16 @@ impl Stream {
             words.push("retention forever drops nothing".into());
         }
         words
+    }
+}
+
+/// How the file names of a group's ranks begin.
+fn file_prefix(group: &str) -> String {
+    let safe = sanitised(group, 100);
+    // Two groups whose names look alike as file names must not share a file.
+    match safe == group {
+        true => format!("reader-{safe}-"),
+        false => format!("reader-{safe}~{:08x}-", crc32c(group.as_bytes())),
     }
 }
 

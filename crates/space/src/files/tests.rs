@@ -1139,6 +1139,24 @@ fn who_has_a_channel_open_that_was_replaced_writes_nothing_into_the_new_one() {
 }
 
 #[test]
+fn a_group_whose_cursor_is_damaged_can_be_removed() {
+    let place = Place::new();
+    let readers = vec![("viz".into(), 1), ("viz-2".into(), 1)];
+    let mut writer = place.writer(&OpenOptions { readers, ..options("sim", 0, 1) });
+    (0..2).for_each(|version| assert_eq!(put_step(&mut writer).unwrap(), version));
+    for group in ["viz", "viz-2"] {
+        read_steps(&mut place.reader(&options(group, 0, 1)), 0, 1);
+    }
+    fs::write(place.path().join("reader-viz-0000.json"), "{").unwrap();
+    let error = FilesReader::open(&place.name, &options("viz-2", 0, 1)).err().unwrap();
+    assert_eq!(error.kind(), Kind::Damaged);
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("clean --readers")), "{error}");
+    crate::remove_reader_group(&place.name, "viz").unwrap();
+    read_steps(&mut place.reader(&options("viz-2", 0, 1)), 1, 1);
+    assert!(place.version_dirs().is_empty());
+}
+
+#[test]
 fn ranks_of_a_declared_group_that_come_one_after_the_other_read_all_once() {
     let place = Place::new();
     let mut writer = place.writer(&OpenOptions { readers: vec![("viz".into(), 2)], ..options("sim", 0, 1) });
