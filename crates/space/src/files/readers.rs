@@ -91,8 +91,8 @@ impl Stream {
         for path in self.reader_files()? {
             let read = read_json::<ReaderDf>(&path).map_err(|e| match e.kind() {
                 Kind::Damaged => e.hint(format!(
-                    "`forebay clean --readers GROUP {}` removes the reader group of this file, which then begins at the \
-                     oldest version that is kept",
+                    "`forebay clean --readers GROUP {}` removes the reader group of this file, which then begins at \
+                     the oldest version that is kept",
                     self.name
                 )),
                 _ => e,
