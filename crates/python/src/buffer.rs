@@ -71,8 +71,8 @@ pub struct Destination<'a> {
 /// Like [`contiguous`] for a destination: also requires the array to be writable.
 pub fn destination<'a>(object: &'a Bound<'_, PyAny>) -> Option<Destination<'a>> {
     let raw = exact_array(object)?;
-    // SAFETY: as in `contiguous`; the writable flag says that NumPy allows writes, and the callers (`get` and
-    // `get_many` with `out`) make no second slice of the same array while this one lives.
+    // SAFETY: as in `contiguous`; the writable flag says that NumPy allows writes, and the callers (`get`,
+    // `get_many` and `gather` with `out`) make no second slice of the same array while this one lives.
     unsafe {
         let array = &*raw;
         let wanted = npyffi::NPY_ARRAY_C_CONTIGUOUS | npyffi::NPY_ARRAY_WRITEABLE;

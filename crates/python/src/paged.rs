@@ -16,7 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use crate::arrays;
-use crate::buffer::{self, NewArray};
+use crate::buffer;
 use crate::detach::detached;
 use crate::errors::{raise, usage, OrRaise};
 use crate::options;
@@ -264,19 +264,17 @@ impl PyPaged {
         Ok(PyPaged(RwLock::new(Some(Arc::new(array.or_raise(py)?)))))
     }
 
-    /// The bytes of runs of `length` bytes that begin at these offsets (uint64), as a new array of bytes.
-    fn read_runs<'py>(
+    /// Reads runs of `length` bytes that begin at these offsets (uint64) into an array of bytes, one behind the other.
+    fn read_runs(
         &self,
-        py: Python<'py>,
-        offsets: &Bound<'py, PyAny>,
+        py: Python<'_>,
+        offsets: &Bound<'_, PyAny>,
         length: usize,
-    ) -> PyResult<Bound<'py, PyAny>> {
+        out: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
         let (array, offsets) = (self.array(py)?, places(offsets)?);
-        let total = offsets.len() as u64 * length as u64;
-        let mut out = NewArray::new(py, Dtype::U8, None, &[total])?;
-        let memory = out.bytes_mut();
-        detached(py, || array.read_runs(offsets, length, memory)).or_raise(py)?;
-        Ok(out.finish())
+        let out = buffer::destination(out).expect("the package hands over arrays of bytes");
+        detached(py, || array.read_runs(offsets, length, out.bytes)).or_raise(py)
     }
 
     /// Writes runs of `length` bytes from an array of bytes.

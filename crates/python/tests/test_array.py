@@ -150,6 +150,17 @@ def test_what_is_written_is_in_the_file(folder: Path) -> None:
         ours.flush()
         np.testing.assert_array_equal(np.fromfile(path).reshape(model.shape), model)
         np.testing.assert_array_equal(ours.gather(rows), model[rows])
+        out = np.empty((500, 300))
+        assert ours.gather(rows, out=out) is out
+        np.testing.assert_array_equal(out, model[rows])
+        wide = np.zeros((500, 600))
+        assert ours.gather(rows, out=wide[:, ::2]).base is wide
+        np.testing.assert_array_equal(wide[:, ::2], model[rows])
+        assert not wide[:, 1::2].any()
+        out.flags.writeable = False
+        for bad in (np.empty((500, 299)), np.empty((500, 300), "f4"), out):
+            with pytest.raises(fb.errors.BufferMismatch, match="out="):
+                ours.gather(rows, out=bad)
         ours[5] = 9
         model[5] = 9
     np.testing.assert_array_equal(np.fromfile(path).reshape(model.shape), model)
@@ -197,8 +208,12 @@ def test_modes_say_what_they_want(folder: Path) -> None:
         fb.array(10, path=path, mode="x+")
     with pytest.raises(fb.errors.Damaged):
         fb.array(11, path=path, mode="r+")
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError) as wrong:
         fb.array(11, path=path, mode="w")
+    assert isinstance(wrong.value, fb.Error) and wrong.value.kind == "Usage"
+    with pytest.raises(TypeError) as wrong, fb.array((), budget=BUDGET) as one:
+        len(one)
+    assert isinstance(wrong.value, fb.Error)
     with pytest.raises(fb.errors.Usage):
         fb.array(10, path=path, tile=5000)
     gone = fb.array(10, path=path)

@@ -68,9 +68,12 @@ pub fn chosen(saved: &Saved, word: Option<&str>) -> Result<Profile> {
         return saved.find(word);
     }
     saved.newest()?.ok_or_else(|| {
-        Error::new(Kind::UnknownComponent, "no profile is saved")
+        Error::new(Kind::UnknownComponent, "no profile of this machine is saved")
             .with("folder", saved.dir().display())
-            .hint("name a platform: forebay probe ls lists them")
+            .hint(
+                "measure this machine with `forebay probe`, in about a minute, or name a platform: `forebay probe ls` \
+                 lists them",
+            )
     })
 }
 

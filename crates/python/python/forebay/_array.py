@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType, TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeAlias
 
+from forebay import errors
 from forebay._forebay import Pool, _Paged, _VersionBacking
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Array:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of an array without dimensions")
+            raise errors.UsageType("len() of an array without dimensions")
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Any:
@@ -86,15 +87,21 @@ class Array:
 
         picked = _Picked(key, self.shape, self.dtype.itemsize)
         out = np.empty(picked.shape, self.dtype)
-        flat = out.reshape(-1).view(np.uint8) if out.size else out
-        at = 0
-        for offsets in picked.offsets() if out.size else ():
-            part = self._paged.read_runs(offsets, picked.run)
-            if part.nbytes == flat.nbytes:
-                return _unwrapped(part.view(self.dtype).reshape(picked.shape), picked)
-            flat[at : at + part.nbytes] = part
-            at += part.nbytes
+        self._read(picked, out)
         return _unwrapped(out, picked)
+
+    def _read(self, picked: "_Picked", out: "_Any") -> None:
+        """Reads what was picked into a contiguous array of its shape and this dtype."""
+        import numpy as np
+
+        if out.size == 0:
+            return
+        flat = np.asarray(out).reshape(-1).view(np.uint8)
+        at = 0
+        for offsets in picked.offsets():
+            end = at + len(offsets) * picked.run
+            self._paged.read_runs(offsets, picked.run, flat[at:end])
+            at = end
 
     def __setitem__(self, key: Any, value: "ArrayLike") -> None:
         import numpy as np
@@ -112,12 +119,28 @@ class Array:
             self._paged.write_runs(offsets, picked.run, flat[at : at + bytes_])
             at += bytes_
 
-    def gather(self, indices: "ArrayLike") -> "_Any":
-        """The rows (along the first axis) with these indices, all at once: as ``a[indices]``."""
+    def gather(self, indices: "ArrayLike", *, out: "_Any | None" = None) -> "_Any":
+        """The rows (along the first axis) with these indices, all at once: as ``a[indices]``.
+
+        out: a writable ndarray of that shape and dtype, which gets the rows and is returned.
+        """
         import numpy as np
 
-        found: _Any = self[np.asarray(indices, np.intp)]
-        return found
+        key = np.asarray(indices, np.intp)
+        if out is None:
+            found: _Any = self[key]
+            return found
+        picked = _Picked(key, self.shape, self.dtype.itemsize)
+        if out.shape != picked.shape or out.dtype != self.dtype or not out.flags.writeable:
+            raise errors.BufferMismatch(
+                f"out= is {out.shape} of {out.dtype}, and the rows are {picked.shape} of {self.dtype}",
+                hint="it has to be a writable ndarray of the shape and dtype of the rows",
+            )
+        if out.flags.c_contiguous:
+            self._read(picked, out)
+        else:
+            out[...] = self[key]
+        return out
 
     def scatter(self, indices: "ArrayLike", rows: "ArrayLike") -> None:
         """Writes rows to these indices of the first axis: as ``a[indices] = rows``."""
@@ -131,7 +154,7 @@ class Array:
         order: which blocks, and in which order; None: all.
         """
         if not self.shape:
-            raise TypeError("an array without dimensions has no rows")
+            raise errors.UsageType("an array without dimensions has no rows")
         row = self.nbytes // self.shape[0] if self.shape[0] else 0
         rows = max(1, _BLOCK_BYTES // max(1, row))
         count = -(-self.shape[0] // rows)
@@ -164,7 +187,7 @@ class Array:
         from forebay._window import over, window
 
         if self.mode == "c":
-            raise ValueError("a window does not show what mode 'c' keeps to the array")
+            raise errors.Usage("a window does not show what mode 'c' keeps to the array")
         self.flush()
         options.setdefault("tile", self.tile_bytes)
         if self._source is None:
@@ -232,7 +255,7 @@ class Array:
 
     def __array__(self, dtype: "DTypeLike | None" = None, copy: bool | None = None) -> "_Any":
         if copy is False:
-            raise ValueError("a forebay.Array cannot become an ndarray without a copy")
+            raise errors.Usage("a forebay.Array cannot become an ndarray without a copy")
         found: _Any = self[...] if self.shape else self._flat()[:].reshape(())
         return found if dtype is None else found.astype(dtype, copy=False)
 
@@ -323,19 +346,19 @@ def array(
     of a version also PeerMissing, TimedOut (it is not complete), VersionGone, UnknownVariable, NotPossibleHere.
     """
     if mode is not None and mode not in _MODES:
-        raise ValueError(f"mode {mode!r} is none of {', '.join(_MODES)}")
+        raise errors.Usage(f"mode {mode!r} is none of {', '.join(_MODES)}")
     if space is not None:
         if path is not None or tier is not None or offset or stripe != "1MiB" or horizon != "epoch":
-            raise ValueError("path, stripe, tier, horizon and offset are of files: not of a version of a space")
+            raise errors.Usage("path, stripe, tier, horizon and offset are of files: not of a version of a space")
         backing = _backing(space, variable, version, shape, dtype)
         return over_version(backing, budget=budget, pool=pool, tile=tile, mode=mode, policy=policy)
     if variable is not None or version is not None:
-        raise ValueError("variable and version are of a space: space=")
+        raise errors.Usage("variable and version are of a space: space=")
     wanted = mode or "a+"
     names = _names(path)
     name = names[0] if names else None
     if name is None and wanted in ("r", "r+", "c"):
-        raise ValueError(f"mode {wanted!r} needs a path")
+        raise errors.Usage(f"mode {wanted!r} needs a path")
     opens = wanted in ("r", "r+", "c") or (wanted == "a+" and any(os.path.exists(each) for each in names))
     dims, kind, offset, header = layout_of(name, opens, shape, dtype, offset)
     how = ("read" if wanted in ("r", "c") else "write") if opens else "create"
@@ -360,7 +383,7 @@ def _insist_on_direct(paged: _Paged, names: list[str], created: bool) -> None:
     paged.close()
     for each in names if created else ():
         os.remove(each)
-    raise ValueError(f"{names[0]} takes no direct transfers; leave tier out, or use another directory")
+    raise errors.Usage(f"{names[0]} takes no direct transfers; leave tier out, or use another directory")
 
 
 def _backing(
@@ -368,10 +391,10 @@ def _backing(
 ) -> _VersionBacking:
     """The variable of a version; what the caller says of it must agree."""
     if variable is None:
-        raise ValueError("which variable of the version? variable=")
+        raise errors.Usage("which variable of the version? variable=")
     backing = _VersionBacking(os.fspath(space), variable, None if version is None else version.__index__())
     if not _agrees(shape, dtype, backing.shape, backing.dtype):
-        raise ValueError(f"{backing.name} holds {backing.shape} of {backing.dtype}")
+        raise errors.Usage(f"{backing.name} holds {backing.shape} of {backing.dtype}")
     return backing
 
 
@@ -387,7 +410,7 @@ def over_version(
     """The array over a variable of a version; what ``step.array`` calls."""
     wanted = mode or "r"
     if wanted not in ("r", "c"):
-        raise ValueError(f"mode {wanted!r}: a version never changes; \"r\" reads it, \"c\" keeps writes to itself")
+        raise errors.Usage(f"mode {wanted!r}: a version never changes; \"r\" reads it, \"c\" keeps writes to itself")
     pool, tile = _budget(budget, pool, tile)
     paged = _Paged.over(pool, backing, wanted, tile, policy, os.environ.get("TMPDIR", "/var/tmp"))
     made = Array(paged, pool, backing.shape, backing.dtype, wanted)
@@ -398,7 +421,7 @@ def over_version(
 def _budget(budget: int | str | None, pool: Pool | None, tile: int | str | None) -> tuple[Pool, int | str]:
     """The pool of an array, its own if it shall have one, and the length of its tiles."""
     if budget is not None and pool is not None:
-        raise ValueError("budget and pool exclude each other")
+        raise errors.Usage("budget and pool exclude each other")
     if pool is None:
         pool = Pool(_BUDGET if budget is None else budget, tile_max=tile)
     return pool, min(pool.tile_max, 64 << 10) if tile is None else tile
@@ -420,9 +443,9 @@ def _names(path: Any) -> list[str]:
         return [os.fspath(path)]
     names = [os.fspath(each) for each in path]
     if not names or len(set(names)) < len(names):
-        raise ValueError("several files are one or more, each named once")
+        raise errors.Usage("several files are one or more, each named once")
     if len(names) > 1 and any(name.endswith(".npy") for name in names):
-        raise ValueError("several files hold raw bytes: name them without .npy")
+        raise errors.Usage("several files hold raw bytes: name them without .npy")
     return names
 
 
@@ -437,13 +460,13 @@ def layout_of(
     if is_npy and opens:
         shape, dtype, offset = _npy(str(name), shape, dtype)
     elif shape is None:
-        raise ValueError("a shape is needed: only a .npy file that is there tells its own")
+        raise errors.Usage("a shape is needed: only a .npy file that is there tells its own")
     kind = np.dtype(np.float64 if dtype is None else dtype)
     if kind.hasobject or kind.itemsize == 0:
-        raise TypeError(f"elements of dtype {kind} cannot lie in a file")
+        raise errors.UsageType(f"elements of dtype {kind} cannot lie in a file")
     dims = tuple(int(n) for n in (shape if isinstance(shape, Sequence) else (shape,)))
     if any(n < 0 for n in dims) or offset < 0:
-        raise ValueError(f"shape {dims} or offset {offset} is negative")
+        raise errors.Usage(f"shape {dims} or offset {offset} is negative")
     if is_npy and not opens:
         header = _npy_header(dims, kind)
         offset = len(header)
@@ -460,9 +483,9 @@ def _npy(path: str, shape: Any, dtype: Any) -> tuple[Any, Any, int]:
         found, by_columns, kind = read(file)
         offset = file.tell()
     if by_columns and len(found) > 1:
-        raise ValueError(f"{path} is in Fortran order; save it with numpy.ascontiguousarray first")
+        raise errors.Usage(f"{path} is in Fortran order; save it with numpy.ascontiguousarray first")
     if not _agrees(shape, dtype, found, kind):
-        raise ValueError(f"{path} holds {found} of {kind}")
+        raise errors.Usage(f"{path} holds {found} of {kind}")
     return found, kind, offset
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, MutableMapping
 from typing import Protocol
 
+from forebay import errors
+
 Attribute = str | int | float | bool | list[int] | list[float]
 
 
@@ -30,7 +32,7 @@ class Attributes(MutableMapping[str, Attribute]):
         self._source._set_attribute(key, value)
 
     def __delitem__(self, key: str) -> None:
-        raise TypeError("attributes of a space cannot be deleted")
+        raise errors.UsageType("attributes of a space cannot be deleted")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._source._attributes())

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypedDict
 
+from forebay import errors
 from forebay._array import layout_of
 from forebay._forebay import _Paged, _Window
 
@@ -155,7 +156,7 @@ def _options(
     on_error: str = "zeros",
 ) -> _Options:
     if mode not in ("r", "r+", "c"):
-        raise ValueError(f"mode {mode!r} is none of r, r+, c")
+        raise errors.Usage(f"mode {mode!r} is none of r, r+, c")
     return {
         "mode": mode,
         "budget": budget,

@@ -51,6 +51,10 @@ class Usage(Error, ValueError):
     exit_code = 2
 
 
+class UsageType(Usage, TypeError):
+    """An argument has a type that makes no sense here."""
+
+
 class UnknownKey(Error, TypeError):
     """A key of a file or a table that Forebay does not know."""
 
