@@ -338,6 +338,9 @@ fn supervise(
     }
 }
 
+/// The runner looks after its ranks in between.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
+
 /// A reader rank that ended well. Its group is declared, so versions that it has not read would wait for it; it does
 /// not come again in this run, so the runner leaves the group in its place, once there is a space.
 struct DepartedReader {
@@ -370,16 +373,14 @@ impl DepartedReader {
             Ok(space) => space,
             Err(e) => return e.kind() == Kind::PeerMissing,
         };
-        // One that has read all of it goes on behind that when the workflow is run again.
-        let is_own = |r: &&forebay_space::ReaderGroupInfo| r.name == self.component;
-        let has_read_all =
-            space.readers.iter().find(is_own).is_some_and(|r| r.finished_ranks.contains(&self.rank));
-        if has_read_all && space.state == "finished" {
+        // No writer waits for it any more; where the workflow is run again it goes on behind what it has read.
+        if space.state == "finished" {
             return true;
         }
-        match forebay_space::leave_reader_group(&channel.location(&workflow.dir), &self.component, self.rank)
-        {
-            Ok(()) => true,
+        let location = channel.location(&workflow.dir);
+        match forebay_space::leave_reader_group(&location, &self.component, self.rank, LEAVE_TIMEOUT) {
+            // A writer that is still to open declares its group.
+            Ok(is_known) => is_known,
             Err(e) => e.kind() != Kind::TimedOut,
         }
     }

@@ -201,8 +201,8 @@ impl Attachment {
         let soft = Ownership::open(name, dir).and_then(|ownership| {
             let soft_dir = make_soft_dir(dir, &superblock, identity, &ownership)?;
             let members = match members_of(&soft_dir, &ownership) {
-                // Removed between the two calls: it had no use then.
-                Err(_) if !soft_dir.exists() => None,
+                // Removed between the two calls: it had no use then. Another process may have made it anew.
+                Err(e) if is_not_found(&e) => None,
                 members => Some(members?),
             };
             Ok(members.map(|members| (ownership, soft_dir, members)))
@@ -441,6 +441,12 @@ fn open_pool(name: &str, dir: &Path, pool: &Path) -> Result<Option<File>> {
         true => error.hint("the pool was removed, and its data with it; `forebay clean` removes the rest"),
         false => error.hint("it is not a space; choose another name"),
     })
+}
+
+/// Whether a file or its directory was not there.
+fn is_not_found(error: &Error) -> bool {
+    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|source| source.kind() == std::io::ErrorKind::NotFound)
 }
 
 /// The error for a space that is not there.

@@ -89,7 +89,7 @@ fn is_read_to_its_end(space: &Attachment) -> bool {
     let control = &space.control;
     let is_registered = |i: &usize| control.group(*i, group::STATE).load(Acquire) != 0;
     let groups = || (0..GROUPS_MAX).filter(is_registered);
-    // What no rank has read is kept where all have left, too.
+    // What no rank has read to its end stays where all have left, too.
     groups().any(|i| control.group_count(i, group::ENDED) > 0) && groups().all(|i| has_read_all(space, i))
 }
 

@@ -801,7 +801,9 @@ impl SpaceReader {
             // It waited for writers, as no member of its group.
             false if !self.is_streaming && !self.options.observer => {
                 let (space, group) = (self.space(), opening::group_of(&self.options));
-                space.with_setup_lock(deadline, || groups::leave_unjoined(space, group, self.member.rank))
+                space.with_setup_lock(deadline, || {
+                    groups::leave_unjoined(space, group, self.member.rank).map(drop)
+                })
             }
             false => self.member.leave_for_good(deadline),
         }

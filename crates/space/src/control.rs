@@ -1037,6 +1037,10 @@ impl Control {
         self.group(index, mask + rank as usize / 64 * WORD).fetch_or(1 << (rank % 64), SeqCst);
     }
 
+    pub(crate) fn clear_group_bit(&self, index: usize, mask: usize, rank: u32) {
+        self.group(index, mask + rank as usize / 64 * WORD).fetch_and(!(1 << (rank % 64)), SeqCst);
+    }
+
     pub(crate) fn clear_group_bits(&self, index: usize, mask: usize) {
         for i in 0..GROUP_RANKS_MAX as usize / 64 {
             self.group(index, mask + i * WORD).store(0, SeqCst);

@@ -293,13 +293,28 @@ pub(crate) fn is_awaited(space: &Attachment, index: usize) -> bool {
         && (0..size).any(|rank| is_rank_awaited(space, index, rank))
 }
 
-/// Whether a rank is still to join: not one that has left for good, nor, of a group that comes again as a whole, one
-/// that has read all there is to the end of the stream.
+/// Whether a rank is still to join, at the start of its group: not one that has left for good, nor, of a group that
+/// comes again as a whole, one that has seen the end of the stream and has no less to read than the others.
 pub(crate) fn is_rank_awaited(space: &Attachment, index: usize, rank: u32) -> bool {
     let control = &space.control;
     !control.group_bit(index, group::JOINED, rank)
         && !has_left(control, index, rank)
         && !has_rank_read_all(space, index, rank)
+        && ended_before(space, index, rank).is_none()
+}
+
+/// Where a rank goes on that has seen the end of the stream, if the others have read as much.
+fn ended_before(space: &Attachment, index: usize, rank: u32) -> Option<u64> {
+    let control = &space.control;
+    if !control.group_bit(index, group::ENDED, rank) {
+        return None;
+    }
+    match control.cursor(control.group_cursors(index).start + rank as usize) {
+        Cursor::At(version) => {
+            lowest_cursor(space, index).is_none_or(|lowest| lowest >= version).then_some(version)
+        }
+        Cursor::Left | Cursor::Free | Cursor::Damaged => None,
+    }
 }
 
 /// Whether a rank has seen the end of the stream, and has read what was added to it since.
@@ -329,7 +344,8 @@ pub(crate) fn begin(space: &Attachment, index: usize, rank: u32) -> Result<(u64,
     }
     match control.cursor(control.group_cursors(index).start + rank as usize) {
         Cursor::At(_) if !control.group_bit(index, group::JOINED, rank) => {
-            Ok((control.group(index, group::START).load(SeqCst), true))
+            let start = || control.group(index, group::START).load(SeqCst);
+            Ok((ended_before(space, index, rank).unwrap_or_else(start), true))
         }
         Cursor::At(version) => Ok((version, true)),
         Cursor::Left | Cursor::Free => Ok((control.oldest(), false)),
@@ -368,19 +384,23 @@ fn set_cursor(space: &Attachment, index: usize, rank: u32, cursor: Cursor) -> Re
 
 /// When a rank has left its group for good and is no member of it any more: nothing is kept for it.
 pub(crate) fn leave(space: &Attachment, index: usize, rank: u32) -> Result<()> {
+    if !has_rank_read_all(space, index, rank) {
+        // What was added since is unread.
+        space.control.clear_group_bit(index, group::ENDED, rank);
+    }
     set_cursor(space, index, rank, Cursor::Left)?;
     space.control.announce_space();
     Ok(())
 }
 
-/// Under the setup lock: says that a rank that is not there does not come to a group that keeps its cursors any more.
-pub(crate) fn leave_unjoined(space: &Attachment, name: &str, rank: u32) -> Result<()> {
-    let Some(index) = find_group(space, name) else { return Ok(()) };
-    let keeps = policy_of(&space.control, index).is_some() && rank < space.control.group_size(index);
-    match keeps && live_reader(space, index, rank).is_none() {
-        true => leave(space, index, rank),
-        false => Ok(()),
+/// Under the setup lock: says that a rank that is not there does not come to its group any more. Whether there is the
+/// group.
+pub(crate) fn leave_unjoined(space: &Attachment, name: &str, rank: u32) -> Result<bool> {
+    let Some(index) = find_group(space, name) else { return Ok(false) };
+    if rank < space.control.group_size(index) && live_reader(space, index, rank).is_none() {
+        leave(space, index, rank)?;
     }
+    Ok(true)
 }
 
 /// The lowest version that a rank of a group has not ended; None where all have left. A damaged cursor holds
@@ -528,18 +548,21 @@ pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
     })
 }
 
-/// Leaves a declared reader group in the place of a rank that is not there and does not come any more, as
-/// [`crate::Reader::leave`] does. Nothing happens where the group is not declared, or the rank lives.
+/// Leaves a reader group in the place of a rank that is not there and does not come any more, as
+/// [`crate::Reader::leave`] does; nothing happens where the rank lives. Waits `timeout` for a lock. Whether there is
+/// such a group.
 ///
 /// # Errors
 /// [`Kind::PeerMissing`] without such a space; [`Kind::TimedOut`]; [`Kind::Io`].
-pub fn leave_reader_group(name: &str, group: &str, rank: u32) -> Result<()> {
+pub fn leave_reader_group(name: &str, group: &str, rank: u32, timeout: Duration) -> Result<bool> {
     let dir = crate::name::directory(name)?;
     if crate::files::is_stream(&dir) {
-        return crate::files::leave_reader_group(name, &dir, group, rank);
+        return crate::files::leave_reader_group(name, &dir, (group, rank), timeout);
     }
     let space = crate::inspect::attach(name)?;
-    space.with_setup_lock(Instant::now() + REMOVE_TIMEOUT, || leave_unjoined(&space, group, rank))
+    let is_known = space.with_setup_lock(Instant::now() + timeout, || leave_unjoined(&space, group, rank))?;
+    crate::clean::remove_if_read(&space);
+    Ok(is_known)
 }
 
 /// The error for a reader group that is not registered; `known` are those that are.

@@ -17,7 +17,7 @@ use crate::attach::{Attachment, Fill, Missing, POOL_FILE};
 use crate::contents;
 use crate::control::{group, head, member, ProducerState, Waiting, GROUPS_MAX};
 use crate::files;
-use crate::groups::{has_rank_read_all, held_by_cursors, is_awaited, policy_of};
+use crate::groups::{held_by_cursors, is_awaited, policy_of};
 use crate::index::{self, Bring, VersionIndex};
 use crate::membership::{holders, missing_producers, settle_producers, Role, HOLDS_NOTHING};
 use crate::name;
@@ -136,9 +136,6 @@ pub struct ReaderGroupInfo {
     pub joined: u32,
     /// Ranks that saw the end of the stream.
     pub ended: u32,
-    /// Those of them that have read what was added since, too.
-    #[serde(skip)]
-    pub finished_ranks: Vec<u32>,
     /// Lowest version that a live rank has not released; None if none is alive.
     pub version_min: Option<u64>,
     /// Oldest complete version that a live rank, or one still to join, has not released; None when all are.
@@ -155,23 +152,13 @@ impl ReaderGroupInfo {
     pub(crate) fn new(
         name: String,
         size: u32,
-        (joined, ended, finished_ranks): (u32, u32, Vec<u32>),
+        (joined, ended): (u32, u32),
         (version_min, needed): (Option<u64>, Option<u64>),
         complete: u64,
     ) -> ReaderGroupInfo {
         let oldest_unread = needed.filter(|v| *v < complete);
         let lag_versions = oldest_unread.map_or(0, |v| complete - v);
-        ReaderGroupInfo {
-            name,
-            size,
-            joined,
-            ended,
-            finished_ranks,
-            version_min,
-            oldest_unread,
-            lag_versions,
-            absent: None,
-        }
+        ReaderGroupInfo { name, size, joined, ended, version_min, oldest_unread, lag_versions, absent: None }
     }
 }
 
@@ -456,8 +443,7 @@ fn reader_groups(space: &Attachment, oldest: u64, complete: u64) -> Vec<ReaderGr
             let awaited = is_awaited(space, i).then(|| control.group(i, group::START).load(Relaxed));
             let held = held_by_cursors(space, i);
             let needed = version_min.into_iter().chain(awaited).chain(held).min().map(|v| v.max(oldest));
-            let finished = (0..size).filter(|rank| has_rank_read_all(space, i, *rank)).collect();
-            let counts = (joined, control.group_count(i, group::ENDED), finished);
+            let counts = (joined, control.group_count(i, group::ENDED));
             let name = control.group_name(i);
             let info = ReaderGroupInfo::new(name, size, counts, (version_min, needed), complete);
             ReaderGroupInfo { absent: policy_of(control, i), ..info }

@@ -412,7 +412,8 @@ fn has_peers(space: &Attachment, name: &str, rank: u32) -> bool {
     let control = &space.control;
     let Some(index) = find_group(space, name) else { return false };
     let lives = |other: u32| other != rank && live_reader(space, index, other).is_some();
-    let is_awaited = control.group_count(index, group::JOINED) > 0
+    let is_awaited = rank < control.group_size(index)
+        && control.group_count(index, group::JOINED) > 0
         && groups::is_rank_awaited(space, index, rank)
         && !is_killed(space, index);
     is_awaited || (0..control.group_size(index)).any(lives)

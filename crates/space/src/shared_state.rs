@@ -26,6 +26,7 @@ use crate::cursors::CursorsFile;
 use crate::directory::{behind_links, has_other_name};
 use crate::groups::restore_groups;
 use crate::name;
+use crate::new_directory::hidden;
 use crate::options::Retention;
 use crate::ownership::{Claim, FileId, Ownership};
 use crate::tiers;
@@ -96,6 +97,9 @@ pub(crate) fn make_soft_dir(
 /// Says in a soft directory which pool it is of. A space opens without it: then the soft directory stays where the pool
 /// is removed by hand.
 fn note_pool(soft: &Path, dir: &Path) {
+    if dir.file_name().is_some_and(|name| hidden(&name.to_string_lossy()).is_some()) {
+        return; // its name is to come
+    }
     let link = soft.join(POOL_LINK);
     let noted = fs::read_link(&link).ok();
     // A pool with two names stays under the other one.
@@ -103,7 +107,7 @@ fn note_pool(soft: &Path, dir: &Path) {
     if noted == pool {
         return;
     }
-    // The space was made under a hidden name, or moved.
+    // The space was moved.
     let _ = fs::remove_file(&link);
     if let Some(pool) = pool {
         let _ = std::os::unix::fs::symlink(pool, link);
@@ -190,9 +194,11 @@ pub(crate) fn remove_abandoned_soft_dir(soft: &Path, dry_run: bool) -> Result<Op
         return Ok(None);
     }
     if !path.exists() {
-        // A process that has just made it makes another one; of one with more in it nothing goes but the link.
+        // A process that has just made it makes another one. With a control segment it stays: it may be in use.
+        let has_control = soft.join(CONTROL_FILE).exists();
         let removes = || fs::remove_file(soft.join(POOL_LINK)).and_then(|()| fs::remove_dir(soft));
-        return Ok(why().filter(|_| dry_run || fs::remove_dir(soft).is_ok() || removes().is_ok()));
+        let goes = || dry_run || fs::remove_dir(soft).is_ok() || removes().is_ok();
+        return Ok(why().filter(|_| !has_control && goes()));
     }
     let members = match MembersFile::open(&path) {
         Err(_) if !path.exists() => return Ok(None),

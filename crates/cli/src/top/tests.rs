@@ -87,7 +87,6 @@ pub(crate) fn busy(name: &str) -> SpaceInfo {
             closed: 0,
         }),
         readers: vec![ReaderGroupInfo {
-            finished_ranks: Vec::new(),
             name: "analysis".into(),
             size: 2,
             joined: 2,

@@ -167,11 +167,9 @@ fn reader(stream: &Stream, reader: &ReaderDf) -> MemberInfo {
 fn groups(stream: &Stream, readers: &[ReaderDf], oldest: u64, complete: u64) -> Vec<ReaderGroupInfo> {
     let group = |(name, size): (String, u32)| {
         let ranks: Vec<&ReaderDf> = readers.iter().filter(|r| !r.observer && r.group == name).collect();
-        let ended = || ranks.iter().filter(|r| r.saw_end);
-        let finished = ended().filter(|r| r.cursor >= complete).map(|r| r.rank).collect();
+        let counts = (ranks.len() as u32, ranks.iter().filter(|r| r.saw_end).count() as u32);
         let version_min = ranks.iter().filter(|r| stream.holds(r)).map(|r| r.cursor).min();
         let needed = stream.needed(readers, &name, size).map(|v| v.max(oldest));
-        let counts = (ranks.len() as u32, ended().count() as u32, finished);
         ReaderGroupInfo::new(name, size, counts, (version_min, needed), complete)
     };
     stream.groups(readers).into_iter().map(group).collect()
@@ -325,15 +323,22 @@ pub(crate) fn remove_reader_group(name: &str, dir: &Path, group: &str) -> Result
     open(name, dir)?.locked(LOCK_TIMEOUT, |stream| stream.remove_group(group))
 }
 
-/// Says that a rank of a declared reader group that is not there does not come any more.
+/// Says that a rank of a reader group that is not there does not come any more. Whether there is the group.
 ///
 /// # Errors
 /// `PeerMissing`; `TimedOut`; those of the operating system.
-pub(crate) fn leave_reader_group(name: &str, dir: &Path, group: &str, rank: u32) -> Result<()> {
-    open(name, dir)?.locked(LOCK_TIMEOUT, |stream| {
-        stream.leave_unjoined(group, rank)?;
-        stream.reclaim()
-    })
+pub(crate) fn leave_reader_group(
+    name: &str,
+    dir: &Path,
+    (group, rank): (&str, u32),
+    timeout: Duration,
+) -> Result<bool> {
+    let mut stream = open(name, dir)?;
+    let is_known = stream.locked(timeout, |stream| {
+        let is_known = stream.leave_unjoined(group, rank)?;
+        stream.reclaim().map(|()| is_known)
+    })?;
+    stream.remove_if_read(timeout).map(|()| is_known)
 }
 
 /// A member that lives, in words.

@@ -622,6 +622,8 @@ impl FilesReader {
         let mut me = self.me.clone();
         (me.cursor, me.lease, me.ended, me.left) = (self.next, None, true, for_good);
         me.done = self.counters();
+        // What was added since is unread.
+        me.saw_end &= !for_good || me.cursor >= self.stream.complete_count()?;
         let is_waiting = for_good && !self.is_streaming && !self.options.observer;
         let group = || self.options.component.clone().unwrap_or_default();
         let waiting = is_waiting.then(|| (group(), self.rank()));

@@ -150,8 +150,9 @@ impl Stream {
         } else {
             self.group_start(&known, &group, rank, size, options)?
         };
-        let is_peer = |r: &&ReaderDf| !options.observer && !r.observer && r.group == group && r.rank != rank;
-        let comes_as_a_whole = keeps_cursors && !known.iter().filter(is_peer).any(|r| self.holds(r));
+        let is_peer = |r: &&ReaderDf| !r.observer && r.group == group && r.rank != rank;
+        let comes_as_a_whole =
+            !options.observer && keeps_cursors && !known.iter().filter(is_peer).any(|r| self.holds(r));
         let peers: Vec<ReaderDf> =
             known.iter().filter(is_peer).filter(|_| comes_as_a_whole).cloned().collect();
         let goes_on = if options.observer { None } else { self.goes_on(&known, &group, rank)? };
@@ -217,8 +218,11 @@ impl Stream {
         let cursor = match came().find(|r| r.rank == rank) {
             Some(mine) if mine.left => self.oldest()?,
             Some(mine) if !mine.awaited => mine.cursor,
-            // What it had read may have gone.
-            Some(mine) if mine.saw_end => start.max(self.oldest()?),
+            // What it had read it gets again only where another rank had still to read it.
+            Some(mine) if mine.saw_end => match self.needed(known, group, *size) {
+                Some(lowest) if lowest < mine.cursor => start.max(self.oldest()?),
+                _ => mine.cursor,
+            },
             _ => start,
         };
         Ok(Some((start, cursor)))
@@ -324,18 +328,18 @@ impl Stream {
         Ok(me.done.steps == 0 && !me.saw_end && !has_peers)
     }
 
-    /// Says that a rank which is not there leaves a group that keeps its cursors. The caller holds the lock of the
-    /// channel.
-    pub(crate) fn leave_unjoined(&self, group: &str, rank: u32) -> Result<()> {
-        let Some(size) = self.df.readers.get(group) else { return Ok(()) };
+    /// Says that a rank which is not there leaves its group. Whether there is the group. The caller holds the lock of
+    /// the channel.
+    pub(crate) fn leave_unjoined(&self, group: &str, rank: u32) -> Result<bool> {
         let (readers, oldest) = (self.readers()?, self.oldest()?);
+        let Some(size) = self.groups(&readers).get(group).copied() else { return Ok(false) };
         let left = match readers.into_iter().find(|r| r.is(group, rank)) {
-            Some(reader) if self.holds(&reader) => return Ok(()),
+            Some(reader) if self.holds(&reader) => return Ok(true),
             Some(reader) => ReaderDf { ended: true, left: true, awaited: false, ..reader },
             None => ReaderDf {
                 group: group.to_string(),
                 rank,
-                size: *size,
+                size,
                 slot: SLOT_LOST,
                 pid: process::pid(),
                 since_unix_ns: clock::realtime_ns(),
@@ -350,7 +354,7 @@ impl Stream {
                 observer: false,
             },
         };
-        self.write_reader(&left)
+        self.write_reader(&left).map(|()| true)
     }
 
     /// Forgets a reader.
@@ -407,7 +411,7 @@ impl Stream {
         let mut groups = groups.iter();
         let all_have_read = groups
             .all(|(group, size)| (0..*size).all(|rank| is_over(group, rank)) && has_read_all(group, *size));
-        // What no rank has read is kept where all have left, too.
+        // A channel that no rank has read to its end stays where all have left, too.
         let is_read = all_have_read && readers.iter().any(|r| !r.observer && r.saw_end);
         Ok(is_read && !readers.iter().any(|r| self.holds(r)))
     }

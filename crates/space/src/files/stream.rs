@@ -174,8 +174,12 @@ pub(crate) fn is_of_a_stream(dir: &Path) -> bool {
 
 /// Whether a directory holds nothing that is not of a channel.
 pub(crate) fn holds_only_own(dir: &Path) -> bool {
-    let is_own = |name: &String| is_own(name) || name.starts_with('.') || version_of(name).is_some();
-    names_in(dir).iter().all(is_own)
+    // Of some files there is a new one for a moment; a version goes under a hidden name.
+    let temporary =
+        |name: &str| name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")).is_some_and(is_own);
+    let is_version = |name: &str| version_of(name.strip_prefix(".gone-").unwrap_or(name)).is_some();
+    let is_own = |name: &String| is_own(name) || temporary(name) || is_version(name);
+    fs::read_dir(dir).is_ok() && names_in(dir).iter().all(is_own)
 }
 
 /// Whether a directory is that of a channel whose `stream.json` is gone.

@@ -1110,6 +1110,19 @@ fn what_a_killed_process_did_not_drop_is_dropped_later() {
     writer.close().unwrap();
 }
 
+#[test]
+fn an_observer_changes_nothing_of_a_declared_group() {
+    let place = Place::new();
+    let mut writer = place.writer(&OpenOptions { readers: vec![("viz".into(), 2)], ..options("sim", 0, 1) });
+    let latest = |rank| place.reader(&OpenOptions { latest: true, ..options("viz", rank, 2) });
+    (0..2).for_each(|version| assert_eq!(put_step(&mut writer).unwrap(), version));
+    let mut ranks = [latest(0), latest(1)];
+    assert_eq!(ranks[0].begin_step(None).unwrap(), Some(1));
+    drop(place.reader(&OpenOptions { observer: true, ..options("viz", 0, 2) }));
+    put_step(&mut writer).unwrap();
+    assert_eq!(ranks[1].begin_step(None).unwrap(), Some(1), "what the first of them found");
+}
+
 /// Reads so many versions, the first of which is `from`, then the end, and closes.
 fn read_to_the_end(mut reader: FilesReader, from: u64, count: u64) {
     read_steps(&mut reader, from, count);

@@ -334,9 +334,11 @@ fn what_only_looks_like_a_leftover_stays() {
         let mine = root.name(&format!(".mine.{kind}-1-2"));
         fs::create_dir(&mine).unwrap();
         fs::write(Path::new(&mine).join("results.h5"), "results").unwrap();
+        let git = root.name(&format!(".work.{kind}-1-2/.git"));
+        fs::create_dir_all(&git).unwrap();
     }
     let before = root.left();
-    for name in ["link", "mine"] {
+    for name in ["link", "mine", "work"] {
         assert_eq!(clean(&root.name(name)).unwrap_err().kind(), Kind::PeerMissing);
         forebay_space::remove_leftovers(Some(&root.name(name))).unwrap();
         // So does a process that makes a space of that name.

@@ -226,10 +226,70 @@ fn ranks_of_a_group_that_come_one_after_the_other_go_on_behind_what_each_read() 
         }
         let found = forebay_space::inspect(&name).unwrap();
         assert_eq!((found.readers[0].lag_versions, found.oldest_unread), (0, None), "from {from}");
-        assert_eq!(found.readers[0].finished_ranks, [0, 1]);
-        // A runner says so of a rank that has ended well; of one that has read all it says nothing.
-        forebay_space::leave_reader_group(&name, "other", 0).unwrap();
     }
+}
+
+#[test]
+fn a_rank_that_has_read_to_the_end_gets_nothing_twice_when_the_stream_goes_on() {
+    let root = Root::new();
+    let name = root.name("on");
+    let mut w = Writer::open(&name, &declares(2)).unwrap();
+    put_all(&mut w, 0..3);
+    w.close().unwrap();
+    let of = |rank| {
+        let group = Some("viz".into());
+        Reader::open(&name, &OpenOptions { group, finished: true, ..ranked(rank, 2) }).unwrap()
+    };
+    let mut ranks = [of(0), of(1)];
+    read(&mut ranks[0], 0..3);
+    assert_eq!(ranks[0].begin_step(None).unwrap(), None);
+    let [first, second] = ranks;
+    first.close().unwrap();
+    second.close().unwrap();
+    // Alone its group comes again as a whole, at its own place.
+    let mut second = of(1);
+    read(&mut second, 0..3);
+    assert_eq!(second.begin_step(None).unwrap(), None);
+    let mut w = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..declares(2) }).unwrap();
+    // More than the quota holds: what both have read goes.
+    put_all(&mut w, 3..8);
+    read(&mut second, 3..8);
+    let mut first = of(0);
+    read(&mut first, 3..8);
+    put_all(&mut w, 8..14);
+}
+
+/// A group that its writers did not declare, and of which a rank never comes.
+#[test]
+fn a_rank_of_a_group_that_was_not_declared_can_leave() {
+    let root = Root::new();
+    let name = root.name("undeclared");
+    let mut w = Writer::open(&name, &OpenOptions { quota_bytes: Some(4 << 20), ..ranked(0, 1) }).unwrap();
+    put_all(&mut w, 0..1);
+    let component = Some("stats".into());
+    let mut r = Reader::open(&name, &OpenOptions { component, ..ranked(0, 2) }).unwrap();
+    read(&mut r, 0..1);
+    let lag = || forebay_space::inspect(&name).unwrap().readers[0].lag_versions;
+    assert_eq!(lag(), 1, "rank 1 is still to come");
+    assert!(forebay_space::leave_reader_group(&name, "stats", 1, soon()).unwrap());
+    assert_eq!(lag(), 0);
+}
+
+#[test]
+fn what_was_added_behind_the_end_that_a_rank_saw_stays_when_it_leaves() {
+    let root = Root::new();
+    let name = root.name("added");
+    let mut w = Writer::open(&name, &declares(1)).unwrap();
+    put_all(&mut w, 0..2);
+    let mut r = viz(&name, 0, 1);
+    read(&mut r, 0..2);
+    w.close().unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), None);
+    let mut w = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..declares(1) }).unwrap();
+    put_all(&mut w, 2..4);
+    w.close().unwrap();
+    r.leave().unwrap();
+    assert_eq!(forebay_space::inspect(&name).unwrap().versions_complete, 4);
 }
 
 /// As a runner does for a rank that has ended before it had read everything.
@@ -251,7 +311,9 @@ fn a_rank_that_is_not_there_can_leave_its_group() {
         };
         let mut r = of(0);
         // Rank 1 has never come; rank 0 lives.
-        (0..2).for_each(|rank| forebay_space::leave_reader_group(&name, "viz", rank).unwrap());
+        (0..2)
+            .for_each(|rank| assert!(forebay_space::leave_reader_group(&name, "viz", rank, soon()).unwrap()));
+        assert!(!forebay_space::leave_reader_group(&name, "other", 0, soon()).unwrap());
         read(&mut r, 0..2);
         put_all(&mut w, 2..3);
         let lag = || forebay_space::inspect(&name).unwrap().readers[0].lag_versions;
@@ -261,7 +323,7 @@ fn a_rank_that_is_not_there_can_leave_its_group() {
         drop(r);
         put_all(&mut w, 3..4);
         assert_eq!(lag(), 1, "rank 0 keeps its cursor, files: {files}");
-        forebay_space::leave_reader_group(&name, "viz", 0).unwrap();
+        assert!(forebay_space::leave_reader_group(&name, "viz", 0, soon()).unwrap());
         assert_eq!(lag(), 0, "files: {files}");
     }
 }
