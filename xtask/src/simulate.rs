@@ -98,7 +98,7 @@ fn processors() -> u64 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u64)
 }
 
-/// New seeds for each commit, and the same ones wherever it is checked: who tries it before CI does tries these too.
+/// New seeds for each commit, the same ones wherever it is checked, so that a run before CI tries the seeds of CI.
 fn seed_of_commit(root: &Path) -> Option<u64> {
     let output = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;

@@ -55,6 +55,8 @@ fn check_mode(channel: &Channel, location: &str) -> Result<()> {
 /// The space of a channel, if there is one, as it stands when no rank of it is just dying with its runner.
 fn settled(channel: &Channel, location: &str) -> Result<Option<SpaceInfo>> {
     let deadline = Instant::now() + DYING_RANKS;
+    // A process that was killed while it made a channel of files left something that is no space.
+    forebay_space::remove_leftovers(Some(location))?;
     loop {
         let found = match channel.options.path {
             None => forebay_space::list()?.into_iter().find(|space| space.name == channel.name),
@@ -130,8 +132,7 @@ fn keeps(run_dir: &Path, name: &str) -> bool {
 }
 
 fn inspect_if_there(location: &str) -> Result<Option<SpaceInfo>> {
-    // What a killed maker of a channel of files left is no space, nor is an empty directory.
-    forebay_space::remove_leftovers(Some(location))?;
+    // An empty directory is no space.
     let is_empty = std::fs::read_dir(location).is_ok_and(|mut entries| entries.next().is_none());
     if is_empty || !Path::new(location).exists() {
         return Ok(None);

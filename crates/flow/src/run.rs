@@ -338,7 +338,7 @@ fn supervise(
     }
 }
 
-/// The runner looks after its ranks in between.
+/// How long the runner waits for the lock of a space to leave a group; it does not watch its ranks meanwhile.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A reader rank that ended well. Its group is declared, so versions that it has not read would wait for it; it does

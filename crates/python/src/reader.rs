@@ -343,7 +343,7 @@ impl PyReader {
         let Some(reader) = reader else {
             let hint =
                 "open it again with its group and rank, or remove the group: `forebay clean --readers`";
-            let closed = || usage(py, Kind::Closed, "the reader is closed, and its group is not left", hint);
+            let closed = || usage(py, Kind::Closed, "the reader is closed and has not left its group", hint);
             return has_left.then_some(()).ok_or_else(closed);
         };
         py.detach(|| reader.leave()).or_raise(py)?;

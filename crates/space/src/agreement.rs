@@ -6,12 +6,13 @@
 use forebay_tier::host::fs;
 use forebay_tier::{Error, Horizon, Kind, Result};
 
-use crate::attach::{retention_of, Attachment};
+use crate::attach::Attachment;
 use crate::create::segment_in_granules;
 use crate::emulated::Emulation;
 use crate::files::StreamDf;
 use crate::format_bytes;
 use crate::options::{durable_one_by_one, OpenOptions, SpillTier};
+use crate::pool::retention_of;
 use crate::tiers::LowerPool;
 
 /// Fails where an option that is given differs from what a space was made with.

@@ -8,35 +8,31 @@
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::host::time::Instant;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use forebay_log::format::{Superblock, HEADER_BYTES};
+use forebay_log::format::Superblock;
 use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::liveness::MembersFile;
-use forebay_tier::{plain, process, Access, Device, Error, Horizon, Kind, Result, TierKind};
+use forebay_tier::{plain, Access, Device, Error, Horizon, Kind, Result, TierKind};
 
 use crate::contents;
 use crate::control::{head, Control, GranuleState};
-use crate::create::{create, GRANULES_MAX};
 use crate::cursors::{CursorsFile, CURSORS_FILE};
-use crate::directory::{has_other_name, remove_directory};
+use crate::directory::remove_directory;
 use crate::emulated;
 use crate::name;
-use crate::options::{OpenOptions, Retention};
+use crate::options::Retention;
 use crate::ownership::{FileId, Ownership};
+use crate::pool::{check_granules, check_owner, has_other_name, read_superblock, retention_of, POOL_FILE};
 use crate::shared_state::{
     make_soft_dir, members_of, open_or_rebuild_control, remove_unused_soft_dir, soft_dir_of, Soft,
     CONTROL_FILE, LOCK_SETUP, MEMBERS_FILE,
 };
 use crate::tiers::Tiers;
 use crate::trial;
-
-/// Name of the first pool of a space.
-pub(crate) const POOL_FILE: &str = "pool";
 
 /// What is taken of a pool.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,79 +74,12 @@ pub struct Attachment {
     populated: Box<[AtomicBool]>,
 }
 
-/// A boot id or uuid in text as 16 bytes; zeros where it is not one.
-pub(crate) fn uuid_bytes(text: &str) -> [u8; 16] {
-    uuid::Uuid::parse_str(text.trim()).map_or([0; 16], |u| u.into_bytes())
-}
-
 pub(crate) fn lock_timeout(deadline: Instant) -> Duration {
     // Locks are held for microseconds, or for a recovery; even an expired deadline gets a fair try.
     deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(100))
 }
 
-/// Retention as the superblock stores it.
-pub(crate) fn retention_code(retention: Retention) -> (u8, u64) {
-    match retention {
-        Retention::Released => (0, 0),
-        Retention::Last(k) => (1, k),
-        Retention::Forever => (2, 0),
-    }
-}
-
-/// Retention as the superblock stores it, back.
-pub(crate) fn retention_of(code: (u8, u64)) -> Retention {
-    match code {
-        (1, k) => Retention::Last(k),
-        (2, _) => Retention::Forever,
-        _ => Retention::Released,
-    }
-}
-
-/// What to do when the space is not there.
-#[derive(Clone, Copy)]
-pub(crate) enum Missing<'a> {
-    /// Make it with these options, for a group of this size.
-    Create(&'a OpenOptions, u32),
-    /// Wait for it.
-    Wait,
-    /// Give up.
-    Fail,
-}
-
 impl Attachment {
-    /// Opens the space `name` from where the process stands, if need be makes it or waits for it until `deadline`.
-    ///
-    /// Errors: [`Kind::PeerMissing`] when there is none, [`Kind::PoolOwnedElsewhere`], [`Kind::Damaged`],
-    /// [`Kind::UnknownFormat`], [`Kind::TierFull`], [`Kind::BadName`], [`Kind::PermissionDenied`].
-    pub(crate) fn open(
-        name: &str,
-        access: Access,
-        locality: Locality,
-        missing: Missing<'_>,
-        deadline: Instant,
-    ) -> Result<Arc<Self>> {
-        let dir = name::directory(name)?;
-        let mut pause = Duration::from_micros(200);
-        loop {
-            let opened = Self::try_open(name, &dir, access, locality, deadline);
-            match opened.map_err(|e| contents::explained(name, &dir, e))? {
-                Some(attachment) => return Ok(Arc::new(attachment)),
-                None => match missing {
-                    Missing::Create(options, ranks) => {
-                        name::make_root_for(name)?;
-                        create(name, &dir, options, ranks)?;
-                    }
-                    Missing::Fail => return Err(not_found(name, &dir)),
-                    Missing::Wait if Instant::now() >= deadline => return Err(not_found(name, &dir)),
-                    Missing::Wait => {
-                        forebay_tier::host::thread::sleep(pause);
-                        pause = (pause * 2).min(Duration::from_millis(10));
-                    }
-                },
-            }
-        }
-    }
-
     /// The space in `dir`, or None if there is none or it is being removed.
     pub(crate) fn try_open(
         name: &str,
@@ -447,59 +376,6 @@ fn open_pool(name: &str, dir: &Path, pool: &Path) -> Result<Option<File>> {
 fn is_not_found(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<std::io::Error>());
     source.is_some_and(|source| source.kind() == std::io::ErrorKind::NotFound)
-}
-
-/// The error for a space that is not there.
-fn not_found(name: &str, dir: &Path) -> Error {
-    Error::new(Kind::PeerMissing, format!("no space {name} appeared")).with("directory", dir.display()).hint(
-        "is its writer running, on this host, as this user, with the same FOREBAY_DIR? \
-             `forebay ls` shows what is there",
-    )
-}
-
-/// Reads and checks the first page of a pool.
-pub(crate) fn read_superblock(file: &std::fs::File, path: &Path) -> Result<Superblock> {
-    let mut page = vec![0; HEADER_BYTES as usize];
-    let length = file.metadata().map_err(|e| Error::io("looking at the pool", e))?.len();
-    if length < HEADER_BYTES {
-        return Err(
-            Error::new(Kind::Damaged, "the pool is shorter than its superblock").with("pool", path.display())
-        );
-    }
-    file.read_exact_at(&mut page, 0).map_err(|e| Error::io(format!("reading {}", path.display()), e))?;
-    let superblock = Superblock::decode(&page).map_err(|e| e.with("pool", path.display()))?;
-    if length < superblock.capacity_bytes {
-        return Err(Error::new(Kind::Damaged, "the pool was cut off")
-            .with("pool", path.display())
-            .with("bytes", length)
-            .with("wanted", superblock.capacity_bytes));
-    }
-    Ok(superblock)
-}
-
-/// Everything that goes through the granules takes their number for small, as it is in every space that was made.
-fn check_granules(superblock: &Superblock, pool: &Path) -> Result<()> {
-    let granules = superblock.capacity_bytes / superblock.granule_bytes;
-    if granules <= 2 * GRANULES_MAX {
-        return Ok(());
-    }
-    Err(Error::new(Kind::Damaged, "the pools of the space have too many granules")
-        .with("pool", pool.display())
-        .with("granules", granules)
-        .with("most", 2 * GRANULES_MAX))
-}
-
-/// A pool may be used by the kernel that made it, in whatever container, and after a reboot by the same host.
-fn check_owner(superblock: &Superblock, dir: &Path) -> Result<()> {
-    let same_boot = superblock.boot_id == uuid_bytes(process::boot_id());
-    if same_boot || superblock.host == process::host_name() {
-        return Ok(());
-    }
-    Err(Error::new(Kind::PoolOwnedElsewhere, "the pool belongs to another host")
-        .with("pool", dir.display())
-        .with("owner", &superblock.host)
-        .with("here", process::host_name())
-        .hint("a space is shared by the processes of one host; open it there, or copy the data by `forebay cat`"))
 }
 
 /// The first pool of a space, before the space is open.

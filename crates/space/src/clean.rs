@@ -12,17 +12,16 @@ use serde::Serialize;
 use crate::attach::{is_open_anywhere, Attachment};
 use crate::contents;
 use crate::control::{group, member, GROUPS_MAX};
-use crate::directory::{
-    self, behind_links, hidden_directories, place_of, remove_directory, remove_unfinished, HiddenDirectory,
-};
+use crate::directory::{self, hidden_directories, remove_directory, remove_unfinished, HiddenDirectory};
 use crate::files;
 use crate::groups::has_read_all;
 use crate::inspect::{attach, names, names_of};
 use crate::membership::{describe, settle_left_behind, settle_producers};
 use crate::name;
+use crate::name::{behind_links, place_of};
 use crate::new_directory::{abandoned, Hidden};
 use crate::options::Retention;
-use crate::shared_state::{remove_abandoned_soft_dir, soft_dirs, soft_dirs_of_path, MEMBERS_FILE};
+use crate::shared_state::{remove_abandoned_soft_dir, soft_dirs, soft_dirs_of_path, Unused, MEMBERS_FILE};
 
 /// What to remove.
 #[derive(Clone, Debug, Default)]
@@ -232,7 +231,11 @@ fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanR
         let bytes = allocated_bytes(&soft);
         if let Some(why) = remove_abandoned_soft_dir(&soft, options.dry_run)? {
             let name = soft.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            report.removed.push(Removed { name, bytes, reason: why.into() });
+            let reason = match why {
+                Unused::Unfinished => BY_A_KILL,
+                Unused::PoolRemoved => "shared state of a pool that was removed",
+            };
+            report.removed.push(Removed { name, bytes, reason: reason.into() });
         }
     }
     let (parent, own) = match &own {

@@ -11,10 +11,11 @@ use forebay_log::{Dims, Dtype, LaneId};
 use forebay_tier::{clock, counters, wait, watched, Access, Error, Kind, Result};
 use rustc_hash::FxHashMap;
 
-use crate::attach::{Attachment, Missing};
+use crate::attach::Attachment;
 use crate::attributes::{self, Attribute};
 use crate::backing::VersionBacking;
 use crate::control::{member, ProducerState, Waiting};
+use crate::create::Missing;
 use crate::environment;
 use crate::gate::Gate;
 use crate::groups::{self, Keep};

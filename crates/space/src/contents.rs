@@ -3,7 +3,7 @@
 //! Guarantees: [`check_own`] and [`is_of_a_space`] decide what `clean` may remove. A directory in which no file was
 //! made by Forebay, or which holds other files too, is never removed.
 //! [`explained`] says of an error of opening what it means for the space, and what to do next.
-//! Not here: removing ([`crate::attach`]), lower pools and whether they belong to the space ([`crate::tiers`]).
+//! Not here: removing ([`crate::directory`]), lower pools and whether they belong to the space ([`crate::tiers`]).
 
 use forebay_tier::host::fs;
 use std::io::Read;
@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use forebay_log::format::SUPERBLOCK_MAGIC;
 use forebay_tier::{plain, Error, Kind, Result};
 
-use crate::attach::POOL_FILE;
 use crate::attributes::ATTRIBUTES_FILE;
 use crate::control::CONTROL_MAGIC;
 use crate::cursors::CURSORS_FILE;
 use crate::emulated;
 use crate::ownership::{self, LOCK_FILE};
+use crate::pool::POOL_FILE;
 use crate::shared_state::{CONTROL_FILE, MEMBERS_FILE};
 use crate::tiers;
 

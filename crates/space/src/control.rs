@@ -2,7 +2,7 @@
 //!
 //! A file of 64-bit words in shared memory that every member maps: who produces, who reads, how far each rank
 //! has committed, which granule belongs to which lane. It is *soft*: everything in it that matters is rebuilt
-//! from the lanes and the members' kernel locks at any time ([`crate::attach`]). It holds no lock; each change is
+//! from the lanes and the members' kernel locks at any time ([`crate::shared_state`]). It holds no lock; each change is
 //! one atomic store or exchange, or redoable under a lock that the kernel releases when its holder dies.
 //!
 //! Layout, checked against docs/src/formats/control.md by `cargo xtask formats`: a head of one page, then the

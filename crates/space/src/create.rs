@@ -1,30 +1,32 @@
-//! Making a space: its sizes, its files under a hidden name, its place; and putting an empty one in another's place.
+//! Opening a space by its name, and making it where it is missing: its sizes, its files under a hidden name, its place;
+//! and putting an empty one in another's place.
 
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::host::time::Instant;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_log::format::{PoolPart, Superblock, HEADER_BYTES};
 use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::capacity::Headroom;
 use forebay_tier::{clock, process, Access, Error, Horizon, Kind, Result, TierKind};
 
-use crate::attach::{retention_code, uuid_bytes, Attachment, POOL_FILE};
+use crate::attach::Attachment;
 use crate::contents;
 use crate::control::Control;
-use crate::directory::{
-    behind_links, place_of, put_in_place, remove_leftovers, remove_unfinished, take_away,
-};
+use crate::directory::{put_in_place, remove_leftovers, remove_unfinished, take_away};
 use crate::name;
+use crate::name::{behind_links, place_of};
 use crate::new_directory::NewDirectory;
 use crate::options::OpenOptions;
+use crate::pool::{retention_code, uuid_bytes, GRANULES_MAX, POOL_FILE};
 use crate::tiers::Tiers;
 use crate::trial;
 
-/// A granule is at least this large, and the granule table has at most [`GRANULES_MAX`] entries.
+/// A granule is at least this large.
 const GRANULE_BYTES_MIN: u64 = if cfg!(forebay_simulated) { 16 << 10 } else { 256 << 10 };
-pub(crate) const GRANULES_MAX: u64 = 1 << 16;
 /// An ordinary segment: large enough that allocating one is rare, small enough to fault in ahead.
 const SEGMENT_BYTES_DEFAULT: u64 = 64 << 20;
 /// Without a quota a space may take this share of what the tier has free.
@@ -33,8 +35,69 @@ const QUOTA_SHARE_DEFAULT: u64 = 4;
 /// while it writes on.
 const SEGMENTS_PER_SHARE: u64 = 4;
 
+/// What to do when the space is not there.
+#[derive(Clone, Copy)]
+pub(crate) enum Missing<'a> {
+    /// Make it with these options, for a group of this size.
+    Create(&'a OpenOptions, u32),
+    /// Wait for it.
+    Wait,
+    /// Give up.
+    Fail,
+}
+
+impl Attachment {
+    /// Opens the space `name` from where the process stands, if need be makes it or waits for it until `deadline`.
+    ///
+    /// Errors: [`Kind::PeerMissing`] when there is none, [`Kind::PoolOwnedElsewhere`], [`Kind::Damaged`],
+    /// [`Kind::UnknownFormat`], [`Kind::TierFull`], [`Kind::BadName`], [`Kind::PermissionDenied`].
+    pub(crate) fn open(
+        name: &str,
+        access: Access,
+        locality: Locality,
+        missing: Missing<'_>,
+        deadline: Instant,
+    ) -> Result<Arc<Self>> {
+        let dir = name::directory(name)?;
+        let mut pause = Duration::from_micros(200);
+        loop {
+            let opened = Self::try_open(name, &dir, access, locality, deadline);
+            match opened.map_err(|e| contents::explained(name, &dir, e))? {
+                Some(attachment) => return Ok(Arc::new(attachment)),
+                None => match missing {
+                    Missing::Create(options, ranks) => {
+                        name::make_root_for(name)?;
+                        create(name, &dir, options, ranks)?;
+                    }
+                    Missing::Fail => return Err(not_found(name, &dir)),
+                    Missing::Wait if Instant::now() >= deadline => return Err(not_found(name, &dir)),
+                    Missing::Wait => {
+                        forebay_tier::host::thread::sleep(pause);
+                        pause = (pause * 2).min(Duration::from_millis(10));
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// The space of this name, for tests that look into it or change it.
+#[cfg(test)]
+pub(crate) fn attached(name: &str) -> Arc<Attachment> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    Attachment::open(name, Access::Write, Locality::Local, Missing::Fail, deadline).unwrap()
+}
+
+/// The error for a space that is not there.
+fn not_found(name: &str, dir: &Path) -> Error {
+    Error::new(Kind::PeerMissing, format!("no space {name} appeared")).with("directory", dir.display()).hint(
+        "is its writer running, on this host, as this user, with the same FOREBAY_DIR? \
+             `forebay ls` shows what is there",
+    )
+}
+
 /// Makes the directory of a new space and puts it in place; that another process was first is no error.
-pub(crate) fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<()> {
+fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<()> {
     let dir = behind_links(dir);
     let (parent, file) = place_of(name, &dir)?;
     remove_leftovers(&parent, Some(&file));

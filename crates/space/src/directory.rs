@@ -2,13 +2,12 @@
 //! all that belongs to it.
 
 use forebay_tier::host::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use forebay_tier::{clock, process, Error, Horizon, Kind, Result};
 
-use crate::attach::POOL_FILE;
 use crate::contents;
+use crate::name::behind_links;
 use crate::new_directory::{abandoned, hidden, Hidden};
 use crate::shared_state::{remove_abandoned_soft_dir, remove_soft_dir, soft_dirs_of_path};
 use crate::tiers::Tiers;
@@ -16,35 +15,6 @@ use crate::whole_file;
 
 /// How often the removal of a directory is tried into which other processes write.
 const REMOVALS: u32 = 100;
-
-/// Directory above a space, and the name of its own one.
-pub(crate) fn place_of(name: &str, dir: &Path) -> Result<(PathBuf, String)> {
-    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file =
-        dir.file_name().ok_or_else(|| Error::new(Kind::BadName, format!("`{name}` names no directory")))?;
-    Ok((parent.to_path_buf(), file.to_string_lossy().into_owned()))
-}
-
-/// The directory that a path names, behind symbolic links, also where it is not there yet: a link is neither renamed
-/// nor replaced.
-pub(crate) fn behind_links(dir: &Path) -> PathBuf {
-    match fs::symlink_metadata(dir) {
-        Ok(meta) if meta.file_type().is_symlink() => {}
-        _ => return dir.to_path_buf(),
-    }
-    let parent = dir.parent().unwrap_or(Path::new("."));
-    let target = || std::fs::read_link(dir).map_or(dir.to_path_buf(), |target| parent.join(target));
-    fs::canonicalize(dir).unwrap_or_else(|_| target())
-}
-
-/// Whether the pool in a directory has another name, as `cp -al` gives it one: the space stays under that name, with
-/// its shared state and its lower pools.
-pub(crate) fn has_other_name(dir: &Path) -> std::io::Result<bool> {
-    match fs::metadata(dir.join(POOL_FILE)) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
-        meta => Ok(meta?.nlink() > 1),
-    }
-}
 
 /// Gives a new space or channel its name, unless another one has it: then the new one goes. Whether it has the name.
 pub(crate) fn put_in_place(

@@ -299,32 +299,37 @@ pub(crate) fn is_rank_awaited(space: &Attachment, index: usize, rank: u32) -> bo
     let control = &space.control;
     !control.group_bit(index, group::JOINED, rank)
         && !has_left(control, index, rank)
-        && !has_rank_read_all(space, index, rank)
-        && ended_before(space, index, rank).is_none()
+        && ended_at(control, index, rank)
+            .is_none_or(|at| at < control.complete() && place_of_unjoined(space, index, rank) < at)
 }
 
-/// Where a rank goes on that has seen the end of the stream, if the others have read as much.
-fn ended_before(space: &Attachment, index: usize, rank: u32) -> Option<u64> {
-    let control = &space.control;
-    if !control.group_bit(index, group::ENDED, rank) {
-        return None;
-    }
+/// Whether a rank has left its group for good.
+fn has_left(control: &Control, index: usize, rank: u32) -> bool {
+    control.cursor(control.group_cursors(index).start + rank as usize) == Cursor::Left
+}
+
+/// The cursor of a rank that has seen the end of the stream and has not left.
+fn ended_at(control: &Control, index: usize, rank: u32) -> Option<u64> {
     match control.cursor(control.group_cursors(index).start + rank as usize) {
-        Cursor::At(version) => {
-            lowest_cursor(space, index).is_none_or(|lowest| lowest >= version).then_some(version)
-        }
-        Cursor::Left | Cursor::Free | Cursor::Damaged => None,
+        Cursor::At(version) if control.group_bit(index, group::ENDED, rank) => Some(version),
+        _ => None,
     }
 }
 
 /// Whether a rank has seen the end of the stream, and has read what was added to it since.
-pub(crate) fn has_rank_read_all(space: &Attachment, index: usize, rank: u32) -> bool {
+fn has_rank_read_all(control: &Control, index: usize, rank: u32) -> bool {
+    ended_at(control, index, rank).is_some_and(|version| version >= control.complete())
+}
+
+/// Where a rank that has not joined begins, of a group that has come again as a whole: at the start of the group. One
+/// that has seen the end gets again what it had read only where another rank still has to read it.
+fn place_of_unjoined(space: &Attachment, index: usize, rank: u32) -> u64 {
     let control = &space.control;
-    control.group_bit(index, group::ENDED, rank)
-        && match control.cursor(control.group_cursors(index).start + rank as usize) {
-            Cursor::At(version) => version >= control.complete(),
-            Cursor::Left | Cursor::Free | Cursor::Damaged => false,
-        }
+    let start = control.group(index, group::START).load(SeqCst);
+    match ended_at(control, index, rank) {
+        Some(at) => start.max(lowest_cursor(space, index).unwrap_or(at)).max(control.oldest()).min(at),
+        None => start,
+    }
 }
 
 /// Under the setup lock, before rank `rank` of a group joins, of which no process lives: the version that it begins at,
@@ -344,8 +349,7 @@ pub(crate) fn begin(space: &Attachment, index: usize, rank: u32) -> Result<(u64,
     }
     match control.cursor(control.group_cursors(index).start + rank as usize) {
         Cursor::At(_) if !control.group_bit(index, group::JOINED, rank) => {
-            let start = || control.group(index, group::START).load(SeqCst);
-            Ok((ended_before(space, index, rank).unwrap_or_else(start), true))
+            Ok((place_of_unjoined(space, index, rank), true))
         }
         Cursor::At(version) => Ok((version, true)),
         Cursor::Left | Cursor::Free => Ok((control.oldest(), false)),
@@ -384,13 +388,22 @@ fn set_cursor(space: &Attachment, index: usize, rank: u32, cursor: Cursor) -> Re
 
 /// When a rank has left its group for good and is no member of it any more: nothing is kept for it.
 pub(crate) fn leave(space: &Attachment, index: usize, rank: u32) -> Result<()> {
-    if !has_rank_read_all(space, index, rank) {
+    if !has_rank_read_all(&space.control, index, rank) {
         // What was added since is unread.
         space.control.clear_group_bit(index, group::ENDED, rank);
     }
     set_cursor(space, index, rank, Cursor::Left)?;
     space.control.announce_space();
     Ok(())
+}
+
+/// Under the setup lock, when writers go on with a stream: of its end that ranks saw which have left since nothing is
+/// concluded any more.
+pub(crate) fn forget_ends_of_left_ranks(control: &Control) {
+    for index in registered_groups(control) {
+        let left = (0..control.group_size(index)).filter(|rank| has_left(control, index, *rank));
+        left.for_each(|rank| control.clear_group_bit(index, group::ENDED, rank));
+    }
 }
 
 /// Under the setup lock: says that a rank that is not there does not come to its group any more. Whether there is the
@@ -445,17 +458,11 @@ pub(crate) fn stored_cursor(space: &Attachment, name: &str) -> Option<u64> {
     (control.group_count(index, group::JOINED) > 0 || lowest > 0).then_some(lowest)
 }
 
-fn has_left(control: &Control, index: usize, rank: u32) -> bool {
-    control.cursor(control.group_cursors(index).start + rank as usize) == Cursor::Left
-}
-
 /// Whether every rank of a group that has not left it has seen the end of the stream, and what was added to it since.
 pub(crate) fn has_read_all(space: &Attachment, index: usize) -> bool {
     let control = &space.control;
-    let keeps = policy_of(control, index).is_some();
-    let has_ended = |rank| control.group_bit(index, group::ENDED, rank) || has_left(control, index, rank);
-    (0..control.group_size(index)).all(has_ended)
-        && (!keeps || lowest_cursor(space, index).is_none_or(|at| at >= control.complete()))
+    let is_over = |rank| has_left(control, index, rank) || has_rank_read_all(control, index, rank);
+    (0..control.group_size(index)).all(is_over)
 }
 
 /// The first reader group whose ranks are still awaited, or that is absent and holds `version` by its cursors.

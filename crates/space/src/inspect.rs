@@ -13,14 +13,16 @@ use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::{Access, Error, Kind, Result};
 use serde::Serialize;
 
-use crate::attach::{Attachment, Fill, Missing, POOL_FILE};
+use crate::attach::{Attachment, Fill};
 use crate::contents;
 use crate::control::{group, head, member, ProducerState, Waiting, GROUPS_MAX};
+use crate::create::Missing;
 use crate::files;
 use crate::groups::{held_by_cursors, is_awaited, policy_of};
 use crate::index::{self, Bring, VersionIndex};
 use crate::membership::{holders, missing_producers, settle_producers, Role, HOLDS_NOTHING};
 use crate::name;
+use crate::pool::POOL_FILE;
 
 pub use forebay_log::verify::Report as VerifyReport;
 

@@ -62,6 +62,7 @@ mod opening;
 pub mod options;
 mod ownership;
 mod pace;
+mod pool;
 mod prefetch;
 mod produce;
 mod protocol;

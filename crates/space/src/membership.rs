@@ -602,6 +602,7 @@ fn new_incarnation(
     let producer = head::PRODUCER;
     control.set_name(producer, component);
     control.remember(incarnation, size, base);
+    groups::forget_ends_of_left_ranks(control);
     control.open_lanes(incarnation, size, base);
     // Neither a drain that adopts a lane nor another producer may be filling such a run meanwhile.
     space.members.with_lock(LOCK_ADOPT, lock_timeout(deadline), || {
@@ -847,13 +848,11 @@ pub(crate) fn producer_died(space: &Attachment, slot: Option<u32>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::Missing;
     use crate::control::kills;
+    use crate::create::attached;
     use crate::mover::Owner;
     use crate::segments::{allocate, Place, LOCK_TIMEOUT};
     use crate::{CleanOptions, OpenOptions, Reader, Writer};
-    use forebay_tier::adapter::throttle::Locality;
-    use forebay_tier::Access;
     use std::time::Duration;
 
     const GRANULES: usize = 4;
@@ -886,11 +885,6 @@ mod tests {
             Some(run) => free_run(space, run),
             None => drop(take(space, 0, GRANULES)),
         })
-    }
-
-    fn attached(name: &str) -> Arc<Attachment> {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        Attachment::open(name, Access::Write, Locality::Local, Missing::Fail, deadline).unwrap()
     }
 
     /// A space that one writer has made, ended and left unread, with its directory.
@@ -1057,8 +1051,7 @@ mod tests {
             ..OpenOptions::default()
         };
         Writer::open(&name, &options).unwrap().close().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let space = Attachment::open(&name, Access::Write, Locality::Local, Missing::Fail, deadline).unwrap();
+        let space = attached(&name);
         let all = (1..space.control.granules()).filter(|i| {
             let is_segment = matches!(space.control.granule_state(*i), GranuleState::Segment { .. });
             is_segment.then(|| free_run(&space, *i));

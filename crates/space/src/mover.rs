@@ -28,8 +28,9 @@ use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::{watched, Access, Error, Kind, Result};
 use serde::Serialize;
 
-use crate::attach::{lock_timeout, Attachment, Missing};
+use crate::attach::{lock_timeout, Attachment};
 use crate::control::{head, Control, GranuleState};
+use crate::create::Missing;
 use crate::membership::{free_run, is_deserted, is_leased, owns_lane, reading_positions, Membership};
 use crate::segments::{allocate, Place, LOCK_TIMEOUT, WAIT_SLICE};
 use crate::shared_state::LOCK_ADOPT;
@@ -579,6 +580,7 @@ pub(crate) mod between_looks {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::create::attached;
     use crate::{OpenOptions, Reader, Retention, SpillTier, Writer};
     use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -600,11 +602,6 @@ mod tests {
         }
         writer.close().unwrap();
         (name, options)
-    }
-
-    fn attached(name: &str) -> Arc<Attachment> {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        Attachment::open(name, Access::Write, Locality::Local, Missing::Fail, deadline).unwrap()
     }
 
     const LANE: LaneId = LaneId { incarnation: 1, rank: 0 };

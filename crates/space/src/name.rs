@@ -236,6 +236,26 @@ fn cannot_make(path: &Path, error: std::io::Error) -> Error {
         .hint("set FOREBAY_DIR to a directory where you may write")
 }
 
+/// Directory above a space, and the name of its own one.
+pub(crate) fn place_of(name: &str, dir: &Path) -> Result<(PathBuf, String)> {
+    let parent = dir.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file =
+        dir.file_name().ok_or_else(|| Error::new(Kind::BadName, format!("`{name}` names no directory")))?;
+    Ok((parent.to_path_buf(), file.to_string_lossy().into_owned()))
+}
+
+/// The directory that a path names, behind symbolic links, also where it is not there yet: a link is neither renamed
+/// nor replaced.
+pub(crate) fn behind_links(dir: &Path) -> PathBuf {
+    match fs::symlink_metadata(dir) {
+        Ok(meta) if meta.file_type().is_symlink() => {}
+        _ => return dir.to_path_buf(),
+    }
+    let parent = dir.parent().unwrap_or(Path::new("."));
+    let target = || std::fs::read_link(dir).map_or(dir.to_path_buf(), |target| parent.join(target));
+    fs::canonicalize(dir).unwrap_or_else(|_| target())
+}
+
 /// A text as part of a file name: what is not a letter, digit, `.`, `_` or `-` becomes `_`, and it gets
 /// short.
 pub fn sanitised(text: &str, bytes_max: usize) -> String {

@@ -3,7 +3,7 @@
 //! Guarantees: while its maker lives it holds a kernel lock in the directory, so that what a killed process left is
 //! told from what is being made, also across PID namespaces. Directories on their way out, `.NAME.gone-PID-TIME`, need
 //! no lock: any process may finish their removal.
-//! Not here: what is in it ([`crate::attach`]).
+//! Not here: what is in it ([`crate::create`]).
 
 use forebay_tier::host::fs;
 use std::os::unix::fs::DirBuilderExt;

@@ -15,8 +15,9 @@ use forebay_log::{Dtype, Piece};
 use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::Access;
 
-use crate::attach::{Attachment, Missing};
+use crate::attach::Attachment;
 use crate::consume::SpaceReader;
+use crate::create::Missing;
 use crate::membership::Membership;
 use crate::produce::SpaceWriter;
 use crate::{environment, OpenOptions, SpillTier};

@@ -3,7 +3,7 @@
 //! Guarantees: one table for both kinds of channels. [`writing`] and [`streams`] decide by the state that the caller
 //! has seen and touch nothing; docs/src/guide/opening.md has the table, and a test carries out each of its cells. What
 //! readers have not read goes only when the caller asks for it.
-//! Not here: making and replacing spaces ([`crate::attach`]), joining them ([`crate::membership`]).
+//! Not here: making and replacing spaces ([`crate::create`]), joining them ([`crate::membership`]).
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -268,7 +268,7 @@ impl Ownership {
         let space = &self.space;
         let owner = self.owner().ok().flatten();
         let is_elsewhere = owner.as_ref().is_some_and(|owner| owner.soft != soft);
-        let pool_path = self.dir.join(crate::attach::POOL_FILE);
+        let pool_path = self.dir.join(crate::pool::POOL_FILE);
         let other_file = owner.as_ref().is_some_and(|owner| owner.pool != pool) || misfit == Misfit::PoolFile;
         let error = if other_file || (misfit == Misfit::OlderPool && !is_elsewhere) {
             let text = "was replaced, perhaps by an older copy, while processes have the space open";

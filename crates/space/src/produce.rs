@@ -16,11 +16,12 @@ use forebay_tier::{clock, Access, Durability, Error, Kind, Result};
 use rustc_hash::FxHasher;
 
 use crate::agreement::check_space;
-use crate::attach::{Attachment, Missing};
+use crate::attach::Attachment;
 use crate::attributes::{self, Attribute};
 use crate::consume::at_object;
 use crate::control::{ProducerState, Waiting};
 use crate::create::replace;
+use crate::create::Missing;
 use crate::declared::{disagreement, Declared, First};
 use crate::environment;
 use crate::groups::{check_present, find_or_add_group, Keep};

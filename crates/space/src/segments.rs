@@ -672,10 +672,9 @@ fn quota_full(space: &Attachment, version: u64) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::Missing;
+    use crate::create::attached;
     use crate::{OpenOptions, Writer};
-    use forebay_tier::adapter::throttle::Locality;
-    use forebay_tier::{Access, TierKind};
+    use forebay_tier::TierKind;
     use std::sync::mpsc;
 
     #[test]
@@ -689,8 +688,7 @@ mod tests {
             ..OpenOptions::default()
         };
         let mut writer = Writer::open(&name, &options).unwrap();
-        let soon = Instant::now() + LOCK_TIMEOUT;
-        let space = Attachment::open(&name, Access::Write, Locality::Local, Missing::Fail, soon).unwrap();
+        let space = attached(&name);
         writer.begin_step().unwrap();
         let (held, is_held) = mpsc::channel();
         let (failed, has_failed) = mpsc::channel::<()>();

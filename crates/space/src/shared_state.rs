@@ -19,16 +19,15 @@ use forebay_log::recover;
 use forebay_tier::liveness::MembersFile;
 use forebay_tier::{process, Device, Error, Kind, Result};
 
-use crate::attach::{read_superblock, retention_of, uuid_bytes, POOL_FILE};
-use crate::clean::BY_A_KILL;
 use crate::control::{head, Control, GranuleState, LANES_MAX};
 use crate::cursors::CursorsFile;
-use crate::directory::{behind_links, has_other_name};
 use crate::groups::restore_groups;
 use crate::name;
+use crate::name::behind_links;
 use crate::new_directory::hidden;
 use crate::options::Retention;
 use crate::ownership::{Claim, FileId, Ownership};
+use crate::pool::{has_other_name, read_superblock, retention_of, uuid_bytes, POOL_FILE};
 use crate::tiers;
 
 /// Names of its files.
@@ -177,17 +176,24 @@ pub(crate) fn remove_unused_soft_dir(soft: &Path) {
     }
 }
 
-/// Removes a soft directory that no process uses: one that a process left which was killed before it had made the
-/// control segment, and one whose pool was removed by hand. Says which it was; in a dry run it stays.
+/// Why a soft directory is not used any more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unused {
+    /// The process that made it was killed before it had made the control segment.
+    Unfinished,
+    /// Its pool was removed by hand.
+    PoolRemoved,
+}
+
+/// Removes a soft directory that no process uses any more, and says why; in a dry run it stays.
 ///
 /// # Errors
 /// `Io`.
-pub(crate) fn remove_abandoned_soft_dir(soft: &Path, dry_run: bool) -> Result<Option<&'static str>> {
-    const POOL_REMOVED: &str = "shared state of a pool that was removed";
+pub(crate) fn remove_abandoned_soft_dir(soft: &Path, dry_run: bool) -> Result<Option<Unused>> {
     let path = soft.join(MEMBERS_FILE);
     let why = || match soft.join(CONTROL_FILE).exists() {
-        _ if pool_has_gone(soft) => Some(POOL_REMOVED),
-        false => Some(BY_A_KILL),
+        _ if pool_has_gone(soft) => Some(Unused::PoolRemoved),
+        false => Some(Unused::Unfinished),
         true => None,
     };
     if why().is_none() || !soft.is_dir() {
@@ -211,7 +217,7 @@ pub(crate) fn remove_abandoned_soft_dir(soft: &Path, dry_run: bool) -> Result<Op
         if !dry_run {
             // An opener that waits for the lock finds the members file gone and makes it all anew.
             let _ = fs::remove_file(soft.join(CONTROL_NEW_FILE));
-            if why == POOL_REMOVED {
+            if why == Unused::PoolRemoved {
                 let _ = fs::remove_file(soft.join(CONTROL_FILE));
             }
             remove_unused_soft_dir(soft);

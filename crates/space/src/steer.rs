@@ -14,8 +14,9 @@ use std::time::Duration;
 use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::{Access, Error, Kind, Result};
 
-use crate::attach::{Attachment, Missing};
+use crate::attach::Attachment;
 use crate::control::ProducerState;
+use crate::create::Missing;
 use crate::membership::released_by_present;
 use crate::pace::Pace;
 

@@ -22,10 +22,9 @@ use forebay_tier::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::attach::{read_superblock, POOL_FILE};
-use crate::directory::has_other_name;
 use crate::name;
 use crate::options::{SpillTier, WhenFull};
+use crate::pool::{has_other_name, read_superblock, POOL_FILE};
 use crate::trial;
 use crate::whole_file;
 

@@ -340,12 +340,9 @@ impl Check<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attach::Missing;
+    use crate::create::attached;
     use crate::membership::free_run;
     use crate::{OpenOptions, Retention, Writer};
-    use forebay_tier::adapter::throttle::Locality;
-    use forebay_tier::Access;
-    use std::time::Instant;
 
     /// A process was killed while it freed the segments of a version that all readers had released.
     #[test]
@@ -367,8 +364,7 @@ mod tests {
             writer.end_step().unwrap();
         }
         writer.close().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        let space = Attachment::open(&name, Access::Write, Locality::Local, Missing::Fail, deadline).unwrap();
+        let space = attached(&name);
         let lane = LaneId { incarnation: 1, rank: 0 };
         let middle = space.control.find_segment(lane, |sequence, _| sequence == 1).unwrap().granule;
         assert_eq!(space.control.granule_last(middle), 0, "of the first version alone");

@@ -65,6 +65,27 @@ pub(crate) struct ReaderDf {
 }
 
 impl ReaderDf {
+    /// A rank of this process that has just come.
+    fn new(group: String, (rank, size): (u32, u32), slot: u32, (start, cursor): (u64, u64)) -> ReaderDf {
+        ReaderDf {
+            group,
+            rank,
+            size,
+            slot,
+            pid: process::pid(),
+            since_unix_ns: clock::realtime_ns(),
+            start,
+            cursor,
+            lease: None,
+            ended: false,
+            left: false,
+            awaited: false,
+            saw_end: false,
+            done: Counters::default(),
+            observer: false,
+        }
+    }
+
     fn is(&self, group: &str, rank: u32) -> bool {
         !self.observer && self.group == group && self.rank == rank
     }
@@ -116,7 +137,7 @@ impl Stream {
         Ok(files)
     }
 
-    /// Removes the files of a group that say nothing any more. Whether there were some.
+    /// Removes the files of a group that cannot be read. Whether there were some.
     fn remove_damaged_readers(&self, group: &str) -> Result<bool> {
         let prefix = file_prefix(group);
         let mut removed = false;
@@ -172,21 +193,8 @@ impl Stream {
             self.set_readers_removed(false)?;
         }
         let reader = ReaderDf {
-            group,
-            rank,
-            size,
-            slot: guard.slot(),
-            pid: process::pid(),
-            since_unix_ns: clock::realtime_ns(),
-            start,
-            cursor,
-            lease: None,
-            ended: false,
-            left: false,
-            awaited: false,
-            saw_end: false,
-            done: Counters::default(),
             observer: options.observer,
+            ..ReaderDf::new(group, (rank, size), guard.slot(), (start, cursor))
         };
         self.write_reader(&reader)?;
         // Last: a process that is killed before leaves the cursors as they were. A rank that left for good stays so.
@@ -218,11 +226,11 @@ impl Stream {
         let cursor = match came().find(|r| r.rank == rank) {
             Some(mine) if mine.left => self.oldest()?,
             Some(mine) if !mine.awaited => mine.cursor,
-            // What it had read it gets again only where another rank had still to read it.
-            Some(mine) if mine.saw_end => match self.needed(known, group, *size) {
-                Some(lowest) if lowest < mine.cursor => start.max(self.oldest()?),
-                _ => mine.cursor,
-            },
+            // What it had read it gets again only where another rank still has to read it.
+            Some(mine) if mine.saw_end => {
+                let lowest = self.needed(known, group, *size).unwrap_or(mine.cursor);
+                start.max(lowest).max(self.oldest()?).min(mine.cursor)
+            }
             _ => start,
         };
         Ok(Some((start, cursor)))
@@ -337,21 +345,9 @@ impl Stream {
             Some(reader) if self.holds(&reader) => return Ok(true),
             Some(reader) => ReaderDf { ended: true, left: true, awaited: false, ..reader },
             None => ReaderDf {
-                group: group.to_string(),
-                rank,
-                size,
-                slot: SLOT_LOST,
-                pid: process::pid(),
-                since_unix_ns: clock::realtime_ns(),
-                start: oldest,
-                cursor: oldest,
-                lease: None,
                 ended: true,
                 left: true,
-                awaited: false,
-                saw_end: false,
-                done: Counters::default(),
-                observer: false,
+                ..ReaderDf::new(group.to_string(), (rank, size), SLOT_LOST, (oldest, oldest))
             },
         };
         self.write_reader(&left).map(|()| true)
@@ -412,7 +408,8 @@ impl Stream {
         let all_have_read = groups
             .all(|(group, size)| (0..*size).all(|rank| is_over(group, rank)) && has_read_all(group, *size));
         // A channel that no rank has read to its end stays where all have left, too.
-        let is_read = all_have_read && readers.iter().any(|r| !r.observer && r.saw_end);
+        let has_ended = |r: &ReaderDf| !r.observer && r.saw_end && r.cursor >= complete;
+        let is_read = all_have_read && readers.iter().any(has_ended);
         Ok(is_read && !readers.iter().any(|r| self.holds(r)))
     }
 

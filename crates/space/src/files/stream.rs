@@ -19,10 +19,9 @@
 
 use crate::attributes::{Attribute, ATTRIBUTES_FILE};
 use crate::contents;
-use crate::directory::{
-    behind_links, place_of, put_in_place, remove_leftovers, remove_unfinished, take_away,
-};
+use crate::directory::{put_in_place, remove_leftovers, remove_unfinished, take_away};
 use crate::name;
+use crate::name::{behind_links, place_of};
 use crate::new_directory::NewDirectory;
 use crate::opening::{may_have_come_before, Writers};
 use crate::options::{OpenOptions, Retention};

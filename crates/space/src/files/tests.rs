@@ -1131,7 +1131,7 @@ fn read_to_the_end(mut reader: FilesReader, from: u64, count: u64) {
 }
 
 #[test]
-fn who_has_a_channel_open_that_was_replaced_writes_nothing_into_the_new_one() {
+fn a_process_with_a_replaced_channel_open_writes_nothing_into_the_new_one() {
     let place = Place::new();
     let declared = || OpenOptions { readers: vec![("viz".into(), 1)], ..options("sim", 0, 1) };
     let mut writer = place.writer(&declared());

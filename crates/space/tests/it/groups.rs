@@ -275,6 +275,62 @@ fn a_rank_of_a_group_that_was_not_declared_can_leave() {
     assert_eq!(lag(), 0);
 }
 
+/// Which it had read, and which were dropped since.
+#[test]
+fn a_rank_that_had_read_to_the_end_is_not_told_of_dropped_versions() {
+    for channel in [Mechanism::Space, Mechanism::Files] {
+        let root = Root::new();
+        let name = root.name("dropped");
+        let mut w = Writer::open(&name, &OpenOptions { channel, ..declares(2) }).unwrap();
+        put_all(&mut w, 0..5);
+        w.close().unwrap();
+        let of = |rank| {
+            let component = Some("viz".into());
+            let options = OpenOptions { component, channel, finished: true, ..ranked(rank, 2) };
+            Reader::open(&name, &options).unwrap()
+        };
+        let mut first = of(0);
+        read(&mut first, 0..5);
+        assert_eq!(first.begin_step(None).unwrap(), None);
+        first.close().unwrap();
+        let mut second = of(1);
+        read(&mut second, 0..3);
+        let mut first = of(0);
+        // As the other rank, which has still to read them; `read` fails where versions count as missed.
+        read(&mut first, 3..5);
+        assert_eq!(first.begin_step(None).unwrap(), None);
+    }
+}
+
+/// While another process has the space open, which keeps it from going at once.
+#[test]
+fn what_was_added_after_all_readers_had_gone_stays() {
+    for (declared, leaves) in [(true, true), (true, false), (false, true), (false, false)] {
+        let root = Root::new();
+        let name = root.name("later");
+        let options =
+            if declared { declares(1) } else { OpenOptions { quota_bytes: Some(4 << 20), ..ranked(0, 1) } };
+        let mut w = Writer::open(&name, &options).unwrap();
+        put_all(&mut w, 0..2);
+        let mut r = viz(&name, 0, 1);
+        read(&mut r, 0..2);
+        w.close().unwrap();
+        assert_eq!(r.begin_step(None).unwrap(), None);
+        let observer = Reader::open(&name, &OpenOptions { observer: true, ..ranked(0, 1) }).unwrap();
+        if leaves {
+            r.leave().unwrap();
+        } else {
+            r.close().unwrap();
+        }
+        let mut w = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..options }).unwrap();
+        put_all(&mut w, 2..4);
+        w.close().unwrap();
+        drop(observer);
+        let left = forebay_space::inspect(&name).map(|space| space.versions_complete);
+        assert_eq!(left.unwrap(), 4, "declared: {declared}, leaves: {leaves}");
+    }
+}
+
 #[test]
 fn what_was_added_behind_the_end_that_a_rank_saw_stays_when_it_leaves() {
     let root = Root::new();
