@@ -14,7 +14,7 @@ use crate::contents;
 use crate::control::{group, member, GROUPS_MAX};
 use crate::directory::{self, hidden_directories, remove_directory, remove_unfinished, HiddenDirectory};
 use crate::files;
-use crate::groups::has_read_all;
+use crate::groups::{has_read_all, was_read_by};
 use crate::inspect::{attach, names, names_of};
 use crate::membership::{describe, settle_left_behind, settle_producers};
 use crate::name;
@@ -83,13 +83,13 @@ fn live_member(space: &Attachment) -> Option<String> {
         .map(|slot| describe(space, slot))
 }
 
-/// Whether every version of a finished stream was seen by every rank of at least one reader group.
+/// Whether every reader group of a finished stream has read all that it was to read, and a rank all there is.
 fn is_read_to_its_end(space: &Attachment) -> bool {
     let control = &space.control;
     let is_registered = |i: &usize| control.group(*i, group::STATE).load(Acquire) != 0;
     let groups = || (0..GROUPS_MAX).filter(is_registered);
     // What no rank has read to its end stays where all have left, too.
-    groups().any(|i| control.group_count(i, group::ENDED) > 0) && groups().all(|i| has_read_all(space, i))
+    groups().any(|i| was_read_by(space, i)) && groups().all(|i| has_read_all(space, i))
 }
 
 /// Called whenever a member has gone: the last one takes a space away that was read to its end.

@@ -388,9 +388,10 @@ fn set_cursor(space: &Attachment, index: usize, rank: u32, cursor: Cursor) -> Re
 
 /// When a rank has left its group for good and is no member of it any more: nothing is kept for it.
 pub(crate) fn leave(space: &Attachment, index: usize, rank: u32) -> Result<()> {
-    if !has_rank_read_all(&space.control, index, rank) {
-        // What was added since is unread.
-        space.control.clear_group_bit(index, group::ENDED, rank);
+    let control = &space.control;
+    if !has_rank_read_all(control, index, rank) || !control.producer_state().is_finished() {
+        // What was added since, or will be, is unread.
+        control.clear_group_bit(index, group::ENDED, rank);
     }
     set_cursor(space, index, rank, Cursor::Left)?;
     space.control.announce_space();
@@ -458,11 +459,25 @@ pub(crate) fn stored_cursor(space: &Attachment, name: &str) -> Option<u64> {
     (control.group_count(index, group::JOINED) > 0 || lowest > 0).then_some(lowest)
 }
 
-/// Whether every rank of a group that has not left it has seen the end of the stream, and what was added to it since.
+/// Whether a rank has read all there is to the end of the stream, and perhaps has left after it.
+pub(crate) fn was_read_by(space: &Attachment, index: usize) -> bool {
+    let control = &space.control;
+    let has_ended = |rank| control.group_bit(index, group::ENDED, rank);
+    (0..control.group_size(index)).any(|rank| {
+        has_rank_read_all(control, index, rank) || has_left(control, index, rank) && has_ended(rank)
+    })
+}
+
+/// Whether every rank of a group that has not left it has seen the end of the stream, and, where the group keeps its
+/// cursors, what was added to it since.
 pub(crate) fn has_read_all(space: &Attachment, index: usize) -> bool {
     let control = &space.control;
-    let is_over = |rank| has_left(control, index, rank) || has_rank_read_all(control, index, rank);
-    (0..control.group_size(index)).all(is_over)
+    let keeps = policy_of(control, index).is_some();
+    let is_over = |rank| match keeps {
+        true => has_rank_read_all(control, index, rank),
+        false => control.group_bit(index, group::ENDED, rank),
+    };
+    (0..control.group_size(index)).all(|rank| has_left(control, index, rank) || is_over(rank))
 }
 
 /// The first reader group whose ranks are still awaited, or that is absent and holds `version` by its cursors.

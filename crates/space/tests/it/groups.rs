@@ -333,19 +333,62 @@ fn what_was_added_after_all_readers_had_gone_stays() {
 
 #[test]
 fn what_was_added_behind_the_end_that_a_rank_saw_stays_when_it_leaves() {
-    let root = Root::new();
-    let name = root.name("added");
-    let mut w = Writer::open(&name, &declares(1)).unwrap();
-    put_all(&mut w, 0..2);
-    let mut r = viz(&name, 0, 1);
-    read(&mut r, 0..2);
-    w.close().unwrap();
-    assert_eq!(r.begin_step(None).unwrap(), None);
-    let mut w = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..declares(1) }).unwrap();
-    put_all(&mut w, 2..4);
-    w.close().unwrap();
-    r.leave().unwrap();
-    assert_eq!(forebay_space::inspect(&name).unwrap().versions_complete, 4);
+    for channel in [Mechanism::Space, Mechanism::Files] {
+        for leaves_before in [false, true] {
+            let root = Root::new();
+            let name = root.name("added");
+            let options = OpenOptions { channel, ..declares(1) };
+            let mut w = Writer::open(&name, &options).unwrap();
+            put_all(&mut w, 0..2);
+            let component = Some("viz".into());
+            let mut r = Reader::open(&name, &OpenOptions { component, channel, ..ranked(0, 1) }).unwrap();
+            read(&mut r, 0..2);
+            w.close().unwrap();
+            assert_eq!(r.begin_step(None).unwrap(), None);
+            let mut w = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..options }).unwrap();
+            if leaves_before {
+                r.leave().unwrap();
+                put_all(&mut w, 2..4);
+                w.close().unwrap();
+            } else {
+                put_all(&mut w, 2..4);
+                w.close().unwrap();
+                r.leave().unwrap();
+            }
+            let left = forebay_space::inspect(&name).map(|space| space.versions_complete);
+            assert_eq!(left.unwrap(), 4, "{channel}, before the first commit: {leaves_before}");
+        }
+    }
+}
+
+/// Nothing is kept for it; the declared group has read everything.
+#[test]
+fn an_undeclared_group_that_has_seen_an_earlier_end_does_not_keep_the_space() {
+    for channel in [Mechanism::Space, Mechanism::Files] {
+        let root = Root::new();
+        let name = root.name("earlier");
+        let options = OpenOptions { channel, ..declares(1) };
+        let of = |group: &str| {
+            let component = Some(group.to_string());
+            let options = OpenOptions { component, channel, finished: true, ..ranked(0, 1) };
+            Reader::open(&name, &options).unwrap()
+        };
+        let mut w = Writer::open(&name, &options).unwrap();
+        put_all(&mut w, 0..2);
+        w.close().unwrap();
+        let mut other = of("other");
+        read(&mut other, 0..2);
+        assert_eq!(other.begin_step(None).unwrap(), None);
+        other.close().unwrap();
+        let mut w = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..options }).unwrap();
+        put_all(&mut w, 2..4);
+        w.close().unwrap();
+        let mut viz = of("viz");
+        read(&mut viz, 0..4);
+        assert_eq!(viz.begin_step(None).unwrap(), None);
+        viz.close().unwrap();
+        assert!(!std::path::Path::new(&name).exists(), "{channel}");
+    }
 }
 
 /// As a runner does for a rank that has ended before it had read everything.
