@@ -29,8 +29,8 @@ const MUTATION_SEED: u64 = 1_000_000;
 const MUTATION_POINTS: u64 = 1_000_000;
 /// Nothing happens to any process.
 const CALM: [&str; 8] = ["--set", "kills=0", "--set", "stops=0", "--set", "faults=0", "--set", "jumps=0"];
-/// Runs that look for places of mutations.
-const COLLECT_RUNS: u64 = 3000;
+/// Runs that look for places of mutations: one child has file descriptors for so many.
+const COLLECT_RUNS: u64 = 1500;
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 /// A child that takes longer hangs where there are no points.
 const CHILD_LIMIT: Duration = Duration::from_secs(300);

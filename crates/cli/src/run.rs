@@ -221,7 +221,7 @@ fn print(record: &RunRecord, report: Option<&Path>, out: &Output) -> Result<()> 
     for kept in record.tried.iter().flat_map(|tried| &tried.decisions) {
         out.progress(&format!("{} from version {}: {}", kept.mode, kept.at_version, kept.reason));
     }
-    record.notes.iter().for_each(|note| out.progress(&format!("note: {note}")));
+    record.notes.iter().for_each(|note| out.aside(&format!("note: {note}")));
     let mut lines = relative(&record.run_dir) + "\n";
     lines.extend(report.map(|report| relative(report) + "\n"));
     out.text(&lines)

@@ -188,11 +188,11 @@ pub fn taken(space: &SpaceInfo) -> Error {
         .hint("another run uses this name: let it end, or name the channel differently")
 }
 
-/// Spaces that belong to the run: those that note its directory, its channels with a path of their own, and channels of
-/// an earlier run that it goes on with.
-pub fn spaces_of(workflow: &Workflow, run: &RunDir) -> Result<Vec<SpaceInfo>> {
+/// Spaces that belong to the run: those of `all` below the root of short names that note its directory, its channels
+/// with a path of their own, and channels of an earlier run that it goes on with.
+pub fn spaces_of(workflow: &Workflow, run: &RunDir, all: &[SpaceInfo]) -> Vec<SpaceInfo> {
     let id = run.id();
-    let mut spaces = forebay_space::list()?;
+    let mut spaces = all.to_vec();
     spaces.retain(|space| is_of_run(workflow, &id, space));
     for channel in workflow.channels.iter().filter(|c| c.options.path.is_some()) {
         // A channel outside the root that is being made, or gone, is simply not there.
@@ -204,7 +204,7 @@ pub fn spaces_of(workflow: &Workflow, run: &RunDir) -> Result<Vec<SpaceInfo>> {
             }
         }
     }
-    Ok(spaces)
+    spaces
 }
 
 /// Whether a space below the root of short names belongs to the run `id`.
@@ -216,8 +216,8 @@ pub fn is_of_run(workflow: &Workflow, id: &str, space: &SpaceInfo) -> bool {
 /// Removes the run's spaces except kept channels. All its processes must have ended. Returns what could not be
 /// removed, in words.
 pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
-    let spaces = match spaces_of(workflow, run) {
-        Ok(spaces) => spaces,
+    let spaces = match forebay_space::list() {
+        Ok(all) => spaces_of(workflow, run, &all),
         Err(e) => return vec![format!("the spaces of the run could not be listed: {e}")],
     };
     let kept = |space: &SpaceInfo| {

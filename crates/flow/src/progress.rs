@@ -188,7 +188,8 @@ fn look(shared: &Shared, workflow: &Workflow, run: &RunDir, mut fill: File, show
     loop {
         // Read before the look, so that the last look comes after the end of all ranks.
         let last = shared.stop.load(Ordering::Relaxed);
-        if let (Ok(own), Ok(all)) = (spaces_of(workflow, run), forebay_space::list()) {
+        if let Ok(all) = forebay_space::list() {
+            let own = spaces_of(workflow, run, &all);
             write_fill(&mut fill, &own);
             if let Ok(mut seen) = shared.seen.lock() {
                 seen.note(workflow, &run.id(), own, &all);

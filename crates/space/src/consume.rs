@@ -293,13 +293,12 @@ impl SpaceReader {
         }
     }
 
-    /// Goes on at `oldest`, counting what this reader missed.
+    /// Goes on at `oldest`, counting what this reader missed: what it ended before it came again it did not.
     fn skip_dropped(&mut self, oldest: u64) {
-        let dropped = oldest.saturating_sub(self.next);
-        self.missed = dropped;
-        self.next += dropped;
-        self.stats.skipped += dropped;
-        self.stats.dropped += dropped;
+        self.missed = oldest.saturating_sub(self.next.max(self.member.read_below));
+        self.stats.dropped += self.missed;
+        self.stats.skipped += oldest.saturating_sub(self.next);
+        self.next = self.next.max(oldest);
     }
 
     #[cold]

@@ -230,6 +230,10 @@ pub(crate) fn restore_groups(control: &Control, found: &Found) -> Result<()> {
         control.group(*index, group::POLICY).store(u64::from(record.policy), Relaxed);
         control.set_group_cursors(*index, &places);
         control.group(*index, group::START).store(start, Relaxed);
+        if record.policy == policy_word(Absent::Drop) as u32 && start > 0 {
+            // It has come before, and holds nothing while it is away.
+            (0..record.size).for_each(|rank| control.set_group_bit(*index, group::JOINED, rank));
+        }
         control.sum_group(*index);
         control.group(*index, group::STATE).store(1, SeqCst);
     }
@@ -283,24 +287,27 @@ pub(crate) fn is_killed(space: &Attachment, index: usize) -> bool {
     readers.peek().is_some() && !readers.any(|slot| space.is_alive(slot))
 }
 
-/// Whether ranks of the group are still to join, so that its start holds for them. After a kill of all that had joined
-/// it holds no longer, as nothing holds for a rank that was killed; the cursors of a group may.
-pub(crate) fn is_awaited(space: &Attachment, index: usize) -> bool {
+/// The version from which on ranks of the group that are still to join hold; None: none is. After a kill of all that
+/// had joined they hold nothing, as nothing holds for a rank that was killed; the cursors of a group may.
+pub(crate) fn awaited_from(space: &Attachment, index: usize) -> Option<u64> {
     let control = &space.control;
     let (joined, size) = (control.group_count(index, group::JOINED), control.group_size(index));
-    joined < size
-        && (joined == 0 || !is_killed(space, index))
-        && (0..size).any(|rank| is_rank_awaited(space, index, rank))
+    if joined >= size || joined > 0 && is_killed(space, index) {
+        return None;
+    }
+    (0..size).filter_map(|rank| rank_awaited_from(space, index, rank)).min()
 }
 
-/// Whether a rank is still to join, at the start of its group: not one that has left for good, nor, of a group that
-/// comes again as a whole, one that has seen the end of the stream and has no less to read than the others.
-pub(crate) fn is_rank_awaited(space: &Attachment, index: usize, rank: u32) -> bool {
+/// The version from which on a rank holds that is still to join: not one that has left for good, nor one that has seen
+/// the end of the stream where nothing was added since and no writers go on.
+pub(crate) fn rank_awaited_from(space: &Attachment, index: usize, rank: u32) -> Option<u64> {
     let control = &space.control;
-    !control.group_bit(index, group::JOINED, rank)
-        && !has_left(control, index, rank)
-        && ended_at(control, index, rank)
-            .is_none_or(|at| at < control.complete() && place_of_unjoined(space, index, rank) < at)
+    if control.group_bit(index, group::JOINED, rank) || has_left(control, index, rank) {
+        return None;
+    }
+    let reads_on = |at: u64| at < control.complete() || !control.producer_state().is_finished();
+    let is_awaited = ended_at(control, index, rank).is_none_or(reads_on);
+    is_awaited.then(|| place_of_unjoined(space, index, rank))
 }
 
 /// Whether a rank has left its group for good.
@@ -399,11 +406,32 @@ pub(crate) fn leave(space: &Attachment, index: usize, rank: u32) -> Result<()> {
 }
 
 /// Under the setup lock, when writers go on with a stream: of its end that ranks saw which have left since nothing is
-/// concluded any more.
-pub(crate) fn forget_ends_of_left_ranks(control: &Control) {
+/// concluded any more, nor of one that a rank saw which goes on and is to be missed if it dies.
+pub(crate) fn forget_ends(space: &Attachment) {
+    let control = &space.control;
     for index in registered_groups(control) {
-        let left = (0..control.group_size(index)).filter(|rank| has_left(control, index, *rank));
-        left.for_each(|rank| control.clear_group_bit(index, group::ENDED, rank));
+        let is_missed = policy_of(control, index) == Some(Absent::Error);
+        for rank in 0..control.group_size(index) {
+            let goes_on = || is_missed && live_reader(space, index, rank).is_some();
+            if has_left(control, index, rank) || goes_on() {
+                control.clear_group_bit(index, group::ENDED, rank);
+            }
+        }
+    }
+}
+
+/// Under the setup lock, when a rank has joined that writers go on for: a writer is to be told if it dies.
+pub(crate) fn forget_end_of_joined(control: &Control, index: usize, rank: u32) {
+    if policy_of(control, index) == Some(Absent::Error) && !control.producer_state().is_finished() {
+        control.clear_group_bit(index, group::ENDED, rank);
+    }
+}
+
+/// The version below which a rank of a group that keeps its cursors has ended all.
+pub(crate) fn read_below(control: &Control, index: usize, rank: u32) -> u64 {
+    match control.cursor(control.group_cursors(index).start + rank as usize) {
+        Cursor::At(version) if policy_of(control, index).is_some() => version,
+        _ => 0,
     }
 }
 
@@ -437,13 +465,12 @@ pub(crate) fn held_by_cursors(space: &Attachment, index: usize) -> Option<u64> {
 /// The first version that not every rank of a group has ended, alive or not; None: all have left for good.
 pub(crate) fn unread_from(space: &Attachment, index: usize) -> Option<u64> {
     let control = &space.control;
-    let start = control.group(index, group::START).load(SeqCst);
     let places = control.group_cursors(index);
     let held = (0..).zip(places).filter_map(|(rank, place)| match control.cursor(place) {
         Cursor::Left => None,
+        // Of a group that comes again as a whole the ranks that are still to join begin at its start.
         Cursor::At(version) => {
-            // Of a group that comes again as a whole the ranks that are still to join begin at its start.
-            Some(if is_rank_awaited(space, index, rank) { version.min(start) } else { version })
+            Some(rank_awaited_from(space, index, rank).map_or(version, |place| version.min(place)))
         }
         Cursor::Free | Cursor::Damaged => Some(0),
     });
@@ -485,8 +512,8 @@ pub(crate) fn awaited_group(space: &Attachment, version: u64) -> Option<String> 
     let is_absent = |index: usize| {
         !has_live_rank(space, index) && held_by_cursors(space, index).is_some_and(|at| at <= version)
     };
-    let start = |index: usize| space.control.group(index, group::START).load(Relaxed);
-    let holds = |index: &usize| is_awaited(space, *index) && start(*index) <= version || is_absent(*index);
+    let is_to_join = |index: usize| awaited_from(space, index).is_some_and(|at| at <= version);
+    let holds = |index: &usize| is_to_join(*index) || is_absent(*index);
     let awaited = registered_groups(&space.control).find(holds);
     awaited.map(|index| space.control.group_name(index))
 }
@@ -500,10 +527,10 @@ pub(crate) fn absent_holders(space: &Attachment, index: usize, version: u64) -> 
         .map(|rank| rank.to_string())
         .collect();
     let name = control.group_name(index);
-    let start = control.group(index, group::START).load(Relaxed);
+    let awaited = awaited_from(space, index);
     let has_come = control.group_count(index, group::JOINED) > 0 || stored_cursor(space, &name).is_some();
-    if !has_come || (is_awaited(space, index) && !missing.is_empty()) {
-        let holds = is_awaited(space, index) && start <= version;
+    if !has_come || (awaited.is_some() && !missing.is_empty()) {
+        let holds = awaited.is_some_and(|at| at <= version);
         return holds.then(|| format!("reader group {name}: rank {} never joined", missing.join(", ")));
     }
     let held = held_by_cursors(space, index).filter(|at| *at <= version)?;
@@ -581,8 +608,9 @@ pub fn leave_reader_group(name: &str, group: &str, rank: u32, timeout: Duration)
     if crate::files::is_stream(&dir) {
         return crate::files::leave_reader_group(name, &dir, (group, rank), timeout);
     }
-    let space = crate::inspect::attach(name)?;
-    let is_known = space.with_setup_lock(Instant::now() + timeout, || leave_unjoined(&space, group, rank))?;
+    let deadline = Instant::now() + timeout;
+    let space = crate::inspect::attach_until(name, deadline)?;
+    let is_known = space.with_setup_lock(deadline, || leave_unjoined(&space, group, rank))?;
     crate::clean::remove_if_read(&space);
     Ok(is_known)
 }

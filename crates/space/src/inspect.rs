@@ -6,6 +6,7 @@ use forebay_tier::host::fs;
 use forebay_tier::host::time::Instant;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_log::LaneId;
@@ -18,7 +19,7 @@ use crate::contents;
 use crate::control::{group, head, member, ProducerState, Waiting, GROUPS_MAX};
 use crate::create::Missing;
 use crate::files;
-use crate::groups::{held_by_cursors, is_awaited, policy_of};
+use crate::groups::{awaited_from, held_by_cursors, policy_of};
 use crate::index::{self, Bring, VersionIndex};
 use crate::membership::{holders, missing_producers, settle_producers, Role, HOLDS_NOTHING};
 use crate::name;
@@ -224,11 +225,16 @@ pub struct VersionInfo {
     pub variables: Vec<String>,
 }
 
-/// Looking takes locks only to rebuild lost state; this is long enough for a large pool.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long to wait for other processes that open or rebuild spaces, in all.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(crate) fn attach(name: &str) -> Result<std::sync::Arc<Attachment>> {
-    Attachment::open(name, Access::Read, Locality::Local, Missing::Fail, Instant::now() + OPEN_TIMEOUT)
+pub(crate) fn attach(name: &str) -> Result<Arc<Attachment>> {
+    attach_until(name, Instant::now() + OPEN_TIMEOUT)
+}
+
+/// As [`attach`], with a wait of its caller.
+pub(crate) fn attach_until(name: &str, deadline: Instant) -> Result<Arc<Attachment>> {
+    Attachment::open(name, Access::Read, Locality::Local, Missing::Fail, deadline)
 }
 
 /// Names of the spaces below the root of short names, sorted.
@@ -262,8 +268,9 @@ pub(crate) fn names_of(is_one: impl Fn(&Path) -> bool) -> Result<Vec<String>> {
 /// Those of the root directory; a space that cannot be read is listed with state "unreadable: …".
 pub fn list() -> Result<Vec<SpaceInfo>> {
     let mut out = Vec::new();
+    let deadline = Instant::now() + OPEN_TIMEOUT;
     for name in names()? {
-        match describe_by_name(&name) {
+        match describe_by_name(&name, deadline) {
             Ok(info) => out.push(info),
             Err(e) if e.kind() == Kind::PeerMissing => {}
             Err(e) => out.push(unreadable(&name, &e)?),
@@ -272,12 +279,12 @@ pub fn list() -> Result<Vec<SpaceInfo>> {
     Ok(out)
 }
 
-fn describe_by_name(name: &str) -> Result<SpaceInfo> {
+fn describe_by_name(name: &str, deadline: Instant) -> Result<SpaceInfo> {
     let dir = name::directory(name)?;
     if files::is_stream(&dir) {
         return files::info(name, &dir, false).map_err(|e| files::explained(name, &dir, e));
     }
-    attach(name).map(|space| describe(&space, name))
+    attach_until(name, deadline).map(|space| describe(&space, name))
 }
 
 fn unreadable(name: &str, error: &Error) -> Result<SpaceInfo> {
@@ -316,7 +323,7 @@ fn unreadable(name: &str, error: &Error) -> Result<SpaceInfo> {
 /// # Errors
 /// As [`inspect`].
 pub fn glance(name: &str) -> Result<SpaceInfo> {
-    describe_by_name(name)
+    describe_by_name(name, Instant::now() + OPEN_TIMEOUT)
 }
 
 /// One space, with its versions.
@@ -442,7 +449,7 @@ fn reader_groups(space: &Attachment, oldest: u64, complete: u64) -> Vec<ReaderGr
             let size = control.group_size(i);
             let joined = control.group_count(i, group::JOINED);
             // Ranks that have not come yet will want everything from the group's start on.
-            let awaited = is_awaited(space, i).then(|| control.group(i, group::START).load(Relaxed));
+            let awaited = awaited_from(space, i);
             let held = held_by_cursors(space, i);
             let needed = version_min.into_iter().chain(awaited).chain(held).min().map(|v| v.max(oldest));
             let counts = (joined, control.group_count(i, group::ENDED));

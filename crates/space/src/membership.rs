@@ -89,6 +89,8 @@ pub struct Membership {
     group: Option<usize>,
     /// Readers of a group that keeps a cursor: the version that this rank goes on at, dropped or not.
     pub(crate) resumes_at: Option<u64>,
+    /// The version below which this rank has ended all before it joined, where its group keeps cursors.
+    pub(crate) read_below: u64,
     mark: ForkMark,
     /// Versions held by views, with their number.
     leases: Mutex<BTreeMap<u64, u32>>,
@@ -227,6 +229,7 @@ impl Membership {
             incarnation,
             group: None,
             resumes_at: None,
+            read_below: 0,
             mark: ForkMark::here(),
             leases: Mutex::default(),
             guard: Some(guard),
@@ -302,7 +305,7 @@ impl Membership {
                 begins = Some((index, groups::begin(space, index, rank)?));
             }
             let (slot, guard) = claim_slot(space, role, rank, size, component)?;
-            let mut resumes_at = None;
+            let (mut resumes_at, mut read_below) = (None, 0);
             if let Some((index, (start, resumes))) = begins {
                 // The rank lives again: that it was killed before says nothing of the group any more.
                 let killed = groups::readers_of(control, index)
@@ -312,10 +315,12 @@ impl Membership {
                 // Published before the rank counts as joined: until then the group's start holds for it.
                 let at =
                     protocol::settle_on(control.member(slot, member::CURSOR), control.oldest_word(), start);
+                read_below = groups::read_below(control, index, rank);
                 // What it missed counts as read when it ends the next version: until then it may be told again.
                 groups::advance(space, index, rank, if resumes { start } else { at })?;
                 resumes_at = resumes.then_some(start);
                 control.set_group_bit(index, group::JOINED, rank);
+                groups::forget_end_of_joined(control, index, rank);
             }
             control.announce();
             Ok(Arc::new(Membership {
@@ -327,6 +332,7 @@ impl Membership {
                 incarnation: 0,
                 group: begins.map(|(index, _)| index),
                 resumes_at,
+                read_below,
                 mark: ForkMark::here(),
                 leases: Mutex::default(),
                 guard: Some(guard),
@@ -602,7 +608,7 @@ fn new_incarnation(
     let producer = head::PRODUCER;
     control.set_name(producer, component);
     control.remember(incarnation, size, base);
-    groups::forget_ends_of_left_ranks(control);
+    groups::forget_ends(space);
     control.open_lanes(incarnation, size, base);
     // Neither a drain that adopts a lane nor another producer may be filling such a run meanwhile.
     space.members.with_lock(LOCK_ADOPT, lock_timeout(deadline), || {
@@ -699,9 +705,7 @@ pub(crate) fn reading_positions(space: &Attachment) -> Vec<u64> {
     let mut groups = 0;
     for index in groups::registered_groups(control) {
         groups += 1;
-        if groups::is_awaited(space, index) {
-            out.push(control.group(index, group::START).load(Acquire));
-        }
+        out.extend(groups::awaited_from(space, index));
         out.extend(groups::held_by_cursors(space, index));
     }
     for slot in 0..control.members_high() {
@@ -725,9 +729,7 @@ fn released_by(space: &Attachment, absent: bool) -> u64 {
     let mut groups = 0;
     for index in groups::registered_groups(control) {
         groups += 1;
-        if groups::is_awaited(space, index) {
-            floor = floor.min(control.group(index, group::START).load(SeqCst));
-        }
+        floor = groups::awaited_from(space, index).map_or(floor, |awaited| floor.min(awaited));
         if absent {
             floor = groups::held_by_cursors(space, index).map_or(floor, |held| floor.min(held));
         }

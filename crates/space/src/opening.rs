@@ -414,7 +414,7 @@ fn has_peers(space: &Attachment, name: &str, rank: u32) -> bool {
     let lives = |other: u32| other != rank && live_reader(space, index, other).is_some();
     let is_awaited = rank < control.group_size(index)
         && control.group_count(index, group::JOINED) > 0
-        && groups::is_rank_awaited(space, index, rank)
+        && groups::rank_awaited_from(space, index, rank).is_some()
         && !is_killed(space, index);
     is_awaited || (0..control.group_size(index)).any(lives)
 }

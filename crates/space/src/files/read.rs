@@ -286,7 +286,7 @@ impl FilesReader {
         };
         self.note_wait(&patience);
         let oldest = self.stream.oldest()?.min(version);
-        self.missed = oldest.saturating_sub(self.next);
+        self.missed = oldest.saturating_sub(self.next.max(self.me.read_below));
         self.stats.dropped += self.missed;
         self.stats.skipped += version.saturating_sub(self.next);
         self.enter(version)?;

@@ -59,6 +59,9 @@ pub(crate) struct ReaderDf {
     awaited: bool,
     /// It saw the end of the stream.
     pub(crate) saw_end: bool,
+    /// The version below which it has ended all before it came again.
+    #[serde(skip)]
+    pub(super) read_below: u64,
     pub(crate) done: Counters,
     /// Holds its lease only; no writer waits for its cursor.
     pub(super) observer: bool,
@@ -81,6 +84,7 @@ impl ReaderDf {
             left: false,
             awaited: false,
             saw_end: false,
+            read_below: 0,
             done: Counters::default(),
             observer: false,
         }
@@ -181,6 +185,8 @@ impl Stream {
             Some(places) => places,
             None => (start, start.max(self.oldest()?)),
         };
+        let mine = known.iter().find(|r| keeps_cursors && r.is(&group, rank) && !r.left);
+        let read_below = mine.map_or(0, |mine| mine.cursor);
         let guard = self.claim_reader_slot()?;
         for other in known.into_iter().filter(|r| r.slot == guard.slot() && !r.ended) {
             // Its process is dead, and the slot now says that it lives.
@@ -194,6 +200,7 @@ impl Stream {
         }
         let reader = ReaderDf {
             observer: options.observer,
+            read_below,
             ..ReaderDf::new(group, (rank, size), guard.slot(), (start, cursor))
         };
         self.write_reader(&reader)?;

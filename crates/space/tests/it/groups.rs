@@ -143,6 +143,37 @@ fn the_policy_error_tells_the_writer() {
     read(&mut r, 3..4);
 }
 
+/// A rank that has seen the end of a stream that goes on is missed when it dies, with its old handle and a new one.
+#[test]
+fn the_policy_error_tells_of_a_rank_that_saw_an_earlier_end() {
+    let root = Root::new();
+    let name = root.name("strict-again");
+    let options = OpenOptions { absent: Some(Absent::Error), ..declares(1) };
+    let mut w = Writer::open(&name, &options).unwrap();
+    put_all(&mut w, 0..1);
+    let mut r = viz(&name, 0, 1);
+    read(&mut r, 0..1);
+    w.close().unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), None);
+    let mut w = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..options.clone() }).unwrap();
+    put_all(&mut w, 1..2);
+    read(&mut r, 1..2);
+    drop(r);
+    assert_eq!(w.begin_step().unwrap_err().kind(), Kind::PeerMissing);
+    let mut r = viz(&name, 0, 1);
+    w.close().unwrap();
+    assert_eq!(r.begin_step(None).unwrap(), None);
+    let observer = Reader::open(&name, &OpenOptions { observer: true, ..ranked(0, 1) }).unwrap();
+    r.close().unwrap();
+    let mut w = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..options }).unwrap();
+    put_all(&mut w, 2..3);
+    drop(observer);
+    let mut r = viz(&name, 0, 1);
+    read(&mut r, 2..3);
+    drop(r);
+    assert_eq!(w.begin_step().unwrap_err().kind(), Kind::PeerMissing);
+}
+
 #[test]
 fn a_group_that_left_for_good_holds_nothing() {
     let root = Root::new();
@@ -299,6 +330,68 @@ fn a_rank_that_had_read_to_the_end_is_not_told_of_dropped_versions() {
         // As the other rank, which has still to read them; `read` fails where versions count as missed.
         read(&mut first, 3..5);
         assert_eq!(first.begin_step(None).unwrap(), None);
+    }
+}
+
+/// A rank that comes late sees what the others see, whatever its group means to the writers while it is away.
+#[test]
+fn a_rank_that_saw_an_end_is_awaited_when_its_group_comes_again() {
+    let root = Root::new();
+    for absent in [Absent::Hold, Absent::Drop, Absent::Error] {
+        let name = root.name(&format!("late-{absent}"));
+        let options = OpenOptions { absent: Some(absent), ..declares(2) };
+        let mut w = Writer::open(&name, &options).unwrap();
+        put_all(&mut w, 0..3);
+        w.close().unwrap();
+        let of = |rank| {
+            let component = Some("viz".into());
+            Reader::open(&name, &OpenOptions { component, finished: true, ..ranked(rank, 2) }).unwrap()
+        };
+        let mut ended = of(0);
+        read(&mut ended, 0..3);
+        assert_eq!(ended.begin_step(None).unwrap(), None);
+        ended.close().unwrap();
+        let mut first = of(1);
+        let mut w = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..options }).unwrap();
+        read(&mut first, 0..3);
+        put_all(&mut w, 3..6);
+        read(&mut first, 3..6);
+        let (full, error) = fill(&mut w, 6);
+        assert_eq!(error.kind(), Kind::QuotaFull, "{absent}");
+        assert!(error.to_string().contains("reader group viz: rank 0 never joined"), "{error}");
+        read(&mut of(0), 3..full);
+    }
+}
+
+#[test]
+fn what_a_rank_had_read_it_has_not_missed() {
+    let root = Root::new();
+    for channel in [Mechanism::Space, Mechanism::Files] {
+        let name = root.name(&format!("read-{channel}"));
+        let options = OpenOptions { channel, retention: Some(Retention::Last(2)), ..declares(2) };
+        let mut w = Writer::open(&name, &options).unwrap();
+        let of = |rank| {
+            let component = Some("viz".into());
+            Reader::open(&name, &OpenOptions { component, channel, timeout: soon(), ..ranked(rank, 2) })
+                .unwrap()
+        };
+        let mut ranks = [of(0), of(1)];
+        for version in 0..4 {
+            put(&mut w, version).unwrap();
+            read(&mut ranks[0], version..version + 1);
+            if version < 2 {
+                read(&mut ranks[1], version..version + 1);
+            }
+        }
+        ranks.into_iter().for_each(|rank| rank.close().unwrap());
+        put_all(&mut w, 4..8);
+        // Both begin where the group is, at version 2; rank 0 had read two of the four that went.
+        let mut ranks = [of(1), of(0)];
+        for (rank, missed) in ranks.iter_mut().zip([4, 2]) {
+            assert_eq!(rank.begin_step(None).unwrap(), Some(6), "{channel}");
+            assert_eq!((rank.missed(), rank.stats().dropped), (missed, missed), "{channel}");
+            rank.end_step().unwrap();
+        }
     }
 }
 
@@ -501,6 +594,27 @@ fn cursors_outlive_the_shared_state_on_a_disk() {
         // It has read everything, and with the last process the space goes.
         assert!(!std::path::Path::new(&name).exists());
     }
+}
+
+#[test]
+fn a_group_with_the_policy_drop_holds_nothing_after_a_reboot() {
+    let disk = tempfile::tempdir().unwrap();
+    let name = disk.path().join("dropped").display().to_string();
+    let options = OpenOptions { tier: Some(TierKind::File), absent: Some(Absent::Drop), ..declares(1) };
+    let mut w = Writer::open(&name, &options).unwrap();
+    put_all(&mut w, 0..3);
+    let mut r = viz(&name, 0, 1);
+    read(&mut r, 0..2);
+    r.close().unwrap();
+    w.close().unwrap();
+    std::fs::remove_file(shared_state(&name, "control")).unwrap();
+    let mut w = Writer::open(&name, &OpenOptions { mode: Mode::Append, ..options }).unwrap();
+    // More than the quota.
+    put_all(&mut w, 3..50);
+    let mut r = viz(&name, 0, 1);
+    let oldest = r.versions().unwrap().start;
+    assert_eq!(r.begin_step(None).unwrap(), Some(oldest));
+    assert_eq!(r.missed(), oldest - 2);
 }
 
 #[test]
