@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_tier::simulation::mutation::{self, Mutation};
 use forebay_tier::simulation::{self, Coverage, Failure, Outcome, Settings};
 
-use crate::cast::{Cast, SMALLER};
-use crate::play;
+use crate::{cast, checkpoint, play};
 
 /// A run of more points never ends.
 const POINTS_MAX: u64 = 20_000_000;
@@ -20,7 +19,7 @@ const SCHEDULES: u64 = 60;
 const USAGE: &str = "\
 usage: forebay-simulate [--seed N | --seeds N,N,…] [--count N] [--points N] [--seconds N] [--schedule N]
                         [--set KEY=NUMBER] [--shrink] [--mutation KIND@FILE:LINE:COLUMN] [--trace]
-                        [--coverage FILE] [--collect FILE]
+                        [--coverage FILE] [--collect FILE] [--checkpoints]
 Runs seeds N, N+1, …, or those of --seeds, and stops at the first failure, after --count runs, --points points or
 --seconds.
   --schedule  the order of events follows from this number, not from the seed
@@ -29,6 +28,7 @@ Runs seeds N, N+1, …, or those of --seeds, and stops at the first failure, aft
   --mutation  does one thing wrongly on purpose; exit status 1 is then the success
   --trace     prints every point of the run to standard error
   --coverage  writes FILE:LINE:COLUMN MET SWITCHED KILLED of every place to FILE
+  --checkpoints  runs programs that checkpoint, not those that share a space
   --collect   writes every possible mutation, how often its place was met, and seeds that met it to FILE";
 
 #[derive(Clone, Default)]
@@ -45,6 +45,7 @@ struct Arguments {
     coverage: Option<String>,
     collect: Option<String>,
     seeds: Option<Vec<u64>>,
+    checkpoints: bool,
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
@@ -63,6 +64,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--shrink" => arguments.shrink = true,
             "--mutation" => arguments.mutation = Some(value()?.parse()?),
             "--trace" => arguments.trace = true,
+            "--checkpoints" => arguments.checkpoints = true,
             "--coverage" => arguments.coverage = Some(value()?),
             "--collect" => arguments.collect = Some(value()?),
             "--seeds" => {
@@ -169,7 +171,8 @@ fn replay(seed: u64, arguments: &Arguments) -> String {
     let schedule = arguments.schedule.map_or(String::new(), |schedule| format!(" --schedule {schedule}"));
     let set: String = arguments.set.iter().map(|set| format!(" --set {set}")).collect();
     let with = arguments.mutation.map_or(String::new(), |mutation| format!(" --mutation {mutation}"));
-    format!("forebay-simulate --seed {seed}{schedule}{set}{with}")
+    let kind = if arguments.checkpoints { "--checkpoints " } else { "" };
+    format!("forebay-simulate {kind}--seed {seed}{schedule}{set}{with}")
 }
 
 /// What a failure is recognised by: its text up to the first path, without numbers.
@@ -181,8 +184,12 @@ fn class(failure: &Failure) -> String {
 /// A smaller run that fails in the same way, and how to replay it.
 fn shrunk(seed: u64, arguments: &Arguments, failure: &Failure) -> Option<(Failure, String)> {
     let (mut best, mut found) = (arguments.clone(), None);
-    for (key, values) in SMALLER {
-        for value in values {
+    let smaller = match arguments.checkpoints {
+        true => &checkpoint::SMALLER[..],
+        false => &cast::SMALLER[..],
+    };
+    for (key, values) in smaller {
+        for value in *values {
             let mut tried = best.clone();
             tried.set.push(format!("{key}={value}"));
             let fails = (0..SCHEDULES).find_map(|schedule| {
@@ -203,28 +210,11 @@ fn shrunk(seed: u64, arguments: &Arguments, failure: &Failure) -> Option<(Failur
 fn run_one(seed: u64, arguments: &Arguments) -> Outcome {
     let root = tempfile::Builder::new().prefix("forebay-simulate-").tempdir_in("/dev/shm").expect("a folder");
     std::env::set_var("FOREBAY_DIR", root.path().join("spaces"));
-    let mut cast = Cast::new(seed, root.path());
-    for set in &arguments.set {
-        if let Err(message) = cast.set(set) {
-            eprintln!("{message}");
-            std::process::exit(2);
-        }
-    }
-    if arguments.trace {
-        eprintln!("{cast:#?}");
-    }
-    let settings = Settings {
-        seed: arguments.schedule.unwrap_or(seed),
-        points_max: POINTS_MAX,
-        switch_per_million: cast.switch_per_million,
-        jump_per_million: cast.jump_per_million,
-        interrupt_per_million: cast.interrupt_per_million,
-        power_cuts: cast.cuts > 0,
-        aloud: arguments.trace,
-        mutation: arguments.mutation,
+    let (settings, is_calm, play) = match arguments.checkpoints {
+        true => of_checkpoints(seed, root.path(), arguments),
+        false => of_spaces(seed, root.path(), arguments),
     };
-    let is_calm = cast.is_calm();
-    let mut outcome = simulation::run(settings, move || play::play(cast));
+    let mut outcome = simulation::run(settings, play);
     release(root.path());
     if is_calm && outcome.overslept > 0 && outcome.failure.is_none() {
         let message =
@@ -232,6 +222,63 @@ fn run_one(seed: u64, arguments: &Arguments) -> Outcome {
         outcome.failure = Some(Failure { message, trace: String::new() });
     }
     outcome
+}
+
+type Play = Box<dyn FnOnce() + Send>;
+
+/// A run of a space, and whether nothing happens to its processes.
+fn of_spaces(seed: u64, root: &Path, arguments: &Arguments) -> (Settings, bool, Play) {
+    let mut cast = cast::Cast::new(seed, root);
+    apply(arguments, |set| cast.set(set));
+    let settings = Settings {
+        switch_per_million: cast.switch_per_million,
+        jump_per_million: cast.jump_per_million,
+        interrupt_per_million: cast.interrupt_per_million,
+        power_cuts: cast.cuts > 0,
+        ..settings(seed, arguments, &cast)
+    };
+    (settings, cast.is_calm(), Box::new(move || play::play(cast)))
+}
+
+/// A run of a program that checkpoints.
+fn of_checkpoints(seed: u64, root: &Path, arguments: &Arguments) -> (Settings, bool, Play) {
+    let mut cast = checkpoint::Cast::new(seed, root);
+    apply(arguments, |set| cast.set(set));
+    let settings = Settings {
+        switch_per_million: cast.switch_per_million,
+        jump_per_million: cast.jump_per_million,
+        interrupt_per_million: cast.interrupt_per_million,
+        power_cuts: cast.cuts > 0,
+        ..settings(seed, arguments, &cast)
+    };
+    (settings, cast.is_calm(), Box::new(move || checkpoint::play(cast)))
+}
+
+/// Changes what the seed has drawn, as the command line says.
+fn apply(arguments: &Arguments, mut set: impl FnMut(&str) -> Result<(), String>) {
+    for text in &arguments.set {
+        if let Err(message) = set(text) {
+            eprintln!("{message}");
+            std::process::exit(2);
+        }
+    }
+}
+
+/// What a run has of the command line.
+fn settings(seed: u64, arguments: &Arguments, cast: &dyn std::fmt::Debug) -> Settings {
+    if arguments.trace {
+        eprintln!("{cast:#?}");
+    }
+    Settings {
+        seed: arguments.schedule.unwrap_or(seed),
+        points_max: POINTS_MAX,
+        switch_per_million: 0,
+        jump_per_million: 0,
+        interrupt_per_million: 0,
+        power_cuts: false,
+        aloud: arguments.trace,
+        mutation: arguments.mutation,
+    }
 }
 
 /// Abandoned threads may hold files open: their pages go when they are cut off.

@@ -1,5 +1,5 @@
-//! `cargo xtask simulate`: spaces under simulated processes (`simulation/`), seed after seed, and with one thing wrong
-//! on purpose.
+//! `cargo xtask simulate`: spaces and checkpoints under simulated processes (`simulation/`), seed after seed, and with
+//! one thing wrong on purpose.
 //!
 //! Builds the simulator into target/simulated with `--cfg forebay_simulated`. Seeds run in child processes of some
 //! hundred runs each, because a run abandons the threads and mappings of the processes it killed. The arguments of runs
@@ -23,6 +23,8 @@ usage: cargo xtask simulate [--minutes N | --points N] [--seed N] [--jobs N]
 
 /// Runs of one child process.
 const RUNS: u64 = 400;
+/// Every so many children one runs programs that checkpoint, the others spaces.
+const CHECKPOINTS_EVERY: u64 = 4;
 /// Seeds of a mutation begin here: the same on every machine.
 const MUTATION_SEED: u64 = 1_000_000;
 /// Within so many points a mutation has to be noticed.
@@ -207,6 +209,10 @@ fn new_seeds(program: &Path, amount: Amount, seed: u64, jobs: u64) -> Outcome {
         while !enough() && failed.lock().expect("no panic").is_none() {
             let from = next.fetch_add(RUNS, SeqCst);
             let mut command = Command::new(program);
+            // Runs of checkpoints have some tenth of the points of runs of spaces.
+            if (from - seed) / RUNS % CHECKPOINTS_EVERY == CHECKPOINTS_EVERY - 1 {
+                command.arg("--checkpoints");
+            }
             command.args([
                 "--seed",
                 &from.to_string(),

@@ -10,10 +10,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use forebay_log::{Dims, Dtype, NdBox};
 use forebay_tier::adapter::fault::FaultCounts;
+use forebay_tier::host::time::Instant;
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::ForkMark;
 use forebay_tier::{Error, Kind, Result, TierKind};
@@ -44,6 +45,8 @@ pub struct Checkpoint {
     /// The newest step of which it may have written something; it may have of older ones too.
     attempted: Option<StepId>,
     searches: u64,
+    /// The last search failed, and nothing was saved since.
+    gave_up: bool,
     closed: bool,
     mark: ForkMark,
     policy: Policy,
@@ -133,6 +136,7 @@ impl Checkpoint {
             saved: None,
             attempted: None,
             searches: 0,
+            gave_up: false,
             closed: false,
             mark: ForkMark::here(),
             policy,
@@ -274,6 +278,7 @@ impl Checkpoint {
         // From here on the step counts. What fails beside it is told by the next call, and not by this one, which
         // would be made again.
         self.saved = Some(id);
+        self.gave_up = false;
         if committed {
             self.drain.note(self.run.acknowledge(0, id));
         }
@@ -410,7 +415,9 @@ impl Checkpoint {
             only,
         };
         let begin = Instant::now();
-        let restored = search.restore(&mut Wanted { variables: &self.variables, targets })?;
+        let restored = search.restore(&mut Wanted { variables: &self.variables, targets });
+        self.gave_up = restored.is_err();
+        let restored = restored?;
         self.statistics.restore_s = begin.elapsed().as_secs_f64();
         Ok(restored)
     }
@@ -431,8 +438,9 @@ impl Checkpoint {
         if self.options.rank == 0 && self.statistics.saves > 0 && drained.is_ok() {
             crate::advice::write(self.run.base(), &self.statistics())?;
         }
-        if std::thread::panicking() {
-            // This rank ends as one that died: the others are not to wait for its next step.
+        if std::thread::panicking() || self.gave_up {
+            // This rank ends as one that died: the others are not to wait for its next step, nor is a rank of the next
+            // start to join this run, which has come to nothing.
             return drained;
         }
         drained.and(self.run.close())

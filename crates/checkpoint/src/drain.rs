@@ -8,10 +8,12 @@
 //! Not here: who waits for it, and which copies are given up afterwards.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
+use forebay_tier::host::sync::{Condvar, Mutex, MutexGuard};
+use forebay_tier::host::thread::{self, JoinHandle};
+use forebay_tier::host::time::Instant;
 use forebay_tier::{Error, Kind, Result};
 
 use crate::checkpoint::follow;
@@ -77,7 +79,7 @@ impl Drain {
             return Ok(Drain { shared, thread: None });
         }
         let (own, levels, run) = (shared.clone(), levels.to_vec(), run.clone());
-        let named = std::thread::Builder::new().name("forebay-drain".into());
+        let named = thread::Builder::new().name("forebay-drain".into());
         let thread = named.spawn(move || work(&own, &levels, &run, rank));
         let thread =
             thread.map_err(|e| Error::new(Kind::TooMany, "cannot start the drain's thread").caused_by(e))?;

@@ -24,6 +24,8 @@
 //! # }
 //! ```
 #![forbid(unsafe_code)]
+// Extension traits of the standard library's files, whose methods the simulator's files have themselves.
+#![cfg_attr(forebay_simulated, allow(unused_imports))]
 
 mod advice;
 mod bytes;

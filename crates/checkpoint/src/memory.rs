@@ -7,7 +7,7 @@
 //! back: it goes when that directory is gone from a file system that is there, or when it is named. Not here: memory
 //! of other nodes.
 
-use std::fs;
+use forebay_tier::host::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

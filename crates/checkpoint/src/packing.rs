@@ -17,9 +17,10 @@
 //! Memory: the compressed bytes of one piece are held until they are written; of an incremental piece whose changes are
 //! scattered, those.
 
+use forebay_tier::host::sync::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use forebay_tier::checksum::crc32c;
 use forebay_tier::{Error, Kind, Result};

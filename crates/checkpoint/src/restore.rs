@@ -313,10 +313,13 @@ impl Search<'_> {
             return Ok(());
         }
         let (base, dir) = (self.run.base(), self.words());
-        base.make_dir(&dir)?;
         let hidden = format!("{dir}/.{}", self.rank);
-        base.store(&hidden, word.as_bytes())?;
-        base.rename(&hidden, &self.word_name(id, self.rank))
+        let said = base
+            .make_dir(&dir)
+            .and_then(|()| base.store(&hidden, word.as_bytes()))
+            .and_then(|()| base.rename(&hidden, &self.word_name(id, self.rank)));
+        // A later run removes the words of this one.
+        said.map_err(|e| self.run.check().err().unwrap_or(e))
     }
 
     fn words(&self) -> String {
@@ -330,8 +333,8 @@ impl Search<'_> {
 
 #[cold]
 fn stopped(id: StepId, rank: u32) -> Error {
-    Error::new(Kind::ComponentFailed, format!("rank {rank} asks for something else than {id} holds"))
-        .hint("its own error says what")
+    Error::new(Kind::ComponentFailed, format!("rank {rank} gave up the search at {id}"))
+        .hint("its own error says why")
 }
 
 pub(crate) fn reject(id: StepId, place: Option<String>, error: &Error) -> Reject {

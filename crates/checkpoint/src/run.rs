@@ -9,8 +9,11 @@
 //! Guarantees: two live processes never hold the same rank; all ranks that are started together get the same number,
 //! in whatever order they come; a number is never given twice. Not here: nodes that do not share these locks.
 
+use forebay_tier::host::fs::File;
+use forebay_tier::host::thread;
+use forebay_tier::host::time::Instant;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_tier::checksum::crc32c;
 use forebay_tier::liveness::{MembersFile, SlotGuard};
@@ -191,15 +194,18 @@ impl Run {
     pub(crate) fn join(base_path: &Path, comer: &Comer<'_>) -> Result<Run> {
         let base = Directory::new(base_path, TierKind::File, "run")?;
         let members = MembersFile::create(&base_path.join(MEMBERS))?;
-        let slot = members.lock_slot(comer.rank)?.ok_or_else(|| {
-            Error::new(
-                Kind::NameInUse,
-                format!("rank {} of {} is held by a live process", comer.rank, base.describe()),
-            )
-            .with("pid", members.holder(comer.rank).unwrap_or(0))
-            .hint("two runs save into one directory; give each its own")
+        // A process that has the lock of joining knows that each one that holds a rank has joined the current run.
+        let (slot, incarnation) = members.with_lock(JOIN_LOCK, comer.timeout, || {
+            let slot = members.lock_slot(comer.rank)?.ok_or_else(|| {
+                Error::new(
+                    Kind::NameInUse,
+                    format!("rank {} of {} is held by a live process", comer.rank, base.describe()),
+                )
+                .with("pid", members.holder(comer.rank).unwrap_or(0))
+                .hint("two runs save into one directory; give each its own")
+            })?;
+            Ok((slot, admit(&base, &members, comer)?))
         })?;
-        let incarnation = members.with_lock(JOIN_LOCK, comer.timeout, || admit(&base, &members, comer))?;
         if comer.rank == 0 {
             // Of no use to anybody any more; what cannot be removed only takes space.
             let _ = remove_words(&base, incarnation);
@@ -283,7 +289,7 @@ impl Run {
                     .with("seconds", self.timeout.as_secs_f64())
                     .hint("do all ranks call save and restore for the same steps?"));
             }
-            std::thread::sleep(pause);
+            thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(20));
         }
     }
@@ -316,7 +322,7 @@ pub(crate) fn mark_acknowledged(base: &Path, level: usize, id: StepId) -> Result
     out.u32(boot());
     let crc = crc32c(&out.0);
     out.u32(crc);
-    let mut options = std::fs::File::options();
+    let mut options = File::options();
     let options = options.write(true).create(true).truncate(false).mode(0o600);
     call(&path, || options.open(&path))
         .and_then(|file| call(&path, || file.write_all_at(&out.0, (level * ACKNOWLEDGED_BYTES) as u64)))

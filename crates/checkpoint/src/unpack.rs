@@ -4,8 +4,9 @@
 //! that of its plain bytes after; one that lies in the base only counts where the base is the very one that was stood
 //! on when it was saved. What is wrong with a base is said to be so. Several threads read and decompress.
 
+use forebay_tier::host::sync::Mutex;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use forebay_tier::checksum::crc32c;
 use forebay_tier::{Error, Kind, Result};

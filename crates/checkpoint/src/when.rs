@@ -146,7 +146,7 @@ impl Policy {
         record[..8].copy_from_slice(&(step + 1).to_le_bytes());
         record[8] = u8::from(yes);
         let path = ring(run);
-        let mut options = std::fs::File::options();
+        let mut options = forebay_tier::host::fs::File::options();
         let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
         file.and_then(|file| file.write_all_at(&record, step % RING * RECORD))
             .map_err(|e| Error::io(format!("cannot write {}", path.display()), e))?;
@@ -162,7 +162,7 @@ impl Policy {
         }
         run.wait(&format!("rank 0 has not come to step {step}"), || {
             let mut record = [0; RECORD as usize];
-            let read = std::fs::File::open(ring(run))
+            let read = forebay_tier::host::fs::File::open(ring(run))
                 .and_then(|f| f.read_exact_at(&mut record, step % RING * RECORD));
             let at = u64::from_le_bytes(record[..8].try_into().expect("eight bytes"));
             if at > step + 1 {

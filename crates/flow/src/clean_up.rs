@@ -216,14 +216,14 @@ pub fn is_of_run(workflow: &Workflow, id: &str, space: &SpaceInfo) -> bool {
 /// Removes the run's spaces except kept channels. All its processes must have ended. Returns what could not be
 /// removed, in words.
 pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
-    let spaces = match forebay_space::list() {
-        Ok(all) => spaces_of(workflow, run, &all),
+    let (spaces, unreadable) = match forebay_space::list() {
+        Ok(all) => (spaces_of(workflow, run, &all), unreadable_channels(workflow, &all)),
         Err(e) => return vec![format!("the spaces of the run could not be listed: {e}")],
     };
     let kept = |space: &SpaceInfo| {
         workflow.channels.iter().any(|channel| channel.name == space.name && channel.options.keep)
     };
-    let mut left = Vec::new();
+    let mut left = unreadable;
     for space in spaces.iter().filter(|space| !kept(space)) {
         if let Err(e) = forebay_space::destroy(&space.path.to_string_lossy()) {
             left.push(format!("the space {} could not be removed: {e}", space.name));
@@ -244,6 +244,14 @@ pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
         }
     }
     left
+}
+
+/// What has the name of a channel and cannot be read, so that it is not known whose it is, in words.
+fn unreadable_channels(workflow: &Workflow, all: &[SpaceInfo]) -> Vec<String> {
+    let is_channel =
+        |name: &str| workflow.channels.iter().any(|c| c.options.path.is_none() && c.name == name);
+    let found = all.iter().filter(|space| space.state.starts_with("unreadable") && is_channel(&space.name));
+    found.map(|space| format!("the space {} is {}; it was not removed", space.name, space.state)).collect()
 }
 
 /// Removes a channel of files that is the run's.

@@ -369,7 +369,7 @@ impl DepartedReader {
         }
         let Some(channel) = workflow.channels.iter().find(|c| c.name == self.channel) else { return true };
         // Looked at now: the last sample may be from before its end, and who leaves has no cursor to come back to.
-        let space = match forebay_space::glance(&channel.location(&workflow.dir)) {
+        let space = match forebay_space::glance_within(&channel.location(&workflow.dir), LEAVE_TIMEOUT) {
             Ok(space) => space,
             Err(e) => return e.kind() == Kind::PeerMissing,
         };

@@ -148,6 +148,7 @@ pub(crate) mod group {
         START "start" = 16;
         POLICY "policy" = 24;
         CURSORS "cursors" = 32;
+        CAME "came" = 40;
         NAME "name" = 64;
         JOINED "joined" = 128;
         ENDED "ended" = 256;

@@ -91,12 +91,14 @@ pub(crate) struct GroupRecord {
     pub policy: u32,
     /// First of its cursors.
     pub first: u64,
+    /// Whether a rank of it was ever there.
+    pub came: bool,
 }
 
 impl GroupRecord {
     /// Of a group that was removed, or that keeps no cursor.
     fn none() -> GroupRecord {
-        GroupRecord { name: String::new(), size: 0, policy: 0, first: 0 }
+        GroupRecord { name: String::new(), size: 0, policy: 0, first: 0, came: false }
     }
 
     /// The places of its cursors in their table; None where no group has those.
@@ -111,6 +113,7 @@ impl GroupRecord {
         out[8..12].copy_from_slice(&self.size.to_le_bytes());
         out[12..16].copy_from_slice(&self.policy.to_le_bytes());
         out[16..24].copy_from_slice(&self.first.to_le_bytes());
+        out[28..32].copy_from_slice(&u32::from(self.came).to_le_bytes());
         let name = self.name.as_bytes();
         out[64..64 + name.len().min(NAME_BYTES)].copy_from_slice(&name[..name.len().min(NAME_BYTES)]);
         let crc = crc32c(&out);
@@ -130,7 +133,8 @@ impl GroupRecord {
         let name = &bytes[64..];
         let end = name.iter().position(|byte| *byte == 0).unwrap_or(NAME_BYTES);
         let name = String::from_utf8(name[..end].to_vec()).ok()?;
-        let record = GroupRecord { name, size: half(8), policy: half(12), first: word(16) };
+        let record =
+            GroupRecord { name, size: half(8), policy: half(12), first: word(16), came: half(28) != 0 };
         (record.places().is_some() && half(12) <= 3).then_some((word(0), record))
     }
 }
@@ -324,7 +328,8 @@ pub fn cursor_layouts() -> Vec<Layout> {
         ("policy", 12, 4),
         ("first", 16, 8),
         ("crc", 24, 4),
-        ("reserved", 28, 36),
+        ("came", 28, 4),
+        ("reserved", 32, 32),
         ("name", 64, 64),
     ];
     vec![
@@ -339,7 +344,7 @@ mod tests {
     use super::*;
 
     fn record(name: &str, size: u32) -> GroupRecord {
-        GroupRecord { name: name.into(), size, policy: 1, first: 3 }
+        GroupRecord { name: name.into(), size, policy: 1, first: 3, came: false }
     }
 
     #[test]
@@ -358,7 +363,8 @@ mod tests {
     /// Its checksum is right, what it says lies outside the table.
     #[test]
     fn a_record_with_cursors_outside_the_table_is_none() {
-        let whole = GroupRecord { name: "viz".into(), size: 1, policy: 1, first: CURSORS_MAX as u64 - 1 };
+        let whole =
+            GroupRecord { name: "viz".into(), size: 1, policy: 1, first: CURSORS_MAX as u64 - 1, came: true };
         assert_eq!(GroupRecord::decode(&whole.encode(1)), Some((1, whole.clone())));
         for (first, size) in [(u64::MAX, 1), (u64::MAX, u32::MAX), (CURSORS_MAX as u64, 1), (0, 5000)] {
             let record = GroupRecord { first, size, ..whole.clone() };
@@ -398,7 +404,13 @@ mod tests {
         let uuid = *b"cursors, fixture";
         let written = tempfile::tempdir().unwrap();
         let file = CursorsFile::open(written.path(), &uuid, false).unwrap();
-        let record = |name: &str, size, policy, first| GroupRecord { name: name.into(), size, policy, first };
+        let record = |name: &str, size, policy, first| GroupRecord {
+            name: name.into(),
+            size,
+            policy,
+            first,
+            came: false,
+        };
         file.set_group(0, Some(&record("viz", 1, 1, 0))).unwrap();
         file.set_group(0, Some(&record("viz", 2, 3, 0))).unwrap();
         file.set_group(5, Some(&record("größer", 1, 2, 2))).unwrap();

@@ -71,12 +71,14 @@ pub(crate) fn find_or_add_group(space: &Attachment, name: &str, size: u32, keep:
     }
     let Some(index) = find_group(space, name) else { return add_group(space, name, size, keep) };
     let known = control.group_size(index);
-    if known == size {
+    // One that was killed while it changed the group.
+    let is_torn = control.group(index, group::SUM).load(Acquire) == 0;
+    if known == size && !is_torn {
         return keep_cursors(space, index, keep).map(|()| index);
     }
     let keeps = policy_of(control, index).is_some();
-    let has_come = control.group_count(index, group::JOINED) > 0;
-    if !(if keeps { has_come && !has_live_rank(space, index) } else { is_killed(space, index) }) {
+    let is_away = (is_torn || has_come(control, index)) && !has_live_rank(space, index);
+    if !(if keeps { is_away } else { is_killed(space, index) }) {
         return Err(Error::new(Kind::GroupMismatch, format!("reader group {name} has another size"))
             .with("size", size)
             .with("known_size", known)
@@ -115,6 +117,11 @@ fn add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<us
     control.set_group_name(index, name);
     control.group(index, group::POLICY).store(AD_HOC, SeqCst);
     control.set_group_cursors(index, &places);
+    // One that was killed while it removed a group here may have left these.
+    control.group(index, group::CAME).store(0, SeqCst);
+    for mask in [group::JOINED, group::ENDED] {
+        control.clear_group_bits(index, mask);
+    }
     let begin_at_oldest = || {
         let oldest = control.oldest();
         control.group(index, group::START).store(oldest, SeqCst);
@@ -156,7 +163,9 @@ fn keep_cursors(space: &Attachment, index: usize, keep: Keep) -> Result<()> {
         None => known,
     };
     if wanted != known {
-        write_group(space, index, wanted, &control.group_cursors(index), |place| control.cursor(place))?;
+        let came = has_come(control, index);
+        let places = control.group_cursors(index);
+        write_group(space, index, (wanted, came), &places, |place| control.cursor(place))?;
         control.group(index, group::POLICY).store(wanted, SeqCst);
     }
     Ok(())
@@ -166,7 +175,7 @@ fn keep_cursors(space: &Attachment, index: usize, keep: Keep) -> Result<()> {
 fn write_group(
     space: &Attachment,
     index: usize,
-    policy: u64,
+    (policy, came): (u64, bool),
     places: &std::ops::Range<usize>,
     cursor: impl Fn(usize) -> Cursor,
 ) -> Result<()> {
@@ -181,6 +190,7 @@ fn write_group(
             size: places.len() as u32,
             policy: policy as u32,
             first: places.start as u64,
+            came,
         }),
     )
 }
@@ -190,11 +200,12 @@ fn write_group(
 fn resize(space: &Attachment, index: usize, size: u32) -> Result<()> {
     let control = &space.control;
     let at = lowest_cursor(space, index).unwrap_or_else(|| control.oldest());
+    // Until it is done: where this process is killed the next one does it again.
+    control.group(index, group::SUM).store(0, SeqCst);
     let places = free_places(control, size)?;
     let policy = control.group(index, group::POLICY).load(SeqCst);
     places.clone().for_each(|place| control.set_cursor(place, Cursor::At(at)));
-    write_group(space, index, policy, &places, |_| Cursor::At(at))?;
-    control.group(index, group::SUM).store(0, SeqCst);
+    write_group(space, index, (policy, has_come(control, index)), &places, |_| Cursor::At(at))?;
     control.group(index, group::START).store(at, SeqCst);
     control.set_group_cursors(index, &places);
     control.group(index, group::SIZE).store(u64::from(size), SeqCst);
@@ -230,10 +241,7 @@ pub(crate) fn restore_groups(control: &Control, found: &Found) -> Result<()> {
         control.group(*index, group::POLICY).store(u64::from(record.policy), Relaxed);
         control.set_group_cursors(*index, &places);
         control.group(*index, group::START).store(start, Relaxed);
-        if record.policy == policy_word(Absent::Drop) as u32 && start > 0 {
-            // It has come before, and holds nothing while it is away.
-            (0..record.size).for_each(|rank| control.set_group_bit(*index, group::JOINED, rank));
-        }
+        control.group(*index, group::CAME).store(u64::from(record.came), Relaxed);
         control.sum_group(*index);
         control.group(*index, group::STATE).store(1, SeqCst);
     }
@@ -287,12 +295,36 @@ pub(crate) fn is_killed(space: &Attachment, index: usize) -> bool {
     readers.peek().is_some() && !readers.any(|slot| space.is_alive(slot))
 }
 
-/// The version from which on ranks of the group that are still to join hold; None: none is. After a kill of all that
-/// had joined they hold nothing, as nothing holds for a rank that was killed; the cursors of a group may.
+/// Whether a rank of the group was ever there.
+fn has_come(control: &Control, index: usize) -> bool {
+    control.group(index, group::CAME).load(SeqCst) != 0
+}
+
+/// Under the setup lock, when a rank joins.
+pub(crate) fn note_come(space: &Attachment, index: usize) -> Result<()> {
+    let control = &space.control;
+    if has_come(control, index) {
+        return Ok(());
+    }
+    let policy = control.group(index, group::POLICY).load(SeqCst);
+    if policy != AD_HOC {
+        let places = control.group_cursors(index);
+        write_group(space, index, (policy, true), &places, |place| control.cursor(place))?;
+    }
+    control.group(index, group::CAME).store(1, SeqCst);
+    Ok(())
+}
+
+/// The version from which on ranks of the group that are still to join hold; None: none does. While a group is away
+/// that keeps cursors, these alone hold; of any other one nothing holds after a kill of all that had joined.
 pub(crate) fn awaited_from(space: &Attachment, index: usize) -> Option<u64> {
     let control = &space.control;
     let (joined, size) = (control.group_count(index, group::JOINED), control.group_size(index));
-    if joined >= size || joined > 0 && is_killed(space, index) {
+    let is_away = || match policy_of(control, index) {
+        Some(_) => has_come(control, index) && !has_live_rank(space, index),
+        None => joined > 0 && is_killed(space, index),
+    };
+    if joined >= size || is_away() {
         return None;
     }
     (0..size).filter_map(|rank| rank_awaited_from(space, index, rank)).min()
@@ -406,23 +438,17 @@ pub(crate) fn leave(space: &Attachment, index: usize, rank: u32) -> Result<()> {
 }
 
 /// Under the setup lock, when writers go on with a stream: of its end that ranks saw which have left since nothing is
-/// concluded any more, nor of one that a rank saw which goes on and is to be missed if it dies.
-pub(crate) fn forget_ends(space: &Attachment) {
-    let control = &space.control;
+/// concluded any more.
+pub(crate) fn forget_ends_of_left_ranks(control: &Control) {
     for index in registered_groups(control) {
-        let is_missed = policy_of(control, index) == Some(Absent::Error);
-        for rank in 0..control.group_size(index) {
-            let goes_on = || is_missed && live_reader(space, index, rank).is_some();
-            if has_left(control, index, rank) || goes_on() {
-                control.clear_group_bit(index, group::ENDED, rank);
-            }
-        }
+        let left = (0..control.group_size(index)).filter(|rank| has_left(control, index, *rank));
+        left.for_each(|rank| control.clear_group_bit(index, group::ENDED, rank));
     }
 }
 
-/// Under the setup lock, when a rank has joined that writers go on for: a writer is to be told if it dies.
-pub(crate) fn forget_end_of_joined(control: &Control, index: usize, rank: u32) {
-    if policy_of(control, index) == Some(Absent::Error) && !control.producer_state().is_finished() {
+/// When a rank has read a version: an end that it saw before was none, and writers are to be told if it dies.
+pub(crate) fn note_reads_on(control: &Control, index: usize, rank: u32) {
+    if policy_of(control, index) == Some(Absent::Error) && control.group_bit(index, group::ENDED, rank) {
         control.clear_group_bit(index, group::ENDED, rank);
     }
 }
@@ -482,8 +508,7 @@ pub(crate) fn stored_cursor(space: &Attachment, name: &str) -> Option<u64> {
     let control = &space.control;
     let index = find_group(space, name)?;
     let lowest = policy_of(control, index).and_then(|_| lowest_cursor(space, index))?;
-    // After a reboot no rank has joined, and a group that has read something is not at the beginning any more.
-    (control.group_count(index, group::JOINED) > 0 || lowest > 0).then_some(lowest)
+    has_come(control, index).then_some(lowest)
 }
 
 /// Whether a rank has read all there is to the end of the stream, and perhaps has left after it.
@@ -528,8 +553,7 @@ pub(crate) fn absent_holders(space: &Attachment, index: usize, version: u64) -> 
         .collect();
     let name = control.group_name(index);
     let awaited = awaited_from(space, index);
-    let has_come = control.group_count(index, group::JOINED) > 0 || stored_cursor(space, &name).is_some();
-    if !has_come || (awaited.is_some() && !missing.is_empty()) {
+    if !has_come(control, index) || (awaited.is_some() && !missing.is_empty()) {
         let holds = awaited.is_some_and(|at| at <= version);
         return holds.then(|| format!("reader group {name}: rank {} never joined", missing.join(", ")));
     }

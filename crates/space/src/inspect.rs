@@ -323,7 +323,15 @@ fn unreadable(name: &str, error: &Error) -> Result<SpaceInfo> {
 /// # Errors
 /// As [`inspect`].
 pub fn glance(name: &str) -> Result<SpaceInfo> {
-    describe_by_name(name, Instant::now() + OPEN_TIMEOUT)
+    glance_within(name, OPEN_TIMEOUT)
+}
+
+/// As [`glance`], waiting `timeout` for a process that opens or rebuilds the space.
+///
+/// # Errors
+/// As [`inspect`]; `TimedOut`.
+pub fn glance_within(name: &str, timeout: Duration) -> Result<SpaceInfo> {
+    describe_by_name(name, Instant::now() + timeout)
 }
 
 /// One space, with its versions.

@@ -96,8 +96,8 @@ pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
 pub use groups::{leave_reader_group, remove_reader_group};
 pub use index::{PieceInfo, VariableInfo};
 pub use inspect::{
-    glance, inspect, list, verify, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo,
-    VerifyReport, VersionInfo,
+    glance, glance_within, inspect, list, verify, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo,
+    SpaceInfo, TierInfo, VerifyReport, VersionInfo,
 };
 pub use mover::{drain, DrainReport};
 pub use name::{make_root, root, root_path};

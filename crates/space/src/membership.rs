@@ -315,12 +315,12 @@ impl Membership {
                 // Published before the rank counts as joined: until then the group's start holds for it.
                 let at =
                     protocol::settle_on(control.member(slot, member::CURSOR), control.oldest_word(), start);
+                groups::note_come(space, index)?;
                 read_below = groups::read_below(control, index, rank);
                 // What it missed counts as read when it ends the next version: until then it may be told again.
                 groups::advance(space, index, rank, if resumes { start } else { at })?;
                 resumes_at = resumes.then_some(start);
                 control.set_group_bit(index, group::JOINED, rank);
-                groups::forget_end_of_joined(control, index, rank);
             }
             control.announce();
             Ok(Arc::new(Membership {
@@ -358,6 +358,7 @@ impl Membership {
     pub(crate) fn release_below(&self, version: u64) -> Result<()> {
         if let Some(group) = self.group {
             groups::advance(&self.space, group, self.rank, version)?;
+            groups::note_reads_on(&self.space.control, group, self.rank);
         }
         protocol::release(self.space.control.member(self.slot, member::CURSOR), version);
         self.space.control.announce_space();
@@ -608,7 +609,7 @@ fn new_incarnation(
     let producer = head::PRODUCER;
     control.set_name(producer, component);
     control.remember(incarnation, size, base);
-    groups::forget_ends(space);
+    groups::forget_ends_of_left_ranks(control);
     control.open_lanes(incarnation, size, base);
     // Neither a drain that adopts a lane nor another producer may be filling such a run meanwhile.
     space.members.with_lock(LOCK_ADOPT, lock_timeout(deadline), || {

@@ -20,7 +20,7 @@ use crate::contents;
 use crate::control::{group, head, member, ProducerState};
 use crate::environment;
 use crate::files;
-use crate::groups::{self, find_group, is_killed, live_reader, registered_groups, unread_from};
+use crate::groups::{self, find_group, live_reader, registered_groups, unread_from};
 use crate::identity;
 use crate::inspect;
 use crate::membership::{describe, has_late_writers, owns_lane, settle_producers, Role, HOLDS_NOTHING};
@@ -414,8 +414,8 @@ fn has_peers(space: &Attachment, name: &str, rank: u32) -> bool {
     let lives = |other: u32| other != rank && live_reader(space, index, other).is_some();
     let is_awaited = rank < control.group_size(index)
         && control.group_count(index, group::JOINED) > 0
-        && groups::rank_awaited_from(space, index, rank).is_some()
-        && !is_killed(space, index);
+        && groups::awaited_from(space, index).is_some()
+        && groups::rank_awaited_from(space, index, rank).is_some();
     is_awaited || (0..control.group_size(index)).any(lives)
 }
 

@@ -5,13 +5,14 @@
 //! a restarted rank takes over its own and no other's.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use forebay_tier::adapter::fault::{Fault, FaultCounts, FaultPlan};
+use forebay_tier::host::fs::{self, File};
+use forebay_tier::host::sync::{Mutex, MutexGuard};
 use forebay_tier::{device, own_directory, Access, Device, Durability, Error, Kind, Result, TierKind};
 
 use super::{call, Blob, Part, Place, Written, BLOCK_BYTES};
@@ -74,7 +75,8 @@ impl Directory {
             return Err(error.hint("forebay ckpt list PATH shows the levels of a checkpoint"));
         }
         let found = device::detect(path)?;
-        let on_memory = found == TierKind::Dram;
+        // The simulator's disks lie in memory.
+        let on_memory = found == TierKind::Dram && (!cfg!(forebay_simulated) || tier.is_memory());
         let fits = match tier {
             TierKind::Dram | TierKind::Numa(_) | TierKind::Interleaved(_) => on_memory,
             TierKind::Pmem => found == TierKind::Pmem,

@@ -6,10 +6,11 @@
 //!
 //! Not here: nodes that do not see each other's directories.
 
+use forebay_tier::host::fs;
+use forebay_tier::host::sync::Mutex;
 use std::collections::{BTreeSet, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use forebay_tier::adapter::fault::{FaultCounts, FaultPlan};
 use forebay_tier::{Durability, Error, Kind, Result, TierKind};

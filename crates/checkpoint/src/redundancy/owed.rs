@@ -3,7 +3,8 @@
 //! Guarantees: nothing waits here; a step that was dropped meanwhile is owed no more. What fails is told once and tried
 //! again, because a step without redundancy keeps an older one from going.
 
-use std::time::{Duration, Instant};
+use forebay_tier::host::time::Instant;
+use std::time::Duration;
 
 use forebay_tier::Result;
 

@@ -185,7 +185,7 @@ impl Stream {
             Some(places) => places,
             None => (start, start.max(self.oldest()?)),
         };
-        let mine = known.iter().find(|r| keeps_cursors && r.is(&group, rank) && !r.left);
+        let mine = known.iter().find(|r| keeps_cursors && !options.observer && r.is(&group, rank) && !r.left);
         let read_below = mine.map_or(0, |mine| mine.cursor);
         let guard = self.claim_reader_slot()?;
         for other in known.into_iter().filter(|r| r.slot == guard.slot() && !r.ended) {

@@ -1,0 +1,211 @@
+//! Checkpoints under simulated processes: a program of some ranks restores, saves step by step, dies and starts again.
+//!
+//! What the seed decides is in [`cast`], what the processes do in [`roles`], what must hold in [`oracle`]. After each
+//! life of the program processes may list, verify, drain and clean; ranks of an earlier life may still be there.
+
+mod cast;
+mod oracle;
+mod roles;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use forebay_tier::host::thread;
+use forebay_tier::simulation::process::{self, Exit};
+use forebay_tier::simulation::{self, Random};
+
+pub use cast::{Cast, SMALLER};
+use oracle::Oracle;
+use roles::{Run, Told};
+
+/// From this life of the program on nothing happens to it any more.
+const LIVES_IN_DANGER: u32 = 5;
+/// A program that begins so often never comes through.
+const LIVES_MAX: u32 = 20;
+
+struct Play {
+    run: Run,
+    random: Random,
+    lives: u32,
+    kills_left: u32,
+    stops_left: u32,
+    cuts_left: u32,
+    /// When this process is killed the power fails.
+    fuse: Option<u32>,
+    /// A rank has closed a run: ranks that come later and never were in it may join it.
+    has_closed: bool,
+    /// Ranks of earlier lives that have not ended.
+    left: Vec<u32>,
+    told: Arc<Mutex<HashMap<u32, Told>>>,
+}
+
+/// The first process of a run.
+pub fn play(cast: Cast) {
+    for folder in ["spaces", "disk"] {
+        std::fs::create_dir_all(cast.root.join(folder)).expect("a folder");
+    }
+    let (kills_left, stops_left, cuts_left) = (cast.kills, cast.stops, cast.cuts);
+    let random = process::random();
+    let run = Run { cast, oracle: Oracle::default() };
+    let mut play = Play {
+        run,
+        random,
+        lives: 0,
+        kills_left,
+        stops_left,
+        cuts_left,
+        fuse: None,
+        has_closed: false,
+        left: Vec::new(),
+        told: Arc::default(),
+    };
+    while !play.live() {}
+    play.left.drain(..).for_each(process::kill);
+    // All that was saved is there, for a program that begins now.
+    play.lives = LIVES_IN_DANGER;
+    if !play.live() {
+        process::fail("a program to which nothing happens does not come through");
+    }
+    let last = play.run.oracle.acknowledged().map(|id| id.1);
+    if last != Some(play.run.cast.steps - 1) {
+        process::fail(format!("all ranks have closed, and {last:?} is the newest step"));
+    }
+}
+
+impl Play {
+    /// One life of the program; whether it came through.
+    fn live(&mut self) -> bool {
+        self.lives += 1;
+        if self.lives > LIVES_MAX {
+            process::fail("the program begins over and over");
+        }
+        if self.run.oracle.begins_anew() {
+            self.left.drain(..).for_each(process::kill);
+            let cast = &self.run.cast;
+            let removed = std::fs::remove_dir_all(cast.base());
+            let removed = removed.and_then(|()| std::fs::remove_dir_all(cast.memory_root()));
+            removed.and_then(|()| std::fs::create_dir(cast.memory_root())).expect("files of the run");
+        }
+        // What is left of an earlier life ends at its deadline.
+        thread::sleep(Duration::from_secs(self.lives.into()));
+        let left = (self.kills_left, self.stops_left, self.cuts_left);
+        self.has_closed |= self.left.iter().any(|pid| process::exit(*pid) == Some(Exit::Done));
+        let in_peace = !self.has_closed && self.left.iter().all(|pid| process::exit(*pid).is_some());
+        let mut ranks: Vec<u32> = (0..self.run.cast.ranks).map(|rank| self.start(rank)).collect();
+        let mut came_through = true;
+        while !ranks.is_empty() {
+            process::wait_any(1_000_000_000);
+            let ended: Vec<u32> = ranks.iter().copied().filter(|pid| process::exit(*pid).is_some()).collect();
+            ranks.retain(|pid| !ended.contains(pid));
+            self.has_closed |= ended.iter().any(|pid| process::exit(*pid) == Some(Exit::Done));
+            let is_well = |pid: &u32| self.has_come_through(*pid);
+            if ended.iter().all(is_well) {
+                continue;
+            }
+            came_through = false;
+            let has_faults = self.lives <= LIVES_IN_DANGER && self.run.cast.fault_per_million > 0;
+            let is_safe = left == (self.kills_left, self.stops_left, self.cuts_left);
+            let jumps = self.run.cast.jump_per_million > 0;
+            if is_safe && in_peace && !has_faults && !jumps && !self.run.oracle.is_lost() {
+                process::fail("ranks to which nothing happens do not come through");
+            }
+            if self.cut_power(&mut ranks) {
+                break;
+            }
+            match self.random.below(100) as u32 {
+                // The launcher kills the others.
+                draw if draw < 50 => ranks.drain(..).for_each(|pid| self.end(pid)),
+                draw if draw < 50 + self.run.cast.zombies => self.left.append(&mut ranks),
+                _ => {}
+            }
+        }
+        if self.random.percent(self.run.cast.carers.into()) {
+            self.care();
+        }
+        came_through
+    }
+
+    /// Kills a process, unless it has ended.
+    fn end(&mut self, pid: u32) {
+        self.has_closed |= process::exit(pid) == Some(Exit::Done);
+        process::kill(pid);
+    }
+
+    fn has_come_through(&self, pid: u32) -> bool {
+        let told = self.told.lock().expect("never poisoned").remove(&pid);
+        match (process::exit(pid), told) {
+            (Some(Exit::Done), Some(told)) => told.is_ok(),
+            (Some(Exit::Killed), _) => false,
+            (exit, told) => process::fail(format!("a rank ended with {exit:?}, {told:?}")),
+        }
+    }
+
+    /// Starts a rank, which may carry its end.
+    fn start(&mut self, rank: u32) -> u32 {
+        let in_danger = self.lives <= LIVES_IN_DANGER;
+        let (run, told, random) = (self.run.clone(), self.told.clone(), Random::new(self.random.next(), 3));
+        let faults = if in_danger { run.cast.fault_per_million } else { 0 };
+        let pid = process::start(&format!("rank {rank}"), faults, move || {
+            let result = roles::rank(&run, rank, random);
+            told.lock().expect("never poisoned").insert(process::own(), result);
+        });
+        if in_danger {
+            self.endanger(pid);
+        }
+        pid
+    }
+
+    fn endanger(&mut self, pid: u32) {
+        // Early and late points alike: the scale is drawn first.
+        let scale = self.random.below(14);
+        let points = self.random.below(2 << scale);
+        if self.fuse.is_none() && self.cuts_left > 0 && self.random.percent(30) {
+            self.cuts_left -= 1;
+            self.fuse = Some(pid);
+            process::kill_after(pid, points);
+        } else if self.kills_left > 0 && self.random.percent(50) {
+            self.kills_left -= 1;
+            process::kill_after(pid, points);
+        } else if self.stops_left > 0 && self.random.percent(40) {
+            self.stops_left -= 1;
+            process::stop_after(pid, points, 1_000_000 << self.random.below(16));
+        }
+    }
+
+    /// Where the fuse has blown every process dies, and what was not flushed may be lost. Whether it has.
+    fn cut_power(&mut self, ranks: &mut Vec<u32>) -> bool {
+        if self.fuse.and_then(process::exit) != Some(Exit::Killed) {
+            return false;
+        }
+        self.fuse = None;
+        process::note("the power is cut");
+        ranks.append(&mut self.left);
+        ranks.drain(..).for_each(|pid| self.end(pid));
+        let cast = &self.run.cast;
+        let mut cut = || {
+            simulation::cut_power(&cast.root.join("disk"), &mut self.random)?;
+            std::fs::remove_dir_all(cast.memory_root())?;
+            std::fs::create_dir(cast.memory_root())
+        };
+        cut().expect("files of the run");
+        simulation::reboot();
+        self.run.oracle.cut();
+        true
+    }
+
+    /// Processes that look after what is there, one after the other; each may be killed.
+    fn care(&mut self) {
+        let (run, random) = (self.run.clone(), Random::new(self.random.next(), 5));
+        let faults = if self.lives <= LIVES_IN_DANGER { run.cast.fault_per_million } else { 0 };
+        let pid = process::start("carer", faults, move || {
+            let _ = roles::carer(&run, random);
+        });
+        if self.kills_left > 0 && self.lives <= LIVES_IN_DANGER && self.random.percent(30) {
+            self.kills_left -= 1;
+            let scale = self.random.below(14);
+            process::kill_after(pid, self.random.below(2 << scale));
+        }
+        process::wait(pid);
+    }
+}
