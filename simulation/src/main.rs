@@ -2,12 +2,14 @@
 //!
 //! A run is one seed: a cast of writer ranks, reader groups and observers drawn from it ([`cast`]), what they do
 //! ([`roles`]), which other handles their processes have ([`company`]), who is killed or stopped when ([`play`]), and
-//! what must hold all the time ([`oracle`]). A run that fails prints one line that replays it and the last 50 points
+//! what must hold all the time ([`oracle`]; [`census`] of what is said of a space). A run that fails prints one line that replays it and the last 50 points
 //! before the failure. The machinery below is
 //! `forebay_tier::simulation`; it exists in builds with `--cfg forebay_simulated` only.
 
 #[cfg(forebay_simulated)]
 mod cast;
+#[cfg(forebay_simulated)]
+mod census;
 #[cfg(forebay_simulated)]
 mod command;
 #[cfg(forebay_simulated)]
