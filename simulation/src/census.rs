@@ -12,7 +12,7 @@ use forebay_tier::simulation::process::{self, Exit};
 
 use crate::cast::Cast;
 use crate::oracle::Oracle;
-use crate::roles::{explained, Run, Told};
+use crate::roles::{explained, Run};
 
 /// What is wrong in so many looks is wrong.
 const LOOKS: u32 = 4;
@@ -75,33 +75,38 @@ impl<'a> Own<'a> {
 }
 
 /// A process that takes no part looks on.
-pub fn as_stranger(run: &Run) -> Told {
-    look(run, None)
+pub fn as_stranger(run: &Run) {
+    look(run, None);
 }
 
 /// A member looks at the space and at what is said of itself.
-pub fn as_member(run: &Run, own: &Own<'_>) -> Told {
-    look(run, Some(own))
+pub fn as_member(run: &Run, own: &Own<'_>) {
+    look(run, Some(own));
 }
 
-fn look(run: &Run, own: Option<&Own<'_>>) -> Told {
+fn look(run: &Run, own: Option<&Own<'_>>) {
     let mut wrong = Vec::new();
     for _ in 0..LOOKS {
         let (known, cleaned) = (Known::now(&run.oracle), run.oracle.facts().cleaned);
+        let seen = run.oracle.seen();
         let info = match inspect(&run.cast.name()) {
             Ok(info) => info,
-            Err(e) if e.kind() == Kind::PeerMissing && own.is_none() => return Ok(()),
-            Err(e) => return explained(run, "inspect", &e),
+            Err(e) if e.kind() == Kind::PeerMissing && own.is_none() => return,
+            // Who cannot look goes on: a writer that went here would end its stream.
+            Err(e) => return explained(run, "inspect", &e).unwrap_or(()),
         };
         if own.is_none() && (run.oracle.may_be_cleaned() || run.oracle.facts().cleaned != cleaned) {
             // It may be another space than the one that is known.
-            return Ok(());
+            return;
         }
         if run.oracle.is_read_to_its_end(&run.cast) {
-            return Ok(());
+            return;
+        }
+        if run.cast.cuts == 0 && !run.oracle.may_be_cleaned() {
+            run.oracle.sees(&(info.versions_oldest..info.versions_complete), seen);
         }
         let complaint = complaint(run, &info, &known).or_else(|| complaint_of(&run.cast, own?, &info));
-        let Some(complaint) = complaint else { return Ok(()) };
+        let Some(complaint) = complaint else { return };
         wrong.push(complaint);
         thread::sleep(PAUSE);
     }

@@ -133,7 +133,7 @@ pub fn writer(run: &Run, rank: u32) -> Told {
     }
     let own = Own::new("writer", "writer", (rank, cast.writers));
     if beside.percent((4 * cast.looks).into()) {
-        census::as_member(run, &Own { next: Some(base), ..own })?;
+        census::as_member(run, &Own { next: Some(base), ..own });
     }
     for version in base..cast.versions() {
         timed(run, "begin_version", || w.begin_version(version))?;
@@ -142,7 +142,7 @@ pub fn writer(run: &Run, rank: u32) -> Told {
         oracle.committed(incarnation, (rank, cast.writers), version);
         if beside.percent(cast.looks.into()) {
             let bytes = 8 * (cast.elements(version) + 1);
-            census::as_member(run, &Own { next: Some(version + 1), has_stepped: true, bytes, ..own })?;
+            census::as_member(run, &Own { next: Some(version + 1), has_stepped: true, bytes, ..own });
         }
     }
     drop(holding);
@@ -207,7 +207,7 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     let name = cast.group(group);
     let mut own = Own::new("reader", &name, (rank, size));
     if looks.percent((4 * cast.looks).into()) {
-        census::as_member(run, &Own { lease: Some(None), ..own })?;
+        census::as_member(run, &Own { lease: Some(None), ..own });
     }
     for step in 0.. {
         let second = step == 1;
@@ -250,13 +250,15 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
         if let Some(kept) = kept.take() {
             kept.check();
         }
-        if cast.keeps_views {
+        // The last one is kept over the close, too.
+        let is_last = version + 1 == cast.versions() && cast.looks > 0;
+        if cast.keeps_views || is_last {
             kept = view(run, &mut r, version, incarnation)?;
         }
         // Its cursor stands where it was before it missed something.
         own.next = own.next.filter(|next| *next == version);
         if looks.percent(cast.looks.into()) {
-            census::as_member(run, &Own { lease: Some(Some(version)), ..own })?;
+            census::as_member(run, &Own { lease: Some(Some(version)), ..own });
         }
         oracle.releases((group, rank), version, false);
         timed(run, "end_step", || r.end_step())?;
@@ -265,18 +267,16 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
         own.bytes += 8 * u64::from(cast.writers) * (cast.elements(version) + 1);
         if looks.percent(cast.looks.into()) {
             let held = kept.as_ref().map(|kept| kept.version);
-            census::as_member(run, &Own { lease: Some(held), ..own })?;
+            census::as_member(run, &Own { lease: Some(held), ..own });
         }
         // A view that is kept holds the pool; the writers may need what it holds.
-        if version % 2 == 1 {
+        if version % 2 == 1 && !is_last {
             if let Some(kept) = kept.take() {
                 kept.check();
             }
         }
     }
-    if let Some(kept) = kept.take() {
-        kept.check();
-    }
+    let last = kept.take().inspect(Kept::check);
     let at =
         due.or_else(|| cast.declared.then(|| *oracle.may_resume((group, rank), size, Comes::Somehow).end()));
     if let Some(due) = at.map(|at| at + r.missed()).filter(|_| cast.declared || !cast.drops()) {
@@ -288,7 +288,13 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     oracle.facts().ended.insert((group, rank), at.unwrap_or(0));
     oracle.facts().finished = true;
     drop((holding, there));
-    timed(run, "close", || r.close())
+    timed(run, "close", || r.close())?;
+    let Some(kept) = last.filter(|_| cast.is_quiet() && cast.declared && size == 1) else { return Ok(()) };
+    // The rank has left, although its process holds a view: it may come again.
+    let again = timed(run, "open to read again", || Reader::open(&cast.name(), &options))?;
+    timed(run, "close again", || again.close())?;
+    kept.check();
+    Ok(())
 }
 
 /// Says while a call runs that its process waits for a version.
@@ -408,10 +414,10 @@ pub fn caretaker(run: &Run, mut random: Random) -> Told {
         let scale = random.below(14);
         thread::sleep(Duration::from_micros(random.below(5 << scale)));
         match random.below(7) {
-            0 if cast.looks > 0 => census::as_stranger(run)?,
+            0 if cast.looks > 0 => census::as_stranger(run),
             0 => drop(forebay_space::list()),
             1 => verify(run, true)?,
-            2 if cast.looks > 0 => census::as_stranger(run)?,
+            2 if cast.looks > 0 => census::as_stranger(run),
             2 => drop(forebay_space::glance(&cast.name())),
             3 => clean(run, vec![cast.name()])?,
             4 => clean(run, vec![cast.beside()])?,
@@ -521,7 +527,7 @@ pub fn judge(run: &Run) {
     };
     let _holding = oracle.opened(cast);
     if cast.looks > 0 {
-        let _ = census::as_stranger(run);
+        census::as_stranger(run);
     }
     let _ = verify(run, false);
     let known = oracle.known();
