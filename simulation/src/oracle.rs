@@ -209,8 +209,8 @@ impl Oracle {
     }
 
     /// Where a rank of a group that keeps its cursors may go on: at the first version that it has not ended, or the one
-    /// behind, if it was ending that. A group of several ranks that comes again as a whole goes on at the first one that
-    /// not all of them have ended; where that is not known, a rank goes on at an earlier one, or where it was.
+    /// behind, if it was ending that. A group of several ranks that comes again as a whole goes on at the first one
+    /// that not all of them have ended; where that is not known, a rank goes on at an earlier one, or where it was.
     pub fn may_resume(&self, (group, rank): (usize, u32), size: u32, comes: Comes) -> RangeInclusive<u64> {
         let facts = self.facts();
         let of = |rank| {

@@ -3,9 +3,10 @@
 //! Each ends early when it is told something that a death, a stop or a fault explains ([`explained`]); any other error,
 //! and anything that the oracle knows better, fails the run.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use forebay_space::{CleanOptions, Error, Kind, Mode, Reader, Result, View, Writer};
+use forebay_space::{CleanOptions, Error, Kind, Mode, OpenOptions, Reader, Result, View, Writer};
 use forebay_tier::host::thread;
 use forebay_tier::simulation::{process, Random};
 
@@ -210,36 +211,15 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
         census::as_member(run, &Own { lease: Some(None), ..own });
     }
     for step in 0.. {
-        let second = step == 1;
         // What a rank has read itself it has not missed, where it is dropped by now.
         let comes = if cast.drops() { Comes::Somehow } else { comes };
         let resume = oracle.may_resume((group, rank), size, comes);
-        let version = awaited(run, due, || timed(run, "begin_step", || r.begin_step(None)))?;
-        let Some(version) = version else { break };
-        process::note(format!("reads version {version}"));
+        let begun = awaited(run, due, || timed(run, "begin_step", || r.begin_step(None)))?;
+        let Some(version) = begun else { break };
         if looks.percent(cast.looks.into()) {
-            let seen = oracle.seen();
-            let versions = timed(run, "versions", || r.versions())?;
-            if cast.cuts == 0 && !oracle.may_be_cleaned() {
-                oracle.sees(&versions, seen);
-            }
+            see(run, &r)?;
         }
-        let (missed, declared) = (r.missed(), cast.declared);
-        let in_order = match due {
-            Some(due) if declared => version == due + missed && (missed == 0 || cast.drops()),
-            None if declared => {
-                resume.contains(&(version - missed.min(version))) && (missed == 0 || cast.drops())
-            }
-            // Between the look of a writer at who holds what and its dropping, a reader may join.
-            Some(due) if cast.drops() || second => version >= due,
-            Some(due) => version == due,
-            None => true,
-        };
-        if !in_order {
-            process::fail(format!(
-                "a reader is given version {version}, having missed {missed}, where {due:?} is due, or {resume:?}"
-            ));
-        }
+        check_order(cast, (version, r.missed()), (due, &resume), step == 1);
         own.missed += due.map_or(0, |due| version - due);
         due = Some(version + 1);
         let incarnation = timed(run, "read", || check(cast, &mut r, version))?;
@@ -247,9 +227,7 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
         if cast.peeks && beside.percent(40) {
             peek(run, &mut r, &mut beside)?;
         }
-        if let Some(kept) = kept.take() {
-            kept.check();
-        }
+        let_go(&mut kept);
         // The last one is kept over the close, too.
         let is_last = version + 1 == cast.versions() && cast.looks > 0;
         if cast.keeps_views || is_last {
@@ -271,15 +249,66 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
         }
         // A view that is kept holds the pool; the writers may need what it holds.
         if version % 2 == 1 && !is_last {
-            if let Some(kept) = kept.take() {
-                kept.check();
-            }
+            let_go(&mut kept);
         }
     }
     let last = kept.take().inspect(Kept::check);
-    let at =
-        due.or_else(|| cast.declared.then(|| *oracle.may_resume((group, rank), size, Comes::Somehow).end()));
-    if let Some(due) = at.map(|at| at + r.missed()).filter(|_| cast.declared || !cast.drops()) {
+    told_the_end(run, (group, rank), due, r.missed());
+    drop((holding, there));
+    timed(run, "close", || r.close())?;
+    match last.filter(|_| cast.is_quiet() && cast.declared && size == 1) {
+        Some(kept) => come_again(run, &options, &kept),
+        None => Ok(()),
+    }
+}
+
+fn let_go(kept: &mut Option<Kept>) {
+    if let Some(kept) = kept.take() {
+        kept.check();
+    }
+}
+
+/// A version is the one that is due, or a reader was told how many it missed.
+fn check_order(
+    cast: &Cast,
+    (version, missed): (u64, u64),
+    (due, resume): (Option<u64>, &RangeInclusive<u64>),
+    is_second: bool,
+) {
+    process::note(format!("reads version {version}"));
+    let in_order = match due {
+        Some(due) if cast.declared => version == due + missed && (missed == 0 || cast.drops()),
+        None if cast.declared => {
+            resume.contains(&(version - missed.min(version))) && (missed == 0 || cast.drops())
+        }
+        // Between the look of a writer at who holds what and its dropping, a reader may join.
+        Some(due) if cast.drops() || is_second => version >= due,
+        Some(due) => version == due,
+        None => true,
+    };
+    if !in_order {
+        process::fail(format!(
+            "a reader is given version {version}, having missed {missed}, where {due:?} is due, or {resume:?}"
+        ));
+    }
+}
+
+/// Which versions are retained, by a handle that is open.
+fn see(run: &Run, r: &Reader) -> Told {
+    let seen = run.oracle.seen();
+    let versions = timed(run, "versions", || r.versions())?;
+    if run.cast.cuts == 0 && !run.oracle.may_be_cleaned() {
+        run.oracle.sees(&versions, seen);
+    }
+    Ok(())
+}
+
+/// A reader is told the end of the stream where `due` would be next.
+fn told_the_end(run: &Run, (group, rank): (usize, u32), due: Option<u64>, missed: u64) {
+    let Run { cast, oracle } = run;
+    let resume = oracle.may_resume((group, rank), cast.groups[group], Comes::Somehow);
+    let at = due.or_else(|| cast.declared.then_some(*resume.end()));
+    if let Some(due) = at.map(|at| at + missed).filter(|_| cast.declared || !cast.drops()) {
         let known = oracle.known();
         if due < known {
             process::fail(format!("a reader is told the end at version {due}, but {known} were complete"));
@@ -287,11 +316,11 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     }
     oracle.facts().ended.insert((group, rank), at.unwrap_or(0));
     oracle.facts().finished = true;
-    drop((holding, there));
-    timed(run, "close", || r.close())?;
-    let Some(kept) = last.filter(|_| cast.is_quiet() && cast.declared && size == 1) else { return Ok(()) };
-    // The rank has left, although its process holds a view: it may come again.
-    let again = timed(run, "open to read again", || Reader::open(&cast.name(), &options))?;
+}
+
+/// A rank has left, although its process holds a view: it may come again.
+fn come_again(run: &Run, options: &OpenOptions, kept: &Kept) -> Told {
+    let again = timed(run, "open to read again", || Reader::open(&run.cast.name(), options))?;
     timed(run, "close again", || again.close())?;
     kept.check();
     Ok(())

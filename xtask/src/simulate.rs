@@ -44,8 +44,8 @@ const CALM: [&str; 12] = [
 ];
 /// Mutations that need not be noticed, with the reason.
 const SURVIVORS: &str = "simulation/survivors.txt";
-/// Runs that look for places of mutations: one child has file descriptors for so many.
-const COLLECT_RUNS: u64 = 1500;
+/// Runs that look for places of mutations: one child has file descriptors, and time, for so many.
+const COLLECT_RUNS: u64 = 900;
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 /// A child that takes longer hangs where there are no points.
 const CHILD_LIMIT: Duration = Duration::from_secs(300);
