@@ -12,7 +12,10 @@ pub const GRANULE_BYTES: u64 = 16 << 10;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 22] = [
+pub const SMALLER: [(&str, &[u64]); 25] = [
+    ("pace", &[0]),
+    ("looks", &[0]),
+    ("press", &[0]),
     ("cuts", &[0, 1]),
     ("interrupts", &[0]),
     ("company", &[0]),
@@ -50,7 +53,7 @@ pub struct Cast {
     pub groups: Vec<u32>,
     /// Whether writers declare the groups.
     pub declared: bool,
-    /// Versions of the stream.
+    /// Versions of the stream, but for `press`.
     pub versions: u64,
     /// Granules of the quota.
     pub granules: u64,
@@ -98,6 +101,12 @@ pub struct Cast {
     pub keeps_views: bool,
     /// Most versions fill a granule of each rank, so that a few fill the quota.
     pub is_heavy: bool,
+    /// Who may be at work when.
+    pub pace: Pace,
+    /// Of a hundred calls of writers and readers so many are followed by a look at what is said of the space.
+    pub looks: u32,
+    /// So many versions more, all of them heavy: the quota is filled again and again.
+    pub press: u64,
 }
 
 impl Cast {
@@ -153,6 +162,9 @@ impl Cast {
             jump_per_million: *random.pick(&[0, 0, 20, 300]),
             keeps_views: random.percent(40),
             is_heavy: random.percent(50),
+            pace: Pace::Parallel,
+            looks: 0,
+            press: 0,
         };
         cast.leftovers = if random.percent(40) { 1 + random.below(4) as u32 } else { 0 };
         // A version of a heavy run takes up to three granules of each rank; one that is held stays beside the next.
@@ -160,7 +172,24 @@ impl Cast {
         cast.granules += more * u64::from(writers);
         cast.draw_tiers();
         cast.draw_handles();
+        cast.draw_looks();
         cast
+    }
+
+    /// Who looks how often, how full it gets, and the pace, from numbers of its own. A space that fills by itself is
+    /// made no fuller.
+    fn draw_looks(&mut self) {
+        let mut random = Random::new(self.seed, 29);
+        self.looks = *random.pick(&[0, 5, 20]);
+        let press = 4 + random.below(10);
+        let is_pressed = random.percent(40) && self.retention == Retention::Released;
+        self.press = if is_pressed { press } else { 0 };
+        let places = (1 + random.below(3), 1 + random.below(3));
+        self.pace = match random.below(10) {
+            0 | 1 => pace(1),
+            2 | 3 => pace(256 * places.0 + 65536 * places.1),
+            _ => Pace::Parallel,
+        };
     }
 
     /// Where the pools lie, from numbers of its own: what else a seed draws does not depend on it.
@@ -225,6 +254,9 @@ impl Cast {
             "readers" => self.groups.iter_mut().for_each(|size| *size = (*size).min(number.max(1) as u32)),
             "writers" => self.writers = number.max(1) as u32,
             "versions" => self.versions = number.max(1),
+            "looks" => self.looks = number as u32,
+            "press" => self.press = number,
+            "pace" => self.pace = pace(number),
             _ => return Err(wrong()),
         }
         self.settle();
@@ -239,6 +271,11 @@ impl Cast {
             && self.stops == 0
             && self.fault_per_million == 0
             && self.jump_per_million == 0
+    }
+
+    /// Whether nothing happens to anyone once the run has begun, and no other group reads beside.
+    pub fn is_quiet(&self) -> bool {
+        Cast { leftovers: 0, ..self.clone() }.is_calm() && self.company == 0
     }
 
     /// Whether a reader may miss versions.
@@ -271,10 +308,19 @@ impl Cast {
         format!("group-{index}")
     }
 
+    /// Versions of the stream.
+    pub fn versions(&self) -> u64 {
+        self.versions + self.press
+    }
+
     /// Elements that a rank puts in a version: most often few, now and then most of a granule or more than one.
     pub fn elements(&self, version: u64) -> u64 {
         let mut random = Random::new(self.seed ^ version << 20, 11);
-        let bits = *random.pick(if self.is_heavy { &[10, 11, 11, 11] } else { &[1, 3, 5, 8, 10, 11] });
+        let bits = *random.pick(if self.is_heavy || self.press > 0 {
+            &[10, 11, 11, 11]
+        } else {
+            &[1, 3, 5, 8, 10, 11]
+        });
         1 + random.below(1 << bits)
     }
 
@@ -284,7 +330,9 @@ impl Cast {
         let blocks = if self.first.is_memory() { 0 } else { self.granules + 4 * u64::from(self.writers) };
         // What is looked at beside the step holds what is behind it.
         let held = if self.peeks || self.company > 0 { 6 * u64::from(self.writers) } else { 0 };
-        let quota = Some((self.granules + blocks + held) * GRANULE_BYTES);
+        // As much as a heavy run has of its own.
+        let more = if self.press > 0 && !self.is_heavy { 2 * u64::from(self.writers) } else { 0 };
+        let quota = Some((self.granules + blocks + held + more) * GRANULE_BYTES);
         let lower: Vec<TierKind> =
             if self.spills { self.lower.into_iter().flatten().collect() } else { Vec::new() };
         let last = lower.len().saturating_sub(1);
@@ -309,7 +357,7 @@ impl Cast {
             retention: Some(self.retention),
             batch_bytes: self.batch_bytes,
             readers: if self.declared { declared.collect() } else { Vec::new() },
-            pace: None::<Pace>,
+            pace: Some(self.pace),
             timeout: TIMEOUT,
             verify: Verify::Always,
             mode: Mode::Append,
@@ -322,6 +370,16 @@ impl Cast {
 /// The tier that a number of `--set` stands for; none for 0 and what is no number of one.
 fn tier(number: u64) -> Option<TierKind> {
     [TierKind::Dram, TierKind::File, TierKind::Direct].get(number.checked_sub(1)? as usize).copied()
+}
+
+/// The pace that a number of `--set` stands for: 0, 1 for turns, else 256 times writers and 65536 times readers inside.
+fn pace(number: u64) -> Pace {
+    let places = |shift: u32| ((number >> shift & 0xff) as u32).max(1);
+    match number {
+        0 => Pace::Parallel,
+        1 => Pace::SerialPerStep,
+        _ => Pace::Gated { writers: places(8), readers: places(16) },
+    }
 }
 
 /// The horizon that a number of `--set` stands for.

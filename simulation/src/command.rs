@@ -139,6 +139,7 @@ fn run_seeds(arguments: &Arguments) -> bool {
         }
         mutation::collect_seed(seed);
         let outcome = run_one(seed, arguments);
+        mutation::collect_points(seed, outcome.points);
         runs += 1;
         for (what, count) in [
             ("points", outcome.points),

@@ -3,7 +3,9 @@
 //! A process tells a fact right after the call that establishes it has returned. A fact that a process did not live to
 //! tell is unknown: what was in flight may be there or not, but whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::take;
+use std::ops::{Range, RangeInclusive};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,9 +21,9 @@ pub struct Oracle(Arc<Mutex<Facts>>);
 #[derive(Default)]
 pub struct Facts {
     /// By incarnation and rank: versions whose `end_step` returned.
-    committed: BTreeMap<(u64, u32), u64>,
+    pub committed: BTreeMap<(u64, u32), u64>,
     /// Ranks that have joined, by incarnation.
-    joined: BTreeMap<u64, Vec<u32>>,
+    pub joined: BTreeMap<u64, Vec<u32>>,
     /// Versions that every rank of one incarnation acknowledged, with that incarnation.
     pub complete: BTreeMap<u64, u64>,
     /// Versions that a reader has read, with the incarnation whose data it found.
@@ -30,8 +32,20 @@ pub struct Facts {
     pub ended: BTreeMap<(usize, u32), u64>,
     /// By group and rank: versions below which `end_step` of a reader has returned, and below which it was called.
     pub released: BTreeMap<(usize, u32), (u64, u64)>,
-    /// Writer ranks that closed the stream.
-    pub closed: u32,
+    /// Writer ranks that closed the stream, by incarnation.
+    pub closed: BTreeMap<u64, BTreeSet<u32>>,
+    /// Ranks of processes that wrote, or were about to.
+    pub writers: BTreeMap<u32, u32>,
+    /// Processes that let their writer go.
+    pub left: BTreeSet<u32>,
+    /// Processes that read for a rank of a group, or are about to, and whether they have opened the space.
+    reading: BTreeMap<(usize, u32), (u32, bool)>,
+    /// Ranks of each group that have certainly come since the group last came as a whole.
+    sessions: BTreeMap<usize, BTreeSet<u32>>,
+    /// The retained versions as far as anyone has seen: neither end goes back.
+    seen: (u64, u64),
+    /// In which call a reader waits, by its process: the version that is due, and since when.
+    pub waits: BTreeMap<u32, (u64, u64)>,
     /// The stream was seen finished.
     pub finished: bool,
     /// Inode of the directory of the space that all this is about.
@@ -45,6 +59,70 @@ pub struct Facts {
     /// Handles of each process that has the space open: from the return of the call that opened it until it begins to
     /// close it.
     holders: BTreeMap<u32, u32>,
+}
+
+/// How a rank comes to its group.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Comes {
+    /// No other one is there: the group comes as a whole.
+    First,
+    /// It was there before, and others have been there all the time since.
+    Again,
+    /// Any of these, or it comes late.
+    Somehow,
+}
+
+/// A process reads for a rank of a group, or is about to, while this lives.
+pub struct Reading {
+    oracle: Oracle,
+    reader: (usize, u32),
+    /// Others that had opened the space before.
+    there: Vec<(u32, u32)>,
+    was_alone: bool,
+    /// Below which version the rank had ended all.
+    done: u64,
+}
+
+/// While this lives a reader is certainly there.
+pub struct There<'a>(&'a Reading);
+
+impl Drop for There<'_> {
+    fn drop(&mut self) {
+        let mut facts = self.0.oracle.facts();
+        facts.reading.insert(self.0.reader, (process::own(), false));
+    }
+}
+
+impl Reading {
+    /// The process has opened the space.
+    pub fn has_opened(&self, size: u32) -> (Comes, There<'_>) {
+        let mut facts = self.oracle.facts();
+        let (group, rank) = self.reader;
+        facts.reading.insert(self.reader, (process::own(), true));
+        let others = facts.others(self.reader);
+        let has_company =
+            self.there.iter().any(|known| others.iter().any(|(rank, pid, _)| (*rank, *pid) == *known));
+        let session = facts.sessions.entry(group).or_default();
+        if has_company && !session.insert(rank) {
+            if let Some((done, _)) = facts.released.get_mut(&self.reader) {
+                *done = self.done;
+            }
+            return (Comes::Again, There(self));
+        }
+        let is_first = self.was_alone && others.is_empty();
+        if !has_company {
+            session.clear();
+            session.extend(is_first.then_some(rank));
+        }
+        facts.go_back(self.reader, size);
+        (if is_first { Comes::First } else { Comes::Somehow }, There(self))
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.oracle.facts().reading.remove(&self.reader);
+    }
 }
 
 /// A process has the space open by one handle while this lives.
@@ -71,8 +149,11 @@ impl Oracle {
     pub fn opened(&self, cast: &Cast) -> Holding {
         let inode = std::fs::metadata(cast.name()).map(|meta| meta.ino()).ok();
         let is_read = self.is_read_to_its_end(cast);
+        if inode.is_none() {
+            process::fail("a space was opened that is not there any more");
+        }
         let mut facts = self.facts();
-        if inode.is_some() && inode != facts.space {
+        if inode != facts.space {
             let lives = |pid: &&u32| process::exit(**pid).is_none();
             if let Some(pid) = facts.holders.keys().find(lives) {
                 process::fail(format!("the space was removed while process {pid} had it open"));
@@ -84,7 +165,9 @@ impl Oracle {
                     process::fail("the space has gone, and no process cleaned");
                 }
                 let (cleaned, cleans) = (facts.cleaned + 1, facts.cleans);
-                *facts = Facts { space: inode, cleaned, cleans, ..Facts::default() };
+                let (writers, left) = (take(&mut facts.writers), take(&mut facts.left));
+                let reading = take(&mut facts.reading);
+                *facts = Facts { space: inode, cleaned, cleans, writers, left, reading, ..Facts::default() };
                 process::note("finds another space: the one before was cleaned away");
             }
         }
@@ -126,15 +209,66 @@ impl Oracle {
     }
 
     /// Where a rank of a group that keeps its cursors may go on: at the first version that it has not ended, or the one
-    /// behind, if it was ending that. In a group of several ranks, which may come again as a whole, also at an earlier
-    /// one that not all of them had ended.
-    pub fn may_resume(&self, (group, rank): (usize, u32), size: u32) -> std::ops::RangeInclusive<u64> {
-        let (done, called) = self.facts().released.get(&(group, rank)).copied().unwrap_or((0, 0));
-        if size == 1 {
-            done..=called
-        } else {
-            0..=called
+    /// behind, if it was ending that. A group of several ranks that comes again as a whole goes on at the first one
+    /// that not all of them have ended; where that is not known, a rank goes on at an earlier one, or where it was.
+    pub fn may_resume(&self, (group, rank): (usize, u32), size: u32, comes: Comes) -> RangeInclusive<u64> {
+        let facts = self.facts();
+        let of = |rank| {
+            let (done, called) = facts.released.get(&(group, rank)).copied().unwrap_or((0, 0));
+            (done, called.max(facts.ended.get(&(group, rank)).copied().unwrap_or(0)))
+        };
+        match comes {
+            Comes::First => {
+                let least = |of: &dyn Fn(u32) -> u64| (0..size).map(of).min().unwrap_or(0);
+                least(&|rank| of(rank).0)..=least(&|rank| of(rank).1)
+            }
+            Comes::Again => of(rank).0..=of(rank).1,
+            Comes::Somehow if size == 1 => of(rank).0..=of(rank).1,
+            Comes::Somehow => 0..=of(rank).1,
         }
+    }
+
+    /// The calling process is about to read for a rank of a group, until it has let go of what it opened.
+    pub fn reads(&self, reader: (usize, u32), size: u32) -> Reading {
+        let mut facts = self.facts();
+        let others = facts.others(reader);
+        let there =
+            others.iter().filter(|(_, _, is_open)| *is_open).map(|(rank, pid, _)| (*rank, *pid)).collect();
+        facts.reading.insert(reader, (process::own(), false));
+        let done = facts.released.get(&reader).map_or(0, |(done, _)| *done);
+        // Where the group comes again as a whole the rank goes back with it, also when it gets no further than that.
+        facts.go_back(reader, size);
+        Reading { oracle: self.clone(), reader, there, was_alone: others.is_empty(), done }
+    }
+
+    /// The retained versions are `versions`, which was asked when no less was known than `before`.
+    pub fn sees(&self, versions: &Range<u64>, before: (u64, u64)) {
+        if versions.start < before.0 || versions.end < before.1 {
+            process::fail(format!(
+                "versions {versions:?} are there, {} to {} were seen before",
+                before.0, before.1
+            ));
+        }
+        let mut facts = self.facts();
+        facts.seen = (facts.seen.0.max(versions.start), facts.seen.1.max(versions.end));
+    }
+
+    /// See [`Oracle::sees`].
+    pub fn seen(&self) -> (u64, u64) {
+        self.facts().seen
+    }
+
+    /// The first version that a rank of a declared group has not begun to end. Nothing says what those still want that
+    /// were told the end.
+    pub fn unread_from(&self, cast: &Cast) -> u64 {
+        let facts = self.facts();
+        let ranks = cast.groups.iter().enumerate();
+        let ranks = ranks.flat_map(|(group, size)| (0..*size).map(move |rank| (group, rank)));
+        let called = ranks.filter(|reader| !facts.ended.contains_key(reader));
+        called
+            .map(|reader| facts.released.get(&reader).map_or(0, |(_, called)| *called))
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     /// A reader ends `version`, or has ended it.
@@ -163,6 +297,22 @@ impl Oracle {
 }
 
 impl Facts {
+    /// A rank may go back to the first version that not all ranks of its group have ended.
+    fn go_back(&mut self, (group, rank): (usize, u32), size: u32) {
+        let done = |rank| self.released.get(&(group, rank)).map_or(0, |(done, _)| *done);
+        let least = (0..size).map(done).min().unwrap_or(0);
+        if let Some((done, _)) = self.released.get_mut(&(group, rank)) {
+            *done = least;
+        }
+    }
+
+    /// Processes of the other ranks of a group that may be there, and whether they have opened the space.
+    fn others(&self, (group, rank): (usize, u32)) -> Vec<(u32, u32, bool)> {
+        let others = self.reading.iter().filter(|(reader, _)| reader.0 == group && reader.1 != rank);
+        let living = others.filter(|(_, (pid, _))| process::exit(*pid).is_none());
+        living.map(|(reader, (pid, is_open))| (reader.1, *pid, *is_open)).collect()
+    }
+
     /// A complete version keeps its data.
     fn settle(&mut self, version: u64, incarnation: u64) {
         let known = *self.complete.entry(version).or_insert(incarnation);

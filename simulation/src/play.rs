@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use forebay_space::{CleanOptions, Kind};
+use forebay_space::{CleanOptions, Kind, Retention};
 use forebay_tier::simulation::process::{self, Exit};
 use forebay_tier::simulation::{self, Random};
 
@@ -84,8 +84,8 @@ impl Play {
     /// What processes left that were killed before the run: one dies after the other.
     fn leave_something(&mut self) {
         for _ in 0..self.run.cast.leftovers {
-            let (cast, random) = (self.run.cast.clone(), Random::new(self.random.next(), 5));
-            let pid = process::start("forerunner", 0, move || roles::forerunner(&cast, random));
+            let (run, random) = (self.run.clone(), Random::new(self.random.next(), 5));
+            let pid = process::start("forerunner", 0, move || roles::forerunner(&run, random));
             let scale = 7 + self.random.below(6);
             process::kill_after(pid, self.random.below(2 << scale));
             process::wait_any(1_000_000_000);
@@ -234,6 +234,7 @@ impl Play {
             // what is listed as dead is started again.
             let is_idle = self.ranks[writers.clone()].iter().all(|rank| rank.pid.is_none());
             if is_idle && matches!(self.state().as_deref(), Some("dead" | "producer died")) {
+                self.has_not_written();
                 for i in writers {
                     self.ranks[i].done = false;
                     self.start(i);
@@ -265,6 +266,21 @@ impl Play {
         }
     }
 
+    /// Writers that wrote something and all closed the stream have finished it.
+    fn has_not_written(&self) {
+        let (facts, ranks) = (self.run.oracle.facts(), self.run.cast.writers);
+        let newest = facts.joined.keys().next_back().copied();
+        let has_closed = newest.is_some_and(|newest| {
+            facts.closed.get(&newest).is_some_and(|closed| closed.len() as u32 == ranks)
+                && (0..ranks).all(|rank| facts.committed.contains_key(&(newest, rank)))
+        });
+        if has_closed {
+            process::fail(format!(
+                "all writers of incarnation {newest:?} closed the stream, and it counts as dead"
+            ));
+        }
+    }
+
     fn state(&self) -> Option<String> {
         Some(forebay_space::inspect(&self.run.cast.name()).ok()?.state)
     }
@@ -275,7 +291,7 @@ impl Play {
             return state == "finished";
         }
         let finished = self.run.oracle.facts().finished;
-        finished || self.run.oracle.known() >= self.run.cast.versions
+        finished || self.run.oracle.known() >= self.run.cast.versions()
     }
 
     fn revive_readers(&mut self) {
@@ -295,6 +311,13 @@ impl Play {
     /// A space that was read to its end goes by itself; what killed processes left goes with `clean`.
     fn look_at_what_is_left(&mut self) {
         let cast = &self.run.cast;
+        let facts = self.run.oracle.facts();
+        let is_quiet = cast.is_quiet() && facts.cleaned == 0 && cast.retention == Retention::Released;
+        drop(facts);
+        if is_quiet && Path::new(&cast.name()).exists() {
+            let what = forebay_space::inspect(&cast.name());
+            process::fail(format!("a space that was read to its end is still there: {what:?}"));
+        }
         // Without a name only what lies below the root of short names is cleaned.
         let named =
             if cast.first.is_memory() { vec![] } else { vec![vec![cast.name()], vec![cast.beside()]] };

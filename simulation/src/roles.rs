@@ -3,14 +3,16 @@
 //! Each ends early when it is told something that a death, a stop or a fault explains ([`explained`]); any other error,
 //! and anything that the oracle knows better, fails the run.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use forebay_space::{CleanOptions, Error, Kind, Mode, Reader, Result, View, Writer};
+use forebay_space::{CleanOptions, Error, Kind, Mode, OpenOptions, Reader, Result, View, Writer};
 use forebay_tier::host::thread;
 use forebay_tier::simulation::{process, Random};
 
 use crate::cast::{Cast, TIMEOUT};
-use crate::oracle::{element, Oracle};
+use crate::census::{self, Own};
+use crate::oracle::{element, Comes, Oracle};
 
 /// Past its deadline a call may wait for a lock that a stopped process holds, and a clock may jump.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,14 +37,12 @@ pub fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Resu
     let Run { cast, oracle } = run;
     let mut kinds = vec![];
     if !cast.is_calm() {
-        kinds.extend([
-            Kind::ProducerDied,
-            Kind::Fenced,
-            Kind::NameInUse,
-            Kind::TimedOut,
-            Kind::QuotaFull,
-            Kind::PeerMissing,
-        ]);
+        kinds.extend([Kind::ProducerDied, Kind::Fenced, Kind::TimedOut, Kind::QuotaFull, Kind::PeerMissing]);
+    }
+    culprit(run, during, error);
+    if !cast.is_calm() && !during.starts_with("open to read") {
+        // Beside writers that have not heard yet that their group is over.
+        kinds.push(Kind::NameInUse);
     }
     if !cast.declared {
         // No writer waits for a group that was not declared: the space may have been read to its end.
@@ -59,6 +59,32 @@ pub fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Resu
     }
     process::note(format!("{during}: {error}"));
     Err(())
+}
+
+/// The process that is named as a writer that died was one of that rank, and has ended or let its writer go.
+fn culprit(run: &Run, during: &str, error: &Error) {
+    let named = |key: &str| error.context().iter().find(|(name, _)| *name == key).map(|(_, text)| text);
+    let (Some(pid), Some(rank)) = (named("pid"), named("rank")) else { return };
+    if error.kind() != Kind::ProducerDied {
+        return;
+    }
+    let facts = run.oracle.facts();
+    let writer =
+        pid.parse().ok().filter(|pid| facts.writers.get(pid).is_some_and(|r| r.to_string() == *rank));
+    let has_left = |pid| named("reason").is_some() || facts.left.contains(&pid);
+    let is_gone = |pid| process::exit(pid).is_some() || has_left(pid);
+    if !writer.is_some_and(is_gone) {
+        process::fail(format!("{during}: it was not this process: {error}"));
+    }
+}
+
+/// Says that the calling process lets its writer go.
+struct Leaving<'a>(&'a Oracle);
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        self.0.facts().left.insert(process::own());
+    }
 }
 
 /// Runs a call and looks at how long it took.
@@ -82,10 +108,17 @@ pub fn timed<T>(run: &Run, during: &str, call: impl FnOnce() -> Result<T>) -> st
 pub fn writer(run: &Run, rank: u32) -> Told {
     let Run { cast, oracle } = run;
     let options = cast.options(rank, cast.writers, "writer");
+    oracle.facts().writers.insert(process::own(), rank);
+    // An open or a close that fails leaves a writer that others are told of before this process is.
+    oracle.facts().left.insert(process::own());
     let mut w = timed(run, "open to write", || Writer::open(&cast.name(), &options))?;
+    oracle.facts().left.remove(&process::own());
+    // Before the writer goes, of which others may be told at once.
+    let leaving = Leaving(oracle);
     let holding = oracle.opened(cast);
     let incarnation = u64::from(w.incarnation());
     oracle.joined(incarnation, rank);
+    let mut beside = Random::new(cast.seed ^ u64::from(rank) << 8 ^ incarnation << 32, 31);
     let base = timed(run, "resume", || w.resume())?;
     let known = oracle.known();
     if base < known && oracle.is_read_to_its_end(cast) {
@@ -102,15 +135,24 @@ pub fn writer(run: &Run, rank: u32) -> Told {
         let mut facts = oracle.facts();
         facts.resumed = facts.resumed.max(base);
     }
-    for version in base..cast.versions {
+    let own = Own::new("writer", "writer", (rank, cast.writers));
+    if beside.percent((4 * cast.looks).into()) {
+        census::as_member(run, &Own { next: Some(base), ..own });
+    }
+    for version in base..cast.versions() {
         timed(run, "begin_version", || w.begin_version(version))?;
         put_all(run, &mut w, (rank, incarnation), version)?;
         timed(run, "end_step", || w.end_step())?;
         oracle.committed(incarnation, (rank, cast.writers), version);
+        if beside.percent(cast.looks.into()) {
+            let bytes = 8 * (cast.elements(version) + 1);
+            census::as_member(run, &Own { next: Some(version + 1), has_stepped: true, bytes, ..own });
+        }
     }
     drop(holding);
+    drop(leaving);
     timed(run, "close", || w.close())?;
-    oracle.facts().closed += 1;
+    oracle.facts().closed.entry(incarnation).or_default().insert(rank);
     Ok(())
 }
 
@@ -159,60 +201,118 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     thread::sleep(LATER * (life - 1));
     let size = cast.groups[group];
     let options = cast.options(rank, size, &cast.group(group));
+    let reading = oracle.reads((group, rank), size);
     let mut r = timed(run, "open to read", || Reader::open(&cast.name(), &options))?;
+    let (comes, there) = reading.has_opened(size);
     let holding = oracle.opened(cast);
     let mut due: Option<u64> = None;
     let mut kept: Option<Kept> = None;
     let mut beside = Random::new(cast.seed ^ u64::from(life) << 32 | u64::from(rank) << 8 | group as u64, 23);
+    let mut looks = Random::new(cast.seed ^ u64::from(life) << 32 | u64::from(rank) << 8 | group as u64, 37);
+    let name = cast.group(group);
+    let mut own = Own::new("reader", &name, (rank, size));
+    if looks.percent((4 * cast.looks).into()) {
+        census::as_member(run, &Own { lease: Some(None), ..own });
+    }
     for step in 0.. {
-        let second = step == 1;
-        let resume = oracle.may_resume((group, rank), size);
-        let version = timed(run, "begin_step", || r.begin_step(None))?;
-        let Some(version) = version else { break };
-        process::note(format!("reads version {version}"));
-        let (missed, declared) = (r.missed(), cast.declared);
-        let in_order = match due {
-            Some(due) if declared => version == due + missed && (missed == 0 || cast.drops()),
-            None if declared => {
-                resume.contains(&(version - missed.min(version))) && (missed == 0 || cast.drops())
-            }
-            // Between the look of a writer at who holds what and its dropping, a reader may join.
-            Some(due) if cast.drops() || second => version >= due,
-            Some(due) => version == due,
-            None => true,
-        };
-        if !in_order {
-            process::fail(format!(
-                "a reader is given version {version}, having missed {missed}, where {due:?} is due, or {resume:?}"
-            ));
+        // What a rank has read itself it has not missed, where it is dropped by now.
+        let comes = if cast.drops() { Comes::Somehow } else { comes };
+        let resume = oracle.may_resume((group, rank), size, comes);
+        let begun = awaited(run, due, || timed(run, "begin_step", || r.begin_step(None)))?;
+        let Some(version) = begun else { break };
+        if looks.percent(cast.looks.into()) {
+            see(run, &r)?;
         }
+        check_order(cast, (version, r.missed()), (due, &resume), step == 1);
+        own.missed += due.map_or(0, |due| version - due);
         due = Some(version + 1);
         let incarnation = timed(run, "read", || check(cast, &mut r, version))?;
         oracle.was_read(version, incarnation);
         if cast.peeks && beside.percent(40) {
             peek(run, &mut r, &mut beside)?;
         }
-        if let Some(kept) = kept.take() {
-            kept.check();
-        }
-        if cast.keeps_views {
+        let_go(&mut kept);
+        // The last one is kept over the close, too.
+        let is_last = version + 1 == cast.versions() && cast.looks > 0;
+        if cast.keeps_views || is_last {
             kept = view(run, &mut r, version, incarnation)?;
+        }
+        // Its cursor stands where it was before it missed something.
+        own.next = own.next.filter(|next| *next == version);
+        if looks.percent(cast.looks.into()) {
+            census::as_member(run, &Own { lease: Some(Some(version)), ..own });
         }
         oracle.releases((group, rank), version, false);
         timed(run, "end_step", || r.end_step())?;
         oracle.releases((group, rank), version, true);
+        (own.next, own.has_stepped) = (Some(version + 1), true);
+        own.bytes += 8 * u64::from(cast.writers) * (cast.elements(version) + 1);
+        if looks.percent(cast.looks.into()) {
+            let held = kept.as_ref().map(|kept| kept.version);
+            census::as_member(run, &Own { lease: Some(held), ..own });
+        }
         // A view that is kept holds the pool; the writers may need what it holds.
-        if version % 2 == 1 {
-            if let Some(kept) = kept.take() {
-                kept.check();
-            }
+        if version % 2 == 1 && !is_last {
+            let_go(&mut kept);
         }
     }
+    let last = kept.take().inspect(Kept::check);
+    told_the_end(run, (group, rank), due, r.missed());
+    drop((holding, there));
+    timed(run, "close", || r.close())?;
+    match last.filter(|_| cast.is_quiet() && cast.declared && size == 1) {
+        Some(kept) => come_again(run, &options, &kept),
+        None => Ok(()),
+    }
+}
+
+fn let_go(kept: &mut Option<Kept>) {
     if let Some(kept) = kept.take() {
         kept.check();
     }
-    let at = due.or_else(|| cast.declared.then(|| *oracle.may_resume((group, rank), size).end()));
-    if let Some(due) = at.map(|at| at + r.missed()).filter(|_| cast.declared || !cast.drops()) {
+}
+
+/// A version is the one that is due, or a reader was told how many it missed.
+fn check_order(
+    cast: &Cast,
+    (version, missed): (u64, u64),
+    (due, resume): (Option<u64>, &RangeInclusive<u64>),
+    is_second: bool,
+) {
+    process::note(format!("reads version {version}"));
+    let in_order = match due {
+        Some(due) if cast.declared => version == due + missed && (missed == 0 || cast.drops()),
+        None if cast.declared => {
+            resume.contains(&(version - missed.min(version))) && (missed == 0 || cast.drops())
+        }
+        // Between the look of a writer at who holds what and its dropping, a reader may join.
+        Some(due) if cast.drops() || is_second => version >= due,
+        Some(due) => version == due,
+        None => true,
+    };
+    if !in_order {
+        process::fail(format!(
+            "a reader is given version {version}, having missed {missed}, where {due:?} is due, or {resume:?}"
+        ));
+    }
+}
+
+/// Which versions are retained, by a handle that is open.
+fn see(run: &Run, r: &Reader) -> Told {
+    let seen = run.oracle.seen();
+    let versions = timed(run, "versions", || r.versions())?;
+    if run.cast.cuts == 0 && !run.oracle.may_be_cleaned() {
+        run.oracle.sees(&versions, seen);
+    }
+    Ok(())
+}
+
+/// A reader is told the end of the stream where `due` would be next.
+fn told_the_end(run: &Run, (group, rank): (usize, u32), due: Option<u64>, missed: u64) {
+    let Run { cast, oracle } = run;
+    let resume = oracle.may_resume((group, rank), cast.groups[group], Comes::Somehow);
+    let at = due.or_else(|| cast.declared.then_some(*resume.end()));
+    if let Some(due) = at.map(|at| at + missed).filter(|_| cast.declared || !cast.drops()) {
         let known = oracle.known();
         if due < known {
             process::fail(format!("a reader is told the end at version {due}, but {known} were complete"));
@@ -220,8 +320,23 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     }
     oracle.facts().ended.insert((group, rank), at.unwrap_or(0));
     oracle.facts().finished = true;
-    drop(holding);
-    timed(run, "close", || r.close())
+}
+
+/// A rank has left, although its process holds a view: it may come again.
+fn come_again(run: &Run, options: &OpenOptions, kept: &Kept) -> Told {
+    let again = timed(run, "open to read again", || Reader::open(&run.cast.name(), options))?;
+    timed(run, "close again", || again.close())?;
+    kept.check();
+    Ok(())
+}
+
+/// Says while a call runs that its process waits for a version.
+fn awaited<T>(run: &Run, due: Option<u64>, call: impl FnOnce() -> T) -> T {
+    let Some(due) = due else { return call() };
+    run.oracle.facts().waits.insert(process::own(), (due, process::now_ns()));
+    let result = call();
+    run.oracle.facts().waits.remove(&process::own());
+    result
 }
 
 /// A view of the first rank's first piece, where it is one piece.
@@ -268,7 +383,7 @@ pub fn observer(run: &Run, mut random: Random) -> Told {
             Err(e) => return explained(run, "open to look", &e),
         };
         let _holding = oracle.opened(cast);
-        let known = oracle.known();
+        let (known, seen) = (oracle.known(), oracle.seen());
         let versions = match r.versions() {
             Ok(versions) => versions,
             Err(e) if e.kind() == Kind::PeerMissing => return Ok(()),
@@ -276,6 +391,9 @@ pub fn observer(run: &Run, mut random: Random) -> Told {
         };
         if versions.end < known {
             process::fail(format!("{known} versions were complete, an observer sees {versions:?}"));
+        }
+        if cast.cuts == 0 && !oracle.may_be_cleaned() {
+            oracle.sees(&versions, seen);
         }
         for _ in 0..1 + random.below(3) {
             if versions.is_empty() {
@@ -329,8 +447,10 @@ pub fn caretaker(run: &Run, mut random: Random) -> Told {
         let scale = random.below(14);
         thread::sleep(Duration::from_micros(random.below(5 << scale)));
         match random.below(7) {
+            0 if cast.looks > 0 => census::as_stranger(run),
             0 => drop(forebay_space::list()),
             1 => verify(run, true)?,
+            2 if cast.looks > 0 => census::as_stranger(run),
             2 => drop(forebay_space::glance(&cast.name())),
             3 => clean(run, vec![cast.name()])?,
             4 => clean(run, vec![cast.beside()])?,
@@ -381,7 +501,9 @@ fn drain(run: &Run, timeout: Duration) -> Told {
 
 /// A process of an earlier time, which was killed: it takes the place of the space, goes on in it or begins one
 /// beside it, and completes nothing.
-pub fn forerunner(cast: &Cast, mut random: Random) {
+pub fn forerunner(run: &Run, mut random: Random) {
+    let cast = &run.cast;
+    run.oracle.facts().writers.insert(process::own(), 0);
     let mut options = cast.options(0, cast.writers, "writer");
     let name = match random.below(3) {
         0 => cast.beside(),
@@ -437,6 +559,9 @@ pub fn judge(run: &Run) {
         }
     };
     let _holding = oracle.opened(cast);
+    if cast.looks > 0 {
+        census::as_stranger(run);
+    }
     let _ = verify(run, false);
     let known = oracle.known();
     let versions = r.versions().unwrap_or_else(|e| process::fail(format!("judge: versions: {e}")));

@@ -30,9 +30,24 @@ const MUTATION_SEED: u64 = 1_000_000;
 /// Within so many points a mutation has to be noticed.
 const MUTATION_POINTS: u64 = 1_000_000;
 /// Nothing happens to any process.
-const CALM: [&str; 8] = ["--set", "kills=0", "--set", "stops=0", "--set", "faults=0", "--set", "jumps=0"];
-/// Runs that look for places of mutations: one child has file descriptors for so many.
-const COLLECT_RUNS: u64 = 1500;
+const CALM: [&str; 12] = [
+    "--set",
+    "kills=0",
+    "--set",
+    "stops=0",
+    "--set",
+    "faults=0",
+    "--set",
+    "jumps=0",
+    "--set",
+    "cuts=0",
+    "--set",
+    "leftovers=0",
+];
+/// Mutations that need not be noticed, with the reason.
+const SURVIVORS: &str = "simulation/survivors.txt";
+/// Runs that look for places of mutations: one child has file descriptors, and time, for so many.
+const COLLECT_RUNS: u64 = 900;
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 /// A child that takes longer hangs where there are no points.
 const CHILD_LIMIT: Duration = Duration::from_secs(300);
@@ -302,8 +317,64 @@ fn differences_of(output: &Output) -> u64 {
     counts(output).get("mutated").copied().unwrap_or(0)
 }
 
-/// Every mutation that some run can apply, one after the other; those that nothing notices are the findings.
+/// A mutation that need not be noticed: `KIND FILE | LINE OF THE SOURCE | REASON`.
+struct Explained {
+    kind: String,
+    file: String,
+    line: String,
+}
+
+impl Explained {
+    fn all(root: &Path) -> Result<Vec<Explained>, Stop> {
+        let path = root.join(SURVIVORS);
+        let text =
+            std::fs::read_to_string(&path).map_err(|e| Stop::Failed(format!("{}: {e}", path.display())))?;
+        let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+        lines
+            .map(|line| Explained::of(line).ok_or_else(|| Stop::Failed(format!("{SURVIVORS}: {line}"))))
+            .collect()
+    }
+
+    fn of(line: &str) -> Option<Explained> {
+        let (place, rest) = line.split_once(" | ")?;
+        // A closure of the source may hold bars; the reason holds none.
+        let (line, reason) = rest.rsplit_once(" | ")?;
+        let (kind, file) = place.split_once(' ')?;
+        let explained = Explained { kind: kind.into(), file: file.into(), line: line.trim().into() };
+        (!reason.trim().is_empty()).then_some(explained)
+    }
+
+    /// Whether this is the place of a mutation `KIND@FILE:LINE:COLUMN`.
+    fn is_of(&self, root: &Path, mutation: &str) -> bool {
+        let is_it = || {
+            let (kind, place) = mutation.split_once('@')?;
+            let mut parts = place.splitn(3, ':');
+            let (file, number) = (parts.next()?, parts.next()?.parse::<usize>().ok()?);
+            let is_there = self.lines(root).contains(&number);
+            Some((kind, file) == (self.kind.as_str(), self.file.as_str()) && is_there)
+        };
+        is_it().unwrap_or(false)
+    }
+
+    /// The lines of the source that it names, by their text, or by that of the line before and their own.
+    fn lines(&self, root: &Path) -> Vec<usize> {
+        let source = std::fs::read_to_string(root.join(&self.file)).unwrap_or_default();
+        let mut before = "";
+        let mut found = Vec::new();
+        for (number, line) in (1..).zip(source.lines().map(str::trim)) {
+            if line == self.line || format!("{before} {line}") == self.line {
+                found.push(number);
+            }
+            before = line;
+        }
+        found
+    }
+}
+
+/// Every mutation that some run can apply, one after the other; those that nothing notices and no entry of
+/// `simulation/survivors.txt` explains are the findings, and entries that match no place.
 fn mutate(root: &Path, program: &Path, points: u64) -> Outcome {
+    let explained = Explained::all(root)?;
     let places = target_folder(root).join("simulated/mutations");
     let mut collect = Command::new(program);
     collect.args(["--seed", &MUTATION_SEED.to_string(), "--count", &COLLECT_RUNS.to_string(), "--collect"]);
@@ -322,37 +393,13 @@ fn mutate(root: &Path, program: &Path, points: u64) -> Outcome {
         .filter(wanted)
         .filter_map(|line| Some((line.split(' ').next()?, line.split(' ').nth(2)?)))
         .collect();
-    let (next, idle) = (AtomicU64::new(0), AtomicU64::new(0));
-    let survivors = Mutex::new(Vec::new());
+    let tried = Tried::default();
+    let next = AtomicU64::new(0);
     let work = || -> Outcome {
         while let Some((mutation, seeds)) = mutations.get(next.fetch_add(1, SeqCst) as usize) {
-            let half = (points / 2).to_string();
-            let tried = |options: &[&str]| {
-                let mut command = Command::new(program);
-                command.args(["--seeds", seeds, "--points", &half, "--mutation", mutation]);
-                child(command.args(options))
-            };
-            // The same runs without kills, stops and failing calls notice what is merely late.
-            let mut output = tried(&[])?;
-            let mut differences = differences_of(&output);
-            if output.status.success() {
-                output = tried(&CALM)?;
-                differences += differences_of(&output);
-            }
-            let told = failure(&output);
-            match (output.status.success(), differences) {
-                (true, 0) => {
-                    println!("   no difference: {mutation}");
-                    idle.fetch_add(1, SeqCst);
-                }
-                (true, times) => {
-                    println!("   NOT caught: {mutation}, made a difference {times} times");
-                    survivors.lock().expect("no panic").push(mutation.to_string());
-                }
-                (false, _) => {
-                    println!("   caught: {mutation}: {}", told.lines().next().unwrap_or_default());
-                }
-            }
+            try_mutation(program, (mutation, seeds), points / 2, &tried, |mutation| {
+                explained.iter().any(|explained| explained.is_of(root, mutation))
+            })?;
         }
         Ok(())
     };
@@ -361,11 +408,79 @@ fn mutate(root: &Path, program: &Path, points: u64) -> Outcome {
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     });
     outcomes.into_iter().collect::<Outcome>()?;
-    let mut survivors = survivors.into_inner().expect("no panic");
-    survivors.sort();
-    let idle = idle.into_inner() as usize;
-    let differing = mutations.len() - idle;
-    println!("{} of {differing} mutations caught that made a difference", differing - survivors.len());
-    println!("{idle} more made none within {points} points: no thread of these runs saw their effect");
-    no_findings(survivors.into_iter().map(|mutation| format!("{mutation}: nothing fails")).collect())
+    // A place that these runs did not meet may still be one.
+    let is_lost = |entry: &&Explained| entry.lines(root).is_empty();
+    let lost = explained.iter().filter(is_lost);
+    let lost = lost
+        .map(|entry| format!("{SURVIVORS}: no such place: {} {} | {}", entry.kind, entry.file, entry.line));
+    let mut findings = tried.survivors();
+    findings.extend(lost);
+    tried.print(points);
+    no_findings(findings)
+}
+
+/// What became of the mutations that were tried.
+#[derive(Default)]
+struct Tried {
+    caught: AtomicU64,
+    explained: AtomicU64,
+    idle: AtomicU64,
+    survivors: Mutex<Vec<String>>,
+}
+
+impl Tried {
+    fn survivors(&self) -> Vec<String> {
+        let mut survivors = self.survivors.lock().expect("no panic").clone();
+        survivors.sort();
+        survivors.into_iter().map(|mutation| format!("{mutation}: nothing fails")).collect()
+    }
+
+    fn print(&self, points: u64) {
+        let (caught, explained) = (self.caught.load(SeqCst), self.explained.load(SeqCst));
+        let survivors = self.survivors.lock().expect("no panic").len() as u64;
+        let wanted = caught + survivors;
+        let rate = 100.0 * caught as f64 / wanted.max(1) as f64;
+        println!("{} mutations made a difference", wanted + explained);
+        println!("{caught} were caught, {explained} are explained, {survivors} were not caught");
+        println!("{caught} of {wanted}, {rate:.1} %, of those that are to be caught");
+        let idle = self.idle.load(SeqCst);
+        println!("{idle} more made none within {points} points: no thread of these runs saw their effect");
+    }
+}
+
+/// One mutation: runs as the seeds draw them, then calm ones.
+fn try_mutation(
+    program: &Path,
+    (mutation, seeds): (&str, &str),
+    points: u64,
+    tried: &Tried,
+    is_explained: impl Fn(&str) -> bool,
+) -> Outcome {
+    let run = |options: &[&str]| {
+        let mut command = Command::new(program);
+        command.args(["--seeds", seeds, "--points", &points.to_string(), "--mutation", mutation]);
+        child(command.args(options))
+    };
+    // The same runs without kills, stops and failing calls notice what is merely late.
+    let mut output = run(&[])?;
+    let mut differences = differences_of(&output);
+    if output.status.success() {
+        output = run(&CALM)?;
+        differences += differences_of(&output);
+    }
+    let told = failure(&output);
+    if !output.status.success() {
+        println!("   caught: {mutation}: {}", told.lines().next().unwrap_or_default());
+        tried.caught.fetch_add(1, SeqCst);
+    } else if differences == 0 {
+        println!("   no difference: {mutation}");
+        tried.idle.fetch_add(1, SeqCst);
+    } else if is_explained(mutation) {
+        println!("   explained: {mutation}, made a difference {differences} times");
+        tried.explained.fetch_add(1, SeqCst);
+    } else {
+        println!("   NOT caught: {mutation}, made a difference {differences} times");
+        tried.survivors.lock().expect("no panic").push(mutation.to_string());
+    }
+    Ok(())
 }

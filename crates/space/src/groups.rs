@@ -277,6 +277,18 @@ fn forget_group(space: &Attachment, index: usize) -> Result<()> {
     Ok(())
 }
 
+/// Under the setup lock: forgets groups that keep no cursor and of which no rank is there or ever joined, as a process
+/// leaves one that is killed between the two. What cannot be forgotten now is the next time.
+pub(crate) fn forget_unjoined(space: &Attachment) {
+    let control = &space.control;
+    for index in registered_groups(control) {
+        let has_joined = control.group_count(index, group::JOINED) > 0;
+        if policy_of(control, index).is_none() && !has_joined && !has_live_rank(space, index) {
+            let _ = forget_group(space, index);
+        }
+    }
+}
+
 /// Slots of members that read for group `index`, living or killed; who left is none.
 pub(crate) fn readers_of(control: &Control, index: usize) -> impl Iterator<Item = u32> + '_ {
     (0..control.members_high()).filter(move |slot| {

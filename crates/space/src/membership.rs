@@ -307,20 +307,10 @@ impl Membership {
             let (slot, guard) = claim_slot(space, role, rank, size, component)?;
             let (mut resumes_at, mut read_below) = (None, 0);
             if let Some((index, (start, resumes))) = begins {
-                // The rank lives again: that it was killed before says nothing of the group any more.
-                let killed = groups::readers_of(control, index)
-                    .filter(|old| control.member(*old, member::RANK).load(Relaxed) >> 32 == u64::from(rank));
-                killed.for_each(|old| control.member(old, member::GROUP).store(u64::MAX, Relaxed));
-                control.member(slot, member::GROUP).store(index as u64, Relaxed);
-                // Published before the rank counts as joined: until then the group's start holds for it.
-                let at =
-                    protocol::settle_on(control.member(slot, member::CURSOR), control.oldest_word(), start);
-                groups::note_come(space, index)?;
                 read_below = groups::read_below(control, index, rank);
-                // What it missed counts as read when it ends the next version: until then it may be told again.
-                groups::advance(space, index, rank, if resumes { start } else { at })?;
+                join_group(space, slot, (index, rank), (start, resumes))
+                    .inspect_err(|_| control.member(slot, member::STATE).store(0, Release))?;
                 resumes_at = resumes.then_some(start);
-                control.set_group_bit(index, group::JOINED, rank);
             }
             control.announce();
             Ok(Arc::new(Membership {
@@ -472,9 +462,32 @@ pub(crate) fn settle_producers(space: &Attachment) -> ProducerState {
     control.producer_state()
 }
 
+/// Under the setup lock: a member becomes a rank of a reader group, which it holds from `start` on.
+fn join_group(
+    space: &Attachment,
+    slot: u32,
+    (index, rank): (usize, u32),
+    (start, resumes): (u64, bool),
+) -> Result<()> {
+    let control = &space.control;
+    // The rank lives again: that it was killed before says nothing of the group any more.
+    let killed = groups::readers_of(control, index)
+        .filter(|old| control.member(*old, member::RANK).load(Relaxed) >> 32 == u64::from(rank));
+    killed.for_each(|old| control.member(old, member::GROUP).store(u64::MAX, Relaxed));
+    control.member(slot, member::GROUP).store(index as u64, Relaxed);
+    // Published before the rank counts as joined: until then the group's start holds for it.
+    let at = protocol::settle_on(control.member(slot, member::CURSOR), control.oldest_word(), start);
+    groups::note_come(space, index)?;
+    // What it missed counts as read when it ends the next version: until then it may be told again.
+    groups::advance(space, index, rank, if resumes { start } else { at })?;
+    control.set_group_bit(index, group::JOINED, rank);
+    Ok(())
+}
+
 /// Under the setup lock: finishes a group that was opened after one that had finished, and of which no rank writes, as
 /// a process leaves it that is killed while it joins or ends.
 pub(crate) fn settle_left_behind(space: &Attachment) {
+    groups::forget_unjoined(space);
     let (incarnation, size) = space.control.producers();
     space.control.settle_reopened(incarnation, size, None);
 }

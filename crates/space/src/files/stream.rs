@@ -161,14 +161,17 @@ fn is_of_rank(name: &str) -> bool {
     rank.is_some_and(|rank| rank.len() >= 4 && rank.bytes().all(|b| b.is_ascii_digit()))
 }
 
-fn names_in(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+/// None: the directory cannot be listed, so that nothing is known of what it holds.
+fn names_in(dir: &Path) -> Option<Vec<String>> {
+    let name = |entry: std::io::Result<fs::DirEntry>| {
+        entry.map(|entry| entry.file_name().to_string_lossy().into_owned()).ok()
+    };
+    fs::read_dir(dir).ok()?.map(name).collect()
 }
 
 /// Whether a directory holds nothing but what a channel makes, whatever state that is in.
 pub(crate) fn is_of_a_stream(dir: &Path) -> bool {
-    names_in(dir).iter().any(|name| name == MEMBERS_FILE) && holds_only_own(dir)
+    names_in(dir).is_some_and(|names| names.iter().any(|name| name == MEMBERS_FILE)) && holds_only_own(dir)
 }
 
 /// Whether a directory holds nothing that is not of a channel.
@@ -178,17 +181,18 @@ pub(crate) fn holds_only_own(dir: &Path) -> bool {
         |name: &str| name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")).is_some_and(is_own);
     let is_version = |name: &str| version_of(name.strip_prefix(".gone-").unwrap_or(name)).is_some();
     let is_own = |name: &String| is_own(name) || temporary(name) || is_version(name);
-    fs::read_dir(dir).is_ok() && names_in(dir).iter().all(is_own)
+    names_in(dir).is_some_and(|names| names.iter().all(is_own))
 }
 
 /// Whether a directory is that of a channel whose `stream.json` is gone.
 pub(crate) fn lacks_stream_file(dir: &Path) -> bool {
-    !is_stream(dir) && is_of_a_stream(dir) && names_in(dir).iter().any(|name| is_of_rank(name))
+    let has_rank = || names_in(dir).is_some_and(|names| names.iter().any(|name| is_of_rank(name)));
+    !is_stream(dir) && is_of_a_stream(dir) && has_rank()
 }
 
 /// Whether a directory is what a process left that was killed before it had made a channel.
 pub(crate) fn is_unfinished(dir: &Path) -> bool {
-    let names = names_in(dir);
+    let Some(names) = names_in(dir) else { return false };
     let temporary = whole_file::temporary_beside(&dir.join(STREAM_FILE));
     let temporary = temporary.file_name().map(|name| name.to_string_lossy().into_owned());
     let is_empty = |name: &str| {
@@ -201,7 +205,7 @@ pub(crate) fn is_unfinished(dir: &Path) -> bool {
 
 /// What has the name of a file of the channel and is not a regular file.
 pub(super) fn misplaced(dir: &Path) -> Option<PathBuf> {
-    let own = names_in(dir).into_iter().filter(|name| is_own(name)).map(|name| dir.join(name));
+    let own = names_in(dir).into_iter().flatten().filter(|name| is_own(name)).map(|name| dir.join(name));
     own.into_iter().find(|path| fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()))
 }
 

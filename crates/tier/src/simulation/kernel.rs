@@ -1,6 +1,7 @@
 //! What the simulated machine keeps for its processes: record locks, futexes, mappings, the boot.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
@@ -268,6 +269,26 @@ pub(super) fn futex_key(address: usize) -> Key {
     Key::Futex(device, inode, offset)
 }
 
+/// Who finds so often in a row that a word is not what it waits on does not look at the word.
+const SPINS_MAX: u32 = 12;
+
+thread_local! {
+    /// On which word the thread did not sleep, with what it expected there, and how often in a row.
+    static SPINS: Cell<(Key, u32, u32)> = const { Cell::new((Key::Sleep, 0, 0)) };
+}
+
+/// A thread did not sleep, because the word holds something else.
+fn spins(key: Key, expected: u32) {
+    let (last, wanted, times) = SPINS.get();
+    let times = if (last, wanted) == (key, expected) { times + 1 } else { 1 };
+    SPINS.set((key, expected, times));
+    if times > SPINS_MAX {
+        scheduler::fail(format!(
+            "a thread asks over and over to sleep while a word is {expected}, and it is not"
+        ));
+    }
+}
+
 /// As the system call: sleeps while the word holds `expected`. False only when the time passed.
 #[track_caller]
 pub(crate) fn futex_wait(
@@ -277,12 +298,18 @@ pub(crate) fn futex_wait(
 ) -> Option<bool> {
     scheduler::me()?;
     point_at(What::Call("futex"), Location::caller());
+    let key = futex_key(word.as_ptr() as usize);
     if word.load(SeqCst) != expected {
+        spins(key, expected);
         return Some(true);
     }
-    let key = futex_key(word.as_ptr() as usize);
+    SPINS.set((Key::Sleep, 0, 0));
     let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-    Some(block(key, Some(timeout_ns), "a word", Location::caller()))
+    let woken = block(key, Some(timeout_ns), "a word", Location::caller());
+    if !woken && word.load(SeqCst) != expected {
+        scheduler::overslept();
+    }
+    Some(woken)
 }
 
 /// As the system call.

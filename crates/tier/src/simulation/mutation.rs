@@ -3,7 +3,7 @@
 //! A mutation names a place in the source and what goes wrong there; the code itself has no switches.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::panic::Location;
 use std::str::FromStr;
@@ -92,6 +92,8 @@ static ACTIVE: Mutex<Option<Mutation>> = Mutex::new(None);
 /// Places where each kind could apply, as far as runs have met them.
 static MET: Mutex<Option<HashMap<Mutation, Met>>> = Mutex::new(None);
 static COLLECT: AtomicBool = AtomicBool::new(false);
+/// Points of each run that was collected.
+static POINTS: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
 /// The seed of the run that is collected.
 static SEED: AtomicU64 = AtomicU64::new(0);
 /// Words that hold something else than without the mutation.
@@ -101,12 +103,17 @@ static IS_ANY_WRONG: AtomicBool = AtomicBool::new(false);
 /// Seeds that are kept of each place.
 const SEEDS_MAX: usize = 150;
 
+/// A run of more points is a long one.
+const POINTS_MANY: u64 = 60_000;
+
 /// How often a place was met, and in which runs.
 #[derive(Clone, Debug, Default)]
 pub struct Met {
     /// Times.
     pub times: u64,
-    /// The first runs, by their seeds.
+    /// In which runs how often, by their seeds.
+    runs: Vec<(u64, u64)>,
+    /// Runs that met it, those first that spend most of their points there.
     pub seeds: Vec<u64>,
 }
 
@@ -139,11 +146,26 @@ pub fn collect_seed(seed: u64) {
     SEED.store(seed, SeqCst);
 }
 
+/// The run of this seed had so many points.
+pub fn collect_points(seed: u64, points: u64) {
+    POINTS.lock().expect("never poisoned").insert(seed, points);
+}
+
 /// The places collected since [`collect`].
 pub fn collected() -> Vec<(Mutation, Met)> {
     COLLECT.store(false, SeqCst);
     let met = MET.lock().expect("never poisoned").take().unwrap_or_default();
+    let points = POINTS.lock().expect("never poisoned");
     let mut all: Vec<(Mutation, Met)> = met.into_iter().collect();
+    for (_, met) in &mut all {
+        // A million times the share, so that it is whole; long runs come last, whatever they do.
+        let rank = |(seed, times): &(u64, u64)| {
+            let points = points.get(seed).copied().unwrap_or(u64::MAX).max(1);
+            (points > POINTS_MANY, std::cmp::Reverse(u128::from(*times) * 1_000_000 / u128::from(points)))
+        };
+        met.runs.sort_by_key(rank);
+        met.seeds = met.runs.iter().take(SEEDS_MAX).map(|(seed, _)| *seed).collect();
+    }
     all.sort_by_key(|(mutation, _)| *mutation);
     all
 }
@@ -155,8 +177,9 @@ pub(crate) fn applies(site: Site, at: &'static Location<'static>) -> bool {
         if let Some(met) = &mut *MET.lock().expect("never poisoned") {
             let (met, seed) = (met.entry(mutation).or_default(), SEED.load(SeqCst));
             met.times += 1;
-            if met.seeds.len() < SEEDS_MAX && met.seeds.last() != Some(&seed) {
-                met.seeds.push(seed);
+            match met.runs.last_mut() {
+                Some((last, times)) if *last == seed => *times += 1,
+                _ => met.runs.push((seed, 1)),
             }
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! Called from simulated threads only, most of them from the first process.
 
+use std::collections::BTreeMap;
 use std::panic::Location;
 
 use super::scheduler::{self, block, state, Key};
@@ -56,6 +57,17 @@ pub fn set_faults(pid: u32, fault_per_million: u32) {
 pub fn exit(pid: u32) -> Option<Exit> {
     let s = state();
     s.find(pid).and_then(|process| s.processes[process].exit.clone())
+}
+
+/// Whether the first thread of a process sleeps on a word that processes share.
+pub fn sleeps_on_a_word(pid: u32) -> bool {
+    let s = state();
+    s.find(pid).is_some_and(|process| s.first_sleeps_on_a_word(process))
+}
+
+/// How every process ended that has.
+pub fn exits() -> BTreeMap<u32, Exit> {
+    state().exits()
 }
 
 /// Points that a process has come to.

@@ -52,7 +52,8 @@ pub struct Outcome {
     pub faults: u64,
     /// How often the mutation made a difference.
     pub mutated: u64,
-    /// How often every thread waited and the one that went on first had slept on a word to the end of its time.
+    /// How often every thread waited and the one that went on first had slept on a word to the end of its time, or the
+    /// word had changed meanwhile.
     pub overslept: u64,
     /// None: all was well.
     pub failure: Option<Failure>,
@@ -435,6 +436,11 @@ pub(crate) fn wake(key: Key, count: usize, is_lost: bool) {
     }
 }
 
+/// A thread slept to the end of its time although the word had changed: no one woke it.
+pub(super) fn overslept() {
+    state().overslept += 1;
+}
+
 /// Draws whether a system call fails now, and counts it.
 pub(super) fn draw_fault(me: usize) -> Option<u64> {
     let mut s = state();
@@ -748,6 +754,18 @@ impl State {
             }
         }
         lines.into_values().collect::<Vec<_>>().join("\n")
+    }
+
+    /// How every process ended that has, by pid.
+    pub(super) fn exits(&self) -> BTreeMap<u32, Exit> {
+        let ended = (FIRST_PID..).zip(&self.processes);
+        ended.filter_map(|(pid, process)| Some((pid, process.exit.clone()?))).collect()
+    }
+
+    /// Whether the first thread of a process sleeps on a word.
+    pub(super) fn first_sleeps_on_a_word(&self, process: usize) -> bool {
+        let first = self.threads.iter().find(|thread| thread.process == process);
+        first.is_some_and(|thread| matches!(thread.doing, Doing::Waits { key: Key::Futex(..), .. }))
     }
 
     /// The process with this pid.
