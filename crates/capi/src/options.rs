@@ -170,6 +170,7 @@ pub(crate) unsafe fn checkpoint_options(options: *const fb_options, path: &str) 
         timeout: known.timeout,
         node: environment::value("FOREBAY_NODE", &environment::process),
         memory_root: Some(forebay_space::make_root()?),
+        launch: forebay_space::launch_id(),
         faults: environment::parsed("FOREBAY_FAULT", &environment::process, FaultPlan::parse)?,
         ..set.checkpoint
     })

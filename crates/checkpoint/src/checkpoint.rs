@@ -113,6 +113,7 @@ impl Checkpoint {
             rank: options.rank,
             size: options.size,
             program: &options.program,
+            launch: &options.launch,
             levels: &infos,
             highest_seen: &highest_seen,
             timeout: options.timeout,

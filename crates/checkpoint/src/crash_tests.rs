@@ -494,6 +494,7 @@ pub(crate) fn run_in(dir: &std::path::Path) -> Run {
         rank: 0,
         size: 1,
         program: "",
+        launch: "",
         levels: &[],
         // What is saved below is of run 1.
         highest_seen: &|| Ok(1),

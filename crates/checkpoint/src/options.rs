@@ -42,6 +42,9 @@ pub struct Options {
     pub compress: String,
     /// The program: a directory that another one saves into is refused. Empty: not said.
     pub program: String,
+    /// What tells launches of the program apart, as the number of the batch job: a rank does not join a run of another
+    /// launch, whose ranks may have closed. Empty: not said.
+    pub launch: String,
     /// When `need` says yes: `steps:N`, `seconds:S`, `optimum[:MTBF]`, `signal`; any of them.
     pub when: Vec<String>,
     /// The name of the node that this rank runs on, for levels with a directory for each node; None: a number that
@@ -66,6 +69,7 @@ impl Default for Options {
             incremental: 0,
             compress: "none".into(),
             program: String::new(),
+            launch: String::new(),
             when: vec!["optimum".into()],
             node: None,
             timeout: Duration::from_secs(60),

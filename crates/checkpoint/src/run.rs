@@ -36,6 +36,9 @@ const SCHEMA: &str = "forebay.checkpoint/1";
 /// The lock under which `checkpoint.json` changes.
 const JOIN_LOCK: u64 = 0;
 
+/// How long to wait for ranks that are just joining.
+const HOLD_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The lock under which a step is repaired.
 const REPAIR_LOCK: u64 = 1;
 
@@ -92,6 +95,9 @@ pub struct Control {
     schema: String,
     /// The program that saves here, or nothing.
     pub program: String,
+    /// Which launch of the program began the current run, or nothing.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub launch: String,
     /// The number of the current run.
     pub incarnation: u64,
     /// Its ranks.
@@ -142,6 +148,8 @@ pub(crate) struct Comer<'a> {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) program: &'a str,
+    /// Which launch of the program; empty: not said.
+    pub(crate) launch: &'a str,
     pub(crate) levels: &'a [LevelInfo],
     /// The highest number of a run that left something in a level.
     pub(crate) highest_seen: &'a dyn Fn() -> Result<u64>,
@@ -194,7 +202,8 @@ impl Run {
     pub(crate) fn join(base_path: &Path, comer: &Comer<'_>) -> Result<Run> {
         let base = Directory::new(base_path, TierKind::File, "run")?;
         let members = MembersFile::create(&base_path.join(MEMBERS))?;
-        // A process that has the lock of joining knows that each one that holds a rank has joined the current run.
+        // A process that has the lock of joining knows that each one that holds a rank has joined the current run, or
+        // holds all ranks.
         let (slot, incarnation) = members.with_lock(JOIN_LOCK, comer.timeout, || {
             let slot = members.lock_slot(comer.rank)?.ok_or_else(|| {
                 Error::new(
@@ -350,16 +359,16 @@ pub(crate) fn hold_all(base: &Path, control: &Control) -> Result<Vec<SlotGuard>>
         info.directories()?.iter().try_for_each(|dir| check_own(dir))?;
     }
     let members = MembersFile::create(&base.join(MEMBERS))?;
-    let mut held = Vec::new();
-    for rank in 0..control.size {
-        held.push(members.lock_slot(rank)?.ok_or_else(|| {
+    let hold = |rank: u32| {
+        members.lock_slot(rank)?.ok_or_else(|| {
             Error::new(Kind::NameInUse, format!("the program of {} is running", base.display()))
                 .with("rank", rank)
                 .with("pid", members.holder(rank).unwrap_or(0))
                 .hint("it carries its steps down itself")
-        })?);
-    }
-    Ok(held)
+        })
+    };
+    // All of them or none, for a rank that joins.
+    members.with_lock(JOIN_LOCK, HOLD_TIMEOUT, || (0..control.size).map(hold).collect())
 }
 
 /// What a level had acknowledged last.
@@ -401,8 +410,12 @@ fn admit(base: &Directory, members: &MembersFile, comer: &Comer<'_>) -> Result<u
         .hint("give this program a directory of its own"));
     }
     let gone = |control: &Control, rank: &u32| !control.closed.contains(rank) && !members.is_alive(*rank);
+    let is_of_launch = |control: &Control| {
+        control.launch == comer.launch || control.launch.is_empty() || comer.launch.is_empty()
+    };
     let joins = |control: &&Control| {
-        control.size == comer.size
+        is_of_launch(control)
+            && control.size == comer.size
             && control.levels == comer.levels
             && !control.joined.contains(&comer.rank)
             && !control.joined.iter().any(|rank| gone(control, rank))
@@ -436,6 +449,7 @@ fn admit(base: &Directory, members: &MembersFile, comer: &Comer<'_>) -> Result<u
             Control {
                 schema: SCHEMA.to_string(),
                 program: comer.program.to_string(),
+                launch: comer.launch.to_string(),
                 incarnation: next_run(before.max((comer.highest_seen)()?).max(highest_words(base)?), base)?,
                 size: comer.size,
                 failures,

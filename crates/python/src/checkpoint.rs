@@ -63,6 +63,7 @@ impl PyCheckpoint {
             size: known.size.unwrap_or(1),
             timeout: known.timeout,
             memory_root: Some(forebay_space::make_root().or_raise(py)?),
+            launch: forebay_space::launch_id(),
             memory_bytes_max: memory.map(|value| paged::bytes("memory", value)).transpose()?,
             faults: environment::parsed("FOREBAY_FAULT", &environment::process, FaultPlan::parse)
                 .or_raise(py)?,

@@ -71,9 +71,11 @@ pub(crate) fn find_or_add_group(space: &Attachment, name: &str, size: u32, keep:
     }
     let Some(index) = find_group(space, name) else { return add_group(space, name, size, keep) };
     let known = control.group_size(index);
-    // One that was killed while it changed the group.
     let is_torn = control.group(index, group::SUM).load(Acquire) == 0;
-    if known == size && !is_torn {
+    if known == size && control.group_cursors(index).len() == size as usize {
+        if is_torn {
+            mend(space, index)?;
+        }
         return keep_cursors(space, index, keep).map(|()| index);
     }
     let keeps = policy_of(control, index).is_some();
@@ -95,6 +97,21 @@ pub(crate) fn find_or_add_group(space: &Attachment, name: &str, size: u32, keep:
     // Its program was killed and comes again with another number of ranks.
     forget_group(space, index)?;
     add_group(space, name, size, keep)
+}
+
+/// Under the setup lock: finishes what a process began that was killed while it changed a group, or whose write failed:
+/// the group is as the control segment has it.
+fn mend(space: &Attachment, index: usize) -> Result<()> {
+    let control = &space.control;
+    let policy = control.group(index, group::POLICY).load(SeqCst);
+    if policy != AD_HOC {
+        let places = control.group_cursors(index);
+        write_group(space, index, (policy, has_come(control, index)), &places, |place| {
+            control.cursor(place)
+        })?;
+    }
+    control.sum_group(index);
+    Ok(())
 }
 
 /// Under the setup lock: registers a group, which is to see everything from the oldest version on.
@@ -200,9 +217,9 @@ fn write_group(
 fn resize(space: &Attachment, index: usize, size: u32) -> Result<()> {
     let control = &space.control;
     let at = lowest_cursor(space, index).unwrap_or_else(|| control.oldest());
-    // Until it is done: where this process is killed the next one does it again.
-    control.group(index, group::SUM).store(0, SeqCst);
     let places = free_places(control, size)?;
+    // Until it is done: where this process is killed the next one mends it.
+    control.group(index, group::SUM).store(0, SeqCst);
     let policy = control.group(index, group::POLICY).load(SeqCst);
     places.clone().for_each(|place| control.set_cursor(place, Cursor::At(at)));
     write_group(space, index, (policy, has_come(control, index)), &places, |_| Cursor::At(at))?;

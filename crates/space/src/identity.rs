@@ -137,6 +137,12 @@ fn check_component(rank: u32, size: u32, launch: Option<&Launch>, lookup: Lookup
         ))
 }
 
+/// What tells launches of a program apart, by the environment of this process: the directory of its run, or the number
+/// of its batch job; empty where neither is said.
+pub fn launch_id() -> String {
+    launch(&environment::process).unwrap_or_default()
+}
+
 /// What tells launches apart that use one name: the directory of the run, or the number of the batch job. None: neither
 /// is said.
 pub(crate) fn launch(lookup: Lookup<'_>) -> Option<String> {

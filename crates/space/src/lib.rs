@@ -94,6 +94,7 @@ pub use forebay_log::{Dims, Dtype, NdBox, Piece};
 pub use forebay_tier::adapter::throttle::{Curves, Locality};
 pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
 pub use groups::{leave_reader_group, remove_reader_group};
+pub use identity::launch_id;
 pub use index::{PieceInfo, VariableInfo};
 pub use inspect::{
     glance, glance_within, inspect, list, verify, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo,

@@ -24,7 +24,8 @@ const LEVELS: [(u32, &[&str]); 10] = [
 ];
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 12] = [
+pub const SMALLER: [(&str, &[u64]); 13] = [
+    ("launch", &[1]),
     ("cuts", &[0, 1]),
     ("interrupts", &[0]),
     ("carers", &[0]),
@@ -58,6 +59,8 @@ pub struct Cast {
     pub carers: u32,
     /// Of a hundred deaths so many are followed by a new life while other ranks of the old one are there.
     pub zombies: u32,
+    /// Ranks say which launch of the program they are of.
+    pub says_launch: bool,
     /// Kills of the run, and power cuts.
     pub kills: u32,
     pub cuts: u32,
@@ -85,6 +88,7 @@ impl Cast {
             waits: *random.pick(&[0, 30, 100]),
             carers: *random.pick(&[0, 30, 70]),
             zombies: *random.pick(&[0, 0, 30]),
+            says_launch: Random::new(seed, 37).percent(60),
             kills: if calm { 0 } else { random.below(6) as u32 },
             cuts: if calm { 0 } else { *random.pick(&[0, 0, 1, 2]) },
             stops: if calm { 0 } else { *random.pick(&[0, 0, 1, 2]) },
@@ -117,6 +121,7 @@ impl Cast {
             "faults" => self.fault_per_million = number as u32,
             "interrupts" => self.interrupt_per_million = number as u32,
             "jumps" => self.jump_per_million = number as u32,
+            "launch" => self.says_launch = number > 0,
             "kills" => self.kills = number as u32,
             "levels" => self.levels = number.min(LEVELS.len() as u64 - 1) as usize,
             "ranks" => self.ranks = number.max(1) as u32,
@@ -153,13 +158,14 @@ impl Cast {
         self.root.join("spaces")
     }
 
-    /// Options of a rank.
-    pub fn options(&self, rank: u32) -> Options {
+    /// Options of a rank in a life of the program.
+    pub fn options(&self, rank: u32, life: u32) -> Options {
         Options {
             levels: LEVELS[self.levels].1.iter().map(|level| (*level).to_owned()).collect(),
             rank,
             size: self.ranks,
             program: "simulated".into(),
+            launch: if self.says_launch { format!("launch {life}") } else { String::new() },
             timeout: TIMEOUT,
             memory_root: Some(self.memory_root()),
             ..Options::default()

@@ -28,12 +28,14 @@ struct Play {
     run: Run,
     random: Random,
     lives: u32,
+    /// Lives in all: no number comes twice.
+    launches: u32,
     kills_left: u32,
     stops_left: u32,
     cuts_left: u32,
     /// When this process is killed the power fails.
     fuse: Option<u32>,
-    /// A rank has closed a run: ranks that come later and never were in it may join it.
+    /// A rank has closed a run: where launches are not said, ranks that come later and never were in it may join it.
     has_closed: bool,
     /// Ranks of earlier lives that have not ended.
     left: Vec<u32>,
@@ -52,6 +54,7 @@ pub fn play(cast: Cast) {
         run,
         random,
         lives: 0,
+        launches: 0,
         kills_left,
         stops_left,
         cuts_left,
@@ -77,6 +80,7 @@ impl Play {
     /// One life of the program; whether it came through.
     fn live(&mut self) -> bool {
         self.lives += 1;
+        self.launches += 1;
         if self.lives > LIVES_MAX {
             process::fail("the program begins over and over");
         }
@@ -91,7 +95,8 @@ impl Play {
         thread::sleep(Duration::from_secs(self.lives.into()));
         let left = (self.kills_left, self.stops_left, self.cuts_left);
         self.has_closed |= self.left.iter().any(|pid| process::exit(*pid) == Some(Exit::Done));
-        let in_peace = !self.has_closed && self.left.iter().all(|pid| process::exit(*pid).is_some());
+        let is_known = self.run.cast.says_launch || !self.has_closed;
+        let in_peace = is_known && self.left.iter().all(|pid| process::exit(*pid).is_some());
         let mut ranks: Vec<u32> = (0..self.run.cast.ranks).map(|rank| self.start(rank)).collect();
         let mut came_through = true;
         while !ranks.is_empty() {
@@ -146,8 +151,9 @@ impl Play {
         let in_danger = self.lives <= LIVES_IN_DANGER;
         let (run, told, random) = (self.run.clone(), self.told.clone(), Random::new(self.random.next(), 3));
         let faults = if in_danger { run.cast.fault_per_million } else { 0 };
+        let life = self.launches;
         let pid = process::start(&format!("rank {rank}"), faults, move || {
-            let result = roles::rank(&run, rank, random);
+            let result = roles::rank(&run, rank, life, random);
             told.lock().expect("never poisoned").insert(process::own(), result);
         });
         if in_danger {

@@ -63,12 +63,12 @@ fn timed<T>(cast: &Cast, during: &str, call: impl FnOnce() -> Result<T>) -> Resu
 }
 
 /// A rank: goes on behind the newest step, saves the steps that are due, closes.
-pub fn rank(run: &Run, rank: u32, mut random: Random) -> Told {
+pub fn rank(run: &Run, rank: u32, life: u32, mut random: Random) -> Told {
     let Run { cast, oracle } = run;
     let told = |during: &'static str| move |e: Error| explained::<()>(cast, during, &e).unwrap_err();
     // Before the first look at what is there: it may be pruned for what comes later.
     let least = oracle.acknowledged();
-    let opened = timed(cast, "open", || Checkpoint::open(&cast.base(), &cast.options(rank)));
+    let opened = timed(cast, "open", || Checkpoint::open(&cast.base(), &cast.options(rank, life)));
     let mut checkpoint = opened.map_err(told("open"))?;
     let number = checkpoint.run();
     oracle.joined(number, rank);

@@ -252,6 +252,21 @@ fn a_living_run_is_not_taken_for_an_earlier_one() {
     assert_eq!(second.checkpoint.run(), 2);
 }
 
+/// A rank that comes behind one that has closed is a late one of its launch, and the first of another.
+#[test]
+fn ranks_of_two_launches_share_no_run() {
+    let (base, memory) = dirs();
+    let of = |rank, launch: &str| {
+        let options = Options { rank, size: 2, launch: launch.into(), ..options(&["file"], memory.path()) };
+        let checkpoint = Checkpoint::open(base.path(), &options).unwrap();
+        let run = checkpoint.run();
+        checkpoint.close().unwrap();
+        run
+    };
+    assert_eq!([of(0, "a"), of(1, "a")], [1, 1]);
+    assert_eq!([of(0, "b"), of(1, "c"), of(0, "c"), of(0, "")], [2, 3, 3, 4]);
+}
+
 #[test]
 fn a_rank_is_held_by_one_process() {
     let (base, memory) = dirs();
