@@ -392,6 +392,7 @@ fn a_group_comes_with_another_number_of_ranks_after_a_reboot() {
     for rank in 0..3 {
         read(&mut viz(&name, rank, 3), 2..3);
     }
+    forebay_space::destroy(&name).unwrap();
 }
 
 #[test]
@@ -665,6 +666,8 @@ fn a_group_with_the_policy_drop_holds_nothing_after_a_reboot() {
     let oldest = r.versions().unwrap().start;
     assert_eq!(r.begin_step(None).unwrap(), Some(oldest));
     assert_eq!(r.missed(), oldest - 40);
+    drop((r, w));
+    forebay_space::destroy(&name).unwrap();
 }
 
 #[test]
