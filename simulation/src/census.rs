@@ -168,8 +168,8 @@ fn filled(cast: &Cast, info: &SpaceInfo, known: &Known) -> Option<String> {
 /// The writers that have come.
 fn producer(cast: &Cast, info: &SpaceInfo, known: &Known) -> Option<String> {
     let Some(producer) = &info.producer else { return Some("there are no writers".into()) };
-    if cast.cuts > 0 && producer.joined == 0 {
-        // The shared state was made anew after a power cut.
+    if !cast.is_calm() && producer.joined == 0 {
+        // The shared state was made anew after a power cut, or a writer was killed while it took over.
         return None;
     }
     let is_known = u64::from(producer.incarnation) >= known.incarnation
