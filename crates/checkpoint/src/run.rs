@@ -268,9 +268,14 @@ impl Run {
     /// A rank of the run that is gone without having said so.
     fn dead_rank(&self) -> Result<Option<u32>> {
         let Some(control) = self.current()? else { return Ok(None) };
-        let there =
-            control.joined.iter().filter(|rank| !control.closed.contains(rank) && **rank != self.rank);
-        Ok(there.copied().find(|rank| !self.members.is_alive(*rank)))
+        let there = control.joined.iter().filter(|rank| **rank != self.rank);
+        let gone: Vec<u32> = there.copied().filter(|rank| !self.members.is_alive(*rank)).collect();
+        if gone.iter().all(|rank| control.closed.contains(rank)) {
+            return Ok(None);
+        }
+        // Read again: a rank says that it ends before it is gone.
+        let closed = self.current()?.map(|control| control.closed).unwrap_or_default();
+        Ok(gone.into_iter().find(|rank| !closed.contains(rank)))
     }
 
     /// Waits until `done` gives something, at most until the deadline, looking at liveness.
