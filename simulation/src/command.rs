@@ -1,6 +1,7 @@
 //! The command line: one seed, many seeds, seeds with a mutation.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 use forebay_tier::simulation::mutation::{self, Mutation};
 use forebay_tier::simulation::{self, Coverage, Failure, Outcome, Settings};
 
-use crate::{cast, checkpoint, play};
+use crate::danger::Dangers;
+use crate::{checkpoint, space};
 
 /// A run of more points never ends.
 const POINTS_MAX: u64 = 20_000_000;
@@ -187,7 +189,7 @@ fn shrunk(seed: u64, arguments: &Arguments, failure: &Failure) -> Option<(Failur
     let (mut best, mut found) = (arguments.clone(), None);
     let smaller = match arguments.checkpoints {
         true => &checkpoint::SMALLER[..],
-        false => &cast::SMALLER[..],
+        false => &space::SMALLER[..],
     };
     for (key, values) in smaller {
         for value in *values {
@@ -229,30 +231,20 @@ type Play = Box<dyn FnOnce() + Send>;
 
 /// A run of a space, and whether nothing happens to its processes.
 fn of_spaces(seed: u64, root: &Path, arguments: &Arguments) -> (Settings, bool, Play) {
-    let mut cast = cast::Cast::new(seed, root);
+    let mut cast = space::Cast::new(seed, root);
     apply(arguments, |set| cast.set(set));
-    let settings = Settings {
-        switch_per_million: cast.switch_per_million,
-        jump_per_million: cast.jump_per_million,
-        interrupt_per_million: cast.interrupt_per_million,
-        power_cuts: cast.cuts > 0,
-        ..settings(seed, arguments, &cast)
-    };
-    (settings, cast.is_calm(), Box::new(move || play::play(cast)))
+    (settings(seed, arguments, &cast.dangers, &cast), cast.is_calm(), Box::new(move || space::play(cast)))
 }
 
 /// A run of a program that checkpoints.
 fn of_checkpoints(seed: u64, root: &Path, arguments: &Arguments) -> (Settings, bool, Play) {
     let mut cast = checkpoint::Cast::new(seed, root);
     apply(arguments, |set| cast.set(set));
-    let settings = Settings {
-        switch_per_million: cast.switch_per_million,
-        jump_per_million: cast.jump_per_million,
-        interrupt_per_million: cast.interrupt_per_million,
-        power_cuts: cast.cuts > 0,
-        ..settings(seed, arguments, &cast)
-    };
-    (settings, cast.is_calm(), Box::new(move || checkpoint::play(cast)))
+    (
+        settings(seed, arguments, &cast.dangers, &cast),
+        cast.is_calm(),
+        Box::new(move || checkpoint::play(cast)),
+    )
 }
 
 /// Changes what the seed has drawn, as the command line says.
@@ -265,18 +257,18 @@ fn apply(arguments: &Arguments, mut set: impl FnMut(&str) -> Result<(), String>)
     }
 }
 
-/// What a run has of the command line.
-fn settings(seed: u64, arguments: &Arguments, cast: &dyn std::fmt::Debug) -> Settings {
+/// The settings of a run.
+fn settings(seed: u64, arguments: &Arguments, dangers: &Dangers, cast: &dyn Debug) -> Settings {
     if arguments.trace {
         eprintln!("{cast:#?}");
     }
     Settings {
         seed: arguments.schedule.unwrap_or(seed),
         points_max: POINTS_MAX,
-        switch_per_million: 0,
-        jump_per_million: 0,
-        interrupt_per_million: 0,
-        power_cuts: false,
+        switch_per_million: dangers.switch_per_million,
+        jump_per_million: dangers.jump_per_million,
+        interrupt_per_million: dangers.interrupt_per_million,
+        power_cuts: dangers.cuts > 0,
         aloud: arguments.trace,
         mutation: arguments.mutation,
     }

@@ -1,29 +1,19 @@
 //! `forebay-simulate`: spaces and checkpoints under simulated processes, seed after seed. `cargo xtask simulate` builds
 //! and runs it.
 //!
-//! A run is one seed: a cast of writer ranks, reader groups and observers drawn from it ([`cast`]), what they do
-//! ([`roles`]), which other handles their processes have ([`company`]), who is killed or stopped when ([`play`]), what
-//! must hold all the time ([`oracle`]), and what is said of the space ([`census`]); with `--checkpoints` a program that
-//! checkpoints ([`checkpoint`]). A run that fails prints one line that replays it and the last 50 points before the
-//! failure. The machinery below is
+//! A run is one seed: of a space ([`space`]) or, with `--checkpoints`, of a program that checkpoints ([`checkpoint`]),
+//! each with what the seed decides, what the processes do and what must hold; what happens to them is in [`danger`]. A
+//! run that fails prints one line that replays it and the last 50 points before the failure. The machinery below is
 //! `forebay_tier::simulation`; it exists in builds with `--cfg forebay_simulated` only.
 
-#[cfg(forebay_simulated)]
-mod cast;
-#[cfg(forebay_simulated)]
-mod census;
 #[cfg(forebay_simulated)]
 mod checkpoint;
 #[cfg(forebay_simulated)]
 mod command;
 #[cfg(forebay_simulated)]
-mod company;
+mod danger;
 #[cfg(forebay_simulated)]
-mod oracle;
-#[cfg(forebay_simulated)]
-mod play;
-#[cfg(forebay_simulated)]
-mod roles;
+mod space;
 
 #[cfg(forebay_simulated)]
 fn main() -> std::process::ExitCode {

@@ -198,6 +198,16 @@ def test_ranks_by_a_communicator(space: Path, kind: Any) -> None:
         fb.Checkpoint(space / "ck", comm=object())
 
 
+def test_a_rank_joins_no_run_of_another_batch_job(space: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin(rank: int, job: str) -> int:
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        with fb.Checkpoint(space / "ck", rank=rank, size=2) as ck:
+            return ck.run
+
+    assert [begin(0, "41"), begin(1, "41")] == [1, 1]
+    assert [begin(0, "42"), begin(1, "43")] == [2, 3]
+
+
 def test_the_best_steps_stay(space: Path) -> None:
     u = np.zeros(100)
     with fb.Checkpoint(space / "ck", ["dram", "file,keep=1,every=4,best=1"]) as ck:

@@ -256,8 +256,8 @@ impl Check<'_> {
         let committed = self.committed_of(lane).unwrap_or(0).max(self.next_base(lane).unwrap_or(0));
         let in_lane = segment.last_version.min(self.readable_end(lane).saturating_sub(1));
         let (last, length) = (control.granule_last(index), control.granule_segment(index).1);
-        // Where readers look for no retained version, as in a lane of a group that completed none before the next one took
-        // over, `last` only delays the reuse of the place; a put that failed leaves its version there.
+        // Where readers look for no retained version, as in a lane of a group that completed none before the next one
+        // took over, `last` only delays the reuse of the place; a put that failed leaves its version there.
         let is_read = control.oldest() < self.readable_end(lane);
         if is_read && (last < in_lane || last > segment.last_version.max(committed)) {
             let what = format!("a segment ends with version {last}, but holds version {in_lane}");

@@ -6,6 +6,8 @@ use std::time::Duration;
 use forebay_checkpoint::Options;
 use forebay_tier::simulation::Random;
 
+use crate::danger::{Dangers, MEMORY};
+
 /// No call waits longer for other ranks, in virtual time.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -61,17 +63,8 @@ pub struct Cast {
     pub zombies: u32,
     /// Ranks say which launch of the program they are of.
     pub says_launch: bool,
-    /// Kills of the run, and power cuts.
-    pub kills: u32,
-    pub cuts: u32,
-    /// Stops (SIGSTOP, later SIGCONT).
-    pub stops: u32,
-    /// Of a million system calls so many fail, and so many that a signal can interrupt are interrupted.
-    pub fault_per_million: u32,
-    pub interrupt_per_million: u32,
-    /// How often another thread goes on, and how often the clock jumps.
-    pub switch_per_million: u32,
-    pub jump_per_million: u32,
+    /// What happens to the processes.
+    pub dangers: Dangers,
 }
 
 impl Cast {
@@ -89,13 +82,15 @@ impl Cast {
             carers: *random.pick(&[0, 30, 70]),
             zombies: *random.pick(&[0, 0, 30]),
             says_launch: Random::new(seed, 37).percent(60),
-            kills: if calm { 0 } else { random.below(6) as u32 },
-            cuts: if calm { 0 } else { *random.pick(&[0, 0, 1, 2]) },
-            stops: if calm { 0 } else { *random.pick(&[0, 0, 1, 2]) },
-            fault_per_million: if calm { 0 } else { *random.pick(&[0, 0, 0, 500, 5_000, 30_000]) },
-            interrupt_per_million: *random.pick(&[0, 0, 10_000, 200_000]),
-            switch_per_million: *random.pick(&[5_000, 30_000, 100_000, 300_000, 600_000]),
-            jump_per_million: if calm { 0 } else { *random.pick(&[0, 0, 20, 300]) },
+            dangers: Dangers {
+                kills: if calm { 0 } else { random.below(6) as u32 },
+                cuts: if calm { 0 } else { *random.pick(&[0, 0, 1, 2]) },
+                stops: if calm { 0 } else { *random.pick(&[0, 0, 1, 2]) },
+                fault_per_million: if calm { 0 } else { *random.pick(&[0, 0, 0, 500, 5_000, 30_000]) },
+                interrupt_per_million: *random.pick(&[0, 0, 10_000, 200_000]),
+                switch_per_million: *random.pick(&[5_000, 30_000, 100_000, 300_000, 600_000]),
+                jump_per_million: if calm { 0 } else { *random.pick(&[0, 0, 20, 300]) },
+            },
         };
         cast.settle();
         cast
@@ -116,18 +111,13 @@ impl Cast {
         let number: u64 = value.parse().map_err(|_| wrong())?;
         match key {
             "carers" => self.carers = number as u32,
-            "cuts" => self.cuts = number as u32,
             "elements" => self.elements = number.max(1),
-            "faults" => self.fault_per_million = number as u32,
-            "interrupts" => self.interrupt_per_million = number as u32,
-            "jumps" => self.jump_per_million = number as u32,
             "launch" => self.says_launch = number > 0,
-            "kills" => self.kills = number as u32,
             "levels" => self.levels = number.min(LEVELS.len() as u64 - 1) as usize,
             "ranks" => self.ranks = number.max(1) as u32,
             "steps" => self.steps = number.max(1),
-            "stops" => self.stops = number as u32,
             "zombies" => self.zombies = number as u32,
+            key if self.dangers.set(key, number) => {}
             _ => return Err(wrong()),
         }
         self.settle();
@@ -136,11 +126,7 @@ impl Cast {
 
     /// Whether nothing happens to any process: then every call succeeds.
     pub fn is_calm(&self) -> bool {
-        self.kills == 0
-            && self.cuts == 0
-            && self.stops == 0
-            && self.fault_per_million == 0
-            && self.jump_per_million == 0
+        self.dangers.are_none()
     }
 
     /// Whether the first level is lost when the power is cut.
@@ -155,7 +141,7 @@ impl Cast {
 
     /// Where levels of memory lie.
     pub fn memory_root(&self) -> PathBuf {
-        self.root.join("spaces")
+        self.root.join(MEMORY)
     }
 
     /// Options of a rank in a life of the program.

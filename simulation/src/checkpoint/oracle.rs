@@ -83,9 +83,13 @@ impl Oracle {
     }
 
     /// The power was cut.
-    pub fn cut(&self) {
+    pub fn cut(&self, cast: &Cast) {
         let mut facts = self.facts();
         facts.acknowledged = facts.durable;
+        if cast.is_first_memory() {
+            // A piece that one rank saved before and another one that a rank saves later are no step.
+            facts.saved.clear();
+        }
         facts.was_cut = true;
     }
 
@@ -122,11 +126,11 @@ impl Oracle {
     pub fn check_restored(&self, cast: &Cast, run: u64, least: Option<Id>, restored: Option<&Restored>) {
         let id = restored.map(|restored| (restored.run, restored.step));
         let is_told = restored.is_some_and(|restored| !restored.rejected.is_empty());
-        if id < least && !(is_told && cast.fault_per_million > 0) {
+        if id < least && !(is_told && cast.dangers.fault_per_million > 0) {
             process::fail(format!("restored {id:?}, but {least:?} was acknowledged: {restored:?}"));
         }
         let mut facts = self.facts();
-        let may_lose = facts.was_cut || cast.fault_per_million > 0;
+        let may_lose = facts.was_cut || cast.dangers.fault_per_million > 0;
         if let Some(lost) = restored.and_then(|restored| restored.lost).filter(|_| !may_lose) {
             process::fail(format!("restored {id:?}, which says that step {lost} was lost"));
         }

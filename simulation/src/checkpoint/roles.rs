@@ -38,7 +38,7 @@ fn explained<T>(cast: &Cast, during: &str, error: &Error) -> std::result::Result
             Kind::ComponentFailed,
         ]);
     }
-    if cast.fault_per_million > 0 {
+    if cast.dangers.fault_per_million > 0 {
         kinds.extend([Kind::Io, Kind::TierFull, Kind::Poisoned, Kind::TooMany]);
     }
     if !kinds.contains(&error.kind()) {
@@ -53,7 +53,7 @@ fn timed<T>(cast: &Cast, during: &str, call: impl FnOnce() -> Result<T>) -> Resu
     let before = process::now_ns();
     let result = call();
     let took = Duration::from_nanos(process::now_ns() - before);
-    if took > 2 * TIMEOUT + PATIENCE && cast.stops == 0 {
+    if took > 2 * TIMEOUT + PATIENCE && cast.dangers.stops == 0 {
         process::fail(format!("{during} took {took:?}, its deadline is {TIMEOUT:?}"));
     }
     if result.is_ok() {
@@ -82,7 +82,7 @@ pub fn rank(run: &Run, rank: u32, life: u32, mut random: Random) -> Told {
         let is_explained = match e.kind() {
             Kind::Damaged | Kind::VersionGone | Kind::ComponentFailed if oracle.may_be_lost() => true,
             // A call that failed; the copies may be whole.
-            Kind::Damaged => cast.fault_per_million > 0,
+            Kind::Damaged => cast.dangers.fault_per_million > 0,
             _ => false,
         };
         if !is_explained {
@@ -167,7 +167,7 @@ pub fn carer(run: &Run, mut random: Random) -> Told {
 fn verify(cast: &Cast) -> Result<()> {
     let reports = forebay_checkpoint::verify(&cast.base(), None)?;
     let wrong = reports.iter().find(|report| report.fault.is_some());
-    if let Some(wrong) = wrong.filter(|_| cast.fault_per_million == 0 && cast.cuts == 0) {
+    if let Some(wrong) = wrong.filter(|_| cast.dangers.fault_per_million == 0 && cast.dangers.cuts == 0) {
         process::fail(format!("verify: {wrong:?}"));
     }
     Ok(())

@@ -10,9 +10,9 @@ use forebay_space::{inspect, Kind, MemberInfo, ReaderGroupInfo, Retention, Space
 use forebay_tier::host::thread;
 use forebay_tier::simulation::process::{self, Exit};
 
-use crate::cast::Cast;
-use crate::oracle::Oracle;
-use crate::roles::{explained, Run};
+use super::cast::Cast;
+use super::oracle::Oracle;
+use super::roles::{explained, Run};
 
 /// What is wrong in so many looks is wrong.
 const LOOKS: u32 = 4;
@@ -102,7 +102,7 @@ fn look(run: &Run, own: Option<&Own<'_>>) {
         if run.oracle.is_read_to_its_end(&run.cast) {
             return;
         }
-        if run.cast.cuts == 0 && !run.oracle.may_be_cleaned() {
+        if run.cast.dangers.cuts == 0 && !run.oracle.may_be_cleaned() {
             run.oracle.sees(&(info.versions_oldest..info.versions_complete), seen);
         }
         let complaint = complaint(run, &info, &known).or_else(|| complaint_of(&run.cast, own?, &info));

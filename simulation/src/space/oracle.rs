@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_tier::simulation::process;
 
-use crate::cast::Cast;
+use super::cast::Cast;
 
 /// Facts of a run.
 #[derive(Clone, Default)]

@@ -10,9 +10,9 @@ use forebay_space::{CleanOptions, Error, Kind, Mode, OpenOptions, Reader, Result
 use forebay_tier::host::thread;
 use forebay_tier::simulation::{process, Random};
 
-use crate::cast::{Cast, TIMEOUT};
-use crate::census::{self, Own};
-use crate::oracle::{element, Comes, Oracle};
+use super::cast::{Cast, TIMEOUT};
+use super::census::{self, Own};
+use super::oracle::{element, Comes, Oracle};
 
 /// Past its deadline a call may wait for a lock that a stopped process holds, and a clock may jump.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -51,7 +51,7 @@ pub fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Resu
     if oracle.may_be_cleaned() {
         kinds.push(Kind::PeerMissing);
     }
-    if cast.fault_per_million > 0 {
+    if cast.dangers.fault_per_million > 0 {
         kinds.extend([Kind::Io, Kind::TierFull, Kind::Poisoned]);
     }
     if !kinds.contains(&error.kind()) {
@@ -92,7 +92,7 @@ pub fn timed<T>(run: &Run, during: &str, call: impl FnOnce() -> Result<T>) -> st
     let before = process::now_ns();
     let result = call();
     let took = Duration::from_nanos(process::now_ns() - before);
-    if took > TIMEOUT + PATIENCE && run.cast.stops == 0 {
+    if took > TIMEOUT + PATIENCE && run.cast.dangers.stops == 0 {
         process::fail(format!("{during} took {took:?}, its deadline is {TIMEOUT:?}"));
     }
     match result {
@@ -301,7 +301,7 @@ fn check_order(
 fn see(run: &Run, r: &Reader) -> Told {
     let seen = run.oracle.seen();
     let versions = timed(run, "versions", || r.versions())?;
-    if run.cast.cuts == 0 && !run.oracle.may_be_cleaned() {
+    if run.cast.dangers.cuts == 0 && !run.oracle.may_be_cleaned() {
         run.oracle.sees(&versions, seen);
     }
     Ok(())
@@ -392,7 +392,7 @@ pub fn observer(run: &Run, mut random: Random) -> Told {
         if versions.end < known {
             process::fail(format!("{known} versions were complete, an observer sees {versions:?}"));
         }
-        if cast.cuts == 0 && !oracle.may_be_cleaned() {
+        if cast.dangers.cuts == 0 && !oracle.may_be_cleaned() {
             oracle.sees(&versions, seen);
         }
         for _ in 0..1 + random.below(3) {
@@ -530,8 +530,9 @@ fn verify(run: &Run, has_writers: bool) -> Told {
             let is_passing = |what: &str| has_writers && what.starts_with("control segment:");
             // Of what was never acknowledged a power cut leaves any part.
             let known = run.oracle.known();
-            let is_cut =
-                |version: Option<u64>| cast.cuts > 0 && version.is_some_and(|version| version >= known);
+            let is_cut = |version: Option<u64>| {
+                cast.dangers.cuts > 0 && version.is_some_and(|version| version >= known)
+            };
             let is_wrong = |what: &str, version| !is_passing(what) && !is_cut(version);
             match report.damaged.iter().find(|damage| is_wrong(&damage.what, damage.version)) {
                 Some(damage) => process::fail(format!("verify finds damage where there is none: {damage:?}")),
@@ -554,7 +555,7 @@ pub fn judge(run: &Run) {
             // Not made yet, or read to its end.
             Err(e) if e.kind() == Kind::PeerMissing => return,
             // A stopped process holds the lock.
-            Err(e) if e.kind() == Kind::TimedOut && cast.stops > 0 => {}
+            Err(e) if e.kind() == Kind::TimedOut && cast.dangers.stops > 0 => {}
             Err(e) => process::fail(format!("judge: open: {e}")),
         }
     };

@@ -8,7 +8,7 @@ use forebay_space::{Kind, Reader};
 use forebay_tier::host::thread;
 use forebay_tier::simulation::{process, Random};
 
-use crate::roles::{self, Run, Told};
+use super::roles::{self, Run, Told};
 
 /// A companion looks so often whether the role of its process is over.
 const SLICE: Duration = Duration::from_secs(1);

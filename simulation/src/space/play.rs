@@ -6,17 +6,18 @@ use std::sync::{Arc, Mutex};
 
 use forebay_space::{CleanOptions, Kind, Retention};
 use forebay_tier::simulation::process::{self, Exit};
-use forebay_tier::simulation::{self, Random};
+use forebay_tier::simulation::Random;
 
-use crate::cast::Cast;
-use crate::company::Company;
-use crate::oracle::Oracle;
-use crate::roles::{self, Run, Told};
+use super::cast::Cast;
+use super::company::Company;
+use super::oracle::Oracle;
+use super::roles::{self, Run, Told};
+use crate::danger::{self, Fate, MEMORY};
 
 /// From this life of a rank on nothing happens to it any more.
 const LIVES_IN_DANGER: u32 = 4;
 /// Folders of a run: of short names and shared state, of spaces on no memory tier, of lower pools.
-const FOLDERS: [&str; 3] = ["spaces", "disk", "lower"];
+const FOLDERS: [&str; 3] = [MEMORY, "disk", "lower"];
 /// A rank that is told of others' ends so often never comes through.
 const LIVES_MAX: u32 = 30;
 
@@ -39,11 +40,7 @@ struct Play {
     run: Run,
     random: Random,
     ranks: Vec<Rank>,
-    kills_left: u32,
-    stops_left: u32,
-    cuts_left: u32,
-    /// When this process is killed the power fails.
-    fuse: Option<u32>,
+    fate: Fate,
     /// Spaces that were cleaned away, as far as it is known here.
     cleaned: u64,
     told: Arc<Mutex<HashMap<u32, Told>>>,
@@ -61,20 +58,10 @@ pub fn play(cast: Cast) {
         (0..cast.observers).map(|_| Role::Observer).chain((0..cast.caretakers).map(|_| Role::Caretaker));
     let ranks = writers.chain(readers).chain(others);
     let ranks = ranks.map(|role| Rank { role, pid: None, done: false, lives: 0 }).collect();
-    let (kills_left, stops_left, cuts_left) = (cast.kills, cast.stops, cast.cuts);
+    let fate = Fate::of(&cast.dangers);
     let random = process::random();
     let run = Run { cast, oracle: Oracle::default() };
-    let mut play = Play {
-        run,
-        random,
-        ranks,
-        kills_left,
-        stops_left,
-        cuts_left,
-        fuse: None,
-        cleaned: 0,
-        told: Arc::default(),
-    };
+    let mut play = Play { run, random, ranks, fate, cleaned: 0, told: Arc::default() };
     play.leave_something();
     play.go();
     play.look_at_what_is_left();
@@ -129,7 +116,7 @@ impl Play {
             Role::Writer(_) | Role::Reader(..) => Company::draw(&run, &mut other, format!("beside-{i}")),
             _ => Company::None,
         };
-        let faults = if in_danger { run.cast.fault_per_million } else { 0 };
+        let faults = if in_danger { run.cast.dangers.fault_per_million } else { 0 };
         let pid = process::start(&format!("{role:?}"), faults, move || {
             process::note(format!("is {role:?}"));
             let result = company.beside(&run, other, || match role {
@@ -141,31 +128,14 @@ impl Play {
             told.lock().expect("never poisoned").insert(process::own(), result);
         });
         self.ranks[i].pid = Some(pid);
-        if !in_danger {
-            return;
-        }
-        // Early and late points alike: the scale is drawn first.
-        let scale = self.random.below(14);
-        let points = self.random.below(2 << scale);
-        if self.fuse.is_none() && self.cuts_left > 0 && self.random.percent(30) {
-            self.cuts_left -= 1;
-            self.fuse = Some(pid);
-            process::kill_after(pid, points);
-        } else if self.kills_left > 0 && self.random.percent(40) {
-            self.kills_left -= 1;
-            process::kill_after(pid, points);
-        } else if self.stops_left > 0 && self.random.percent(40) {
-            self.stops_left -= 1;
-            let ns = 1_000_000 << self.random.below(16);
-            process::stop_after(pid, points, ns);
+        if in_danger {
+            self.fate.endanger(pid, &mut self.random);
         }
     }
 
     /// Where the fuse has blown every process dies, and what was not flushed may be lost.
     fn cut_power(&mut self) {
-        let Some(exit) = self.fuse.and_then(process::exit) else { return };
-        self.fuse = None;
-        if exit != Exit::Killed {
+        if !self.fate.power_fails() {
             return;
         }
         process::note("the power is cut");
@@ -173,16 +143,7 @@ impl Play {
             rank.pid.take().into_iter().for_each(process::kill);
             rank.done |= matches!(rank.role, Role::Observer | Role::Caretaker);
         }
-        let root = self.run.cast.root.clone();
-        let mut cut = || {
-            for folder in ["disk", "lower"] {
-                simulation::cut_power(&root.join(folder), &mut self.random)?;
-            }
-            std::fs::remove_dir_all(root.join("spaces"))?;
-            std::fs::create_dir(root.join("spaces"))
-        };
-        cut().expect("files of the run");
-        simulation::reboot();
+        danger::cut_power(&self.run.cast.root, &FOLDERS[1..], &mut self.random);
     }
 
     fn reap(&mut self) {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use forebay_space::{Horizon, Mode, OpenOptions, Pace, Retention, SpillTier, TierKind, Verify, WhenFull};
 use forebay_tier::simulation::Random;
 
+use crate::danger::Dangers;
+
 /// The smallest granule of a simulated build.
 pub const GRANULE_BYTES: u64 = 16 << 10;
 /// No call waits longer for a peer, in virtual time.
@@ -83,20 +85,8 @@ pub struct Cast {
     pub caretakers: u32,
     /// Processes that were killed before the run.
     pub leftovers: u32,
-    /// Kills of the run, and stops.
-    pub kills: u32,
-    /// Power cuts.
-    pub cuts: u32,
-    /// Stops (SIGSTOP, later SIGCONT).
-    pub stops: u32,
-    /// Of a million system calls so many fail.
-    pub fault_per_million: u32,
-    /// Of a million system calls that a signal can interrupt so many are.
-    pub interrupt_per_million: u32,
-    /// How often another thread goes on.
-    pub switch_per_million: u32,
-    /// How often the clock jumps.
-    pub jump_per_million: u32,
+    /// What happens to the processes.
+    pub dangers: Dangers,
     /// Views are kept over the end of a step.
     pub keeps_views: bool,
     /// Most versions fill a granule of each rank, so that a few fill the quota.
@@ -153,13 +143,15 @@ impl Cast {
             observers: random.below(3) as u32,
             caretakers: random.below(3) as u32,
             leftovers: 0,
-            kills: if calm { 0 } else { random.below(5) as u32 },
-            cuts: 0,
-            stops: if random.percent(30) { random.below(3) as u32 } else { 0 },
-            fault_per_million: *random.pick(&[0, 0, 0, 0, 100, 2_000, 20_000]),
-            interrupt_per_million: 0,
-            switch_per_million: *random.pick(&[5_000, 30_000, 100_000, 300_000, 600_000]),
-            jump_per_million: *random.pick(&[0, 0, 20, 300]),
+            dangers: Dangers {
+                kills: if calm { 0 } else { random.below(5) as u32 },
+                cuts: 0,
+                stops: if random.percent(30) { random.below(3) as u32 } else { 0 },
+                fault_per_million: *random.pick(&[0, 0, 0, 0, 100, 2_000, 20_000]),
+                interrupt_per_million: 0,
+                switch_per_million: *random.pick(&[5_000, 30_000, 100_000, 300_000, 600_000]),
+                jump_per_million: *random.pick(&[0, 0, 20, 300]),
+            },
             keeps_views: random.percent(40),
             is_heavy: random.percent(50),
             pace: Pace::Parallel,
@@ -207,8 +199,8 @@ impl Cast {
         let mut random = Random::new(self.seed, 17);
         self.company = *random.pick(&[0, 0, 20, 60]);
         self.peeks = random.percent(30);
-        self.interrupt_per_million = *random.pick(&[0, 0, 10_000, 200_000]);
-        self.cuts = *random.pick(&[0, 1, 2]);
+        self.dangers.interrupt_per_million = *random.pick(&[0, 0, 10_000, 200_000]);
+        self.dangers.cuts = *random.pick(&[0, 1, 2]);
         self.settle();
     }
 
@@ -218,7 +210,7 @@ impl Cast {
         let lower = self.lower.iter().flatten().filter(|_| self.spills);
         let is_in_memory = self.first.is_memory() || lower.into_iter().any(|tier| tier.is_memory());
         if is_in_memory || self.horizon == Horizon::None {
-            self.cuts = 0;
+            self.dangers.cuts = 0;
         }
         if self.horizon == Horizon::Write {
             self.batch_bytes = None;
@@ -237,19 +229,13 @@ impl Cast {
             "third" => self.lower[1] = tier(number),
             "horizon" => self.horizon = horizon(number),
             "company" => self.company = number as u32,
-            "cuts" => self.cuts = number as u32,
-            "interrupts" => self.interrupt_per_million = number as u32,
             "peeks" => self.peeks = number > 0,
             "leftovers" => self.leftovers = number as u32,
             "observers" => self.observers = number as u32,
             "caretakers" => self.caretakers = number as u32,
-            "stops" => self.stops = number as u32,
-            "faults" => self.fault_per_million = number as u32,
-            "jumps" => self.jump_per_million = number as u32,
             "views" => self.keeps_views = number > 0,
             "heavy" => self.is_heavy = number > 0,
             "batch" => self.batch_bytes = (number > 0).then_some(number),
-            "kills" => self.kills = number as u32,
             "groups" => self.groups.truncate(number.max(1) as usize),
             "readers" => self.groups.iter_mut().for_each(|size| *size = (*size).min(number.max(1) as u32)),
             "writers" => self.writers = number.max(1) as u32,
@@ -257,25 +243,21 @@ impl Cast {
             "looks" => self.looks = number as u32,
             "press" => self.press = number,
             "pace" => self.pace = pace(number),
+            key if self.dangers.set(key, number) => {}
             _ => return Err(wrong()),
         }
         self.settle();
         Ok(())
     }
 
-    /// Whether nothing happens to anyone: then every call succeeds.
+    /// Whether nothing happens to any process, nor has before: then every call succeeds.
     pub fn is_calm(&self) -> bool {
-        self.kills == 0
-            && self.cuts == 0
-            && self.leftovers == 0
-            && self.stops == 0
-            && self.fault_per_million == 0
-            && self.jump_per_million == 0
+        self.dangers.are_none() && self.leftovers == 0
     }
 
-    /// Whether nothing happens to anyone once the run has begun, and no other group reads beside.
+    /// Whether nothing happens to any process once the run has begun, and no other group reads beside.
     pub fn is_quiet(&self) -> bool {
-        Cast { leftovers: 0, ..self.clone() }.is_calm() && self.company == 0
+        self.dangers.are_none() && self.company == 0
     }
 
     /// Whether a reader may miss versions.
