@@ -13,6 +13,7 @@ mod ckpt;
 mod clean;
 pub mod command;
 mod completions;
+mod demo;
 mod doctor;
 mod drain;
 mod exec;
@@ -70,6 +71,7 @@ impl AsRef<Global> for Cli {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
+    Demo(demo::Args),
     Run(run::Args),
     Advise(advise::Args),
     Plan(plan::Args),
@@ -139,6 +141,7 @@ pub fn runner_verb(args: &[OsString]) -> Option<i32> {
 
 fn dispatch(verb: &Verb, out: &Output) -> Result<i32> {
     match verb {
+        Verb::Demo(args) => demo::run(args, out),
         Verb::Run(args) => run::run(args, out),
         Verb::Advise(args) => advise::run(args, out),
         Verb::Plan(args) => plan::run(args, out),

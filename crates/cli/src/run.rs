@@ -26,7 +26,7 @@ use crate::output::Output;
 use crate::report::{open_in_browser, relative};
 
 /// Run a workflow: start every component, show progress, record the run.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Debug, Default)]
 #[command(
     after_help = "Exit status: 4 when a component failed; everything else was ended then, and the first \
                         failure is the one named. Ctrl-C ends all components in order; a second one at once."
@@ -82,9 +82,19 @@ pub struct Args {
     #[arg(long)]
     tee: bool,
     /// Seconds between asking a component to end and killing it.
-    #[arg(long, value_name = "SECONDS", default_value_t = 5)]
+    #[arg(long, value_name = "SECONDS", default_value_t = GRACE_S)]
     grace: u64,
 }
+
+impl Args {
+    /// As the workflow file says, with a report.
+    pub fn with_report(workflow: PathBuf, quiet: bool) -> Args {
+        Args { workflow, report: true, quiet, grace: GRACE_S, ..Args::default() }
+    }
+}
+
+/// Seconds between asking a component to end and killing it, where nothing else is asked for.
+const GRACE_S: u64 = 5;
 
 /// A launcher, as it is written.
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -679,15 +679,15 @@ impl Page<'_> {
         for (dir, album) in &albums {
             let mut axes: BTreeMap<(String, u64), Vec<&Slice>> = BTreeMap::new();
             for slice in &album.slices {
-                axes.entry((text_of(&slice.axis), slice.index.unwrap_or(0))).or_default().push(slice);
+                axes.entry((cut_of(slice), slice.index.unwrap_or(0))).or_default().push(slice);
             }
             let name = album.variable.as_deref().or(album.field.as_deref()).unwrap_or("field");
             let shape = album.shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" × ");
             let range = album.range.map_or(String::new(), |r| format!(", colours from {} to {}", r[0], r[1]));
             let of = if shape.is_empty() { String::new() } else { format!(" of {shape} cells") };
             let _ = writeln!(out, "<h3>{}{of}{}</h3>\n<div class=\"slices\">", escape(name), escape(&range));
-            for ((axis, index), slices) in &axes {
-                figure(out, dir, name, axis, *index, slices, &mut budget);
+            for ((cut, _), slices) in &axes {
+                figure(out, dir, name, cut, slices, &mut budget);
             }
             out.push_str("</div>\n");
         }
@@ -713,7 +713,9 @@ struct Album {
 #[derive(Debug, Deserialize)]
 struct Slice {
     file: String,
-    axis: serde_json::Value,
+    /// The axis that is cut, by name or number, at `index`; None: the field has two dimensions and is shown whole.
+    #[serde(default)]
+    axis: Option<serde_json::Value>,
     version: u64,
     #[serde(default)]
     step: Option<u64>,
@@ -721,8 +723,11 @@ struct Slice {
     index: Option<u64>,
 }
 
-fn text_of(value: &serde_json::Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+/// Where a slice was cut, as a caption goes on behind the name of the field.
+fn cut_of(slice: &Slice) -> String {
+    let Some(axis) = &slice.axis else { return String::new() };
+    let axis = axis.as_str().map_or_else(|| axis.to_string(), str::to_owned);
+    format!(" at {axis} = {}", slice.index.unwrap_or(0))
 }
 
 /// Directories with pictures, at most three levels below the run directory.
@@ -750,15 +755,7 @@ fn find_albums(run_dir: &Path) -> Vec<(PathBuf, Album)> {
 }
 
 /// One picture with its versions; the last is shown without scripts.
-fn figure(
-    out: &mut String,
-    dir: &Path,
-    name: &str,
-    axis: &str,
-    index: u64,
-    slices: &[&Slice],
-    budget: &mut u64,
-) {
+fn figure(out: &mut String, dir: &Path, name: &str, cut: &str, slices: &[&Slice], budget: &mut u64) {
     let every = slices.len().div_ceil(PICTURES_MAX).max(1);
     // Counted from the end, so that the last one is there.
     let chosen =
@@ -796,13 +793,11 @@ fn figure(
     let _ = writeln!(
         out,
         "<input class=\"slider\" type=\"range\" min=\"0\" max=\"{last}\" value=\"{last}\" hidden \
-         aria-label=\"version of {name}, {axis}\">\n\
-         <figcaption>{} at {} = {index}: <output>version {}{step}</output></figcaption>\n</figure>",
-        escape(name),
-        escape(axis),
+         aria-label=\"version of {name}{cut}\">\n\
+         <figcaption>{name}{cut}: <output>version {}{step}</output></figcaption>\n</figure>",
         slice.version,
         name = escape(name),
-        axis = escape(axis)
+        cut = escape(cut)
     );
 }
 

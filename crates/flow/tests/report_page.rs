@@ -98,6 +98,8 @@ fn a_whole_run_has_every_section() {
         "one per component and channel"
     );
     assert!(page.contains("<td>process crash</td>"), "durability stands beside the bandwidth");
+    assert!(page.contains("<figcaption>V at z = 32: <output>version 3, step 30</output></figcaption>"));
+    assert!(page.contains("<figcaption>T: <output>version 3</output></figcaption>"));
     assert!(page
         .contains("simulation</b> (4 ranks) → <span class=\"channel\">V</span> → <b>analysis</b> (3 ranks)"));
 }
@@ -105,8 +107,8 @@ fn a_whole_run_has_every_section() {
 #[test]
 fn pictures_are_embedded_with_the_last_version_shown() {
     let page = made_up(5, false);
-    assert_eq!(page.matches("<figure").count(), 3, "one per axis");
-    assert_eq!(page.matches("<img").count(), 12);
+    assert_eq!(page.matches("<figure").count(), 4, "one per axis, and one that is not cut");
+    assert_eq!(page.matches("<img").count(), 13);
     assert_eq!(page.matches("<img hidden").count(), 9, "without scripts the last one of each is seen");
     assert!(page.contains("<img alt=\"version 3, step 30\""));
     assert!(!page.contains("version 9"), "a file outside of the directory is not embedded");

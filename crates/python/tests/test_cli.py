@@ -97,6 +97,25 @@ reads = ["ch"]
     assert fb.list_spaces() == []
 
 
+def test_the_demo_ends_with_a_report_and_keeps_what_was_changed(tmp_path: Path):
+    def demo() -> tuple[str, str]:
+        done = subprocess.run(
+            [str(SCRIPT), "demo", "here"], capture_output=True, text=True, timeout=120, cwd=tmp_path, env=os.environ
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        report = tmp_path / done.stdout.splitlines()[-1]
+        return report.read_text(), done.stderr
+
+    page, said = demo()
+    assert "version 30, step 3000" in page and "differs" not in said
+    program = tmp_path / "here/simulation.py"
+    program.write_text(program.read_text().replace("VERSIONS, STEPS = 192, 31, 100", "VERSIONS, STEPS = 32, 4, 1"))
+    page, said = demo()
+    assert page.count("data:image/png;base64,") == 4
+    assert "here/simulation.py differs from the example and stays as it is" in said
+    assert fb.list_spaces() == []
+
+
 def test_mem_brings_its_library(tmp_path: Path):
     code = "import numpy as np; a = np.arange(4 << 20, dtype='f8'); print(int(a[::4096].sum()))"
     command = ["mem", "--dram", "8MiB", "--tier", str(tmp_path), "--json", "--", sys.executable, "-c", code]

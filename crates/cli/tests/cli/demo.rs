@@ -8,7 +8,7 @@ use gray_scott::analysis::statistics::Recipe;
 use gray_scott::reference;
 use gray_scott::simulation::deck::Deck;
 
-use crate::bench::Bench;
+use crate::bench::{outcome, Bench};
 use crate::skips::skipped;
 
 fn example(file: &str) -> std::path::PathBuf {
@@ -71,4 +71,13 @@ fn the_report_opens_in_a_browser_and_loads_nothing_from_outside() {
     assert!(opened.status.success(), "{}", String::from_utf8_lossy(&opened.stderr));
     assert!(dom.contains("gray-scott-small") && dom.matches("<svg").count() >= 4, "the page came out short");
     assert!(dom.contains("data:image/png;base64,"), "no slice in the page");
+}
+
+#[test]
+fn the_demo_in_python_says_what_to_install() {
+    let bench = Bench::new();
+    // In this folder there is no python3.
+    let missing = outcome(bench.command(&["demo"]).env("PATH", bench.work()));
+    missing.wants(3).complains("NotPossibleHere").complains("make wheel");
+    assert!(!bench.file("forebay-demo").exists());
 }

@@ -151,6 +151,12 @@ fn write_pictures(dir: &Path) {
     let index = serde_json::json!({"schema": "forebay.slices/1", "variable": "V", "shape": [64, 64, 64],
         "range": [0.0, 0.4], "slices": slices});
     std::fs::write(dir.join("out/analysis/index.json"), index.to_string()).expect("writing");
+    // A field of two dimensions is not cut.
+    std::fs::create_dir_all(dir.join("out/plane")).expect("a directory");
+    std::fs::write(dir.join("out/plane/plane.png"), PIXEL).expect("writing");
+    let plane = serde_json::json!({"schema": "forebay.slices/1", "variable": "T", "shape": [64, 64],
+        "slices": [{"file": "plane.png", "version": 3}]});
+    std::fs::write(dir.join("out/plane/index.json"), plane.to_string()).expect("writing");
 }
 
 fn ranks(component: &str, count: u32, end_ns: u64) -> Vec<RankRecord> {
