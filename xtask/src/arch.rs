@@ -2,7 +2,8 @@
 //!
 //! The table's rows are `| rank | crate | … |`; a crate may use only crates of a lower rank. A rank written as
 //! `–` may use any crate with a rank, and no crate may use it. What a crate of the product (`crates/`) ships uses
-//! only crates of the product; its tests may use an example. A row whose crate is followed by *planned*
+//! only crates of the product; its tests may use an example. What a crate followed by *pure* ships uses only such
+//! crates, so that none of them can reach `tier`. A row whose crate is followed by *planned*
 //! has no folder yet; when the folder appears the mark has to go, so that the table cannot rot in either direction.
 
 use crate::packages::{packages, Package};
@@ -16,6 +17,7 @@ struct Row {
     /// `None` for a crate outside the order.
     rank: Option<u32>,
     planned: bool,
+    pure: bool,
 }
 
 /// Compares the table with the workspace.
@@ -36,8 +38,9 @@ fn table(text: &str) -> BTreeMap<String, Row> {
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let name = cells.get(1)?.split('`').nth(1)?;
-        let planned = cells.get(1)?.contains("planned");
-        Some((name.to_string(), Row { rank: cells.first()?.parse().ok(), planned }))
+        let is = |word: &str| cells.get(1).is_some_and(|cell| cell.contains(word));
+        let row = Row { rank: cells.first()?.parse().ok(), planned: is("*planned*"), pure: is("*pure*") };
+        Some((name.to_string(), row))
     };
     rows.filter_map(row).collect()
 }
@@ -60,6 +63,11 @@ fn compare(table: &BTreeMap<String, Row>, packages: &[Package]) -> Vec<String> {
                     package.uses.iter().map(|used| short(used)).filter(|used| !allowed(row, table.get(used)));
                 findings
                     .extend(wrong.map(|used| format!("{name} may not use {used}: its rank is not lower")));
+                let impure = |used: &String| !table.get(used).is_some_and(|used| used.pure);
+                let ships =
+                    package.ships.iter().map(|used| short(used)).filter(|used| row.pure && impure(used));
+                findings
+                    .extend(ships.map(|used| format!("{name} is pure and may not use {used}, which is not")));
             }
         }
     }
@@ -113,8 +121,8 @@ mod tests {
     fn the_table_is_read() {
         let table = table(TABLE);
         assert_eq!(table.len(), 4);
-        assert_eq!(table["pager"], Row { rank: Some(1), planned: true });
-        assert_eq!(table["xtask"], Row { rank: None, planned: false });
+        assert_eq!(table["pager"], Row { rank: Some(1), planned: true, pure: false });
+        assert_eq!(table["xtask"], Row { rank: None, planned: false, pure: false });
         assert_eq!(compare(&table, &good()), Vec::<String>::new());
     }
 
@@ -140,6 +148,21 @@ mod tests {
         // Only for its tests.
         packages[1].ships.pop();
         assert_eq!(outside_the_product(&packages), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_pure_crate_ships_pure_crates_only() {
+        let text = TABLE.replace("`log` |", "`log` *pure* |");
+        let impure = ["log is pure and may not use tier, which is not"];
+        assert_eq!(compare(&table(&text), &good()), impure);
+        assert_eq!(
+            compare(&table(&text.replace("`tier` |", "`tier` *pure* |")), &good()),
+            Vec::<String>::new()
+        );
+        // For its tests it may.
+        let mut packages = good();
+        packages[1].ships.clear();
+        assert_eq!(compare(&table(&text), &packages), Vec::<String>::new());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Crates whose behaviour depends on what the kernel allows.
-const KERNEL_FACING: &[&str] = &["tier", "log", "pager", "perf", "space", "checkpoint"];
+const KERNEL_FACING: &[&str] = &["tier", "log", "pager", "probe", "space", "checkpoint"];
 
 /// What an unprivileged user may lock on current distributions.
 const MEMLOCK_BYTES: u64 = 8 << 20;

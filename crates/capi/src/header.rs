@@ -120,7 +120,7 @@ fn fortran_constants() -> String {
 
 /// What the kind's documentation says; the comments of an enum are not available at run time.
 fn meaning(manifest: &Path, kind: Kind) -> Vec<String> {
-    let path = manifest.join("../tier/src/error.rs");
+    let path = manifest.join("../terms/src/error.rs");
     let source = std::fs::read_to_string(path).expect("the list of kinds can be read");
     let declaration = format!("{} = {} exits", kind.name(), kind.code());
     let mut meaning = Vec::new();

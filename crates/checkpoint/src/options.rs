@@ -10,8 +10,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use forebay_terms::spelling::did_you_mean;
 use forebay_tier::checksum::crc32c;
-use forebay_tier::spelling::did_you_mean;
 use forebay_tier::{device, Error, Kind, Result, TierKind};
 
 use crate::keep::{parse_best, Keep};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_tier::spelling::did_you_mean;
+use forebay_terms::spelling::did_you_mean;
 use forebay_tier::{Error, Kind, Result};
 use signal_hook::consts::{SIGTERM, SIGUSR1};
 

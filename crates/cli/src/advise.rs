@@ -1,7 +1,7 @@
 //! `forebay advise`: which way to run a workflow is best on a node, why, how sure that is, and what would flip it.
 //!
 //! Guarantees: nothing is started. The inputs come from runs that were recorded, the tiers from a profile; every time
-//! on the screen is *predicted*, with its error bar. Not here: the scoring (`flow::advise`), the model (`perf::model`).
+//! on the screen is *predicted*, with its error bar. Not here: the scoring (`flow::advise`), the model (`model`).
 
 use std::path::{Path, PathBuf};
 
@@ -11,9 +11,9 @@ use forebay_flow::choices::choices;
 use forebay_flow::inputs::{known, runs_of, Known};
 use forebay_flow::trials::{worth_trying, Trials};
 use forebay_flow::{PlanFile, RunRecord, Topology, Workflow};
-use forebay_perf::profile::platforms;
-use forebay_perf::profile::saved::Saved;
-use forebay_perf::profile::Profile;
+use forebay_profile::platforms;
+use forebay_profile::saved::Saved;
+use forebay_profile::Profile;
 use forebay_space::{format_bytes, Error, Kind, Result};
 use serde::Serialize;
 

@@ -11,8 +11,8 @@ use forebay_flow::emit::{emit, For, Job};
 use forebay_flow::inputs::known_load;
 use forebay_flow::plan::{Home, AS_THE_FILE_SAYS};
 use forebay_flow::{PlanFile, Topology, Workflow};
-use forebay_perf::model::plan::{Locality, Mode, Plan};
-use forebay_perf::profile::{platforms, saved::Saved, Tier};
+use forebay_model::plan::{Locality, Mode, Plan};
+use forebay_profile::{platforms, saved::Saved, Tier};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 

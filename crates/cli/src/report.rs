@@ -36,7 +36,7 @@ struct Body {
 pub fn run(args: &Args, out: &Output) -> Result<i32> {
     let place = args.run.as_deref().unwrap_or(Path::new("."));
     let run = latest_run(place).ok_or_else(|| no_run(place))?;
-    let file = forebay_flow::report(&run)?;
+    let file = forebay_pages::run::report(&run)?;
     let body = Body { run: relative(&run), file: relative(&file) };
     out.result(schema::REPORT, &body, || body.file.clone() + "\n")?;
     if args.open {

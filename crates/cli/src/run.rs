@@ -18,7 +18,7 @@ use forebay_flow::record::{latest_run, State};
 use forebay_flow::trials::Trials;
 use forebay_flow::{PlanFile, Workflow};
 use forebay_flow::{RunOptions, RunRecord};
-use forebay_perf::model::plan::{Locality, Mode, Plan};
+use forebay_model::plan::{Locality, Mode, Plan};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
@@ -155,7 +155,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     };
     let report = match args.report {
         // A report that cannot be made must not hide why the run failed.
-        true => forebay_flow::report(&record.run_dir).map(Some).or_else(|e| match &error {
+        true => forebay_pages::run::report(&record.run_dir).map(Some).or_else(|e| match &error {
             Some(_) => Ok(None),
             None => Err(e),
         })?,

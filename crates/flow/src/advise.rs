@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use forebay_perf::model::device::{Device, OURS};
-use forebay_perf::model::forecast::{Forecast, Inputs};
-use forebay_perf::model::workflow::{Component, Workflow as Flow};
-use forebay_perf::profile::Profile;
+use forebay_model::device::{Device, OURS};
+use forebay_model::forecast::{Forecast, Inputs};
+use forebay_model::workflow::{Component, Workflow as Flow};
+use forebay_profile::Profile;
 use forebay_space::{Error, Kind, Result, TierKind};
 use serde::Serialize;
 
@@ -388,8 +388,8 @@ mod tests {
     use crate::choices::choices;
     use crate::topology::Topology;
     use crate::workflow::Workflow;
-    use forebay_perf::model::plan::Mode;
-    use forebay_perf::profile::platforms::platform;
+    use forebay_model::plan::Mode;
+    use forebay_profile::platforms::platform;
     use std::path::Path;
 
     fn workflow() -> Workflow {

@@ -6,8 +6,8 @@
 
 use std::path::PathBuf;
 
-use forebay_perf::model::plan::{Locality, Mode, Plan};
-use forebay_perf::profile::{Locality as Side, Profile, Tier};
+use forebay_model::plan::{Locality, Mode, Plan};
+use forebay_profile::{Locality as Side, Profile, Tier};
 use forebay_space::{format_bytes, Error, Kind, Result, TierKind, GATE_PLACES_MAX};
 use serde::Serialize;
 
@@ -121,7 +121,7 @@ pub fn choices(
     profile: Option<&Profile>,
     load: Option<Load>,
 ) -> Choices {
-    let is_here = profile.is_none_or(|p| !forebay_perf::profile::platforms::is_platform(&p.name));
+    let is_here = profile.is_none_or(|p| !forebay_profile::platforms::is_platform(&p.name));
     let mut dropped = Vec::new();
     let candidates = match profile {
         None => vec![Candidate {
@@ -422,7 +422,7 @@ fn gate(workflow: &Workflow, candidate: &Candidate<'_>) -> std::result::Result<M
 mod tests {
     use super::*;
     use crate::topology::Node;
-    use forebay_perf::profile::platforms;
+    use forebay_profile::platforms;
     use std::path::Path;
 
     fn workflow(ranks: u32, channel: &str) -> Workflow {

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use forebay_perf::model::plan::Mode;
+use forebay_model::plan::Mode;
 use forebay_space::{Error, Result};
 
 use crate::commands::{helper_command, rank_commands};

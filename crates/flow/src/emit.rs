@@ -12,8 +12,8 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use forebay_perf::model::plan::Mode;
-use forebay_perf::probe::machine::numbers;
+use forebay_model::plan::Mode;
+use forebay_probe::machine::numbers;
 use forebay_space::{Error, Kind, Result};
 
 use crate::plan::PlanFile;
@@ -159,7 +159,7 @@ mod tests {
     use crate::launch::Launcher;
     use crate::plan::{Home, AS_THE_FILE_SAYS};
     use crate::topology::{Node, Topology};
-    use forebay_perf::model::plan::{Locality, Plan};
+    use forebay_model::plan::{Locality, Plan};
 
     fn script(r#for: For, mode: Mode, ranks: u32) -> Result<String> {
         let text = format!(

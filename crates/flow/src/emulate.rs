@@ -1,14 +1,15 @@
 //! Channels on a tier that is not there: from what the workflow file says to the curves that its programs get.
 //!
 //! Guarantees: all processes of a run get the same curves; where the file leaves the divisor to this machine, one is
-//! chosen for all channels, and said. Not here: the throttle itself (`tier`), what a profile means for it (`perf`).
+//! chosen for all channels, and said. Not here: the throttle itself (`tier`), what a profile means for it
+//! (`probe::medium`).
 
 use std::path::Path;
 
-use forebay_perf::model::plan::Locality as Side;
-use forebay_perf::probe::emulated::Carried;
-use forebay_perf::profile::emulate::{Medium, Wanted};
-use forebay_perf::profile::saved::Saved;
+use forebay_model::plan::Locality as Side;
+use forebay_probe::emulated::Carried;
+use forebay_probe::medium::{Medium, Wanted};
+use forebay_profile::saved::Saved;
 use forebay_space::{Emulation, Error, Kind, Locality, Result};
 use forebay_tier::TierKind;
 

@@ -5,7 +5,7 @@
 //! one. A run that was by one plan from begin to end says how long that takes; of a run in which paces were tried each
 //! stretch says how long its steps take, which times all steps stands for a run, less sure.
 
-use forebay_perf::model::plan::Plan;
+use forebay_model::plan::Plan;
 use serde::Serialize;
 
 use crate::plan::AS_THE_FILE_SAYS;
@@ -105,7 +105,7 @@ pub(crate) mod tests {
     use crate::record::{ChannelRecord, ComponentRecord, Machine, RankRecord, State, SCHEMA};
     use crate::topology::{Node, Topology};
     use crate::trials::{Stretch, Tried, Why};
-    use forebay_perf::model::plan::{Locality, Mode};
+    use forebay_model::plan::{Locality, Mode};
     use std::path::{Path, PathBuf};
 
     pub fn workflow() -> Workflow {

@@ -7,10 +7,10 @@
 //!
 //! Pure, but for [`runs_of`], which reads the records of the runs beside a workflow file.
 
-use forebay_perf::model::device::{Device, OURS};
-use forebay_perf::model::forecast::Inputs;
-use forebay_perf::model::workflow as model;
-use forebay_perf::profile::Profile;
+use forebay_model::device::{Device, OURS};
+use forebay_model::forecast::Inputs;
+use forebay_model::workflow as model;
+use forebay_profile::Profile;
 use forebay_space::{Error, Kind, Result, TierKind};
 
 use crate::characterise::{Moved, PerStep};
@@ -227,7 +227,7 @@ fn transfer_s(
 mod tests {
     use super::*;
     use crate::history::tests::{run, workflow};
-    use forebay_perf::model::plan::Mode;
+    use forebay_model::plan::Mode;
 
     /// A run in which putting an object took so long.
     fn run_with(call_s_per_object: f64, tier: &str, batching: Option<u64>) -> RunRecord {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use forebay_perf::model::plan::{Locality, Mode, Plan};
+use forebay_model::plan::{Locality, Mode, Plan};
 use forebay_space::{ChannelOptions, Error, Kind, Mechanism, Pace, Result, TierKind, BATCH_BYTES};
 use forebay_tier::Nodes;
 use serde::{Deserialize, Serialize};
@@ -255,7 +255,7 @@ fn is_swapped(home: &Home, topology: &Topology, locality: Locality) -> bool {
 }
 
 fn seat_is_crowded(seat: &Seat) -> bool {
-    forebay_perf::probe::machine::numbers(&seat.cpus).len() < seat.ranks as usize
+    forebay_probe::machine::numbers(&seat.cpus).len() < seat.ranks as usize
 }
 
 /// Says in a channel's table where it lies.

@@ -417,7 +417,7 @@ pub fn closing_lines(record: &RunRecord, traces: &Traces) -> Vec<String> {
 }
 
 /// Milliseconds with a unit that leaves one to three digits before the point.
-pub(crate) fn in_ms(ms: f64) -> String {
+pub fn in_ms(ms: f64) -> String {
     match ms {
         0.0 => "0".to_owned(),
         v if v >= 10_000.0 => format!("{:.1} s", v / 1e3),
@@ -430,7 +430,7 @@ pub(crate) fn in_ms(ms: f64) -> String {
 }
 
 /// Bytes per nanosecond as GB/s or MB/s.
-pub(crate) fn in_rate(gb_s: f64) -> String {
+pub fn in_rate(gb_s: f64) -> String {
     match gb_s {
         v if v >= 10.0 => format!("{v:.1} GB/s"),
         v if v >= 0.1 => format!("{v:.2} GB/s"),

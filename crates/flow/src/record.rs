@@ -266,7 +266,7 @@ impl RunRecord {
 }
 
 /// Writes beside, then renames: a reader sees the old file or the new one.
-pub(crate) fn replace_file(file: &Path, bytes: &[u8]) -> Result<()> {
+pub fn replace_file(file: &Path, bytes: &[u8]) -> Result<()> {
     let beside = file.with_extension("tmp");
     std::fs::write(&beside, bytes).map_err(|e| Error::io(format!("writing {}", beside.display()), e))?;
     std::fs::rename(&beside, file).map_err(|e| Error::io(format!("writing {}", file.display()), e))

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use forebay_perf::model::plan::Mode;
+use forebay_model::plan::Mode;
 use serde::{Deserialize, Serialize};
 
 use crate::topology::{list, Node, Topology};
 use crate::workflow::Workflow;
-use forebay_perf::probe::machine::numbers;
+use forebay_probe::machine::numbers;
 
 /// Where a component runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,9 +4,9 @@
 //! containers grant a part. Memory nodes without granted processors are in it too, as places for a channel.
 //! Not here: which component runs where (`seats`).
 
-use forebay_perf::probe::machine::{numbers, Machine};
-use forebay_perf::probe::nodes;
-use forebay_perf::profile::Profile;
+use forebay_probe::machine::{numbers, Machine};
+use forebay_probe::nodes;
+use forebay_profile::Profile;
 use rustix::process::Pid;
 use rustix::thread::{sched_getaffinity, CpuSet};
 
@@ -62,7 +62,7 @@ impl Topology {
     /// is what the machines of publications have.
     pub fn of_profile(profile: &Profile) -> Topology {
         let number = |name: &str| name.rsplit('#').next().and_then(|n| n.parse().ok());
-        let node = |(index, node): (usize, &forebay_perf::profile::MemoryNode)| Node {
+        let node = |(index, node): (usize, &forebay_profile::MemoryNode)| Node {
             number: number(&node.name).unwrap_or(index as u16),
             cpus: node.processors.as_deref().map(numbers).unwrap_or_default(),
             bytes: 0,

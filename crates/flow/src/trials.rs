@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_perf::model::plan::{Mode, Plan};
+use forebay_model::plan::{Mode, Plan};
 use forebay_space::{Error, Kind, Progress, Result, Steering};
 use serde::{Deserialize, Serialize};
 

@@ -13,13 +13,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_perf::model::plan::Locality;
+use forebay_model::plan::Locality;
 use forebay_space::environment::{self, channel_variable, did_you_mean};
 use forebay_space::options::spill_tiers;
 use forebay_space::{
     parse_bytes, Absent, Error, Horizon, Kind, Mode, Pace, Result, SpillTier, TierKind, WhenFull, BATCH_BYTES,
 };
-use forebay_tier::spelling::{self, Unknown};
+use forebay_terms::spelling::{self, Unknown};
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 

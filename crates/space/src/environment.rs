@@ -8,7 +8,7 @@
 
 use crate::byte_size::parse_bytes;
 use crate::options::{self, ChannelOptions, Mechanism, Retention, Scope, WhenFull};
-pub use forebay_tier::spelling::did_you_mean;
+pub use forebay_terms::spelling::did_you_mean;
 use forebay_tier::{Error, Kind, Result};
 use std::str::FromStr;
 

@@ -17,9 +17,7 @@ pub mod clock;
 pub mod counters;
 pub mod device;
 pub mod engine;
-pub mod error;
 pub mod host;
-mod kind;
 pub mod liveness;
 pub mod nameless;
 pub mod own_directory;
@@ -35,15 +33,14 @@ pub mod simulation;
 #[cfg(test)]
 #[path = "../tests/skips/mod.rs"]
 mod skips;
-pub mod spelling;
 #[allow(unsafe_code)]
 mod sys;
 pub mod wait;
 pub mod window;
 
 pub use device::{create, detect, open, Device};
-pub use error::{Error, Kind, Result};
-pub use kind::{Access, Durability, Horizon, Nodes, Placement, Shares, TierKind, NODES_MAX};
+pub use forebay_terms::{Access, Durability, Horizon, Nodes, Placement, Shares, TierKind, NODES_MAX};
+pub use forebay_terms::{Error, Kind, Result};
 pub use region::{MapMode, Region, SharedRegion};
 pub use shared_words::SharedWords;
 pub use sys::{watch, watched, LostPage, StagedWrite};

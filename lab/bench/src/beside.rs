@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 
 use comfy_table::Cell;
-use forebay_perf::memory::placed::{Place, Request};
-use forebay_perf::memory::stream::{reads_and_writes, Kernel, Timing};
-use forebay_perf::profile::saved::Saved;
-use forebay_perf::profile::words::{plain, speed};
-use forebay_perf::profile::{platforms, Estimate, Profile, Provenance, Unit};
+use forebay_probe::kernels::placed::{Place, Request};
+use forebay_probe::kernels::stream::{reads_and_writes, Kernel, Timing};
+use forebay_profile::saved::Saved;
+use forebay_profile::words::{plain, speed};
+use forebay_profile::{platforms, Estimate, Profile, Provenance, Unit};
 use forebay_tier::{Result, TierKind};
 use serde::Serialize;
 
@@ -158,7 +158,7 @@ fn sources(beside: &Beside) -> String {
 mod tests {
     use super::*;
     use forebay_cli::output::Colour;
-    use forebay_perf::memory::stream::Layout;
+    use forebay_probe::kernels::stream::Layout;
     use forebay_tier::Horizon;
 
     fn request(tiers: [TierKind; 3], layout: Layout, horizon: Horizon) -> Request {

@@ -6,10 +6,10 @@
 
 use std::path::PathBuf;
 
-use forebay_perf::load::{Blocks, Bytes, Content, Engine, Job, Method, Verify};
-use forebay_perf::probe::judge::{self, Bounds};
-use forebay_perf::probe::scratch::Scratch;
-use forebay_perf::probe::subject::Reading;
+use forebay_probe::judge::{self, Bounds};
+use forebay_probe::load::{Blocks, Bytes, Content, Engine, Job, Method, Verify};
+use forebay_probe::scratch::Scratch;
+use forebay_probe::subject::Reading;
 use forebay_tier::{capacity, device, Error, Kind, Result, TierKind};
 use serde::Serialize;
 

@@ -7,11 +7,11 @@
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use forebay_perf::load::{self, Blocks, Engine, Job, Report, Uring};
-use forebay_perf::probe::judge::{self, Bounds};
-use forebay_perf::probe::scratch::Scratch;
-use forebay_perf::probe::subject::Reading;
-use forebay_perf::profile::{self, Estimate};
+use forebay_probe::judge::{self, Bounds};
+use forebay_probe::load::{self, Blocks, Engine, Job, Report, Uring};
+use forebay_probe::scratch::Scratch;
+use forebay_probe::subject::Reading;
+use forebay_profile::{self, Estimate};
 use forebay_tier::{capacity, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
@@ -115,10 +115,10 @@ struct Knee {
 fn knees(points: &[Point], ways: &[Way]) -> Vec<Knee> {
     let of = |way: &Way| {
         let own = points.iter().filter(|p| p.way == *way && p.doubt.is_none());
-        let point = |p: &Point| profile::Point::new(f64::from(p.threads), Estimate::bare(p.iops));
-        let mut curve: Vec<profile::Point> = own.map(point).collect();
+        let point = |p: &Point| forebay_profile::Point::new(f64::from(p.threads), Estimate::bare(p.iops));
+        let mut curve: Vec<forebay_profile::Point> = own.map(point).collect();
         curve.sort_by(|a, b| a.x.total_cmp(&b.x));
-        let found = profile::knee::knee(&curve)?;
+        let found = forebay_profile::knee::knee(&curve)?;
         let (threads, iops_there) = (found.reached_at as u32, found.reached.value);
         Some(Knee { way: *way, iops: found.highest.value, threads, iops_there })
     };

@@ -4,8 +4,8 @@
 
 use std::path::PathBuf;
 
-use forebay_perf::profile::saved::write_whole;
-use forebay_perf::report::bars::{page, Bar, Chart, Sheet};
+use forebay_pages::bars::{page, Bar, Chart, Sheet};
+use forebay_profile::saved::write_whole;
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 use serde_json::Value;

@@ -12,7 +12,7 @@ mod limit;
 mod measure;
 mod place;
 
-use forebay_perf::memory::together;
+use forebay_probe::kernels::together;
 use forebay_space::format_bytes;
 use forebay_tier::{capacity, Error, Kind, Result, TierKind};
 use serde::Serialize;

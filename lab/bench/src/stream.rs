@@ -3,11 +3,11 @@
 //! Prints the table that STREAM prints, says that it was measured and under which conditions, and puts the published
 //! table of a platform beside it (`beside.rs`) when asked, or when an array lies on persistent memory.
 
-use forebay_perf::memory::placed::{self, Outcome, Place, Request};
-use forebay_perf::memory::stream::{Layout, Timing, ROUNDS};
-use forebay_perf::memory::CACHES;
-use forebay_perf::probe::machine::Machine;
-use forebay_perf::probe::nodes::cache_to_exceed;
+use forebay_probe::kernels::placed::{self, Outcome, Place, Request};
+use forebay_probe::kernels::stream::{Layout, Timing, ROUNDS};
+use forebay_probe::kernels::CACHES;
+use forebay_probe::machine::Machine;
+use forebay_probe::nodes::cache_to_exceed;
 use forebay_tier::{Error, Horizon, Kind, Result};
 use serde::Serialize;
 
@@ -221,7 +221,7 @@ fn table(timings: &[Timing]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_perf::memory::stream::Kernel;
+    use forebay_probe::kernels::stream::Kernel;
 
     #[test]
     fn arrays_are_placed_one_by_one_or_by_what_is_done_with_them() {

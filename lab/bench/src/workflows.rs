@@ -17,10 +17,10 @@ mod show;
 use std::path::PathBuf;
 
 use comfy_table::Cell;
-use forebay_perf::model::device::{Device, OURS};
-use forebay_perf::profile::emulate::Wanted;
-use forebay_perf::profile::saved::Saved;
-use forebay_perf::profile::Profile;
+use forebay_model::device::{Device, OURS};
+use forebay_probe::medium::Wanted;
+use forebay_profile::saved::Saved;
+use forebay_profile::Profile;
 use forebay_suite::claims::{Claim, WITHIN};
 use forebay_suite::judge::{baselines, perturbed, Perturbed, Verdict, TIE};
 use forebay_suite::{configurations, times, Interference, Set, COUNT, PLATFORM, STUDIED, TIER};

@@ -9,8 +9,8 @@
 //!
 //! A start takes some seconds. It uses one processor; run it with `nice`.
 
-use forebay_perf::model::device::{Device, OURS};
-use forebay_perf::profile::platforms;
+use forebay_model::device::{Device, OURS};
+use forebay_profile::platforms;
 use forebay_suite::fit::{fit, Budget, Fitted, Goal};
 use forebay_suite::judge::{self, regret, Verdict};
 use forebay_suite::search::Random;

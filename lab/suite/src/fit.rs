@@ -9,7 +9,7 @@ use crate::claims::{self, claims, Claim, WITHIN};
 use crate::judge::margin;
 use crate::search::{descend, Found, Random};
 use crate::{interfere, station, times, Interference, Times, Values, COUNT, STUDIED, UNPRINTED, VALUES};
-use forebay_perf::model::device::Device;
+use forebay_model::device::Device;
 
 /// By how much winners are to win: half as much again as what counts as sure.
 pub const AIM: f64 = 0.015;
@@ -189,8 +189,8 @@ pub fn fit(
 mod tests {
     use super::*;
     use crate::{PLATFORM, TIER};
-    use forebay_perf::model::device::OURS;
-    use forebay_perf::profile::platforms::platform;
+    use forebay_model::device::OURS;
+    use forebay_profile::platforms::platform;
 
     #[test]
     fn a_search_gets_better_and_the_same_seed_finds_the_same() {

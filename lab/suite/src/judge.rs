@@ -3,7 +3,7 @@
 use crate::claims::{claims, Claim};
 use crate::search::Random;
 use crate::{station, times, Interference, Times, Values, COUNT, STUDIED, UNPRINTED, VALUES};
-use forebay_perf::model::device::Device;
+use forebay_model::device::Device;
 
 /// Two configurations this close are a tie.
 pub const TIE: f64 = 0.02;

@@ -22,11 +22,11 @@ pub mod rules;
 pub mod search;
 pub mod stream;
 
-use forebay_perf::model::device::Device;
-use forebay_perf::model::plan::Plan;
-use forebay_perf::model::station::{Mix, Penalty, Station};
-use forebay_perf::model::table::{Row, Table};
-use forebay_perf::model::workflow::{predict, Component, Workflow};
+use forebay_model::device::Device;
+use forebay_model::plan::Plan;
+use forebay_model::station::{Mix, Penalty, Station};
+use forebay_model::table::{Row, Table};
+use forebay_model::workflow::{predict, Component, Workflow};
 use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 

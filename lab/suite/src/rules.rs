@@ -92,7 +92,7 @@ fn nearest_ranks(ranks: u32) -> u32 {
     [8u32, 16, 24].into_iter().min_by_key(|studied| studied.abs_diff(ranks)).expect("three of them")
 }
 
-/// The configuration (of [`forebay_perf::model::plan::Plan::of_the_study`]) that the rules name.
+/// The configuration (of [`forebay_model::plan::Plan::of_the_study`]) that the rules name.
 pub fn by_rules(kind: &Kind) -> usize {
     let found = [kind.writers_compute, kind.write, kind.readers_compute, kind.read];
     let misses = |rule: &Rule| {

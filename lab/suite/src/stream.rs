@@ -20,7 +20,7 @@
 
 use forebay_tier::Horizon;
 
-use forebay_perf::memory::stream::Kernel;
+use forebay_probe::kernels::stream::Kernel;
 
 /// Constants of a node; bandwidths in GB/s, times in ns.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -7,7 +7,7 @@ mod skips;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use forebay_perf::memory::stream::Kernel;
+use forebay_probe::kernels::stream::Kernel;
 use forebay_suite::expansion::{plateau, Expansion, FAR};
 use forebay_suite::stream;
 use forebay_suite::{configurations, STUDIED};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use forebay_perf::model::device::{Device, OURS};
-use forebay_perf::profile::platforms::platform;
+use forebay_model::device::{Device, OURS};
+use forebay_profile::platforms::platform;
 use forebay_suite::judge::{baselines, perturbed, Verdict};
 use forebay_suite::{Interference, Set, PLATFORM, RANGES, STUDIED, TIER, UNPRINTED, VALUES};
 

@@ -21,7 +21,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
-use forebay_tier::spelling::did_you_mean;
+use forebay_terms::spelling::did_you_mean;
 use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 

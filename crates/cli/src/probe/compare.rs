@@ -1,14 +1,14 @@
 //! `forebay probe compare`: two profiles side by side.
 
 use comfy_table::Cell;
-use forebay_perf::profile::compare::{compare, Agreement, Comparison, Measure, Pair, Verdict};
-use forebay_perf::profile::{saved::Saved, Estimate, Profile, Unit};
+use forebay_profile::compare::{compare, Agreement, Comparison, Measure, Pair, Verdict};
+use forebay_profile::{saved::Saved, Estimate, Profile, Unit};
 use forebay_tier::Result;
 use serde::Serialize;
 
 use super::show::kind_words;
 use crate::output::{number, schema, table_text, toned, Output, Tone};
-use forebay_perf::profile::words::{capacity, concurrency, direction, manner, ratio, size, speed, time};
+use forebay_profile::words::{capacity, concurrency, direction, manner, ratio, size, speed, time};
 
 /// Compare two profiles: ratios, and which differences are larger than the error bars.
 ///

@@ -4,13 +4,13 @@
 use std::sync::atomic::AtomicBool;
 
 use comfy_table::Cell;
-use forebay_perf::probe::emulated::{probe, Compared, Emulated, Options};
-use forebay_perf::probe::find::Running;
-use forebay_perf::probe::machine::Machine;
-use forebay_perf::profile::emulate::Wanted;
-use forebay_perf::profile::saved::Saved;
-use forebay_perf::profile::words::{direction, size};
-use forebay_perf::profile::Axis;
+use forebay_probe::emulated::{probe, Compared, Emulated, Options};
+use forebay_probe::find::Running;
+use forebay_probe::machine::Machine;
+use forebay_probe::medium::Wanted;
+use forebay_profile::saved::Saved;
+use forebay_profile::words::{direction, size};
+use forebay_profile::Axis;
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 

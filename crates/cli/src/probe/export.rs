@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_perf::profile::saved::{write_whole, Saved};
+use forebay_profile::saved::{write_whole, Saved};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_perf::profile::{from_fio, saved::Saved, Profile};
+use forebay_profile::{from_fio, saved::Saved, Profile};
 use forebay_tier::Result;
 use serde::Serialize;
 

@@ -1,12 +1,12 @@
 //! `forebay probe ls`: saved profiles and platforms.
 
 use comfy_table::Cell;
-use forebay_perf::profile::{platforms, saved::Saved, Profile};
+use forebay_profile::{platforms, saved::Saved, Profile};
 use forebay_tier::Result;
 use serde::Serialize;
 
 use crate::output::{schema, table_text, toned, Output, Tone};
-use forebay_perf::profile::words::kinds;
+use forebay_profile::words::kinds;
 
 /// List saved profiles and the platforms that come with Forebay.
 #[derive(clap::Args, Debug)]

@@ -8,13 +8,13 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use comfy_table::Cell;
-use forebay_perf::probe::find::Running;
-use forebay_perf::probe::machine::Machine;
-use forebay_perf::probe::run::{probe, Options};
-use forebay_perf::probe::table::{row, Best, Row};
-use forebay_perf::profile::emulate::Wanted;
-use forebay_perf::profile::saved::{write_whole, Saved};
-use forebay_perf::profile::{Axis, Estimate, Profile, Tier, Unit};
+use forebay_probe::find::Running;
+use forebay_probe::machine::Machine;
+use forebay_probe::medium::Wanted;
+use forebay_probe::run::{probe, Options};
+use forebay_probe::table::{row, Best, Row};
+use forebay_profile::saved::{write_whole, Saved};
+use forebay_profile::{Axis, Estimate, Profile, Tier, Unit};
 use forebay_tier::{Error, Kind, Result};
 
 use super::emulated::Facts;

@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_perf::profile::saved::{write_whole, Saved};
-use forebay_perf::report;
+use forebay_profile::saved::{write_whole, Saved};
 use forebay_tier::Result;
 use serde::Serialize;
 
@@ -40,7 +39,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     let names = std::iter::once(&profile).chain(&other).map(|p| p.name.clone());
     let names: Vec<String> = names.collect();
     let file = args.output.clone().unwrap_or_else(|| format!("{}.html", names.join("-")).into());
-    write_whole(Path::new(&file), report::report(&profile, other.as_ref()).as_bytes())?;
+    write_whole(Path::new(&file), forebay_pages::profile::report(&profile, other.as_ref()).as_bytes())?;
     let body = Body { profiles: names, file: relative(&file) };
     out.result(schema::PROFILE_REPORT, &body, || body.file.clone() + "\n")?;
     if args.open {

@@ -1,6 +1,6 @@
 //! `forebay probe schema`: the JSON Schema of profiles.
 
-use forebay_perf::profile::schema;
+use forebay_profile::schema;
 use forebay_tier::Result;
 
 use crate::output::Output;

@@ -4,15 +4,13 @@
 //! differ in the size of operations only, the highest is shown (`--all` has every point); what has a caveat shows it.
 
 use comfy_table::Cell;
-use forebay_perf::profile::knee::TierKnee;
-use forebay_perf::profile::{saved::Saved, Latency, Profile, Tier};
+use forebay_profile::knee::TierKnee;
+use forebay_profile::{saved::Saved, Latency, Profile, Tier};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
 use crate::output::{number, schema, table_text, toned, wrapped, Output, Tone};
-use forebay_perf::profile::words::{
-    capacity, concurrency, direction, kinds, manner, mark, size, speed, time,
-};
+use forebay_profile::words::{capacity, concurrency, direction, kinds, manner, mark, size, speed, time};
 
 /// Width of the text around tables.
 const COLUMNS: usize = 100;
@@ -36,11 +34,11 @@ struct Body<'a> {
 #[derive(Serialize)]
 struct KneeBody<'a> {
     tier: &'a str,
-    when: forebay_perf::profile::Conditions,
-    unit: forebay_perf::profile::Unit,
-    highest: forebay_perf::profile::Estimate,
+    when: forebay_profile::Conditions,
+    unit: forebay_profile::Unit,
+    highest: forebay_profile::Estimate,
     stated: bool,
-    source: &'a forebay_perf::profile::Citation,
+    source: &'a forebay_profile::Citation,
 }
 
 /// Runs the verb.
@@ -241,8 +239,7 @@ fn latencies(profile: &Profile, tier: &Tier, out: &Output) -> String {
             _ => Cell::new(mark(profile, &latency.source)),
         };
         let pattern = latency.when.pattern.map_or(String::new(), |p| format!("{p} "));
-        let remote =
-            if latency.when.locality == forebay_perf::profile::Locality::Remote { "remote " } else { "" };
+        let remote = if latency.when.locality == forebay_profile::Locality::Remote { "remote " } else { "" };
         table.add_row(keep(
             [
                 Cell::new(format!("  {remote}{pattern}{}", latency.operation)),
@@ -341,7 +338,7 @@ fn sources(profile: &Profile, out: &Output) -> String {
 mod tests {
     use super::*;
     use crate::output::Colour;
-    use forebay_perf::profile::platforms;
+    use forebay_profile::platforms;
 
     #[test]
     fn every_platform_can_be_shown() {

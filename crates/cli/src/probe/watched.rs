@@ -1,6 +1,6 @@
 //! How far a probe is: a bar on a terminal, a line a minute in the file of a job.
 
-use forebay_perf::probe::run::Progress;
+use forebay_probe::run::Progress;
 use forebay_tier::clock;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

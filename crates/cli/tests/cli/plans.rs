@@ -121,8 +121,8 @@ fn a_gated_run_pins_its_ranks_and_says_where_they_and_the_pages_were() {
         assert_eq!(seat["name"], component["name"]);
         for rank in component["ranks"].as_array().unwrap() {
             let cpus = rank["cpus"].as_str().expect("the kernel's answer");
-            let wanted = forebay_perf::probe::machine::numbers(seat["cpus"].as_str().unwrap());
-            let real = forebay_perf::probe::machine::numbers(cpus);
+            let wanted = forebay_probe::machine::numbers(seat["cpus"].as_str().unwrap());
+            let real = forebay_probe::machine::numbers(cpus);
             assert!(!real.is_empty() && real.iter().all(|cpu| wanted.contains(cpu)), "{cpus} of {seat}");
         }
     }

@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn spread_pages_are_counted_by_node() {
         // One node is no set that anybody can name, and one that every machine has.
-        let tier = TierKind::Interleaved(Nodes(1));
+        let tier = TierKind::Interleaved(Nodes::FIRST_ALONE);
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let bound = pool(dir.path(), tier, None);
         assert_eq!(bound.placement(), Some(Placement::Unverified), "nothing is prepared yet");
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn where_spreading_is_refused_threads_take_turns() {
-        let tier = TierKind::Interleaved(Nodes(1));
+        let tier = TierKind::Interleaved(Nodes::FIRST_ALONE);
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let here = numa::processors_of(Path::new(NODES_DIR), 0);
         // Two turns, both on the node that every machine has.

@@ -212,7 +212,7 @@ fn without_numa(which: &str, shm: &std::path::Path) {
             }
             assert_ne!(pool.placement(), Some(Placement::Bound));
             // A set of one node, which every machine has: the turns are one thread's.
-            let spread = TierKind::Interleaved(Nodes(1));
+            let spread = TierKind::Interleaved(Nodes::FIRST_ALONE);
             pools_conform(spread, shm);
             let pool = crate::create(spread, &dir.path().join("q"), 4 << 20).unwrap();
             pool.prepare(0..4 << 20).unwrap();
@@ -231,7 +231,8 @@ fn without_numa(which: &str, shm: &std::path::Path) {
             pool.prepare(0..4 << 20).unwrap();
             assert_eq!(pool.placement(), Some(Placement::Unverified));
             let pool =
-                crate::create(TierKind::Interleaved(Nodes(1)), &dir.path().join("q"), 4 << 20).unwrap();
+                crate::create(TierKind::Interleaved(Nodes::FIRST_ALONE), &dir.path().join("q"), 4 << 20)
+                    .unwrap();
             pool.prepare(0..4 << 20).unwrap();
             assert_eq!(pool.placement(), Some(Placement::Unverified));
         }

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use forebay_perf::load::{Blocks, Engine, Job};
-use forebay_perf::memory::placed::{self, Request};
-use forebay_perf::memory::stream::{Kernel, Layout};
-use forebay_perf::memory::together;
-use forebay_perf::probe::machine::Machine;
-use forebay_perf::probe::nodes::cache_to_exceed;
-use forebay_perf::probe::scratch::Scratch;
+use forebay_probe::kernels::placed::{self, Request};
+use forebay_probe::kernels::stream::{Kernel, Layout};
+use forebay_probe::kernels::together;
+use forebay_probe::load::{Blocks, Engine, Job};
+use forebay_probe::machine::Machine;
+use forebay_probe::nodes::cache_to_exceed;
+use forebay_probe::scratch::Scratch;
 use forebay_tier::{Horizon, Kind, Result, TierKind};
 use serde::Serialize;
 

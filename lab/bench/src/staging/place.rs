@@ -22,7 +22,7 @@ impl FromStr for Place {
         if let Some(rest) = text.strip_prefix("files").filter(|r| r.is_empty() || r.starts_with(':')) {
             return Ok(Place::Files(rest.get(1..).filter(|dir| !dir.is_empty()).unwrap_or(".").into()));
         }
-        let place: forebay_perf::memory::placed::Place = text.parse()?;
+        let place: forebay_probe::kernels::placed::Place = text.parse()?;
         let has_default = place.tier.is_memory() && !text.contains(":/");
         Ok(Place::Tier(place.tier, (!has_default).then_some(place.dir)))
     }

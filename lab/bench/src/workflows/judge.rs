@@ -4,7 +4,7 @@
 //! with the time at which it was: at least that.
 
 use forebay_flow::advise::{Advice, Score, Sure};
-use forebay_perf::model::plan::Plan;
+use forebay_model::plan::Plan;
 use forebay_suite::rules::{by_ranks, by_rules, Kind};
 use serde::Serialize;
 
@@ -243,7 +243,7 @@ impl Body {
             provenance: "emulated",
             medium: platform.medium.clone(),
             k: platform.k,
-            processors: forebay_perf::memory::together::processors().len(),
+            processors: forebay_probe::kernels::together::processors().len(),
             quick: args.quick,
             gaps: platform.gaps(),
             seed: args.seed,

@@ -11,7 +11,7 @@ use forebay_flow::characterise::PerStep;
 use forebay_flow::plan::{Home, AS_THE_FILE_SAYS};
 use forebay_flow::record::State;
 use forebay_flow::{PlanFile, RunOptions, RunRecord, Topology, Workflow};
-use forebay_perf::model::plan::{Locality, Mode, Plan};
+use forebay_model::plan::{Locality, Mode, Plan};
 use forebay_tier::{Error, Kind, Result};
 
 use super::cases::Case;

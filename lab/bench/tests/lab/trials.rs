@@ -10,7 +10,7 @@ use forebay_flow::plan::{Home, AS_THE_FILE_SAYS};
 use forebay_flow::record::State;
 use forebay_flow::trials::{Trials, Why};
 use forebay_flow::{PlanFile, RunOptions, Topology, Workflow};
-use forebay_perf::model::plan::{Locality, Mode, Plan};
+use forebay_model::plan::{Locality, Mode, Plan};
 
 use crate::bench::Bench;
 
@@ -78,7 +78,7 @@ fn a_trial_overturns_a_plan_that_was_wrong() {
     assert!(tried.decisions[0].reason.contains("overturned"), "{tried:?}");
     // Every version was read and checked, whatever the pace.
     assert!(record.components.iter().all(|c| c.steps == 40), "{:?}", record.components);
-    let page = forebay_flow::report(&record.run_dir).unwrap();
+    let page = forebay_pages::run::report(&record.run_dir).unwrap();
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("Paces tried") && page.contains("overturned"));
     // The next run knows both.
