@@ -72,9 +72,9 @@ docs:
 install:
 	$(CARGO) build --release --package forebay-cli --package forebay-capi --package forebay-mem \
 	  $(if $(LAB),--package forebay-lab)
-	install -Dm755 $(FOREBAY) $(DESTDIR)$(PREFIX)/bin/forebay
-	$(if $(LAB),install -Dm755 $(TARGET)/release/forebay-lab $(DESTDIR)$(PREFIX)/bin/forebay-lab)
-	install -Dm755 $(TARGET)/release/libforebay_mem.so $(DESTDIR)$(PREFIX)/lib/libforebay_mem.so
+	packaging/place.sh $(FOREBAY) $(DESTDIR)$(PREFIX)/bin/forebay
+	$(if $(LAB),packaging/place.sh $(TARGET)/release/forebay-lab $(DESTDIR)$(PREFIX)/bin/forebay-lab)
+	packaging/place.sh $(TARGET)/release/libforebay_mem.so $(DESTDIR)$(PREFIX)/lib/libforebay_mem.so
 	crates/capi/install.sh $(PREFIX) $(TARGET)/release
 	mkdir -p $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(FOREBAY) man $(DESTDIR)$(PREFIX)/share/man/man1

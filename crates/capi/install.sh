@@ -7,7 +7,7 @@
 # may not exist yet. BUILT is the folder that holds libforebay.so, and libforebay.a if it is wanted; without it
 # target/release of this checkout, after `cargo build --release -p forebay-capi`. DESTDIR, if set, goes before
 # PREFIX for packagers. Programs are built against the result with `pkg-config --cflags --libs forebay` or
-# CMake's find_package(Forebay). Existing files of these names are replaced; nothing else is touched.
+# CMake's find_package(Forebay). Libraries are stripped, their debug information lies in lib/.debug. Existing files of these names are replaced; nothing else is touched.
 set -eu
 
 fail() {
@@ -46,9 +46,9 @@ filled() {
 
 place "$here/include/forebay.h" "$root/include/forebay.h" 644
 place "$here/fortran/forebay.f90" "$root/share/forebay/fortran/forebay.f90" 644
-place "$built/libforebay.so" "$root/lib/libforebay.so" 755
+"$here/../../packaging/place.sh" "$built/libforebay.so" "$root/lib/libforebay.so"
 if [ -f "$built/libforebay.a" ]; then
-    place "$built/libforebay.a" "$root/lib/libforebay.a" 644
+    "$here/../../packaging/place.sh" "$built/libforebay.a" "$root/lib/libforebay.a"
 fi
 filled "$here/forebay.pc.in" "$root/lib/pkgconfig/forebay.pc"
 filled "$here/cmake/ForebayConfig.cmake.in" "$root/lib/cmake/Forebay/ForebayConfig.cmake"

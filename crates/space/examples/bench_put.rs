@@ -1,4 +1,4 @@
-//! What one `put` costs, in the same shape as `bench-peers/libpmem_put.c`: for `cargo xtask bench put`.
+//! What one `put` costs, in the same shape as `lab/peers/libpmem_put.c`: for `cargo xtask bench put`.
 //!
 //! usage: bench_put NAME OBJECT-BYTES OBJECTS STEPS POOL-BYTES SOURCE-BYTES yes|no [many]
 //!

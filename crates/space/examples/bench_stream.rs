@@ -1,4 +1,4 @@
-//! The coupled stream of `bench-peers/stream_shape.py` through the Rust interface, for `cargo xtask bench put`.
+//! The coupled stream of `lab/peers/stream_shape.py` through the Rust interface, for `cargo xtask bench put`.
 //!
 //! usage: bench_stream write|read NAME BYTES OBJECTS STEPS WARM SOURCE-BYTES
 //!

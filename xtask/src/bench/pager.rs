@@ -115,7 +115,7 @@ impl Bench {
     /// Random rows in a Python of its own: nanoseconds a row.
     fn rows_of(&self, python: &Path, cage: &Cage, how: &str, batch: u32) -> Result<f64, String> {
         let mut command = cage.command(python);
-        command.arg(self.root.join("bench-peers/rows.py")).arg(self.file());
+        command.arg(self.root.join("lab/peers/rows.py")).arg(self.file());
         command.args([ROW_BYTES.to_string(), batch.to_string(), self.seconds.to_string()]).arg(how);
         let said = output(&mut command)?;
         said.trim().parse::<f64>().map(|s| s * 1e9).map_err(|e| format!("rows.py: {e}: {said}"))

@@ -134,7 +134,7 @@ impl Setup {
         command.args(["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror"]).arg("-I");
         command
             .arg(self.root.join("crates/capi/include"))
-            .arg(self.root.join("bench-peers/forebay_stream.c"));
+            .arg(self.root.join("lab/peers/forebay_stream.c"));
         command.arg("-L").arg(folder).arg("-lforebay").arg(format!("-Wl,-rpath,{}", folder.display()));
         quiet(command.arg("-o").arg(&program))?;
         self.c_stream = Some(program);
@@ -148,7 +148,7 @@ impl Setup {
         }
         let program = self.root.join("target/peers/libpmem_put");
         let _ = std::fs::create_dir_all(self.root.join("target/peers"));
-        let source = self.root.join("bench-peers/libpmem_put.c");
+        let source = self.root.join("lab/peers/libpmem_put.c");
         let built = quiet(Command::new("cc").arg("-O2").arg("-o").arg(&program).arg(source).arg("-lpmem"));
         match built {
             Ok(()) => self.libpmem = Some(program),
@@ -338,7 +338,7 @@ impl Setup {
 
     fn side(&self, python: &Path, script: &str, role: &str, name: &str, shape: &StreamShape) -> Command {
         let mut command = self.program(python);
-        command.arg(self.root.join("bench-peers").join(script)).args([role, name]);
+        command.arg(self.root.join("lab/peers").join(script)).args([role, name]);
         command.env("PYTHONDONTWRITEBYTECODE", "1");
         let size = [("--objects", shape.objects), ("--bytes", shape.bytes)];
         let length =

@@ -1,6 +1,6 @@
 //! `cargo xtask bench stream`: the STREAM kernels of `forebay bench stream` beside a plain C STREAM, in turn.
 //!
-//! The C program is `bench-peers/stream_plain.c`, compiled with `-O3 -march=native -fopenmp`; both use as many threads
+//! The C program is `lab/peers/stream_plain.c`, compiled with `-O3 -march=native -fopenmp`; both use as many threads
 //! as there are processors, arrays of the same length and stores of the same kind: those of the compiled loops go
 //! through the cache, one vector of the processor's greatest width at a time; for the loop that copies, the compiler
 //! calls `memcpy`, which stores past the cache from some length on, and so do we. Ratios of the best rounds; the bar is
@@ -106,7 +106,7 @@ fn plain(root: &Path, elements: usize) -> Result<PathBuf, String> {
     compiler
         .args(["-O3", "-march=native", "-fopenmp", "-mcmodel=large"])
         .arg(format!("-DELEMENTS={elements}"));
-    compiler.arg("-o").arg(&program).arg(root.join("bench-peers/stream_plain.c"));
+    compiler.arg("-o").arg(&program).arg(root.join("lab/peers/stream_plain.c"));
     let output = compiler.output().map_err(|e| format!("cc: {e}"))?;
     match output.status.success() {
         true => Ok(program),

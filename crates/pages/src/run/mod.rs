@@ -202,7 +202,7 @@ impl Page<'_> {
             tiles.push((steps.to_string(), "steps".to_owned()));
         }
         if moved > 0 {
-            tiles.push((format_bytes(moved), "put and got".to_owned()));
+            tiles.push((format_bytes(moved), "written and read".to_owned()));
         }
         for (word, rate) in [("put", side(Side::Write)), ("get", side(Side::Read))] {
             if let Some(rate) = rate {
