@@ -7,7 +7,8 @@
 # may not exist yet. BUILT is the folder that holds libforebay.so, and libforebay.a if it is wanted; without it
 # target/release of this checkout, after `cargo build --release -p forebay-capi`. DESTDIR, if set, goes before
 # PREFIX for packagers. Programs are built against the result with `pkg-config --cflags --libs forebay` or
-# CMake's find_package(Forebay). Libraries are stripped, their debug information lies in lib/.debug. Existing files of these names are replaced; nothing else is touched.
+# CMake's find_package(Forebay). Libraries are stripped, their debug information lies in lib/.debug. Existing files of
+# these names are replaced; nothing else is touched.
 set -eu
 
 fail() {

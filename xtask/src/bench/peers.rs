@@ -132,9 +132,7 @@ impl Setup {
         let _ = std::fs::create_dir_all(self.root.join("target/peers"));
         let mut command = Command::new("cc");
         command.args(["-std=c99", "-O2", "-Wall", "-Wextra", "-Werror"]).arg("-I");
-        command
-            .arg(self.root.join("crates/capi/include"))
-            .arg(self.root.join("lab/peers/forebay_stream.c"));
+        command.arg(self.root.join("crates/capi/include")).arg(self.root.join("lab/peers/forebay_stream.c"));
         command.arg("-L").arg(folder).arg("-lforebay").arg(format!("-Wl,-rpath,{}", folder.display()));
         quiet(command.arg("-o").arg(&program))?;
         self.c_stream = Some(program);

@@ -106,7 +106,9 @@ fn fields_of_spaces_are_those_of_the_page() {
 fn manual_pages_and_completions_cover_every_verb() {
     let bench = Bench::new();
     let verbs = [
+        "demo",
         "run",
+        "advise",
         "plan",
         "exec",
         "mem",
