@@ -33,6 +33,9 @@ const HANDS_APART: u64 = 64;
 /// The part of the budget that may lie between the hands.
 const HANDS_PART: u64 = 4;
 
+/// Regions that leave together where far more is there than the budget: the disk writes one while others are dropped.
+const BATCH: u64 = 16;
+
 /// Most parts of a window that are fresh or not: each may become a mapping of its own for the kernel, of which a
 /// process may have 65530.
 const FRESH_PARTS_MAX: u64 = 4096;
@@ -264,6 +267,8 @@ impl Drop for Kernel {
 struct Hands {
     first: u64,
     second: u64,
+    /// Regions that the first hand has taken out of the mapping, and the second has not reached since.
+    begun: Vec<bool>,
 }
 
 impl Shared {
@@ -277,7 +282,8 @@ impl Shared {
     }
 
     fn steer(&self) {
-        let mut hands = Hands { first: 0, second: 0 };
+        let begun = vec![false; self.map.bytes().div_ceil(self.region) as usize];
+        let mut hands = Hands { first: 0, second: 0, begun };
         // What others had brought before counts, too: the first round counts.
         let (mut faults, mut rounds) = (window::faults(), ROUNDS_ESTIMATED);
         while self.stop.load(Acquire) == 0 {
@@ -349,11 +355,39 @@ impl Shared {
             self.begin(hands, there - low, apart, regions);
             // What was begun is written by now, or soon: only the first has to be waited for.
             while there > low && hands.second + apart < hands.first {
-                let range = self.range(hands.second % regions);
-                there = there.saturating_sub(self.drop_region(&range, there > urgent));
-                hands.second += 1;
+                let is_urgent = there > urgent;
+                let end = (hands.second + if is_urgent { BATCH } else { 1 }).min(hands.first - apart);
+                let gone = self.pass(
+                    &mut hands.begun,
+                    (hands.second..end).map(|number| number % regions),
+                    is_urgent,
+                );
+                there = there.saturating_sub(gone);
+                hands.second = end;
             }
         }
+    }
+
+    /// Moves the second hand over some regions: how many bytes left. A region that the first hand had found empty
+    /// begins to leave here, and has its second chance from now on; where it is urgent, none has one.
+    fn pass(&self, begun: &mut [bool], regions: impl Iterator<Item = u64> + Clone, is_urgent: bool) -> u64 {
+        for region in regions.clone().filter(|region| is_urgent || !begun[*region as usize]) {
+            let range = self.range(region);
+            if self.map.cached_pages(&range).map_or(true, |pages| pages > 0) {
+                self.leave(&range);
+            }
+        }
+        let mut gone = 0;
+        for region in regions {
+            let is_begun = &mut begun[region as usize];
+            if is_urgent || *is_begun {
+                *is_begun = false;
+                gone += self.drop_region(&self.range(region), is_urgent);
+            } else {
+                *is_begun = true;
+            }
+        }
+        gone
     }
 
     /// Moves the first hand until `bytes` are on their way out: at least `apart` regions ahead of the second, and
@@ -364,16 +398,23 @@ impl Shared {
             let ahead = self.range(hands.first % regions);
             let there = self.map.cached_pages(&ahead).unwrap_or(self.region / PAGE);
             if there > 0 {
-                if let Some(fresh) = &self.fresh {
-                    fresh.leaves(&ahead, &self.map);
-                }
-                let _ = self.map.unmap_pages(&ahead);
-                if self.writable {
-                    self.write_back(&ahead, false);
-                }
+                self.leave(&ahead);
             }
+            hands.begun[(hands.first % regions) as usize] = there > 0;
             begun += there * PAGE;
             hands.first += 1;
+        }
+    }
+
+    /// Takes a region out of the mapping, and begins to write what differs: in this order, because a page that is
+    /// written while it is mapped costs every processor that runs the program an interrupt.
+    fn leave(&self, range: &Range<u64>) {
+        if let Some(fresh) = &self.fresh {
+            fresh.leaves(range, &self.map);
+        }
+        let _ = self.map.unmap_pages(range);
+        if self.writable {
+            self.write_back(range, false);
         }
     }
 
