@@ -81,7 +81,9 @@ fn quoted(word: &OsString) -> Result<String> {
 /// Writes a file, or leaves what is there.
 fn write(file: &Path, text: &str, out: &Output) -> Result<()> {
     match std::fs::File::create_new(file) {
-        Ok(mut new) => std::io::Write::write_all(&mut new, text.as_bytes()),
+        // A part of it would be taken for a change of the user's.
+        Ok(mut new) => std::io::Write::write_all(&mut new, text.as_bytes())
+            .inspect_err(|_| drop(std::fs::remove_file(file))),
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => std::fs::read(file).map(|there| {
             if there != text.as_bytes() {
                 out.aside(&format!("note: {} differs from the example and stays as it is", file.display()));

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: a trace whose last line was cut off by a killed process is read up to there and marked; a file
 //! that is no trace is skipped with a note, never an error, because a report of what is left is worth more.
-//! Not here: writing traces (the space does), drawing them (`report_plots`).
+//! Not here: writing traces (the space does), drawing them (`pages`).
 
 use std::collections::BTreeMap;
 use std::io::BufRead;

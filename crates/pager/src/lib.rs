@@ -40,4 +40,7 @@ pub use tiles::{Tiles, TilesMut};
 pub use window::{Advice, OnError, Pinned, Window, WindowEngine, WindowOptions, WindowStatistics};
 
 #[cfg(test)]
+#[path = "../../tier/tests/skips/mod.rs"]
+mod skips;
+#[cfg(test)]
 mod tests;

@@ -12,7 +12,8 @@
 //! Guarantees: no byte is lost (dirty pages stay until they are written). The budget is kept by looking often: the more
 //! seldom the less is missing, but a program that is faster than the thread overshoots by what it brings meanwhile.
 //! Where memory of a program overshoots by `BRAKE_ABOVE`, a second thread makes those wait that fault in it
-//! (`hold_faults`), so that they store no faster than the disk writes.
+//! (`hold_faults`), so that they store no faster than the disk writes. Both threads need a processor for that: where the
+//! program keeps all of them busy with stores, the budget does not hold.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
@@ -150,24 +151,7 @@ impl Kernel {
         budget: u64,
         fresh: bool,
     ) -> std::io::Result<Kernel> {
-        let region = (budget / 32).clamp(REGION_MIN, REGION_MAX).next_power_of_two().min(REGION_MAX);
-        let fresh = fresh.then(|| Fresh::new(&map, region, budget));
-        let shared = Arc::new(Shared {
-            map,
-            writable,
-            budget: AtomicU64::new(budget),
-            used_end: AtomicU64::new(u64::MAX),
-            region,
-            random: AtomicBool::new(false),
-            fresh,
-            resident: AtomicU64::new(0),
-            peak: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
-            written: AtomicU64::new(0),
-            errno: AtomicI32::new(0),
-            failed: AtomicBool::new(false),
-            stop: forebay_tier::host::atomic::AtomicU32::new(0),
-        });
+        let shared = Arc::new(Shared::new(map, writable, budget, fresh));
         let own = shared.clone();
         let mut crew = Crew::new();
         crew.start("forebay-window".into(), move || own.steer())?;
@@ -272,6 +256,27 @@ struct Hands {
 }
 
 impl Shared {
+    fn new(map: Arc<FileWindow>, writable: bool, budget: u64, fresh: bool) -> Shared {
+        let region = (budget / 32).clamp(REGION_MIN, REGION_MAX).next_power_of_two().min(REGION_MAX);
+        let fresh = fresh.then(|| Fresh::new(&map, region, budget));
+        Shared {
+            map,
+            writable,
+            budget: AtomicU64::new(budget),
+            used_end: AtomicU64::new(u64::MAX),
+            region,
+            random: AtomicBool::new(false),
+            fresh,
+            resident: AtomicU64::new(0),
+            peak: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            errno: AtomicI32::new(0),
+            failed: AtomicBool::new(false),
+            stop: forebay_tier::host::atomic::AtomicU32::new(0),
+        }
+    }
+
     /// Counts what is there.
     fn count(&self) -> u64 {
         let all = 0..self.map.bytes();
@@ -472,5 +477,56 @@ impl Shared {
             self.failed.store(true, Release);
         }
         !self.failed.load(Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::skips::skipped;
+    use forebay_tier::window::View;
+    use std::fs::File;
+    use std::os::unix::fs::FileExt;
+
+    const REGIONS: u64 = 4;
+
+    /// A window of some regions on a disk, all stored into through the mapping. None where the page cache is the file.
+    fn stored() -> Option<(Shared, View, tempfile::TempDir)> {
+        let dir = tempfile::tempdir().unwrap();
+        let file =
+            File::options().read(true).write(true).create_new(true).open(dir.path().join("w")).unwrap();
+        let bytes = REGIONS * REGION_MIN;
+        file.set_len(bytes).unwrap();
+        file.write_all_at(&[1], 0).unwrap();
+        file.sync_all().unwrap();
+        let map = Arc::new(FileWindow::new(file, bytes, true).unwrap());
+        map.drop_cached(&(0..bytes)).unwrap();
+        if map.cached_pages(&(0..bytes)).unwrap_or(1) > 0 {
+            skipped("regions of a window that leave", "no disk below the folder for temporary files");
+            return None;
+        }
+        let mut view = map.view(&(0..bytes));
+        view.as_mut_slice().unwrap().fill(7);
+        Some((Shared::new(map, true, REGION_MIN, false), view, dir))
+    }
+
+    #[test]
+    fn a_region_that_came_behind_the_first_hand_leaves_in_the_second_round() {
+        let Some((shared, view, _dir)) = stored() else { return };
+        let mut begun = vec![false; REGIONS as usize];
+        assert_eq!(shared.pass(&mut begun, 0..REGIONS, false), 0, "its second chance");
+        assert_eq!(begun, [true; REGIONS as usize]);
+        // It is out of the mapping: what is mapped would stay.
+        assert_eq!(shared.pass(&mut begun, 0..REGIONS, false), REGIONS * REGION_MIN);
+        assert_eq!(begun, [false; REGIONS as usize]);
+        assert!(view.as_slice().iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn where_it_is_urgent_all_leave_at_once() {
+        let Some((shared, view, _dir)) = stored() else { return };
+        let mut begun = vec![false; REGIONS as usize];
+        assert_eq!(shared.pass(&mut begun, 0..REGIONS, true), REGIONS * REGION_MIN);
+        assert!(view.as_slice().iter().all(|byte| *byte == 7));
     }
 }
