@@ -12,8 +12,8 @@
 //! Guarantees: no byte is lost (dirty pages stay until they are written). The budget is kept by looking often: the more
 //! seldom the less is missing, but a program that is faster than the thread overshoots by what it brings meanwhile.
 //! Where memory of a program overshoots by `BRAKE_ABOVE`, a second thread makes those wait that fault in it
-//! (`hold_faults`), so that they store no faster than the disk writes. Both threads need a processor for that: where the
-//! program keeps all of them busy with stores, the budget does not hold.
+//! (`hold_faults`), so that they store no faster than the disk writes. Both threads need a processor for that: where
+//! the program keeps all of them busy with stores, the budget does not hold.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::*};
