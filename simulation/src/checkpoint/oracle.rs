@@ -31,6 +31,8 @@ pub struct Facts {
     durable: Option<Id>,
     /// Ranks that have joined each run.
     joined: BTreeSet<(u64, u32)>,
+    /// A rank that had joined a run has begun to leave it, and may have said so.
+    ends: bool,
     /// The step that the ranks of a run were given.
     given: BTreeMap<u64, Option<Id>>,
     /// The power was cut.
@@ -49,6 +51,17 @@ impl Oracle {
         if !self.facts().joined.insert((run, rank)) {
             process::fail(format!("rank {rank} joined run {run} twice"));
         }
+    }
+
+    /// A rank is about to leave its run: it may be killed when it has said so.
+    pub fn ends(&self) {
+        self.facts().ends = true;
+    }
+
+    /// Whether a run may hold a rank that said that it leaves: where launches are not said, ranks that come later and
+    /// never were in the run may join it.
+    pub fn has_leavers(&self) -> bool {
+        self.facts().ends
     }
 
     /// `save` has returned.

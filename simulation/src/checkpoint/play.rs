@@ -27,8 +27,6 @@ struct Play {
     /// Lives in all: no number comes twice.
     launches: u32,
     fate: Fate,
-    /// A rank has closed a run: where launches are not said, ranks that come later and never were in it may join it.
-    has_closed: bool,
     /// Ranks of earlier lives that have not ended.
     left: Vec<u32>,
     told: Arc<Mutex<HashMap<u32, Told>>>,
@@ -42,16 +40,7 @@ pub fn play(cast: Cast) {
     let fate = Fate::of(&cast.dangers);
     let random = process::random();
     let run = Run { cast, oracle: Oracle::default() };
-    let mut play = Play {
-        run,
-        random,
-        lives: 0,
-        launches: 0,
-        fate,
-        has_closed: false,
-        left: Vec::new(),
-        told: Arc::default(),
-    };
+    let mut play = Play { run, random, lives: 0, launches: 0, fate, left: Vec::new(), told: Arc::default() };
     while !play.live() {}
     play.left.drain(..).for_each(process::kill);
     // All that was saved is there, for a program that begins now.
@@ -83,8 +72,7 @@ impl Play {
         // What is left of an earlier life ends at its deadline.
         thread::sleep(Duration::from_secs(self.lives.into()));
         let fate = self.fate.clone();
-        self.has_closed |= self.left.iter().any(|pid| process::exit(*pid) == Some(Exit::Done));
-        let is_known = self.run.cast.says_launch || !self.has_closed;
+        let is_known = self.run.cast.says_launch || !self.run.oracle.has_leavers();
         let in_peace = is_known && self.left.iter().all(|pid| process::exit(*pid).is_some());
         let mut ranks: Vec<u32> = (0..self.run.cast.ranks).map(|rank| self.start(rank)).collect();
         let mut came_through = true;
@@ -92,7 +80,6 @@ impl Play {
             process::wait_any(1_000_000_000);
             let ended: Vec<u32> = ranks.iter().copied().filter(|pid| process::exit(*pid).is_some()).collect();
             ranks.retain(|pid| !ended.contains(pid));
-            self.has_closed |= ended.iter().any(|pid| process::exit(*pid) == Some(Exit::Done));
             let is_well = |pid: &u32| self.has_come_through(*pid);
             if ended.iter().all(is_well) {
                 continue;
@@ -109,7 +96,7 @@ impl Play {
             }
             match self.random.below(100) as u32 {
                 // The launcher kills the others.
-                draw if draw < 50 => ranks.drain(..).for_each(|pid| self.end(pid)),
+                draw if draw < 50 => ranks.drain(..).for_each(process::kill),
                 draw if draw < 50 + self.run.cast.zombies => self.left.append(&mut ranks),
                 _ => {}
             }
@@ -118,12 +105,6 @@ impl Play {
             self.care();
         }
         came_through
-    }
-
-    /// Kills a process, unless it has ended.
-    fn end(&mut self, pid: u32) {
-        self.has_closed |= process::exit(pid) == Some(Exit::Done);
-        process::kill(pid);
     }
 
     fn has_come_through(&self, pid: u32) -> bool {
@@ -158,7 +139,7 @@ impl Play {
         }
         process::note("the power is cut");
         ranks.append(&mut self.left);
-        ranks.drain(..).for_each(|pid| self.end(pid));
+        ranks.drain(..).for_each(process::kill);
         danger::cut_power(&self.run.cast.root, &[DISK], &mut self.random);
         self.run.oracle.cut(&self.run.cast);
         true

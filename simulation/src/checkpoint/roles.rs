@@ -6,7 +6,7 @@ use forebay_checkpoint::{memory, Checkpoint, Dtype, Error, Kind, NdBox, Result};
 use forebay_tier::simulation::{process, Random};
 
 use super::cast::{Cast, TIMEOUT};
-use super::oracle::{element, Oracle};
+use super::oracle::{element, Id, Oracle};
 
 /// A save that failed is made again so often.
 const TRIES: u32 = 3;
@@ -63,15 +63,33 @@ fn timed<T>(cast: &Cast, during: &str, call: impl FnOnce() -> Result<T>) -> Resu
 }
 
 /// A rank: goes on behind the newest step, saves the steps that are due, closes.
-pub fn rank(run: &Run, rank: u32, life: u32, mut random: Random) -> Told {
+pub fn rank(run: &Run, rank: u32, life: u32, random: Random) -> Told {
     let Run { cast, oracle } = run;
     let told = |during: &'static str| move |e: Error| explained::<()>(cast, during, &e).unwrap_err();
     // Before the first look at what is there: it may be pruned for what comes later.
     let least = oracle.acknowledged();
     let opened = timed(cast, "open", || Checkpoint::open(&cast.base(), &cast.options(rank, life)));
     let mut checkpoint = opened.map_err(told("open"))?;
+    oracle.joined(checkpoint.run(), rank);
+    let newest = restore_and_save(run, rank, least, &mut checkpoint, random);
+    oracle.ends();
+    let newest = newest?;
+    timed(cast, "close", || checkpoint.close()).map_err(told("close"))?;
+    newest.into_iter().for_each(|id| oracle.closed(cast, id, rank));
+    Ok(())
+}
+
+/// What a rank does between `open` and `close`; the newest step that it saved.
+fn restore_and_save(
+    run: &Run,
+    rank: u32,
+    least: Option<Id>,
+    checkpoint: &mut Checkpoint,
+    mut random: Random,
+) -> std::result::Result<Option<Id>, ()> {
+    let Run { cast, oracle } = run;
+    let told = |during: &'static str| move |e: Error| explained::<()>(cast, during, &e).unwrap_err();
     let number = checkpoint.run();
-    oracle.joined(number, rank);
     let (elements, first) = (cast.elements, cast.elements * u64::from(rank));
     let shape = [elements * u64::from(cast.ranks)];
     let part = NdBox::new(&[first], &[elements]).expect("a box");
@@ -100,7 +118,7 @@ pub fn rank(run: &Run, rank: u32, life: u32, mut random: Random) -> Told {
     for step in restored.map_or(0, |restored| restored.step + 1)..cast.steps {
         let id = (number, step);
         fill(&mut state, id, first);
-        save(cast, &mut checkpoint, step, &state)?;
+        save(cast, checkpoint, step, &state)?;
         oracle.saved(cast, id, rank);
         newest = Some(id);
         if random.percent(cast.waits.into()) {
@@ -111,9 +129,7 @@ pub fn rank(run: &Run, rank: u32, life: u32, mut random: Random) -> Told {
             oracle.carried(id);
         }
     }
-    timed(cast, "close", || checkpoint.close()).map_err(told("close"))?;
-    newest.into_iter().for_each(|id| oracle.closed(cast, id, rank));
-    Ok(())
+    Ok(newest)
 }
 
 /// Saves a step; a call that failed is made again.
