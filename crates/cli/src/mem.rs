@@ -22,11 +22,13 @@ use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
 use self::coverage::Coverage;
+use self::full::Full;
 use self::thrash::{Seen, Thrash};
 use crate::output::{schema, Output};
 use crate::sizes::size;
 
 mod coverage;
+mod full;
 mod thrash;
 
 /// The library's file, wherever it is.
@@ -71,7 +73,7 @@ pub struct Args {
     tile: u64,
     /// Most that one process may have on the tier (default: 64 times the budget, if the tier has so much).
     #[arg(long, value_name = "SIZE", value_parser = size)]
-    room: Option<u64>,
+    capacity: Option<u64>,
     /// How pages come: kernel, or userfault, which keeps the budget exactly but does not cover every system call
     /// (default: kernel).
     #[arg(long, value_name = "ENGINE")]
@@ -123,13 +125,18 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         command.stdout(Stdio::from(standard_error()?));
     }
     let (mut coverage, mut thrash) = (Coverage::default(), Thrash::default());
+    let mut full = Full::new(&options.folder);
     let status = guarded(&mut command, |program| {
         coverage.look(&job, program);
+        full.look(&options.folder);
         eprint!("{}", thrash.look(seen(&job, &coverage), &job.engines()).unwrap_or_default());
     })?;
     coverage.ended(&job);
     let exit = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     let stats = stats(&job, exit, coverage);
+    if exit == 128 + signal_hook::consts::SIGBUS {
+        eprint!("{}", full.text(&options.folder, stats.placed_peak));
+    }
     eprint!("{}{}", coverage.text(stats.budget), thrash.end(seen(&job, &coverage), &job.engines()));
     if args.stats || out.json() {
         match out.json() {
@@ -173,7 +180,7 @@ fn options(args: &Args) -> Result<JobOptions> {
             .hint("each allocation takes whole tiles: a larger --threshold, or a smaller --tile"));
     }
     let engine = args.engine.as_deref().map(str::parse::<WindowEngine>).transpose()?;
-    let most = args.room.unwrap_or_else(|| (args.dram.saturating_mul(BUDGETS)).min(free(&folder)));
+    let most = args.capacity.unwrap_or_else(|| (args.dram.saturating_mul(BUDGETS)).min(free(&folder)));
     let most = (most / tile * tile).max(args.dram / tile * tile);
     Ok(JobOptions {
         budget: args.dram,

@@ -456,6 +456,18 @@ impl Place {
         }
     }
 
+    /// Ends the program, as a full tier does, where a write to the tier has failed: it must not go on with memory that
+    /// may be lost.
+    pub(crate) fn end_where_a_write_failed(&self) {
+        let Some(error) = self.window.failed_write() else { return };
+        say(&[
+            b"a write to the tier failed (",
+            error.to_string().as_bytes(),
+            b"); memory may be lost, so the program ends",
+        ]);
+        forebay_tier::window::end_by_sigbus()
+    }
+
     /// Says in the job's words what was done.
     pub(crate) fn say(&self) {
         let seen = self.window.statistics();
@@ -484,6 +496,7 @@ impl Place {
 pub(crate) fn say_last() {
     if let Some(place) = here() {
         let _inside = Inside::enter();
+        place.end_where_a_write_failed();
         place.say();
         place.member.leave();
     }

@@ -47,6 +47,7 @@ fn keep(place: &'static Place) {
     loop {
         std::thread::sleep(if quiet > IDLE { SLICE * IDLE } else { SLICE });
         let seen = window.statistics();
+        place.end_where_a_write_failed();
         let there = seen.resident_bytes + window.beside();
         let now = (seen.faults, seen.evicted_bytes);
         quiet = if now == before { quiet + 1 } else { 0 };

@@ -47,6 +47,11 @@ pub fn wake_one_in_handler(word: &AtomicU32) {
     sys::futex_wake_in_handler(word, 1);
 }
 
+/// Ends the process by SIGBUS, whatever handlers it has.
+pub fn end_by_sigbus() -> ! {
+    sys::end_by_sigbus()
+}
+
 /// Writes to standard error, in a signal handler.
 pub fn say_in_handler(parts: &[&[u8]]) {
     sys::say_in_handler(parts);

@@ -60,6 +60,42 @@ fn what_was_not_under_the_budget_is_said() {
 }
 
 #[test]
+fn a_full_tier_ends_a_program_with_a_line() {
+    if !has_library() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let script =
+        "truncate -s 40m image && mkfs.ext4 -q -F -m 0 image && mkdir -p tier && mount -o loop image tier \
+        && exec \"$@\"";
+    let mounted = |words: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]).args(words).current_dir(folder.path());
+        command.output()
+    };
+    if !mounted(&["true"]).is_ok_and(|output| output.status.success()) {
+        return skipped("forebay mem on a full tier", "no mkfs.ext4, or no right to mount an image");
+    }
+    let program = "b = bytearray(100 << 20)\nfor at in range(0, len(b), 4096): b[at] = 1";
+    let command = crate::forebay().to_str().unwrap();
+    let engines: &[&str] =
+        match forebay_tier::window::userfault().is_ok_and(|can| can.signals && can.write_protect) {
+            true => &["kernel", "userfault"],
+            false => &["kernel"],
+        };
+    for engine in engines {
+        let words = ["--dram", "8MiB", "--tier", "tier", "--capacity", "250MiB", "--engine", engine];
+        let all =
+            [&["timeout", "60", command, "mem"][..], &words, &["--", "python3", "-c", program]].concat();
+        let output = mounted(&all).unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(135), "{engine}: {errors}");
+        assert!(errors.contains("tier was full when the program was ended by SIGBUS"), "{engine}: {errors}");
+        assert!(errors.lines().count() < 8, "{engine}: {errors}");
+    }
+}
+
+#[test]
 fn mistakes_are_said_before_the_program_begins() {
     if !has_library() {
         return;

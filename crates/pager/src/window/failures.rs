@@ -10,6 +10,9 @@ use forebay_tier::window;
 /// Most pages that are bad at once; a tile that would need more cannot be had at all.
 const PAGES_MAX: usize = 64;
 
+const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
+
 /// See the file's head.
 pub(crate) struct Failures {
     /// A bad page shows zeros.
@@ -108,12 +111,19 @@ impl Failures {
     /// Says it, before the program gets a signal that says nothing.
     pub(crate) fn say(&self, page: u64, errno: i32) {
         let (mut offset, mut number) = ([0; 20], [0; 20]);
+        let (what, why): (&[u8], &[u8]) = match errno {
+            // A page is brought in place of others, which are written first.
+            ENOSPC | EDQUOT => (b"bring", b": no space is left to write the pages that leave for it, error "),
+            _ => (b"read", b": error "),
+        };
         window::say_in_handler(&[
-            b"forebay: cannot read the page at byte ",
+            b"forebay: cannot ",
+            what,
+            b" the page at byte ",
             digits(page, &mut offset),
             b" of ",
             self.name.as_bytes(),
-            b": error ",
+            why,
             digits(errno as u64, &mut number),
             b" of the system\n",
         ]);

@@ -9,8 +9,10 @@
 //! Memory that was never stored into (`fresh`) comes page by page: the kernel would read ahead of stores what is zeros,
 //! in pieces that are longer than a region, and a piece leaves only as a whole.
 //!
-//! Guarantees: no byte is lost (dirty pages stay until they are written). The budget is kept by looking often: the more
-//! seldom the less is missing, but a program that is faster than the thread overshoots by what it brings meanwhile.
+//! Guarantees: no byte is lost (dirty pages stay until they are written) unless a write fails: the file system may then
+//! have dropped pages by itself, so that the owner of the window has to ask for it (`failed_write`, `flush`).
+//! The budget is kept by looking often: the more seldom the less is missing, but a program that is faster than the
+//! thread overshoots by what it brings meanwhile.
 //! Where memory of a program overshoots by `BRAKE_ABOVE`, a second thread makes those wait that fault in it
 //! (`hold_faults`), so that they store no faster than the disk writes. Both threads need a processor for that: where
 //! the program keeps all of them busy with stores, the budget does not hold.
@@ -83,9 +85,10 @@ struct Shared {
     peak: AtomicU64,
     dropped: AtomicU64,
     written: AtomicU64,
+    /// What a write failed with since the last flush; 0: none did.
     errno: AtomicI32,
-    /// Whether a write has ever failed.
-    failed: AtomicBool,
+    /// What the first write failed with that ever did; 0: none did.
+    failed: AtomicI32,
     stop: forebay_tier::host::atomic::AtomicU32,
 }
 
@@ -226,6 +229,11 @@ impl Kernel {
         Ok(())
     }
 
+    /// What the first write failed with that ever did.
+    pub(crate) fn failed_write(&self) -> Option<i32> {
+        Some(self.shared.failed.load(Acquire)).filter(|errno| *errno != 0)
+    }
+
     pub(crate) fn resident(&self) -> u64 {
         self.shared.count()
     }
@@ -272,7 +280,7 @@ impl Shared {
             dropped: AtomicU64::new(0),
             written: AtomicU64::new(0),
             errno: AtomicI32::new(0),
-            failed: AtomicBool::new(false),
+            failed: AtomicI32::new(0),
             stop: forebay_tier::host::atomic::AtomicU32::new(0),
         }
     }
@@ -473,10 +481,11 @@ impl Shared {
     /// dropped any more: the kernel takes pages for clean that it failed to write, and they are the only copy.
     fn write_back(&self, range: &Range<u64>, wait: bool) -> bool {
         if let Err(e) = self.map.write_back(range, wait) {
-            let _ = self.errno.compare_exchange(0, e.raw_os_error().unwrap_or(5), AcqRel, Relaxed);
-            self.failed.store(true, Release);
+            let errno = e.raw_os_error().unwrap_or(5);
+            let _ = self.errno.compare_exchange(0, errno, AcqRel, Relaxed);
+            let _ = self.failed.compare_exchange(0, errno, AcqRel, Relaxed);
         }
-        !self.failed.load(Acquire)
+        self.failed.load(Acquire) == 0
     }
 }
 

@@ -156,6 +156,15 @@ impl Window {
         }
     }
 
+    /// What the first write failed with that ever did. From then on nothing is evicted, but the file system may have
+    /// dropped pages by itself: what they held is lost.
+    pub fn failed_write(&self) -> Option<std::io::Error> {
+        match &self.engine {
+            Engine::Kernel(kernel) => kernel.failed_write().map(super::os_error),
+            _ => None,
+        }
+    }
+
     /// What is beyond this byte is not used: no search goes there.
     pub fn set_used_end(&self, end: u64) {
         if let Engine::Kernel(kernel) = &self.engine {

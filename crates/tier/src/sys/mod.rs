@@ -48,7 +48,7 @@ pub(crate) use mapping::{page_bytes, MapOptions, Mapping};
 pub(crate) use nameless::{link_nameless, open_nameless};
 pub use queue::{Queue, QueueOptions, Request};
 pub use sigbus::Serve;
-pub(crate) use sigbus::{keep_sigbus, say_in_handler};
+pub(crate) use sigbus::{end_by_sigbus, keep_sigbus, say_in_handler};
 #[cfg(forebay_simulated)]
 pub(crate) use simulated::{store_late, unmap_abandoned};
 pub use staged::StagedWrite;

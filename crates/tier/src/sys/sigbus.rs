@@ -232,17 +232,32 @@ fn go_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
 /// The instruction runs again and ends the process as if no handler had ever been there; where none has to run again
 /// (the signal was sent, or is of memory that no thread touched), it is sent once more.
 fn die(signal: i32, info: *mut libc::siginfo_t) {
-    // SAFETY: the default action needs no handler; a zeroed struct with SIG_DFL is whole.
-    unsafe {
-        let mut action: libc::sigaction = std::mem::zeroed();
-        action.sa_sigaction = libc::SIG_DFL;
-        libc::sigaction(signal, &action, ptr::null_mut());
-        let code = (*info).si_code;
-        if code <= 0 || code == libc::BUS_MCEERR_AO {
-            // Blocked until the handler returns.
-            libc::raise(signal);
-        }
+    set_default(signal);
+    // SAFETY: the kernel gives a whole siginfo.
+    let code = unsafe { (*info).si_code };
+    if code <= 0 || code == libc::BUS_MCEERR_AO {
+        // SAFETY: a plain system call. Blocked until the handler returns.
+        unsafe { libc::raise(signal) };
     }
+}
+
+/// Ends the process by SIGBUS, whatever handlers it has.
+pub(crate) fn end_by_sigbus() -> ! {
+    set_default(libc::SIGBUS);
+    // SAFETY: plain system calls; where the signal is blocked in this thread, the status says the same.
+    unsafe {
+        libc::raise(libc::SIGBUS);
+        libc::_exit(128 + libc::SIGBUS)
+    }
+}
+
+/// Takes away any handler, past the C library: a library of ours that stands before it puts the handler back.
+fn set_default(signal: i32) {
+    // Zeros: the default action, no flags, an empty set. The kernel's struct is smaller than this, its set one word.
+    let action = [0_u64; 8];
+    let none = ptr::null_mut::<libc::c_void>();
+    // SAFETY: the kernel reads a struct within `action`, and writes nothing.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, action.as_ptr(), none, size_of::<u64>()) };
 }
 
 fn hand_over(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
