@@ -10,6 +10,7 @@
 //! as the traces.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use forebay_space::{Error, Kind, Result};
@@ -265,11 +266,18 @@ impl RunRecord {
     }
 }
 
-/// Writes beside, then renames: a reader sees the old file or the new one.
+/// Writes beside, then renames: a reader sees the old file or the new one. What was begun is removed where that fails.
+///
+/// # Errors
+/// Those of the file system.
 pub fn replace_file(file: &Path, bytes: &[u8]) -> Result<()> {
-    let beside = file.with_extension("tmp");
-    std::fs::write(&beside, bytes).map_err(|e| Error::io(format!("writing {}", beside.display()), e))?;
-    std::fs::rename(&beside, file).map_err(|e| Error::io(format!("writing {}", file.display()), e))
+    use std::os::unix::fs::PermissionsExt;
+    let failed = |e| Error::io(format!("writing {}", file.display()), e);
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let readable = std::fs::Permissions::from_mode(0o666);
+    let mut beside = tempfile::Builder::new().permissions(readable).tempfile_in(folder).map_err(failed)?;
+    beside.write_all(bytes).map_err(failed)?;
+    beside.persist(file).map_err(|e| failed(e.error)).map(drop)
 }
 
 /// A run directory of a living runner: the lock goes with this value.
@@ -417,5 +425,23 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: memory.unwrap_or(0) * 1024,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_replaced_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("run.json");
+        replace_file(&file, b"old").unwrap();
+        replace_file(&file, b"new").unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        let folder = dir.path().join("folder");
+        std::fs::create_dir(&folder).unwrap();
+        assert_eq!(replace_file(&folder, b"new").unwrap_err().kind(), Kind::Io);
+        assert_eq!(dir.path().read_dir().unwrap().count(), 2);
     }
 }

@@ -114,6 +114,23 @@ fn pictures_are_embedded_with_the_last_version_shown() {
     assert!(!page.contains("version 9"), "a file outside of the directory is not embedded");
 }
 
+/// Nothing that a program leaves in the run directory leads out of it, or is waited for.
+#[test]
+fn what_is_no_regular_file_is_no_picture() {
+    let dir = tempfile::tempdir().expect("a directory");
+    write_run(dir.path(), 5, false);
+    let plane = dir.path().join("out/plane");
+    std::fs::rename(plane.join("plane.png"), dir.path().join("elsewhere.png")).expect("renaming");
+    std::os::unix::fs::symlink("../../elsewhere.png", plane.join("plane.png")).expect("a link");
+    let made = std::process::Command::new("mkfifo").arg(dir.path().join("out/index.json")).status();
+    assert!(made.expect("mkfifo").success());
+    let page = page(dir.path());
+    assert_eq!(page.matches("<figure").count(), 3, "the plane is elsewhere");
+    assert!(!page.contains("<h3>T"), "no title without pictures");
+    std::fs::remove_file(dir.path().join("out/analysis/index.json")).expect("removing");
+    assert!(!sections(&self::page(dir.path())).contains(&"slices"));
+}
+
 #[test]
 fn text_from_the_run_cannot_break_the_page() {
     let page = made_up(5, true);

@@ -1,10 +1,11 @@
 //! Pictures that components wrote: directories of PNG files with an `index.json`.
 //!
-//! Guarantees: only files of such a directory are embedded, and no more than a page should have; the last version of
-//! each is seen without scripts.
+//! Guarantees: only regular files of such a directory are embedded, and no more than a page should have; the last
+//! version of each is seen without scripts. Whatever else lies there is neither waited for nor read.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -19,10 +20,34 @@ const PICTURES_MAX: usize = 30;
 /// Bytes of pictures that are embedded, all together.
 const PICTURE_BYTES_MAX: u64 = 24 << 20;
 
+/// Longest `index.json` that is read.
+const INDEX_BYTES_MAX: u64 = 16 << 20;
+
 /// Writes the section, if there are any.
 pub fn pictures(out: &mut String, run_dir: &Path) {
     let albums = find_albums(run_dir);
-    if albums.is_empty() {
+    let (mut budget, mut albums_text) = (PICTURE_BYTES_MAX, String::new());
+    for (dir, album) in &albums {
+        let mut axes: BTreeMap<(String, u64), Vec<&Slice>> = BTreeMap::new();
+        for slice in &album.slices {
+            axes.entry((cut_of(slice), slice.index.unwrap_or(0))).or_default().push(slice);
+        }
+        let name = album.variable.as_deref().or(album.field.as_deref()).unwrap_or("field");
+        let mut figures = String::new();
+        for ((cut, _), slices) in &axes {
+            figure(&mut figures, dir, name, cut, slices, &mut budget);
+        }
+        if !figures.is_empty() {
+            let shape = album.shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" × ");
+            let range = album
+                .range
+                .map_or(String::new(), |r| format!(", colours from {} to {}", short(r[0]), short(r[1])));
+            let of = if shape.is_empty() { String::new() } else { format!(" of {shape} cells") };
+            let title = format!("{}{of}{}", escape(name), escape(&range));
+            let _ = writeln!(albums_text, "<h3>{title}</h3>\n<div class=\"slices\">\n{figures}</div>");
+        }
+    }
+    if albums_text.is_empty() {
         return;
     }
     section(
@@ -31,23 +56,29 @@ pub fn pictures(out: &mut String, run_dir: &Path) {
         "Slices of the field",
         "Pictures that a component wrote, the last step first shown; move the slider for earlier ones.",
     );
-    let mut budget = PICTURE_BYTES_MAX;
-    for (dir, album) in &albums {
-        let mut axes: BTreeMap<(String, u64), Vec<&Slice>> = BTreeMap::new();
-        for slice in &album.slices {
-            axes.entry((cut_of(slice), slice.index.unwrap_or(0))).or_default().push(slice);
-        }
-        let name = album.variable.as_deref().or(album.field.as_deref()).unwrap_or("field");
-        let shape = album.shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" × ");
-        let range = album.range.map_or(String::new(), |r| format!(", colours from {} to {}", r[0], r[1]));
-        let of = if shape.is_empty() { String::new() } else { format!(" of {shape} cells") };
-        let _ = writeln!(out, "<h3>{}{of}{}</h3>\n<div class=\"slices\">", escape(name), escape(&range));
-        for ((cut, _), slices) in &axes {
-            figure(out, dir, name, cut, slices, &mut budget);
-        }
-        out.push_str("</div>\n");
-    }
+    out.push_str(&albums_text);
     out.push_str("</section>\n");
+}
+
+/// A number with four digits.
+fn short(value: f64) -> String {
+    let text = format!("{value:.3e}");
+    let rounded = text.parse().unwrap_or(value);
+    match value.abs() {
+        size if size == 0.0 || (1e-4..1e6).contains(&size) => format!("{rounded}"),
+        _ => format!("{rounded:e}"),
+    }
+}
+
+/// A regular file of at most `most` bytes, not through a link.
+fn read(path: &Path, most: u64) -> Option<Vec<u8>> {
+    let is_fit = |seen: std::fs::Metadata| seen.is_file() && seen.len() <= most;
+    if !path.symlink_metadata().is_ok_and(is_fit) {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// `index.json` of a directory with pictures (schema `forebay.slices/1`).
@@ -92,8 +123,8 @@ fn find_albums(run_dir: &Path) -> Vec<(PathBuf, Album)> {
     for _ in 0..4 {
         let mut next = Vec::new();
         for dir in &level {
-            let text = std::fs::read_to_string(dir.join("index.json")).unwrap_or_default();
-            match serde_json::from_str::<Album>(&text) {
+            let text = read(&dir.join("index.json"), INDEX_BYTES_MAX).unwrap_or_default();
+            match serde_json::from_slice::<Album>(&text) {
                 Ok(album) if album.schema == "forebay.slices/1" && !album.slices.is_empty() => {
                     found.push((dir.clone(), album));
                 }
@@ -121,8 +152,8 @@ fn figure(out: &mut String, dir: &Path, name: &str, cut: &str, slices: &[&Slice]
         if Path::new(&slice.file).components().count() != 1 || slice.file.starts_with("..") {
             continue;
         }
-        let Ok(bytes) = std::fs::read(dir.join(&slice.file)) else { continue };
-        if bytes.len() as u64 > *budget || !bytes.starts_with(b"\x89PNG") {
+        let Some(bytes) = read(&dir.join(&slice.file), *budget) else { continue };
+        if !bytes.starts_with(b"\x89PNG") {
             continue;
         }
         *budget -= bytes.len() as u64;
@@ -154,4 +185,15 @@ fn figure(out: &mut String, dir: &Path, name: &str, cut: &str, slices: &[&Slice]
         name = escape(name),
         cut = escape(cut)
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_have_four_digits() {
+        let all = [0.0, 0.4, -12.0, 0.1 + 0.2, 123_456.0, 1e308, -2.5e-9].map(short);
+        assert_eq!(all, ["0", "0.4", "-12", "0.3", "123500", "1e308", "-2.5e-9"]);
+    }
 }
