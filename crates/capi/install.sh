@@ -12,12 +12,12 @@
 set -eu
 
 fail() {
-    echo "install.sh: $1" >&2
-    exit 2
+    printf '%s\n' "install.sh: $1" >&2
+    exit "${2:-2}"
 }
 
 [ $# -ge 1 ] && [ $# -le 2 ] && [ -n "$1" ] || fail "usage: install.sh PREFIX [BUILT]"
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(CDPATH='' cd "$(dirname "$0")" && pwd)
 case $1 in
 /*) prefix=$1 ;;
 *) prefix=$(pwd)/$1 ;;
@@ -28,30 +28,40 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' "$here/../../Cargo.toml" | head -
 [ -n "$version" ] || fail "no version in $here/../../Cargo.toml"
 
 root=${DESTDIR:-}$prefix
+# A name with a leading dash is not an option.
+case $root in -*) root=./$root ;; esac
 mkdir -p "$root/include" "$root/lib/pkgconfig" "$root/lib/cmake/Forebay" "$root/share/forebay/fortran"
 
-# A program may run on the old library at this moment: replace the file, do not write into it.
-place() {
-    cp "$1" "$2.new.$$"
-    chmod "$3" "$2.new.$$"
-    mv -f "$2.new.$$" "$2"
+# dash runs the EXIT trap after a signal only if the signal has a trap, too.
+new=
+trap 'rm -f "$new"' EXIT
+trap 'exit 1' HUP INT TERM
+
+# replace FILE COMMAND...: FILE becomes what the command prints. A program may read the old file at this moment: it is
+# replaced, not written into. mv would put the new one into a directory of this name.
+replace() {
+    file=$1
+    shift
+    [ ! -e "$file" ] || [ -f "$file" ] || fail "$file exists and is not a file" 1
+    new=$file.new.$$
+    "$@" >"$new"
+    chmod 644 "$new"
+    mv -f "$new" "$file"
 }
 
 # A "|" or "&" in a prefix would be read by sed.
 filled() {
     escaped=$(printf '%s' "$prefix" | sed 's/[&|\\]/\\&/g')
-    sed -e "s|@PREFIX@|$escaped|g" -e "s|@VERSION@|$version|g" "$1" >"$2.new.$$"
-    chmod 644 "$2.new.$$"
-    mv -f "$2.new.$$" "$2"
+    sed -e "s|@PREFIX@|$escaped|g" -e "s|@VERSION@|$version|g" "$1"
 }
 
-place "$here/include/forebay.h" "$root/include/forebay.h" 644
-place "$here/fortran/forebay.f90" "$root/share/forebay/fortran/forebay.f90" 644
+replace "$root/include/forebay.h" cat "$here/include/forebay.h"
+replace "$root/share/forebay/fortran/forebay.f90" cat "$here/fortran/forebay.f90"
 "$here/../../packaging/place.sh" "$built/libforebay.so" "$root/lib/libforebay.so"
 if [ -f "$built/libforebay.a" ]; then
     "$here/../../packaging/place.sh" "$built/libforebay.a" "$root/lib/libforebay.a"
 fi
-filled "$here/forebay.pc.in" "$root/lib/pkgconfig/forebay.pc"
-filled "$here/cmake/ForebayConfig.cmake.in" "$root/lib/cmake/Forebay/ForebayConfig.cmake"
-filled "$here/cmake/ForebayConfigVersion.cmake.in" "$root/lib/cmake/Forebay/ForebayConfigVersion.cmake"
+replace "$root/lib/pkgconfig/forebay.pc" filled "$here/forebay.pc.in"
+replace "$root/lib/cmake/Forebay/ForebayConfig.cmake" filled "$here/cmake/ForebayConfig.cmake.in"
+replace "$root/lib/cmake/Forebay/ForebayConfigVersion.cmake" filled "$here/cmake/ForebayConfigVersion.cmake.in"
 echo "Forebay $version installed in $root"

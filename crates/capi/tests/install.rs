@@ -1,7 +1,9 @@
-//! install.sh puts a library where pkg-config and CMake find it, shared and static; the example runs on it.
+//! install.sh puts a library where pkg-config and CMake find it, shared and static; the example runs on it. place.sh
+//! replaces a file whole or not at all.
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{built, examples, have, here, must, skip, Running, Workshop};
@@ -131,4 +133,74 @@ fn says_what_is_wrong() {
         assert!(String::from_utf8_lossy(&output.stderr).starts_with("install.sh: "), "{arguments:?}");
     }
     assert!(!shop.path("prefix").exists(), "nothing was made before the check");
+}
+
+/// Files with their bytes, and folders, below a folder.
+fn below(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(below(&path));
+        }
+        let bytes = path.is_file().then(|| std::fs::read(&path).expect("a file"));
+        found.insert(path, bytes);
+    }
+    found
+}
+
+fn place(shop: &Workshop, shell: &str, installed: &str) -> Command {
+    let mut command = shop.command(shell);
+    command.arg(here().join("../../packaging/place.sh")).args(["built", installed]);
+    command
+}
+
+#[test]
+fn a_directory_is_not_replaced() {
+    let shop = Workshop::new();
+    std::fs::write(shop.path("built"), "new").expect("a file");
+    std::fs::create_dir_all(shop.path("to/folder")).expect("a folder");
+    let before = below(&shop.path("to"));
+    for installed in ["to/folder", "to/folder/", "to/other/"] {
+        let output = Running::start(place(&shop, "sh", installed)).output();
+        assert_eq!(output.status.code(), Some(1), "{installed}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.starts_with("place.sh: ") && said.lines().count() == 1, "{installed}: {said}");
+        assert_eq!(below(&shop.path("to")), before, "{installed}");
+    }
+}
+
+/// A stand-in for strip sends the signal, so that it comes when the debug file is made and the program is not.
+#[test]
+fn a_signal_leaves_what_was_there() {
+    let shop = Workshop::new();
+    for folder in ["to/.debug", "tools"] {
+        std::fs::create_dir_all(shop.path(folder)).expect("a folder");
+    }
+    for (file, text) in [
+        ("built", "new"),
+        ("to/program", "old"),
+        ("to/.debug/program.debug", "old"),
+        ("tools/objcopy", "#!/bin/sh\nfor file; do :; done; echo new >\"$file\"\n"),
+        ("tools/strip", "#!/bin/sh\n: >\"${1%/*}/stray\"; kill -TERM $PPID\n"),
+    ] {
+        std::fs::write(shop.path(file), text).expect("a file");
+    }
+    let mut chmod = shop.command("chmod");
+    chmod.args(["+x", "tools/objcopy", "tools/strip"]);
+    must(chmod);
+    let before = below(&shop.path("to"));
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let search = std::iter::once(shop.path("tools")).chain(std::env::split_paths(&search));
+    let search = std::env::join_paths(search).expect("they were split from a path");
+    // Many systems have dash as sh; it differs from bash in traps.
+    for shell in ["sh", "bash"] {
+        if shell == "bash" && !have(shell, "place.sh with a signal in bash") {
+            continue;
+        }
+        let mut command = place(&shop, shell, "to/program");
+        command.env("PATH", &search);
+        assert_eq!(Running::start(command).output().status.code(), Some(1), "{shell}");
+        assert_eq!(below(&shop.path("to")), before, "{shell}");
+    }
 }
