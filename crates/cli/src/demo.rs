@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use forebay_flow::record::{check_path, make_dir};
 use forebay_tier::{Error, Kind, Result};
 
 use crate::output::Output;
@@ -45,7 +46,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     let python = run::self_command().and_then(|words| words.first().cloned()).unwrap_or("python3".into());
     has_packages(&python)?;
     let folder = &args.folder;
-    std::fs::create_dir_all(folder).map_err(|e| Error::io(format!("cannot make {}", folder.display()), e))?;
+    check_path(folder)?;
+    make_dir(folder)?;
     for (name, text) in FILES {
         let text = match name {
             WORKFLOW => text.replace(INTERPRETER, &quoted(&python)?),

@@ -292,12 +292,13 @@ impl RunDir {
     /// in a batch job. Spaces note this directory, and so the job.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when `out` exists and is not empty.
+    /// [`Kind::Usage`] when `out` exists and is not empty, for a path that is not UTF-8, and all of [`make_dir`].
     pub fn create(workflow: &Workflow, out: Option<&Path>) -> Result<RunDir> {
         let path = match out {
             Some(out) => {
                 let path =
                     std::path::absolute(out).map_err(|e| Error::io("finding the current directory", e))?;
+                check_path(&path)?;
                 if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
                     return Err(Error::new(Kind::Usage, format!("{} is not empty", path.display()))
                         .hint("a run needs a new directory, so that no earlier run is overwritten"));
@@ -305,7 +306,10 @@ impl RunDir {
                 make_dir(&path)?;
                 path
             }
-            None => fresh_dir(&workflow.dir.join("runs"), &workflow.name, job_id().as_deref())?,
+            None => {
+                check_path(&workflow.dir)?;
+                fresh_dir(&workflow.dir.join("runs"), &workflow.name, job_id().as_deref())?
+            }
         };
         let path = path.canonicalize().map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
         make_dir(&path.join("trace"))?;
@@ -349,8 +353,32 @@ pub fn latest_run(dir: &Path) -> Option<PathBuf> {
     entries.filter_map(|path| started(&path).map(|at| (at, path))).max().map(|(_, path)| path)
 }
 
-fn make_dir(path: &Path) -> Result<()> {
-    std::fs::create_dir_all(path).map_err(|e| Error::io(format!("making {}", path.display()), e))
+/// A path that the record of a run can hold.
+///
+/// # Errors
+/// [`Kind::Usage`] where it is not UTF-8.
+pub fn check_path(path: &Path) -> Result<()> {
+    match path.to_str() {
+        Some(_) => Ok(()),
+        None => Err(Error::new(Kind::Usage, format!("{} is not UTF-8", path.display()))
+            .hint("the record of a run is JSON: name another folder")),
+    }
+}
+
+/// Makes a folder that the user has named, with those above it.
+///
+/// # Errors
+/// [`Kind::Usage`] where a file is in its way, `PermissionDenied`, others of the file system.
+pub fn make_dir(path: &Path) -> Result<()> {
+    use std::io::ErrorKind::{AlreadyExists, NotADirectory};
+    std::fs::create_dir_all(path).map_err(|e| match e.kind() {
+        AlreadyExists | NotADirectory => Error::new(
+            Kind::Usage,
+            format!("cannot make the folder {}: a file is in its way", path.display()),
+        )
+        .hint("name another folder, or move the file"),
+        _ => Error::io(format!("cannot make the folder {}", path.display()), e),
+    })
 }
 
 /// The number of the batch job that this process is in, as far as it can stand in a file's name.

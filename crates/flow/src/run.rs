@@ -22,6 +22,7 @@ use crate::conclude::complete_record;
 use crate::course::Course;
 use crate::emulate;
 use crate::launch::{Exit, Launcher, Rank, RankCommand, Ranks, Role};
+use crate::names::hold_names;
 use crate::plan::PlanFile;
 use crate::progress::{closing_lines, Sampler, Show};
 use crate::record::{self, monotonic_ns, unix_ns, ChannelRecord, ComponentRecord, Failure, Machine};
@@ -130,6 +131,7 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
         plan.place_channels(&mut workflow);
     }
     let emulated = emulate::settle(&mut workflow)?;
+    let names = hold_names(&workflow)?;
     take_names(&workflow)?;
     let signals = Signals::catch()?;
     let dir = Arc::new(RunDir::create(&workflow, options.out.as_deref())?);
@@ -161,6 +163,7 @@ pub fn run(file: &Path, options: &RunOptions) -> Result<RunRecord> {
         record.notes.extend(failed);
     }
     record.notes.extend(remove_spaces(&workflow, &dir));
+    drop(names);
     let traces = complete_record(&mut record, &workflow, &ranks, &seen);
     if show != Show::Quiet {
         closing_lines(&record, &traces).iter().for_each(|line| eprintln!("{line}"));

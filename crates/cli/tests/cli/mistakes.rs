@@ -40,6 +40,22 @@ fn every_mistake_has_its_exit_status() {
 }
 
 #[test]
+fn folders_of_a_run_that_cannot_be_are_the_users_mistake() {
+    use std::os::unix::ffi::OsStrExt;
+    let bench = Bench::new();
+    let workflow =
+        "forebay = 1\n[workflow]\nname = \"x\"\n[[component]]\nname = \"a\"\ncommand = [\"true\"]\n";
+    std::fs::write(bench.file("x.toml"), workflow).unwrap();
+    std::fs::write(bench.file("runs"), "").unwrap();
+    bench.call(&["run", "x.toml"]).wants(2).complains("a file is in its way");
+    bench.call(&["run", "x.toml", "--out", "runs/x"]).wants(2).complains("a file is in its way");
+    let unreadable = std::ffi::OsStr::from_bytes(b"bad\xff");
+    outcome(bench.command(&["run", "x.toml", "--out"]).arg(unreadable)).wants(2).complains("not UTF-8");
+    assert_eq!(bench.work().read_dir().unwrap().count(), 2, "a folder is left");
+    bench.call(&["run", "x.toml", "--out", "fine"]).wants(0);
+}
+
+#[test]
 fn the_same_mistakes_as_documents() {
     let bench = Bench::new();
     for (words, kind, status) in [

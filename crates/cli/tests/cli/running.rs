@@ -40,6 +40,25 @@ fn a_failed_component_gives_status_4_and_is_named() {
     assert_eq!(bench.json(&["ls"], 0)["spaces"], serde_json::json!([]));
 }
 
+/// Before either has made its channel.
+#[test]
+fn of_two_runs_that_start_together_one_is_refused() {
+    let bench = Bench::new();
+    let workflow = "forebay = 1\n[workflow]\nname = \"twice\"\n[channel.c]\n[[component]]\nname = \"a\"\n\
+                    command = [\"sh\", \"-c\", \"echo > begun; while [ ! -e end ]; do sleep 0.01; done\"]\n\
+                    writes = [\"c\"]\n";
+    std::fs::write(bench.file("workflow.toml"), workflow).unwrap();
+    let mut first = bench.command(&["run", "--quiet"]).spawn().unwrap();
+    while !bench.file("begun").exists() && first.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let second = bench.call(&["run"]);
+    second.wants(3).complains("another run uses the channel c").complains(&format!("pid={}", first.id()));
+    std::fs::write(bench.file("end"), "").unwrap();
+    first.wait().unwrap();
+    assert_eq!(bench.file("runs").read_dir().unwrap().count(), 1, "the second one made a folder");
+}
+
 #[test]
 fn a_component_that_does_not_exist_is_named_before_anything_starts() {
     let bench = Bench::new();
