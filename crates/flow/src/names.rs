@@ -65,6 +65,12 @@ fn in_use(channel: &Channel, path: &Path, address: &SocketAddr) -> Error {
     let error = Error::new(Kind::NameInUse, format!("another run uses the channel {}", channel.name))
         .with("path", path.display())
         .hint("let it end, or name the channel differently");
+    // Where it has made the channel already, that says more.
+    let made = forebay_space::inspect(&path.to_string_lossy()).ok();
+    let error = match made.and_then(|space| space.run) {
+        Some(run) => error.with("run", run),
+        None => error,
+    };
     // It may have ended just now.
     let holder = UnixStream::connect_addr(address).ok();
     match holder.and_then(|stream| rustix::net::sockopt::socket_peercred(&stream).ok()) {
