@@ -168,6 +168,7 @@ impl Run<'_> {
         self.check("crash simulation", |root| crash::check(root, long));
         let minutes = if long { SIMULATION_LONG_MINUTES } else { SIMULATION_MINUTES };
         self.check("simulated processes", |root| simulate::check(root, minutes));
+        self.check("no simulator in what ships", simulate::ships_nothing);
         privilege::stage(self);
         mem_matrix::stage(self);
         let wanted = dax_machine::tests::Wanted { cuts: CUTS, only: None, whole: long };

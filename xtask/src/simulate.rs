@@ -48,6 +48,10 @@ const CALM: [&str; 12] = [
 const SURVIVORS: &str = "simulation/survivors.txt";
 /// Runs that look for places of mutations: one child has file descriptors, and time, for so many.
 const COLLECT_RUNS: u64 = 900;
+/// What users get.
+const SHIPPED: [&str; 4] = ["forebay", "forebay-lab", "libforebay.so", "libforebay_mem.so"];
+/// Modules of which nothing ships: in an ordinary build the boundary is the standard library, or empty and inlined.
+const SIMULATED: [&str; 2] = ["forebay_tier::simulation::", "forebay_tier::host::"];
 const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 /// A child that takes longer hangs where there are no points.
 const CHILD_LIMIT: Duration = Duration::from_secs(300);
@@ -109,6 +113,39 @@ pub fn check(root: &Path, minutes: u64) -> Outcome {
     kept_seeds(root, &program)?;
     let seed = seed_of_commit(root).unwrap_or_else(fresh_seed);
     new_seeds(&program, Amount::Time(Duration::from_secs(60 * minutes)), seed, processors())
+}
+
+/// What ships and has been built has no function of the simulator, nor one of the boundary that calls it.
+pub fn ships_nothing(root: &Path) -> Outcome {
+    let simulator = build(root)?;
+    if Command::new("nm").arg("--version").output().is_err() {
+        return Err(Stop::Skipped("nm (binutils) is not installed".to_string()));
+    }
+    if simulated_functions(&simulator).map_err(Stop::Failed)? == 0 {
+        return Err(Stop::Failed("nm finds no function of the simulator in the simulator itself".to_string()));
+    }
+    let folder = target_folder(root).join("release");
+    let shipped = SHIPPED.map(|name| folder.join(name));
+    let mut findings = Vec::new();
+    for file in shipped.iter().filter(|file| file.exists()) {
+        match simulated_functions(file).map_err(Stop::Failed)? {
+            0 => println!("ok       no function of the simulator in {}", file.display()),
+            found => findings.push(format!("{}: {found} functions of the simulator", file.display())),
+        }
+    }
+    no_findings(findings)
+}
+
+/// Functions of the simulator, and of the boundary below which it takes the system's place, in a program or library.
+fn simulated_functions(file: &Path) -> Result<usize, String> {
+    let output = Command::new("nm").args(["--demangle", "--defined-only"]).arg(file).output();
+    let output = output.map_err(|e| format!("cannot run nm: {e}"))?;
+    if !output.status.success() {
+        return Err(format!("nm {}: {}", file.display(), String::from_utf8_lossy(&output.stderr)));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let is_one = |line: &&str| SIMULATED.iter().any(|module| line.contains(module));
+    Ok(text.lines().filter(is_one).count())
 }
 
 fn processors() -> u64 {
