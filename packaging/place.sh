@@ -5,8 +5,8 @@
 #
 # The debug information goes to .debug/NAME.debug beside INSTALLED, where gdb and perf look for it. Of a static library
 # it is removed. Without objcopy and strip (binutils) the file is installed as it was built. A file that is there is
-# replaced, not written into: a program may run on it at this moment. When it fails or is ended by a signal, the files
-# that were there are unchanged.
+# replaced, not written into: a program may run on it at this moment. When it fails or is ended by HUP, INT, QUIT, PIPE
+# or TERM, the files that were there are unchanged, unless the last rename alone is refused (a sticky folder).
 set -eu
 
 fail() {
@@ -32,7 +32,7 @@ done
 # the target's folder, so that mv renames. dash runs the EXIT trap after a signal only if the signal has a trap, too.
 work=
 trap 'rm -rf "$work"' EXIT
-trap 'exit 1' HUP INT TERM
+trap 'exit 1' HUP INT QUIT PIPE TERM
 mkdir -p "$folder"
 work=$(mktemp -d "$folder/.place.XXXXXX")
 new=$work/$name
@@ -55,6 +55,6 @@ case $name in *.a) chmod 644 "$new" ;; esac
 
 # Both files are ready and a signal has to wait: only the renames are left. The debug file is first, because .debug may
 # not be writable; the folder itself is, the private folder was made there.
-trap '' HUP INT TERM
+trap '' HUP INT QUIT PIPE TERM
 [ ! -e "$new.debug" ] || mv -f "$new.debug" "$debug"
 mv -f "$new" "$2"

@@ -122,7 +122,9 @@ pub fn ships_nothing(root: &Path) -> Outcome {
         return Err(Stop::Skipped("nm (binutils) is not installed".to_string()));
     }
     if simulated_functions(&simulator).map_err(Stop::Failed)? == 0 {
-        return Err(Stop::Failed("nm finds no function of the simulator in the simulator itself".to_string()));
+        return Err(Stop::Failed(
+            "nm finds no function of the simulator in the simulator itself".to_string(),
+        ));
     }
     let folder = target_folder(root).join("release");
     let shipped = SHIPPED.map(|name| folder.join(name));

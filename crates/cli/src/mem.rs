@@ -134,9 +134,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     coverage.ended(&job);
     let exit = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     let stats = stats(&job, exit, coverage);
-    if exit == 128 + signal_hook::consts::SIGBUS {
-        eprint!("{}", full.text(&options.folder, stats.placed_peak));
-    }
+    let is_bus = exit == 128 + signal_hook::consts::SIGBUS;
+    eprint!("{}", full.text(&options.folder, stats.placed_peak, is_bus));
     eprint!("{}{}", coverage.text(stats.budget), thrash.end(seen(&job, &coverage), &job.engines()));
     if args.stats || out.json() {
         match out.json() {

@@ -2,19 +2,30 @@
 //! runs that start at the same moment the second is refused before it starts anything.
 //!
 //! A held name is an abstract socket: it is gone with the process, however that ends, and leaves no file. Guarantees:
-//! one holder at a time in one network namespace. Not here: processes that open a channel without a runner, runs on
-//! other nodes; what they have made is seen in the spaces themselves.
+//! one holder at a time of one user in one network namespace. A socket of another user holds nothing back. Not here:
+//! processes that open a channel without a runner, runs on other nodes; what they have made is seen in the spaces
+//! themselves.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::checksum::crc32c;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::workflow::{Channel, Workflow};
+
+/// Bytes of an abstract name.
+const NAME_BYTES_MAX: usize = 107;
+
+/// A holder that just ends is looked for so often.
+const TRIES: u32 = 10;
 
 /// Names that this process holds; they are free again when it goes.
 #[derive(Debug)]
@@ -23,36 +34,34 @@ pub struct HeldNames(#[allow(dead_code, reason = "held, not used")] Vec<UnixList
 /// Takes the names of all channels, or none.
 ///
 /// # Errors
-/// [`Kind::NameInUse`] with the process that holds one.
+/// [`Kind::NameInUse`] with the process that holds one; [`Kind::Usage`] where two channels are one.
 pub fn hold_names(workflow: &Workflow) -> Result<HeldNames> {
-    let uid = rustix::process::geteuid().as_raw();
-    let hold = |channel: &Channel| {
+    // In the order of the names: of two runs that want several, one gets them all.
+    let mut wanted = BTreeMap::new();
+    for channel in &workflow.channels {
         let path = path(channel, workflow)?;
-        let bytes = path.as_os_str().as_bytes();
-        // A path may be longer than an address.
-        let address = format!("forebay-run-{uid}-{:08x}-{}", crc32c(bytes), bytes.len());
-        let address = SocketAddr::from_abstract_name(address)
-            .map_err(|e| Error::io(format!("holding the name of channel {}", channel.name), e))?;
-        match UnixListener::bind_addr(&address) {
-            Ok(held) => Ok(held),
-            Err(e) if e.kind() == ErrorKind::AddrInUse => Err(in_use(channel, &path, &address)),
-            Err(e) => Err(Error::io(format!("holding the name of channel {}", channel.name), e)),
+        if let Some((other, _)) = wanted.insert(name(&path)?, (channel, path)) {
+            let what = format!("the channels {} and {} are in one place", other.name, channel.name);
+            return Err(Error::new(Kind::Usage, what).hint("give each a path of its own"));
         }
-    };
-    workflow.channels.iter().map(hold).collect::<Result<_>>().map(HeldNames)
+    }
+    let mut held = Vec::new();
+    for (name, (channel, path)) in wanted {
+        held.extend(hold(&name, channel, &path)?);
+    }
+    Ok(HeldNames(held))
 }
 
-/// Where the channel is, the same for all runs that mean it.
+/// Where the channel is, the same for all runs that mean it: without links, as far as it is there.
 fn path(channel: &Channel, workflow: &Workflow) -> Result<PathBuf> {
     let path = match channel.options.path {
         Some(_) => PathBuf::from(channel.location(&workflow.dir)),
-        None => forebay_space::root()?.join(&channel.name),
+        None => forebay_space::make_root()?.join(&channel.name),
     };
     let path = std::path::absolute(&path).map_err(|e| Error::io("finding the current directory", e))?;
     Ok(behind_links(&path))
 }
 
-/// The path without links, as far as it is there.
 fn behind_links(path: &Path) -> PathBuf {
     match (path.canonicalize(), path.parent(), path.file_name()) {
         (Ok(path), _, _) => path,
@@ -61,7 +70,75 @@ fn behind_links(path: &Path) -> PathBuf {
     }
 }
 
-fn in_use(channel: &Channel, path: &Path, address: &SocketAddr) -> Error {
+/// The name of a place. The folder that the channel lies in is part of it by its number: two file systems that are
+/// mounted in one place do not meet.
+fn name(path: &Path) -> Result<Vec<u8>> {
+    let uid = rustix::process::geteuid().as_raw();
+    let folder = path.parent().and_then(|folder| folder.metadata().ok());
+    let folder = folder.map_or((0, 0), |folder| (folder.dev(), folder.ino()));
+    let mut name = format!("forebay-run-{uid}-{:x}-{:x}-", folder.0, folder.1).into_bytes();
+    let bytes = path.as_os_str().as_bytes();
+    match name.len() + bytes.len() <= NAME_BYTES_MAX {
+        true => name.extend(bytes),
+        false => {
+            name.extend(format!("{:08x}-{}-", crc32c(bytes), bytes.len()).into_bytes());
+            let rest = NAME_BYTES_MAX - name.len();
+            name.extend(&bytes[bytes.len() - rest.min(bytes.len())..]);
+        }
+    }
+    Ok(name)
+}
+
+/// Holds one name; None: a socket of another user has it, whom it does not belong to.
+fn hold(name: &[u8], channel: &Channel, path: &Path) -> Result<Option<UnixListener>> {
+    let failed = |e| Error::io(format!("holding the name of channel {}", channel.name), e);
+    let address = SocketAddr::from_abstract_name(name).map_err(failed)?;
+    for _ in 0..TRIES {
+        match UnixListener::bind_addr(&address) {
+            Ok(held) => return Ok(Some(held)),
+            Err(e) if e.kind() == ErrorKind::AddrInUse => {}
+            Err(e) => return Err(failed(e)),
+        }
+        match holder(name) {
+            Holder::Ours(pid) => return Err(in_use(channel, path, pid)),
+            Holder::Other => return Ok(None),
+            Holder::Gone => std::thread::sleep(std::time::Duration::from_millis(10)),
+        }
+    }
+    // It does not listen, as each of ours does.
+    Ok(None)
+}
+
+enum Holder {
+    /// A process of this user; None: which one cannot be told.
+    Ours(Option<i32>),
+    Other,
+    Gone,
+}
+
+/// Who holds a name. Does not wait.
+fn holder(name: &[u8]) -> Holder {
+    let socket = || -> rustix::io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+        Ok(socket)
+    };
+    match socket() {
+        Ok(socket) => match rustix::net::sockopt::socket_peercred(&socket) {
+            Ok(peer) if peer.uid == rustix::process::geteuid() => {
+                Holder::Ours(Some(peer.pid.as_raw_nonzero().get()))
+            }
+            Ok(_) => Holder::Other,
+            Err(_) => Holder::Ours(None),
+        },
+        // Many have asked before.
+        Err(rustix::io::Errno::AGAIN) => Holder::Ours(None),
+        Err(_) => Holder::Gone,
+    }
+}
+
+fn in_use(channel: &Channel, path: &Path, pid: Option<i32>) -> Error {
     let error = Error::new(Kind::NameInUse, format!("another run uses the channel {}", channel.name))
         .with("path", path.display())
         .hint("let it end, or name the channel differently");
@@ -71,10 +148,8 @@ fn in_use(channel: &Channel, path: &Path, address: &SocketAddr) -> Error {
         Some(run) => error.with("run", run),
         None => error,
     };
-    // It may have ended just now.
-    let holder = UnixStream::connect_addr(address).ok();
-    match holder.and_then(|stream| rustix::net::sockopt::socket_peercred(&stream).ok()) {
-        Some(holder) => error.with("pid", holder.pid),
+    match pid {
+        Some(pid) => error.with("pid", pid),
         None => error,
     }
 }
@@ -101,5 +176,9 @@ mod tests {
         assert!(error.to_string().contains(&format!("pid={}", std::process::id())), "{error}");
         drop(held);
         hold_names(&other).unwrap();
+        let text = text.replace("[[component]]", "[channel.d]\npath = \"there/it\"\n[[component]]");
+        std::fs::write(&file, text.replace("[\"c\"]", "[\"c\", \"d\"]")).unwrap();
+        let twice = Workflow::read(&file).and_then(|workflow| hold_names(&workflow)).unwrap_err();
+        assert!(twice.kind() == Kind::Usage && twice.to_string().contains("c and d"), "{twice}");
     }
 }

@@ -227,7 +227,9 @@ fn write_fill(file: &mut File, spaces: &[SpaceInfo]) {
 
 /// Reads `fill.jsonl`; a cut off last line is left out.
 pub fn read_fill(file: &Path) -> Vec<Fill> {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
+    // A FIFO would be waited for.
+    let is_file = file.symlink_metadata().is_ok_and(|seen| seen.is_file());
+    let text = if is_file { std::fs::read_to_string(file).unwrap_or_default() } else { String::new() };
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 

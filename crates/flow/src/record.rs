@@ -298,7 +298,8 @@ impl RunDir {
             Some(out) => {
                 let path =
                     std::path::absolute(out).map_err(|e| Error::io("finding the current directory", e))?;
-                check_path(&path)?;
+                check_path(&path.canonicalize().unwrap_or_else(|_| path.clone()))?;
+                check_path(&workflow.dir)?;
                 if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
                     return Err(Error::new(Kind::Usage, format!("{} is not empty", path.display()))
                         .hint("a run needs a new directory, so that no earlier run is overwritten"));
@@ -370,13 +371,14 @@ pub fn check_path(path: &Path) -> Result<()> {
 /// # Errors
 /// [`Kind::Usage`] where a file is in its way, `PermissionDenied`, others of the file system.
 pub fn make_dir(path: &Path) -> Result<()> {
-    use std::io::ErrorKind::{AlreadyExists, NotADirectory};
+    use std::io::ErrorKind::{AlreadyExists, InvalidFilename, NotADirectory};
     std::fs::create_dir_all(path).map_err(|e| match e.kind() {
         AlreadyExists | NotADirectory => Error::new(
             Kind::Usage,
             format!("cannot make the folder {}: a file is in its way", path.display()),
         )
         .hint("name another folder, or move the file"),
+        InvalidFilename => Error::new(Kind::Usage, format!("cannot make the folder {}: {e}", path.display())),
         _ => Error::io(format!("cannot make the folder {}", path.display()), e),
     })
 }

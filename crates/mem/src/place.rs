@@ -465,6 +465,7 @@ impl Place {
             error.to_string().as_bytes(),
             b"); memory may be lost, so the program ends",
         ]);
+        self.say();
         forebay_tier::window::end_by_sigbus()
     }
 

@@ -200,13 +200,14 @@ impl Error {
     /// which.
     #[cold]
     pub fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
-        let remedy = match source.raw_os_error() {
+        let number = number_of(&source);
+        let remedy = match number {
             Some(libc::ENOSPC) => Some("free space on that file system, or use another directory"),
             Some(libc::EDQUOT) => Some("free space in this user's disk quota, or use another directory"),
             Some(libc::ENOMEM) => Some("free memory, or raise the memory limits of this process"),
             _ => None,
         };
-        let kind = match source.raw_os_error() {
+        let kind = match number {
             Some(libc::EACCES | libc::EPERM | libc::EROFS) => Kind::PermissionDenied,
             Some(libc::ENOSPC | libc::EDQUOT | libc::ENOMEM) => Kind::TierFull,
             _ => Kind::Io,
@@ -237,6 +238,18 @@ impl Error {
     pub fn hint_text(&self) -> Option<&str> {
         self.0.hint.as_deref()
     }
+}
+
+/// The number of an error of the operating system, be it wrapped by a library.
+fn number_of(error: &std::io::Error) -> Option<i32> {
+    let mut inner = error.get_ref().map(|inner| inner as &dyn std::error::Error);
+    while let Some(wrapped) = inner {
+        if let Some(error) = wrapped.downcast_ref::<std::io::Error>() {
+            return number_of(error);
+        }
+        inner = wrapped.source();
+    }
+    error.raw_os_error()
 }
 
 impl fmt::Display for Error {
@@ -279,6 +292,8 @@ mod tests {
             assert!(e.hint_text().is_some(), "{e}");
         }
         assert!(Error::io("reading", std::io::Error::from_raw_os_error(libc::EIO)).hint_text().is_none());
+        let wrapped = std::io::Error::other(std::io::Error::from_raw_os_error(libc::ENOSPC));
+        assert_eq!(Error::io("writing", std::io::Error::other(wrapped)).kind(), Kind::TierFull);
     }
 
     #[test]

@@ -27,19 +27,24 @@ impl Full {
         self.least = self.least.min(super::free(tier));
     }
 
-    /// The line behind a program that SIGBUS has ended and that had placed so many bytes; empty where the tier had
-    /// space.
-    pub(super) fn text(&self, tier: &Path, placed: u64) -> String {
-        if self.least >= FULL && placed < self.begun {
-            return String::new();
+    /// The line at the end of a program that had placed so many bytes, and that SIGBUS has ended or not; empty where
+    /// the tier had space.
+    pub(super) fn text(&self, tier: &Path, placed: u64, is_bus: bool) -> String {
+        let (tier, begun) = (tier.display(), format_bytes(self.begun));
+        if self.least < FULL {
+            return format!(
+                "forebay mem: warning: the tier {tier} was full: touching memory that it has no space for is \
+                 SIGBUS; {begun} were free at the start\n"
+            );
         }
-        format!(
-            "forebay mem: the tier {} was full when the program was ended by SIGBUS: {} were free at the start, the \
-             program placed {}; a tier with more space, or a smaller --capacity\n",
-            tier.display(),
-            format_bytes(self.begun),
-            format_bytes(placed)
-        )
+        if is_bus && placed >= self.begun {
+            return format!(
+                "forebay mem: SIGBUS ended the program; the tier {tier} had {begun} free at the start, and the program \
+                 placed {}: touching memory that a tier has no space for is SIGBUS\n",
+                format_bytes(placed)
+            );
+        }
+        String::new()
     }
 }
 
@@ -50,9 +55,11 @@ mod tests {
     #[test]
     fn a_tier_with_space_is_not_named() {
         let tier = Path::new("/tier");
-        assert_eq!(Full { begun: 100 << 20, least: 50 << 20 }.text(tier, 60 << 20), "");
-        for full in [Full { begun: 100 << 20, least: 4096 }, Full { begun: 40 << 20, least: 30 << 20 }] {
-            assert!(full.text(tier, 60 << 20).contains("/tier was full"), "{full:?}");
-        }
+        let full = |begun: u64, least| Full { begun: begun << 20, least };
+        let said = |full: Full, is_bus| full.text(tier, 60 << 20, is_bus);
+        assert_eq!(said(full(100, 50 << 20), true), "");
+        assert_eq!(said(full(40, 30 << 20), false), "");
+        assert!(said(full(40, 30 << 20), true).contains("/tier had 40.0 MiB free"));
+        assert!(said(full(100, 4096), false).contains("/tier was full"));
     }
 }

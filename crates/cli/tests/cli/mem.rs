@@ -90,7 +90,7 @@ fn a_full_tier_ends_a_program_with_a_line() {
         let output = mounted(&all).unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(135), "{engine}: {errors}");
-        assert!(errors.contains("tier was full when the program was ended by SIGBUS"), "{engine}: {errors}");
+        assert!(errors.contains("has no space for is SIGBUS"), "{engine}: {errors}");
         assert!(errors.lines().count() < 8, "{engine}: {errors}");
     }
 }

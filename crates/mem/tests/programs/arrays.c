@@ -272,6 +272,14 @@ static void one(void) {
     free(a);
 }
 
+/* The system writes by itself what fits into the budget. */
+static void synced(void) {
+    uint64_t *a = malloc(bytes);
+    fill(a, bytes, 7);
+    sync();
+    free(a);
+}
+
 /* Calls that the C library makes itself, or that are made past it, reach arrays that are not there. */
 static void inner(const char *folder) {
     size_t size = bytes / 4;
@@ -475,6 +483,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "calls")) calls(words[3]);
     else if (!strcmp(what, "rush")) rush();
     else if (!strcmp(what, "one")) one();
+    else if (!strcmp(what, "synced")) synced();
     else if (!strcmp(what, "waits")) waits();
     else if (!strcmp(what, "inner")) inner(words[3]);
     else if (!strcmp(what, "forks")) forks(words[0]);

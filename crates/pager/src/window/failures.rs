@@ -12,6 +12,7 @@ const PAGES_MAX: usize = 64;
 
 const ENOSPC: i32 = 28;
 const EDQUOT: i32 = 122;
+const EROFS: i32 = 30;
 
 /// See the file's head.
 pub(crate) struct Failures {
@@ -113,7 +114,7 @@ impl Failures {
         let (mut offset, mut number) = ([0; 20], [0; 20]);
         let (what, why): (&[u8], &[u8]) = match errno {
             // A page is brought in place of others, which are written first.
-            ENOSPC | EDQUOT => (b"bring", b": no space is left to write the pages that leave for it, error "),
+            ENOSPC | EDQUOT | EROFS => (b"bring", b": the pages that leave for it cannot be written, error "),
             _ => (b"read", b": error "),
         };
         window::say_in_handler(&[

@@ -64,6 +64,10 @@ const PAGE: u64 = 4096;
 
 /// ENOSPC.
 const NO_SPACE: i32 = 28;
+const EIO: i32 = 5;
+
+/// What the kernel says of pages that it could not write; the others are EROFS and EDQUOT.
+const LOST: [i32; 4] = [EIO, NO_SPACE, 30, 122];
 
 /// See the file's head.
 pub(crate) struct Kernel {
@@ -229,8 +233,11 @@ impl Kernel {
         Ok(())
     }
 
-    /// What the first write failed with that ever did.
+    /// What the first write failed with that ever did, be it one of the kernel's own.
     pub(crate) fn failed_write(&self) -> Option<i32> {
+        if let Err(e) = self.shared.map.check_written() {
+            self.shared.note(&e);
+        }
         Some(self.shared.failed.load(Acquire)).filter(|errno| *errno != 0)
     }
 
@@ -480,12 +487,17 @@ impl Shared {
     /// Begins to write a range, or writes it; false: it could not be written, now or ever before. Then nothing is
     /// dropped any more: the kernel takes pages for clean that it failed to write, and they are the only copy.
     fn write_back(&self, range: &Range<u64>, wait: bool) -> bool {
-        if let Err(e) = self.map.write_back(range, wait) {
-            let errno = e.raw_os_error().unwrap_or(5);
-            let _ = self.errno.compare_exchange(0, errno, AcqRel, Relaxed);
+        let begun = self.map.write_back(range, wait).inspect_err(|e| self.note(e));
+        begun.is_ok() && self.failed.load(Acquire) == 0
+    }
+
+    /// Notes what a write failed with, or that it could not be begun, which loses nothing.
+    fn note(&self, error: &std::io::Error) {
+        let errno = error.raw_os_error().unwrap_or(EIO);
+        let _ = self.errno.compare_exchange(0, errno, AcqRel, Relaxed);
+        if LOST.contains(&errno) {
             let _ = self.failed.compare_exchange(0, errno, AcqRel, Relaxed);
         }
-        self.failed.load(Acquire) == 0
     }
 }
 

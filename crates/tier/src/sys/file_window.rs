@@ -194,6 +194,18 @@ impl FileWindow {
         }
     }
 
+    /// What a write of this file's pages failed with since the last call of this, of `write_back` or of `flush`: also
+    /// one that the kernel began by itself. Looks at one page, and waits where that is just being
+    /// written.
+    pub fn check_written(&self) -> io::Result<()> {
+        let Some(writing) = &self.writing else { return Ok(()) };
+        // SAFETY: the descriptor is open; no pointers; waiting changes no value.
+        match unsafe { libc::sync_file_range(writing.as_raw_fd(), 0, 1, libc::SYNC_FILE_RANGE_WAIT_BEFORE) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
     /// Keeps threads that fault in this file waiting for as long as the disk takes for one page more, behind all that
     /// is on its way to it: they bring and dirty no pages meanwhile.
     ///
