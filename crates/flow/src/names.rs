@@ -14,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::checksum::crc32c;
@@ -24,12 +25,17 @@ use crate::workflow::{Channel, Workflow};
 /// Bytes of an abstract name.
 const NAME_BYTES_MAX: usize = 107;
 
-/// A holder that just ends is looked for so often.
+/// Looks at a holder that is just ending, 10 ms apart.
 const TRIES: u32 = 10;
+
+/// How long the error looks for the run in the channel.
+const GLANCE: Duration = Duration::from_secs(1);
 
 /// Names that this process holds; they are free again when it goes.
 #[derive(Debug)]
-pub struct HeldNames(#[allow(dead_code, reason = "held, not used")] Vec<UnixListener>);
+pub struct HeldNames {
+    _sockets: Vec<UnixListener>,
+}
 
 /// Takes the names of all channels, or none.
 ///
@@ -40,7 +46,7 @@ pub fn hold_names(workflow: &Workflow) -> Result<HeldNames> {
     let mut wanted = BTreeMap::new();
     for channel in &workflow.channels {
         let path = path(channel, workflow)?;
-        if let Some((other, _)) = wanted.insert(name(&path)?, (channel, path)) {
+        if let Some((other, _)) = wanted.insert(name(&path), (channel, path)) {
             let what = format!("the channels {} and {} are in one place", other.name, channel.name);
             return Err(Error::new(Kind::Usage, what).hint("give each a path of its own"));
         }
@@ -49,7 +55,7 @@ pub fn hold_names(workflow: &Workflow) -> Result<HeldNames> {
     for (name, (channel, path)) in wanted {
         held.extend(hold(&name, channel, &path)?);
     }
-    Ok(HeldNames(held))
+    Ok(HeldNames { _sockets: held })
 }
 
 /// Where the channel is, the same for all runs that mean it: without links, as far as it is there.
@@ -72,7 +78,7 @@ fn behind_links(path: &Path) -> PathBuf {
 
 /// The name of a place. The folder that the channel lies in is part of it by its number: two file systems that are
 /// mounted in one place do not meet.
-fn name(path: &Path) -> Result<Vec<u8>> {
+fn name(path: &Path) -> Vec<u8> {
     let uid = rustix::process::geteuid().as_raw();
     let folder = path.parent().and_then(|folder| folder.metadata().ok());
     let folder = folder.map_or((0, 0), |folder| (folder.dev(), folder.ino()));
@@ -86,10 +92,10 @@ fn name(path: &Path) -> Result<Vec<u8>> {
             name.extend(&bytes[bytes.len() - rest.min(bytes.len())..]);
         }
     }
-    Ok(name)
+    name
 }
 
-/// Holds one name; None: a socket of another user has it, whom it does not belong to.
+/// Holds one name; None: a socket of another user has the name, and no run of this user.
 fn hold(name: &[u8], channel: &Channel, path: &Path) -> Result<Option<UnixListener>> {
     let failed = |e| Error::io(format!("holding the name of channel {}", channel.name), e);
     let address = SocketAddr::from_abstract_name(name).map_err(failed)?;
@@ -102,7 +108,7 @@ fn hold(name: &[u8], channel: &Channel, path: &Path) -> Result<Option<UnixListen
         match holder(name) {
             Holder::Ours(pid) => return Err(in_use(channel, path, pid)),
             Holder::Other => return Ok(None),
-            Holder::Gone => std::thread::sleep(std::time::Duration::from_millis(10)),
+            Holder::Gone => std::thread::sleep(Duration::from_millis(10)),
         }
     }
     // It does not listen, as each of ours does.
@@ -112,7 +118,9 @@ fn hold(name: &[u8], channel: &Channel, path: &Path) -> Result<Option<UnixListen
 enum Holder {
     /// A process of this user; None: which one cannot be told.
     Ours(Option<i32>),
+    /// A process of another user.
     Other,
+    /// No process listens: it is ending, or has never listened.
     Gone,
 }
 
@@ -132,7 +140,7 @@ fn holder(name: &[u8]) -> Holder {
             Ok(_) => Holder::Other,
             Err(_) => Holder::Ours(None),
         },
-        // Many have asked before.
+        // Its queue of connections is full.
         Err(rustix::io::Errno::AGAIN) => Holder::Ours(None),
         Err(_) => Holder::Gone,
     }
@@ -142,9 +150,9 @@ fn in_use(channel: &Channel, path: &Path, pid: Option<i32>) -> Error {
     let error = Error::new(Kind::NameInUse, format!("another run uses the channel {}", channel.name))
         .with("path", path.display())
         .hint("let it end, or name the channel differently");
-    // Where it has made the channel already, that says more.
-    let made = forebay_space::inspect(&path.to_string_lossy()).ok();
-    let error = match made.and_then(|space| space.run) {
+    // Where it has made the channel already, the channel names its run.
+    let made = forebay_space::glance_within(&path.to_string_lossy(), GLANCE);
+    let error = match made.ok().and_then(|space| space.run) {
         Some(run) => error.with("run", run),
         None => error,
     };

@@ -225,12 +225,13 @@ fn write_fill(file: &mut File, spaces: &[SpaceInfo]) {
     let _ = file.write_all(text.as_bytes());
 }
 
-/// Reads `fill.jsonl`; a cut off last line is left out.
+/// Longest `fill.jsonl` that is read.
+const FILL_BYTES_MAX: u64 = 256 << 20;
+
+/// Reads `fill.jsonl`; a cut off last line is left out. What is no regular file, or too long, has no samples.
 pub fn read_fill(file: &Path) -> Vec<Fill> {
-    // A FIFO would be waited for.
-    let is_file = file.symlink_metadata().is_ok_and(|seen| seen.is_file());
-    let text = if is_file { std::fs::read_to_string(file).unwrap_or_default() } else { String::new() };
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    let text = forebay_tier::plain::read_regular(file, FILL_BYTES_MAX).unwrap_or_default();
+    String::from_utf8_lossy(&text).lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 /// Shows the lines.

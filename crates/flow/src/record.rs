@@ -266,7 +266,8 @@ impl RunRecord {
     }
 }
 
-/// Writes beside, then renames: a reader sees the old file or the new one. What was begun is removed where that fails.
+/// Writes a temporary file beside, then renames it: a reader sees the old file or the new one. After an error the old
+/// file is untouched and the temporary one is gone.
 ///
 /// # Errors
 /// Those of the file system.
@@ -292,14 +293,14 @@ impl RunDir {
     /// in a batch job. Spaces note this directory, and so the job.
     ///
     /// # Errors
-    /// [`Kind::Usage`] when `out` exists and is not empty, for a path that is not UTF-8, and all of [`make_dir`].
+    /// [`Kind::Usage`] when `out` exists and is not empty; all of [`check_path`] and [`make_dir`].
     pub fn create(workflow: &Workflow, out: Option<&Path>) -> Result<RunDir> {
+        check_path(&workflow.dir)?;
         let path = match out {
             Some(out) => {
                 let path =
                     std::path::absolute(out).map_err(|e| Error::io("finding the current directory", e))?;
                 check_path(&path.canonicalize().unwrap_or_else(|_| path.clone()))?;
-                check_path(&workflow.dir)?;
                 if path.read_dir().is_ok_and(|mut entries| entries.next().is_some()) {
                     return Err(Error::new(Kind::Usage, format!("{} is not empty", path.display()))
                         .hint("a run needs a new directory, so that no earlier run is overwritten"));
@@ -307,10 +308,7 @@ impl RunDir {
                 make_dir(&path)?;
                 path
             }
-            None => {
-                check_path(&workflow.dir)?;
-                fresh_dir(&workflow.dir.join("runs"), &workflow.name, job_id().as_deref())?
-            }
+            None => fresh_dir(&workflow.dir.join("runs"), &workflow.name, job_id().as_deref())?,
         };
         let path = path.canonicalize().map_err(|e| Error::io(format!("opening {}", path.display()), e))?;
         make_dir(&path.join("trace"))?;

@@ -165,11 +165,7 @@ impl Traces {
 }
 
 fn read_trace(path: &Path) -> std::result::Result<Trace, String> {
-    // A FIFO would be waited for.
-    if !path.symlink_metadata().is_ok_and(|seen| seen.is_file()) {
-        return Err("not a regular file".to_string());
-    }
-    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+    let file = forebay_tier::plain::open_regular(path).map_err(|e| e.to_string())?;
     let mut lines = std::io::BufReader::new(file).lines();
     let first = lines.next().ok_or("empty")?.map_err(|e| e.to_string())?;
     let header: Header = serde_json::from_str(&first).map_err(|e| format!("no trace header: {e}"))?;

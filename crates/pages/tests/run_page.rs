@@ -122,8 +122,11 @@ fn what_is_no_regular_file_is_no_picture() {
     let plane = dir.path().join("out/plane");
     std::fs::rename(plane.join("plane.png"), dir.path().join("elsewhere.png")).expect("renaming");
     std::os::unix::fs::symlink("../../elsewhere.png", plane.join("plane.png")).expect("a link");
-    let made = std::process::Command::new("mkfifo").arg(dir.path().join("out/index.json")).status();
-    assert!(made.expect("mkfifo").success());
+    std::fs::remove_file(dir.path().join("fill.jsonl")).expect("removing");
+    for fifo in ["out/index.json", "fill.jsonl", "trace/x.jsonl"] {
+        let made = std::process::Command::new("mkfifo").arg(dir.path().join(fifo)).status();
+        assert!(made.expect("mkfifo").success());
+    }
     let page = page(dir.path());
     assert_eq!(page.matches("<figure").count(), 3, "the plane is elsewhere");
     assert!(!page.contains("<h3>T"), "no title without pictures");

@@ -6,7 +6,7 @@
 
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::{plain, Error, Result};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -30,12 +30,7 @@ const BYTES_MAX: u64 = 256 << 20;
 
 /// The content of such a file. Does not block, and follows no link: what is not a regular file is an error.
 pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let mut content = Vec::new();
-    let read = plain::open_regular(path)?.take(BYTES_MAX + 1).read_to_end(&mut content)?;
-    match read as u64 <= BYTES_MAX {
-        true => Ok(content),
-        false => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the file is too large")),
-    }
+    plain::read_regular(path, BYTES_MAX)
 }
 
 /// Writes a file of these parts, over an old one of that name; with `durable` its content is on the medium

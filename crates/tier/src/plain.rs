@@ -5,7 +5,7 @@
 //! writers apart.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -36,6 +36,19 @@ pub fn open_regular(path: &Path) -> io::Result<host::fs::File> {
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+/// The content of a regular file of at most `bytes_max`, as [`open_regular`] opens it.
+///
+/// # Errors
+/// Those of [`open_regular`]; `InvalidData` where the file is longer.
+pub fn read_regular(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    let read = open_regular(path)?.take(bytes_max + 1).read_to_end(&mut content)?;
+    match read as u64 <= bytes_max {
+        true => Ok(content),
+        false => Err(io::Error::new(io::ErrorKind::InvalidData, "the file is too large")),
     }
 }
 

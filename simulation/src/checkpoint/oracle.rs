@@ -32,7 +32,7 @@ pub struct Facts {
     /// Ranks that have joined each run.
     joined: BTreeSet<(u64, u32)>,
     /// A rank that had joined a run has begun to leave it, and may have said so.
-    ends: bool,
+    has_leavers: bool,
     /// The step that the ranks of a run were given.
     given: BTreeMap<u64, Option<Id>>,
     /// The power was cut.
@@ -53,15 +53,15 @@ impl Oracle {
         }
     }
 
-    /// A rank is about to leave its run: it may be killed when it has said so.
-    pub fn ends(&self) {
-        self.facts().ends = true;
+    /// A rank is about to leave its run; it may be killed after it has said so.
+    pub fn begins_to_leave(&self) {
+        self.facts().has_leavers = true;
     }
 
     /// Whether a run may hold a rank that said that it leaves: where launches are not said, ranks that come later and
     /// never were in the run may join it.
     pub fn has_leavers(&self) -> bool {
-        self.facts().ends
+        self.facts().has_leavers
     }
 
     /// `save` has returned.

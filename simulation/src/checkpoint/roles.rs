@@ -72,7 +72,7 @@ pub fn rank(run: &Run, rank: u32, life: u32, random: Random) -> Told {
     let mut checkpoint = opened.map_err(told("open"))?;
     oracle.joined(checkpoint.run(), rank);
     let newest = restore_and_save(run, rank, least, &mut checkpoint, random);
-    oracle.ends();
+    oracle.begins_to_leave();
     let newest = newest?;
     timed(cast, "close", || checkpoint.close()).map_err(told("close"))?;
     newest.into_iter().for_each(|id| oracle.closed(cast, id, rank));

@@ -46,7 +46,7 @@ fn of_two_runs_that_start_together_one_is_refused() {
     let bench = Bench::new();
     let workflow = "forebay = 1\n[workflow]\nname = \"twice\"\n[channel.c]\n[[component]]\nname = \"a\"\n\
                     command = [\"sh\", \"-c\", \"echo > begun; while [ ! -e end ]; do sleep 0.01; done\"]\n\
-                    writes = [\"c\"]\n";
+                    writes = [\"c\"]\ntimeout = \"20s\"\n";
     std::fs::write(bench.file("workflow.toml"), workflow).unwrap();
     let mut first = bench.command(&["run", "--quiet"]).spawn().unwrap();
     while !bench.file("begun").exists() && first.try_wait().unwrap().is_none() {

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
+use forebay_tier::plain::read_regular;
 use serde::Deserialize;
 
 use crate::drawing::escape;
@@ -70,17 +70,6 @@ fn short(value: f64) -> String {
     }
 }
 
-/// A regular file of at most `most` bytes, not through a link.
-fn read(path: &Path, most: u64) -> Option<Vec<u8>> {
-    let is_fit = |seen: std::fs::Metadata| seen.is_file() && seen.len() <= most;
-    if !path.symlink_metadata().is_ok_and(is_fit) {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    std::fs::File::open(path).ok()?.take(most).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
-}
-
 /// `index.json` of a directory with pictures (schema `forebay.slices/1`).
 #[derive(Debug, Deserialize)]
 struct Album {
@@ -123,7 +112,7 @@ fn find_albums(run_dir: &Path) -> Vec<(PathBuf, Album)> {
     for _ in 0..4 {
         let mut next = Vec::new();
         for dir in &level {
-            let text = read(&dir.join("index.json"), INDEX_BYTES_MAX).unwrap_or_default();
+            let text = read_regular(&dir.join("index.json"), INDEX_BYTES_MAX).unwrap_or_default();
             match serde_json::from_slice::<Album>(&text) {
                 Ok(album) if album.schema == "forebay.slices/1" && !album.slices.is_empty() => {
                     found.push((dir.clone(), album));
@@ -152,7 +141,7 @@ fn figure(out: &mut String, dir: &Path, name: &str, cut: &str, slices: &[&Slice]
         if Path::new(&slice.file).components().count() != 1 || slice.file.starts_with("..") {
             continue;
         }
-        let Some(bytes) = read(&dir.join(&slice.file), *budget) else { continue };
+        let Ok(bytes) = read_regular(&dir.join(&slice.file), *budget) else { continue };
         if !bytes.starts_with(b"\x89PNG") {
             continue;
         }

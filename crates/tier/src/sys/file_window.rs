@@ -195,8 +195,7 @@ impl FileWindow {
     }
 
     /// What a write of this file's pages failed with since the last call of this, of `write_back` or of `flush`: also
-    /// one that the kernel began by itself. Looks at one page, and waits where that is just being
-    /// written.
+    /// one that the kernel began by itself. Looks at the first page, and blocks while that page is being written.
     pub fn check_written(&self) -> io::Result<()> {
         let Some(writing) = &self.writing else { return Ok(()) };
         // SAFETY: the descriptor is open; no pointers; waiting changes no value.
