@@ -51,6 +51,9 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     };
     if args.names.is_empty() {
         memory(args, &mut report)?;
+        if !args.dry_run {
+            forebay_flow::names::remove_unheld()?;
+        }
     }
     out.result(schema::CLEAN, &report, || text(&report, args, out))?;
     if !args.dry_run {

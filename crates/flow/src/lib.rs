@@ -21,7 +21,7 @@ pub mod history;
 pub mod init;
 pub mod inputs;
 pub mod launch;
-mod names;
+pub mod names;
 pub mod npy;
 pub mod pin;
 pub mod plan;

@@ -1,32 +1,32 @@
 //! The names of channels that a running run holds, from before it looks at what is there until all is removed: of two
 //! runs that start at the same moment the second is refused before it starts anything.
 //!
-//! A held name is an abstract socket: it is gone with the process, however that ends, and leaves no file. Guarantees:
-//! one holder at a time of one user in one network namespace. A socket of another user holds nothing back. Not here:
-//! processes that open a channel without a runner, runs on other nodes; what they have made is seen in the spaces
-//! themselves.
+//! A held name is a record lock on a byte of the file `.runs` in the root of spaces: it is gone with the process,
+//! however that ends. The last run removes the file; what a killed one leaves is used by the next, or removed by
+//! `clean`.
+//! Guarantees: one holder at a time below one root. Not here: processes that open a channel without a runner, runs on
+//! other nodes or with another root; what they have made is seen in the spaces themselves.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::checksum::crc32c;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use forebay_tier::liveness::{MembersFile, SlotGuard};
 
 use crate::workflow::{Channel, Workflow};
 
-/// Bytes of an abstract name.
-const NAME_BYTES_MAX: usize = 107;
+/// The file, hidden from lists of spaces.
+const FILE: &str = ".runs";
 
-/// Looks at a holder that is just ending, 10 ms apart.
-const TRIES: u32 = 10;
+/// The lock under which names are taken and the file is removed.
+const TURN: u64 = 0;
+
+/// How long to wait for the turn: the holder looks at a few locks.
+const TURN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the error looks for the run in the channel.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -34,35 +34,80 @@ const GLANCE: Duration = Duration::from_secs(1);
 /// Names that this process holds; they are free again when it goes.
 #[derive(Debug)]
 pub struct HeldNames {
-    _sockets: Vec<UnixListener>,
+    members: MembersFile,
+    slots: Vec<SlotGuard>,
+}
+
+impl Drop for HeldNames {
+    fn drop(&mut self) {
+        self.slots.clear();
+        // What stays is used by the next run.
+        let _ = remove(&self.members);
+    }
 }
 
 /// Takes the names of all channels, or none.
 ///
 /// # Errors
-/// [`Kind::NameInUse`] with the process that holds one; [`Kind::Usage`] where two channels are one.
+/// [`Kind::NameInUse`] with the process that holds one; [`Kind::Usage`] where two channels are one; those of the root
+/// of spaces.
 pub fn hold_names(workflow: &Workflow) -> Result<HeldNames> {
-    // In the order of the names: of two runs that want several, one gets them all.
-    let mut wanted = BTreeMap::new();
+    let mut wanted: BTreeMap<u32, (&Channel, PathBuf)> = BTreeMap::new();
     for channel in &workflow.channels {
         let path = path(channel, workflow)?;
-        if let Some((other, _)) = wanted.insert(name(&path), (channel, path)) {
-            let what = format!("the channels {} and {} are in one place", other.name, channel.name);
-            return Err(Error::new(Kind::Usage, what).hint("give each a path of its own"));
+        let slot = slot(&path);
+        match wanted.get(&slot) {
+            Some((other, same)) if *same == path => {
+                let what = format!("the channels {} and {} are in one place", other.name, channel.name);
+                return Err(Error::new(Kind::Usage, what).hint("give each a path of its own"));
+            }
+            _ => wanted.insert(slot, (channel, path)),
+        };
+    }
+    let file = forebay_space::make_root()?.join(FILE);
+    loop {
+        let members = MembersFile::create(&file)?;
+        let slots = members.with_lock(TURN, TURN_TIMEOUT, || {
+            // Another run may have removed it since it was opened.
+            if !members.is_there() {
+                return Ok(None);
+            }
+            let hold = |(slot, (channel, path)): (&u32, &(&Channel, PathBuf))| {
+                members.lock_slot(*slot)?.ok_or_else(|| in_use(channel, path, members.holder(*slot)))
+            };
+            wanted.iter().map(hold).collect::<Result<Vec<_>>>().map(Some)
+        })?;
+        if let Some(slots) = slots {
+            return Ok(HeldNames { members, slots });
         }
     }
-    let mut held = Vec::new();
-    for (name, (channel, path)) in wanted {
-        held.extend(hold(&name, channel, &path)?);
+}
+
+/// Removes what a killed run has left, unless another run uses it.
+///
+/// # Errors
+/// Those of the root of spaces; `TimedOut`.
+pub fn remove_unheld() -> Result<()> {
+    let file = forebay_space::root()?.join(FILE);
+    match file.symlink_metadata() {
+        Ok(_) => remove(&MembersFile::open(&file)?),
+        Err(_) => Ok(()),
     }
-    Ok(HeldNames { _sockets: held })
+}
+
+fn remove(members: &MembersFile) -> Result<()> {
+    members.with_lock(TURN, TURN_TIMEOUT, || match members.is_there() && !members.is_any_alive() {
+        true => std::fs::remove_file(members.path())
+            .map_err(|e| Error::io(format!("removing {}", members.path().display()), e)),
+        false => Ok(()),
+    })
 }
 
 /// Where the channel is, the same for all runs that mean it: without links, as far as it is there.
 fn path(channel: &Channel, workflow: &Workflow) -> Result<PathBuf> {
     let path = match channel.options.path {
         Some(_) => PathBuf::from(channel.location(&workflow.dir)),
-        None => forebay_space::make_root()?.join(&channel.name),
+        None => forebay_space::root()?.join(&channel.name),
     };
     let path = std::path::absolute(&path).map_err(|e| Error::io("finding the current directory", e))?;
     Ok(behind_links(&path))
@@ -76,77 +121,13 @@ fn behind_links(path: &Path) -> PathBuf {
     }
 }
 
-/// The name of a place. The folder that the channel lies in is part of it by its number: two file systems that are
-/// mounted in one place do not meet.
-fn name(path: &Path) -> Vec<u8> {
-    let uid = rustix::process::geteuid().as_raw();
-    let folder = path.parent().and_then(|folder| folder.metadata().ok());
-    let folder = folder.map_or((0, 0), |folder| (folder.dev(), folder.ino()));
-    let mut name = format!("forebay-run-{uid}-{:x}-{:x}-", folder.0, folder.1).into_bytes();
-    let bytes = path.as_os_str().as_bytes();
-    match name.len() + bytes.len() <= NAME_BYTES_MAX {
-        true => name.extend(bytes),
-        false => {
-            name.extend(format!("{:08x}-{}-", crc32c(bytes), bytes.len()).into_bytes());
-            let rest = NAME_BYTES_MAX - name.len();
-            name.extend(&bytes[bytes.len() - rest.min(bytes.len())..]);
-        }
-    }
-    name
+/// The byte of a place, from its path and its file system: two that are mounted in one place do not meet.
+fn slot(path: &Path) -> u32 {
+    let device = path.ancestors().find_map(|folder| folder.metadata().ok()).map_or(0, |folder| folder.dev());
+    crc32c(&[path.as_os_str().as_bytes(), &device.to_le_bytes()].concat())
 }
 
-/// Holds one name; None: a socket of another user has the name, and no run of this user.
-fn hold(name: &[u8], channel: &Channel, path: &Path) -> Result<Option<UnixListener>> {
-    let failed = |e| Error::io(format!("holding the name of channel {}", channel.name), e);
-    let address = SocketAddr::from_abstract_name(name).map_err(failed)?;
-    for _ in 0..TRIES {
-        match UnixListener::bind_addr(&address) {
-            Ok(held) => return Ok(Some(held)),
-            Err(e) if e.kind() == ErrorKind::AddrInUse => {}
-            Err(e) => return Err(failed(e)),
-        }
-        match holder(name) {
-            Holder::Ours(pid) => return Err(in_use(channel, path, pid)),
-            Holder::Other => return Ok(None),
-            Holder::Gone => std::thread::sleep(Duration::from_millis(10)),
-        }
-    }
-    // It does not listen, as each of ours does.
-    Ok(None)
-}
-
-enum Holder {
-    /// A process of this user; None: which one cannot be told.
-    Ours(Option<i32>),
-    /// A process of another user.
-    Other,
-    /// No process listens: it is ending, or has never listened.
-    Gone,
-}
-
-/// Who holds a name. Does not wait.
-fn holder(name: &[u8]) -> Holder {
-    let socket = || -> rustix::io::Result<OwnedFd> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
-        Ok(socket)
-    };
-    match socket() {
-        Ok(socket) => match rustix::net::sockopt::socket_peercred(&socket) {
-            Ok(peer) if peer.uid == rustix::process::geteuid() => {
-                Holder::Ours(Some(peer.pid.as_raw_nonzero().get()))
-            }
-            Ok(_) => Holder::Other,
-            Err(_) => Holder::Ours(None),
-        },
-        // Its queue of connections is full.
-        Err(rustix::io::Errno::AGAIN) => Holder::Ours(None),
-        Err(_) => Holder::Gone,
-    }
-}
-
-fn in_use(channel: &Channel, path: &Path, pid: Option<i32>) -> Error {
+fn in_use(channel: &Channel, path: &Path, pid: Option<u32>) -> Error {
     let error = Error::new(Kind::NameInUse, format!("another run uses the channel {}", channel.name))
         .with("path", path.display())
         .hint("let it end, or name the channel differently");

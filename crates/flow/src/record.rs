@@ -222,6 +222,9 @@ pub struct ChannelRecord {
     pub placement: String,
 }
 
+/// Longest record that is read.
+const BYTES_MAX: u64 = 256 << 20;
+
 impl RunRecord {
     /// Reads `run.json` of a run directory.
     ///
@@ -230,14 +233,14 @@ impl RunRecord {
     /// [`Kind::Damaged`] when the file makes no sense.
     pub fn read(run_dir: &Path) -> Result<RunRecord> {
         let file = run_dir.join("run.json");
-        let text = std::fs::read_to_string(&file).map_err(|e| match e.kind() {
+        let text = forebay_tier::plain::read_regular(&file, BYTES_MAX).map_err(|e| match e.kind() {
             std::io::ErrorKind::NotFound => {
                 Error::new(Kind::UnknownComponent, format!("no run directory: {}", run_dir.display()))
                     .hint("give a directory below runs/, the one that `forebay run` named")
             }
             _ => Error::io(format!("reading {}", file.display()), e),
         })?;
-        let value: serde_json::Value = serde_json::from_str(&text)
+        let value: serde_json::Value = serde_json::from_slice(&text)
             .map_err(|e| Error::new(Kind::Damaged, format!("{} is not JSON: {e}", file.display())))?;
         let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or("none").to_owned();
         if schema != SCHEMA {

@@ -164,8 +164,15 @@ impl Traces {
     }
 }
 
+/// Longest trace that is read.
+const BYTES_MAX: u64 = 1 << 30;
+
 fn read_trace(path: &Path) -> std::result::Result<Trace, String> {
     let file = forebay_tier::plain::open_regular(path).map_err(|e| e.to_string())?;
+    let bytes = file.metadata().map_err(|e| e.to_string())?.len();
+    if bytes > BYTES_MAX {
+        return Err(format!("{bytes} bytes, more than {BYTES_MAX} are not read"));
+    }
     let mut lines = std::io::BufReader::new(file).lines();
     let first = lines.next().ok_or("empty")?.map_err(|e| e.to_string())?;
     let header: Header = serde_json::from_str(&first).map_err(|e| format!("no trace header: {e}"))?;

@@ -19,6 +19,7 @@
 mod calls;
 mod copy;
 mod descriptors;
+mod ends;
 mod extents;
 mod fork;
 mod heap;
@@ -50,6 +51,7 @@ static END: extern "C" fn() = end;
 #[cfg(not(test))]
 extern "C" fn begin() {
     place::begin();
+    ends::look_up();
 }
 
 #[cfg(not(test))]

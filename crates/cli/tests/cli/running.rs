@@ -57,6 +57,12 @@ fn of_two_runs_that_start_together_one_is_refused() {
     std::fs::write(bench.file("end"), "").unwrap();
     first.wait().unwrap();
     assert_eq!(bench.file("runs").read_dir().unwrap().count(), 1, "the second one made a folder");
+    let left = || bench.root().read_dir().unwrap().count();
+    assert_eq!(left(), 0, "the file of held names is left");
+    // As a run that was killed leaves it.
+    std::fs::write(bench.root().join(".runs"), "").unwrap();
+    bench.call(&["clean"]).wants(0);
+    assert_eq!(left(), 0);
 }
 
 #[test]
