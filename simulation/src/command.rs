@@ -128,17 +128,14 @@ fn run_seeds(arguments: &Arguments) -> bool {
     let mut sums =
         BTreeMap::from([("points", 0), ("switches", 0), ("kills", 0), ("faults", 0), ("mutated", 0)]);
     let (mut runs, mut failed) = (0, false);
-    let seeds: Box<dyn Iterator<Item = u64>> = match &arguments.seeds {
-        Some(seeds) => Box::new(seeds.iter().copied()),
-        None => Box::new(arguments.seed..),
-    };
-    for seed in seeds {
+    for (seed, schedule) in runs_of(arguments) {
         let enough = arguments.count.is_some_and(|count| runs >= count)
             || arguments.points.is_some_and(|points| sums["points"] >= points)
             || arguments.seconds.is_some_and(|s| begin.elapsed() >= Duration::from_secs(s));
         if enough || failed {
             break;
         }
+        let arguments = &Arguments { schedule, ..arguments.clone() };
         mutation::collect_seed(seed);
         let outcome = run_one(seed, arguments);
         mutation::collect_points(seed, outcome.points);
@@ -167,6 +164,18 @@ fn run_seeds(arguments: &Arguments) -> bool {
     let rate = sums["points"] as f64 / begin.elapsed().as_secs_f64();
     println!("runs={runs} {} points_per_s={rate:.0} failed={}", counts.join(" "), u8::from(failed));
     failed
+}
+
+/// Seeds with their schedules. Those of --seeds come again with other schedules where --points says how much is to run.
+fn runs_of(arguments: &Arguments) -> Box<dyn Iterator<Item = (u64, Option<u64>)> + '_> {
+    match (&arguments.seeds, arguments.points) {
+        (Some(seeds), Some(_)) => {
+            let schedules = std::iter::once(arguments.schedule).chain((1..).map(Some));
+            Box::new(schedules.flat_map(|schedule| seeds.iter().map(move |seed| (*seed, schedule))))
+        }
+        (Some(seeds), None) => Box::new(seeds.iter().map(|seed| (*seed, arguments.schedule))),
+        (None, _) => Box::new((arguments.seed..).map(|seed| (seed, arguments.schedule))),
+    }
 }
 
 /// The command line of one run.

@@ -11,10 +11,10 @@ use serde::Serialize;
 
 use crate::attach::{is_open_anywhere, Attachment};
 use crate::contents;
-use crate::control::{group, member, GROUPS_MAX};
+use crate::control::member;
 use crate::directory::{self, hidden_directories, remove_directory, remove_unfinished, HiddenDirectory};
 use crate::files;
-use crate::groups::{has_read_all, was_read_by};
+use crate::groups::{has_read_all, registered_groups, was_read_by};
 use crate::inspect::{attach, names, names_of};
 use crate::membership::{describe, settle_left_behind, settle_producers};
 use crate::name;
@@ -86,8 +86,7 @@ fn live_member(space: &Attachment) -> Option<String> {
 /// Whether every reader group of a finished stream has read all that it was to read, and a rank all there is.
 fn is_read_to_its_end(space: &Attachment) -> bool {
     let control = &space.control;
-    let is_registered = |i: &usize| control.group(*i, group::STATE).load(Acquire) != 0;
-    let groups = || (0..GROUPS_MAX).filter(is_registered);
+    let groups = || registered_groups(control);
     // What no rank has read to its end stays where all have left, too.
     groups().any(|i| was_read_by(space, i)) && groups().all(|i| has_read_all(space, i))
 }

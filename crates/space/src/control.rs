@@ -29,21 +29,21 @@ pub(crate) const REMOVED_MARK: u64 = u64::from_le_bytes(*b"REMOVED!");
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"FOREBAYC");
 /// Version of this layout. Control segments do not outlive a boot, so one of another version is rebuilt, unless a live
 /// process uses it.
-pub const CONTROL_VERSION: u64 = 5;
+pub const CONTROL_VERSION: u64 = 6;
 /// Most producer ranks of one space; a node has fewer cores.
 pub const LANES_MAX: usize = protocol::RANKS_MAX as usize;
 /// Most processes that have a space open at once, ranks and observers.
 pub const MEMBERS_MAX: usize = 2048;
 /// Most reader groups.
-pub const GROUPS_MAX: usize = 64;
+pub const GROUPS_MAX: usize = if cfg!(forebay_simulated) { 6 } else { 64 };
 /// Most ranks of a reader group: the bits of its masks.
 pub const GROUP_RANKS_MAX: u32 = 1024;
 /// Cursors of the ranks of all reader groups: more than there can be processes.
 pub const CURSORS_MAX: usize = 4 * MEMBERS_MAX;
 /// Incarnations remembered, to find the lane of an old version; older ones are found by the headers of their segments.
-pub const HISTORY_MAX: usize = 128;
+pub const HISTORY_MAX: usize = if cfg!(forebay_simulated) { 3 } else { 128 };
 /// Entries of the table that finds ranks disagreeing on a variable. It is lossy: what it misses, readers find.
-pub const VARIABLES_MAX: usize = 4096;
+pub const VARIABLES_MAX: usize = if cfg!(forebay_simulated) { 8 } else { 4096 };
 
 /// Bytes of a name kept in a member or group.
 pub const NAME_BYTES: usize = 64;
@@ -101,6 +101,7 @@ pub(crate) mod head {
         POOL_INODE "pool_inode" = 528;
         CLOSED "closed_unix_ns" = 536;
         READERS_REMOVED "readers_removed" = 544;
+        GROUPS_HIGH "groups_high" = 552;
         HISTORY "history" = 1024;
         PLACES "gate_places" = 3072;
     }
@@ -942,6 +943,18 @@ impl Control {
     /// Slots that were ever used lie below this.
     pub(crate) fn members_high(&self) -> u32 {
         self.word(head::MEMBERS_HIGH).load(Acquire).min(MEMBERS_MAX as u64) as u32
+    }
+
+    /// Places of reader groups that were ever used lie below this.
+    pub(crate) fn groups_high(&self) -> usize {
+        // Before a group's state: who sees no group here has looked before it was registered.
+        self.word(head::GROUPS_HIGH).load(SeqCst).min(GROUPS_MAX as u64) as usize
+    }
+
+    /// A reader group is registered, all of it being there.
+    pub(crate) fn register_group(&self, index: usize) {
+        self.word(head::GROUPS_HIGH).fetch_max(index as u64 + 1, SeqCst);
+        self.group(index, group::STATE).store(1, SeqCst);
     }
 
     /// Ranks of a reader group.

@@ -119,7 +119,14 @@ fn add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<us
     let control = &space.control;
     let mut free = (0..GROUPS_MAX).filter(|index| control.group(*index, group::STATE).load(Acquire) == 0);
     let have_left = |index: &usize| lowest_cursor(space, *index).is_none() && !has_live_rank(space, *index);
-    let index = match free.next().or_else(|| registered_groups(control).find(have_left)) {
+    // Where it comes again it begins as a new one does.
+    let hold_nothing = |index: &usize| {
+        let is_ad_hoc = policy_of(control, *index).is_none();
+        is_ad_hoc && !has_live_rank(space, *index) && awaited_from(space, *index).is_none()
+    };
+    let unused = || registered_groups(control).find(have_left);
+    let gone = || registered_groups(control).find(hold_nothing);
+    let index = match free.next().or_else(unused).or_else(gone) {
         None => return Err(too_many("reader group", GROUPS_MAX)),
         Some(index) if control.group(index, group::STATE).load(Acquire) == 0 => index,
         Some(index) => forget_group(space, index).map(|()| index)?,
@@ -146,7 +153,7 @@ fn add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<us
         control.sum_group(index);
     };
     begin_at_oldest();
-    control.group(index, group::STATE).store(1, SeqCst);
+    control.register_group(index);
     // Producers that dropped in between raised `oldest` before they could see this group.
     begin_at_oldest();
     keep_cursors(space, index, keep).map(|()| index)
@@ -260,7 +267,7 @@ pub(crate) fn restore_groups(control: &Control, found: &Found) -> Result<()> {
         control.group(*index, group::START).store(start, Relaxed);
         control.group(*index, group::CAME).store(u64::from(record.came), Relaxed);
         control.sum_group(*index);
-        control.group(*index, group::STATE).store(1, SeqCst);
+        control.register_group(*index);
     }
     Ok(())
 }
@@ -271,7 +278,7 @@ pub(crate) fn find_group(space: &Attachment, name: &str) -> Option<usize> {
 }
 
 pub(crate) fn registered_groups(control: &Control) -> impl Iterator<Item = usize> + '_ {
-    (0..GROUPS_MAX).filter(|index| control.group(*index, group::STATE).load(SeqCst) != 0)
+    (0..control.groups_high()).filter(|index| control.group(*index, group::STATE).load(SeqCst) != 0)
 }
 
 /// Under the setup lock: no group of this place in the table is registered any more. What dead members say of it goes

@@ -16,10 +16,10 @@ use serde::Serialize;
 
 use crate::attach::{Attachment, Fill};
 use crate::contents;
-use crate::control::{group, head, member, ProducerState, Waiting, GROUPS_MAX};
+use crate::control::{group, head, member, ProducerState, Waiting};
 use crate::create::Missing;
 use crate::files;
-use crate::groups::{awaited_from, held_by_cursors, policy_of};
+use crate::groups::{awaited_from, held_by_cursors, policy_of, registered_groups};
 use crate::index::{self, Bring, VersionIndex};
 use crate::membership::{holders, missing_producers, settle_producers, Role, HOLDS_NOTHING};
 use crate::name;
@@ -444,8 +444,7 @@ fn producer(space: &Attachment) -> Option<GroupInfo> {
 
 fn reader_groups(space: &Attachment, oldest: u64, complete: u64) -> Vec<ReaderGroupInfo> {
     let control = &space.control;
-    (0..GROUPS_MAX)
-        .filter(|i| control.group(*i, group::STATE).load(Acquire) != 0)
+    registered_groups(control)
         .map(|i| {
             let cursors = (0..control.members_high()).filter_map(|slot| {
                 let reads = control.member(slot, member::GROUP).load(Relaxed) == i as u64

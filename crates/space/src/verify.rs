@@ -304,7 +304,16 @@ impl Check<'_> {
             let high = control.word(head::MEMBERS_HIGH).load(Acquire);
             self.add(None, 0, 0, format!("member {slot} lives, but slots are used below {high} only"));
         }
+        let high = control.groups_high();
         for index in 0..GROUPS_MAX {
+            if index >= high && control.group(index, group::STATE).load(Acquire) != 0 {
+                self.add(
+                    None,
+                    0,
+                    0,
+                    format!("reader group {index} is there, but places are used below {high} only"),
+                );
+            }
             if control.group(index, group::STATE).load(Acquire) > 1 || !control.is_group_whole(index) {
                 self.add(None, 0, 0, format!("reader group {index} does not match its sum"));
             }

@@ -92,6 +92,9 @@ fn look(run: &Run, own: Option<&Own<'_>>) {
         let info = match inspect(&run.cast.name()) {
             Ok(info) => info,
             Err(e) if e.kind() == Kind::PeerMissing && own.is_none() => return,
+            Err(e) if e.kind() == Kind::PeerMissing => {
+                process::fail(format!("a space that this process has open is not there: {e}"))
+            }
             // Who cannot look goes on: a writer that went here would end its stream.
             Err(e) => return explained(run, "inspect", &e).unwrap_or(()),
         };

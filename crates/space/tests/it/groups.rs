@@ -553,6 +553,27 @@ fn a_rank_that_is_not_there_can_leave_its_group() {
 }
 
 /// The remedy that `QuotaFull` names.
+/// More groups than the table has places, one after the other: what the next one needs is not kept by those that went.
+#[test]
+fn undeclared_groups_that_have_gone_make_way_for_others() {
+    const GROUPS: u64 = 150;
+    let root = Root::new();
+    let name = root.name("many");
+    let mut w = Writer::open(&name, &OpenOptions { readers: Vec::new(), ..declares(1) }).unwrap();
+    put_all(&mut w, 0..1);
+    let mut stays = viz(&name, 0, 1);
+    for version in 0..GROUPS {
+        // It goes before it has seen the end: its ranks may come again, and nothing holds for them.
+        let component = Some(format!("look-{version}"));
+        let options = OpenOptions { component, timeout: soon(), ..ranked(0, 1) };
+        let mut r = Reader::open(&name, &options).unwrap();
+        assert!(r.begin_step(None).unwrap().is_some());
+        drop(r);
+        put_all(&mut w, version + 1..version + 2);
+        read(&mut stays, version..version + 1);
+    }
+}
+
 #[test]
 fn a_group_that_is_removed_holds_nothing() {
     let root = Root::new();

@@ -121,13 +121,13 @@ pub mod atomic {
                     let at = Location::caller();
                     point_at(What::Store, at);
                     let differs = || self.0.load(real::Ordering::SeqCst) != value;
-                    if applies(Site::LostStore, at) {
+                    if applies(Site::LostStore, at, differs) {
                         if differs() {
                             is_wrong(self.address());
                         }
                         return;
                     }
-                    if applies(Site::LateStore, at) && differs() {
+                    if applies(Site::LateStore, at, differs) && differs() {
                         let (address, width) = (self.address(), std::mem::size_of::<$int>());
                         late_store(address, u64::from(value), width);
                         return is_wrong(address);
@@ -161,7 +161,8 @@ pub mod atomic {
                     _: Ordering,
                     _: Ordering,
                 ) -> Result<$int, $int> {
-                    if applies(Site::BlindExchange, Location::caller()) {
+                    let differs = || self.0.load(real::Ordering::SeqCst) != from;
+                    if applies(Site::BlindExchange, Location::caller(), differs) {
                         if self.change(|word| word.swap(to, real::Ordering::SeqCst)) != from {
                             made_a_difference();
                         }
@@ -210,14 +211,17 @@ pub mod atomic {
                     /// As in the standard library.
                     #[track_caller]
                     pub fn $fetch(&self, value: $int, _: Ordering) -> $int {
-                        if applies(Site::LostStore, Location::caller()) {
-                            let before = self.0.load(real::Ordering::SeqCst);
-                            let would = real::$real::new(before);
+                        let before = || self.0.load(real::Ordering::SeqCst);
+                        let differs = || {
+                            let would = real::$real::new(before());
                             would.$fetch(value, real::Ordering::SeqCst);
-                            if would.into_inner() != before {
+                            would.into_inner() != before()
+                        };
+                        if applies(Site::LostStore, Location::caller(), differs) {
+                            if differs() {
                                 is_wrong(self.address());
                             }
-                            return before;
+                            return before();
                         }
                         self.change(|word| word.$fetch(value, real::Ordering::SeqCst))
                     }
@@ -245,7 +249,7 @@ pub mod sync {
     use std::time::Duration;
 
     use crate::simulation::mutation::{applies, Site};
-    use crate::simulation::scheduler::{block, me, point_at, wake, Key, What};
+    use crate::simulation::scheduler::{block, is_waited_for, me, point_at, wake, Key, What};
 
     /// As in the standard library.
     #[derive(Debug, Default)]
@@ -440,7 +444,8 @@ pub mod sync {
 
         fn notify(&self, count: usize, at: &'static Location<'static>) {
             point_at(What::Wake, at);
-            wake(self.key(), count, applies(Site::LostWake, at));
+            let key = self.key();
+            wake(key, count, applies(Site::LostWake, at, || is_waited_for(key)));
         }
     }
 }

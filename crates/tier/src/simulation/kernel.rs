@@ -91,14 +91,16 @@ fn key_of(file: &File) -> io::Result<(u64, u64)> {
 pub(crate) fn record_lock(file: &File, byte: u64) -> Option<io::Result<Locked>> {
     let pid = scheduler::pid()?;
     point_at(What::Lock, Location::caller());
-    let lost = mutation::applies(Site::LostLock, Location::caller());
+    let at = Location::caller();
     Some(key_of(file).map(|(device, inode)| {
         with_kernel(|kernel| match kernel.locks.get(&(device, inode, byte)) {
-            Some(owner) if *owner != pid && lost => {
-                mutation::made_a_difference();
-                Locked::Yes
-            }
-            Some(owner) if *owner != pid => Locked::Busy,
+            Some(owner) if *owner != pid => match mutation::applies(Site::LostLock, at, || true) {
+                true => {
+                    mutation::made_a_difference();
+                    Locked::Yes
+                }
+                false => Locked::Busy,
+            },
             _ => {
                 kernel.locks.insert((device, inode, byte), pid);
                 Locked::Yes
@@ -202,13 +204,12 @@ pub(crate) fn is_record_locked(file: &File, bytes: &Range<u64>) -> Option<io::Re
 pub(crate) fn description_lock(file: &File, byte: u64, exclusive: bool) -> Option<io::Result<Locked>> {
     let pid = scheduler::pid()?;
     point_at(What::Lock, Location::caller());
-    let lost = mutation::applies(Site::LostLock, Location::caller());
-    let descriptor = file.as_raw_fd();
+    let (at, descriptor) = (Location::caller(), file.as_raw_fd());
     Some(key_of(file).map(|(device, inode)| {
         with_kernel(|kernel| {
             let holders = kernel.descriptions.entry((device, inode, byte)).or_default();
             if holders.iter().any(|(_, other, held)| *other != descriptor && (exclusive || *held)) {
-                if !lost {
+                if !mutation::applies(Site::LostLock, at, || true) {
                     return Locked::Busy;
                 }
                 mutation::made_a_difference();
@@ -253,6 +254,7 @@ pub(crate) fn is_description_locked(file: &File, bytes: &Range<u64>) -> Option<i
 pub(crate) fn map_added(base: usize, len: usize, file: &File) {
     if let (true, Ok(file)) = (scheduler::me().is_some(), key_of(file)) {
         with_kernel(|kernel| kernel.mappings.insert(base, Mapped { len, file }));
+        mutation::mapped(base..base + len);
     }
 }
 
@@ -319,7 +321,11 @@ pub(crate) fn futex_wake(word: &std::sync::atomic::AtomicU32, count: i32) -> Opt
     let at = Location::caller();
     point_at(What::Wake, at);
     let key = futex_key(word.as_ptr() as usize);
-    scheduler::wake(key, count.max(0) as usize, mutation::applies(Site::LostWake, at));
+    scheduler::wake(
+        key,
+        count.max(0) as usize,
+        mutation::applies(Site::LostWake, at, || scheduler::is_waited_for(key)),
+    );
     Some(())
 }
 

@@ -5,9 +5,10 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::Range;
 use std::panic::Location;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::Mutex;
 
 use super::kernel::futex_key;
@@ -117,9 +118,34 @@ pub struct Met {
     pub seeds: Vec<u64>,
 }
 
+/// Mappings of the run, one after the other: what was seen before at the address of one was another file's.
+static MAPPED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
+static MAPPED_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// What a thread saw last in each word.
+#[derive(Default)]
+struct Seen {
+    words: HashMap<usize, u64>,
+    /// So many mappings were there when it looked last.
+    mapped: usize,
+}
+
+impl Seen {
+    /// Forgets what lay where something else is mapped by now.
+    fn forget_mapped(&mut self) {
+        let count = MAPPED_COUNT.load(SeqCst);
+        if self.mapped != count {
+            let mapped = MAPPED.lock().expect("never poisoned");
+            let new = &mapped[self.mapped.min(mapped.len())..];
+            self.words.retain(|address, _| !new.iter().any(|range| range.contains(address)));
+            self.mapped = count;
+        }
+    }
+}
+
 thread_local! {
-    /// What this thread saw last in each word.
-    static SEEN: RefCell<HashMap<usize, u64>> = RefCell::default();
+    /// See [`Seen`].
+    static SEEN: RefCell<Seen> = RefCell::default();
 }
 
 pub(super) fn set(mutation: Option<Mutation>) {
@@ -127,7 +153,16 @@ pub(super) fn set(mutation: Option<Mutation>) {
     IS_ANY_WRONG.store(false, SeqCst);
     *ACTIVE.lock().expect("never poisoned") = mutation;
     APPLIED.store(0, SeqCst);
+    MAPPED.lock().expect("never poisoned").clear();
+    MAPPED_COUNT.store(0, SeqCst);
     ON.store(mutation.is_some(), SeqCst);
+}
+
+/// A file was mapped here.
+pub(super) fn mapped(range: Range<usize>) {
+    let mut mapped = MAPPED.lock().expect("never poisoned");
+    mapped.push(range);
+    MAPPED_COUNT.store(mapped.len(), SeqCst);
 }
 
 /// How often it made a difference.
@@ -170,9 +205,9 @@ pub fn collected() -> Vec<(Mutation, Met)> {
     all
 }
 
-/// Whether this goes wrong here.
-pub(crate) fn applies(site: Site, at: &'static Location<'static>) -> bool {
-    if COLLECT.load(SeqCst) {
+/// Whether this goes wrong here. `differs` says whether that would change something; only such a place is collected.
+pub(crate) fn applies(site: Site, at: &'static Location<'static>, differs: impl FnOnce() -> bool) -> bool {
+    if COLLECT.load(SeqCst) && differs() {
         let mutation = Mutation { site, file: at.file(), line: at.line(), column: at.column() };
         if let Some(met) = &mut *MET.lock().expect("never poisoned") {
             let (met, seed) = (met.entry(mutation).or_default(), SEED.load(SeqCst));
@@ -229,21 +264,25 @@ pub(crate) fn looks(address: usize) {
 
 /// What a load gives: `value`, or with a mutation what the thread saw last.
 pub(crate) fn loaded(address: usize, value: u64, at: &'static Location<'static>) -> u64 {
-    let stale = applies(Site::StaleLoad, at);
     looks(address);
-    if !ON.load(SeqCst) {
+    if !ON.load(SeqCst) && !COLLECT.load(SeqCst) {
         return value;
     }
-    SEEN.with_borrow_mut(|seen| match seen.get(&address) {
-        Some(old) if stale => {
-            if *old != value {
-                made_a_difference();
+    SEEN.with_borrow_mut(|seen| {
+        seen.forget_mapped();
+        let known = seen.words.get(&address).copied();
+        let differs = known.is_some_and(|known| known != value);
+        match known {
+            Some(old) if applies(Site::StaleLoad, at, || differs) => {
+                if differs {
+                    made_a_difference();
+                }
+                old
             }
-            *old
-        }
-        _ => {
-            seen.insert(address, value);
-            value
+            _ => {
+                seen.words.insert(address, value);
+                value
+            }
         }
     })
 }

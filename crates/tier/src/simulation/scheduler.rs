@@ -431,9 +431,14 @@ pub(crate) fn wake(key: Key, count: usize, is_lost: bool) {
     if !is_lost {
         return s.wake(key, count);
     }
-    if s.threads.iter().any(|thread| matches!(thread.doing, Doing::Waits { key: k, .. } if k == key)) {
+    if s.is_waited_for(key) {
         mutation::made_a_difference();
     }
+}
+
+/// Whether a thread waits for `key`.
+pub(super) fn is_waited_for(key: Key) -> bool {
+    state().is_waited_for(key)
 }
 
 /// A thread slept to the end of its time although the word had changed: no one woke it.
@@ -554,6 +559,10 @@ impl State {
     fn thread(&mut self, number: usize) -> &mut SimThread {
         let first = self.first_thread;
         &mut self.threads[number - first]
+    }
+
+    fn is_waited_for(&self, key: Key) -> bool {
+        self.threads.iter().any(|thread| matches!(thread.doing, Doing::Waits { key: k, .. } if k == key))
     }
 
     /// The process of a thread.
