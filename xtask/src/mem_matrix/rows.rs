@@ -19,7 +19,7 @@ pub struct Row {
 const COMPILE: &[&str] = &["cc", "-O2", "-pthread"];
 
 const fn small(name: &'static str, command: fn(&Ground) -> Result<Vec<String>, String>) -> Row {
-    Row { name, small: true, budget_mib: 8, options: &[], limit_s: 60, command }
+    Row { name, small: true, budget_mib: 8, options: &[], limit_s: 180, command }
 }
 
 const fn large(
