@@ -23,7 +23,7 @@ usage: forebay-simulate [--seed N | --seeds N,N,…] [--count N] [--points N] [-
                         [--set KEY=NUMBER] [--shrink] [--mutation KIND@FILE:LINE:COLUMN] [--trace]
                         [--coverage FILE] [--collect FILE] [--checkpoints]
 Runs seeds N, N+1, …, or those of --seeds, and stops at the first failure, after --count runs, --points points or
---seconds.
+--seconds. With --seeds and --points the seeds run again with other schedules until the points are used up.
   --schedule  the order of events follows from this number, not from the seed
   --set       changes what the seed has drawn; may be given several times
   --shrink    looks for a smaller run that fails in the same way, and prints its command line
@@ -31,7 +31,7 @@ Runs seeds N, N+1, …, or those of --seeds, and stops at the first failure, aft
   --trace     prints every point of the run to standard error
   --coverage  writes FILE:LINE:COLUMN MET SWITCHED KILLED of every place to FILE
   --checkpoints  runs programs that checkpoint, not those that share a space
-  --collect   writes every possible mutation, how often its place was met, and seeds that met it to FILE";
+  --collect   writes every mutation that would change something, how often, and the seeds of such runs to FILE";
 
 #[derive(Clone, Default)]
 struct Arguments {

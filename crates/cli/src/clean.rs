@@ -51,9 +51,10 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     };
     if args.names.is_empty() {
         memory(args, &mut report)?;
-        if !args.dry_run {
-            forebay_flow::names::remove_unheld()?;
-        }
+    }
+    if args.names.is_empty() && args.checkpoint.is_none() && !args.dry_run {
+        let kept = |e: Error| Kept { name: "names of runs".into(), reason: e.to_string(), failed: true };
+        report.kept.extend(forebay_flow::names::remove_unheld().err().map(kept));
     }
     out.result(schema::CLEAN, &report, || text(&report, args, out))?;
     if !args.dry_run {

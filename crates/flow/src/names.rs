@@ -4,6 +4,7 @@
 //! A held name is a record lock on a byte of the file `.runs` in the root of spaces: it is gone with the process,
 //! however that ends. The last run removes the file; what a killed one leaves is used by the next, or removed by
 //! `clean`.
+//!
 //! Guarantees: one holder at a time below one root. Not here: processes that open a channel without a runner, runs on
 //! other nodes or with another root; what they have made is seen in the spaces themselves.
 
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_space::{Error, Kind, Result};
 use forebay_tier::checksum::crc32c;
@@ -65,6 +66,7 @@ pub fn hold_names(workflow: &Workflow) -> Result<HeldNames> {
         };
     }
     let file = forebay_space::make_root()?.join(FILE);
+    let deadline = Instant::now() + TURN_TIMEOUT;
     loop {
         let members = MembersFile::create(&file)?;
         let slots = members.with_lock(TURN, TURN_TIMEOUT, || {
@@ -80,6 +82,13 @@ pub fn hold_names(workflow: &Workflow) -> Result<HeldNames> {
         if let Some(slots) = slots {
             return Ok(HeldNames { members, slots });
         }
+        if Instant::now() >= deadline {
+            return Err(Error::new(
+                Kind::TimedOut,
+                format!("{} was removed again and again", file.display()),
+            )
+            .hint("start the run again when other runs have ended"));
+        }
     }
 }
 
@@ -89,9 +98,11 @@ pub fn hold_names(workflow: &Workflow) -> Result<HeldNames> {
 /// Those of the root of spaces; `TimedOut`.
 pub fn remove_unheld() -> Result<()> {
     let file = forebay_space::root()?.join(FILE);
-    match file.symlink_metadata() {
-        Ok(_) => remove(&MembersFile::open(&file)?),
-        Err(_) => Ok(()),
+    match MembersFile::open(&file) {
+        Ok(members) => remove(&members),
+        // Also where a run that ends has removed it meanwhile.
+        Err(_) if file.symlink_metadata().is_err() => Ok(()),
+        Err(e) => Err(e),
     }
 }
 

@@ -464,6 +464,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_record_that_is_too_long_or_no_file_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("run.json");
+        std::fs::File::create(&file).unwrap().set_len(BYTES_MAX + 1).unwrap();
+        let error = RunRecord::read(dir.path()).unwrap_err();
+        assert!(error.kind() == Kind::Io && error.to_string().contains("too large"), "{error}");
+        std::fs::remove_file(&file).unwrap();
+        let mode = rustix::fs::Mode::RUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let error = RunRecord::read(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("not a regular file"), "{error}");
+    }
+
+    #[test]
     fn a_file_that_cannot_be_replaced_leaves_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("run.json");

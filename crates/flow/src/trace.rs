@@ -319,11 +319,14 @@ mod tests {
         ] {
             std::fs::write(dir.path().join(name), text).expect("writing");
         }
+        let long = std::fs::File::create(dir.path().join("long.jsonl")).expect("a file");
+        long.set_len(BYTES_MAX + 1).expect("a file with a hole");
         let traces = Traces::read(dir.path()).expect("a directory of traces");
         let mut found: Vec<(usize, bool)> = traces.all.iter().map(|t| (t.steps.len(), t.truncated)).collect();
         found.sort();
         assert_eq!(found, [(0, true), (1, false), (1, true)]);
-        assert_eq!(traces.skipped.len(), 2, "{:?}", traces.skipped);
+        assert_eq!(traces.skipped.len(), 3, "{:?}", traces.skipped);
+        assert!(traces.skipped.iter().any(|why| why.contains("are not read")), "{:?}", traces.skipped);
         assert!(traces.opened("sim", 1, "u", Side::Write) && !traces.opened("sim", 1, "u", Side::Read));
         assert!(Traces::read(&dir.path().join("nowhere")).expect("no traces").all.is_empty());
     }

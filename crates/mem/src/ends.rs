@@ -1,4 +1,5 @@
-//! Ends of a program past its regular end: what the tier has lost is looked for there, too.
+//! `_exit`, `quick_exit` and the exec functions: a failed write to the tier ends the program there too, before it can
+//! report success.
 
 use libc::{c_char, c_int, c_long};
 
@@ -6,8 +7,7 @@ use crate::inside::Inside;
 use crate::next::Next;
 use crate::place::here;
 
-/// Ends the program where a write to the tier has failed. Nothing of the library is entered then: a child of `vfork`
-/// shares it with its parent.
+/// Ends the program by SIGBUS when a write to the tier has failed. The thread counts as inside meanwhile.
 fn check() {
     let Some(_inside) = Inside::enter() else { return };
     if let Some(place) = here() {

@@ -118,15 +118,12 @@ fn mend(space: &Attachment, index: usize) -> Result<()> {
 fn add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<usize> {
     let control = &space.control;
     let mut free = (0..GROUPS_MAX).filter(|index| control.group(*index, group::STATE).load(Acquire) == 0);
-    let have_left = |index: &usize| lowest_cursor(space, *index).is_none() && !has_live_rank(space, *index);
-    // Where it comes again it begins as a new one does.
-    let hold_nothing = |index: &usize| {
-        let is_ad_hoc = policy_of(control, *index).is_none();
-        is_ad_hoc && !has_live_rank(space, *index) && awaited_from(space, *index).is_none()
+    // All its ranks have left, or it keeps no cursor and nothing is held for it.
+    let is_replaceable = |index: &usize| {
+        let is_awaited = || policy_of(control, *index).is_some() || awaited_from(space, *index).is_some();
+        !has_live_rank(space, *index) && (lowest_cursor(space, *index).is_none() || !is_awaited())
     };
-    let unused = || registered_groups(control).find(have_left);
-    let gone = || registered_groups(control).find(hold_nothing);
-    let index = match free.next().or_else(unused).or_else(gone) {
+    let index = match free.next().or_else(|| registered_groups(control).find(is_replaceable)) {
         None => return Err(too_many("reader group", GROUPS_MAX)),
         Some(index) if control.group(index, group::STATE).load(Acquire) == 0 => index,
         Some(index) => forget_group(space, index).map(|()| index)?,

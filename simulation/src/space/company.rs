@@ -76,8 +76,6 @@ fn stream(run: &Run, name: &str, over: &AtomicBool) -> Told {
                     return Ok(());
                 }
             }
-            // The table of groups is full.
-            Err(e) if e.kind() == Kind::TooMany => return Ok(()),
             Err(e) => return roles::explained(run, "open beside", &e),
         }
     };

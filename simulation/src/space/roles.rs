@@ -51,10 +51,6 @@ pub fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Resu
     if oracle.may_be_cleaned() {
         kinds.push(Kind::PeerMissing);
     }
-    if cast.company > 0 && !(cast.declared && cast.is_calm()) {
-        // Groups of other handles may fill the table before those of the run have their places.
-        kinds.push(Kind::TooMany);
-    }
     if cast.dangers.fault_per_million > 0 {
         kinds.extend([Kind::Io, Kind::TierFull, Kind::Poisoned]);
     }

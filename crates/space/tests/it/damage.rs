@@ -342,6 +342,23 @@ fn what_newcomers_notice_is_verified(
     (tried, noticed)
 }
 
+/// Writers look no further than the count: a group beyond it would hold nothing.
+#[test]
+fn verify_finds_a_reader_group_that_is_not_counted() {
+    let root = Root::in_memory();
+    let name = root.name("count");
+    let writers = several_versions(&name);
+    assert_eq!(forebay_space::verify(&name).unwrap().damaged, []);
+    let control = std::fs::OpenOptions::new().write(true).open(shared_state(&name, "control")).unwrap();
+    // `groups_high`.
+    control.write_all_at(&0u64.to_le_bytes(), 552).unwrap();
+    let damaged = forebay_space::verify(&name).unwrap().damaged;
+    let is_it = |what: &str| what.contains("reader group 0") && what.contains("below 0");
+    assert!(damaged.iter().any(|damage| is_it(&damage.what)), "{damaged:?}");
+    control.write_all_at(&1u64.to_le_bytes(), 552).unwrap();
+    drop(writers);
+}
+
 /// Two ranks, three versions in several segments, one group of readers that has come.
 fn several_versions(name: &str) -> Vec<Writer> {
     let options = |rank| OpenOptions {

@@ -552,8 +552,7 @@ fn a_rank_that_is_not_there_can_leave_its_group() {
     }
 }
 
-/// The remedy that `QuotaFull` names.
-/// More groups than the table has places, one after the other: what the next one needs is not kept by those that went.
+/// More groups than the table has places, one after the other.
 #[test]
 fn undeclared_groups_that_have_gone_make_way_for_others() {
     const GROUPS: u64 = 150;
@@ -563,7 +562,7 @@ fn undeclared_groups_that_have_gone_make_way_for_others() {
     put_all(&mut w, 0..1);
     let mut stays = viz(&name, 0, 1);
     for version in 0..GROUPS {
-        // It goes before it has seen the end: its ranks may come again, and nothing holds for them.
+        // It goes before it has seen the end, and does not leave its group.
         let component = Some(format!("look-{version}"));
         let options = OpenOptions { component, timeout: soon(), ..ranked(0, 1) };
         let mut r = Reader::open(&name, &options).unwrap();
@@ -574,6 +573,7 @@ fn undeclared_groups_that_have_gone_make_way_for_others() {
     }
 }
 
+/// The remedy that `QuotaFull` names.
 #[test]
 fn a_group_that_is_removed_holds_nothing() {
     let root = Root::new();

@@ -90,7 +90,7 @@ impl FromStr for Mutation {
 static ON: AtomicBool = AtomicBool::new(false);
 static APPLIED: AtomicU64 = AtomicU64::new(0);
 static ACTIVE: Mutex<Option<Mutation>> = Mutex::new(None);
-/// Places where each kind could apply, as far as runs have met them.
+/// Places where a mutation would change something, as far as runs have met them.
 static MET: Mutex<Option<HashMap<Mutation, Met>>> = Mutex::new(None);
 static COLLECT: AtomicBool = AtomicBool::new(false);
 /// Points of each run that was collected.
@@ -107,14 +107,14 @@ const SEEDS_MAX: usize = 150;
 /// A run of more points is a long one.
 const POINTS_MANY: u64 = 60_000;
 
-/// How often a place was met, and in which runs.
+/// How often a mutation would have changed something, and in which runs.
 #[derive(Clone, Debug, Default)]
 pub struct Met {
     /// Times.
     pub times: u64,
     /// In which runs how often, by their seeds.
     runs: Vec<(u64, u64)>,
-    /// Runs that met it, those first that spend most of their points there.
+    /// Those runs, the ones in which it happens most often by their points first.
     pub seeds: Vec<u64>,
 }
 
@@ -205,7 +205,7 @@ pub fn collected() -> Vec<(Mutation, Met)> {
     all
 }
 
-/// Whether this goes wrong here. `differs` says whether that would change something; only such a place is collected.
+/// Whether this goes wrong here. `differs`: it would change something; only such a place is collected.
 pub(crate) fn applies(site: Site, at: &'static Location<'static>, differs: impl FnOnce() -> bool) -> bool {
     if COLLECT.load(SeqCst) && differs() {
         let mutation = Mutation { site, file: at.file(), line: at.line(), column: at.column() };
