@@ -35,7 +35,7 @@ pub const LANES_MAX: usize = protocol::RANKS_MAX as usize;
 /// Most processes that have a space open at once, ranks and observers.
 pub const MEMBERS_MAX: usize = 2048;
 /// Most reader groups.
-pub const GROUPS_MAX: usize = if cfg!(forebay_simulated) { 24 } else { 64 };
+pub const GROUPS_MAX: usize = if cfg!(forebay_simulated) { 6 } else { 64 };
 /// Most ranks of a reader group: the bits of its masks.
 pub const GROUP_RANKS_MAX: u32 = 1024;
 /// Cursors of the ranks of all reader groups: more than there can be processes.

@@ -38,6 +38,8 @@ impl Company {
 
     /// Runs the role of a process with this company.
     pub fn beside(self, run: &Run, random: Random, role: impl FnOnce() -> Told) -> Told {
+        let groups = if let Company::Groups(_, count) = &self { *count } else { 0 };
+        let Some(_beside) = run.oracle.beside(groups) else { return role() };
         let over = Arc::new(AtomicBool::new(false));
         let mut bodies: Vec<Box<dyn FnOnce() -> Told + Send>> = Vec::new();
         match self {

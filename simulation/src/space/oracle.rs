@@ -46,6 +46,8 @@ pub struct Facts {
     seen: (u64, u64),
     /// In which call a reader waits, by its process: the version that is due, and since when.
     pub waits: BTreeMap<u32, (u64, u64)>,
+    /// Reader groups of other handles, by their process.
+    beside: BTreeMap<u32, u64>,
     /// The stream was seen finished.
     pub finished: bool,
     /// Inode of the directory of the space that all this is about.
@@ -138,7 +140,30 @@ impl Drop for Holding {
     }
 }
 
+/// Reader groups of other handles that live at once: with those of the run they fill the table of a simulated build.
+const BESIDE_MAX: u64 = 3;
+
+/// The calling process has other handles while this lives.
+pub struct Beside(Oracle);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.0.facts().beside.remove(&process::own());
+    }
+}
+
 impl Oracle {
+    /// The calling process is to have reader groups beside its role; None: there are enough.
+    pub fn beside(&self, groups: u64) -> Option<Beside> {
+        let mut facts = self.facts();
+        facts.beside.retain(|pid, _| process::exit(*pid).is_none());
+        if facts.beside.values().sum::<u64>() + groups > BESIDE_MAX {
+            return None;
+        }
+        facts.beside.insert(process::own(), groups);
+        Some(Beside(self.clone()))
+    }
+
     /// The facts, locked.
     pub fn facts(&self) -> MutexGuard<'_, Facts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -166,8 +191,9 @@ impl Oracle {
                 }
                 let (cleaned, cleans) = (facts.cleaned + 1, facts.cleans);
                 let (writers, left) = (take(&mut facts.writers), take(&mut facts.left));
-                let reading = take(&mut facts.reading);
-                *facts = Facts { space: inode, cleaned, cleans, writers, left, reading, ..Facts::default() };
+                let (reading, beside) = (take(&mut facts.reading), take(&mut facts.beside));
+                let (space, rest) = (inode, Facts::default());
+                *facts = Facts { space, cleaned, cleans, writers, left, reading, beside, ..rest };
                 process::note("finds another space: the one before was cleaned away");
             }
         }
