@@ -82,7 +82,9 @@ pub mod atomic {
 
     pub use std::sync::atomic::Ordering;
 
-    use crate::simulation::mutation::{applies, is_wrong, loaded, looks, made_a_difference, stored, Site};
+    use crate::simulation::mutation::{
+        applies, is_wrong, loaded, looks, made_a_difference, saw, stored, Site,
+    };
     use crate::simulation::scheduler::{late_store, point_at, settle_late, What};
 
     /// A full barrier. Simulated processes are sequentially consistent.
@@ -121,6 +123,7 @@ pub mod atomic {
                     let at = Location::caller();
                     point_at(What::Store, at);
                     let differs = || self.0.load(real::Ordering::SeqCst) != value;
+                    saw(self.address(), u64::from(value));
                     if applies(Site::LostStore, at, differs) {
                         if differs() {
                             is_wrong(self.address());
@@ -142,6 +145,7 @@ pub mod atomic {
                     point_at(What::Exchange, Location::caller());
                     looks(self.address());
                     let changed = change(&self.0);
+                    saw(self.address(), u64::from(self.0.load(real::Ordering::SeqCst)));
                     settle_late();
                     changed
                 }

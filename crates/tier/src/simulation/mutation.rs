@@ -122,7 +122,7 @@ pub struct Met {
 static MAPPED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
 static MAPPED_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// What a thread saw last in each word.
+/// What a thread saw or stored last in each word.
 #[derive(Default)]
 struct Seen {
     words: HashMap<usize, u64>,
@@ -259,6 +259,16 @@ pub(crate) fn looks(address: usize) {
         if WRONG.lock().expect("never poisoned").contains(&key) {
             made_a_difference();
         }
+    }
+}
+
+/// A thread knows what it stored itself.
+pub(crate) fn saw(address: usize, value: u64) {
+    if ON.load(SeqCst) || COLLECT.load(SeqCst) {
+        SEEN.with_borrow_mut(|seen| {
+            seen.forget_mapped();
+            seen.words.insert(address, value);
+        });
     }
 }
 
