@@ -69,12 +69,14 @@ pub struct Removed {
 }
 
 /// What was removed, or would be, and what was kept with the reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub struct Cleaned {
     /// Removed.
     pub removed: Vec<Removed>,
     /// Kept.
     pub kept: Vec<(PathBuf, String)>,
+    /// Kept because of an error.
+    pub failed: Vec<(PathBuf, Error)>,
 }
 
 /// Joins a level of memory as one rank: it stays as long as this process holds what is returned.
@@ -151,23 +153,42 @@ pub fn clean(root: &Path, options: &CleanOptions) -> Result<Cleaned> {
     let mut cleaned = Cleaned::default();
     for name in Directory::for_looking(&folder, TierKind::File)?.list("")? {
         let dir = folder.join(&name);
-        if let Some(maker) = name.strip_prefix(GONE) {
-            let pid = maker.split('-').next().and_then(|pid| pid.parse::<u32>().ok());
-            if pid.is_some_and(|pid| forebay_tier::process::start_time_ticks(pid).is_none()) {
-                remove(&dir, "left by a process that was killed".into(), options, &mut cleaned)?;
-            }
-            continue;
-        }
-        let owner = owner_of(&dir)?;
-        if wanted.is_some() && owner.as_ref().map(|owner| &owner.base) != wanted.as_ref() {
-            continue;
-        }
-        match why_removable(owner.as_ref(), wanted.is_some())? {
-            Ok(reason) => remove_unused(&dir, owner.as_ref(), reason, options, &mut cleaned)?,
-            Err(reason) => cleaned.kept.push((dir, reason)),
+        if let Err(e) = clean_level(&dir, &name, wanted.as_deref(), options, &mut cleaned) {
+            cleaned.failed.push((dir, e));
         }
     }
     Ok(cleaned)
+}
+
+fn clean_level(
+    dir: &Path,
+    name: &str,
+    wanted: Option<&Path>,
+    options: &CleanOptions,
+    cleaned: &mut Cleaned,
+) -> Result<()> {
+    if let Some(maker) = name.strip_prefix(GONE) {
+        let pid = maker.split('-').next().and_then(|pid| pid.parse::<u32>().ok());
+        return match pid.is_some_and(|pid| forebay_tier::process::start_time_ticks(pid).is_none()) {
+            true => remove(dir, "left by a process that was killed".into(), options, cleaned),
+            false => Ok(()),
+        };
+    }
+    let owner = match owner_of(dir) {
+        // Nothing says that it is of this checkpoint.
+        Err(_) if wanted.is_some() => return Ok(()),
+        owner => owner?,
+    };
+    if wanted.is_some() && owner.as_ref().map(|owner| owner.base.as_path()) != wanted {
+        return Ok(());
+    }
+    match why_removable(owner.as_ref(), wanted.is_some())? {
+        Ok(reason) => remove_unused(dir, owner.as_ref(), reason, options, cleaned),
+        Err(reason) => {
+            cleaned.kept.push((dir.to_path_buf(), reason));
+            Ok(())
+        }
+    }
 }
 
 /// A path as `level.json` names it, whether it is there or not.
@@ -238,7 +259,10 @@ fn remove(dir: &Path, reason: String, options: &CleanOptions, cleaned: &mut Clea
     let bytes = allocated_bytes(dir);
     if !options.dry_run {
         let name = dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let gone = dir.with_file_name(format!("{GONE}{}-{name}", std::process::id()));
+        let gone = match name.starts_with(GONE) {
+            true => dir.to_path_buf(),
+            false => dir.with_file_name(format!("{GONE}{}-{name}", std::process::id())),
+        };
         fs::rename(dir, &gone).and_then(|()| fs::remove_dir_all(&gone)).map_err(removing)?;
     }
     cleaned.removed.push(Removed { dir: dir.to_path_buf(), bytes, reason });

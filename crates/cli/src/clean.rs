@@ -53,8 +53,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         memory(args, &mut report)?;
     }
     if args.names.is_empty() && args.checkpoint.is_none() && !args.dry_run {
-        let kept = |e: Error| Kept { name: "names of runs".into(), reason: e.to_string(), failed: true };
-        report.kept.extend(forebay_flow::names::remove_unheld().err().map(kept));
+        let failed = forebay_flow::names::remove_unheld().err();
+        report.kept.extend(failed.map(|e| Kept::failed("names of runs".into(), &e)));
     }
     out.result(schema::CLEAN, &report, || text(&report, args, out))?;
     if !args.dry_run {
@@ -67,7 +67,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     }
     match report.kept.first() {
         None => Ok(0),
-        Some(_) if out.json() => Ok(Kind::NameInUse.exit_code()),
+        // What failed is told above.
+        Some(kept) if out.json() || kept.failed => Ok(kept.kind.exit_code()),
         Some(kept) if args.checkpoint.is_some() => {
             Err(Error::new(Kind::NameInUse, format!("{} was kept: {}", kept.name, kept.reason))
                 .hint("end the program first"))
@@ -114,7 +115,10 @@ fn memory(args: &Args, report: &mut CleanReport) -> Result<()> {
         report.removed.push(Removed { name: name(&gone.dir), bytes: gone.bytes, reason: gone.reason });
     }
     for (dir, reason) in cleaned.kept {
-        report.kept.push(Kept { name: name(&dir), reason, failed: false });
+        report.kept.push(Kept::in_use(name(&dir), reason));
+    }
+    for (dir, error) in cleaned.failed {
+        report.kept.push(Kept::failed(name(&dir), &error));
     }
     Ok(())
 }

@@ -35,7 +35,8 @@ const GLANCE: Duration = Duration::from_secs(1);
 /// Names that this process holds; they are free again when it goes.
 #[derive(Debug)]
 pub struct HeldNames {
-    members: MembersFile,
+    /// None: a workflow without channels.
+    members: Option<MembersFile>,
     slots: Vec<SlotGuard>,
 }
 
@@ -43,7 +44,7 @@ impl Drop for HeldNames {
     fn drop(&mut self) {
         self.slots.clear();
         // What stays is used by the next run.
-        let _ = remove(&self.members);
+        let _ = self.members.as_ref().map(remove);
     }
 }
 
@@ -65,10 +66,13 @@ pub fn hold_names(workflow: &Workflow) -> Result<HeldNames> {
             _ => wanted.insert(slot, (channel, path)),
         };
     }
+    if wanted.is_empty() {
+        return Ok(HeldNames { members: None, slots: Vec::new() });
+    }
     let file = forebay_space::make_root()?.join(FILE);
     let deadline = Instant::now() + TURN_TIMEOUT;
     loop {
-        let members = MembersFile::create(&file)?;
+        let members = MembersFile::create(&file).map_err(|e| not_usable(e, &file))?;
         let slots = members.with_lock(TURN, TURN_TIMEOUT, || {
             // Another run may have removed it since it was opened.
             if !members.is_there() {
@@ -80,7 +84,7 @@ pub fn hold_names(workflow: &Workflow) -> Result<HeldNames> {
             wanted.iter().map(hold).collect::<Result<Vec<_>>>().map(Some)
         })?;
         if let Some(slots) = slots {
-            return Ok(HeldNames { members, slots });
+            return Ok(HeldNames { members: Some(members), slots });
         }
         if Instant::now() >= deadline {
             return Err(Error::new(
@@ -100,10 +104,18 @@ pub fn remove_unheld() -> Result<()> {
     let file = forebay_space::root()?.join(FILE);
     match MembersFile::open(&file) {
         Ok(members) => remove(&members),
-        // Also where a run that ends has removed it meanwhile.
-        Err(_) if file.symlink_metadata().is_err() => Ok(()),
-        Err(e) => Err(e),
+        Err(e) if is_not_found(&e) => Ok(()),
+        Err(e) => Err(not_usable(e, &file)),
     }
+}
+
+fn is_not_found(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::NotFound)
+}
+
+fn not_usable(error: Error, file: &Path) -> Error {
+    error.hint(format!("remove {} when no run is going on: nothing is stored in it", file.display()))
 }
 
 fn remove(members: &MembersFile) -> Result<()> {
@@ -121,14 +133,22 @@ fn path(channel: &Channel, workflow: &Workflow) -> Result<PathBuf> {
         None => forebay_space::root()?.join(&channel.name),
     };
     let path = std::path::absolute(&path).map_err(|e| Error::io("finding the current directory", e))?;
-    Ok(behind_links(&path))
+    Ok(behind_links(&path, LINKS_MAX))
 }
 
-fn behind_links(path: &Path) -> PathBuf {
-    match (path.canonicalize(), path.parent(), path.file_name()) {
-        (Ok(path), _, _) => path,
-        (Err(_), Some(parent), Some(name)) => behind_links(parent).join(name),
-        (Err(_), _, _) => path.to_owned(),
+/// Follows at most so many symbolic links, as the kernel does.
+const LINKS_MAX: u32 = 40;
+
+fn behind_links(path: &Path, links: u32) -> PathBuf {
+    let (parent, name) = match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Ok(path), _, _) => return path,
+        (Err(_), Some(parent), Some(name)) => (parent, name),
+        (Err(_), _, _) => return path.to_owned(),
+    };
+    match path.read_link() {
+        // To what is not there yet.
+        Ok(target) if links > 0 => behind_links(&parent.join(target), links - 1),
+        _ => behind_links(parent, links).join(name),
     }
 }
 
@@ -176,6 +196,13 @@ mod tests {
         assert!(error.to_string().contains(&format!("pid={}", std::process::id())), "{error}");
         drop(held);
         hold_names(&other).unwrap();
+        // Both lead to what is not there yet.
+        std::os::unix::fs::symlink("there/new", dir.path().join("link")).unwrap();
+        std::fs::write(&file, text.replace("here/it", "link")).unwrap();
+        let held = hold_names(&Workflow::read(&file).unwrap()).unwrap();
+        std::fs::write(&file, text.replace("here/it", "there/new")).unwrap();
+        assert_eq!(hold_names(&Workflow::read(&file).unwrap()).unwrap_err().kind(), Kind::NameInUse);
+        drop(held);
         let text = text.replace("[[component]]", "[channel.d]\npath = \"there/it\"\n[[component]]");
         std::fs::write(&file, text.replace("[\"c\"]", "[\"c\", \"d\"]")).unwrap();
         let twice = Workflow::read(&file).and_then(|workflow| hold_names(&workflow)).unwrap_err();

@@ -225,6 +225,12 @@ pub struct ChannelRecord {
 /// Longest record that is read.
 const BYTES_MAX: u64 = 256 << 20;
 
+/// What is read of a record before its schema is known.
+#[derive(Deserialize)]
+struct Versioned {
+    schema: Option<String>,
+}
+
 impl RunRecord {
     /// Reads `run.json` of a run directory.
     ///
@@ -240,15 +246,14 @@ impl RunRecord {
             }
             _ => Error::io(format!("reading {}", file.display()), e),
         })?;
-        let value: serde_json::Value = serde_json::from_slice(&text)
-            .map_err(|e| Error::new(Kind::Damaged, format!("{} is not JSON: {e}", file.display())))?;
-        let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or("none").to_owned();
-        if schema != SCHEMA {
+        let Versioned { schema } = serde_json::from_slice(&text)
+            .map_err(|e| Error::new(Kind::Damaged, format!("{} is no run record: {e}", file.display())))?;
+        if schema.as_deref() != Some(SCHEMA) {
             return Err(Error::new(Kind::UnknownFormat, format!("{} has another schema", file.display()))
-                .with("schema", schema)
+                .with("schema", schema.as_deref().unwrap_or("none"))
                 .hint(format!("this build reads {SCHEMA}")));
         }
-        serde_json::from_value(value)
+        serde_json::from_slice(&text)
             .map_err(|e| Error::new(Kind::Damaged, format!("{} makes no sense: {e}", file.display())))
     }
 

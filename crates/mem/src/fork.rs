@@ -15,7 +15,7 @@ use libc::{c_int, pid_t};
 
 use crate::next::{errno, next, set_errno};
 use crate::place::{self, Inheritance};
-use crate::{descriptors, inside};
+use crate::{descriptors, ends, inside};
 
 /// What a child ends with that cannot have its memory, as one whose program cannot be started.
 const NO_MEMORY: c_int = 127;
@@ -73,6 +73,7 @@ unsafe extern "C" fn in_child() {
         // SAFETY: as above.
         unsafe { libc::_exit(NO_MEMORY) }
     }
+    ends::own();
 }
 
 /// fork(2): fails where the child would have no memory.

@@ -51,7 +51,7 @@ static END: extern "C" fn() = end;
 #[cfg(not(test))]
 extern "C" fn begin() {
     place::begin();
-    ends::look_up();
+    ends::begin();
 }
 
 #[cfg(not(test))]

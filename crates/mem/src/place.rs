@@ -469,6 +469,16 @@ impl Place {
         forebay_tier::window::end_by_sigbus()
     }
 
+    /// As [`Place::end_where_a_write_failed`]; allocates nothing and takes no lock.
+    pub(crate) fn end_silently_where_a_write_failed(&self) {
+        if self.window.failed_write().is_some() {
+            let line = b"forebay mem: a write to the tier failed; memory may be lost, so the program ends\n";
+            // SAFETY: a live buffer; what cannot be said is not said.
+            unsafe { libc::syscall(libc::SYS_write, 2, line.as_ptr(), line.len()) };
+            forebay_tier::window::end_by_sigbus()
+        }
+    }
+
     /// Says in the job's words what was done.
     pub(crate) fn say(&self) {
         let seen = self.window.statistics();

@@ -278,7 +278,8 @@ fn a_program_whose_tier_loses_a_write_is_ended() {
     let Some(program) = arrays() else { return };
     // What leaves is written by us, what stays by the system alone. The thread that looks comes too late for some of
     // the short programs.
-    let short = ["return", "_exit", "quick_exit", "execvp"].map(|end| (2 * BUDGET, ["synced", "2", end]));
+    let short =
+        ["return", "_exit", "quick_exit", "execvp", "vfork"].map(|end| (2 * BUDGET, ["synced", "2", end]));
     let long = [(2 * BUDGET, ["one", "128", ""]), (32 * BUDGET, ["synced", "128", "return"])];
     for (budget, what) in long.into_iter().chain([short; 5].concat()) {
         let ground = Ground::with(budget, None);

@@ -63,6 +63,21 @@ pub struct Kept {
     pub reason: String,
     /// It could not be removed; else it is in use, or is not to be removed by this call.
     pub failed: bool,
+    /// The kind of the error; `NameInUse` where nothing failed.
+    #[serde(skip)]
+    pub kind: Kind,
+}
+
+impl Kept {
+    /// It is in use, or this call does not remove it.
+    pub fn in_use(name: String, reason: String) -> Kept {
+        Kept { name, reason, failed: false, kind: Kind::NameInUse }
+    }
+
+    /// It could not be removed.
+    pub fn failed(name: String, error: &Error) -> Kept {
+        Kept { name, reason: error.to_string(), failed: true, kind: error.kind() }
+    }
 }
 
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
@@ -128,6 +143,8 @@ pub fn clean(options: &CleanOptions) -> Result<CleanReport> {
         match cleaned {
             Ok(outcome) => report.add(name, outcome),
             Err(e) if e.kind() == Kind::PeerMissing && left => {}
+            // What the others have become is told.
+            Err(e) if options.names.len() > 1 => report.fail(name, &e),
             Err(e) => return Err(e),
         }
     }
@@ -137,7 +154,7 @@ pub fn clean(options: &CleanOptions) -> Result<CleanReport> {
             match clean_one(&name, options) {
                 Ok(outcome) => report.add(&name, outcome),
                 Err(e) if e.kind() == Kind::PeerMissing => {}
-                Err(e) => report.kept.push(Kept { name, reason: e.to_string(), failed: true }),
+                Err(e) => report.fail(&name, &e),
             }
         }
         clean_leftovers(None, options, &mut report)?;
@@ -152,8 +169,12 @@ impl CleanReport {
     fn add(&mut self, name: &str, outcome: Outcome) {
         match outcome {
             Ok(removed) => self.removed.push(removed),
-            Err(reason) => self.kept.push(Kept { name: name.into(), reason, failed: false }),
+            Err(reason) => self.kept.push(Kept::in_use(name.into(), reason)),
         }
+    }
+
+    fn fail(&mut self, name: &str, error: &Error) {
+        self.kept.push(Kept::failed(name.into(), error));
     }
 }
 
@@ -228,8 +249,10 @@ fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanR
     let soft_dirs = own.as_deref().map_or_else(|| soft_dirs().collect(), soft_dirs_of_path);
     for soft in soft_dirs {
         let bytes = allocated_bytes(&soft);
-        if let Some(why) = remove_abandoned_soft_dir(&soft, options.dry_run)? {
-            let name = soft.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = soft.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let abandoned = remove_abandoned_soft_dir(&soft, options.dry_run);
+        let abandoned = abandoned.inspect_err(|e| report.fail(&name, e)).unwrap_or_default();
+        if let Some(why) = abandoned {
             let reason = match why {
                 Unused::Unfinished => BY_A_KILL,
                 Unused::PoolRemoved => "shared state of a pool that was removed",
@@ -253,7 +276,10 @@ fn clean_leftovers(of: Option<&str>, options: &CleanOptions, report: &mut CleanR
         let file = path.file_name().unwrap_or_default().to_string_lossy();
         let shown =
             if of.is_some_and(name::is_path) { path.display().to_string() } else { file.into_owned() };
-        report.add(&shown, clean_leftover(&path, kind, &shown, options)?);
+        match clean_leftover(&path, kind, &shown, options) {
+            Ok(outcome) => report.add(&shown, outcome),
+            Err(e) => report.fail(&shown, &e),
+        }
     }
     Ok(report.removed.len() + report.kept.len() > before)
 }

@@ -75,7 +75,8 @@ fn what_was_cleaned_away_is_made_again_and_the_lower_level_is_taken() {
     let dry = clean(memory.path(), &this(true)).unwrap();
     assert_eq!((dry.removed.len(), dry.kept.len()), (1, 0));
     assert!(dry.removed[0].bytes > 400_000, "two arrays lie there");
-    assert_eq!(clean(memory.path(), &this(false)).unwrap(), dry);
+    let cleaned = clean(memory.path(), &this(false)).unwrap();
+    assert_eq!((cleaned.removed, cleaned.kept), (dry.removed, dry.kept));
     assert_eq!(clean(memory.path(), &this(false)).unwrap().removed, []);
     let mut again = Program::open(base.path(), &options).unwrap();
     assert_eq!(again.restore().unwrap().unwrap().step, 7);

@@ -184,6 +184,31 @@ fn clean_takes_only_what_nobody_holds() {
     assert_eq!(bench.json(&["ls"], 0)["spaces"], json!([]));
 }
 
+/// What cannot be removed does not hide what was.
+#[test]
+fn clean_tells_what_it_removed_beside_what_it_could_not() {
+    let bench = Bench::new();
+    let record = bench.root().join(".checkpoints/run/level.json");
+    std::fs::create_dir_all(&record).unwrap();
+    WriterProcess::start(&bench, "first").kill();
+    let told = bench.json(&["clean", "--dead"], 0);
+    assert_eq!(told["removed"][0]["name"], "first", "{told}");
+    let failed: Vec<_> =
+        told["kept"].as_array().unwrap().iter().filter(|kept| kept["failed"] == true).collect();
+    assert!(failed.len() == 1 && failed[0]["name"].as_str().unwrap().ends_with("run"), "{told}");
+
+    for name in ["foreign", "second"] {
+        WriterProcess::start(&bench, name).kill();
+    }
+    std::fs::write(bench.root().join("foreign/notes"), "of the user").unwrap();
+    let told = bench.call(&["clean", "foreign", "second"]);
+    told.wants(bench.call(&["clean", "foreign"]).status.unwrap())
+        .says("removed second")
+        .complains("foreign was not removed")
+        .complains("notes");
+    assert!(bench.root().join("foreign/notes").exists() && !bench.root().join("second").exists(), "{told}");
+}
+
 #[test]
 fn top_without_a_terminal_prints_one_table() {
     let bench = Bench::new();
