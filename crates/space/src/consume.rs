@@ -794,9 +794,10 @@ impl SpaceReader {
     /// Leaves its group for good.
     pub(crate) fn leave(&mut self) -> Result<()> {
         self.check_open()?;
-        self.close()?;
+        self.member.check_fork()?;
+        self.current = None;
         let deadline = Instant::now() + self.options.timeout;
-        match self.of_one_version {
+        let left = match self.of_one_version {
             true => Ok(()),
             // It waited for writers, as no member of its group.
             false if !self.is_streaming && !self.options.observer => {
@@ -805,8 +806,11 @@ impl SpaceReader {
                     groups::leave_unjoined(space, group, self.member.rank).map(drop)
                 })
             }
+            // While it is a member: of a group without live ranks the place in the table may become another one's.
             false => self.member.leave_for_good(deadline),
-        }
+        };
+        self.close()?;
+        left
     }
 
     /// Leaves: holds nothing more, except for views that are still alive.

@@ -25,11 +25,13 @@ use crate::protocol;
 
 /// "REMOVED!", in the word `removed`. No other value there means anything: data must not go for a damaged word.
 pub(crate) const REMOVED_MARK: u64 = u64::from_le_bytes(*b"REMOVED!");
+/// The last reader group was removed by request. No other value says so: data must not go for a damaged word.
+pub(crate) const READERS_REMOVED_MARK: u64 = u64::from_le_bytes(*b"NOGROUP!");
 /// "FOREBAYC", the first word.
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"FOREBAYC");
 /// Version of this layout. Control segments do not outlive a boot, so one of another version is rebuilt, unless a live
 /// process uses it.
-pub const CONTROL_VERSION: u64 = 6;
+pub const CONTROL_VERSION: u64 = 7;
 /// Most producer ranks of one space; a node has fewer cores.
 pub const LANES_MAX: usize = protocol::RANKS_MAX as usize;
 /// Most processes that have a space open at once, ranks and observers.
@@ -949,6 +951,13 @@ impl Control {
     pub(crate) fn groups_high(&self) -> usize {
         // Before a group's state: who sees no group here has looked before it was registered.
         self.word(head::GROUPS_HIGH).load(SeqCst).min(GROUPS_MAX as u64) as usize
+    }
+
+    /// Under the setup lock: no registered group lies beyond [`Control::groups_high`], whatever became of that word.
+    pub(crate) fn mend_groups_high(&self) {
+        let is_registered = |index: &usize| self.group(*index, group::STATE).load(SeqCst) != 0;
+        let high = (0..GROUPS_MAX).rev().find(is_registered).map_or(0, |index| index as u64 + 1);
+        self.word(head::GROUPS_HIGH).fetch_max(high, SeqCst);
     }
 
     /// A reader group is registered, all of it being there.

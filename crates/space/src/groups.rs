@@ -15,7 +15,10 @@ use std::time::Duration;
 use forebay_tier::{Error, Kind, Result};
 
 use crate::attach::Attachment;
-use crate::control::{group, head, member, too_many, Control, CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX};
+use crate::control::{
+    group, head, member, too_many, Control, CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX, NAME_BYTES,
+    READERS_REMOVED_MARK,
+};
 use crate::cursors::{Cursor, Found, GroupRecord};
 use crate::membership::{describe, Role};
 use crate::options::Absent;
@@ -69,6 +72,14 @@ pub(crate) fn find_or_add_group(space: &Attachment, name: &str, size: u32, keep:
     if size == 0 || size > GROUP_RANKS_MAX {
         return Err(too_many("rank of a reader group", GROUP_RANKS_MAX as usize).with("size", size));
     }
+    if name.is_empty() || name.len() > NAME_BYTES {
+        return Err(Error::new(Kind::Usage, format!("`{name}` cannot be the name of a reader group")).hint(
+            format!(
+                "a name of 1 to {NAME_BYTES} bytes; a reader that says no group has that of its component"
+            ),
+        ));
+    }
+    control.mend_groups_high();
     let Some(index) = find_group(space, name) else { return add_group(space, name, size, keep) };
     let known = control.group_size(index);
     let is_torn = control.group(index, group::SUM).load(Acquire) == 0;
@@ -117,18 +128,12 @@ fn mend(space: &Attachment, index: usize) -> Result<()> {
 /// Under the setup lock: registers a group, which is to see everything from the oldest version on.
 fn add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<usize> {
     let control = &space.control;
-    let mut free = (0..GROUPS_MAX).filter(|index| control.group(*index, group::STATE).load(Acquire) == 0);
-    // All its ranks have left, or it keeps no cursor and nothing is held for it.
-    let is_replaceable = |index: &usize| {
-        let is_awaited = || policy_of(control, *index).is_some() || awaited_from(space, *index).is_some();
-        !has_live_rank(space, *index) && (lowest_cursor(space, *index).is_none() || !is_awaited())
-    };
-    let index = match free.next().or_else(|| registered_groups(control).find(is_replaceable)) {
-        None => return Err(too_many("reader group", GROUPS_MAX)),
-        Some(index) if control.group(index, group::STATE).load(Acquire) == 0 => index,
-        Some(index) => forget_group(space, index).map(|()| index)?,
-    };
-    let places = free_places(control, size)?;
+    let free = || (0..GROUPS_MAX).find(|index| control.group(*index, group::STATE).load(Acquire) == 0);
+    if free().is_none() && !replace_one(space, None)? {
+        return Err(too_many("reader group", GROUPS_MAX).hint(hint_for_full(space)));
+    }
+    let places = make_places(space, size, None)?;
+    let index = free().expect("one was free, or became so");
     // One that was killed here may have left a record of another group.
     if let Some(file) = space.known_cursors_file()? {
         file.set_group(index, None)?;
@@ -154,6 +159,39 @@ fn add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<us
     // Producers that dropped in between raised `oldest` before they could see this group.
     begin_at_oldest();
     keep_cursors(space, index, keep).map(|()| index)
+}
+
+/// Under the setup lock: forgets one group, but not `kept`, of which no rank lives and for which nothing is held: all
+/// its ranks have left, or it keeps no cursor. Whether there was one.
+fn replace_one(space: &Attachment, kept: Option<usize>) -> Result<bool> {
+    let is_awaited =
+        |index| policy_of(&space.control, index).is_some() || awaited_from(space, index).is_some();
+    let is_replaceable = |index: &usize| {
+        Some(*index) != kept
+            && !has_live_rank(space, *index)
+            && (lowest_cursor(space, *index).is_none() || !is_awaited(*index))
+    };
+    let replaced = registered_groups(&space.control).find(is_replaceable);
+    replaced.map(|index| forget_group(space, index)).transpose().map(|forgotten| forgotten.is_some())
+}
+
+/// As [`free_places`]; groups that can be replaced, but not `kept`, make way.
+fn make_places(space: &Attachment, size: u32, kept: Option<usize>) -> Result<std::ops::Range<usize>> {
+    loop {
+        match free_places(&space.control, size) {
+            Err(e) if !replace_one(space, kept)? => return Err(e.hint(hint_for_full(space))),
+            Err(_) => {}
+            places => return places,
+        }
+    }
+}
+
+/// How to go on where a table is full of groups that something is held for.
+fn hint_for_full(space: &Attachment) -> String {
+    format!(
+        "forebay ls {} shows the groups; forebay clean --readers GROUP {0} removes one that does not come any more",
+        space.name
+    )
 }
 
 /// So many places of the table of cursors that no registered group has.
@@ -221,7 +259,7 @@ fn write_group(
 fn resize(space: &Attachment, index: usize, size: u32) -> Result<()> {
     let control = &space.control;
     let at = lowest_cursor(space, index).unwrap_or_else(|| control.oldest());
-    let places = free_places(control, size)?;
+    let places = make_places(space, size, Some(index))?;
     // Until it is done: where this process is killed the next one mends it.
     control.group(index, group::SUM).store(0, SeqCst);
     let policy = control.group(index, group::POLICY).load(SeqCst);
@@ -294,6 +332,21 @@ fn forget_group(space: &Attachment, index: usize) -> Result<()> {
     }
     for slot in readers_of(control, index) {
         control.member(slot, member::GROUP).store(u64::MAX, SeqCst);
+    }
+    Ok(())
+}
+
+/// Under the setup lock, before a slot gets another member: a killed reader may be all that tells that the program of
+/// its group is gone. Without its slot the group, if it keeps no cursor, would be awaited again. `joins` is the group
+/// of the new member.
+pub(crate) fn forget_killed(space: &Attachment, slot: u32, joins: Option<usize>) -> Result<()> {
+    let control = &space.control;
+    let index = control.member(slot, member::GROUP).load(Acquire);
+    let Some(index) = registered_groups(control).find(|known| *known as u64 == index) else { return Ok(()) };
+    let mut known = readers_of(control, index);
+    let is_last = known.next() == Some(slot) && known.next().is_none();
+    if is_last && Some(index) != joins && policy_of(control, index).is_none() {
+        forget_group(space, index)?;
     }
     Ok(())
 }
@@ -640,6 +693,7 @@ pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
     let space = crate::inspect::attach(name)?;
     space.with_setup_lock(Instant::now() + REMOVE_TIMEOUT, || {
         let control = &space.control;
+        control.mend_groups_high();
         let Some(index) = find_group(&space, group) else {
             let known: Vec<String> = registered_groups(control).map(|i| control.group_name(i)).collect();
             return Err(unknown_group(name, group, &known.join(", ")));
@@ -648,7 +702,7 @@ pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
             return Err(group_in_use(name, group, &describe(&space, slot)));
         }
         forget_group(&space, index)?;
-        control.word(head::READERS_REMOVED).store(1, SeqCst);
+        control.word(head::READERS_REMOVED).store(READERS_REMOVED_MARK, SeqCst);
         control.announce_space();
         Ok(())
     })
@@ -694,3 +748,151 @@ pub(crate) fn hint_for_awaited(space: &str, group: &str) -> String {
 
 /// Changes of the table of groups take microseconds.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::create::attached;
+    use crate::{OpenOptions, Reader, Writer};
+    use std::sync::Arc;
+
+    /// A space with three versions, and its writer.
+    fn written() -> (tempfile::TempDir, Arc<Attachment>, Writer) {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/s", root.path().display());
+        let options = OpenOptions { quota_bytes: Some(4 << 20), ..OpenOptions::default() };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        for version in 0..3u64 {
+            writer.begin_step().unwrap();
+            writer.put_array("x", &[1], &[0], &[1], &[version]).unwrap();
+            writer.end_step().unwrap();
+        }
+        let space = attached(&name);
+        (root, space, writer)
+    }
+
+    fn reader(space: &Attachment, group: &str, size: u32) -> Reader {
+        let options = OpenOptions {
+            component: Some(group.into()),
+            rank: Some(0),
+            size: Some(size),
+            timeout: Duration::from_secs(30),
+            ..OpenOptions::default()
+        };
+        Reader::open(&space.name, &options).unwrap()
+    }
+
+    fn locked<T>(space: &Attachment, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        space.with_setup_lock(Instant::now() + Duration::from_secs(30), work)
+    }
+
+    fn add(space: &Attachment, name: &str, size: u32) -> Result<usize> {
+        locked(space, || find_or_add_group(space, name, size, Keep::AsKnown))
+    }
+
+    /// Leaves the slot of a reader that has closed as if it had been killed.
+    fn kill(space: &Attachment, reader: Reader, index: usize) -> u32 {
+        let slot = readers_of(&space.control, index).next().unwrap();
+        drop(reader);
+        space.control.member(slot, member::GROUP).store(index as u64, SeqCst);
+        space.control.member(slot, member::STATE).store(Role::Reader.state(), SeqCst);
+        slot
+    }
+
+    /// Without a live rank the group could be replaced, and the newcomer's cursor would be the one that is given up.
+    #[test]
+    fn a_rank_that_leaves_is_a_member_until_it_has_left() {
+        let (_root, space, _writer) = written();
+        let leaver = reader(&space, "leaver", 1);
+        let index = find_group(&space, "leaver").unwrap();
+        let left = locked(&space, || {
+            let leaving = std::thread::spawn(move || leaver.leave());
+            let until = Instant::now() + Duration::from_millis(300);
+            while Instant::now() < until {
+                assert!(has_live_rank(&space, index), "it waits for the lock, and is no member any more");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok(leaving)
+        });
+        left.unwrap().join().unwrap().unwrap();
+        assert!(has_left(&space.control, index, 0) && !has_live_rank(&space, index));
+    }
+
+    #[test]
+    fn groups_that_have_gone_give_their_cursors_to_others() {
+        let (_root, space, _writer) = written();
+        for run in 0..3 * CURSORS_MAX as u32 / GROUP_RANKS_MAX {
+            let index = add(&space, &format!("run{run}"), GROUP_RANKS_MAX).unwrap();
+            (0..GROUP_RANKS_MAX).for_each(|rank| leave(&space, index, rank).unwrap());
+        }
+        // Ranks that are to come keep theirs.
+        let table = CURSORS_MAX as u32 / GROUP_RANKS_MAX;
+        (0..table).for_each(|group| {
+            add(&space, &format!("kept{group}"), GROUP_RANKS_MAX).unwrap();
+        });
+        let refused = add(&space, "another", 1).unwrap_err();
+        assert_eq!(refused.kind(), Kind::TooMany);
+        assert!(refused.hint_text().unwrap().contains("clean --readers"), "{refused}");
+        assert!((0..table).all(|group| find_group(&space, &format!("kept{group}")).is_some()));
+    }
+
+    #[test]
+    fn a_killed_group_holds_nothing_after_its_slot_was_used_again() {
+        let (_root, space, _writer) = written();
+        let half = reader(&space, "half", 2);
+        let index = find_group(&space, "half").unwrap();
+        assert!(awaited_from(&space, index).is_some(), "rank 1 is to come");
+        let slot = kill(&space, half, index);
+        assert_eq!(awaited_from(&space, index), None);
+        // All slots below are in use: the next member takes the one of the killed reader.
+        let used: Vec<_> = (0..slot).map(|slot| space.members.lock_slot(slot).unwrap()).collect();
+        let free = |slot: &u32| space.control.member(*slot, member::STATE).load(Acquire) == 0;
+        let others: Vec<_> = (slot + 1..crate::control::MEMBERS_MAX as u32)
+            .filter(free)
+            .map(|slot| space.members.lock_slot(slot).unwrap())
+            .collect();
+        let next = reader(&space, "next", 1);
+        let holds =
+            |index: usize| space.control.group_name(index) == "half" && awaited_from(&space, index).is_some();
+        assert!(!registered_groups(&space.control).any(holds));
+        drop((used, others, next));
+    }
+
+    #[test]
+    fn a_damaged_word_lets_no_unread_version_go() {
+        let (_root, space, _writer) = written();
+        for word in [1, 2, u64::MAX] {
+            space.control.word(head::READERS_REMOVED).store(word, SeqCst);
+            assert_eq!(crate::membership::released_by_groups(&space), 0, "{word}");
+        }
+        space.control.word(head::READERS_REMOVED).store(READERS_REMOVED_MARK, SeqCst);
+        assert_eq!(crate::membership::released_by_groups(&space), 3);
+    }
+
+    #[test]
+    fn groups_that_a_damaged_count_hides_keep_their_cursors() {
+        let (_root, space, _writer) = written();
+        let (a, b) = (add(&space, "a", 3).unwrap(), add(&space, "b", 2).unwrap());
+        for high in [0, 1] {
+            space.control.word(head::GROUPS_HIGH).store(high, SeqCst);
+            let new = add(&space, &format!("new{high}"), 4).unwrap();
+            let places = |index| space.control.group_cursors(index);
+            for known in [a, b] {
+                assert!(
+                    known != new
+                        && (places(known).end <= places(new).start || places(new).end <= places(known).start)
+                );
+            }
+        }
+        assert_eq!((add(&space, "a", 3).unwrap(), add(&space, "b", 2).unwrap()), (a, b));
+    }
+
+    #[test]
+    fn a_group_has_a_name_that_the_table_can_hold() {
+        let (_root, space, _writer) = written();
+        add(&space, &"n".repeat(NAME_BYTES), 1).unwrap();
+        for name in ["", &"n".repeat(NAME_BYTES + 1)] {
+            assert_eq!(add(&space, name, 1).unwrap_err().kind(), Kind::Usage, "{}", name.len());
+        }
+    }
+}

@@ -23,6 +23,7 @@ use forebay_tier::{clock, Error, Kind, Result};
 use crate::attach::{lock_timeout, Attachment};
 use crate::control::{
     group, head, member, too_many, Control, GranuleState, ProducerState, Waiting, LANES_MAX, MEMBERS_MAX,
+    READERS_REMOVED_MARK,
 };
 use crate::groups::{self, Keep};
 use crate::mover::is_orphan;
@@ -54,7 +55,7 @@ impl Role {
         }
     }
 
-    fn state(self) -> u64 {
+    pub(crate) fn state(self) -> u64 {
         match self {
             Role::Writer => 1,
             Role::Reader => 2,
@@ -114,12 +115,13 @@ impl Drop for Membership {
     }
 }
 
+/// Under the setup lock: a slot for a member of this process. `joins` is the reader group that it is to be of.
 fn claim_slot(
     space: &Arc<Attachment>,
     role: Role,
-    rank: u32,
-    size: u32,
+    (rank, size): (u32, u32),
     component: &str,
+    joins: Option<usize>,
 ) -> Result<(u32, SlotGuard)> {
     let control = &space.control;
     // Slots of dead members come last: what they say is still wanted for messages.
@@ -127,6 +129,7 @@ fn claim_slot(
     let slots = 0..MEMBERS_MAX as u32;
     for slot in slots.clone().filter(unused).chain(slots.filter(|s| !unused(s))) {
         let Some(guard) = space.members.lock_slot(slot)? else { continue };
+        groups::forget_killed(space, slot, joins)?;
         control.member(slot, member::STATE).store(0, Release);
         let fields = [
             (member::RANK, u64::from(rank) << 32 | u64::from(size)),
@@ -204,7 +207,7 @@ impl Membership {
         if is_open {
             check_joinable(space, rank, size, control.producers().1, token)?;
         }
-        let (slot, guard) = claim_slot(space, Role::Writer, rank, size, component)?;
+        let (slot, guard) = claim_slot(space, Role::Writer, (rank, size), component, None)?;
         if !is_open {
             new_incarnation(space, size, component, token, deadline)
                 .inspect_err(|_| control.member(slot, member::STATE).store(0, Release))?;
@@ -304,7 +307,8 @@ impl Membership {
                 }
                 begins = Some((index, groups::begin(space, index, rank)?));
             }
-            let (slot, guard) = claim_slot(space, role, rank, size, component)?;
+            let joins = begins.map(|(index, _)| index);
+            let (slot, guard) = claim_slot(space, role, (rank, size), component, joins)?;
             let (mut resumes_at, mut read_below) = (None, 0);
             if let Some((index, (start, resumes))) = begins {
                 read_below = groups::read_below(control, index, rank);
@@ -320,7 +324,7 @@ impl Membership {
                 rank,
                 size,
                 incarnation: 0,
-                group: begins.map(|(index, _)| index),
+                group: joins,
                 resumes_at,
                 read_below,
                 mark: ForkMark::here(),
@@ -363,7 +367,7 @@ impl Membership {
         control.announce_space();
     }
 
-    /// After [`Membership::leave`]: this rank does not come again.
+    /// Before [`Membership::leave`]: this rank does not come again.
     pub(crate) fn leave_for_good(&self, deadline: Instant) -> Result<()> {
         let Some(group) = self.group else { return Ok(()) };
         self.space.with_setup_lock(deadline, || groups::leave(&self.space, group, self.rank))
@@ -750,7 +754,7 @@ fn released_by(space: &Attachment, absent: bool) -> u64 {
     }
     if groups == 0 {
         // Before any reader came everything is kept, until the quota; when the last group was removed, nothing.
-        let removed = control.word(head::READERS_REMOVED).load(SeqCst) != 0;
+        let removed = control.word(head::READERS_REMOVED).load(SeqCst) == READERS_REMOVED_MARK;
         return if removed { control.complete() } else { 0 };
     }
     let cursors = (0..control.members_high()).map(|slot| control.member(slot, member::CURSOR));
