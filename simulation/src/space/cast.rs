@@ -255,6 +255,11 @@ impl Cast {
         self.dangers.are_none() && self.leftovers == 0
     }
 
+    /// Whether every process lives until its role is over, and every call of it reaches the disk.
+    pub fn kills_none(&self) -> bool {
+        self.dangers.kills == 0 && self.dangers.cuts == 0 && self.dangers.fault_per_million == 0
+    }
+
     /// Whether nothing happens to any process once the run has begun, and no other group reads beside.
     pub fn is_quiet(&self) -> bool {
         self.dangers.are_none() && self.company == 0

@@ -4,14 +4,18 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_space::{Kind, Reader};
+use forebay_space::{leave_reader_group, Kind, OpenOptions, Reader};
 use forebay_tier::host::thread;
 use forebay_tier::simulation::{process, Random};
 
+use super::cast::TIMEOUT;
 use super::roles::{self, Run, Told};
 
 /// A companion looks so often whether the role of its process is over.
 const SLICE: Duration = Duration::from_secs(1);
+
+/// Groups that one companion is, one after the other.
+const LIVES_MAX: u32 = 4;
 
 /// What runs beside the role of a process.
 #[derive(Clone, Debug)]
@@ -65,40 +69,95 @@ impl Company {
 }
 
 /// A group that no writer declared: reads what it is given, until the end, or until it waits and the role of its
-/// process is over: other processes wait for the end of this one.
+/// process is over: other processes wait for the end of this one. Where no process is killed it keeps a cursor, comes
+/// again now and then, misses nothing, and leaves for good.
 fn stream(run: &Run, name: &str, over: &AtomicBool) -> Told {
+    if !run.cast.kills_none() {
+        return read(run, name, over).map(drop);
+    }
+    // Each time another group, which takes the place of one that has left.
+    for life in 0..LIVES_MAX {
+        let group = format!("{name}-{life}");
+        let told = read(run, &group, over);
+        if !matches!(told, Ok(Ended::Left)) {
+            leave_unopened(run, &group)?;
+        }
+        if !matches!(told, Ok(Ended::Left)) || over.load(SeqCst) {
+            return told.map(drop);
+        }
+    }
+    Ok(())
+}
+
+/// How a group beside ended.
+enum Ended {
+    /// It has left for good.
+    Left,
+    /// At the end of the stream, or of the role of its process.
+    Over,
+}
+
+fn read(run: &Run, name: &str, over: &AtomicBool) -> std::result::Result<Ended, ()> {
     let Run { cast, oracle } = run;
+    let keeps = cast.kills_none();
     let mut options = cast.options(0, 1, name);
     options.timeout = SLICE;
-    let mut r = loop {
-        match Reader::open(&cast.name(), &options) {
-            Ok(r) => break r,
-            Err(e) if [Kind::TimedOut, Kind::PeerMissing].contains(&e.kind()) => {
-                if over.load(SeqCst) || oracle.facts().finished {
-                    return Ok(());
-                }
-            }
-            Err(e) => return roles::explained(run, "open beside", &e),
-        }
-    };
-    let holding = oracle.opened(cast);
+    options.group = keeps.then(|| name.to_owned());
+    let Some(mut r) = open(run, &options, over)? else { return Ok(Ended::Over) };
+    let mut holding = oracle.opened(cast);
     let mut due = 0;
+    let mut has_begun = false;
     loop {
         let version = match r.begin_step(None) {
             Ok(Some(version)) => version,
             Ok(None) => break,
             Err(e) if e.kind() == Kind::TimedOut && !over.load(SeqCst) => continue,
-            Err(e) if e.kind() == Kind::TimedOut => return Ok(()),
-            Err(e) => return roles::explained(run, "begin_step beside", &e),
+            Err(e) if e.kind() == Kind::TimedOut => return Ok(Ended::Over),
+            Err(e) => return roles::explained(run, "begin_step beside", &e).map(|()| Ended::Over),
         };
-        if version < due {
+        let misses = keeps && has_begun && version > due && !cast.drops();
+        if version < due || misses {
             process::fail(format!("a reader beside another handle is given version {version}, {due} is due"));
         }
-        due = version + 1;
+        (due, has_begun) = (version + 1, true);
         let incarnation = roles::timed(run, "read beside", || roles::check(cast, &mut r, version))?;
         oracle.was_read(version, incarnation);
         roles::timed(run, "end_step beside", || r.end_step())?;
+        if keeps && version % 4 == 1 {
+            drop(holding);
+            roles::timed(run, "close beside", || r.close())?;
+            let Some(again) = open(run, &options, over)? else { return Ok(Ended::Over) };
+            (r, holding) = (again, oracle.opened(cast));
+        }
+        if keeps && version % 4 == 3 {
+            drop(holding);
+            r.set_timeout(TIMEOUT);
+            return roles::timed(run, "leave beside", || r.leave()).map(|()| Ended::Left);
+        }
     }
     drop(holding);
-    roles::timed(run, "close beside", || r.close())
+    roles::timed(run, "close beside", || r.close()).map(|()| Ended::Over)
+}
+
+/// Opens the space for a group beside; None: it has ended before, or the role of the process is over.
+fn open(run: &Run, options: &OpenOptions, over: &AtomicBool) -> std::result::Result<Option<Reader>, ()> {
+    loop {
+        match Reader::open(&run.cast.name(), options) {
+            Ok(r) => return Ok(Some(r)),
+            Err(e) if [Kind::TimedOut, Kind::PeerMissing].contains(&e.kind()) => {
+                if over.load(SeqCst) || run.oracle.facts().finished {
+                    return Ok(None);
+                }
+            }
+            Err(e) => return roles::explained(run, "open beside", &e).map(|()| None),
+        }
+    }
+}
+
+/// A group that is away leaves for good: else what it has not read is kept for it. The space may be gone.
+fn leave_unopened(run: &Run, name: &str) -> Told {
+    match leave_reader_group(&run.cast.name(), name, 0, TIMEOUT) {
+        Err(e) if e.kind() != Kind::PeerMissing => roles::explained(run, "leave a group that is away", &e),
+        _ => Ok(()),
+    }
 }
