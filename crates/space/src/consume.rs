@@ -406,7 +406,14 @@ impl SpaceReader {
                 // Of an earlier boot: those who are started again with this reader may come after it. At the deadline
                 // it is said why none came.
                 ProducerState::Died(None) if Instant::now() < deadline => {}
-                ProducerState::Died(slot) => return Err(producer_died(&space, slot)),
+                ProducerState::Died(slot) => {
+                    let died = producer_died(&space, slot);
+                    // Writers that have come meanwhile may have the slot that was described, and go on.
+                    if settle_producers(&space) == state {
+                        return Err(died);
+                    }
+                    continue;
+                }
                 _ => {}
             }
             let left = deadline.saturating_duration_since(Instant::now());

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_space::{Horizon, Mode, OpenOptions, Pace, Retention, SpillTier, TierKind, Verify, WhenFull};
+use forebay_space::{
+    Absent, Horizon, Mode, OpenOptions, Pace, Retention, SpillTier, TierKind, Verify, WhenFull,
+};
 use forebay_tier::simulation::Random;
 
 use crate::danger::Dangers;
@@ -14,7 +16,8 @@ pub const GRANULE_BYTES: u64 = 16 << 10;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 25] = [
+pub const SMALLER: [(&str, &[u64]); 26] = [
+    ("absent", &[1]),
     ("pace", &[0]),
     ("looks", &[0]),
     ("press", &[0]),
@@ -55,6 +58,8 @@ pub struct Cast {
     pub groups: Vec<u32>,
     /// Whether writers declare the groups.
     pub declared: bool,
+    /// What a declared group means to the writers while it is away.
+    pub absent: Absent,
     /// Versions of the stream, but for `press`.
     pub versions: u64,
     /// Granules of the quota.
@@ -128,6 +133,7 @@ impl Cast {
             writers,
             groups,
             declared: random.percent(70),
+            absent: Absent::Hold,
             versions,
             granules,
             retention,
@@ -165,6 +171,7 @@ impl Cast {
         cast.draw_tiers();
         cast.draw_handles();
         cast.draw_looks();
+        cast.draw_absences();
         cast
     }
 
@@ -182,6 +189,13 @@ impl Cast {
             2 | 3 => pace(256 * places.0 + 65536 * places.1),
             _ => Pace::Parallel,
         };
+    }
+
+    /// What happens where a group is away, from numbers of its own.
+    fn draw_absences(&mut self) {
+        let mut random = Random::new(self.seed, 41);
+        // With the policy `error` a killed reader ends the writers, and their end the readers, over and over.
+        self.absent = absent(*random.pick(&[1, 1, 2]));
     }
 
     /// Where the pools lie, from numbers of its own: what else a seed draws does not depend on it.
@@ -243,6 +257,7 @@ impl Cast {
             "looks" => self.looks = number as u32,
             "press" => self.press = number,
             "pace" => self.pace = pace(number),
+            "absent" => self.absent = absent(number),
             key if self.dangers.set(key, number) => {}
             _ => return Err(wrong()),
         }
@@ -267,7 +282,10 @@ impl Cast {
 
     /// Whether a reader may miss versions.
     pub fn drops(&self) -> bool {
-        self.when_full == WhenFull::DropOldest || matches!(self.retention, Retention::Last(_))
+        let drops_for_absence = self.declared && self.absent == Absent::Drop && !self.is_calm();
+        self.when_full == WhenFull::DropOldest
+            || matches!(self.retention, Retention::Last(_))
+            || drops_for_absence
     }
 
     /// The folder of the spaces: on a memory tier that of short names, else one that is no memory.
@@ -309,6 +327,12 @@ impl Cast {
             &[1, 3, 5, 8, 10, 11]
         });
         1 + random.below(1 << bits)
+    }
+
+    /// Options of a rank that says what its group means to the writers.
+    pub fn options_with_policy(&self, rank: u32, size: u32, component: &str) -> OpenOptions {
+        let absent = self.declared.then_some(self.absent);
+        OpenOptions { absent, ..self.options(rank, size, component) }
     }
 
     /// Options of a rank.
@@ -357,6 +381,14 @@ impl Cast {
 /// The tier that a number of `--set` stands for; none for 0 and what is no number of one.
 fn tier(number: u64) -> Option<TierKind> {
     [TierKind::Dram, TierKind::File, TierKind::Direct].get(number.checked_sub(1)? as usize).copied()
+}
+
+/// The policy that a number of `--set` stands for.
+fn absent(number: u64) -> Absent {
+    match number {
+        2 => Absent::Drop,
+        _ => Absent::Hold,
+    }
 }
 
 /// The pace that a number of `--set` stands for: 0, 1 for turns, else 256 times writers and 65536 times readers inside.

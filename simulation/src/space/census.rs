@@ -142,7 +142,7 @@ fn dropped(cast: &Cast, oracle: &Oracle, info: &SpaceInfo) -> Option<String> {
     let bound = match cast.retention {
         Retention::Forever => 0,
         Retention::Last(count) => complete.saturating_sub(count),
-        Retention::Released if cast.declared && cast.when_full != WhenFull::DropOldest => {
+        Retention::Released if cast.declared && cast.when_full != WhenFull::DropOldest && !cast.drops() => {
             oracle.unread_from(cast)
         }
         Retention::Released => return None,
@@ -193,7 +193,7 @@ fn groups(cast: &Cast, info: &SpaceInfo) -> Option<String> {
         let mut found = info.readers.iter().filter(named);
         let first = found.next();
         let is_right = first.is_some_and(|group| {
-            group.size == *size && group.absent == Some(forebay_space::Absent::Hold) && found.next().is_none()
+            group.size == *size && group.absent == Some(cast.absent) && found.next().is_none()
         });
         (!is_right).then(|| format!("group {index} of {size} ranks is listed as {first:?}"))
     })

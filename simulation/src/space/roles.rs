@@ -107,7 +107,7 @@ pub fn timed<T>(run: &Run, during: &str, call: impl FnOnce() -> Result<T>) -> st
 /// A writer rank: goes on behind what is complete, puts the versions that are due, closes.
 pub fn writer(run: &Run, rank: u32) -> Told {
     let Run { cast, oracle } = run;
-    let options = cast.options(rank, cast.writers, "writer");
+    let options = cast.options_with_policy(rank, cast.writers, "writer");
     oracle.facts().writers.insert(process::own(), rank);
     // An open or a close that fails leaves a writer that others are told of before this process is.
     oracle.facts().left.insert(process::own());
@@ -200,7 +200,7 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     // A reader that was told that a writer died comes again when there may be another one.
     thread::sleep(LATER * (life - 1));
     let size = cast.groups[group];
-    let options = cast.options(rank, size, &cast.group(group));
+    let options = cast.options_with_policy(rank, size, &cast.group(group));
     let reading = oracle.reads((group, rank), size);
     let mut r = timed(run, "open to read", || Reader::open(&cast.name(), &options))?;
     let (comes, there) = reading.has_opened(size);
