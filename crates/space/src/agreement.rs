@@ -3,15 +3,15 @@
 //!
 //! Not here: what each start of the writers chooses anew (pace, mode, declared readers).
 
+use forebay_config::{durable_one_by_one, Emulation, OpenOptions, SpillTier};
 use forebay_tier::host::fs;
 use forebay_tier::{Error, Horizon, Kind, Result};
 
 use crate::attach::Attachment;
 use crate::create::segment_in_granules;
-use crate::emulated::Emulation;
+use crate::emulated;
 use crate::files::StreamDf;
 use crate::format_bytes;
-use crate::options::{durable_one_by_one, OpenOptions, SpillTier};
 use crate::pool::retention_of;
 use crate::tiers::LowerPool;
 
@@ -26,7 +26,7 @@ pub(crate) fn check_space(space: &Attachment, options: &OpenOptions) -> Result<(
     }
     let of = &format!("space {}", space.name);
     if let Some(wanted) = &options.emulate {
-        let is = Emulation::read(&space.dir)?;
+        let is = emulated::read(&space.dir)?;
         let words = |e: &Emulation| format!("{} divided by k = {}", e.of, e.k);
         agree(of, "emulated tier", is.as_ref() == Some(wanted), || {
             (words(wanted), is.as_ref().map_or("none".into(), words))

@@ -5,6 +5,7 @@
 //! ([`crate::create`]). It goes by being renamed away ([`crate::directory`]), under the same lock that every opener
 //! takes, so that no process opens half a space.
 
+use forebay_config::Retention;
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::host::time::Instant;
 use std::ops::Range;
@@ -24,7 +25,6 @@ use crate::cursors::{CursorsFile, CURSORS_FILE};
 use crate::directory::remove_directory;
 use crate::emulated;
 use crate::name;
-use crate::options::Retention;
 use crate::ownership::{FileId, Ownership};
 use crate::pool::{check_granules, check_owner, has_other_name, read_superblock, retention_of, POOL_FILE};
 use crate::shared_state::{

@@ -9,6 +9,7 @@
 //! than the memory leaves nothing mapped; past the page cache where the pool is `direct`.
 //! Does not: write, go through the gate of the pace, wait for anybody.
 
+use forebay_config::{environment, Mechanism, OpenOptions, Verify};
 use forebay_tier::host::atomic::{AtomicU64, Ordering::Relaxed};
 use forebay_tier::host::sync::Mutex;
 use std::fs::File;
@@ -26,9 +27,7 @@ use smallvec::SmallVec;
 
 use crate::attach::Attachment;
 use crate::consume::SpaceReader;
-use crate::environment;
 use crate::index::{self, box_of, VersionIndex};
-use crate::options::{Mechanism, OpenOptions, Verify};
 use crate::view::Lease;
 
 /// A request is worked on in parts of at most this: what buffers a read needs beside the caller's memory is bounded by

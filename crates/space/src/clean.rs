@@ -1,5 +1,6 @@
 //! Removing spaces: when they were read to their end, on request, or because the processes that used them are dead.
 
+use forebay_config::Retention;
 use forebay_tier::host::fs;
 use forebay_tier::host::time::Instant;
 use std::path::Path;
@@ -20,7 +21,6 @@ use crate::membership::{describe, settle_left_behind, settle_producers};
 use crate::name;
 use crate::name::{behind_links, place_of};
 use crate::new_directory::{abandoned, Hidden};
-use crate::options::Retention;
 use crate::shared_state::{remove_abandoned_soft_dir, soft_dirs, soft_dirs_of_path, Unused, MEMBERS_FILE};
 
 /// What to remove.

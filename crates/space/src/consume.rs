@@ -1,5 +1,6 @@
 //! The reader's side of a space: waiting for versions, finding pieces, gathering boxes.
 
+use forebay_config::{environment, OpenOptions, Pace, Verify};
 use forebay_tier::host::time::Instant;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,14 +17,11 @@ use crate::attributes::{self, Attribute};
 use crate::backing::VersionBacking;
 use crate::control::{member, ProducerState, Waiting};
 use crate::create::Missing;
-use crate::environment;
 use crate::gate::Gate;
 use crate::groups::{self, Keep};
 use crate::index::{self, box_of, Bring, LaneCursor, VariableInfo, VersionIndex};
 use crate::membership::{missing_producers, producer_died, settle_producers, Membership};
 use crate::opening;
-use crate::options::{OpenOptions, Verify};
-use crate::pace::Pace;
 use crate::prefetch::Prefetch;
 use crate::segments::WAIT_SLICE;
 use crate::stats::{CallTimer, Stats};

@@ -9,6 +9,7 @@
 //! tables of lanes, members, reader groups, granules and variables. Sizes of the tables are constants except the
 //! granules', of which there are as many as the pool has.
 
+use forebay_config::{Pace, GATE_PLACES_MAX};
 use forebay_tier::host::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use std::ops::Range;
 use std::path::Path;
@@ -20,7 +21,6 @@ use forebay_tier::{wait, Error, Kind, Result, SharedWords};
 
 use crate::cursors::Cursor;
 use crate::ownership::{FileId, Misfit, INSTANCES};
-use crate::pace::{Pace, GATE_PLACES_MAX};
 use crate::protocol;
 
 /// "REMOVED!", in the word `removed`. No other value there means anything: data must not go for a damaged word.
@@ -48,7 +48,7 @@ pub const HISTORY_MAX: usize = if cfg!(forebay_simulated) { 3 } else { 128 };
 pub const VARIABLES_MAX: usize = if cfg!(forebay_simulated) { 8 } else { 4096 };
 
 /// Bytes of a name kept in a member or group.
-pub const NAME_BYTES: usize = 64;
+pub use forebay_config::NAME_BYTES;
 
 const WORD: usize = 8;
 
@@ -575,7 +575,7 @@ impl Control {
 
     /// Who may be at work when.
     pub fn pace(&self) -> Pace {
-        Pace::of_word(self.word(head::PACE).load(Acquire) & PACE_MASK & !STEERED & !PACE_SUM)
+        pace_of(self.word(head::PACE).load(Acquire) & PACE_MASK & !STEERED & !PACE_SUM)
     }
 
     /// Whether the pace is what was stored.
@@ -596,7 +596,7 @@ impl Control {
         // A restarted group of producers that says its own pace meanwhile wins.
         while let Err(now) = word.compare_exchange(
             seen,
-            with_pace_sum((seen & !PACE_MASK) | pace.word() | STEERED),
+            with_pace_sum((seen & !PACE_MASK) | pace_word(pace) | STEERED),
             AcqRel,
             Acquire,
         ) {
@@ -615,7 +615,7 @@ impl Control {
         let word = self.word(head::PACE);
         let tag = u64::from(incarnation & 0xff_ffff) << PACE_BITS;
         if word.load(Acquire) & !PACE_MASK != tag {
-            word.store(with_pace_sum(tag | pace.word()), Release);
+            word.store(with_pace_sum(tag | pace_word(pace)), Release);
             self.announce_gate();
         }
         self.pace()
@@ -1302,6 +1302,27 @@ pub(crate) mod kills {
     }
 }
 
+/// A pace as the control segment holds it.
+fn pace_word(pace: Pace) -> u64 {
+    match pace {
+        Pace::Parallel => 0,
+        Pace::SerialPerStep => 1,
+        Pace::Serial => 2,
+        Pace::Gated { writers, readers } => 3 | u64::from(writers) << 8 | u64::from(readers) << 24,
+    }
+}
+
+/// What a word of the control segment says; no word is wrong, because the segment is soft state.
+fn pace_of(word: u64) -> Pace {
+    let places = |shift: u32| ((word >> shift & 0xffff) as u32).clamp(1, GATE_PLACES_MAX);
+    match word & 0xff {
+        1 => Pace::SerialPerStep,
+        2 => Pace::Serial,
+        3 => Pace::Gated { writers: places(8), readers: places(24) },
+        _ => Pace::Parallel,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -1355,6 +1376,17 @@ mod tests {
         assert_eq!(control.producer_state(), ProducerState::Open);
         assert!(control.mark_died(8, 2));
         assert_eq!(control.producer_state(), ProducerState::Died(Some(8)));
+    }
+
+    #[test]
+    fn paces_are_read_as_stored() {
+        let gated = Pace::Gated { writers: 4, readers: 64 };
+        for pace in [Pace::Parallel, Pace::SerialPerStep, Pace::Serial, gated] {
+            assert_eq!(pace_of(pace_word(pace)), pace);
+        }
+        let gate = Pace::Gated { writers: 1, readers: 1 };
+        assert_eq!(pace_of(3), gate, "a damaged word is no gate of none");
+        assert_eq!(pace_of(77), Pace::Parallel);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Opening a space by its name, and making it where it is missing: its sizes, its files under a hidden name, its place;
 //! and putting an empty one in another's place.
 
+use forebay_config::OpenOptions;
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::host::time::Instant;
 use std::os::unix::fs::MetadataExt;
@@ -17,10 +18,10 @@ use crate::attach::Attachment;
 use crate::contents;
 use crate::control::Control;
 use crate::directory::{put_in_place, remove_leftovers, remove_unfinished, take_away};
+use crate::emulated;
 use crate::name;
 use crate::name::{behind_links, place_of};
 use crate::new_directory::NewDirectory;
-use crate::options::OpenOptions;
 use crate::pool::{retention_code, uuid_bytes, GRANULES_MAX, POOL_FILE};
 use crate::tiers::Tiers;
 use crate::trial;
@@ -233,7 +234,7 @@ fn fill_new_directory(
     };
     tiers.write(new, &superblock)?;
     if let Some(emulation) = &options.emulate {
-        emulation.write(new, horizon != Horizon::None)?;
+        emulated::write(emulation, new, horizon != Horizon::None)?;
     }
     let pool = new.join(POOL_FILE);
     let device = trial::around(forebay_tier::create(tier, &pool, capacity_bytes)?)?;

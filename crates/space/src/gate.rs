@@ -8,6 +8,7 @@
 //! Guarantees: never more live ranks inside than the pace says; every wait has a deadline and names who is inside.
 //! Not here: who is first. A rank that waits may be overtaken.
 
+use forebay_config::{Pace, GATE_PLACES_MAX};
 use forebay_tier::host::atomic::AtomicU64;
 use forebay_tier::host::time::Instant;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -18,7 +19,6 @@ use forebay_tier::{clock, Error, Kind, Result};
 
 use crate::control::{member, Waiting, MEMBERS_MAX};
 use crate::membership::{describe, Membership, Role};
-use crate::pace::{Pace, GATE_PLACES_MAX};
 use crate::segments::WAIT_SLICE;
 
 /// Bits of a token that hold the slot.

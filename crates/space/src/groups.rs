@@ -8,6 +8,7 @@
 //! the setup lock, and can be done again where their process was killed. A cursor is stored by its rank alone, before
 //! that rank lets the version go. Not here: what lies on the medium ([`crate::cursors`]), who is alive.
 
+use forebay_config::Absent;
 use forebay_tier::host::time::Instant;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::time::Duration;
@@ -21,7 +22,6 @@ use crate::control::{
 };
 use crate::cursors::{Cursor, Found, GroupRecord};
 use crate::membership::{describe, Role};
-use crate::options::Absent;
 
 /// The word `policy` of a group that keeps no cursor.
 const AD_HOC: u64 = 0;

@@ -33,7 +33,6 @@ mod agreement;
 mod attach;
 mod attributes;
 mod backing;
-mod byte_size;
 mod clean;
 mod consume;
 mod contents;
@@ -44,12 +43,10 @@ mod declared;
 mod directory;
 mod element;
 mod emulated;
-pub mod environment;
 mod files;
 mod gate;
 mod groups;
 mod helper;
-mod identity;
 mod index;
 mod inspect;
 mod membership;
@@ -59,9 +56,7 @@ mod new_directory;
 #[cfg(test)]
 mod one_mapping;
 mod opening;
-pub mod options;
 mod ownership;
-mod pace;
 mod pool;
 mod prefetch;
 mod produce;
@@ -82,19 +77,19 @@ mod writer;
 
 pub use attributes::Attribute;
 pub use backing::VersionBacking;
-pub use byte_size::{format_bytes, parse_bytes};
 pub use clean::{clean, destroy, remove_leftovers, CleanOptions, CleanReport, Kept, Removed};
 pub use control::control_layouts;
 pub use cursors::cursor_layouts;
 pub use element::Element;
-pub use emulated::Emulation;
-pub use environment::did_you_mean;
 pub use files::object_layout;
+pub use forebay_config::{
+    did_you_mean, format_bytes, launch_id, parse_bytes, Absent, ChannelOptions, Emulation, Mechanism, Mode,
+    OpenOptions, Pace, Retention, Scope, SpillTier, Verify, WhenFull, BATCH_BYTES, GATE_PLACES_MAX,
+};
 pub use forebay_log::{Dims, Dtype, NdBox, Piece};
 pub use forebay_tier::adapter::throttle::{Curves, Locality};
 pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
 pub use groups::{leave_reader_group, remove_reader_group};
-pub use identity::launch_id;
 pub use index::{PieceInfo, VariableInfo};
 pub use inspect::{
     glance, glance_within, inspect, list, verify, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo,
@@ -103,11 +98,6 @@ pub use inspect::{
 pub use mover::{drain, DrainReport};
 pub use name::{make_root, root, root_path};
 pub use opening::{check_writable, mechanism_of};
-pub use options::{
-    Absent, ChannelOptions, Mechanism, Mode, OpenOptions, Retention, Scope, SpillTier, Verify, WhenFull,
-    BATCH_BYTES,
-};
-pub use pace::{Pace, GATE_PLACES_MAX};
 pub use reader::{Reader, Subscription};
 pub use stats::Stats;
 pub use steer::{Progress, Steering};

@@ -5,6 +5,7 @@
 //! reader still needs stands in its own slot (cursor and lease), so that a survivor can tell a dead member's
 //! needs from a live one's. Leases end by release or death, never by time.
 
+use forebay_config::Retention;
 use forebay_tier::host::atomic::AtomicU64;
 use forebay_tier::host::sync::Mutex;
 use forebay_tier::host::time::Instant;
@@ -28,7 +29,6 @@ use crate::control::{
 use crate::groups::{self, Keep};
 use crate::mover::is_orphan;
 use crate::opening::{self, may_have_come_before, Writers};
-use crate::options::Retention;
 use crate::protocol;
 pub(crate) use crate::protocol::HOLDS_NOTHING;
 use crate::shared_state::{LOCK_ADOPT, LOCK_ALLOCATE};

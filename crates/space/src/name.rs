@@ -6,8 +6,8 @@
 //! link, owned by this uid, not writable by other users, so that none of them can plant a space in it. Not here:
 //! making or opening the space.
 
-use crate::environment::{self, Lookup};
 use crate::new_directory::hidden;
+use forebay_config::environment::{self, Lookup};
 use forebay_tier::host::fs;
 pub use forebay_tier::own_directory::effective_uid;
 use forebay_tier::own_directory::{self, fault_of, refused};

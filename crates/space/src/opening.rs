@@ -10,6 +10,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::{Mutex, PoisonError};
 
+use forebay_config::{environment, launch, Mechanism, Mode, OpenOptions};
 use forebay_log::LaneId;
 use forebay_tier::{process, Error, Kind, Result};
 use rustc_hash::FxHasher;
@@ -18,14 +19,11 @@ use std::hash::{Hash, Hasher};
 use crate::attach::Attachment;
 use crate::contents;
 use crate::control::{group, head, member, ProducerState};
-use crate::environment;
 use crate::files;
 use crate::groups::{self, find_group, live_reader, registered_groups, unread_from};
-use crate::identity;
 use crate::inspect;
 use crate::membership::{describe, has_late_writers, owns_lane, settle_producers, Role, HOLDS_NOTHING};
 use crate::name;
-use crate::options::{Mechanism, Mode, OpenOptions};
 use crate::version_range::format_versions;
 
 /// How the writers of a space stand.
@@ -181,7 +179,7 @@ pub(crate) fn say_left_behind(what: &str, writers: Writers) {
 /// Tells launches apart in the control segment. 0 where neither a run nor a job is known.
 pub(crate) fn run_token() -> u64 {
     let mut hasher = FxHasher::default();
-    match identity::launch(&environment::process) {
+    match launch(&environment::process) {
         Some(run) => {
             run.hash(&mut hasher);
             hasher.finish() | 1

@@ -1,13 +1,12 @@
 //! The first pool of a space, as a file: its superblock, whose it is, and whether it has another name.
 
+use forebay_config::Retention;
 use forebay_tier::host::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use forebay_log::format::{Superblock, HEADER_BYTES};
 use forebay_tier::{process, Error, Kind, Result};
-
-use crate::options::Retention;
 
 /// Name of the first pool of a space.
 pub(crate) const POOL_FILE: &str = "pool";

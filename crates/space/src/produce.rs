@@ -3,6 +3,7 @@
 //! One [`SpaceWriter`] is one rank. Its lane is its own, so nothing here locks between ranks: a put touches only
 //! the lane, the end of a step is one compare-and-swap on the lane's progress word.
 
+use forebay_config::{environment, Mode, OpenOptions, Pace};
 use forebay_tier::host::time::Instant;
 use std::any::Any;
 use std::hash::{Hash, Hasher};
@@ -23,15 +24,12 @@ use crate::control::{ProducerState, Waiting};
 use crate::create::replace;
 use crate::create::Missing;
 use crate::declared::{disagreement, Declared, First};
-use crate::environment;
 use crate::groups::{check_present, find_or_add_group, Keep};
 use crate::membership::{
     drop_beyond_last, holders, producer_died, released_by_present, settle_left_behind, settle_producers,
     Membership,
 };
 use crate::opening::{self, run_token, Writing};
-use crate::options::{Mode, OpenOptions};
-use crate::pace::Pace;
 use crate::segments::{check_group, LaneSpace, WAIT_SLICE};
 use crate::shared_state::LOCK_ATTRIBUTES;
 use crate::stats::{CallTimer, Stats};

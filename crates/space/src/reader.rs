@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
 
+use forebay_config::{environment, Mechanism, OpenOptions};
 use forebay_log::{Dims, Dtype};
 use forebay_tier::{Error, Kind, Result};
 
@@ -13,10 +14,8 @@ use crate::backing::VersionBacking;
 use crate::consume::at_object;
 use crate::consume::SpaceReader;
 use crate::element::Element;
-use crate::environment;
 use crate::files::FilesReader;
 use crate::index::VariableInfo;
-use crate::options::{Mechanism, OpenOptions};
 use crate::stats::Stats;
 use crate::view::View;
 use forebay_log::NdBox;

@@ -7,6 +7,7 @@
 //! space, it also frees those of producers that are gone. What else a full pool leads to is the space's policy
 //! ([`WhenFull`]); moving segments to lower pools is the mover's work ([`crate::mover`]).
 
+use forebay_config::{Pace, WhenFull};
 use forebay_tier::host::sync::{Mutex, MutexGuard};
 use forebay_tier::host::time::Instant;
 use std::ops::Range;
@@ -28,8 +29,6 @@ use crate::membership::{
     wipe_unpublished, Membership,
 };
 use crate::mover::{free_left_places, is_orphan, try_adopting, Mover, Owner};
-use crate::options::WhenFull;
-use crate::pace::Pace;
 use crate::shared_state::LOCK_ALLOCATE;
 
 /// A waiter looks again at least this often: who died says nothing.

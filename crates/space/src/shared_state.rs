@@ -6,6 +6,7 @@
 //! over; one such soft directory at a time is in use ([`crate::ownership`]). The link `pool` in it says whose it is, so
 //! that it goes with `clean` once its pool was removed by hand.
 
+use forebay_config::Retention;
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::host::time::Instant;
 use std::ops::Range;
@@ -25,7 +26,6 @@ use crate::groups::restore_groups;
 use crate::name;
 use crate::name::behind_links;
 use crate::new_directory::hidden;
-use crate::options::Retention;
 use crate::ownership::{Claim, FileId, Ownership};
 use crate::pool::{has_other_name, read_superblock, retention_of, uuid_bytes, POOL_FILE};
 use crate::tiers;

@@ -6,6 +6,7 @@
 //! Not here: which pace is best (`forebay_flow`). To and from `serial` nothing is steered: that pace is an order in
 //! which programs are started.
 
+use forebay_config::Pace;
 use forebay_tier::host::time::Instant;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +19,6 @@ use crate::attach::Attachment;
 use crate::control::ProducerState;
 use crate::create::Missing;
 use crate::membership::released_by_present;
-use crate::pace::Pace;
 
 /// How long opening may take.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2);

@@ -7,6 +7,7 @@
 //! for what is written there; durability is that of the weakest pool.
 //! Not here: which segment lies where (the control segment), and when one moves.
 
+use forebay_config::{SpillTier, WhenFull};
 use forebay_tier::host::fs::{self, File};
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -23,7 +24,6 @@ use forebay_tier::{
 use serde::{Deserialize, Serialize};
 
 use crate::name;
-use crate::options::{SpillTier, WhenFull};
 use crate::pool::{has_other_name, read_superblock, POOL_FILE};
 use crate::trial;
 use crate::whole_file;

@@ -9,9 +9,11 @@
 //! loses at most the last second, and at most its last line is cut off. Not here: what the times mean (see
 //! [`TraceStep`]) beyond their names, and reading traces.
 
-use crate::environment::{self, Lookup};
 use crate::name::sanitised;
-use crate::pace::Pace;
+use forebay_config::{
+    environment::{self, Lookup},
+    Pace,
+};
 use forebay_tier::host::fs::{DirBuilder, File};
 use forebay_tier::process::{self, ForkMark};
 use serde::Serialize;

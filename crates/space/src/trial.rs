@@ -7,13 +7,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use forebay_config::environment;
 use forebay_tier::adapter::fault::{Fault, FaultCounts, FaultPlan};
 use forebay_tier::{Device, Result};
 
-use crate::environment;
-
 /// The variable with the fault plan.
-pub(crate) const FAULT: &str = "FOREBAY_FAULT";
+const FAULT: &str = "FOREBAY_FAULT";
 
 /// The plan of this process, and its count; None when the environment asks for none.
 static FAULTS: OnceLock<Option<(FaultPlan, Arc<FaultCounts>)>> = OnceLock::new();

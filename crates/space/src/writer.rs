@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_config::{environment, Mechanism, OpenOptions};
 use forebay_log::format::DIMS_MAX;
 use forebay_log::{Dtype, Piece, Reserved};
 use forebay_tier::{Durability, Error, Kind, Result};
@@ -12,9 +13,7 @@ use forebay_tier::{Durability, Error, Kind, Result};
 use crate::attributes::Attribute;
 use crate::consume::at_object;
 use crate::element::Element;
-use crate::environment;
 use crate::files::{FilesReservation, FilesWriter};
-use crate::options::{Mechanism, OpenOptions};
 use crate::produce::SpaceWriter;
 use crate::stats::Stats;
 

@@ -13,7 +13,7 @@ use crate::inspect::{
     oldest_unread, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo, VerifyReport,
     VersionInfo,
 };
-use crate::options::OpenOptions;
+use forebay_config::OpenOptions;
 use forebay_log::verify::Damage;
 use forebay_tier::host::fs;
 use forebay_tier::liveness::MembersFile;

@@ -8,12 +8,10 @@
 
 use super::stream::{read_json, write_json, Counters, DroppedDf, Producers, Stream};
 use crate::directory::remove_directory;
-use crate::environment;
 use crate::groups;
-use crate::identity;
 use crate::name::sanitised;
 use crate::opening;
-use crate::options::{OpenOptions, Retention};
+use forebay_config::{environment, launch, OpenOptions, Retention};
 use forebay_tier::checksum::crc32c;
 use forebay_tier::host::fs;
 use forebay_tier::liveness::SlotGuard;
@@ -554,7 +552,7 @@ impl Stream {
             return Ok(true);
         }
         let (writers, readers, complete) = (self.writers()?, self.readers()?, self.complete_count()?);
-        let run = identity::launch(&environment::process).unwrap_or_default();
+        let run = launch(&environment::process).unwrap_or_default();
         let group = options.component.as_deref().unwrap_or_default();
         let rank = options.rank.unwrap_or(0);
         let lives = |r: &ReaderDf| !r.observer && r.group == group && r.rank != rank && self.holds(r);

@@ -4,7 +4,7 @@ use super::stream::Stream;
 use super::{FilesReader, FilesWriter};
 use crate::attributes::Attribute;
 use crate::clean::CleanOptions;
-use crate::options::{Mode, OpenOptions, Retention, Verify};
+use forebay_config::{Mode, OpenOptions, Retention, Verify};
 use forebay_log::NdBox;
 use forebay_log::{Dtype, Piece};
 use forebay_tier::{Durability, Horizon, Kind, Result};

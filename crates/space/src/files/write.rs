@@ -11,17 +11,14 @@ use super::stream::{explained, Counters, DoneDf, IncarnationDf, Patience, Produc
 use crate::agreement::check_files;
 use crate::attributes::Attribute;
 use crate::declared::{disagreement, Declared, First};
-use crate::environment;
 use crate::groups::hint_for_awaited;
-use crate::identity;
 use crate::name;
 use crate::opening::{self, Refusal, Writers, Writing};
-use crate::options::{Mode, OpenOptions, Retention};
-use crate::pace::Pace;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
 use crate::version_range::format_versions;
 use crate::whole_file;
+use forebay_config::{environment, launch, Mode, OpenOptions, Pace, Retention};
 use forebay_log::NdBox;
 use forebay_log::{Dims, Dtype, Piece};
 use forebay_tier::checksum::crc32c;
@@ -157,7 +154,7 @@ impl FilesWriter {
         options: &OpenOptions,
     ) -> Result<Option<(Stream, IncarnationDf, SlotGuard)>> {
         let Some(mut stream) = Stream::open(name, dir, options, true)? else { return Ok(None) };
-        let run = identity::launch(&environment::process).unwrap_or_default();
+        let run = launch(&environment::process).unwrap_or_default();
         let joined = stream.locked(options.timeout, |stream| {
             let slot = stream.members.lock_slot(rank)?.ok_or_else(|| stream.rank_in_use(rank))?;
             let writers = stream.writers_for(rank, &run)?;

@@ -12,9 +12,10 @@
 //! started by one of them: an error, because nothing says which of the two the program means. Not here: MPI
 //! itself; a communicator's rank and size come as explicit arguments.
 
-use crate::environment::{self, Lookup};
-use crate::options::Scope;
 use forebay_tier::{Error, Kind, Result};
+
+use crate::environment::{self, Lookup};
+use crate::value::Scope;
 
 /// Who this process is in its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,7 +146,7 @@ pub fn launch_id() -> String {
 
 /// What tells launches apart that use one name: the directory of the run, or the number of the batch job. None: neither
 /// is said.
-pub(crate) fn launch(lookup: Lookup<'_>) -> Option<String> {
+pub fn launch(lookup: Lookup<'_>) -> Option<String> {
     let names = ["FOREBAY_RUN", "SLURM_JOB_ID", "FLUX_JOB_ID", "PBS_JOBID"];
     names.iter().find_map(|name| environment::value(name, lookup))
 }

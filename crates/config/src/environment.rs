@@ -1,28 +1,55 @@
 //! The `FOREBAY_*` environment variables: the one list of them, what they mean, and the check at `open`.
 //!
-//! Guarantees: a name that is near to one in [`VARIABLES`] (and is no `FOREBAY_CHANNEL_<NAME>`) is an error with
+//! Guarantees: a name that is near to one in [`variables`] (and is no `FOREBAY_CHANNEL_<NAME>`) is an error with
 //! "did you mean", so that a misspelt one is never silently without effect; so is a value that cannot be
 //! read. A name that is near to none is another program's (module systems set `FOREBAY_ROOT`): said once on
 //! standard error. An empty value is the same as none. Not here: what the variables do. Functions take a look-up so
 //! that they can be tested; [`process`] is the real one.
 
-use crate::byte_size::parse_bytes;
-use crate::options::{self, ChannelOptions, Mechanism, Retention, Scope, WhenFull};
+use std::str::FromStr;
+
 pub use forebay_terms::spelling::did_you_mean;
 use forebay_tier::{Error, Kind, Result};
-use std::str::FromStr;
+
+use crate::row::Row;
+use crate::table::{ChannelOptions, OPTIONS};
+use crate::value::parse_number;
 
 /// Gives the value of an environment variable.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// One environment variable.
+#[derive(Clone, Copy)]
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// What it means, one line.
-    pub meaning: &'static str,
+    meaning: Meaning,
     /// Reads a value and throws the result away.
     read: fn(&str) -> Result<()>,
+}
+
+#[derive(Clone, Copy)]
+enum Meaning {
+    /// That of an option.
+    Of(&'static Row),
+    /// Of its own, one line.
+    Own(&'static str),
+}
+
+impl Variable {
+    /// What it means, one line: `when stores are made persistent: none | epoch | write (default none)`.
+    pub fn meaning(&self) -> String {
+        let row = match self.meaning {
+            Meaning::Own(line) => return line.to_owned(),
+            Meaning::Of(row) => row,
+        };
+        let help = row.help.trim_end_matches('.');
+        let (first, rest) = help.split_at(1);
+        // Of an abbreviation only the first letter would become small.
+        let is_word = rest.starts_with(char::is_lowercase) || rest.starts_with(' ');
+        let first = if is_word { first.to_lowercase() } else { first.to_owned() };
+        format!("{first}{rest}: {} (default: {})", row.values(), row.default)
+    }
 }
 
 /// Prefix of every variable.
@@ -31,107 +58,38 @@ pub const PREFIX: &str = "FOREBAY_";
 /// Prefix of the variables that hold the options of one channel as JSON.
 pub const CHANNEL_PREFIX: &str = "FOREBAY_CHANNEL_";
 
-/// Every variable, in the order of the manual.
-pub const VARIABLES: &[Variable] = &[
-    text("FOREBAY_DIR", "directory of spaces that are opened by short name (default /dev/shm/forebay-UID)"),
-    number("FOREBAY_RANK", "rank of this process in its component"),
-    number("FOREBAY_SIZE", "number of processes of the component"),
+/// Every variable: those of options, in the order of the table, then all others.
+pub fn variables() -> impl Iterator<Item = Variable> {
+    let of_row = |row: &'static Row| {
+        row.variable.map(|name| Variable { name, meaning: Meaning::Of(row), read: row.check })
+    };
+    OPTIONS.iter().filter_map(of_row).chain(OTHERS.iter().copied())
+}
+
+/// Variables that are no option of `open`.
+const OTHERS: &[Variable] = &[
+    text("FOREBAY_DIR", "directory of spaces that are opened by short name (default: /dev/shm/forebay-UID)"),
     text("FOREBAY_NODE", "name of this process's node, for checkpoint levels with a directory for each node"),
-    text("FOREBAY_COMPONENT", "name of the component (default: the program's name)"),
     text("FOREBAY_RUN", "directory of the run that this process belongs to"),
     text("FOREBAY_TRACE", "directory into which every writer and reader writes its steps"),
     Variable {
-        name: "FOREBAY_TIMEOUT",
-        meaning: "seconds until a blocking call gives up (default 60)",
-        read: |t| options::parse_seconds(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_TIER",
-        meaning: "tier of new spaces: dram, numa:N, numa:N+M, pmem, file or direct",
-        read: |t| options::parse_tier(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_QUOTA",
-        meaning: "most bytes that a new space may hold, as in 4GiB",
-        read: |t| parse_bytes(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_SPILL",
-        meaning: "lower tiers of new spaces, DIRECTORY[,quota=SIZE][,tier=KIND], with ; between several",
-        read: |t| options::parse_spill(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_WHEN_FULL",
-        meaning: "what a full new space leads to: block, spill, drop_oldest or error",
-        read: |t| WhenFull::from_str(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_SEGMENT",
-        meaning: "segment size of new spaces, as in 64MiB",
-        read: |t| parse_bytes(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_HORIZON",
-        meaning: "when stores are made persistent: none, epoch or write",
-        read: |t| options::parse_horizon(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_RETENTION",
-        meaning: "when versions go: released, last:K or forever",
-        read: |t| Retention::from_str(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_CHECKSUM",
-        meaning: "payload checksums of new spaces: true or false",
-        read: |t| options::parse_flag(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_BATCH",
-        meaning: "bytes to which writers gather small objects, as in 1MiB",
-        read: |t| parse_bytes(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_CHANNEL_KIND",
-        meaning: "what carries the data: space, or files (the baseline)",
-        read: |t| {
-            if is_table(t) {
-                ChannelOptions::from_json("FOREBAY_CHANNEL_KIND", t).map(drop)
-            } else {
-                Mechanism::from_str(t).map(drop)
-            }
-        },
-    },
-    Variable {
-        name: "FOREBAY_READERS",
-        meaning: "reader groups that will come, as in analysis:3,viz:1",
-        read: |t| options::parse_readers(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_SCOPE",
-        meaning: "what rank and size count in a job of several nodes: job or node",
-        read: |t| Scope::from_str(t).map(drop),
-    },
-    Variable {
-        name: "FOREBAY_LOCALITY",
-        meaning: "where this process stands, seen from an emulated tier: local, remote or interleaved",
-        read: |t| crate::emulated::parse_locality(t).map(drop),
-    },
-    Variable {
         name: "FOREBAY_ENGINE",
-        meaning:
+        meaning: Meaning::Own(
             "how bytes move between files and memory: io_uring or threads (default: io_uring where allowed)",
+        ),
         read: |t| forebay_tier::engine::Choice::from_str(t).map(drop),
     },
+    text("FOREBAY_MEM", "job whose budget the big allocations of this process are in (set by forebay mem)"),
     Variable {
-        name: "FOREBAY_MEM",
-        meaning: "job whose budget the big allocations of this process are in (set by forebay mem)",
-        read: |_| Ok(()),
+        name: "FOREBAY_SPIN_US",
+        meaning: Meaning::Own("microseconds that a waiting call spins before it sleeps"),
+        read: |t| parse_number(t).map(drop),
     },
-    number("FOREBAY_SPIN_US", "microseconds that a waiting call spins before it sleeps"),
     Variable {
-        name: crate::trial::FAULT,
-        meaning:
+        name: "FOREBAY_FAULT",
+        meaning: Meaning::Own(
             "for trials: what shall go wrong in this process's pools, as in write:enospc@3,persist:eio@1",
+        ),
         read: |t| forebay_tier::adapter::fault::FaultPlan::parse(t).map(drop),
     },
     text("FOREBAY_SKIPS", "tests only: file in which skipped tests are counted"),
@@ -139,21 +97,8 @@ pub const VARIABLES: &[Variable] = &[
 ];
 
 /// A variable whose value may be any text.
-const fn text(name: &'static str, meaning: &'static str) -> Variable {
-    Variable { name, meaning, read: |_| Ok(()) }
-}
-
-/// A variable whose value is a whole number.
-const fn number(name: &'static str, meaning: &'static str) -> Variable {
-    Variable { name, meaning, read: |t| parse_number(t).map(drop) }
-}
-
-/// Reads a whole number below 2^32.
-///
-/// # Errors
-/// [`Kind::Usage`].
-pub fn parse_number(text: &str) -> Result<u32> {
-    text.trim().parse().map_err(|_| options::refuse("number", text, "a whole number, 0 or more"))
+const fn text(name: &'static str, line: &'static str) -> Variable {
+    Variable { name, meaning: Meaning::Own(line), read: |_| Ok(()) }
 }
 
 /// The value of a variable in this process; `None` also where it is not UTF-8 (which [`check`] refuses).
@@ -190,9 +135,10 @@ pub(crate) fn readable<T>(name: &str, text: &str, read: Result<T>) -> Result<T> 
     })
 }
 
-/// True when a value is a table of channel options rather than a word.
-pub(crate) fn is_table(text: &str) -> bool {
-    text.trim_start().starts_with('{')
+/// Whether the value of a channel's variable is its table. A word in FOREBAY_CHANNEL_KIND is said to all channels; a table
+/// there is that of the channel called `kind`.
+pub(crate) fn holds_table(variable: &str, text: &str) -> bool {
+    is_of_channel(variable) && (variable != "FOREBAY_CHANNEL_KIND" || text.trim_start().starts_with('{'))
 }
 
 /// The variable that holds the options of the channel `name`: `heat-2d` gives `FOREBAY_CHANNEL_HEAT_2D`. Of a
@@ -231,9 +177,14 @@ pub fn check() -> Result<()> {
     Ok(())
 }
 
-/// Whether a name is one of [`VARIABLES`], or a channel's.
+/// Whether a name is one of [`variables`], or a channel's.
 fn is_known(name: &str) -> bool {
-    VARIABLES.iter().any(|v| v.name == name) || name.starts_with(CHANNEL_PREFIX)
+    variables().any(|v| v.name == name) || name.starts_with(CHANNEL_PREFIX)
+}
+
+/// Whether a name is a channel's.
+fn is_of_channel(name: &str) -> bool {
+    name.strip_prefix(CHANNEL_PREFIX).is_some_and(|channel| !channel.is_empty())
 }
 
 /// Whether module systems and package managers set such a name for every package. By chance some of these are near to
@@ -255,8 +206,8 @@ fn near(name: &str) -> Option<&'static str> {
     }
     // Without the prefix: it would make each name near to each.
     let rest = |name: &'static str| name.strip_prefix(PREFIX).unwrap_or(name);
-    let meant = did_you_mean(name.strip_prefix(PREFIX)?, VARIABLES.iter().map(|v| rest(v.name)))?;
-    VARIABLES.iter().map(|v| v.name).find(|known| rest(known) == meant)
+    let meant = did_you_mean(name.strip_prefix(PREFIX)?, variables().map(|v| rest(v.name)))?;
+    variables().map(|v| v.name).find(|known| rest(known) == meant)
 }
 
 /// Checks one variable. Names that do not begin with `FOREBAY_`, or are near to no variable, are none of ours.
@@ -267,11 +218,15 @@ pub fn check_one(name: &str, text: &str) -> Result<()> {
     if !name.starts_with(PREFIX) {
         return Ok(());
     }
-    if let Some(variable) = VARIABLES.iter().find(|v| v.name == name) {
-        return if text.trim().is_empty() { Ok(()) } else { readable(name, text, (variable.read)(text)) };
+    let variable = variables().find(|v| v.name == name);
+    if text.trim().is_empty() && (variable.is_some() || is_of_channel(name)) {
+        return Ok(());
     }
-    if name.len() > CHANNEL_PREFIX.len() && name.starts_with(CHANNEL_PREFIX) {
-        return if text.trim().is_empty() { Ok(()) } else { ChannelOptions::from_json(name, text).map(drop) };
+    if holds_table(name, text) {
+        return ChannelOptions::from_json(name, text).map(drop);
+    }
+    if let Some(variable) = variable {
+        return readable(name, text, (variable.read)(text));
     }
     let error = || Error::new(Kind::UnknownEnvironment, format!("there is no environment variable {name}"));
     match near(name) {
@@ -380,10 +335,21 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_good_order() {
-        for (i, variable) in VARIABLES.iter().enumerate() {
-            assert!(variable.name.starts_with(PREFIX) && !variable.meaning.is_empty());
-            assert!(VARIABLES[..i].iter().all(|v| v.name != variable.name), "{} is twice", variable.name);
+    fn the_list_is_in_good_order() {
+        let all: Vec<Variable> = variables().collect();
+        for (i, variable) in all.iter().enumerate() {
+            assert!(variable.name.starts_with(PREFIX) && !variable.meaning().is_empty());
+            assert!(all[..i].iter().all(|v| v.name != variable.name), "{} is twice", variable.name);
         }
+    }
+
+    #[test]
+    fn the_meaning_of_an_option_is_said_in_a_line() {
+        let meaning = |name: &str| variables().find(|v| v.name == name).expect(name).meaning();
+        assert_eq!(
+            meaning("FOREBAY_HORIZON"),
+            "when stores are made persistent: none | epoch | write (default: none)"
+        );
+        assert!(meaning("FOREBAY_CHECKSUM").starts_with("CRC-32C of"), "{}", meaning("FOREBAY_CHECKSUM"));
     }
 }

@@ -4,7 +4,7 @@
 //! obeys it from its next step on. What it is good for is decided elsewhere: on some tiers readers and writers that
 //! come at once, or too many of them, slow each other down by more than waiting costs.
 //!
-//! Not here: the gates that count who is inside ([`crate::gate`]).
+//! Not here: the gates that count who is inside (`space`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use std::str::FromStr;
 use forebay_tier::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::options::refuse;
+use crate::value::refuse;
 
 /// Most ranks of one side that a gate can count; the places stand in one page of the control segment.
 pub const GATE_PLACES_MAX: u32 = 64;
@@ -35,29 +35,6 @@ pub enum Pace {
         /// Most reading ranks, 1 to [`GATE_PLACES_MAX`].
         readers: u32,
     },
-}
-
-impl Pace {
-    /// As the control segment holds it.
-    pub(crate) fn word(self) -> u64 {
-        match self {
-            Pace::Parallel => 0,
-            Pace::SerialPerStep => 1,
-            Pace::Serial => 2,
-            Pace::Gated { writers, readers } => 3 | u64::from(writers) << 8 | u64::from(readers) << 24,
-        }
-    }
-
-    /// What a word of the control segment says; no word is wrong, because the segment is soft state.
-    pub(crate) fn of_word(word: u64) -> Pace {
-        let places = |shift: u32| ((word >> shift & 0xffff) as u32).clamp(1, GATE_PLACES_MAX);
-        match word & 0xff {
-            1 => Pace::SerialPerStep,
-            2 => Pace::Serial,
-            3 => Pace::Gated { writers: places(8), readers: places(24) },
-            _ => Pace::Parallel,
-        }
-    }
 }
 
 impl fmt::Display for Pace {
@@ -118,16 +95,9 @@ mod tests {
         let gated = Pace::Gated { writers: 4, readers: 64 };
         for pace in [Pace::Parallel, Pace::SerialPerStep, Pace::Serial, gated] {
             assert_eq!(pace.to_string().parse::<Pace>().unwrap(), pace);
-            assert_eq!(Pace::of_word(pace.word()), pace);
         }
         for wrong in ["gated", "gated:0w1r", "gated:1w65r", "gated:1r1w", "Serial", ""] {
             assert_eq!(wrong.parse::<Pace>().unwrap_err().kind(), Kind::Usage, "{wrong}");
         }
-        assert_eq!(
-            Pace::of_word(3),
-            Pace::Gated { writers: 1, readers: 1 },
-            "a damaged word is no gate of none"
-        );
-        assert_eq!(Pace::of_word(77), Pace::Parallel);
     }
 }

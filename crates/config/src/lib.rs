@@ -1,0 +1,33 @@
+//! Every option of `open`, once: name, type, default, range, help, and where it can be said.
+//!
+//! An option is one entry of the table in `table.rs`. From it come the structs [`OpenOptions`] and [`ChannelOptions`],
+//! the variables of the environment, the keys of a workflow's channel table, the options of C, the keywords of Python,
+//! and the reference page. Beside the options: sizes as text, and which rank of how many this process is.
+//!
+//! Not here: what an option does. No variable is read but through the look-up that a caller gives.
+#![forbid(unsafe_code)]
+
+pub mod environment;
+mod form;
+mod identity;
+mod open;
+mod pace;
+pub mod reference;
+mod row;
+mod size;
+mod table;
+mod value;
+
+pub use environment::did_you_mean;
+pub use form::Form;
+pub use identity::{identify, launch, launch_id, Identity, Source};
+pub use open::{component_name, durable_one_by_one};
+pub use pace::{Pace, GATE_PLACES_MAX};
+pub use row::{Role, Row};
+pub use size::{format_bytes, parse_bytes};
+pub use table::{ChannelOptions, OpenOptions, OPTIONS};
+pub use value::{
+    format_readers, parse_flag, parse_horizon, parse_locality, parse_number, parse_readers, parse_seconds,
+    parse_spill, parse_tier, Absent, Emulation, Mechanism, Mode, Retention, Scope, SpillTier, Verify,
+    WhenFull, BATCH_BYTES, NAME_BYTES, TIMEOUT_DEFAULT, TIMEOUT_SECONDS_MAX,
+};
