@@ -6,12 +6,13 @@
 
 use std::collections::BTreeSet;
 
-use forebay_space::{did_you_mean, Error, Kind, Result};
+use forebay_config::{did_you_mean, Retention};
+use forebay_space::{Error, Kind, Result};
 
 use crate::workflow::Workflow;
 
 /// Versions that stay of a channel without readers: the one being written and the one before.
-const KEPT: &str = "last:1";
+const KEPT: Retention = Retention::Last(1);
 
 /// The workflow with only `component` and the components that it reads from, directly or not.
 ///
@@ -40,8 +41,8 @@ pub fn alone(workflow: &Workflow, component: &str) -> Result<Workflow> {
     rest.channels.retain(|c| wanted.contains(&c.writer));
     for channel in &mut rest.channels {
         channel.readers.retain(|r| wanted.contains(r));
-        if channel.readers.is_empty() && !channel.options.keep {
-            channel.options.retention = Some(KEPT.to_owned());
+        if channel.readers.is_empty() && !channel.keep {
+            channel.options.retention = Some(KEPT);
         }
     }
     Ok(rest)
@@ -62,12 +63,11 @@ mod tests {
         let rest = |name: &str| {
             let rest = alone(&workflow, name).unwrap();
             let names: Vec<String> = rest.components.iter().map(|c| c.name.clone()).collect();
-            let kept: Vec<Option<String>> =
-                rest.channels.iter().map(|c| c.options.retention.clone()).collect();
+            let kept: Vec<Option<Retention>> = rest.channels.iter().map(|c| c.options.retention).collect();
             (names.join(" "), kept)
         };
-        assert_eq!(rest("sim"), ("sim".to_owned(), vec![Some("last:1".to_owned())]));
-        assert_eq!(rest("ana"), ("sim ana".to_owned(), vec![None, Some("last:1".to_owned())]));
+        assert_eq!(rest("sim"), ("sim".to_owned(), vec![Some(KEPT)]));
+        assert_eq!(rest("ana"), ("sim ana".to_owned(), vec![None, Some(KEPT)]));
         assert_eq!(rest("viz").0, "sim ana viz");
         assert_eq!(alone(&workflow, "simm").unwrap_err().hint_text(), Some("did you mean sim?"));
     }

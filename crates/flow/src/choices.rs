@@ -158,7 +158,7 @@ pub fn choices(
 /// The tier that the channels are emulated as, where the workflow file says so.
 pub(crate) fn emulated_tier(workflow: &Workflow) -> Option<String> {
     let read = workflow.channels.iter().filter(|c| !c.readers.is_empty());
-    let wanted = read.filter_map(|c| crate::emulate::wanted(c.options.emulate.as_deref()?).ok());
+    let wanted = read.filter_map(|c| crate::emulate::wanted(c.emulate.as_deref()?).ok());
     wanted.filter_map(|wanted| wanted.tier).next()
 }
 
@@ -393,8 +393,7 @@ pub fn without_capacity(tier: Option<&Tier>, load: Option<Load>) -> Option<Strin
 
 /// A gate at the knees of the tier: as many ranks as it takes to keep it busy.
 fn gate(workflow: &Workflow, candidate: &Candidate<'_>) -> std::result::Result<Mode, String> {
-    let files = |c: &crate::workflow::Channel| c.options.kind == Some(crate::workflow::ChannelKind::Files);
-    if workflow.channels.iter().any(files) {
+    if workflow.channels.iter().any(crate::workflow::Channel::is_files) {
         return Err("a channel with a file per object has no gate".to_owned());
     }
     let tier = candidate.tier.ok_or("without a profile nothing is known of its knees")?;

@@ -41,7 +41,8 @@ pub fn take_names(workflow: &Workflow) -> Result<()> {
 
 /// Whether the channel's writers will be let in, by what is there now.
 fn check_mode(channel: &Channel, location: &str) -> Result<()> {
-    let (mode, replace) = (channel.options.mode, channel.options.replace);
+    let mode = channel.options.mode.unwrap_or_default();
+    let replace = channel.options.replace.unwrap_or_default();
     let options = OpenOptions { mode, replace, ..OpenOptions::default() };
     forebay_space::check_writable(location, &options).map_err(|e| {
         e.with("channel", &channel.name).hint(format!(
@@ -159,7 +160,7 @@ fn is_at_rest(space: &SpaceInfo) -> bool {
 
 /// Whether a run goes on with what the channel holds.
 fn continues(channel: &Channel) -> bool {
-    channel.options.mode == Mode::Append
+    channel.options.mode == Some(Mode::Append)
 }
 
 /// The error for a name that is in use.
@@ -221,7 +222,7 @@ pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
         Err(e) => return vec![format!("the spaces of the run could not be listed: {e}")],
     };
     let kept = |space: &SpaceInfo| {
-        workflow.channels.iter().any(|channel| channel.name == space.name && channel.options.keep)
+        workflow.channels.iter().any(|channel| channel.name == space.name && channel.keep)
     };
     let mut left = unreadable;
     for space in spaces.iter().filter(|space| !kept(space)) {
@@ -229,7 +230,7 @@ pub fn remove_spaces(workflow: &Workflow, run: &RunDir) -> Vec<String> {
             left.push(format!("the space {} could not be removed: {e}", space.name));
         }
     }
-    for channel in workflow.channels.iter().filter(|channel| !channel.options.keep) {
+    for channel in workflow.channels.iter().filter(|channel| !channel.keep) {
         if let Err(e) = remove_files_channel(&channel.location(&workflow.dir), run) {
             left.push(format!("the channel {} could not be removed: {e}", channel.name));
         }

@@ -3,15 +3,13 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use forebay_space::{Mode, SpillTier};
-
-use crate::emulate;
+use crate::channel::json;
 use crate::launch::{RankCommand, Role};
 use crate::pin::EXEC_VERB;
 use crate::record::RunDir;
 use crate::run::{RunOptions, PLAN_FILE};
 use crate::watch::BRIDGE_VERB;
-use crate::workflow::{Channel, ChannelKind, Component, Workflow};
+use crate::workflow::{Component, Workflow};
 
 fn log_name(component: &str, role: Role) -> String {
     match role {
@@ -100,7 +98,7 @@ fn process(
     set("FOREBAY_RUN", dir.path().into());
     set("FOREBAY_TRACE", dir.path().join("trace").into());
     for channel in &workflow.channels {
-        set(&channel.variable(), channel_json(workflow, channel, Some(&component.name)).into());
+        set(&channel.variable(), json(&channel.told(workflow, Some(&component.name))).into());
     }
     let log = dir.path().join(log_name(&component.name, role));
     let with_suffix = |suffix: &str| {
@@ -117,48 +115,4 @@ fn process(
         out: with_suffix(".out"),
         err: with_suffix(".err"),
     }
-}
-
-/// The channel's table as programs get it: what the file says (or the plan, where there is one), and all reader groups
-/// ahead of time, so that no version goes before each of them has seen it. For a component it also says on which side
-/// of an emulated medium it stands.
-pub(crate) fn channel_json(workflow: &Workflow, channel: &Channel, component: Option<&str>) -> String {
-    let mut table = serde_json::Map::new();
-    let options = &channel.options;
-    let mut set = |key: &str, value: Option<serde_json::Value>| {
-        if let Some(value) = value {
-            table.insert(key.to_owned(), value);
-        }
-    };
-    set("tier", options.tier.map(|tier| tier.to_string().into()));
-    set("path", options.path.as_ref().map(|_| channel.location(&workflow.dir).into()));
-    set("quota", options.quota.map(|size| size.0.into()));
-    let spill = options.spill.iter().flatten().map(|tier| {
-        let path = workflow.dir.join(&tier.path);
-        serde_json::to_value(SpillTier { path, ..tier.clone() }).expect("plain data")
-    });
-    set("spill", options.spill.as_ref().map(|_| spill.collect()));
-    set("when_full", options.when_full.map(|policy| policy.to_string().into()));
-    set("segment", options.segment.map(|size| size.0.into()));
-    set("horizon", options.horizon.map(|horizon| horizon.to_string().into()));
-    let kept = options.keep.then(|| "forever".to_owned());
-    set("retention", options.retention.clone().or(kept).map(Into::into));
-    set("absent", options.absent.map(|policy| policy.to_string().into()));
-    set("checksum", options.checksum.map(Into::into));
-    if let Some(emulation) = &channel.emulation {
-        set("emulate", Some(serde_json::to_value(emulation).expect("plain data")));
-        let side = component.map(|name| emulate::locality(channel, name));
-        set("locality", side.map(|side| serde_json::to_value(side).expect("plain data")));
-    }
-    set("mode", (options.mode != Mode::default()).then(|| options.mode.word().into()));
-    set("replace", options.replace.then(|| true.into()));
-    set("batch", options.batch.map(|size| size.0.into()));
-    set("pace", options.pace.map(|pace| pace.to_string().into()));
-    set("kind", options.kind.map(|kind| if kind == ChannelKind::Files { "files" } else { "space" }.into()));
-    let groups = channel.readers.iter().filter_map(|name| workflow.component(name));
-    // The helper that carries files is one reader, whatever the component's ranks.
-    let size = |c: &Component| if c.files.input.is_some() { 1 } else { c.ranks };
-    let readers: Vec<String> = groups.map(|c| format!("{}:{}", c.name, size(c))).collect();
-    set("readers", (!readers.is_empty()).then(|| readers.join(",").into()));
-    serde_json::Value::Object(table).to_string()
 }

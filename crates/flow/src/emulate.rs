@@ -36,7 +36,7 @@ pub fn wanted(text: &str) -> Result<Wanted> {
 pub fn settle(workflow: &mut Workflow) -> Result<Vec<String>> {
     let mut media: Vec<(usize, Wanted, Medium)> = Vec::new();
     for (index, channel) in workflow.channels.iter().enumerate() {
-        let Some(text) = &channel.options.emulate else { continue };
+        let Some(text) = &channel.emulate else { continue };
         let wanted = wanted(text)?;
         let medium = medium(&wanted, &workflow.dir).map_err(|e| e.with("channel", &channel.name))?;
         media.push((index, wanted, medium));
@@ -94,7 +94,7 @@ pub fn locality(channel: &Channel, component: &str) -> Locality {
 }
 
 fn near(channel: &Channel) -> Side {
-    channel.options.near.unwrap_or(Side::Writer)
+    channel.near.unwrap_or(Side::Writer)
 }
 
 #[cfg(test)]

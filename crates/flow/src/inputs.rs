@@ -124,7 +124,7 @@ pub fn known(workflow: &Workflow, runs: &[RunRecord], measured: Option<&Profile>
         remarks.push(format!("of {count} readers only {reader_name} is modelled, which reads most"));
     }
     let version_bytes = writer.step.writes.bytes * f64::from(writer.step.ranks);
-    let quota = channel.options.quota.map(|q| q.0 as f64);
+    let quota = channel.options.quota.map(|quota| quota as f64);
     let ahead = quota.filter(|_| version_bytes > 0.0).map(|quota| (quota / version_bytes).max(1.0) as u32);
     let flow = model::Workflow {
         versions: u32::try_from(writer.step.steps.max(1)).unwrap_or(u32::MAX),
@@ -145,7 +145,7 @@ pub fn known(workflow: &Workflow, runs: &[RunRecord], measured: Option<&Profile>
             version_bytes: version_bytes as u64,
             object_bytes: flow.writer.object_bytes as u64,
             versions: u64::from(flow.versions),
-            quota_bytes: channel.options.quota.map(|q| q.0),
+            quota_bytes: channel.options.quota,
             spills: channel.options.spill.is_some(),
         },
         channel: channel.name.clone(),

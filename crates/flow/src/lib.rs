@@ -9,6 +9,7 @@
 
 pub mod advise;
 pub mod alone;
+mod channel;
 pub mod characterise;
 pub mod choices;
 pub mod clean_up;

@@ -13,7 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use forebay_space::environment::{self, channel_variable, Lookup};
+use forebay_config::environment::{self, channel_variable, Lookup};
 use forebay_space::{Error, Kind, Result};
 use rustix::thread::{sched_setaffinity, CpuSet};
 use serde::{Deserialize, Serialize};

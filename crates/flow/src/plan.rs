@@ -9,16 +9,17 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use forebay_config::{ChannelOptions, Mechanism, Pace, BATCH_BYTES};
 use forebay_model::plan::{Locality, Mode, Plan};
-use forebay_space::{ChannelOptions, Error, Kind, Mechanism, Pace, Result, TierKind, BATCH_BYTES};
+use forebay_space::{Error, Kind, Result, TierKind};
 use forebay_tier::Nodes;
 use serde::{Deserialize, Serialize};
 
-use crate::commands::channel_json;
+use crate::channel::{gathers_nothing, json};
 use crate::record::replace_file;
 use crate::seats::{depths, seats, Seat};
 use crate::topology::Topology;
-use crate::workflow::{Channel, ChannelKind, Size, Workflow};
+use crate::workflow::{Channel, Workflow};
 
 /// Schema of the file.
 pub const SCHEMA: &str = "forebay.plan/1";
@@ -92,8 +93,7 @@ impl PlanFile {
         }
         let mut channels = BTreeMap::new();
         for channel in &workflow.channels {
-            let text = channel_json(workflow, channel, None);
-            let mut table = ChannelOptions::from_json(&channel.name, &text)?;
+            let mut table = channel.told(workflow, None);
             let node_of = |name: &str| components.iter().find(|s| s.name == name).and_then(|s| s.memory_node);
             let beside = match plan.locality {
                 Locality::Reader => channel.readers.first().and_then(|name| node_of(name)),
@@ -204,9 +204,9 @@ impl PlanFile {
             channel.options.tier = table.tier;
             channel.options.path = table.path.clone();
             channel.options.pace = table.pace;
-            channel.options.batch = table.batch.map(Size);
-            if channel.options.emulate.is_some() {
-                channel.options.near = Some(self.plan.locality);
+            channel.options.batch = table.batch;
+            if channel.emulate.is_some() {
+                channel.near = Some(self.plan.locality);
             }
         }
     }
@@ -228,8 +228,7 @@ impl PlanFile {
 
     /// A channel's table as programs get it, in `FOREBAY_CHANNEL_<NAME>`.
     pub fn table(&self, channel: &str) -> Option<String> {
-        let table = self.channels.get(channel)?;
-        Some(serde_json::to_string(table).expect("plain data"))
+        self.channels.get(channel).map(json)
     }
 }
 
@@ -319,18 +318,16 @@ pub(crate) fn not_interleaved(
     topology: &Topology,
     home: &Home,
 ) -> Option<(String, &'static str)> {
-    let plain = workflow.channels.iter().filter(|c| c.options.emulate.is_none() && !c.readers.is_empty());
+    let plain = workflow.channels.iter().filter(|c| c.emulate.is_none() && !c.readers.is_empty());
     let why = |channel: &Channel| {
-        let text = channel_json(workflow, channel, None);
-        let table = ChannelOptions::from_json(&channel.name, &text).ok()?;
-        Some((channel.name.clone(), spread(topology, home, &table).err()?))
+        Some((channel.name.clone(), spread(topology, home, &channel.told(workflow, None)).err()?))
     };
     plain.filter_map(why).next()
 }
 
 /// Why the writers of a channel cannot gather objects to batches, if so, and of which one.
 pub(crate) fn not_batched(workflow: &Workflow) -> Option<(&str, &'static str)> {
-    workflow.channels.iter().find_map(|c| Some((c.name.as_str(), c.options.gathers_nothing()?)))
+    workflow.channels.iter().find_map(|c| Some((c.name.as_str(), gathers_nothing(&c.options)?)))
 }
 
 /// What no build can carry out, in any workflow.
@@ -386,8 +383,7 @@ fn refuse(workflow: &Workflow, topology: &Topology, plan: &Plan, home: &Home) ->
             .with("reason", why)
             .hint("a plan without batches"));
     }
-    let files = |c: &&Channel| c.options.kind == Some(ChannelKind::Files);
-    match (plan.mode, workflow.channels.iter().find(files)) {
+    match (plan.mode, workflow.channels.iter().find(|channel| channel.is_files())) {
         (Mode::Gated { .. }, Some(channel)) => {
             Err(Error::new(Kind::NotPossibleHere, "a channel with a file per object has no gate")
                 .with("channel", &channel.name)
@@ -464,7 +460,7 @@ mod tests {
             assert_eq!(made.channels["u"].tier, tier);
             made.check(&w).unwrap();
             made.place_channels(&mut w);
-            assert_eq!(w.channels[0].options.near, Some(Locality::Interleaved));
+            assert_eq!(w.channels[0].near, Some(Locality::Interleaved));
             w = workflow("emulate = \"optane-gen1:pmem/64\"");
         }
     }

@@ -30,7 +30,7 @@ use crate::record::{RunDir, RunRecord, State};
 use crate::signals::Signals;
 use crate::tee::Tee;
 use crate::trials::{Steered, Trials};
-use crate::workflow::{ChannelKind, Component, Workflow};
+use crate::workflow::{Component, Workflow};
 
 /// How to run.
 #[derive(Clone, Debug)]
@@ -246,8 +246,8 @@ fn new_record(workflow: &Workflow, dir: &RunDir) -> Result<RunRecord> {
         name: channel.name.clone(),
         path: channel.location(&workflow.dir),
         declared: true,
-        keep: channel.options.keep,
-        kind: if channel.options.kind == Some(ChannelKind::Files) { "files" } else { "space" }.to_owned(),
+        keep: channel.keep,
+        kind: channel.options.kind.unwrap_or_default().to_string(),
         state: "never opened".to_owned(),
         writer: channel.writer.clone(),
         readers: channel.readers.clone(),

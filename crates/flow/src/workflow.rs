@@ -13,15 +13,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use forebay_model::plan::Locality;
-use forebay_space::environment::{self, channel_variable, did_you_mean};
-use forebay_space::options::spill_tiers;
-use forebay_space::{
-    parse_bytes, Absent, Error, Horizon, Kind, Mode, Pace, Result, SpillTier, TierKind, WhenFull, BATCH_BYTES,
-};
+use forebay_config::environment::{self, channel_variable};
+use forebay_config::{did_you_mean, Mechanism, Mode, Retention, BATCH_BYTES};
+use forebay_space::{Error, Kind, Result};
 use forebay_terms::spelling::{self, Unknown};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use toml::Spanned;
+
+pub use crate::channel::Channel;
+use crate::channel::{gathers_nothing, ChannelTable};
 
 /// Version of the workflow file that this build reads.
 pub const FORMAT: i64 = 1;
@@ -47,115 +47,6 @@ pub struct Workflow {
     pub channels: Vec<Channel>,
     /// Components in the order of the file.
     pub components: Vec<Component>,
-}
-
-/// A space used as the stream from one component to others.
-#[derive(Clone, Debug)]
-pub struct Channel {
-    /// Short name; what programs open.
-    pub name: String,
-    /// What the file says about it.
-    pub options: ChannelTable,
-    /// The component that writes it.
-    pub writer: String,
-    /// The components that read it, in the order of the file.
-    pub readers: Vec<String>,
-    /// The medium that it is emulated as, once the run has settled it.
-    pub emulation: Option<forebay_space::Emulation>,
-}
-
-/// Which mechanism carries a channel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ChannelKind {
-    /// A shared space.
-    Space,
-    /// One file per object: the baseline to compare with.
-    Files,
-}
-
-/// The table `[channel.NAME]`. Everything is optional; what is not said is the space's default.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ChannelTable {
-    /// Tier of the pools: `dram`, `file` or `pmem`.
-    pub tier: Option<TierKind>,
-    /// Directory of the space; without it the short name below the root of all spaces.
-    pub path: Option<PathBuf>,
-    /// Most bytes the channel may hold.
-    pub quota: Option<Size>,
-    /// Lower tiers that take what does not fit into the first; directories relative to the workflow file.
-    #[serde(default, deserialize_with = "spill_tiers")]
-    pub spill: Option<Vec<SpillTier>>,
-    /// What a full first tier leads to.
-    pub when_full: Option<WhenFull>,
-    /// Bytes of one pool segment.
-    pub segment: Option<Size>,
-    /// When stores are made persistent.
-    pub horizon: Option<Horizon>,
-    /// `released`, `last:K` or `forever`.
-    pub retention: Option<String>,
-    /// What a reader group means to the writers while it is away: `hold`, `drop` or `error`.
-    pub absent: Option<Absent>,
-    /// Payload checksums on or off.
-    pub checksum: Option<bool>,
-    /// Who may be at work when; a plan says it.
-    #[serde(skip)]
-    pub pace: Option<Pace>,
-    /// Writers gather small objects to so many bytes; a plan may say it.
-    pub batch: Option<Size>,
-    /// Mechanism: `space` (default) or `files`.
-    pub kind: Option<ChannelKind>,
-    /// A tier that is not there, divided by K so that this machine carries it: `PLATFORM:TIER[/K]`.
-    pub emulate: Option<String>,
-    /// Beside whom the memory of an emulated channel lies (`writer`, `reader`), all others being remote; or
-    /// `interleaved`: half of it beside either side.
-    pub near: Option<Locality>,
-    /// Stays after the run; its retention is then `forever` unless said otherwise.
-    #[serde(default)]
-    pub keep: bool,
-    /// What its writers do with a channel that an earlier run kept.
-    #[serde(default)]
-    pub mode: Mode,
-    /// With mode `w`: also a channel goes whose writers died and that holds versions no reader has read.
-    #[serde(default)]
-    pub replace: bool,
-}
-
-impl ChannelTable {
-    /// Why its writers cannot gather objects to batches, if so.
-    pub(crate) fn gathers_nothing(&self) -> Option<&'static str> {
-        match (self.kind, self.horizon) {
-            (Some(ChannelKind::Files), _) => Some("each object is a file"),
-            (_, Some(Horizon::Write)) => Some("at horizon write every object is durable by itself"),
-            _ => None,
-        }
-    }
-}
-
-/// A size in bytes: a number, or text such as `512MiB`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "SizeText")]
-pub struct Size(pub u64);
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a size: bytes, or text such as \"512MiB\"")]
-enum SizeText {
-    Bytes(u64),
-    Text(String),
-}
-
-impl TryFrom<SizeText> for Size {
-    type Error = String;
-    fn try_from(text: SizeText) -> std::result::Result<Self, String> {
-        match text {
-            SizeText::Bytes(bytes) => Ok(Size(bytes)),
-            SizeText::Text(text) => parse_bytes(&text).map(Size).map_err(|e| match e.hint_text() {
-                Some(hint) => format!("{} ({hint})", e.message()),
-                None => e.message().to_owned(),
-            }),
-        }
-    }
 }
 
 /// Plain files as a component's interface; directories relative to its working directory.
@@ -336,21 +227,6 @@ impl Workflow {
     }
 }
 
-impl Channel {
-    /// What inspection calls take: the path when the file gives one, else the short name.
-    pub fn location(&self, dir: &Path) -> String {
-        match &self.options.path {
-            Some(path) => dir.join(path).to_string_lossy().into_owned(),
-            None => self.name.clone(),
-        }
-    }
-
-    /// Name of the environment variable that carries the channel's options.
-    pub fn variable(&self) -> String {
-        channel_variable(&self.name)
-    }
-}
-
 /// The text of a file, to say where in it something is wrong.
 struct Source<'a> {
     file: &'a Path,
@@ -426,16 +302,8 @@ impl Source<'_> {
         let mut variables: BTreeMap<String, &str> = BTreeMap::new();
         for (name, options) in table {
             self.check_name("channel", name)?;
-            if let Some(retention) = &options.get_ref().retention {
-                if !is_retention(retention) {
-                    let message = format!("unknown retention {retention:?}");
-                    return Err(self
-                        .error(Kind::Usage, options.span().start, message)
-                        .hint("released, last:K (K at least 1) or forever"));
-                }
-            }
-            let released = options.get_ref().retention.as_deref() == Some("released");
-            if options.get_ref().keep && released {
+            let table = options.get_ref();
+            if table.keep && table.options.retention == Some(Retention::Released) {
                 let message = format!("{} is kept, but holds nothing once it was read", name.get_ref());
                 return Err(self
                     .error(Kind::Usage, options.span().start, message)
@@ -461,10 +329,11 @@ impl Source<'_> {
         let refuse = |message: &str, hint: &str| {
             Err(self.error(Kind::Usage, options.span().start, message).hint(hint))
         };
-        if table.mode == Mode::Append && !table.keep {
+        let mode = table.options.mode.unwrap_or_default();
+        if mode == Mode::Append && !table.keep {
             return refuse("mode = \"a\" is for channels that are kept", "say keep = true");
         }
-        if table.replace && table.mode != Mode::Write {
+        if table.options.replace == Some(true) && mode != Mode::Write {
             return refuse("replace goes with mode = \"w\"", "leave one of them out");
         }
         Ok(())
@@ -472,12 +341,11 @@ impl Source<'_> {
 
     /// What a table says of batches makes sense.
     fn check_batched(&self, options: &Spanned<ChannelTable>) -> Result<()> {
-        let table = options.get_ref();
-        let Some(Size(bytes)) = table.batch else { return Ok(()) };
+        let Some(bytes) = options.get_ref().options.batch else { return Ok(()) };
         let refuse = |message: &str, hint: &str| {
             Err(self.error(Kind::Usage, options.span().start, message).hint(hint))
         };
-        match table.gathers_nothing() {
+        match gathers_nothing(&options.get_ref().options) {
             Some(why) => {
                 refuse(&format!("there is nothing to gather to a `batch`: {why}"), "leave `batch` out")
             }
@@ -496,7 +364,7 @@ impl Source<'_> {
             Err(self.error(Kind::Usage, options.span().start, message).hint(hint))
         };
         match &table.emulate {
-            Some(_) if table.kind == Some(ChannelKind::Files) => refuse(
+            Some(_) if table.options.kind == Some(Mechanism::Files) => refuse(
                 "a channel of files cannot be emulated",
                 "leave `emulate` out, or use kind = \"space\"",
             ),
@@ -686,9 +554,13 @@ impl Source<'_> {
                     .error(Kind::Usage, name.span().start, message)
                     .hint("exchange inside one component needs no entry: open a space of its own"));
             }
+            let table = options.get_ref();
             channels.push(Channel {
                 name: name.get_ref().clone(),
-                options: options.get_ref().clone(),
+                options: table.options.clone(),
+                keep: table.keep,
+                emulate: table.emulate.clone(),
+                near: table.near,
                 writer: writer.clone(),
                 readers,
                 emulation: None,
@@ -703,13 +575,6 @@ fn with_place(error: Error, place: &Error) -> Error {
     match place.context().first() {
         Some((key, value)) => error.with(key, value),
         None => error,
-    }
-}
-
-fn is_retention(text: &str) -> bool {
-    match text.strip_prefix("last:") {
-        Some(count) => count.parse::<u64>().is_ok_and(|k| k >= 1),
-        None => matches!(text, "released" | "forever"),
     }
 }
 

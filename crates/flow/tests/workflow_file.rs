@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use forebay_flow::workflow::{ChannelKind, Size};
 use forebay_flow::Workflow;
-use forebay_space::{Error, Kind, Result, TierKind};
+use forebay_space::{Error, Kind, Mechanism, Result, TierKind};
 
 fn parse(text: &str) -> Result<Workflow> {
     Workflow::parse(Path::new("w.toml"), Path::new("/"), text)
@@ -74,12 +73,9 @@ fn a_good_file_says_what_it_says() {
     assert_eq!(w.env["FAST"], "true");
     let u = w.channels.iter().find(|c| c.name == "u").expect("channel u");
     assert_eq!((u.writer.as_str(), &u.readers[..]), ("sim", &["analysis".to_owned(), "viz".to_owned()][..]));
-    assert_eq!(
-        (u.options.tier, u.options.quota, u.options.keep),
-        (Some(TierKind::Dram), Some(Size(64 << 20)), false)
-    );
+    assert_eq!((u.options.tier, u.options.quota, u.keep), (Some(TierKind::Dram), Some(64 << 20), false));
     let stats = w.channels.iter().find(|c| c.name == "stats").expect("channel stats");
-    assert_eq!((stats.options.kind, stats.options.keep), (Some(ChannelKind::Files), true));
+    assert_eq!((stats.options.kind, stats.keep), (Some(Mechanism::Files), true));
     let sim = w.component("sim").expect("sim");
     assert_eq!((sim.ranks, sim.timeout), (4, Some(Duration::from_secs(120))));
     assert!(sim.program.as_ref().is_some_and(|p| p.is_absolute()), "{:?}", sim.program);
@@ -105,11 +101,29 @@ fn unknown_keys_are_named_with_line_and_neighbour() {
 }
 
 #[test]
+fn unknown_words_are_named_with_line_and_neighbour() {
+    for (from, to, line, hint) in [
+        ("kind = \"files\"", "kind = \"filez\"", 12, "did you mean files?"),
+        ("tier = \"dram\"", "when_full = \"spil\"", 8, "did you mean spill?"),
+        ("tier = \"dram\"", "horizon = \"far\"", 8, "known here: none, epoch, write"),
+    ] {
+        let error = refused(&replaced(from, to));
+        assert_eq!((error.kind(), error.hint_text()), (Kind::Usage, Some(hint)), "{error}");
+        assert!(error.to_string().contains(&format!("w.toml:{line})")), "line {line}: {error}");
+    }
+    let size = refused(&replaced("\"64MiB\"", "true"));
+    assert!(
+        size.to_string().contains("a size: bytes, or text") && size.to_string().contains("w.toml:9"),
+        "{size}"
+    );
+}
+
+#[test]
 fn batches_are_refused_where_nothing_could_be_gathered() {
     let with = |more: &str| replaced("quota = \"64MiB\"", &format!("quota = \"64MiB\"\n{more}"));
     let w = parse(&with("batch = \"1MiB\"")).expect("a good file");
     let said = w.channels.iter().map(|c| (c.name.as_str(), c.options.batch)).collect::<Vec<_>>();
-    assert_eq!(said, [("stats", None), ("u", Some(Size(1 << 20)))]);
+    assert_eq!(said, [("stats", None), ("u", Some(1 << 20))]);
     for (more, says) in [
         ("batch = 100", "of that length"),
         ("batch = \"1GiB\"", "of that length"),

@@ -5,6 +5,7 @@
 //! that orders it is seen to be the same. `cargo xtask sanitize thread` runs this; without a sanitizer it is a test of
 //! its own: segments are used again and again, and whatever is read must be right.
 
+use forebay_config::environment;
 use forebay_tier::host::time::Instant;
 use std::ops::Range;
 use std::path::Path;
@@ -20,7 +21,7 @@ use crate::consume::SpaceReader;
 use crate::create::Missing;
 use crate::membership::Membership;
 use crate::produce::SpaceWriter;
-use crate::{environment, OpenOptions, SpillTier};
+use crate::{OpenOptions, SpillTier};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Enough that each place of the pool is used several times.
