@@ -494,35 +494,76 @@ int fb_options_new(fb_options **options);
 /**
  * Sets one option; both key and value are texts. Does not block.
  *
- * Who this is: "rank", "size" (else the environment: FOREBAY_RANK and FOREBAY_SIZE, srun, flux, mpiexec;
- * else 0 of 1), "component" (a name for messages; of a reader: its group; else FOREBAY_COMPONENT, else the
- * program's name), "scope" ("job", or "node": serve only the ranks of this node).
+ * Who this process is:
+ * - "rank" (a whole number; default: what the launcher says, else 0; FOREBAY_RANK): Rank of this process in
+ *   its group. Together with "size", or neither of them: then a launcher says both (srun, flux, mpiexec).
+ * - "size" (a whole number; default: what the launcher says, else 1; FOREBAY_SIZE): Number of processes of the
+ *   group.
+ * - "component" (1 to 64 bytes; default: the name of the program; FOREBAY_COMPONENT): Name of the component;
+ *   of a reader: its reader group.
  *
- * How the space is made, by the first writer that opens it (later ones must agree): "channel" ("space", or
- * "files": one file an object, the baseline), "tier" ("dram", "numa:N", "numa:N+M", "file", "direct", "pmem"), "quota"
- * and "segment" (bytes, as "512MiB"), "spill" (lower tiers, as "/scratch/me,quota=20GiB"; several with ";" between
- * them), "when_full" ("block", "spill", "drop_oldest", "error"), "horizon" ("none", "epoch", "write": when stores
- * are made persistent), "retention"
- * ("released": until every registered reader released the version; "last:K"; "forever"), "checksum" ("true",
- * "false"), "readers" ("analysis:3,viz:1": reader groups that will come, with their size; they keep a cursor).
+ * How the space is made, by the first writer that opens it; later ones must agree:
+ * - "channel" ("space", "files"; default: space; FOREBAY_CHANNEL_KIND): What carries the data. "files" is the
+ *   baseline to compare with: one file per object, the same interface.
+ * - "tier" ("dram", "numa:N", "numa:N+M", "file", "direct", "pmem"; default: what the folder is on, else dram;
+ *   FOREBAY_TIER): Tier of a new space. "dram" is shared memory, "numa:N" that of one node of the machine,
+ *   "numa:N+M" its pages in turn on several; "file" the page cache of a file system, "direct" the disk past
+ *   it, "pmem" a directly mapped file system.
+ * - "quota" (bytes, as 512MiB; default: a quarter of what is free when the space is made; FOREBAY_QUOTA): Most
+ *   bytes that a new space may hold. A hard limit: a writer that is ahead waits for its readers, or does what
+ *   "when_full" says.
+ * - "spill" (DIRECTORY[,quota=SIZE][,tier=KIND], with ; between several; default: none; FOREBAY_SPILL): Lower
+ *   tiers of a new space, the faster first. They take what does not fit into the first:
+ *   "/scratch/me,quota=20GiB", with ";" between several.
+ * - "when_full" ("block", "spill", "drop_oldest", "error"; default: spill with lower tiers, else block;
+ *   FOREBAY_WHEN_FULL): What a full new space leads to. With "block" writers wait until their deadline; with
+ *   "spill" older data move down; with "drop_oldest" the oldest complete versions that no reader holds go,
+ *   read or not; with "error" the put fails at once.
+ * - "segment" (bytes, as 512MiB; default: grows with the lane; FOREBAY_SEGMENT): Bytes that a writer allocates
+ *   at once. Without it as much as it holds already, from 256 KiB to 64 MiB or a quarter of its share of the
+ *   quota.
+ * - "horizon" ("none", "epoch", "write"; default: none; FOREBAY_HORIZON): When stores are made persistent.
+ *   "none": never by us; "epoch": once per version, before it is complete; "write": with every store.
+ * - "retention" ("released", "last:K", "forever"; default: released; FOREBAY_RETENTION): When a complete
+ *   version goes. "released": when every registered reader has released it; "last:K": as soon as K newer ones
+ *   are complete; "forever": never.
+ * - "checksum" ("true", "false"; default: true; FOREBAY_CHECKSUM): CRC-32C of every payload. It can be turned
+ *   off at horizon "none" only.
  *
- * Which versions a reader gets: "group" (the reader group that this rank reads for, which keeps a cursor: opened
- * again, also after a kill, it goes on behind the last version that all its ranks ended; else the component, which
- * keeps one if a writer's "readers" names it), "absent" (what such a group means to the writers while it is away:
- * "hold": versions from its cursor on are kept, and a writer that finds the quota full waits and names the group;
- * "drop": they go without it, and fb_missed says how many; "error": the next step of a writer fails with
- * FB_PEER_MISSING).
+ * Of a writer:
+ * - "batch" (4KiB to 64MiB; default: none; FOREBAY_BATCH): Bytes to which writers gather small objects of a
+ *   step. They are gathered in memory, and the tier gets them with one write. A step's data count when it
+ *   ends, as without. Not at horizon "write", nor in files.
+ * - "mode" ("w", "a", "x"; default: w): What becomes of a space that is there already. "w" starts over, "a"
+ *   goes on behind what is complete, "x" refuses.
+ * - "replace" ("true", "false"; default: false): With mode "w", also a space goes whose writers died. It goes
+ *   although it holds versions that no reader has read.
+ * - "readers" (NAME:SIZE, with , between several; default: none; FOREBAY_READERS): Reader groups that will
+ *   come, with their sizes. Versions wait for them, and they keep a cursor.
  *
- * What becomes of a space that is there: "mode" (of a writer: "w" starts over, the default; "a" goes on behind what is
- * complete, and fb_begin_version skips what is; "x" refuses), "replace" ("true", with "w": also a space whose writers
- * died and that holds versions no reader has read), "finished" ("true": a reader streams a space whose writers had
- * ended before, in another run; without it fb_begin_read waits for writers of this one).
+ * Of a reader:
+ * - "group" (1 to 64 bytes; default: the component): The reader group that this rank reads for, which keeps a
+ *   cursor. Opened again, also after a kill or a reboot, it goes on behind the last version that all its ranks
+ *   ended. Without it: the component, which keeps a cursor if a writer's "readers" names it.
+ * - "observer" ("true", "false"; default: false): Looks without being a registered reader. It holds no cursor
+ *   and no process waits for it; versions are not kept for it, except those that it holds a view of.
+ * - "verify" ("first", "always", "never"; default: first): When the checksums of what is read are compared.
+ *   "first": once per record and process.
+ * - "latest" ("true", "false"; default: false): Starts at the newest complete version, and skips to the newest
+ *   at each step.
+ * - "finished" ("true", "false"; default: false): Streams a space also when its writers had ended before, in
+ *   another run. Without it the first step waits for writers of this one.
  *
- * How this handle behaves: "timeout" (seconds that a call may wait, default 60), "batch" (of a writer: small
- * objects of a step are gathered in memory to so many bytes, as "1MiB", which the tier gets with one write; not at
- * horizon "write"), "verify" (checksums when
- * reading: "first" time, "always", "never"), "latest" ("true": begin with the newest version), "observer" ("true":
- * look without being a registered reader; versions are not kept for it, except those it holds a view of).
+ * Of writers and readers:
+ * - "timeout" (seconds; default: 60; FOREBAY_TIMEOUT): Seconds until a blocking call gives up. The error names
+ *   who is missing. Of calls that are given a time of their own it does not count.
+ * - "scope" ("job", "node"; default: job; FOREBAY_SCOPE): What rank and size count in a job of several nodes.
+ *   With "job" such a job is refused; with "node" only the ranks of this node are served.
+ * - "absent" ("hold", "drop", "error"; default: as it was said before, else hold): What a reader group that
+ *   keeps a cursor means to the writers while it is away. With "hold" versions from its cursor on are kept,
+ *   and a writer that finds the quota full waits and names the group; with "drop" they go without it, and it
+ *   learns how many it missed; with "error" the next step of a writer fails. A reader says it of its group, a
+ *   writer of those in "readers".
  *
  * Of a checkpoint, beside "rank", "size", "scope" and "timeout": "levels" (where steps go, the fastest first, with
  * ";" between them: "dram; file,keep=3"; else "file"; of a level "keep=N" newest steps stay, "every=N" keeps each

@@ -134,7 +134,7 @@ unsafe fn get(reader: *mut fb_reader, key: *const c_char) -> Result<Attribute> {
     let mut attributes = state.reader.attributes()?;
     attributes.remove(key).ok_or_else(|| {
         let error = Error::new(Kind::UnknownKey, format!("the space has no attribute `{key}`"));
-        match forebay_space::environment::did_you_mean(key, attributes.keys().map(String::as_str)) {
+        match forebay_config::did_you_mean(key, attributes.keys().map(String::as_str)) {
             Some(name) => error.hint(format!("did you mean `{name}`?")),
             None => error,
         }

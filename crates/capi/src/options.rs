@@ -8,11 +8,9 @@ use crate::memory::{give, handle, lock, out, take, text};
 use crate::status::guard;
 use crate::FB_OK;
 use forebay_checkpoint::{Options, When};
-use forebay_space::environment::{self, did_you_mean, parse_number};
-use forebay_space::options::{
-    parse_flag, parse_horizon, parse_readers, parse_seconds, parse_spill, parse_tier, TIMEOUT_SECONDS_MAX,
-};
-use forebay_space::{parse_bytes, Error, Kind, OpenOptions, Result};
+use forebay_config::environment;
+use forebay_config::{did_you_mean, parse_bytes, OPTIONS, TIMEOUT_SECONDS_MAX};
+use forebay_space::{Error, Kind, OpenOptions, Result};
 use forebay_tier::adapter::fault::FaultPlan;
 use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
@@ -31,37 +29,33 @@ struct Set {
     checkpoint: Options,
 }
 
-/// Every key; the order is the one of the documentation.
-const KEYS: [&str; 28] = [
-    "rank",
-    "size",
-    "component",
-    "scope",
-    "channel",
-    "tier",
-    "quota",
-    "spill",
-    "when_full",
-    "segment",
-    "horizon",
-    "retention",
-    "checksum",
-    "batch",
-    "readers",
-    "group",
-    "absent",
-    "timeout",
-    "mode",
-    "replace",
-    "verify",
-    "latest",
-    "finished",
-    "observer",
-    "levels",
-    "when",
-    "program",
-    "memory",
+/// An option that only checkpoints know.
+struct OfCheckpoint {
+    key: &'static str,
+    set: fn(&mut Options, &str) -> Result<()>,
+}
+
+const OF_CHECKPOINT: [OfCheckpoint; 4] = [
+    OfCheckpoint { key: "levels", set: |options, text| words(text).map(|words| options.levels = words) },
+    OfCheckpoint { key: "when", set: |options, text| rules(text).map(|rules| options.when = rules) },
+    OfCheckpoint {
+        key: "program",
+        set: |options, text| {
+            options.program = text.to_owned();
+            Ok(())
+        },
+    },
+    OfCheckpoint {
+        key: "memory",
+        set: |options, text| parse_bytes(text).map(|bytes| options.memory_bytes_max = Some(bytes)),
+    },
 ];
+
+/// Every key, the space's first.
+fn keys() -> impl Iterator<Item = &'static str> {
+    let of_space = OPTIONS.iter().filter(|row| row.program).map(|row| row.name);
+    of_space.chain(OF_CHECKPOINT.iter().map(|option| option.key))
+}
 
 /// Makes options that hold the defaults and stores them in `*options`. Does not block.
 #[no_mangle]
@@ -75,36 +69,79 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 }
 
 /// Sets one option; both key and value are texts. Does not block.
+// options: begin
 ///
-/// Who this is: "rank", "size" (else the environment: FOREBAY_RANK and FOREBAY_SIZE, srun, flux, mpiexec;
-/// else 0 of 1), "component" (a name for messages; of a reader: its group; else FOREBAY_COMPONENT, else the
-/// program's name), "scope" ("job", or "node": serve only the ranks of this node).
+/// Who this process is:
+/// - "rank" (a whole number; default: what the launcher says, else 0; FOREBAY_RANK): Rank of this process in
+///   its group. Together with "size", or neither of them: then a launcher says both (srun, flux, mpiexec).
+/// - "size" (a whole number; default: what the launcher says, else 1; FOREBAY_SIZE): Number of processes of the
+///   group.
+/// - "component" (1 to 64 bytes; default: the name of the program; FOREBAY_COMPONENT): Name of the component;
+///   of a reader: its reader group.
 ///
-/// How the space is made, by the first writer that opens it (later ones must agree): "channel" ("space", or
-/// "files": one file an object, the baseline), "tier" ("dram", "numa:N", "numa:N+M", "file", "direct", "pmem"), "quota"
-/// and "segment" (bytes, as "512MiB"), "spill" (lower tiers, as "/scratch/me,quota=20GiB"; several with ";" between
-/// them), "when_full" ("block", "spill", "drop_oldest", "error"), "horizon" ("none", "epoch", "write": when stores
-/// are made persistent), "retention"
-/// ("released": until every registered reader released the version; "last:K"; "forever"), "checksum" ("true",
-/// "false"), "readers" ("analysis:3,viz:1": reader groups that will come, with their size; they keep a cursor).
+/// How the space is made, by the first writer that opens it; later ones must agree:
+/// - "channel" ("space", "files"; default: space; FOREBAY_CHANNEL_KIND): What carries the data. "files" is the
+///   baseline to compare with: one file per object, the same interface.
+/// - "tier" ("dram", "numa:N", "numa:N+M", "file", "direct", "pmem"; default: what the folder is on, else dram;
+///   FOREBAY_TIER): Tier of a new space. "dram" is shared memory, "numa:N" that of one node of the machine,
+///   "numa:N+M" its pages in turn on several; "file" the page cache of a file system, "direct" the disk past
+///   it, "pmem" a directly mapped file system.
+/// - "quota" (bytes, as 512MiB; default: a quarter of what is free when the space is made; FOREBAY_QUOTA): Most
+///   bytes that a new space may hold. A hard limit: a writer that is ahead waits for its readers, or does what
+///   "when_full" says.
+/// - "spill" (DIRECTORY[,quota=SIZE][,tier=KIND], with ; between several; default: none; FOREBAY_SPILL): Lower
+///   tiers of a new space, the faster first. They take what does not fit into the first:
+///   "/scratch/me,quota=20GiB", with ";" between several.
+/// - "when_full" ("block", "spill", "drop_oldest", "error"; default: spill with lower tiers, else block;
+///   FOREBAY_WHEN_FULL): What a full new space leads to. With "block" writers wait until their deadline; with
+///   "spill" older data move down; with "drop_oldest" the oldest complete versions that no reader holds go,
+///   read or not; with "error" the put fails at once.
+/// - "segment" (bytes, as 512MiB; default: grows with the lane; FOREBAY_SEGMENT): Bytes that a writer allocates
+///   at once. Without it as much as it holds already, from 256 KiB to 64 MiB or a quarter of its share of the
+///   quota.
+/// - "horizon" ("none", "epoch", "write"; default: none; FOREBAY_HORIZON): When stores are made persistent.
+///   "none": never by us; "epoch": once per version, before it is complete; "write": with every store.
+/// - "retention" ("released", "last:K", "forever"; default: released; FOREBAY_RETENTION): When a complete
+///   version goes. "released": when every registered reader has released it; "last:K": as soon as K newer ones
+///   are complete; "forever": never.
+/// - "checksum" ("true", "false"; default: true; FOREBAY_CHECKSUM): CRC-32C of every payload. It can be turned
+///   off at horizon "none" only.
 ///
-/// Which versions a reader gets: "group" (the reader group that this rank reads for, which keeps a cursor: opened
-/// again, also after a kill, it goes on behind the last version that all its ranks ended; else the component, which
-/// keeps one if a writer's "readers" names it), "absent" (what such a group means to the writers while it is away:
-/// "hold": versions from its cursor on are kept, and a writer that finds the quota full waits and names the group;
-/// "drop": they go without it, and fb_missed says how many; "error": the next step of a writer fails with
-/// FB_PEER_MISSING).
+/// Of a writer:
+/// - "batch" (4KiB to 64MiB; default: none; FOREBAY_BATCH): Bytes to which writers gather small objects of a
+///   step. They are gathered in memory, and the tier gets them with one write. A step's data count when it
+///   ends, as without. Not at horizon "write", nor in files.
+/// - "mode" ("w", "a", "x"; default: w): What becomes of a space that is there already. "w" starts over, "a"
+///   goes on behind what is complete, "x" refuses.
+/// - "replace" ("true", "false"; default: false): With mode "w", also a space goes whose writers died. It goes
+///   although it holds versions that no reader has read.
+/// - "readers" (NAME:SIZE, with , between several; default: none; FOREBAY_READERS): Reader groups that will
+///   come, with their sizes. Versions wait for them, and they keep a cursor.
 ///
-/// What becomes of a space that is there: "mode" (of a writer: "w" starts over, the default; "a" goes on behind what is
-/// complete, and fb_begin_version skips what is; "x" refuses), "replace" ("true", with "w": also a space whose writers
-/// died and that holds versions no reader has read), "finished" ("true": a reader streams a space whose writers had
-/// ended before, in another run; without it fb_begin_read waits for writers of this one).
+/// Of a reader:
+/// - "group" (1 to 64 bytes; default: the component): The reader group that this rank reads for, which keeps a
+///   cursor. Opened again, also after a kill or a reboot, it goes on behind the last version that all its ranks
+///   ended. Without it: the component, which keeps a cursor if a writer's "readers" names it.
+/// - "observer" ("true", "false"; default: false): Looks without being a registered reader. It holds no cursor
+///   and no process waits for it; versions are not kept for it, except those that it holds a view of.
+/// - "verify" ("first", "always", "never"; default: first): When the checksums of what is read are compared.
+///   "first": once per record and process.
+/// - "latest" ("true", "false"; default: false): Starts at the newest complete version, and skips to the newest
+///   at each step.
+/// - "finished" ("true", "false"; default: false): Streams a space also when its writers had ended before, in
+///   another run. Without it the first step waits for writers of this one.
 ///
-/// How this handle behaves: "timeout" (seconds that a call may wait, default 60), "batch" (of a writer: small
-/// objects of a step are gathered in memory to so many bytes, as "1MiB", which the tier gets with one write; not at
-/// horizon "write"), "verify" (checksums when
-/// reading: "first" time, "always", "never"), "latest" ("true": begin with the newest version), "observer" ("true":
-/// look without being a registered reader; versions are not kept for it, except those it holds a view of).
+/// Of writers and readers:
+/// - "timeout" (seconds; default: 60; FOREBAY_TIMEOUT): Seconds until a blocking call gives up. The error names
+///   who is missing. Of calls that are given a time of their own it does not count.
+/// - "scope" ("job", "node"; default: job; FOREBAY_SCOPE): What rank and size count in a job of several nodes.
+///   With "job" such a job is refused; with "node" only the ranks of this node are served.
+/// - "absent" ("hold", "drop", "error"; default: as it was said before, else hold): What a reader group that
+///   keeps a cursor means to the writers while it is away. With "hold" versions from its cursor on are kept,
+///   and a writer that finds the quota full waits and names the group; with "drop" they go without it, and it
+///   learns how many it missed; with "error" the next step of a writer fails. A reader says it of its group, a
+///   writer of those in "readers".
+// options: end
 ///
 /// Of a checkpoint, beside "rank", "size", "scope" and "timeout": "levels" (where steps go, the fastest first, with
 /// ";" between them: "dram; file,keep=3"; else "file"; of a level "keep=N" newest steps stay, "every=N" keeps each
@@ -186,43 +223,20 @@ pub(crate) fn timeout_of(seconds: f64) -> Result<Option<Duration>> {
 
 fn set(set: &mut Set, key: &str, value: &str) -> Result<()> {
     let value = value.trim();
-    let Set { space: options, checkpoint } = set;
-    match key {
-        "levels" => checkpoint.levels = words(value)?,
-        "when" => {
-            let rules = words(value)?;
-            rules.iter().try_for_each(|rule| rule.parse::<When>().map(drop))?;
-            checkpoint.when = rules;
-        }
-        "program" => checkpoint.program = value.to_owned(),
-        "memory" => checkpoint.memory_bytes_max = Some(parse_bytes(value)?),
-        "rank" => options.rank = Some(parse_number(value)?),
-        "size" => options.size = Some(parse_number(value)?),
-        "component" => options.component = Some(value.to_owned()),
-        "scope" => options.scope = value.parse()?,
-        "channel" => options.channel = value.parse()?,
-        "tier" => options.tier = Some(parse_tier(value)?),
-        "quota" => options.quota_bytes = Some(parse_bytes(value)?),
-        "spill" => options.spill = parse_spill(value)?,
-        "when_full" => options.when_full = Some(value.parse()?),
-        "segment" => options.segment_bytes = Some(parse_bytes(value)?),
-        "horizon" => options.horizon = Some(parse_horizon(value)?),
-        "retention" => options.retention = Some(value.parse()?),
-        "checksum" => options.checksum = Some(parse_flag(value)?),
-        "batch" => options.batch_bytes = Some(parse_bytes(value)?),
-        "readers" => options.readers = parse_readers(value)?,
-        "group" => options.group = Some(value.to_owned()),
-        "absent" => options.absent = Some(value.parse()?),
-        "timeout" => options.timeout = parse_seconds(value)?,
-        "mode" => options.mode = value.parse()?,
-        "replace" => options.replace = parse_flag(value)?,
-        "verify" => options.verify = value.parse()?,
-        "latest" => options.latest = parse_flag(value)?,
-        "finished" => options.finished = parse_flag(value)?,
-        "observer" => options.observer = parse_flag(value)?,
-        _ => return Err(unknown(key)),
+    if let Some(row) = OPTIONS.iter().find(|row| row.program && row.name == key) {
+        return (row.set)(&mut set.space, value);
     }
-    Ok(())
+    match OF_CHECKPOINT.iter().find(|option| option.key == key) {
+        Some(option) => (option.set)(&mut set.checkpoint, value),
+        None => Err(unknown(key)),
+    }
+}
+
+/// When a checkpoint is needed, each rule read once.
+fn rules(text: &str) -> Result<Vec<String>> {
+    let rules = words(text)?;
+    rules.iter().try_for_each(|rule| rule.parse::<When>().map(drop))?;
+    Ok(rules)
 }
 
 /// What stands between semicolons; at least one word.
@@ -239,9 +253,9 @@ fn words(text: &str) -> Result<Vec<String>> {
 
 fn unknown(key: &str) -> Error {
     let error = Error::new(Kind::UnknownKey, format!("there is no option `{key}`"));
-    match did_you_mean(key, KEYS) {
+    match did_you_mean(key, keys()) {
         Some(name) => error.hint(format!("did you mean `{name}`?")),
-        None => error.hint(format!("the options are {}", KEYS.join(", "))),
+        None => error.hint(format!("the options are {}", keys().collect::<Vec<_>>().join(", "))),
     }
 }
 
@@ -252,7 +266,7 @@ mod tests {
     #[test]
     fn every_key_can_be_set() {
         let mut options = Set::default();
-        for (key, value) in [
+        let values = [
             ("rank", "1"),
             ("size", "2"),
             ("component", "heat"),
@@ -281,7 +295,9 @@ mod tests {
             ("when", "steps:10;signal"),
             ("program", "heat"),
             ("memory", "4GiB"),
-        ] {
+        ];
+        assert!(keys().all(|key| values.iter().any(|(tried, _)| *tried == key)), "an option is not tried");
+        for (key, value) in values {
             set(&mut options, key, value).unwrap_or_else(|e| panic!("{key}: {e}"));
             let wrong = set(&mut options, key, "a:0").err().map(|e| e.kind());
             // Any text is a name, and any text is the path of a directory; levels are read where they are opened.

@@ -8,6 +8,7 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::LazyLock;
 
 use clap::{Command, FromArgMatches};
+use forebay_config::environment;
 use forebay_tier::{Error, Kind, Result};
 
 use crate::output::{schema, Colour, Output};
@@ -62,9 +63,9 @@ pub static VERSION: LazyLock<String> = LazyLock::new(|| {
 
 /// The end of the long help: the variables of the environment, and the exit status.
 pub fn environment_help() -> String {
-    let variables =
-        forebay_space::environment::VARIABLES.iter().filter(|v| !v.meaning.starts_with("tests only"));
-    let lines: String = variables.map(|v| format!("  {:<22}{}\n", v.name, v.meaning)).collect();
+    let lines = environment::variables().map(|variable| (variable.name, variable.meaning()));
+    let lines = lines.filter(|(_, meaning)| !meaning.starts_with("tests only"));
+    let lines: String = lines.map(|(name, meaning)| format!("  {name:<22}{meaning}\n")).collect();
     format!(
         "Environment:\n{lines}\nOther variables that begin with FOREBAY_ have no effect, which is said; likely \
          misspellings are refused.\n\n{EXIT_STATUS}"
@@ -105,7 +106,7 @@ pub fn parsed<C: FromArgMatches + AsRef<Global>>(
     let global = line.as_ref();
     let out = Output::new(global.json, global.colour);
     // A misspelt variable is an error before anything happens.
-    let outcome = forebay_space::environment::check().and_then(|()| dispatch(&line, &out));
+    let outcome = environment::check().and_then(|()| dispatch(&line, &out));
     outcome.unwrap_or_else(|e| out.error(&e))
 }
 

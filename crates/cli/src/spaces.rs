@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use forebay_space::environment::did_you_mean;
+use forebay_config::did_you_mean;
 use forebay_space::{Error, Kind, Result, SpaceInfo};
 
 /// Everything known about a space without joining it.

@@ -11,6 +11,7 @@ use std::str::FromStr;
 pub use forebay_terms::spelling::did_you_mean;
 use forebay_tier::{Error, Kind, Result};
 
+use crate::form::Form;
 use crate::row::Row;
 use crate::table::{ChannelOptions, OPTIONS};
 use crate::value::parse_number;
@@ -48,7 +49,12 @@ impl Variable {
         // Of an abbreviation only the first letter would become small.
         let is_word = rest.starts_with(char::is_lowercase) || rest.starts_with(' ');
         let first = if is_word { first.to_lowercase() } else { first.to_owned() };
-        format!("{first}{rest}: {} (default: {})", row.values(), row.default)
+        let values = match row.form {
+            Form::Number | Form::Text | Form::Seconds => String::new(),
+            Form::Bytes if row.range.is_empty() => ", as 512MiB".to_owned(),
+            _ => format!(": {}", row.values()),
+        };
+        format!("{first}{rest}{values} (default: {})", row.default)
     }
 }
 

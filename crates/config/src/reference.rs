@@ -99,11 +99,11 @@ pub fn c_comment() -> String {
     for (role, title) in ROLES {
         let _ = write!(text, "///\n/// {title}:\n");
         for row in OPTIONS.iter().filter(|row| row.program && row.role == role) {
-            let variable = row.variable.map(|name| format!(", {name}")).unwrap_or_default();
+            let variable = row.variable.map(|name| format!("; {name}")).unwrap_or_default();
             let words = format!(
                 "- \"{}\" ({}; default: {}{variable}): {} {}",
                 row.name,
-                row.values(),
+                values(row),
                 row.default,
                 row.help,
                 row.more
@@ -158,9 +158,9 @@ pub fn signature() -> String {
             words.push("comm=None,".to_owned());
         }
     }
-    let lines = wrapped(&words.join(" "), 100);
-    let lines = lines.join(" \\\n    ");
-    format!("#[pyo3(text_signature = \"{})\")]\n", lines.trim_end_matches(','))
+    let lines = wrapped(words.join(" ").trim_end_matches(','), 84);
+    let lines: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
+    format!("#[pyo3(text_signature = \"{})\")]\n", lines.join(" \\\n    "))
 }
 
 /// The keywords of `forebay.open`: of a writer, of a reader, or all.

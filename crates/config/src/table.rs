@@ -85,7 +85,7 @@ options! {
             default: "spill with lower tiers, else block", see: "spilling.md",
         }
 
-        /// Bytes of which a writer takes hold at once.
+        /// Bytes that a writer allocates at once.
         /// Without it as much as it holds already, from 256 KiB to 64 MiB or a quarter of its share of the quota.
         segment_bytes, segment: u64; {
             role: Role::Creation, variable: Some("FOREBAY_SEGMENT"), file: true, default: "grows with the lane",
@@ -137,8 +137,7 @@ options! {
         }
 
         /// What becomes of a space that is there already.
-        /// `w` starts over, `a` goes on behind what is complete, `x` refuses. In Python it is the second argument of
-        /// `open`.
+        /// `w` starts over, `a` goes on behind what is complete, `x` refuses.
         mode, mode: Mode = Mode::default(); { role: Role::Writer, file: true, default: "w", see: "opening.md" }
 
         /// With mode `w`, also a space goes whose writers died.

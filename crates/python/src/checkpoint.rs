@@ -6,7 +6,8 @@
 use std::path::PathBuf;
 
 use forebay_checkpoint::{Checkpoint, NdBox, Options};
-use forebay_space::{environment, Error, Kind};
+use forebay_config::environment;
+use forebay_space::{Error, Kind};
 use forebay_tier::adapter::fault::FaultPlan;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

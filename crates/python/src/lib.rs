@@ -33,11 +33,13 @@ use crate::errors::{usage, OrRaise};
 /// as one rank of its writers, mode "r" as one rank of a group of readers.
 #[pyfunction]
 #[pyo3(signature = (name, mode="r", **options))]
-#[pyo3(text_signature = "(name, mode='r', *, rank=None, size=None, comm=None, component=None, \
-    channel='space', tier=None, quota=None, spill=None, when_full=None, segment=None, horizon=None, \
-    retention=None, checksum=None, batch=None, \
-    replace=False, finished=False, verify='first', timeout=60, latest=False, scope='job', readers=None, \
-    group=None, absent=None, observer=False)")]
+// options: begin
+#[pyo3(text_signature = "(name, mode='r', *, rank=None, size=None, comm=None, component=None, group=None, \
+    observer=False, channel='space', tier=None, quota=None, spill=None, \
+    when_full=None, segment=None, horizon=None, retention=None, checksum=None, \
+    batch=None, replace=False, verify='first', timeout=60, latest=False, \
+    finished=False, scope='job', readers=None, absent=None)")]
+// options: end
 fn open<'py>(
     py: Python<'py>,
     name: &Bound<'py, PyAny>,

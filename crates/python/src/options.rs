@@ -3,44 +3,23 @@
 //! An argument that is absent or None leaves the option to the environment and the defaults. An unknown argument is
 //! `UnknownKey` with the nearest known one. Values are checked here as far as one can without the space.
 
-use std::str::FromStr;
 use std::time::Duration;
 
-use forebay_space::environment::{self, did_you_mean};
-use forebay_space::options::{parse_horizon, parse_spill, parse_tier};
-use forebay_space::{parse_bytes, Error, Kind, Mode, OpenOptions, Result, SpillTier};
+use forebay_config::{component_name, did_you_mean, environment, Form, Row, OPTIONS};
+use forebay_space::{Error, Kind, Mode, OpenOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
+use serde_json::{json, Map, Value as Json};
 
 use crate::errors::{raise, usage, OrRaise};
 
-const KNOWN: &[&str] = &[
-    "rank",
-    "size",
-    "comm",
-    "component",
-    "channel",
-    "tier",
-    "quota",
-    "spill",
-    "when_full",
-    "segment",
-    "horizon",
-    "retention",
-    "checksum",
-    "batch",
-    "replace",
-    "finished",
-    "verify",
-    "timeout",
-    "latest",
-    "scope",
-    "readers",
-    "group",
-    "absent",
-    "observer",
-];
+/// A keyword that is no option: rank and size come out of it.
+const COMMUNICATOR: &str = "comm";
+
+fn known() -> impl Iterator<Item = &'static Row> {
+    OPTIONS.iter().filter(|row| row.is_keyword())
+}
 
 /// The options of one call, with what the environment adds: rank, size and timeout are final.
 pub fn from_keywords(
@@ -52,14 +31,13 @@ pub fn from_keywords(
     let mut options = OpenOptions { mode: mode.unwrap_or_default(), ..OpenOptions::default() };
     for (key, value) in keywords.iter().flat_map(|k| k.iter()) {
         let key: String = key.extract()?;
-        if !KNOWN.contains(&key.as_str()) {
-            return Err(unknown(py, &key));
-        }
-        if !value.is_none() && key != "comm" {
-            set(py, &mut options, &key, &value)?;
+        match known().find(|row| row.name == key) {
+            Some(row) if !value.is_none() => set(py, &mut options, row, &value)?,
+            None if key != COMMUNICATOR => return Err(unknown(py, &key)),
+            _ => {}
         }
     }
-    let comm = keywords.map(|k| k.get_item("comm")).transpose()?.flatten();
+    let comm = keywords.map(|k| k.get_item(COMMUNICATOR)).transpose()?.flatten();
     if let Some(comm) = comm.filter(|c| !c.is_none()) {
         take_communicator(py, &mut options, &comm)?;
     }
@@ -73,37 +51,29 @@ pub fn from_keywords(
 fn script_name(py: Python<'_>) -> Option<String> {
     let words: Vec<String> = py.import("sys").ok()?.getattr("argv").ok()?.extract().ok()?;
     let stem = std::path::Path::new(words.first()?).file_stem()?.to_str()?;
-    (!stem.is_empty() && !stem.starts_with('-')).then(|| stem.to_string())
+    (!stem.is_empty() && !stem.starts_with('-')).then(|| component_name(stem))
 }
 
-fn set(py: Python<'_>, options: &mut OpenOptions, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-    match key {
-        "rank" => options.rank = Some(argument(key, value)?),
-        "size" => options.size = Some(argument(key, value)?),
-        "component" => options.component = Some(argument(key, value)?),
-        "channel" => options.channel = word(key, value, FromStr::from_str)?,
-        "tier" => options.tier = Some(word(key, value, parse_tier)?),
-        "quota" => options.quota_bytes = Some(bytes(key, value)?),
-        "spill" => options.spill = spill(key, value)?,
-        "when_full" => options.when_full = Some(word(key, value, FromStr::from_str)?),
-        "segment" => options.segment_bytes = Some(bytes(key, value)?),
-        "horizon" => options.horizon = Some(word(key, value, parse_horizon)?),
-        "retention" => options.retention = Some(word(key, value, FromStr::from_str)?),
-        "checksum" => options.checksum = Some(argument(key, value)?),
-        "batch" => options.batch_bytes = Some(bytes(key, value)?),
-        "replace" => options.replace = argument(key, value)?,
-        "finished" => options.finished = argument(key, value)?,
-        "verify" => options.verify = word(key, value, FromStr::from_str)?,
-        "timeout" => options.timeout = seconds(py, value)?,
-        "latest" => options.latest = argument(key, value)?,
-        "scope" => options.scope = word(key, value, FromStr::from_str)?,
-        "readers" => options.readers = readers(key, value)?,
-        "group" => options.group = Some(argument(key, value)?),
-        "absent" => options.absent = Some(word(key, value, FromStr::from_str)?),
-        "observer" => options.observer = argument(key, value)?,
-        other => return Err(unknown(py, other)),
-    }
-    Ok(())
+fn set(py: Python<'_>, options: &mut OpenOptions, row: &Row, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    let json = json_of(row, value)?;
+    (row.set_json)(options, &json).map_err(|error| raise(py, error.with("argument", row.name)))
+}
+
+/// A value of the type that the option has; any other is a `TypeError`.
+fn json_of(row: &Row, value: &Bound<'_, PyAny>) -> PyResult<Json> {
+    let key = row.name;
+    Ok(match row.form {
+        Form::Number => json!(argument::<u32>(key, value)?),
+        Form::Flag => json!(argument::<bool>(key, value)?),
+        Form::Bytes => bytes(key, value)?,
+        Form::Seconds => json!(seconds(value.py(), value)?.as_secs_f64()),
+        Form::Text | Form::Word(_) | Form::Syntax(_) | Form::Emulation => {
+            json!(argument::<String>(key, value)?)
+        }
+        Form::Directory => path(key, value)?,
+        Form::ReaderGroups => readers(key, value)?,
+        Form::SpillTiers => spill(key, value)?,
+    })
 }
 
 /// Rank and size of a communicator: `Get_rank()` and `Get_size()` as mpi4py has them, or attributes `rank` and `size`;
@@ -152,55 +122,52 @@ fn seconds(py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     Ok(Duration::from_secs_f64(seconds.min(3.2e8)))
 }
 
-fn bytes(key: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
-    if value.is_instance_of::<PyString>() {
-        word(key, value, parse_bytes)
-    } else {
-        argument(key, value)
+fn bytes(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Json> {
+    match value.is_instance_of::<PyString>() {
+        true => Ok(json!(argument::<String>(key, value)?)),
+        false => Ok(json!(argument::<u64>(key, value)?)),
     }
 }
 
-/// One tier or a list of them, each a text or a dict with path, quota and tier.
-fn spill(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<SpillTier>> {
-    if let Ok(list) = value.cast::<PyList>() {
-        return list.iter().map(|tier| one_spill_tier(key, &tier)).collect();
-    }
-    if value.is_instance_of::<PyDict>() {
-        return Ok(vec![one_spill_tier(key, value)?]);
-    }
+/// Text, or what `os.fspath` makes text of.
+fn path(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Json> {
     let text = value.py().import("os")?.call_method1("fspath", (value,))?;
-    word(key, &text, parse_spill)
+    Ok(json!(argument::<String>(key, &text)?))
 }
 
-fn one_spill_tier(key: &str, value: &Bound<'_, PyAny>) -> PyResult<SpillTier> {
-    let Ok(table) = value.cast::<PyDict>() else {
-        let text = value.py().import("os")?.call_method1("fspath", (value,))?;
-        return word(key, &text, |text| text.parse());
-    };
-    let mut tier = SpillTier { path: Default::default(), quota: None, tier: None };
+/// One tier or a list of them, each a text, a path, or a dict with path, quota and tier.
+fn spill(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Json> {
+    match value.cast::<PyList>() {
+        Ok(list) => list.iter().map(|tier| one_spill_tier(key, &tier)).collect(),
+        Err(_) => one_spill_tier(key, value),
+    }
+}
+
+fn one_spill_tier(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Json> {
+    let Ok(table) = value.cast::<PyDict>() else { return path(key, value) };
+    let mut tier = Map::new();
     for (name, part) in table.iter() {
-        match name.extract::<&str>().unwrap_or_default() {
-            "path" => tier.path = part.extract()?,
-            "quota" => tier.quota = Some(bytes(key, &part)?),
-            "tier" => tier.tier = Some(word(key, &part, parse_tier)?),
+        let name = name.extract::<String>().unwrap_or_default();
+        let part = match name.as_str() {
+            "path" => path(key, &part)?,
+            "quota" => bytes(key, &part)?,
+            "tier" => json!(argument::<String>(key, &part)?),
             _ => return Err(wrong_type(key, value, "a dict of path, quota and tier")),
-        }
+        };
+        tier.insert(name, part);
     }
-    if tier.path.as_os_str().is_empty() {
-        return Err(wrong_type(key, value, "a dict with the path of a directory"));
+    match tier.get("path").and_then(Json::as_str) {
+        None | Some("") => Err(wrong_type(key, value, "a dict with the path of a directory")),
+        Some(_) => Ok(Json::Object(tier)),
     }
-    Ok(tier)
 }
 
-fn readers(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, u32)>> {
+fn readers(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Json> {
     let table: &Bound<'_, PyDict> = value
         .cast()
         .map_err(|_| wrong_type(key, value, "a dict of group name and size, such as {\"analysis\": 3}"))?;
-    table.iter().map(|(name, size)| Ok((argument(key, &name)?, argument(key, &size)?))).collect()
-}
-
-fn word<T>(key: &str, value: &Bound<'_, PyAny>, read: impl Fn(&str) -> Result<T>) -> PyResult<T> {
-    read(&argument::<String>(key, value)?).map_err(|error| raise(value.py(), error.with("argument", key)))
+    let group = |(name, size)| Ok((argument::<String>(key, &name)?, json!(argument::<u32>(key, &size)?)));
+    table.iter().map(group).collect::<PyResult<Map<String, Json>>>().map(Json::Object)
 }
 
 fn argument<'py, T: FromPyObject<'py>>(key: &str, value: &Bound<'py, PyAny>) -> PyResult<T> {
@@ -216,10 +183,11 @@ fn wrong_type(key: &str, value: &Bound<'_, PyAny>, wanted: &str) -> PyErr {
 }
 
 fn unknown(py: Python<'_>, key: &str) -> PyErr {
+    let names: Vec<&str> = known().map(|row| row.name).chain([COMMUNICATOR]).collect();
     let error = Error::new(Kind::UnknownKey, format!("forebay.open has no argument {key}"));
-    let error = match did_you_mean(key, KNOWN.iter().copied()) {
+    let error = match did_you_mean(key, names.iter().copied()) {
         Some(near) => error.hint(format!("did you mean {near}?")),
-        None => error.hint(format!("known arguments: {}", KNOWN.join(", "))),
+        None => error.hint(format!("known arguments: {}", names.join(", "))),
     };
     raise(py, error)
 }

@@ -83,8 +83,9 @@ pub use cursors::cursor_layouts;
 pub use element::Element;
 pub use files::object_layout;
 pub use forebay_config::{
-    did_you_mean, format_bytes, launch_id, parse_bytes, Absent, ChannelOptions, Emulation, Mechanism, Mode,
-    OpenOptions, Pace, Retention, Scope, SpillTier, Verify, WhenFull, BATCH_BYTES, GATE_PLACES_MAX,
+    did_you_mean, environment, format_bytes, launch_id, parse_bytes, Absent, ChannelOptions, Emulation,
+    Mechanism, Mode, OpenOptions, Pace, Retention, Scope, SpillTier, Verify, WhenFull, BATCH_BYTES,
+    GATE_PLACES_MAX,
 };
 pub use forebay_log::{Dims, Dtype, NdBox, Piece};
 pub use forebay_tier::adapter::throttle::{Curves, Locality};

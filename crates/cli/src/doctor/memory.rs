@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use forebay_space::{environment, format_bytes};
+use forebay_config::{environment, format_bytes};
 use forebay_tier::{Placement, TierKind};
 
 use super::cgroup;

@@ -334,26 +334,28 @@ def open(
     name: str | PathLike[str],
     mode: Literal["r"] = "r",
     *,
+    # options: begin
     rank: int | None = None,
     size: int | None = None,
     comm: _Communicator | None = None,
     component: str | None = None,
+    group: str | None = None,
+    observer: bool | None = None,
     channel: Literal["space", "files"] | None = None,
-    checksum: bool | None = None,
     verify: Literal["first", "always", "never"] | None = None,
     timeout: float | None = None,
     latest: bool | None = None,
     finished: bool | None = None,
     scope: Literal["job", "node"] | None = None,
-    group: str | None = None,
     absent: Literal["hold", "drop", "error"] | None = None,
-    observer: bool | None = None,
+    # options: end
 ) -> Reader: ...
 @overload
 def open(
     name: str | PathLike[str],
     mode: Literal["w", "a", "x"],
     *,
+    # options: begin
     rank: int | None = None,
     size: int | None = None,
     comm: _Communicator | None = None,
@@ -373,6 +375,7 @@ def open(
     scope: Literal["job", "node"] | None = None,
     readers: Mapping[str, int] | None = None,
     absent: Literal["hold", "drop", "error"] | None = None,
+    # options: end
 ) -> Writer: ...
 def map(
     path: str | PathLike[str],
