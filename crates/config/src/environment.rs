@@ -141,8 +141,8 @@ pub(crate) fn readable<T>(name: &str, text: &str, read: Result<T>) -> Result<T> 
     })
 }
 
-/// Whether the value of a channel's variable is its table. A word in FOREBAY_CHANNEL_KIND is said to all channels; a table
-/// there is that of the channel called `kind`.
+/// Whether the value of a channel's variable is its table. A word in FOREBAY_CHANNEL_KIND is said to all channels; a
+/// table there is that of the channel called `kind`.
 pub(crate) fn holds_table(variable: &str, text: &str) -> bool {
     is_of_channel(variable) && (variable != "FOREBAY_CHANNEL_KIND" || text.trim_start().starts_with('{'))
 }

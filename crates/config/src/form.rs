@@ -259,8 +259,8 @@ pub(crate) mod optional {
     }
 }
 
-/// A value of a workflow file. A word that is not known is serde's `unknown_variant`, which the reader of the file turns
-/// into "did you mean".
+/// A value of a workflow file. A word that is not known is serde's `unknown_variant`, which the reader of the file
+/// turns into "did you mean".
 pub(crate) struct Said<T>(pub T);
 
 impl<'de, T: Value> Deserialize<'de> for Said<T> {

@@ -1,9 +1,9 @@
 //! Options from several sources made one, and what may not be said together.
 //!
-//! Guarantees: one order of precedence for all of them, applied by [`OpenOptions::resolved`]: what the program says, then
-//! `FOREBAY_CHANNEL_<NAME>` (the workflow's channel table as JSON), then the single `FOREBAY_*` variables, then the
-//! defaults. A text that cannot be read is an error, never a default. A field that has no "not given" (one with a default
-//! in `table.rs`) yields to the environment when the program leaves it at its default.
+//! Guarantees: one order of precedence for all of them, applied by [`OpenOptions::resolved`]: what the program says,
+//! then `FOREBAY_CHANNEL_<NAME>` (the workflow's channel table as JSON), then the single `FOREBAY_*` variables, then
+//! the defaults. A text that cannot be read is an error, never a default. A field that has no "not given" (one with a
+//! default in `table.rs`) yields to the environment when the program leaves it at its default.
 
 use forebay_tier::{Error, Horizon, Kind, Result};
 

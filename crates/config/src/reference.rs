@@ -27,10 +27,10 @@ const PAGE_INTRODUCTION: &str = "\
 Every option of `open`, and where it can be said. The program's word counts first; then the workflow file, of which
 `forebay run` tells each process in the variable `FOREBAY_CHANNEL_NAME`; then the single variables; then the default.
 
-C sets options by name with `fb_options_set`, as text. In Python they are keywords of `forebay.open`; flags and numbers are
-`bool` and `int`, sizes `int` or text, `timeout` a number, `readers` a dict, `spill` text, a path, a dict of `path`, `quota`
-and `tier`, or a list of these. `comm=` takes rank and size of a communicator. In a workflow file they stand in
-[`[channel.NAME]`](../guide/workflow.md#the-channel), `readers` come from its components.
+C sets options by name with `fb_options_set`, as text. In Python they are keywords of `forebay.open`: flags and numbers
+are `bool` and `int`, sizes `int` or text, `timeout` a number, `readers` a dict, `spill` text, a path, a dict of `path`,
+`quota` and `tier`, or a list of these. `comm=` takes rank and size of a communicator. In a workflow file they stand in
+[`[channel.NAME]`](../guide/workflow.md#the-channel); `readers` come from its components.
 ";
 
 /// The page `docs/src/reference/options.md`.

@@ -194,8 +194,8 @@ macro_rules! options {
         /// missing.
         ///
         /// Written as JSON into `FOREBAY_CHANNEL_<NAME>` ([`crate::environment::channel_variable`]) by the process that
-        /// starts the ranks. Sizes are read as text with a unit or as a number of bytes, timeouts as seconds, readers as
-        /// `"analysis:3,viz:1"` or as a table `{"analysis": 3, "viz": 1}`.
+        /// starts the ranks. Sizes are read as text with a unit or as a number of bytes, timeouts as seconds, readers
+        /// as `"analysis:3,viz:1"` or as a table `{"analysis": 3, "viz": 1}`.
         #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
         #[serde(deny_unknown_fields, default)]
         pub struct ChannelOptions {

@@ -1,8 +1,8 @@
 //! The options, one entry each: the place where one adds an option.
 //!
-//! An entry makes the field, the variable, the key, the option of C, the keyword of Python and the line of the reference
-//! ([`crate::row`] says how). What the option does stands where it is done; what it may not be said beside, in
-//! `open.rs`.
+//! An entry makes the field, the variable, the key, the option of C, the keyword of Python and the line of the
+//! reference ([`crate::row`] says how). What the option does stands where it is done; what it may not be said beside,
+//! in `open.rs`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -60,8 +60,8 @@ options! {
         /// `dram` is shared memory, `numa:N` that of one node of the machine, `numa:N+M` its pages in turn on several;
         /// `file` the page cache of a file system, `direct` the disk past it, `pmem` a directly mapped file system.
         tier, tier: TierKind; {
-            role: Role::Creation, variable: Some("FOREBAY_TIER"), file: true, default: "what the folder is on, else dram",
-            see: "persistent-memory.md",
+            role: Role::Creation, variable: Some("FOREBAY_TIER"), file: true,
+            default: "what the folder is on, else dram", see: "persistent-memory.md",
         }
 
         /// Most bytes that a new space may hold.
@@ -119,12 +119,13 @@ options! {
         }
 
         /// Who may be at work on the channel when.
-        /// A plan says it: programs also open spaces that no plan knows of. The first rank of the writers says it for all.
+        /// A plan says it: programs also open spaces that no plan knows of. The first rank of the writers says it for
+        /// all.
         pace, pace: Pace; { role: Role::Writer, program: false, default: "parallel", see: "plans.md" }
 
         /// A medium that the first pool takes as long as.
-        /// For studies of a tier that is not there; a process that opens the space finds it emulated. A workflow file says
-        /// it as text.
+        /// For studies of a tier that is not there; a process that opens the space finds it emulated. A workflow file
+        /// says it as text.
         emulate, emulate: Emulation; {
             role: Role::Creation, program: false, default: "none", see: "probe.md#a-tier-that-is-not-there",
         }
@@ -176,8 +177,8 @@ options! {
 
         /// What a reader group that keeps a cursor means to the writers while it is away.
         /// With `hold` versions from its cursor on are kept, and a writer that finds the quota full waits and names the
-        /// group; with `drop` they go without it, and it learns how many it missed; with `error` the next step of a writer
-        /// fails. A reader says it of its group, a writer of those in `readers`.
+        /// group; with `drop` they go without it, and it learns how many it missed; with `error` the next step of a
+        /// writer fails. A reader says it of its group, a writer of those in `readers`.
         absent, absent: Absent; {
             role: Role::Both, file: true, default: "as it was said before, else hold",
             see: "python.md#a-reader-that-comes-again",

@@ -1,7 +1,7 @@
 //! The values that options have, and how each is written as text.
 //!
-//! Guarantees: a text that cannot be read is `Usage` with what may be said; what is printed can be read again. Not here:
-//! which option has which value (`table.rs`).
+//! Guarantees: a text that cannot be read is `Usage` with what may be said; what is printed can be read again. Not
+//! here: which option has which value (`table.rs`).
 
 use std::fmt;
 use std::ops::RangeInclusive;

@@ -1,7 +1,7 @@
 //! Documents and sources repeat of the table of options what the table says.
 //!
-//! `UPDATE_REFERENCE=1 cargo test -p forebay-config --test reference` writes them anew. The header of C follows from the
-//! comment in `crates/capi/src/options.rs` (`crates/capi/tests/header.rs` says how).
+//! `UPDATE_REFERENCE=1 cargo test -p forebay-config --test reference` writes them anew. The header of C follows from
+//! the comment in `crates/capi/src/options.rs` (`crates/capi/tests/header.rs` says how).
 
 use std::path::PathBuf;
 

@@ -1,7 +1,7 @@
 //! A channel of a workflow: its table in the file, and what programs are told of it.
 //!
-//! Guarantees: of the options of a space, a table takes those that `forebay_config` lets a workflow file say, with their
-//! checks; beside them the three keys that are the runner's own. A key that is neither is an error at the key.
+//! Guarantees: of the options of a space, a table takes those that `forebay_config` lets a workflow file say, with
+//! their checks; beside them the three keys that are the runner's own. A key that is neither is an error at the key.
 //! Not here: what may not be said together (`workflow`).
 
 use std::fmt;
@@ -59,8 +59,8 @@ impl Channel {
         self.options.kind == Some(Mechanism::Files)
     }
 
-    /// What programs are told of it: what the file says (or the plan, where there is one), and all reader groups ahead of
-    /// time, so that no version goes before each of them has seen it. A component is also told on which side of an
+    /// What programs are told of it: what the file says (or the plan, where there is one), and all reader groups ahead
+    /// of time, so that no version goes before each of them has seen it. A component is also told on which side of an
     /// emulated medium it stands.
     pub(crate) fn told(&self, workflow: &Workflow, component: Option<&str>) -> ChannelOptions {
         let mut told = self.options.clone();
