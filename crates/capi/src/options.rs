@@ -261,41 +261,36 @@ fn unknown(key: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use forebay_config::Form;
+
+    /// Text that an option of this form can be.
+    fn some(form: Form) -> &'static str {
+        match form {
+            Form::Number => "1",
+            Form::Text | Form::Directory => "heat",
+            Form::Flag => "true",
+            Form::Bytes => "1MiB",
+            Form::Seconds => "0.5",
+            Form::Word(words) => words[words.len() - 1],
+            Form::Syntax(syntax) => syntax.split(" | ").next().expect("a first word"),
+            Form::ReaderGroups => "analysis:3, viz:1",
+            Form::SpillTiers => "/scratch,quota=1GiB",
+            Form::Emulation => "no program says it",
+        }
+    }
 
     #[test]
     fn every_key_can_be_set() {
-        let mut options = Set::default();
-        let values = [
-            ("rank", "1"),
-            ("size", "2"),
-            ("component", "heat"),
-            ("channel", "files"),
-            ("tier", "file"),
-            ("quota", "512MiB"),
-            ("spill", "/scratch,quota=1GiB"),
-            ("when_full", "spill"),
-            ("segment", "1MiB"),
-            ("horizon", "epoch"),
-            ("retention", "last:3"),
-            ("checksum", "true"),
-            ("batch", "1MiB"),
-            ("mode", "a"),
-            ("replace", "false"),
-            ("verify", "always"),
-            ("timeout", "0.5"),
-            ("latest", "yes"),
-            ("finished", "true"),
-            ("scope", "node"),
-            ("readers", "analysis:3, viz:1"),
-            ("group", "viz"),
-            ("absent", "drop"),
-            ("observer", "false"),
+        let of_space = OPTIONS.iter().filter(|row| row.program).map(|row| (row.name, some(row.form)));
+        let of_checkpoint = [
             ("levels", "dram; file,keep=3;"),
             ("when", "steps:10;signal"),
             ("program", "heat"),
             ("memory", "4GiB"),
         ];
-        assert!(keys().all(|key| values.iter().any(|(tried, _)| *tried == key)), "an option is not tried");
+        let values: Vec<(&str, &str)> = of_space.chain(of_checkpoint).collect();
+        assert_eq!(values.iter().map(|(key, _)| *key).collect::<Vec<_>>(), keys().collect::<Vec<_>>());
+        let mut options = Set::default();
         for (key, value) in values {
             set(&mut options, key, value).unwrap_or_else(|e| panic!("{key}: {e}"));
             let wrong = set(&mut options, key, "a:0").err().map(|e| e.kind());
@@ -306,11 +301,11 @@ mod tests {
         let Set { space: options, checkpoint } = options;
         assert_eq!(checkpoint.levels, ["a:0"], "the last word counts");
         assert_eq!((checkpoint.when.len(), checkpoint.memory_bytes_max), (2, Some(4 << 30)));
-        assert_eq!((options.rank, options.size), (Some(1), Some(2)));
-        assert_eq!(options.quota_bytes, Some(512 << 20));
+        assert_eq!((options.rank, options.size), (Some(1), Some(1)));
+        assert_eq!((options.quota_bytes, options.batch_bytes), (Some(1 << 20), Some(1 << 20)));
         assert_eq!(options.timeout, Duration::from_millis(500));
         assert_eq!(options.readers, [("analysis".to_owned(), 3), ("viz".to_owned(), 1)]);
-        assert!(options.latest && !options.observer);
+        assert!(options.latest && options.observer);
     }
 
     #[test]
@@ -318,7 +313,7 @@ mod tests {
         let error = set(&mut Set::default(), "quotta", "1").expect_err("unknown");
         assert_eq!(error.kind(), Kind::UnknownKey);
         assert_eq!(error.hint_text(), Some("did you mean `quota`?"));
-        let error = set(&mut Set::default(), "colour", "red").expect_err("unknown");
+        let error = set(&mut Set::default(), "xyzzy", "red").expect_err("unknown");
         assert!(error.hint_text().is_some_and(|h| h.starts_with("the options are rank, size")));
     }
 

@@ -230,6 +230,13 @@ macro_rules! options {
             }
         }
 
+        /// Fields that have a default of their own.
+        #[cfg(test)]
+        pub(crate) const WITH_DEFAULT: &[&str] = &[
+            $($({ let _ = stringify!($pdefault); stringify!($pfield) },)?)*
+            $($({ let _ = stringify!($default); stringify!($field) },)?)*
+        ];
+
         /// Every option, in the order of the table.
         pub const OPTIONS: &[Row] = &[
             $(row!(
