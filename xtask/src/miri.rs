@@ -12,10 +12,8 @@ use crate::stages::{run, title};
 use crate::{Outcome, Stop};
 
 /// What runs: the package, and the modules of its library whose tests compute only.
-const PURE: [(&str, &[&str]); 2] = [
-    ("forebay-log", &["format::", "reclaim::"]),
-    ("forebay-space", &["nd_box::", "gather::", "byte_size::"]),
-];
+const PURE: [(&str, &[&str]); 2] =
+    [("forebay-log", &["format::", "reclaim::"]), ("forebay-config", &["size::"])];
 
 /// Cases of each property test: each takes a thousand times as long as elsewhere.
 const CASES: &str = "8";
