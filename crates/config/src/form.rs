@@ -18,7 +18,7 @@ use crate::size::parse_bytes;
 use crate::value::{
     check_readers, format_readers, parse_flag, parse_horizon, parse_locality, parse_number, parse_readers,
     parse_seconds, parse_spill, parse_tier, refuse, Absent, Emulation, Mechanism, Mode, Retention, Scope,
-    SpillTier, Verify, WhenFull, HORIZONS, LOCALITIES,
+    SpillTier, Verify, WhenFull, HORIZONS, LOCALITIES, TIERS,
 };
 
 /// What the value of an option looks like.
@@ -156,7 +156,7 @@ texts! {
     Scope: Form::Word(Scope::WORDS), str::parse;
     Horizon: Form::Word(HORIZONS), parse_horizon;
     Locality: Form::Word(LOCALITIES), parse_locality;
-    TierKind: Form::Syntax("dram | numa:N | numa:N+M | file | direct | pmem"), parse_tier;
+    TierKind: Form::Syntax(TIERS), parse_tier;
     Retention: Form::Syntax("released | last:K | forever"), str::parse;
     Pace: Form::Syntax("parallel | serial-per-step | serial | gated:4w8r"), str::parse;
 }

@@ -12,7 +12,6 @@ mod form;
 mod identity;
 mod open;
 mod pace;
-pub mod reference;
 mod row;
 mod size;
 mod table;

@@ -12,7 +12,7 @@ use std::str::FromStr;
 use forebay_tier::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::value::refuse;
+use crate::value::{as_text, refuse};
 
 /// Most ranks of one side that a gate can count; the places stand in one page of the control segment.
 pub const GATE_PLACES_MAX: u32 = 64;
@@ -71,19 +71,7 @@ impl FromStr for Pace {
     }
 }
 
-impl TryFrom<String> for Pace {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Pace> {
-        text.parse()
-    }
-}
-
-impl From<Pace> for String {
-    fn from(value: Pace) -> String {
-        value.to_string()
-    }
-}
+as_text!(Pace);
 
 #[cfg(test)]
 mod tests {

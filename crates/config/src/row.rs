@@ -71,25 +71,9 @@ impl Row {
         }
     }
 
-    /// Whether its field has a default of its own, which is what [`Row::default`] says.
-    pub fn has_default(&self) -> bool {
-        let mut options = OpenOptions::default();
-        (self.set)(&mut options, self.default).is_ok() && options == OpenOptions::default()
-    }
-
     /// Whether it is a keyword of `forebay.open`: there the mode is an argument of its own.
     pub fn is_keyword(&self) -> bool {
         self.program && self.name != "mode"
-    }
-
-    /// Whether a writer (else a reader) has a use for it.
-    pub fn is_for(&self, writer: bool) -> bool {
-        match self.role {
-            Role::Process | Role::Both => true,
-            Role::Creation => writer || self.name == "channel",
-            Role::Writer => writer,
-            Role::Reader => !writer,
-        }
     }
 }
 

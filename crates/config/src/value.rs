@@ -28,6 +28,9 @@ pub const BATCH_BYTES: RangeInclusive<u64> = 4096..=64 << 20;
 /// Longest name of a component or reader group, in bytes: what the control segment has for one.
 pub const NAME_BYTES: usize = 64;
 
+/// What may be said of a space's tier.
+pub(crate) const TIERS: &str = "dram | numa:N | numa:N+M | file | direct | pmem";
+
 /// Words of [`Horizon`].
 pub(crate) const HORIZONS: &[&str] = &["none", "epoch", "write"];
 
@@ -48,6 +51,27 @@ fn refuse_word(what: &str, text: &str, words: &[&str]) -> Error {
     }
 }
 
+/// For serde's `try_from` and `into`: a type is read and written as its text.
+macro_rules! as_text {
+    ($type:ty) => {
+        impl TryFrom<String> for $type {
+            type Error = Error;
+
+            fn try_from(text: String) -> Result<$type> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> String {
+                value.to_string()
+            }
+        }
+    };
+}
+
+pub(crate) use as_text;
+
 /// An enum that is written as one word; gives Display, FromStr and serde.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident, $what:literal {
@@ -55,7 +79,7 @@ macro_rules! words {
     }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "&'static str")]
+        #[serde(try_from = "String", into = "String")]
         pub enum $name { $($(#[$vdoc])* $variant,)* }
 
         impl $name {
@@ -84,18 +108,7 @@ macro_rules! words {
             }
         }
 
-        impl TryFrom<String> for $name {
-            type Error = Error;
-            fn try_from(text: String) -> Result<$name> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for &'static str {
-            fn from(value: $name) -> &'static str {
-                value.word()
-            }
-        }
+        as_text!($name);
     };
 }
 
@@ -260,19 +273,7 @@ impl FromStr for Retention {
     }
 }
 
-impl TryFrom<String> for Retention {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Retention> {
-        text.parse()
-    }
-}
-
-impl From<Retention> for String {
-    fn from(value: Retention) -> String {
-        value.to_string()
-    }
-}
+as_text!(Retention);
 
 /// A medium to emulate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -291,7 +292,7 @@ pub struct Emulation {
 /// # Errors
 /// [`Kind::Usage`].
 pub fn parse_tier(text: &str) -> Result<TierKind> {
-    text.parse().map_err(|_| refuse("tier", text, "dram | numa:N | numa:N+M | pmem | devdax | file | direct"))
+    text.parse().map_err(|_| refuse("tier", text, TIERS))
 }
 
 /// Reads a horizon.

@@ -953,7 +953,7 @@ impl Control {
         self.word(head::GROUPS_HIGH).load(SeqCst).min(GROUPS_MAX as u64) as usize
     }
 
-    /// Under the setup lock: no registered group lies beyond [`Control::groups_high`], whatever became of that word.
+    /// No registered group lies beyond [`Control::groups_high`] then, whatever became of that word.
     pub(crate) fn mend_groups_high(&self) {
         let is_registered = |index: &usize| self.group(*index, group::STATE).load(SeqCst) != 0;
         let high = (0..GROUPS_MAX).rev().find(is_registered).map_or(0, |index| index as u64 + 1);

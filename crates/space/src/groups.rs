@@ -79,7 +79,6 @@ pub(crate) fn find_or_add_group(space: &Attachment, name: &str, size: u32, keep:
             ),
         ));
     }
-    control.mend_groups_high();
     let Some(index) = find_group(space, name) else { return add_group(space, name, size, keep) };
     let known = control.group_size(index);
     let is_torn = control.group(index, group::SUM).load(Acquire) == 0;
@@ -309,6 +308,7 @@ pub(crate) fn restore_groups(control: &Control, found: &Found) -> Result<()> {
 
 /// The registered group of this name.
 pub(crate) fn find_group(space: &Attachment, name: &str) -> Option<usize> {
+    space.control.mend_groups_high();
     registered_groups(&space.control).find(|index| space.control.group_name(*index) == name)
 }
 
@@ -693,7 +693,6 @@ pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
     let space = crate::inspect::attach(name)?;
     space.with_setup_lock(Instant::now() + REMOVE_TIMEOUT, || {
         let control = &space.control;
-        control.mend_groups_high();
         let Some(index) = find_group(&space, group) else {
             let known: Vec<String> = registered_groups(control).map(|i| control.group_name(i)).collect();
             return Err(unknown_group(name, group, &known.join(", ")));

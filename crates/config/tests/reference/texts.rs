@@ -1,14 +1,11 @@
 //! What documents and sources repeat of the table of options: the reference page, the list in the header of C, the
 //! keywords of Python.
 //!
-//! Guarantees: the same table gives the same text. Which file holds what, and that they agree, is in
-//! `tests/reference.rs`.
+//! Guarantees: the same table gives the same text. Which file holds what, and that they agree, is in `main.rs`.
 
 use std::fmt::Write as _;
 
-use crate::form::Form;
-use crate::row::{Role, Row};
-use crate::table::OPTIONS;
+use forebay_config::{Form, OpenOptions, Role, Row, OPTIONS};
 
 /// Groups of the reference, in its order.
 const ROLES: [(Role, &str); 5] = [
@@ -146,11 +143,9 @@ pub fn signature() -> String {
     let mut words = vec!["(name, mode='r', *,".to_owned()];
     for row in keywords(None) {
         let default = match row.form {
-            Form::Flag if row.has_default() => {
-                if row.default == "true" { "True" } else { "False" }.to_owned()
-            }
-            Form::Word(_) if row.has_default() => format!("'{}'", row.default),
-            Form::Seconds if row.has_default() => row.default.to_owned(),
+            Form::Flag if has_default(row) => if row.default == "true" { "True" } else { "False" }.to_owned(),
+            Form::Word(_) if has_default(row) => format!("'{}'", row.default),
+            Form::Seconds if has_default(row) => row.default.to_owned(),
             _ => "None".to_owned(),
         };
         words.push(format!("{}={default},", row.name));
@@ -163,9 +158,25 @@ pub fn signature() -> String {
     format!("#[pyo3(text_signature = \"{})\")]\n", lines.join(" \\\n    "))
 }
 
+/// Whether its field has a default of its own, which is what the row says.
+fn has_default(row: &Row) -> bool {
+    let mut options = OpenOptions::default();
+    (row.set)(&mut options, row.default).is_ok() && options == OpenOptions::default()
+}
+
+/// Whether a writer (else a reader) has a use for it.
+fn is_for(row: &Row, writer: bool) -> bool {
+    match row.role {
+        Role::Process | Role::Both => true,
+        Role::Creation => writer || row.name == "channel",
+        Role::Writer => writer,
+        Role::Reader => !writer,
+    }
+}
+
 /// The keywords of `forebay.open`: of a writer, of a reader, or all.
 fn keywords(writer: Option<bool>) -> impl Iterator<Item = &'static Row> {
-    OPTIONS.iter().filter(move |row| row.is_keyword() && writer.is_none_or(|writer| row.is_for(writer)))
+    OPTIONS.iter().filter(move |row| row.is_keyword() && writer.is_none_or(|writer| is_for(row, writer)))
 }
 
 /// Words in lines of at most so many letters; lines after the first begin with two blanks.

@@ -5,7 +5,9 @@
 
 use std::path::PathBuf;
 
-use forebay_config::{reference, OPTIONS};
+use forebay_config::OPTIONS;
+
+mod texts;
 
 fn place(file: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)
@@ -56,25 +58,25 @@ fn with_regions(file: &str, regions: &[String]) -> String {
 
 #[test]
 fn the_page_lists_every_option() {
-    same("docs/src/reference/options.md", &reference::page());
+    same("docs/src/reference/options.md", &texts::page());
 }
 
 #[test]
 fn the_comment_for_c_lists_every_option_of_programs() {
     let file = "crates/capi/src/options.rs";
-    same(file, &with_regions(file, &[reference::c_comment()]));
+    same(file, &with_regions(file, &[texts::c_comment()]));
 }
 
 #[test]
 fn the_stubs_of_python_have_every_keyword() {
     let file = "crates/python/python/forebay/_forebay.pyi";
-    same(file, &with_regions(file, &[reference::stub(false), reference::stub(true)]));
+    same(file, &with_regions(file, &[texts::stub(false), texts::stub(true)]));
 }
 
 #[test]
 fn the_signature_of_python_has_every_keyword() {
     let file = "crates/python/src/lib.rs";
-    same(file, &with_regions(file, &[reference::signature()]));
+    same(file, &with_regions(file, &[texts::signature()]));
 }
 
 #[test]
