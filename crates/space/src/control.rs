@@ -31,7 +31,7 @@ pub(crate) const READERS_REMOVED_MARK: u64 = u64::from_le_bytes(*b"NOGROUP!");
 pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"FOREBAYC");
 /// Version of this layout. Control segments do not outlive a boot, so one of another version is rebuilt, unless a live
 /// process uses it.
-pub const CONTROL_VERSION: u64 = 7;
+pub const CONTROL_VERSION: u64 = 8;
 /// Most producer ranks of one space; a node has fewer cores.
 pub const LANES_MAX: usize = protocol::RANKS_MAX as usize;
 /// Most processes that have a space open at once, ranks and observers.
@@ -89,7 +89,7 @@ pub(crate) mod head {
         OLDEST "oldest" = 224;
         MEMBERS_HIGH "members_high" = 232;
         HISTORY_LENGTH "history_length" = 240;
-        OLDEST_COPY "oldest_copy" = 248;
+        OLDEST_ANNOUNCED "oldest_announced" = 248;
         PRODUCER "producer" = 256;
         SPILLED "spilled_bytes" = 384;
         PROMOTED "promoted_bytes" = 392;
@@ -851,21 +851,28 @@ impl Control {
         self.oldest_word().load(Acquire)
     }
 
-    /// A second copy of [`Control::oldest`], raised before it, so that it is never below. For verification.
-    pub(crate) fn oldest_copy(&self) -> u64 {
-        self.word(head::OLDEST_COPY).load(Acquire)
+    /// What [`Control::oldest`] is to become: raised before it, so that it is never below.
+    pub(crate) fn oldest_announced(&self) -> u64 {
+        self.announced_word().load(Acquire)
+    }
+
+    fn announced_word(&self) -> &AtomicU64 {
+        self.word(head::OLDEST_ANNOUNCED)
     }
 
     /// As [`protocol::drop_below`].
-    pub(crate) fn drop_below(&self, floor: impl Fn() -> u64) -> u64 {
-        let mut wanted = Some(floor());
-        self.word(head::OLDEST_COPY).fetch_max(wanted.unwrap_or(0), AcqRel);
-        protocol::drop_below(self.oldest_word(), || wanted.take().unwrap_or_else(&floor))
+    pub(crate) fn drop_below(&self, floor: impl FnMut() -> u64) -> u64 {
+        protocol::drop_below(self.oldest_word(), self.announced_word(), floor)
+    }
+
+    /// As [`protocol::first_kept`].
+    pub(crate) fn first_kept(&self) -> u64 {
+        protocol::first_kept(self.oldest_word(), self.announced_word())
     }
 
     /// Sets the first retained version of a segment that no other process knows yet.
     pub(crate) fn set_oldest(&self, oldest: u64) {
-        self.word(head::OLDEST_COPY).store(oldest, Release);
+        self.announced_word().store(oldest, Release);
         self.oldest_word().store(oldest, Release);
     }
 

@@ -147,17 +147,18 @@ fn add_group(space: &Attachment, name: &str, size: u32, keep: Keep) -> Result<us
     for mask in [group::JOINED, group::ENDED] {
         control.clear_group_bits(index, mask);
     }
-    let begin_at_oldest = || {
-        let oldest = control.oldest();
-        control.group(index, group::START).store(oldest, SeqCst);
-        places.clone().for_each(|place| control.set_cursor(place, Cursor::At(oldest)));
-        control.sum_group(index);
-    };
-    begin_at_oldest();
+    begin_at(control, index, control.oldest());
     control.register_group(index);
-    // Producers that dropped in between raised `oldest` before they could see this group.
-    begin_at_oldest();
+    // Producers may be dropping versions that did not see this group.
+    begin_at(control, index, control.first_kept());
     keep_cursors(space, index, keep).map(|()| index)
+}
+
+/// Under the setup lock: no rank of a group has ended a version from `at` on.
+fn begin_at(control: &Control, index: usize, at: u64) {
+    control.group(index, group::START).store(at, SeqCst);
+    control.group_cursors(index).for_each(|place| control.set_cursor(place, Cursor::At(at)));
+    control.sum_group(index);
 }
 
 /// Under the setup lock: forgets one group, but not `kept`, of which no rank lives and for which nothing is held: all
@@ -257,7 +258,8 @@ fn write_group(
 /// behind the last version that all the old ones ended.
 fn resize(space: &Attachment, index: usize, size: u32) -> Result<()> {
     let control = &space.control;
-    let at = lowest_cursor(space, index).unwrap_or_else(|| control.oldest());
+    let stopped_at = lowest_cursor(space, index);
+    let at = stopped_at.unwrap_or_else(|| control.oldest());
     let places = make_places(space, size, Some(index))?;
     // Until it is done: where this process is killed the next one mends it.
     control.group(index, group::SUM).store(0, SeqCst);
@@ -271,6 +273,10 @@ fn resize(space: &Attachment, index: usize, size: u32) -> Result<()> {
         control.clear_group_bits(index, mask);
     }
     control.sum_group(index);
+    if stopped_at.is_none() {
+        // Nothing was held for it before.
+        begin_at(control, index, control.first_kept());
+    }
     Ok(())
 }
 

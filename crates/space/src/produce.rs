@@ -254,9 +254,11 @@ impl SpaceWriter {
     fn taken_over(&self) -> Error {
         // A take-over closes the lanes before it says whose they are.
         check_group(&self.member).err().unwrap_or_else(|| {
+            let (current, _) = self.space().control.progress(self.member.rank);
             Error::new(Kind::Fenced, format!("a newer group of writers is taking over space {}", self.name()))
                 .with("rank", self.rank())
                 .with("incarnation", self.member.incarnation)
+                .with("current", current)
                 .hint("this process belongs to an earlier start of the program; end it")
         })
     }

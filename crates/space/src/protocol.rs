@@ -262,14 +262,27 @@ pub(crate) fn lowest_held<'a, W: Word64 + 'a>(
 }
 
 /// Drops every version below what `floor` says, and returns below which one no version is held: what was there
-/// may be overwritten. `floor` is asked twice; a reader that began to hold a version in between is then seen, or has
-/// seen that it is dropped. What was not dropped here or before is not given out, however far its readers got
-/// meanwhile: a new reader may hold it without being seen.
-pub(crate) fn drop_below<W: Word64>(oldest: &W, mut floor: impl FnMut() -> u64) -> u64 {
-    let wanted = floor();
+/// may be overwritten. `floor` is asked again before and after `oldest` is raised. Before: a reader group that came in
+/// between is then seen, or begins behind what is to go ([`first_kept`]), so that all its ranks find the same. After: a
+/// reader that began to hold a version in between is then seen, or has seen that it is dropped. What was not dropped
+/// here or before is not given out, however far its readers got meanwhile: a new reader may hold it without being seen.
+pub(crate) fn drop_below<W: Word64>(oldest: &W, announced: &W, mut floor: impl FnMut() -> u64) -> u64 {
+    let mut wanted = floor();
+    if wanted > oldest.load(Relaxed) {
+        announced.fetch_max(wanted, Relaxed);
+        W::barrier();
+        wanted = floor().min(wanted);
+    }
     let dropped = oldest.fetch_max(wanted, Relaxed).max(wanted);
     W::barrier();
     floor().min(dropped)
+}
+
+/// The first version that is not dropped any more without a look at what is held: where a reader group begins that is
+/// registered, and holds everything, since before this call.
+pub(crate) fn first_kept<W: Word64>(oldest: &W, announced: &W) -> u64 {
+    W::barrier();
+    oldest.load(Relaxed).max(announced.load(Relaxed))
 }
 
 // ---- moving ---------------------------------------------------------------------------------------------------

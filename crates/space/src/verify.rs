@@ -135,13 +135,13 @@ impl Check<'_> {
         uncounted.min().unwrap_or(u64::MAX).min(self.found.complete)
     }
 
-    /// The first version that was not dropped: a copy of it is raised before it is.
+    /// The first version that was not dropped: what it is to become is announced before.
     fn oldest(&mut self) {
-        let (oldest, copy) = (self.space.control.oldest(), self.space.control.oldest_copy());
-        if oldest > copy {
+        let (oldest, announced) = (self.space.control.oldest(), self.space.control.oldest_announced());
+        if oldest > announced {
             let what =
-                format!("versions below {oldest} are hidden, but only those below {copy} were dropped");
-            self.add(Some(copy), 0, 0, what);
+                format!("versions below {oldest} are hidden, but only those below {announced} were dropped");
+            self.add(Some(announced), 0, 0, what);
         }
     }
 

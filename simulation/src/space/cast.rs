@@ -16,7 +16,9 @@ pub const GRANULE_BYTES: u64 = 16 << 10;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 26] = [
+pub const SMALLER: [(&str, &[u64]); 28] = [
+    ("drains", &[0]),
+    ("reserves", &[0]),
     ("absent", &[1]),
     ("pace", &[0]),
     ("looks", &[0]),
@@ -100,6 +102,10 @@ pub struct Cast {
     pub pace: Pace,
     /// Of a hundred calls of writers and readers so many are followed by a look at what is said of the space.
     pub looks: u32,
+    /// Of a hundred versions so many are begun with a piece that is filled in place.
+    pub reserves: u32,
+    /// Caretakers mostly move down what dead writers left.
+    pub drains: bool,
     /// So many versions more, all of them heavy: the quota is filled again and again.
     pub press: u64,
 }
@@ -162,6 +168,8 @@ impl Cast {
             is_heavy: random.percent(50),
             pace: Pace::Parallel,
             looks: 0,
+            reserves: 0,
+            drains: false,
             press: 0,
         };
         cast.leftovers = if random.percent(40) { 1 + random.below(4) as u32 } else { 0 };
@@ -191,11 +199,13 @@ impl Cast {
         };
     }
 
-    /// What happens where a group is away, from numbers of its own.
+    /// What happens where a group is away, and what else the calls are, from numbers of its own.
     fn draw_absences(&mut self) {
         let mut random = Random::new(self.seed, 41);
         // With the policy `error` a killed reader ends the writers, and their end the readers, over and over.
         self.absent = absent(*random.pick(&[1, 1, 2]));
+        self.reserves = *random.pick(&[0, 50]);
+        self.drains = self.spills && random.percent(50);
     }
 
     /// Where the pools lie, from numbers of its own: what else a seed draws does not depend on it.
@@ -256,6 +266,8 @@ impl Cast {
             "versions" => self.versions = number.max(1),
             "looks" => self.looks = number as u32,
             "press" => self.press = number,
+            "reserves" => self.reserves = number as u32,
+            "drains" => self.drains = number > 0,
             "pace" => self.pace = pace(number),
             "absent" => self.absent = absent(number),
             key if self.dangers.set(key, number) => {}

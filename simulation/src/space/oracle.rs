@@ -46,6 +46,10 @@ pub struct Facts {
     seen: (u64, u64),
     /// In which call a reader waits, by its process: the version that is due, and since when.
     pub waits: BTreeMap<u32, (u64, u64)>,
+    /// Processes whose writer is inside the gate.
+    inside: BTreeSet<u32>,
+    /// Of each group a version before which none of its ranks begins any more.
+    begun_from: BTreeMap<usize, u64>,
     /// Reader groups of other handles, by their process.
     beside: BTreeMap<u32, u64>,
     /// The stream was seen finished.
@@ -140,6 +144,24 @@ impl Drop for Holding {
     }
 }
 
+/// The writer of the calling process is inside the gate while this lives.
+pub struct Inside(Oracle);
+
+impl Inside {
+    /// How many are.
+    pub fn count(&self) -> u32 {
+        let mut facts = self.0.facts();
+        facts.inside.retain(|pid| process::exit(*pid).is_none());
+        facts.inside.len() as u32
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.0.facts().inside.remove(&process::own());
+    }
+}
+
 /// Reader groups of other handles that live at once: with those of the run they fill the table of a simulated build.
 const BESIDE_MAX: u64 = 3;
 
@@ -162,6 +184,12 @@ impl Oracle {
         }
         facts.beside.insert(process::own(), groups);
         Some(Beside(self.clone()))
+    }
+
+    /// See [`Inside`].
+    pub fn goes_inside(&self) -> Inside {
+        self.facts().inside.insert(process::own());
+        Inside(self.clone())
     }
 
     /// The facts, locked.
@@ -250,7 +278,7 @@ impl Oracle {
             }
             Comes::Again => of(rank).0..=of(rank).1,
             Comes::Somehow if size == 1 => of(rank).0..=of(rank).1,
-            Comes::Somehow => 0..=of(rank).1,
+            Comes::Somehow => facts.begun_from.get(&group).copied().unwrap_or(0)..=of(rank).1,
         }
     }
 
@@ -262,6 +290,11 @@ impl Oracle {
             others.iter().filter(|(_, _, is_open)| *is_open).map(|(rank, pid, _)| (*rank, *pid)).collect();
         facts.reading.insert(reader, (process::own(), false));
         let done = facts.released.get(&reader).map_or(0, |(done, _)| *done);
+        if others.is_empty() {
+            // It comes as a whole from here on.
+            let all_done = facts.all_done(reader.0, size);
+            facts.begun_from.insert(reader.0, all_done);
+        }
         // Where the group comes again as a whole the rank goes back with it, also when it gets no further than that.
         facts.go_back(reader, size);
         Reading { oracle: self.clone(), reader, there, was_alone: others.is_empty(), done }
@@ -323,10 +356,16 @@ impl Oracle {
 }
 
 impl Facts {
-    /// A rank may go back to the first version that not all ranks of its group have ended.
-    fn go_back(&mut self, (group, rank): (usize, u32), size: u32) {
+    /// The version below which all ranks of a group have ended all.
+    fn all_done(&self, group: usize, size: u32) -> u64 {
         let done = |rank| self.released.get(&(group, rank)).map_or(0, |(done, _)| *done);
-        let least = (0..size).map(done).min().unwrap_or(0);
+        (0..size).map(done).min().unwrap_or(0)
+    }
+
+    /// A rank may go back to where its group came as a whole, at the first version that not all ranks had ended.
+    fn go_back(&mut self, (group, rank): (usize, u32), size: u32) {
+        let begun_from = self.begun_from.get(&group).copied().unwrap_or(0);
+        let least = self.all_done(group, size).min(begun_from);
         if let Some((done, _)) = self.released.get_mut(&(group, rank)) {
             *done = least;
         }

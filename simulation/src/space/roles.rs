@@ -6,7 +6,9 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use forebay_space::{CleanOptions, Error, Kind, Mode, OpenOptions, Reader, Result, View, Writer};
+use forebay_space::{
+    CleanOptions, Element, Error, Kind, Mode, OpenOptions, Pace, Reader, Result, View, Writer,
+};
 use forebay_tier::host::thread;
 use forebay_tier::simulation::{process, Random};
 
@@ -40,6 +42,7 @@ pub fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Resu
         kinds.extend([Kind::ProducerDied, Kind::Fenced, Kind::TimedOut, Kind::QuotaFull, Kind::PeerMissing]);
     }
     culprit(run, during, error);
+    fenced(during, error);
     if !cast.is_calm() && !during.starts_with("open to read") {
         // Beside writers that have not heard yet that their group is over.
         kinds.push(Kind::NameInUse);
@@ -75,6 +78,18 @@ fn culprit(run: &Run, during: &str, error: &Error) {
     let is_gone = |pid| process::exit(pid).is_some() || has_left(pid);
     if !writer.is_some_and(is_gone) {
         process::fail(format!("{during}: it was not this process: {error}"));
+    }
+}
+
+/// Only a later group takes a lane from a writer.
+fn fenced(during: &str, error: &Error) {
+    let number = |key: &str| {
+        let mut found = error.context().iter().filter(|(name, _)| *name == key);
+        found.next().and_then(|(_, text)| text.parse::<u64>().ok())
+    };
+    let (Some(own), Some(current)) = (number("incarnation"), number("current")) else { return };
+    if error.kind() == Kind::Fenced && current <= own {
+        process::fail(format!("{during}: a group takes over from itself: {error}"));
     }
 }
 
@@ -160,7 +175,11 @@ fn put_all(run: &Run, w: &mut Writer, (rank, incarnation): (u32, u64), version: 
     let cast = &run.cast;
     let (size, count) = (u64::from(cast.writers), cast.elements(version));
     let rank_at = u64::from(rank);
-    timed(run, "put", || w.put_array("incarnation", &[size], &[rank_at], &[1], &[incarnation]))?;
+    let mut random = Random::new(cast.seed ^ version << 20 ^ rank_at, 43);
+    match random.percent(cast.reserves.into()) {
+        true => put_in_place(run, w, (rank_at, incarnation))?,
+        false => timed(run, "put", || w.put_array("incarnation", &[size], &[rank_at], &[1], &[incarnation]))?,
+    }
     let start = rank_at * count;
     let data: Vec<u64> = (start..start + count).map(|index| element(version, incarnation, index)).collect();
     let half = count / 2;
@@ -172,6 +191,23 @@ fn put_all(run: &Run, w: &mut Writer, (rank, incarnation): (u32, u64), version: 
         }
     }
     Ok(())
+}
+
+/// Puts the incarnation by a reservation. From the one call to the other the rank is inside the gate.
+fn put_in_place(run: &Run, w: &mut Writer, (rank, incarnation): (u64, u64)) -> Told {
+    let size = [u64::from(run.cast.writers)];
+    let reserved = timed(run, "reserve", || w.reserve("incarnation", u64::DTYPE, &size, &[rank], &[1]));
+    let mut reserved = reserved?;
+    let inside = run.oracle.goes_inside();
+    if let Pace::Gated { writers, .. } = run.cast.pace {
+        thread::sleep(Duration::from_micros(1));
+        if inside.count() > writers {
+            process::fail(format!("{} ranks are inside a gate of {writers}", inside.count()));
+        }
+    }
+    reserved.as_mut_slice().copy_from_slice(&incarnation.to_le_bytes());
+    drop(inside);
+    timed(run, "commit", || w.commit(reserved))
 }
 
 /// A view that is kept over the end of its step.
@@ -214,16 +250,16 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     if looks.percent((4 * cast.looks).into()) {
         census::as_member(run, &Own { lease: Some(None), ..own });
     }
-    for step in 0.. {
+    loop {
         // What a rank has read itself it has not missed, where it is dropped by now.
         let comes = if cast.drops() { Comes::Somehow } else { comes };
         let resume = oracle.may_resume((group, rank), size, comes);
-        let begun = awaited(run, due, || timed(run, "begin_step", || r.begin_step(None)))?;
+        let begun = begin(run, due, &mut r)?;
         let Some(version) = begun else { break };
         if looks.percent(cast.looks.into()) {
             see(run, &r)?;
         }
-        check_order(cast, (version, r.missed()), (due, &resume), step == 1);
+        check_order(cast, (version, r.missed()), (due, &resume));
         own.missed += due.map_or(0, |due| version - due);
         due = Some(version + 1);
         let incarnation = timed(run, "read", || check(cast, &mut r, version))?;
@@ -277,7 +313,6 @@ fn check_order(
     cast: &Cast,
     (version, missed): (u64, u64),
     (due, resume): (Option<u64>, &RangeInclusive<u64>),
-    is_second: bool,
 ) {
     process::note(format!("reads version {version}"));
     let in_order = match due {
@@ -285,8 +320,7 @@ fn check_order(
         None if cast.declared => {
             resume.contains(&(version - missed.min(version))) && (missed == 0 || cast.drops())
         }
-        // Between the look of a writer at who holds what and its dropping, a reader may join.
-        Some(due) if cast.drops() || is_second => version >= due,
+        Some(due) if cast.drops() => version >= due,
         Some(due) => version == due,
         None => true,
     };
@@ -337,6 +371,23 @@ fn awaited<T>(run: &Run, due: Option<u64>, call: impl FnOnce() -> T) -> T {
     let result = call();
     run.oracle.facts().waits.remove(&process::own());
     result
+}
+
+fn begin(run: &Run, due: Option<u64>, r: &mut Reader) -> std::result::Result<Option<u64>, ()> {
+    awaited(run, due, || timed(run, "begin_step", || in_time(run, due, || r.begin_step(None))))
+}
+
+/// A reader is not told that a version did not come in time that was complete before it asked.
+fn in_time<T>(run: &Run, due: Option<u64>, call: impl FnOnce() -> Result<T>) -> Result<T> {
+    let (cast, known) = (&run.cast, run.oracle.known());
+    let is_there = due.is_some_and(|due| due < known) && cast.declared && !cast.drops();
+    let result = call();
+    match &result {
+        Err(e) if e.kind() == Kind::TimedOut && is_there && !run.oracle.may_be_cleaned() => {
+            process::fail(format!("{known} versions were complete, and {due:?} did not come: {e}"))
+        }
+        _ => result,
+    }
 }
 
 /// A view of the first rank's first piece, where it is one piece.
@@ -446,7 +497,7 @@ pub fn caretaker(run: &Run, mut random: Random) -> Told {
     for _ in 0..1 + random.below(4) {
         let scale = random.below(14);
         thread::sleep(Duration::from_micros(random.below(5 << scale)));
-        match random.below(7) {
+        match random.below(if cast.drains { 14 } else { 7 }) {
             0 if cast.looks > 0 => census::as_stranger(run),
             0 => drop(forebay_space::list()),
             1 => verify(run, true)?,
@@ -527,7 +578,10 @@ fn verify(run: &Run, has_writers: bool) -> Told {
     let cast = &run.cast;
     match forebay_space::verify(&cast.name()) {
         Ok(report) => {
-            let is_passing = |what: &str| has_writers && what.starts_with("control segment:");
+            // A copy of the oldest version is raised before it is.
+            let is_passing = |what: &str| {
+                has_writers && what.starts_with("control segment:") && !what.contains("are hidden")
+            };
             // Of what was never acknowledged a power cut leaves any part.
             let known = run.oracle.known();
             let is_cut = |version: Option<u64>| {

@@ -1,7 +1,7 @@
 //! What must hold in every execution, each a small cast of threads over the production protocols.
 
 use std::rc::Rc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use loom::thread::spawn;
 
@@ -16,6 +16,7 @@ pub const MODELS: &[(&str, fn())] = &[
     ("a held version is not overwritten", held_is_not_overwritten),
     ("what a lease let go may be overwritten", let_go_then_held_again),
     ("a cursor settles above what was dropped", cursor_settles),
+    ("a group begins at what is kept for it", group_begins_at_what_is_kept),
     ("freed space wakes the producer that waits for it", free_space_wakes),
     ("only what was dropped is overwritten", only_dropped_is_overwritten),
     ("a lane that is taken over loses no commit", take_over_loses_no_commit),
@@ -35,6 +36,7 @@ pub const WRONG: &[(&str, fn())] = &[
     ("a place that is being left counts as the segment's", moving::leaving_counts),
     ("a move is chosen and begun in two steps", moving::chosen_and_begun_in_two_steps),
     ("the words of a run are read once", moving::looked_at_once),
+    ("a group begins at the oldest version", group_begins_at_the_oldest),
 ];
 
 /// The producers' words of a space: group, base, a progress word for each of two ranks.
@@ -121,7 +123,8 @@ fn held_is_not_overwritten() {
         })
     };
     let (oldest, held, payload) = &*shared;
-    if protocol::drop_below(oldest, || protocol::lowest_held(held.iter(), |_| true).min(1)) > 0 {
+    if protocol::drop_below(oldest, &Word::new(0), || protocol::lowest_held(held.iter(), |_| true).min(1)) > 0
+    {
         payload.write(2);
     }
     reader.join().unwrap();
@@ -140,7 +143,8 @@ fn let_go_then_held_again() {
         })
     };
     let (oldest, held, payload) = &*shared;
-    let floor = protocol::drop_below(oldest, || protocol::lowest_held([held].into_iter(), |_| true).min(1));
+    let lowest = || protocol::lowest_held([held].into_iter(), |_| true).min(1);
+    let floor = protocol::drop_below(oldest, &Word::new(0), lowest);
     if floor > 0 {
         payload.write(2);
     }
@@ -161,11 +165,40 @@ fn cursor_settles() {
         })
     };
     let (oldest, cursor, payload) = &*shared;
-    let floor = protocol::drop_below(oldest, || protocol::lowest_held([cursor].into_iter(), |_| true).min(1));
+    let lowest = || protocol::lowest_held([cursor].into_iter(), |_| true).min(1);
+    let floor = protocol::drop_below(oldest, &Word::new(0), lowest);
     for version in 0..floor {
         payload[version as usize].write(2);
     }
     reader.join().unwrap();
+}
+
+/// A reader group comes while version 0 is dropped, and begins at what `first` says: of that nothing goes before its
+/// ranks come.
+fn group_comes(first: fn(&Word, &Word) -> u64) {
+    let shared = Rc::new((Word::new(0), Word::new(0), Word::new(HOLDS_NOTHING)));
+    let comer = {
+        let shared = shared.clone();
+        spawn(move || {
+            let (oldest, announced, start) = &*shared;
+            protocol::release(start, 0);
+            let at = first(oldest, announced);
+            protocol::release(start, at);
+            at
+        })
+    };
+    let (oldest, announced, start) = &*shared;
+    protocol::drop_below(oldest, announced, || protocol::lowest_held([start].into_iter(), |_| true).min(1));
+    let at = comer.join().unwrap();
+    assert!(oldest.load(Relaxed) <= at, "version {at} is gone, and a rank of the group was to begin there");
+}
+
+fn group_begins_at_what_is_kept() {
+    group_comes(protocol::first_kept);
+}
+
+fn group_begins_at_the_oldest() {
+    group_comes(|oldest, announced| protocol::first_kept(oldest, announced).min(oldest.load(Relaxed)));
 }
 
 /// A producer sleeps until the reader has let version 0 go, then uses its space.
@@ -183,7 +216,10 @@ fn free_space_wakes() {
     let (oldest, cursor, free_space, payload) = &*shared;
     loop {
         let seen = free_space.word.load(Acquire);
-        if protocol::drop_below(oldest, || protocol::lowest_held([cursor].into_iter(), |_| true)) > 0 {
+        if protocol::drop_below(oldest, &Word::new(0), || {
+            protocol::lowest_held([cursor].into_iter(), |_| true)
+        }) > 0
+        {
             break;
         }
         protocol::sleep(&free_space.waiters, || free_space.wait(seen));
@@ -210,7 +246,8 @@ fn only_dropped_is_overwritten() {
         })
     };
     let (oldest, cursor, lease, payload) = &*shared;
-    if protocol::drop_below(oldest, || protocol::lowest_held([cursor, lease].into_iter(), |_| true)) > 0 {
+    let lowest = || protocol::lowest_held([cursor, lease].into_iter(), |_| true);
+    if protocol::drop_below(oldest, &Word::new(0), lowest) > 0 {
         payload.write(2);
     }
     reader.join().unwrap();
