@@ -565,12 +565,24 @@ int fb_options_new(fb_options **options);
  *   learns how many it missed; with "error" the next step of a writer fails. A reader says it of its group, a
  *   writer of those in "readers".
  *
- * Of a checkpoint, beside "rank", "size", "scope" and "timeout": "levels" (where steps go, the fastest first, with
- * ";" between them: "dram; file,keep=3"; else "file"; of a level "keep=N" newest steps stay, "every=N" keeps each
- * N-th for good, "best=K" or "best=K:largest" the K best by fb_checkpoint_save_metric), "when" (what
- * fb_checkpoint_need goes by: "steps:N", "seconds:S", "optimum" or "optimum:MTBF", "signal", with ";" between them;
- * else "optimum"), "program" (a directory that another program saves into is refused), "memory" (most bytes that
- * steps may take in a level of memory, as "4GiB").
+ * Of a checkpoint:
+ * - "levels" (a place with its options, as file,keep=3; with ; between several; default: file): Where steps
+ *   go, the fastest first. A tier ("dram", "numa:N", "file", "direct", "pmem"), a directory, or
+ *   "s3://BUCKET/PREFIX"; behind it what goes for this level alone, as in "file,keep=3": "keep=N" newest steps
+ *   stay, "every=N" keeps each N-th for good, "best=K" or "best=K:largest" the K best by the metric of the
+ *   save; "+partner", "+xor:N" or "+rs:K+M" right behind the place is redundancy between nodes.
+ * - "when" (steps:N, seconds:S, optimum, optimum:MTBF, signal; with ; between several; default: optimum): When
+ *   "need" says yes. After so many steps, so many seconds, at the optimum for a mean time between failures in
+ *   seconds, or when the job is about to end (SIGTERM, SIGUSR1); any of them.
+ * - "incremental" (a whole number; default: 0): Every so many steps a full one, and between them what has
+ *   changed; 0: all are full. Of levels that are no memory and do not say it themselves.
+ * - "compress" (none, zstd, zstd:LEVEL; default: none): How chunks are compressed. Of levels that are no
+ *   memory and do not say it themselves.
+ * - "memory" (bytes, as 512MiB; default: two steps): Most bytes of memory that this process's part may take in
+ *   a level of memory.
+ * - "program" (text; default: not said): The program: a directory that another one saves into is refused.
+ *
+ * A checkpoint takes "rank", "size", "scope" and "timeout" of these, and its own.
  *
  * FB_UNKNOWN_KEY with the nearest key in the hint, FB_USAGE when the value cannot be read.
  */

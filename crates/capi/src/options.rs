@@ -7,8 +7,8 @@
 use crate::memory::{give, handle, lock, out, take, text};
 use crate::status::guard;
 use crate::FB_OK;
-use forebay_checkpoint::{Options, When};
-use forebay_config::{did_you_mean, environment, parse_bytes, OPTIONS, TIMEOUT_SECONDS_MAX};
+use forebay_checkpoint::Options;
+use forebay_config::{did_you_mean, environment, CHECKPOINT_OPTIONS, OPTIONS, TIMEOUT_SECONDS_MAX};
 use forebay_space::{Error, Kind, OpenOptions, Result};
 use forebay_tier::adapter::fault::FaultPlan;
 use std::ffi::{c_char, c_int};
@@ -28,32 +28,10 @@ struct Set {
     checkpoint: Options,
 }
 
-/// An option that only checkpoints know.
-struct OfCheckpoint {
-    key: &'static str,
-    set: fn(&mut Options, &str) -> Result<()>,
-}
-
-const OF_CHECKPOINT: [OfCheckpoint; 4] = [
-    OfCheckpoint { key: "levels", set: |options, text| words(text).map(|words| options.levels = words) },
-    OfCheckpoint { key: "when", set: |options, text| rules(text).map(|rules| options.when = rules) },
-    OfCheckpoint {
-        key: "program",
-        set: |options, text| {
-            options.program = text.to_owned();
-            Ok(())
-        },
-    },
-    OfCheckpoint {
-        key: "memory",
-        set: |options, text| parse_bytes(text).map(|bytes| options.memory_bytes_max = Some(bytes)),
-    },
-];
-
 /// Every key, the space's first.
 fn keys() -> impl Iterator<Item = &'static str> {
     let of_space = OPTIONS.iter().filter(|row| row.program).map(|row| row.name);
-    of_space.chain(OF_CHECKPOINT.iter().map(|option| option.key))
+    of_space.chain(CHECKPOINT_OPTIONS.iter().map(|row| row.name))
 }
 
 /// Makes options that hold the defaults and stores them in `*options`. Does not block.
@@ -140,14 +118,26 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 ///   and a writer that finds the quota full waits and names the group; with "drop" they go without it, and it
 ///   learns how many it missed; with "error" the next step of a writer fails. A reader says it of its group, a
 ///   writer of those in "readers".
+///
+/// Of a checkpoint:
+/// - "levels" (a place with its options, as file,keep=3; with ; between several; default: file): Where steps
+///   go, the fastest first. A tier ("dram", "numa:N", "file", "direct", "pmem"), a directory, or
+///   "s3://BUCKET/PREFIX"; behind it what goes for this level alone, as in "file,keep=3": "keep=N" newest steps
+///   stay, "every=N" keeps each N-th for good, "best=K" or "best=K:largest" the K best by the metric of the
+///   save; "+partner", "+xor:N" or "+rs:K+M" right behind the place is redundancy between nodes.
+/// - "when" (steps:N, seconds:S, optimum, optimum:MTBF, signal; with ; between several; default: optimum): When
+///   "need" says yes. After so many steps, so many seconds, at the optimum for a mean time between failures in
+///   seconds, or when the job is about to end (SIGTERM, SIGUSR1); any of them.
+/// - "incremental" (a whole number; default: 0): Every so many steps a full one, and between them what has
+///   changed; 0: all are full. Of levels that are no memory and do not say it themselves.
+/// - "compress" (none, zstd, zstd:LEVEL; default: none): How chunks are compressed. Of levels that are no
+///   memory and do not say it themselves.
+/// - "memory" (bytes, as 512MiB; default: two steps): Most bytes of memory that this process's part may take in
+///   a level of memory.
+/// - "program" (text; default: not said): The program: a directory that another one saves into is refused.
 // options: end
 ///
-/// Of a checkpoint, beside "rank", "size", "scope" and "timeout": "levels" (where steps go, the fastest first, with
-/// ";" between them: "dram; file,keep=3"; else "file"; of a level "keep=N" newest steps stay, "every=N" keeps each
-/// N-th for good, "best=K" or "best=K:largest" the K best by fb_checkpoint_save_metric), "when" (what
-/// fb_checkpoint_need goes by: "steps:N", "seconds:S", "optimum" or "optimum:MTBF", "signal", with ";" between them;
-/// else "optimum"), "program" (a directory that another program saves into is refused), "memory" (most bytes that
-/// steps may take in a level of memory, as "4GiB").
+/// A checkpoint takes "rank", "size", "scope" and "timeout" of these, and its own.
 ///
 /// FB_UNKNOWN_KEY with the nearest key in the hint, FB_USAGE when the value cannot be read.
 #[no_mangle]
@@ -225,29 +215,12 @@ fn set(set: &mut Set, key: &str, value: &str) -> Result<()> {
     if let Some(row) = OPTIONS.iter().find(|row| row.program && row.name == key) {
         return (row.set)(&mut set.space, value);
     }
-    match OF_CHECKPOINT.iter().find(|option| option.key == key) {
-        Some(option) => (option.set)(&mut set.checkpoint, value),
-        None => Err(unknown(key)),
-    }
-}
-
-/// When a checkpoint is needed, each rule read once.
-fn rules(text: &str) -> Result<Vec<String>> {
-    let rules = words(text)?;
-    rules.iter().try_for_each(|rule| rule.parse::<When>().map(drop))?;
-    Ok(rules)
-}
-
-/// What stands between semicolons; at least one word.
-fn words(text: &str) -> Result<Vec<String>> {
-    let words = text.split(';').map(str::trim).filter(|word| !word.is_empty());
-    let words: Vec<String> = words.map(str::to_owned).collect();
-    match words.is_empty() {
-        true => {
-            Err(Error::new(Kind::Usage, "nothing was said").hint("one or more words with ; between them"))
-        }
-        false => Ok(words),
-    }
+    let row = CHECKPOINT_OPTIONS.iter().find(|row| row.name == key).ok_or_else(|| unknown(key))?;
+    let mut wanted = set.checkpoint.clone();
+    (row.set)(&mut wanted, value)?;
+    forebay_checkpoint::check(&wanted)?;
+    set.checkpoint = wanted;
+    Ok(())
 }
 
 fn unknown(key: &str) -> Error {
@@ -267,7 +240,7 @@ mod tests {
     fn some(form: Form) -> &'static str {
         match form {
             Form::Number => "1",
-            Form::Text | Form::Directory => "heat",
+            Form::Text | Form::Directory | Form::Words => "heat",
             Form::Flag => "true",
             Form::Bytes => "1MiB",
             Form::Seconds => "0.5",
@@ -285,8 +258,10 @@ mod tests {
         let of_checkpoint = [
             ("levels", "dram; file,keep=3;"),
             ("when", "steps:10;signal"),
-            ("program", "heat"),
+            ("incremental", "10"),
+            ("compress", "zstd:1"),
             ("memory", "4GiB"),
+            ("program", "heat"),
         ];
         let values: Vec<(&str, &str)> = of_space.chain(of_checkpoint).collect();
         assert_eq!(values.iter().map(|(key, _)| *key).collect::<Vec<_>>(), keys().collect::<Vec<_>>());
@@ -301,6 +276,7 @@ mod tests {
         let Set { space: options, checkpoint } = options;
         assert_eq!(checkpoint.levels, ["a:0"], "the last word counts");
         assert_eq!((checkpoint.when.len(), checkpoint.memory_bytes_max), (2, Some(4 << 30)));
+        assert_eq!((checkpoint.incremental, &*checkpoint.compress), (10, "zstd:1"));
         assert_eq!((options.rank, options.size), (Some(1), Some(1)));
         assert_eq!((options.quota_bytes, options.batch_bytes), (Some(1 << 20), Some(1 << 20)));
         assert_eq!(options.timeout, Duration::from_millis(500));

@@ -25,12 +25,13 @@ use crate::keep::check_metric;
 use crate::level::{arrange, Level, Piece};
 use crate::load::Wanted;
 use crate::memory::attend;
-use crate::options::Options;
+use crate::options::Asked;
 use crate::place::{is_pattern, make_own, of_node, Directory, Objects, Own, Place};
 use crate::redundancy::is_protected;
 use crate::restore::{Restored, Search};
 use crate::run::{Comer, LevelInfo, Run};
 use crate::when::Policy;
+use crate::Options;
 
 /// See the file's head.
 pub struct Checkpoint {
@@ -99,7 +100,7 @@ impl Checkpoint {
         let base = path.canonicalize();
         let base =
             base.map_err(|e| Error::io(format!("cannot find out where {} lies", path.display()), e))?;
-        let infos = options.levels_of(&base)?;
+        let infos = Asked(options).levels_of(&base)?;
         let counts = Arc::new(FaultCounts::default());
         let mut levels = Vec::new();
         for info in &infos {
@@ -249,7 +250,7 @@ impl Checkpoint {
         if let Some(failure) = self.drain.take_failure() {
             return Err(failure);
         }
-        self.infos.iter().try_for_each(|info| self.options.check_nodes(info))?;
+        self.infos.iter().try_for_each(|info| Asked(&self.options).check_nodes(info))?;
         let (rank, size) = (self.options.rank, self.options.size);
         let piece = Piece {
             id,
@@ -494,7 +495,7 @@ fn level(
         return Ok((Level { packing: info.packing, ..Level::new(place, info.keep) }, None));
     }
     let nodes = is_pattern(&info.dir)?;
-    let node = options.node_of(info.ranks_per_node)?;
+    let node = Asked(options).node_of(info.ranks_per_node)?;
     let dir = if nodes { of_node(&info.dir, &node) } else { info.dir.clone() };
     let mut place = Directory::new(&dir, info.tier, &format!("{:05}", options.rank))?;
     if let Some(plan) = &options.faults {

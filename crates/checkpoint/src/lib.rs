@@ -54,11 +54,12 @@ mod when;
 
 pub use advice::{advice, Advice, Costs};
 pub use checkpoint::{Checkpoint, Statistics};
+pub use forebay_config::CheckpointOptions as Options;
 pub use forebay_log::{Dims, Dtype, NdBox};
 pub use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 pub use inspect::{list, pieces, verify, Inspection, LevelReport, StepReport, VerifyReport};
 pub use keep::{Best, Better, Keep, Reason};
-pub use options::Options;
+pub use options::check;
 pub use packing::Packing;
 pub use redundancy::{Code, Protection, Repair, State};
 pub use restore::{Reject, Restored};

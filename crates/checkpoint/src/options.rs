@@ -1,4 +1,4 @@
-//! How a checkpoint is opened: its levels in text form, ranks, how long to wait.
+//! How the options of a checkpoint are read: its levels in text form.
 //!
 //! A level reads `WORD` or `DIRECTORY`, then options: `dram`, `/scratch/ck`, `/pmem/ck,keep=3`, `direct`,
 //! `/mnt/x,tier=direct`, `file,incremental=10,compress=zstd:3`, `file,every=1000,best=3:largest`. The words `file`,
@@ -7,9 +7,10 @@
 //! directory is redundancy between nodes, `{node}` in it stands for the node's name: `file+xor:4`,
 //! `/local/{node}/ck+partner`. Unknown options are errors with "did you mean".
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use forebay_config::CheckpointOptions as Options;
 use forebay_terms::spelling::did_you_mean;
 use forebay_tier::checksum::crc32c;
 use forebay_tier::{device, Error, Kind, Result, TierKind};
@@ -19,68 +20,34 @@ use crate::packing::Packing;
 use crate::place::{check_name, is_pattern, is_url, numbered, of_node, NODE};
 use crate::redundancy::Code;
 use crate::run::LevelInfo;
+use crate::when::When;
 
 /// Committed steps that stay in a level of memory: capacity there is scarce, and a lower level has more.
 const KEEP_MEMORY: usize = 1;
 /// Committed steps that stay in any other level: the newest, and one to fall back to.
 const KEEP: usize = 2;
 
-/// How to open a checkpoint.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The levels, the fastest first. See the file's head.
-    pub levels: Vec<String>,
-    /// Rank of this process, below `size`.
-    pub rank: u32,
-    /// Number of processes that save together.
-    pub size: u32,
-    /// Every so many steps a full one and incremental ones between, in levels that are no memory and do not say it
-    /// themselves; 0: all are full.
-    pub incremental: u32,
-    /// How chunks are compressed in levels that are no memory and do not say it themselves: `none`, `zstd`,
-    /// `zstd:LEVEL`.
-    pub compress: String,
-    /// The program: a directory that another one saves into is refused. Empty: not said.
-    pub program: String,
-    /// What tells launches of the program apart, as the number of the batch job: a rank does not join a run of another
-    /// launch, whose ranks may have closed. Empty: not said.
-    pub launch: String,
-    /// When `need` says yes: `steps:N`, `seconds:S`, `optimum[:MTBF]`, `signal`; any of them.
-    pub when: Vec<String>,
-    /// The name of the node that this rank runs on, for levels with a directory for each node; None: a number that
-    /// follows from the rank and the level's `ranks_per_node`.
-    pub node: Option<String>,
-    /// How long to wait for other ranks and for lower levels.
-    pub timeout: Duration,
-    /// Where levels of memory lie; needed for `dram` and `numa:N`.
-    pub memory_root: Option<PathBuf>,
-    /// Most bytes of memory that this process's pieces may take on a level of memory; None: two pieces.
-    pub memory_bytes_max: Option<u64>,
-    /// For trials: what shall go wrong with data files in directories.
-    pub faults: Option<forebay_tier::adapter::fault::FaultPlan>,
-}
+/// What a rank said, read with the checkpoint's directory.
+pub(crate) struct Asked<'a>(pub(crate) &'a Options);
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            levels: vec!["file".into()],
-            rank: 0,
-            size: 1,
-            incremental: 0,
-            compress: "none".into(),
-            program: String::new(),
-            launch: String::new(),
-            when: vec!["optimum".into()],
-            node: None,
-            timeout: Duration::from_secs(60),
-            memory_root: None,
-            memory_bytes_max: None,
-            faults: None,
-        }
+impl Deref for Asked<'_> {
+    type Target = Options;
+
+    fn deref(&self) -> &Options {
+        self.0
     }
 }
 
-impl Options {
+/// Whether the rules and the compression that options name can be read; levels need a directory for that.
+///
+/// # Errors
+/// `Usage`.
+pub fn check(options: &Options) -> Result<()> {
+    options.when.iter().try_for_each(|rule| rule.parse::<When>().map(drop))?;
+    Packing::parse_compress(&options.compress).map(drop)
+}
+
+impl Asked<'_> {
     /// The levels of the checkpoint directory `base`, which exists and is absolute.
     ///
     /// # Errors

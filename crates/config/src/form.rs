@@ -28,6 +28,8 @@ pub enum Form {
     Number,
     /// Any text.
     Text,
+    /// Words: text with `;` between them, or a list.
+    Words,
     /// True or false.
     Flag,
     /// A number of bytes, or text such as `512MiB`.
@@ -54,6 +56,7 @@ impl Form {
         match self {
             Form::Number => "a whole number".into(),
             Form::Text => "text".into(),
+            Form::Words => "words, with ; between several".into(),
             Form::Flag => "true | false".into(),
             Form::Bytes => "bytes, as 512MiB".into(),
             Form::Seconds => "seconds".into(),
@@ -69,6 +72,7 @@ impl Form {
     /// What JSON and TOML may hold, for people.
     fn wanted(self) -> String {
         match self {
+            Form::Words => format!("{}, or a list of them", self.text()),
             Form::Bytes => "a size: bytes, or text such as \"512MiB\"".into(),
             Form::ReaderGroups => format!("{}, or a table of names and sizes", self.text()),
             Form::SpillTiers => {
@@ -170,6 +174,27 @@ impl Value for Duration {
 
     fn write<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
         self.as_secs_f64().serialize(to)
+    }
+}
+
+impl Value for Vec<String> {
+    const FORM: Form = Form::Words;
+
+    fn from_text(text: &str) -> Result<Self> {
+        let words = text.split(';').map(str::trim).filter(|word| !word.is_empty());
+        let words: Vec<String> = words.map(str::to_owned).collect();
+        match words.is_empty() {
+            true => {
+                Err(Error::new(Kind::Usage, "nothing was said").hint("one or more words, with ; between"))
+            }
+            false => Ok(words),
+        }
+    }
+
+    fn from_json(json: &Json) -> Result<Self> {
+        let Json::Array(words) = json else { return Self::from_text(&text_of(Self::FORM, json)?) };
+        let word = |json: &Json| json.as_str().map(str::to_owned).ok_or_else(|| wrong_type(Self::FORM, json));
+        words.iter().map(word).collect()
     }
 }
 

@@ -1,12 +1,14 @@
-//! Every option of `open`, once: name, type, default, range, help, and where it can be said.
+//! Every option of `open` and of a checkpoint, once: name, type, default, range, help, and where it can be said.
 //!
-//! An option is one entry of the table in `table.rs`. From it come the structs [`OpenOptions`] and [`ChannelOptions`],
-//! the variables of the environment, the keys of a workflow's channel table, the options of C, the keywords of Python,
-//! and the reference page. Beside the options: sizes as text, and which rank of how many this process is.
+//! An option of `open` is one entry of the table in `table.rs`. From it come the structs [`OpenOptions`] and
+//! [`ChannelOptions`], the variables of the environment, the keys of a workflow's channel table, the options of C, the
+//! keywords of Python, and the reference page. Those of a checkpoint stand in `checkpoint.rs`. Beside the options:
+//! sizes as text, and which rank of how many this process is.
 //!
 //! Not here: what an option does. No variable is read but through the look-up that a caller gives.
 #![forbid(unsafe_code)]
 
+mod checkpoint;
 pub mod environment;
 mod form;
 mod identity;
@@ -17,6 +19,7 @@ mod size;
 mod table;
 mod value;
 
+pub use checkpoint::{CheckpointOptions, CHECKPOINT_OPTIONS};
 pub use environment::did_you_mean;
 pub use form::Form;
 pub use identity::{identify, launch, launch_id, Identity, Source};

@@ -22,10 +22,12 @@ pub enum Role {
     Reader,
     /// Writers and readers.
     Both,
+    /// Who opens a checkpoint.
+    Checkpoint,
 }
 
-/// One option of `open`.
-pub struct Row {
+/// One option, of `open` or of another struct of options.
+pub struct Row<O: 'static = OpenOptions> {
     /// Its name in C and Python, and in the reference.
     pub name: &'static str,
     /// Its key in the JSON of a channel; None: it is the process's, not the channel's.
@@ -53,16 +55,16 @@ pub struct Row {
     /// Whether C and Python offer it.
     pub program: bool,
     /// Sets it from text.
-    pub set: fn(&mut OpenOptions, &str) -> Result<()>,
+    pub set: fn(&mut O, &str) -> Result<()>,
     /// Sets it from JSON, whose type must be the option's.
-    pub set_json: fn(&mut OpenOptions, &Json) -> Result<()>,
+    pub set_json: fn(&mut O, &Json) -> Result<()>,
     /// Reads text and throws the value away.
     pub check: fn(&str) -> Result<()>,
     /// Sets it in the options of a channel.
     pub in_table: Option<fn(&mut ChannelOptions, &str) -> Result<()>>,
 }
 
-impl Row {
+impl<O> Row<O> {
     /// What may be said as text, for people.
     pub fn values(&self) -> String {
         match self.range {
@@ -141,6 +143,40 @@ macro_rules! row {
                 in_table: $in_table,
             }
         }
+    };
+}
+
+/// Makes a struct of options that are one program's alone, with its rows: entries as those of [`options`], each with
+/// the name of its field, its own, its type and its default. What stands in `beside` is no option.
+macro_rules! own_options {
+    (
+        $(#[doc = $about:literal])*
+        $struct:ident, $rows:ident, $role:expr;
+        options { $(
+            #[doc = $help:literal] $(#[doc = $more:literal])*
+            $field:ident, $name:ident: $type:ty $(= $default:expr)?; { $($attribute:ident: $value:expr),* $(,)? }
+        )* }
+        beside { $( $(#[doc = $other_help:literal])* $other:ident: $other_type:ty = $other_default:expr; )* }
+    ) => {
+        $(#[doc = $about])*
+        #[derive(Clone, Debug)]
+        pub struct $struct {
+            $(#[doc = $help] $(#[doc = $more])* pub $field: held!($type $(, $default)?),)*
+            $($(#[doc = $other_help])* pub $other: $other_type,)*
+        }
+
+        impl Default for $struct {
+            fn default() -> $struct {
+                $struct { $($field: unsaid!($($default)?),)* $($other: $other_default,)* }
+            }
+        }
+
+        /// Every option, in the order of the table.
+        pub const $rows: &[Row<$struct>] = &[
+            $(row!(
+                $field, stringify!($name), $type, $help [$($more)*] [role: $role $(, $attribute: $value)*] None, None
+            ),)*
+        ];
     };
 }
 
@@ -237,4 +273,4 @@ macro_rules! options {
     };
 }
 
-pub(crate) use {fill, held, options, row, unsaid};
+pub(crate) use {fill, held, options, own_options, row, unsaid};

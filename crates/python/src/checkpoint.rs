@@ -17,7 +17,7 @@ use crate::cell::Cell;
 use crate::convert::{to_python, Whole};
 use crate::detach::detached;
 use crate::errors::{raise, OrRaise};
-use crate::{options, paged};
+use crate::options;
 
 /// What `forebay.Checkpoint` stands on.
 #[pyclass(name = "_Checkpoint", module = "forebay._forebay", frozen)]
@@ -37,37 +37,21 @@ impl State {
 
 #[pymethods]
 impl PyCheckpoint {
-    /// keywords: rank, size, comm, timeout, as `forebay.open` knows them.
+    /// keywords: the options of a checkpoint, and rank, size, comm, scope, timeout as `forebay.open` knows them.
     #[new]
-    #[allow(clippy::too_many_arguments)]
-    fn new(
-        py: Python<'_>,
-        path: PathBuf,
-        levels: Vec<String>,
-        program: String,
-        when: Vec<String>,
-        incremental: u32,
-        compress: String,
-        memory: Option<&Bound<'_, PyAny>>,
-        keywords: &Bound<'_, PyDict>,
-    ) -> PyResult<PyCheckpoint> {
+    fn new(py: Python<'_>, path: PathBuf, keywords: &Bound<'_, PyDict>) -> PyResult<PyCheckpoint> {
         py.import("numpy")?;
-        let known = options::from_keywords(py, &path.display().to_string(), None, Some(keywords))?;
+        let (said, known) = options::of_checkpoint(py, &path.display().to_string(), keywords)?;
         let options = Options {
-            levels,
-            program,
-            when,
             node: environment::value("FOREBAY_NODE", &environment::process),
-            incremental,
-            compress,
             rank: known.rank.unwrap_or(0),
             size: known.size.unwrap_or(1),
             timeout: known.timeout,
             memory_root: Some(forebay_space::make_root().or_raise(py)?),
             launch: forebay_space::launch_id(),
-            memory_bytes_max: memory.map(|value| paged::bytes("memory", value)).transpose()?,
             faults: environment::parsed("FOREBAY_FAULT", &environment::process, FaultPlan::parse)
                 .or_raise(py)?,
+            ..said
         };
         let checkpoint = detached(py, || Checkpoint::open(&path, &options)).or_raise(py)?;
         Ok(PyCheckpoint(Cell::new(State { checkpoint: Some(checkpoint), arrays: Vec::new() })))

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use forebay_config::{component_name, did_you_mean, environment, Form, Row, OPTIONS};
+use forebay_config::{
+    component_name, did_you_mean, environment, CheckpointOptions, Form, Row, CHECKPOINT_OPTIONS, OPTIONS,
+};
 use forebay_space::{Error, Kind, Mode, OpenOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -54,13 +56,32 @@ fn script_name(py: Python<'_>) -> Option<String> {
     (!stem.is_empty() && !stem.starts_with('-')).then(|| component_name(stem))
 }
 
-fn set(py: Python<'_>, options: &mut OpenOptions, row: &Row, value: &Bound<'_, PyAny>) -> PyResult<()> {
+/// The options of a checkpoint, and what else its keywords say, as [`from_keywords`].
+pub fn of_checkpoint(
+    py: Python<'_>,
+    name: &str,
+    keywords: &Bound<'_, PyDict>,
+) -> PyResult<(CheckpointOptions, OpenOptions)> {
+    let mut options = CheckpointOptions::default();
+    let others = PyDict::new(py);
+    for (key, value) in keywords.iter() {
+        let name: String = key.extract()?;
+        match CHECKPOINT_OPTIONS.iter().find(|row| row.name == name) {
+            Some(row) if !value.is_none() => set(py, &mut options, row, &value)?,
+            Some(_) => {}
+            None => others.set_item(key, value)?,
+        }
+    }
+    Ok((options, from_keywords(py, name, None, Some(&others))?))
+}
+
+fn set<O>(py: Python<'_>, options: &mut O, row: &Row<O>, value: &Bound<'_, PyAny>) -> PyResult<()> {
     let json = json_of(row, value)?;
     (row.set_json)(options, &json).map_err(|error| raise(py, error.with("argument", row.name)))
 }
 
 /// A value of the type that the option has; any other is a `TypeError`.
-fn json_of(row: &Row, value: &Bound<'_, PyAny>) -> PyResult<Json> {
+fn json_of<O>(row: &Row<O>, value: &Bound<'_, PyAny>) -> PyResult<Json> {
     let key = row.name;
     Ok(match row.form {
         Form::Number => json!(argument::<u32>(key, value)?),
@@ -70,6 +91,7 @@ fn json_of(row: &Row, value: &Bound<'_, PyAny>) -> PyResult<Json> {
         Form::Text | Form::Word(_) | Form::Syntax(_) | Form::Emulation => {
             json!(argument::<String>(key, value)?)
         }
+        Form::Words => words(key, value)?,
         Form::Directory => path(key, value)?,
         Form::ReaderGroups => readers(key, value)?,
         Form::SpillTiers => spill(key, value)?,
@@ -126,6 +148,14 @@ fn bytes(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Json> {
     match value.is_instance_of::<PyString>() {
         true => Ok(json!(argument::<String>(key, value)?)),
         false => Ok(json!(argument::<u64>(key, value)?)),
+    }
+}
+
+/// One word or several: text is one of them.
+fn words(key: &str, value: &Bound<'_, PyAny>) -> PyResult<Json> {
+    match value.is_instance_of::<PyString>() {
+        true => Ok(json!([argument::<String>(key, value)?])),
+        false => Ok(json!(argument::<Vec<String>>(key, value)?)),
     }
 }
 

@@ -134,6 +134,19 @@ def test_incremental_and_compressed_steps(space: Path) -> None:
         fb.Checkpoint(space / "ck", ["dram"], incremental=3)
 
 
+@pytest.mark.parametrize("levels", ["file,keep=3", ["file,keep=3"], Path("level"), [Path("level")]])
+def test_levels_and_rules_are_one_word_or_several(space: Path, tmp_path: Path, levels: Any) -> None:
+    several = levels if isinstance(levels, list) else [levels]
+    if isinstance(several[0], Path):
+        several = [tmp_path / several[0]]
+        levels = several if isinstance(levels, list) else several[0]
+    with fb.Checkpoint(space / "ck", levels, when="steps:2", compress="zstd", incremental=4, memory=None) as ck:
+        (level,) = ck.levels
+        assert level["keep"] == (3 if isinstance(several[0], str) else 2)
+        assert (level["incremental"], level["compress"]) == (4, "zstd:3")
+        assert [ck.need(step) for step in range(4)] == [True, False, True, False]
+
+
 def test_mistakes(space: Path) -> None:
     with fb.Checkpoint(space / "ck") as ck:
         with pytest.raises(fb.errors.BufferMismatch):

@@ -74,6 +74,12 @@ fn the_stubs_of_python_have_every_keyword() {
 }
 
 #[test]
+fn the_checkpoint_of_python_has_every_keyword() {
+    let file = "crates/python/python/forebay/_checkpoint.py";
+    same(file, &with_regions(file, &texts::checkpoint_keywords()));
+}
+
+#[test]
 fn the_signature_of_python_has_every_keyword() {
     let file = "crates/python/src/lib.rs";
     same(file, &with_regions(file, &[texts::signature()]));

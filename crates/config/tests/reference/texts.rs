@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use forebay_config::{Form, OpenOptions, Role, Row, OPTIONS};
+use forebay_config::{CheckpointOptions, Form, OpenOptions, Role, Row, CHECKPOINT_OPTIONS, OPTIONS};
 
 /// Groups of the reference, in its order.
 const ROLES: [(Role, &str); 5] = [
@@ -30,31 +30,43 @@ are `bool` and `int`, sizes `int` or text, `timeout` a number, `readers` a dict,
 [`[channel.NAME]`](../guide/workflow.md#the-channel); `readers` come from its components.
 ";
 
+const CHECKPOINT_INTRODUCTION: &str = "
+## Of a checkpoint
+
+`forebay.Checkpoint` and `fb_checkpoint_open` take these, and of the above `rank`, `size`, `scope`, `timeout` and, in
+Python, `comm`. No variable says these.
+
+| option | value | default | said in | since | meaning |
+|---|---|---|---|---|---|
+";
+
 /// The page `docs/src/reference/options.md`.
 pub fn page() -> String {
     let mut page = PAGE_INTRODUCTION.to_owned();
     for (role, title) in ROLES {
         let _ = write!(page, "\n## {title}\n\n| option | value | default | said in | since | meaning |\n");
         page.push_str("|---|---|---|---|---|---|\n");
-        for row in OPTIONS.iter().filter(|row| row.role == role) {
-            let more = [row.help, row.more, &see(row)].join(" ").trim_end().replace("  ", " ");
-            let cells = [
-                format!("`{}`", row.name),
-                values(row),
-                row.default.to_owned(),
-                said_in(row),
-                row.since.to_owned(),
-                more,
-            ];
-            let cells: Vec<String> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
-            let _ = writeln!(page, "| {} |", cells.join(" | "));
-        }
+        let rows = OPTIONS.iter().filter(|row| row.role == role);
+        rows.for_each(|row| page.push_str(&line(row, &said_in(row))));
+    }
+    page.push_str(CHECKPOINT_INTRODUCTION);
+    for row in CHECKPOINT_OPTIONS {
+        let place = if row.name == "levels" { "C, Python (second argument)" } else { "C, Python" };
+        page.push_str(&line(row, place));
     }
     page
 }
 
+/// One option in its table of the page.
+fn line<O>(row: &Row<O>, said_in: &str) -> String {
+    let more = [row.help, row.more, &see(row)].join(" ").trim_end().replace("  ", " ");
+    let name = format!("`{}`", row.name);
+    let cells = [&name, &values(row), row.default, said_in, row.since, &more];
+    format!("| {} |\n", cells.map(|cell| cell.replace('|', "\\|")).join(" | "))
+}
+
 /// What may be said, each word as code.
-fn values(row: &Row) -> String {
+fn values<O>(row: &Row<O>) -> String {
     match row.form {
         Form::Word(_) | Form::Syntax(_) | Form::Flag if row.range.is_empty() => {
             let text = row.form.text();
@@ -83,7 +95,7 @@ fn said_in(row: &Row) -> String {
     }
 }
 
-fn see(row: &Row) -> String {
+fn see<O>(row: &Row<O>) -> String {
     match row.see {
         "" => String::new(),
         page => format!("[More](../guide/{page})."),
@@ -96,46 +108,73 @@ pub fn c_comment() -> String {
     for (role, title) in ROLES {
         let _ = write!(text, "///\n/// {title}:\n");
         for row in OPTIONS.iter().filter(|row| row.program && row.role == role) {
-            let variable = row.variable.map(|name| format!("; {name}")).unwrap_or_default();
-            let words = format!(
-                "- \"{}\" ({}; default: {}{variable}): {} {}",
-                row.name,
-                values(row),
-                row.default,
-                row.help,
-                row.more
-            );
-            for line in wrapped(&words.replace('`', "\""), 108) {
-                let _ = writeln!(text, "/// {line}");
-            }
+            text.push_str(&c_item(row));
         }
     }
+    text.push_str("///\n/// Of a checkpoint:\n");
+    CHECKPOINT_OPTIONS.iter().for_each(|row| text.push_str(&c_item(row)));
     text
+}
+
+fn c_item<O>(row: &Row<O>) -> String {
+    let variable = row.variable.map(|name| format!("; {name}")).unwrap_or_default();
+    let words = format!(
+        "- \"{}\" ({}; default: {}{variable}): {} {}",
+        row.name,
+        values(row),
+        row.default,
+        row.help,
+        row.more
+    );
+    wrapped(&words.replace('`', "\""), 108).iter().map(|line| format!("/// {line}\n")).collect()
+}
+
+/// Keywords of `forebay.Checkpoint`, and what its call hands on.
+pub fn checkpoint_keywords() -> [String; 2] {
+    let rows = || CHECKPOINT_OPTIONS.iter().filter(|row| row.name != "levels");
+    let keyword = |row: &Row<_>| {
+        let mut options = CheckpointOptions::default();
+        let is_number = matches!(row.form, Form::Number);
+        let default = match (row.set)(&mut options, row.default) {
+            Ok(()) if is_number => row.default.to_owned(),
+            Ok(()) if row.form != Form::Text || !row.range.is_empty() => format!("\"{}\"", row.default),
+            _ => "None".to_owned(),
+        };
+        let none = if default == "None" { " | None" } else { "" };
+        format!("        {}: {}{none} = {default},\n", row.name, type_name(row))
+    };
+    let item = |row: &Row<_>| format!("            \"{0}\": {0},\n", row.name);
+    [rows().map(keyword).collect(), rows().map(item).collect()]
 }
 
 /// Keywords of one overload of `open` in the stub file of the Python package.
 pub fn stub(writer: bool) -> String {
     let mut text = String::new();
     for row in keywords(Some(writer)) {
-        let type_name = match row.form {
-            Form::Number => "int".to_owned(),
-            Form::Flag => "bool".to_owned(),
-            Form::Bytes => "int | str".to_owned(),
-            Form::Seconds => "float".to_owned(),
-            Form::Word(words) => format!("Literal[\"{}\"]", words.join("\", \"")),
-            Form::ReaderGroups => "Mapping[str, int]".to_owned(),
-            Form::SpillTiers => {
-                "str | PathLike[str] | Mapping[str, object] | Sequence[str | Mapping[str, object]]".to_owned()
-            }
-            Form::Text | Form::Syntax(_) | Form::Emulation => "str".to_owned(),
-            Form::Directory => "str | PathLike[str]".to_owned(),
-        };
-        let _ = writeln!(text, "    {}: {type_name} | None = None,", row.name);
+        let _ = writeln!(text, "    {}: {} | None = None,", row.name, type_name(row));
         if row.name == "size" {
             text.push_str("    comm: _Communicator | None = None,\n");
         }
     }
     text
+}
+
+/// The type of a keyword in Python.
+fn type_name<O>(row: &Row<O>) -> String {
+    match row.form {
+        Form::Number => "int".to_owned(),
+        Form::Flag => "bool".to_owned(),
+        Form::Bytes => "int | str".to_owned(),
+        Form::Seconds => "float".to_owned(),
+        Form::Word(words) => format!("Literal[\"{}\"]", words.join("\", \"")),
+        Form::ReaderGroups => "Mapping[str, int]".to_owned(),
+        Form::SpillTiers => {
+            "str | PathLike[str] | Mapping[str, object] | Sequence[str | Mapping[str, object]]".to_owned()
+        }
+        Form::Text | Form::Syntax(_) | Form::Emulation => "str".to_owned(),
+        Form::Words => "str | Sequence[str]".to_owned(),
+        Form::Directory => "str | PathLike[str]".to_owned(),
+    }
 }
 
 /// The signature of `open` that Python's `help` shows.
@@ -171,6 +210,7 @@ fn is_for(row: &Row, writer: bool) -> bool {
         Role::Creation => writer || row.name == "channel",
         Role::Writer => writer,
         Role::Reader => !writer,
+        Role::Checkpoint => false,
     }
 }
 

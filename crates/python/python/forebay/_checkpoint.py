@@ -43,25 +43,39 @@ class Checkpoint:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        levels: Sequence[str | os.PathLike[str]] = ("file",),
+        levels: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = "file",
         *,
+        # options: begin
+        when: str | Sequence[str] = "optimum",
+        incremental: int = 0,
+        compress: str = "none",
+        memory: int | str | None = None,
+        program: str | None = None,
+        # options: end
         rank: int | None = None,
         size: int | None = None,
         comm: Any = None,
         scope: str | None = None,
-        program: str = "",
-        when: str | Sequence[str] = ("optimum",),
         timeout: float | None = None,
-        incremental: int = 0,
-        compress: str = "none",
-        memory: int | str | None = None,
     ) -> None:
-        if isinstance(levels, str):
-            levels = [levels]
-        given = {"rank": rank, "size": size, "comm": comm, "scope": scope, "timeout": timeout}
-        rules = [when] if isinstance(when, str) else list(when)
-        words = [os.fspath(level) for level in levels]
-        self._checkpoint = _Checkpoint(os.fspath(path), words, program, rules, incremental, compress, memory, given)
+        several = [levels] if isinstance(levels, (str, os.PathLike)) else levels
+        said = [os.fspath(level) for level in several]
+        given = {
+            "levels": said,
+            # options: begin
+            "when": when,
+            "incremental": incremental,
+            "compress": compress,
+            "memory": memory,
+            "program": program,
+            # options: end
+            "rank": rank,
+            "size": size,
+            "comm": comm,
+            "scope": scope,
+            "timeout": timeout,
+        }
+        self._checkpoint = _Checkpoint(os.fspath(path), given)
         self._report: dict[str, Any] | None = None
         # An interpreter that ends does not delete its objects in order: this waits for the way down all the same.
         self._end = weakref.finalize(self, self._checkpoint.close)

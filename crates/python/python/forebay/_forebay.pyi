@@ -458,12 +458,6 @@ class _Checkpoint:
     def __new__(
         cls,
         path: str | PathLike[str],
-        levels: list[str],
-        program: str,
-        when: list[str],
-        incremental: int,
-        compress: str,
-        memory: int | str | None,
         keywords: dict[str, Any],
     ) -> _Checkpoint: ...
     def protect(
