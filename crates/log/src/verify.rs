@@ -53,6 +53,10 @@ pub fn payload_damage(header: &RecordHeader<'_>, record: &[u8]) -> Option<u64> {
     Some(bad.1 as u64)
 }
 
+/// Longest gap between two committed versions whose versions are listed one by one: where a number is damaged it may
+/// have any length.
+const GAP_MAX: u64 = 1000;
+
 /// What a walk through one lane collects.
 #[derive(Default)]
 struct LaneCheck {
@@ -82,13 +86,25 @@ impl LaneCheck {
                 damaged.push((*version, Some(*offset), what.into()));
             }
         }
-        // A version was begun if it has pieces, or lies between two that were committed.
-        let from = self.commits.keys().next().copied().unwrap_or(0);
-        let between = self.commits.keys().next_back().into_iter().flat_map(|end| from..*end);
-        let begun = self.pieces.keys().copied().filter(|v| *v < self.last_version).chain(between);
-        let missing: BTreeSet<u64> =
-            begun.filter(|v| !self.commits.contains_key(v) && !self.open.contains_key(v)).collect();
-        damaged.extend(missing.into_iter().map(|v| (v, None, "the commit record is unreadable".into())));
+        let what = "the commit record is unreadable";
+        let is_lost = |version: &u64| !self.commits.contains_key(version) && !self.open.contains_key(version);
+        // A version was begun if it lies between two that were committed, or has pieces.
+        for (before, end) in self.commits.keys().zip(self.commits.keys().skip(1)) {
+            let between = before + 1..*end;
+            if end - before > GAP_MAX {
+                let lost = end - before - 1 - self.open.range(between).count() as u64;
+                let what = format!("the commit records of {lost} versions up to this one are unreadable");
+                damaged.push((end - 1, None, what));
+            } else {
+                damaged.extend(between.filter(is_lost).map(|version| (version, None, what.into())));
+            }
+        }
+        let ends = (self.commits.keys().next(), self.commits.keys().next_back());
+        let is_between =
+            |version: &u64| ends.0.is_some_and(|first| first < version) && ends.1 > Some(version);
+        let begun = self.pieces.keys().copied().filter(|version| *version < self.last_version);
+        let begun = begun.filter(|version| !is_between(version) && is_lost(version));
+        damaged.extend(begun.map(|version| (version, None, what.into())));
         damaged
     }
 
@@ -201,4 +217,33 @@ fn check_record(
         };
         (place.version, place.sequence, damage)
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn versions(commits: &[u64], open: &[u64], pieces: &[u64]) -> Vec<u64> {
+        let check = LaneCheck {
+            commits: commits.iter().map(|version| (*version, (*version, 0))).collect(),
+            open: open.iter().map(|version| (*version, 0)).collect(),
+            pieces: pieces.iter().map(|version| (*version, Vec::new())).collect(),
+            last_version: commits.iter().chain(open).chain(pieces).copied().max().unwrap_or(0),
+            payloads: Vec::new(),
+        };
+        check.damaged_versions(0).into_iter().map(|(version, ..)| version).collect()
+    }
+
+    #[test]
+    fn versions_without_a_commit_record_are_listed() {
+        assert_eq!(versions(&[3, 4, 7], &[], &[]), [5, 6]);
+        assert_eq!(versions(&[3, 7], &[5, 9], &[1, 6, 8, 9]), [5, 4, 6, 1, 8]);
+        assert_eq!(versions(&[], &[], &[2, 4]), [2], "of the last one nothing is known");
+    }
+
+    /// As a damaged number makes it: what is listed takes memory.
+    #[test]
+    fn a_gap_of_any_length_is_one_line() {
+        assert_eq!(versions(&[3, 1 << 40], &[7], &[8]), [7, (1 << 40) - 1]);
+    }
 }
