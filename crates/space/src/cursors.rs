@@ -127,7 +127,8 @@ impl GroupRecord {
         let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let mut summed = *bytes;
         summed[24..28].fill(0);
-        if word(0) == 0 || crc32c(&summed) != half(24) {
+        // No record is the last one there can be: the next one has a higher number.
+        if word(0) == 0 || word(0) == u64::MAX || crc32c(&summed) != half(24) {
             return None;
         }
         let name = &bytes[64..];
