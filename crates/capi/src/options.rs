@@ -8,7 +8,9 @@ use crate::memory::{give, handle, lock, out, take, text};
 use crate::status::guard;
 use crate::FB_OK;
 use forebay_checkpoint::Options;
-use forebay_config::{did_you_mean, environment, CHECKPOINT_OPTIONS, OPTIONS, TIMEOUT_SECONDS_MAX};
+use forebay_config::{
+    did_you_mean, environment, said_elsewhere, CHECKPOINT_OPTIONS, OPTIONS, TIMEOUT_SECONDS_MAX,
+};
 use forebay_space::{Error, Kind, OpenOptions, Result};
 use forebay_tier::adapter::fault::FaultPlan;
 use std::ffi::{c_char, c_int};
@@ -225,8 +227,9 @@ fn set(set: &mut Set, key: &str, value: &str) -> Result<()> {
 
 fn unknown(key: &str) -> Error {
     let error = Error::new(Kind::UnknownKey, format!("there is no option `{key}`"));
-    match did_you_mean(key, keys()) {
-        Some(name) => error.hint(format!("did you mean `{name}`?")),
+    let near = did_you_mean(key, keys()).map(|name| format!("did you mean `{name}`?"));
+    match said_elsewhere(key).or(near) {
+        Some(hint) => error.hint(hint),
         None => error.hint(format!("the options are {}", keys().collect::<Vec<_>>().join(", "))),
     }
 }
@@ -289,6 +292,15 @@ mod tests {
         let error = set(&mut Set::default(), "quotta", "1").expect_err("unknown");
         assert_eq!(error.kind(), Kind::UnknownKey);
         assert_eq!(error.hint_text(), Some("did you mean `quota`?"));
+        for (key, hint) in [
+            ("kind", "did you mean `channel`?"),
+            ("pace", "`pace` is said by the plan of a workflow"),
+            ("path", "`path` is said in the channel's table of a workflow file"),
+            ("locality", "`locality` is said by the variable FOREBAY_LOCALITY"),
+        ] {
+            let error = set(&mut Set::default(), key, "1").expect_err("unknown");
+            assert_eq!(error.hint_text(), Some(hint));
+        }
         let error = set(&mut Set::default(), "xyzzy", "red").expect_err("unknown");
         assert!(error.hint_text().is_some_and(|h| h.starts_with("the options are rank, size")));
     }

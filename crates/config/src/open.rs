@@ -3,7 +3,8 @@
 //! Guarantees: one order of precedence for all of them, applied by [`OpenOptions::resolved`]: what the program says,
 //! then `FOREBAY_CHANNEL_<NAME>` (the workflow's channel table as JSON), then the single `FOREBAY_*` variables, then
 //! the defaults. A text that cannot be read is an error, never a default. A field that has no "not given" (one with a
-//! default in `table.rs`) yields to the environment when the program leaves it at its default.
+//! default in `table.rs`) yields to the environment where a Rust program leaves it at its default; C and Python, which
+//! set options by their rows, say the default, too.
 
 use forebay_tier::{Error, Horizon, Kind, Result};
 
@@ -109,6 +110,19 @@ impl OpenOptions {
     }
 }
 
+/// Where an option is said that no program says by this word, as a hint; None: there is none of this name.
+pub fn said_elsewhere(key: &str) -> Option<String> {
+    if let Some(row) = OPTIONS.iter().find(|row| row.program && row.name != key && row.table == Some(key)) {
+        return Some(format!("did you mean `{}`?", row.name));
+    }
+    let row = OPTIONS.iter().find(|row| !row.program && row.name == key)?;
+    Some(match (row.file, row.variable) {
+        (true, _) => format!("`{key}` is said in the channel's table of a workflow file"),
+        (false, Some(variable)) => format!("`{key}` is said by the variable {variable}"),
+        (false, None) => format!("`{key}` is said by the plan of a workflow"),
+    })
+}
+
 /// Why nothing is gathered at horizon `write`.
 pub fn durable_one_by_one() -> Error {
     Error::new(Kind::Usage, "at horizon write every object is durable by itself: there is nothing to gather")
@@ -192,6 +206,29 @@ mod tests {
     use crate::table::WITH_DEFAULT;
     use crate::value::{format_readers, parse_horizon, parse_locality, parse_readers, HORIZONS, LOCALITIES};
     use crate::{Pace, Retention, Scope, Verify};
+
+    /// Rust cannot tell a field that was left at its default from one that was set to it; who sets by rows can.
+    #[test]
+    fn a_default_that_was_said_counts() {
+        let said = |name: &str, text: &str| {
+            let row = OPTIONS.iter().find(|row| row.name == name).expect("an option");
+            let mut options = OpenOptions::default();
+            (row.set)(&mut options, text).expect("its default");
+            options
+        };
+        let table = ("FOREBAY_CHANNEL_HEAT_2D", r#"{"replace": true, "latest": true, "verify": "never"}"#);
+        let single = [("FOREBAY_TIMEOUT", "1"), ("FOREBAY_CHANNEL_KIND", "files"), ("FOREBAY_SCOPE", "node")];
+        let variables = [&[table], &single[..]].concat();
+        let resolved = |options: &OpenOptions| resolve(options, &variables).expect("resolved");
+        let other = resolved(&OpenOptions::default());
+        assert!(other.replace && other.latest && other.timeout.as_secs() == 1);
+        assert!(!resolved(&said("replace", "false")).replace);
+        assert!(!resolved(&said("latest", "false")).latest);
+        assert_eq!(resolved(&said("verify", "first")).verify, Verify::First);
+        assert_eq!(resolved(&said("timeout", "60")).timeout.as_secs(), 60);
+        assert_eq!(resolved(&said("channel", "space")).channel, Mechanism::Space);
+        assert_eq!(resolved(&said("scope", "job")).scope, Scope::Job);
+    }
 
     fn resolve(options: &OpenOptions, variables: &[(&str, &str)]) -> Result<OpenOptions> {
         let map: HashMap<String, String> =
@@ -406,7 +443,9 @@ mod tests {
             |row: &crate::Row| matches!(row.form, crate::Form::ReaderGroups | crate::Form::SpillTiers);
         let is_default = |row: &crate::Row| {
             let mut options = OpenOptions::default();
-            (row.set)(&mut options, row.default).is_ok() && options == OpenOptions::default()
+            let is_text = (row.set)(&mut options, row.default).is_ok();
+            options.said.clear();
+            is_text && options == OpenOptions::default()
         };
         let said = OPTIONS.iter().filter(|row| is_default(row) || is_list(row)).map(|row| row.name);
         assert_eq!(said.collect::<Vec<_>>(), WITH_DEFAULT);

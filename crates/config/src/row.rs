@@ -97,15 +97,15 @@ macro_rules! unsaid {
 
 /// Fills in what a nearer source left open: None, or at its default.
 macro_rules! fill {
-    ($place:expr, $said:expr) => {
-        if $place.is_none() {
-            $place = $said;
+    ($options:expr, $field:ident, $said:expr) => {
+        if $options.$field.is_none() {
+            $options.$field = $said;
         }
     };
-    ($place:expr, $said:expr, $default:expr) => {
+    ($options:expr, $field:ident, $said:expr, $default:expr) => {
         if let Some(said) = $said {
-            if $place == $default {
-                $place = said;
+            if $options.$field == $default && !$options.said.contains(&stringify!($field)) {
+                $options.$field = said;
             }
         }
     };
@@ -133,10 +133,12 @@ macro_rules! row {
                 program: true,
                 set: |options, text| {
                     options.$field = <$type as Value>::from_text(text)?.into();
+                    options.note_said(stringify!($field));
                     Ok(())
                 },
                 set_json: |options, json| {
                     options.$field = <$type as Value>::from_json(json)?.into();
+                    options.note_said(stringify!($field));
                     Ok(())
                 },
                 check: |text| <$type as Value>::from_text(text).map(drop),
@@ -163,6 +165,11 @@ macro_rules! own_options {
         pub struct $struct {
             $(#[doc = $help] $(#[doc = $more])* pub $field: held!($type $(, $default)?),)*
             $($(#[doc = $other_help])* pub $other: $other_type,)*
+        }
+
+        impl $struct {
+            /// No other source says these.
+            fn note_said(&mut self, _field: &'static str) {}
         }
 
         impl Default for $struct {
@@ -199,6 +206,14 @@ macro_rules! options {
         pub struct OpenOptions {
             $(#[doc = $phelp] $(#[doc = $pmore])* pub $pfield: held!($ptype $(, $pdefault)?),)*
             $(#[doc = $help] $(#[doc = $more])* pub $field: held!($type $(, $default)?),)*
+            /// Fields that were set by [`Row::set`] or [`Row::set_json`]: they count also at their default.
+            pub said: Vec<&'static str>,
+        }
+
+        impl OpenOptions {
+            fn note_said(&mut self, field: &'static str) {
+                self.said.push(field);
+            }
         }
 
         impl Default for OpenOptions {
@@ -206,6 +221,7 @@ macro_rules! options {
                 OpenOptions {
                     $($pfield: unsaid!($($pdefault)?),)*
                     $($field: unsaid!($($default)?),)*
+                    said: Vec::new(),
                 }
             }
         }
@@ -232,7 +248,7 @@ macro_rules! options {
 
             /// Fills in what `options` does not say.
             pub(crate) fn fill(self, options: &mut OpenOptions) {
-                $(fill!(options.$field, self.$key $(, $default)?);)*
+                $(fill!(options, $field, self.$key $(, $default)?);)*
             }
 
             /// Takes the value of `key` from a table that is being read, if that is a key of these.

@@ -364,8 +364,8 @@ pub fn format_readers(groups: &[(String, u32)]) -> String {
 /// name of.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     match name.len() {
-        1..=NAME_BYTES => Ok(()),
-        _ => Err(refuse(&format!("name of a {what}"), name, "a name of 1 to 64 bytes")),
+        1..=NAME_BYTES if !name.contains('\0') => Ok(()),
+        _ => Err(refuse(&format!("name of a {what}"), name, "a name of 1 to 64 bytes, none of them 0")),
     }
 }
 

@@ -86,7 +86,7 @@ pub fn wait_in_slices<T: Send>(
     total: Duration,
     attempt: impl FnMut(Duration) -> Result<T> + Send,
 ) -> PyResult<T> {
-    repeat(py, total, is_timeout, attempt)
+    repeat(py, total, may_come_yet, attempt)
 }
 
 /// As [`wait_in_slices`] for `open`, where a space that is not there yet may still come.
@@ -95,20 +95,20 @@ pub fn open_in_slices<T: Send>(
     total: Duration,
     attempt: impl FnMut(Duration) -> Result<T> + Send,
 ) -> PyResult<T> {
-    repeat(py, total, |kind| is_timeout(kind) || kind == Kind::PeerMissing, attempt)
+    repeat(py, total, |error| may_come_yet(error) || error.kind() == Kind::PeerMissing, attempt)
 }
 
 fn repeat<T: Send>(
     py: Python<'_>,
     total: Duration,
-    may_repeat: impl Fn(Kind) -> bool,
+    may_repeat: impl Fn(&Error) -> bool,
     mut attempt: impl FnMut(Duration) -> Result<T> + Send,
 ) -> PyResult<T> {
     let deadline = Instant::now().checked_add(total);
     loop {
         let left = deadline.map_or(SLICE, |d| d.saturating_duration_since(Instant::now()));
         match detached(py, || attempt(left.min(SLICE))) {
-            Err(error) if may_repeat(error.kind()) => {
+            Err(error) if may_repeat(&error) => {
                 py.check_signals()?;
                 if left <= SLICE {
                     let error = error.with("waited_s", format!("{:.1}", total.as_secs_f64()));
@@ -120,7 +120,13 @@ fn repeat<T: Send>(
     }
 }
 
-/// Kinds that mean "not yet": for these a call may be repeated as it was.
-pub fn is_timeout(kind: Kind) -> bool {
-    matches!(kind, Kind::TimedOut | Kind::QuotaFull)
+/// Errors that mean "not yet": a call that fails with one may be repeated as it was. A full space is one, but where it
+/// was made to fail at once.
+pub fn may_come_yet(error: &Error) -> bool {
+    let fails_at_once = || error.context().iter().any(|(key, value)| *key == "when_full" && value == "error");
+    match error.kind() {
+        Kind::TimedOut => true,
+        Kind::QuotaFull => !fails_at_once(),
+        _ => false,
+    }
 }

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use forebay_config::{
-    component_name, did_you_mean, environment, CheckpointOptions, Form, Row, CHECKPOINT_OPTIONS, OPTIONS,
+    component_name, did_you_mean, environment, said_elsewhere, CheckpointOptions, Form, Row,
+    CHECKPOINT_OPTIONS, OPTIONS,
 };
 use forebay_space::{Error, Kind, Mode, OpenOptions};
 use pyo3::exceptions::PyTypeError;
@@ -39,6 +40,8 @@ pub fn from_keywords(
             _ => {}
         }
     }
+    // A writer is always one of its group.
+    options.observer &= mode.is_none();
     let comm = keywords.map(|k| k.get_item(COMMUNICATOR)).transpose()?.flatten();
     if let Some(comm) = comm.filter(|c| !c.is_none()) {
         take_communicator(py, &mut options, &comm)?;
@@ -215,8 +218,9 @@ fn wrong_type(key: &str, value: &Bound<'_, PyAny>, wanted: &str) -> PyErr {
 fn unknown(py: Python<'_>, key: &str) -> PyErr {
     let names: Vec<&str> = known().map(|row| row.name).chain([COMMUNICATOR]).collect();
     let error = Error::new(Kind::UnknownKey, format!("forebay.open has no argument {key}"));
-    let error = match did_you_mean(key, names.iter().copied()) {
-        Some(near) => error.hint(format!("did you mean {near}?")),
+    let near = did_you_mean(key, names.iter().copied()).map(|near| format!("did you mean {near}?"));
+    let error = match said_elsewhere(key).or(near) {
+        Some(hint) => error.hint(hint),
         None => error.hint(format!("known arguments: {}", names.join(", "))),
     };
     raise(py, error)

@@ -20,7 +20,7 @@ use crate::buffer;
 use crate::cell::{Cell, GIL_BYTES};
 use crate::convert::Whole;
 use crate::detach::detached;
-use crate::errors::{is_timeout, open_in_slices, usage, wait_in_slices, OrRaise, SLICE};
+use crate::errors::{may_come_yet, open_in_slices, usage, wait_in_slices, OrRaise, SLICE};
 use crate::handles::{self, Handle, Key};
 use crate::reserve::{self, Reserved};
 use crate::{arrays, convert, many};
@@ -404,7 +404,7 @@ impl WriteStep {
             self.shared.without_gil(py, &mut put)
         };
         match first {
-            Err(error) if is_timeout(error.kind()) && self.timeout > SLICE => {
+            Err(error) if may_come_yet(&error) && self.timeout > SLICE => {
                 py.check_signals()?;
                 wait_in_slices(py, self.timeout - SLICE, |_| put(&mut self.shared.lock()))
             }
@@ -508,7 +508,7 @@ impl WriteStep {
         };
         match done {
             Ok(()) => Ok(()),
-            Err(error) if is_timeout(error.kind()) && self.timeout > SLICE => {
+            Err(error) if may_come_yet(&error) && self.timeout > SLICE => {
                 py.check_signals()?;
                 wait_in_slices(py, self.timeout - SLICE, |_| put(&mut self.shared.lock()))
             }

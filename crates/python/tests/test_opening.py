@@ -252,3 +252,35 @@ def test_views_outlive_the_reader_that_a_second_open_closes():
     w.close()
     fb.clean("cell")
     assert (view == float(version)).all()
+
+
+def test_a_full_space_that_is_to_fail_fails_at_once():
+    """It is said of no call that it waited."""
+    w = fb.open("q", "w", quota="1MiB", when_full="error", timeout=600)
+    with pytest.raises(fb.errors.QuotaFull) as failed:
+        for _ in range(100):
+            w.begin_step()
+            w.put("T", np.zeros(20_000))
+            w.end_step()
+    assert "waited_s" not in failed.value.context
+    w.abort_step()
+    w.close()
+
+
+def test_a_default_that_the_program_says_counts(children, monkeypatch):
+    die(children)
+    monkeypatch.setenv("FOREBAY_CHANNEL_HEAT", '{"replace": true}')
+    with pytest.raises(fb.errors.NameInUse):
+        fb.open("heat", "w", replace=False)
+    with fb.open("heat", observer=True) as r:
+        assert len(r.versions()) == 2
+    monkeypatch.setenv("FOREBAY_READERS", "z:1")
+    with fb.open("other", "w", readers={}):
+        assert fb.inspect("other")["readers"] == []
+
+
+def test_a_writer_that_is_said_to_observe_is_one_of_its_group(monkeypatch):
+    monkeypatch.setenv("FOREBAY_RANK", "1")
+    monkeypatch.setenv("FOREBAY_SIZE", "2")
+    with fb.open("x", "w", observer=True) as w:
+        assert (w.rank, w.size) == (1, 2)

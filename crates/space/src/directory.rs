@@ -8,13 +8,10 @@ use forebay_tier::{clock, process, Error, Horizon, Kind, Result};
 
 use crate::contents;
 use crate::name::behind_links;
-use crate::new_directory::{abandoned, hidden, Hidden};
+use crate::new_directory::{abandoned, hidden, remove_all, Hidden};
 use crate::shared_state::{remove_abandoned_soft_dir, remove_soft_dir, soft_dirs_of_path};
 use crate::tiers::Tiers;
 use crate::whole_file;
-
-/// How often the removal of a directory is tried into which other processes write.
-const REMOVALS: u32 = 100;
 
 /// Gives a new space or channel its name, unless another one has it: then the new one goes. Whether it has the name.
 pub(crate) fn put_in_place(
@@ -129,16 +126,5 @@ pub(crate) fn remove_unfinished(new: &Path) -> Result<Vec<String>> {
         Err(e) if e.kind() == Kind::Io => return Err(e),
         Err(_) => Vec::new(),
     };
-    let mut tries = REMOVALS;
-    loop {
-        tries -= 1;
-        match fs::remove_dir_all(new) {
-            // A process that asks whether its maker lives has made the lock file anew.
-            Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty && tries > 0 => {}
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io(format!("removing {}", new.display()), e));
-            }
-            _ => return Ok(kept),
-        }
-    }
+    remove_all(new).map(|()| kept)
 }

@@ -6,6 +6,7 @@
 use forebay_config::{environment, Mode, OpenOptions, Pace};
 use forebay_tier::host::time::Instant;
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::Ordering::Acquire;
@@ -20,7 +21,7 @@ use crate::agreement::check_space;
 use crate::attach::Attachment;
 use crate::attributes::{self, Attribute};
 use crate::consume::at_object;
-use crate::control::{ProducerState, Waiting};
+use crate::control::{too_many, ProducerState, Waiting, CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX, LANES_MAX};
 use crate::create::replace;
 use crate::create::Missing;
 use crate::declared::{disagreement, Declared, First};
@@ -81,11 +82,33 @@ fn settle_pace(member: &Membership, wanted: Option<Pace>) -> Result<()> {
     }
 }
 
+/// What no space has place for, before one is made or replaced.
+fn check_counts(readers: &[(String, u32)], size: u32) -> Result<()> {
+    if size as usize > LANES_MAX {
+        return Err(too_many("producer rank", LANES_MAX).with("size", size));
+    }
+    if let Some((group, size)) = readers.iter().find(|(_, size)| *size > GROUP_RANKS_MAX) {
+        let error = too_many("rank of a reader group", GROUP_RANKS_MAX as usize);
+        return Err(error.with("group", group).with("size", size));
+    }
+    let names: BTreeSet<&str> = readers.iter().map(|(name, _)| name.as_str()).collect();
+    if names.len() > GROUPS_MAX {
+        return Err(too_many("reader group", GROUPS_MAX).with("groups", names.len()));
+    }
+    let ranks: u64 = readers.iter().map(|(_, size)| u64::from(*size)).sum();
+    if ranks > CURSORS_MAX as u64 {
+        return Err(too_many("rank of a reader group; those of all groups have a table", CURSORS_MAX)
+            .with("ranks", ranks));
+    }
+    Ok(())
+}
+
 impl SpaceWriter {
     /// Makes or joins the space. `options` are resolved.
     pub(crate) fn open(name: &str, options: OpenOptions) -> Result<SpaceWriter> {
         let deadline = Instant::now() + options.timeout;
         let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
+        check_counts(&options.readers, size)?;
         let component = options.component.clone().expect("resolved");
         let member = loop {
             let space = Attachment::open(

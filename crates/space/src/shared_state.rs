@@ -25,7 +25,7 @@ use crate::cursors::CursorsFile;
 use crate::groups::restore_groups;
 use crate::name;
 use crate::name::behind_links;
-use crate::new_directory::hidden;
+use crate::new_directory::{hidden, remove_all};
 use crate::ownership::{Claim, FileId, Ownership};
 use crate::pool::{has_other_name, read_superblock, retention_of, uuid_bytes, POOL_FILE};
 use crate::tiers;
@@ -249,12 +249,7 @@ pub(crate) fn remove_soft_dir(dir: &Path) -> Result<()> {
         Err(_) => soft_dir_of_damaged(FileId::of(&meta)),
     };
     let Some(soft) = soft else { return Ok(()) };
-    match fs::remove_dir_all(&soft) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(Error::io(format!("removing {}", soft.display()), e))
-        }
-        _ => Ok(()),
-    }
+    remove_all(&soft)
 }
 
 /// The directory whose control segment says that it is of this pool file.

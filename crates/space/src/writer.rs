@@ -75,6 +75,8 @@ impl Writer {
     /// `PoolOwnedElsewhere`, `Damaged`, `UnknownFormat`, `UnknownEnvironment`, `BadName`, `PermissionDenied`.
     pub fn open(name: &str, options: &OpenOptions) -> Result<Writer> {
         environment::check()?;
+        // One set of options may open readers, too; a writer is always one of its group.
+        let options = OpenOptions { observer: false, ..options.clone() };
         let options = options.resolved(name, &environment::process)?;
         Ok(Writer(match options.channel {
             Mechanism::Space => Inner::Space(Box::new(SpaceWriter::open(name, options)?)),

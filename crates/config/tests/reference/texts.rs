@@ -200,7 +200,8 @@ pub fn signature() -> String {
 /// Whether its field has a default of its own, which is what the row says.
 fn has_default(row: &Row) -> bool {
     let mut options = OpenOptions::default();
-    (row.set)(&mut options, row.default).is_ok() && options == OpenOptions::default()
+    (row.set)(&mut options, row.default).is_ok()
+        && OpenOptions { said: Vec::new(), ..options } == OpenOptions::default()
 }
 
 /// Whether a writer (else a reader) has a use for it.

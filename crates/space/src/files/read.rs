@@ -276,6 +276,7 @@ impl FilesReader {
                 Look::Ready(_) => {}
                 Look::Ended => {
                     self.note_wait(&patience);
+                    self.missed = self.dropped_before(self.stream.oldest()?);
                     return self.note_end().map(|()| None);
                 }
                 Look::NotYet if patience.wait() => {}
@@ -283,14 +284,18 @@ impl FilesReader {
             }
         };
         self.note_wait(&patience);
-        let oldest = self.stream.oldest()?.min(version);
-        self.missed = oldest.saturating_sub(self.next.max(self.me.read_below));
+        self.missed = self.dropped_before(self.stream.oldest()?.min(version));
         self.stats.dropped += self.missed;
         self.stats.skipped += version.saturating_sub(self.next);
         self.enter(version)?;
         self.times.version = version;
         self.times.ready_ns = clock::now_ns();
         Ok(Some(version))
+    }
+
+    /// Versions before `oldest` that this rank was to be given next.
+    fn dropped_before(&self, oldest: u64) -> u64 {
+        oldest.saturating_sub(self.next.max(self.me.read_below))
     }
 
     /// Says that this reader saw the end of the stream.

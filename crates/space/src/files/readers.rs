@@ -181,6 +181,8 @@ impl Stream {
         let goes_on = if options.observer { None } else { self.goes_on(&known, &group, rank)? };
         let (start, cursor) = match goes_on {
             Some(places) => places,
+            // It is to be told what went before it came.
+            None if keeps_cursors && !options.observer => (start, start),
             None => (start, start.max(self.oldest()?)),
         };
         let mine = known.iter().find(|r| keeps_cursors && !options.observer && r.is(&group, rank) && !r.left);
@@ -285,6 +287,8 @@ impl Stream {
         match started {
             Some(start) => Ok(start),
             None if options.latest => Ok(self.complete_count()?.saturating_sub(1).max(self.oldest()?)),
+            // Declared before there was a version; of a later start of the writers it is not known since when.
+            None if self.df.readers.contains_key(group) && self.df.incarnations.len() == 1 => Ok(0),
             None => self.oldest(),
         }
     }

@@ -524,6 +524,25 @@ fn read_steps(reader: &mut FilesReader, from: u64, count: u64) {
     }
 }
 
+/// Those that go before it comes, and those that go while it is there; the end of the stream tells none twice.
+#[test]
+fn a_declared_group_is_told_once_what_it_missed() {
+    for comes_late in [false, true] {
+        let place = Place::new();
+        let readers = vec![("viz".into(), 1)];
+        let retention = Some(Retention::Last(1));
+        let mut writer = place.writer(&OpenOptions { readers, retention, ..options("sim", 0, 1) });
+        put_step(&mut writer).unwrap();
+        let early = (!comes_late).then(|| place.reader(&options("viz", 0, 1)));
+        (1..6).for_each(|version| assert_eq!(put_step(&mut writer).unwrap(), version));
+        writer.close().unwrap();
+        let mut reader = early.unwrap_or_else(|| place.reader(&options("viz", 0, 1)));
+        assert_eq!((reader.begin_step(None).unwrap(), reader.missed()), (Some(5), 5), "late: {comes_late}");
+        reader.end_step().unwrap();
+        assert_eq!((reader.begin_step(None).unwrap(), reader.missed()), (None, 0), "late: {comes_late}");
+    }
+}
+
 #[test]
 fn a_declared_group_goes_on_where_it_stopped() {
     let place = Place::new();

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::skips;
-use crate::support::{ranked, tier_of_roots, Root};
+use crate::support::{options, ranked, tier_of_roots, Root};
 use crate::tmpfs;
 use forebay_space::{
     CleanOptions, Error, Horizon, Kind, Mechanism, Mode, OpenOptions, Reader, Result, Retention, SpillTier,
@@ -1133,5 +1133,49 @@ fn a_damaged_lock_file_loses_no_cursor() {
         r.end_step().unwrap();
         r.close().unwrap();
         std::fs::remove_dir_all(&name).unwrap();
+    }
+}
+
+/// More ranks or reader groups than a space has places for: nothing is made for that, and nothing replaced.
+#[test]
+fn too_many_of_anything_is_refused_before_the_old_space_goes() {
+    let root = Root::new();
+    let name = root.name("kept");
+    let opening = OpenOptions { mode: Mode::Write, retention: Some(Retention::Forever), ..options() };
+    let mut w = Writer::open(&name, &opening).unwrap();
+    for version in 0..3u64 {
+        w.begin_step().unwrap();
+        w.put_array("T", &[1], &[0], &[1], &[version]).unwrap();
+        w.end_step().unwrap();
+    }
+    w.close().unwrap();
+    let groups = |sizes: &[u32]| -> Vec<(String, u32)> {
+        sizes.iter().enumerate().map(|(i, size)| (format!("g{i}"), *size)).collect()
+    };
+    let too_many = [
+        OpenOptions { readers: groups(&[1025]), ..opening.clone() },
+        OpenOptions { readers: groups(&[1; 65]), ..opening.clone() },
+        OpenOptions { readers: groups(&[1024; 9]), ..opening.clone() },
+        OpenOptions { rank: Some(0), size: Some(4097), ..opening.clone() },
+    ];
+    for options in &too_many {
+        assert_eq!(Writer::open(&name, options).map(drop).unwrap_err().kind(), Kind::TooMany);
+        assert_eq!(Writer::open(&root.name("new"), options).map(drop).unwrap_err().kind(), Kind::TooMany);
+    }
+    assert!(!std::path::Path::new(&root.name("new")).exists(), "an open that is refused makes nothing");
+    let looks = OpenOptions { observer: true, ..OpenOptions::default() };
+    assert_eq!(Reader::open(&name, &looks).unwrap().versions().unwrap(), 0..3);
+}
+
+#[test]
+fn a_name_holds_no_zero_byte() {
+    let root = Root::new();
+    for name in ["viz\0b", "\0"] {
+        let readers = OpenOptions { readers: vec![(name.into(), 1)], ..options() };
+        let component = OpenOptions { component: Some(name.into()), ..options() };
+        for options in [readers, component] {
+            let refused = Writer::open(&root.name("x"), &options).map(drop).unwrap_err();
+            assert_eq!(refused.kind(), Kind::Usage, "{refused}");
+        }
     }
 }
