@@ -3,6 +3,7 @@
 //! Guarantees: a text that cannot be read is `Usage` with what may be said; what is printed can be read again. Not
 //! here: which option has which value (`table.rs`).
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -371,10 +372,15 @@ pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
 
 /// Groups as [`parse_readers`] lets them through, and no longer names than there is space for.
 pub(crate) fn check_readers(groups: &[(String, u32)]) -> Result<()> {
+    let mut names = BTreeSet::new();
     for (name, size) in groups {
         if *size == 0 || name.is_empty() {
             return Err(Error::new(Kind::Usage, format!("reader group \"{name}\" has {size} ranks"))
                 .hint("a reader group has a name and 1 rank or more; leave out a group that does not come"));
+        }
+        if !names.insert(name) {
+            return Err(Error::new(Kind::Usage, format!("reader group \"{name}\" is listed twice"))
+                .hint("each group once, with the number of its ranks"));
         }
         check_name("reader group", name)?;
     }

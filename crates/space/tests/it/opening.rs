@@ -1162,6 +1162,9 @@ fn too_many_of_anything_is_refused_before_the_old_space_goes() {
         assert_eq!(Writer::open(&name, options).map(drop).unwrap_err().kind(), Kind::TooMany);
         assert_eq!(Writer::open(&root.name("new"), options).map(drop).unwrap_err().kind(), Kind::TooMany);
     }
+    let twice = vec![("viz".to_owned(), 1), ("viz".to_owned(), 2)];
+    let twice = Writer::open(&name, &OpenOptions { readers: twice, ..opening.clone() }).map(drop);
+    assert_eq!(twice.unwrap_err().kind(), Kind::Usage);
     assert!(!std::path::Path::new(&root.name("new")).exists(), "an open that is refused makes nothing");
     let looks = OpenOptions { observer: true, ..OpenOptions::default() };
     assert_eq!(Reader::open(&name, &looks).unwrap().versions().unwrap(), 0..3);
