@@ -800,8 +800,12 @@ pub(crate) fn holders(space: &Attachment, version: u64) -> Vec<String> {
     if groups == 0 && space.retention() == Retention::Released {
         out.push("no reader has come yet".into());
     }
-    if space.retention() == Retention::Forever {
-        out.push("retention forever drops nothing".into());
+    match space.retention() {
+        Retention::Forever => out.push("retention forever drops nothing".into()),
+        Retention::Last(count) if version.saturating_add(count) >= control.complete() => {
+            out.push(format!("retention last:{count} keeps the {count} newest complete versions"));
+        }
+        _ => {}
     }
     out
 }

@@ -539,3 +539,27 @@ fn a_step_that_was_aborted_sets_no_shape() {
     let error = r.get_array::<u8>("x", None).unwrap_err();
     assert_eq!(error.kind(), Kind::VariableMismatch, "{error}");
 }
+
+#[test]
+fn a_full_space_names_the_retention_that_fills_it() {
+    let root = Root::new();
+    for (retention, says) in
+        [(Retention::Last(3), "last:3 keeps the 3 newest"), (Retention::Forever, "forever")]
+    {
+        let opening = OpenOptions {
+            quota_bytes: Some(1 << 20),
+            retention: Some(retention),
+            when_full: Some(WhenFull::Error),
+            mode: Mode::Write,
+            ..options()
+        };
+        let mut w = Writer::open(&root.name(&retention.to_string().replace(':', "-")), &opening).unwrap();
+        let full = (0..10u64).find_map(|_| {
+            w.begin_step().unwrap();
+            let put = w.put_array("T", &[50_000], &[0], &[50_000], &[1f64; 50_000]);
+            put.and_then(|()| w.end_step()).err()
+        });
+        let full = full.expect("a quota for two versions");
+        assert!(full.kind() == Kind::QuotaFull && full.to_string().contains(says), "{full}");
+    }
+}
