@@ -516,16 +516,19 @@ fn a_restart_that_is_refused_or_killed_leaves_a_finished_space_as_it_was() {
 fn a_writer_that_fails_to_open_leaves_its_lane_to_the_next_try() {
     let root = Root::new();
     let name = root.name("try");
-    let refused = OpenOptions { readers: [("r".to_string(), 5000)].into(), ..ranked(0, 1) };
-    assert_eq!(Writer::open(&name, &refused).err().map(|e| e.kind()), Some(Kind::TooMany));
-    // It takes the slot that the writer had.
-    let mut r = reader(&name, 0, 1).unwrap();
+    // Told when it has joined: the group is there with one rank.
+    let refused = OpenOptions { readers: [("reader".to_string(), 2)].into(), ..ranked(0, 1) };
+    let refused = || Writer::open(&name, &refused).err().map(|e| e.kind());
     let mut w = writer(&name, 0, 1).unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
     steps(&mut w, 0, 1).unwrap();
     w.close().unwrap();
-    let refused = OpenOptions { readers: [("r".to_string(), 5000)].into(), ..ranked(0, 1) };
-    assert!(Writer::open(&name, &refused).is_err());
-    reads_all(&mut r, 1);
+    assert_eq!(refused(), Some(Kind::GroupMismatch));
+    let mut w = writer(&name, 0, 1).unwrap();
+    steps(&mut w, 0, 2).unwrap();
+    w.close().unwrap();
+    assert_eq!(refused(), Some(Kind::GroupMismatch));
+    reads_all(&mut r, 2);
     drop(r);
     assert_eq!(root.left(), Vec::<String>::new());
 
