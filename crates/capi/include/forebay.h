@@ -580,7 +580,7 @@ int fb_options_new(fb_options **options);
  *   memory and do not say it themselves.
  * - "memory" (bytes, as 512MiB; default: two steps): Most bytes of memory that this process's part may take in
  *   a level of memory.
- * - "program" (text; default: not said): The program: a directory that another one saves into is refused.
+ * - "program" (text; default: none): The program: a directory that another one saves into is refused.
  *
  * A checkpoint takes "rank", "size", "scope" and "timeout" of these, and its own.
  *

@@ -136,7 +136,7 @@ pub unsafe extern "C" fn fb_options_new(options: *mut *mut fb_options) -> c_int 
 ///   memory and do not say it themselves.
 /// - "memory" (bytes, as 512MiB; default: two steps): Most bytes of memory that this process's part may take in
 ///   a level of memory.
-/// - "program" (text; default: not said): The program: a directory that another one saves into is refused.
+/// - "program" (text; default: none): The program: a directory that another one saves into is refused.
 // options: end
 ///
 /// A checkpoint takes "rank", "size", "scope" and "timeout" of these, and its own.
@@ -294,9 +294,9 @@ mod tests {
         assert_eq!(error.hint_text(), Some("did you mean `quota`?"));
         for (key, hint) in [
             ("kind", "did you mean `channel`?"),
-            ("pace", "`pace` is said by the plan of a workflow"),
-            ("path", "`path` is said in the channel's table of a workflow file"),
-            ("locality", "`locality` is said by the variable FOREBAY_LOCALITY"),
+            ("pace", "`pace` is set by the plan of a workflow"),
+            ("path", "`path` is set in the table of the channel in a workflow file"),
+            ("locality", "`locality` is set by the environment variable FOREBAY_LOCALITY"),
         ] {
             let error = set(&mut Set::default(), key, "1").expect_err("unknown");
             assert_eq!(error.hint_text(), Some(hint));

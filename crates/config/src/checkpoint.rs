@@ -47,7 +47,7 @@ own_options! {
         memory_bytes_max, memory: u64; { default: "two steps" }
 
         /// The program: a directory that another one saves into is refused.
-        program, program: String = String::new(); { default: "not said" }
+        program, program: String = String::new(); { default: "none" }
     }
     beside {
         /// Rank of this process, below `size`.

@@ -185,7 +185,8 @@ impl Value for Vec<String> {
         let words: Vec<String> = words.map(str::to_owned).collect();
         match words.is_empty() {
             true => {
-                Err(Error::new(Kind::Usage, "nothing was said").hint("one or more words, with ; between"))
+                Err(Error::new(Kind::Usage, "the list is empty")
+                    .hint("one or more words, with ; between them"))
             }
             false => Ok(words),
         }

@@ -110,16 +110,16 @@ impl OpenOptions {
     }
 }
 
-/// Where an option is said that no program says by this word, as a hint; None: there is none of this name.
+/// Where an option is set that programs do not set by this name, as a hint; None: there is no such option.
 pub fn said_elsewhere(key: &str) -> Option<String> {
     if let Some(row) = OPTIONS.iter().find(|row| row.program && row.name != key && row.table == Some(key)) {
         return Some(format!("did you mean `{}`?", row.name));
     }
     let row = OPTIONS.iter().find(|row| !row.program && row.name == key)?;
     Some(match (row.file, row.variable) {
-        (true, _) => format!("`{key}` is said in the channel's table of a workflow file"),
-        (false, Some(variable)) => format!("`{key}` is said by the variable {variable}"),
-        (false, None) => format!("`{key}` is said by the plan of a workflow"),
+        (true, _) => format!("`{key}` is set in the table of the channel in a workflow file"),
+        (false, Some(variable)) => format!("`{key}` is set by the environment variable {variable}"),
+        (false, None) => format!("`{key}` is set by the plan of a workflow"),
     })
 }
 

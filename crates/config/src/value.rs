@@ -366,7 +366,7 @@ pub fn format_readers(groups: &[(String, u32)]) -> String {
 pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
     match name.len() {
         1..=NAME_BYTES if !name.contains('\0') => Ok(()),
-        _ => Err(refuse(&format!("name of a {what}"), name, "a name of 1 to 64 bytes, none of them 0")),
+        _ => Err(refuse(&format!("name of a {what}"), name, "a name of 1 to 64 bytes, without NUL")),
     }
 }
 

@@ -255,7 +255,7 @@ def test_views_outlive_the_reader_that_a_second_open_closes():
 
 
 def test_a_full_space_that_is_to_fail_fails_at_once():
-    """It is said of no call that it waited."""
+    """Its error has no `waited_s`, which a call gets that was tried again."""
     w = fb.open("q", "w", quota="1MiB", when_full="error", timeout=600)
     with pytest.raises(fb.errors.QuotaFull) as failed:
         for _ in range(100):

@@ -361,6 +361,14 @@ mod tests {
         assert_eq!(Cursor::of_word(5, 0), Cursor::Free);
     }
 
+    /// The record that follows it would have a lower number, and never be the newest.
+    #[test]
+    fn a_record_with_the_highest_number_is_none() {
+        let record = record("viz", 1);
+        assert_eq!(GroupRecord::decode(&record.encode(u64::MAX - 1)), Some((u64::MAX - 1, record.clone())));
+        assert_eq!(GroupRecord::decode(&record.encode(u64::MAX)), None);
+    }
+
     /// Its checksum is right, what it says lies outside the table.
     #[test]
     fn a_record_with_cursors_outside_the_table_is_none() {

@@ -23,7 +23,7 @@ use forebay_tier::{clock, Error, Kind, Result};
 
 use crate::attach::{lock_timeout, Attachment};
 use crate::control::{
-    group, head, member, too_many, Control, GranuleState, ProducerState, Waiting, LANES_MAX, MEMBERS_MAX,
+    group, head, member, too_many, Control, GranuleState, ProducerState, Waiting, MEMBERS_MAX,
     READERS_REMOVED_MARK,
 };
 use crate::groups::{self, Keep};
@@ -199,9 +199,6 @@ impl Membership {
         writers: Writers,
         deadline: Instant,
     ) -> Result<Arc<Membership>> {
-        if size as usize > LANES_MAX {
-            return Err(too_many("producer rank", LANES_MAX).with("size", size));
-        }
         let control = &space.control;
         let is_open = writers == Writers::Open;
         if is_open {

@@ -6,7 +6,6 @@
 use forebay_config::{environment, Mode, OpenOptions, Pace};
 use forebay_tier::host::time::Instant;
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::Ordering::Acquire;
@@ -91,9 +90,8 @@ fn check_counts(readers: &[(String, u32)], size: u32) -> Result<()> {
         let error = too_many("rank of a reader group", GROUP_RANKS_MAX as usize);
         return Err(error.with("group", group).with("size", size));
     }
-    let names: BTreeSet<&str> = readers.iter().map(|(name, _)| name.as_str()).collect();
-    if names.len() > GROUPS_MAX {
-        return Err(too_many("reader group", GROUPS_MAX).with("groups", names.len()));
+    if readers.len() > GROUPS_MAX {
+        return Err(too_many("reader group", GROUPS_MAX).with("groups", readers.len()));
     }
     let ranks: u64 = readers.iter().map(|(_, size)| u64::from(*size)).sum();
     if ranks > CURSORS_MAX as u64 {

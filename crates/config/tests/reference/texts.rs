@@ -34,7 +34,7 @@ const CHECKPOINT_INTRODUCTION: &str = "
 ## Of a checkpoint
 
 `forebay.Checkpoint` and `fb_checkpoint_open` take these, and of the above `rank`, `size`, `scope`, `timeout` and, in
-Python, `comm`. No variable says these.
+Python, `comm`. They have no environment variables.
 
 | option | value | default | said in | since | meaning |
 |---|---|---|---|---|---|
