@@ -261,6 +261,13 @@
 #define FB_DIMENSIONS_MAX 16
 
 /**
+ * As the first extent of a global shape in `fb_put` and `fb_reserve`: the variable is what all ranks put, one behind
+ * the other along the first dimension in the order of ranks and puts. No rank has to know what the others bring;
+ * `start` is 0 there. `fb_variable_info` has the whole extent.
+ */
+#define FB_CONCAT UINT64_MAX
+
+/**
  * The call did what it says.
  */
 #define FB_OK 0
@@ -958,6 +965,83 @@ int fb_attribute_get_int64(fb_reader *reader, const char *key, int64_t *value);
  * FB_BUFFER_MISMATCH (it is of another type).
  */
 int fb_attribute_get_double(fb_reader *reader, const char *key, double *value);
+
+/**
+ * Names the `ndim` dimensions of a variable of the open step, in C's order. One rank is enough. Does not block.
+ *
+ * FB_USAGE (an empty or too long name), FB_STEP_STATE, FB_VARIABLE_MISMATCH (named otherwise before in this step).
+ * Readers get FB_VARIABLE_MISMATCH when ranks name them differently, or not as many as the variable has.
+ */
+int fb_describe_dims(fb_writer *writer,
+                     const char *variable,
+                     int ndim,
+                     const char *const *dims);
+
+/**
+ * Sets an attribute of a variable of the open step to a text; with `variable` NULL or empty, of the version itself.
+ * The last value counts, of several ranks that of the highest. Does not block. FB_USAGE (an empty or too long key,
+ * too long a text), FB_STEP_STATE.
+ */
+int fb_describe_text(fb_writer *writer,
+                     const char *variable,
+                     const char *key,
+                     const char *value);
+
+/**
+ * Sets an attribute of a variable or of the version to a whole number. As fb_describe_text.
+ */
+int fb_describe_int64(fb_writer *writer, const char *variable, const char *key, int64_t value);
+
+/**
+ * Sets an attribute of a variable or of the version to a number. As fb_describe_text.
+ */
+int fb_describe_double(fb_writer *writer, const char *variable, const char *key, double value);
+
+/**
+ * Copies the name of dimension `index` (from 0, in C's order) of a variable of the current version into `buffer`, as
+ * fb_attribute_get_text copies a text. Does not block.
+ *
+ * FB_UNKNOWN_KEY (its writers named no dimensions, or not so many), FB_UNKNOWN_VARIABLE, FB_BUFFER_MISMATCH (more
+ * than `bytes`: `*needed` is stored all the same), FB_VARIABLE_MISMATCH, FB_STEP_STATE, FB_DAMAGED.
+ */
+int fb_described_dim(fb_reader *reader,
+                     const char *variable,
+                     int index,
+                     char *buffer,
+                     size_t bytes,
+                     size_t *needed);
+
+/**
+ * Copies a text attribute of a variable of the current version, or of the version itself where `variable` is NULL or
+ * empty, into `buffer`, as fb_attribute_get_text does. Does not block.
+ *
+ * FB_UNKNOWN_KEY (the hint names the nearest), FB_UNKNOWN_VARIABLE, FB_BUFFER_MISMATCH (not a text, or more than
+ * `bytes`: `*needed` is stored all the same), FB_VARIABLE_MISMATCH, FB_STEP_STATE, FB_DAMAGED.
+ */
+int fb_described_text(fb_reader *reader,
+                      const char *variable,
+                      const char *key,
+                      char *buffer,
+                      size_t bytes,
+                      size_t *needed);
+
+/**
+ * Stores a whole-number attribute of a variable of the current version, or of the version itself where `variable` is
+ * NULL or empty, in `*value`; a truth value counts as 0 or 1. Does not block. As fb_described_text.
+ */
+int fb_described_int64(fb_reader *reader,
+                       const char *variable,
+                       const char *key,
+                       int64_t *value);
+
+/**
+ * Stores a number attribute of a variable of the current version, or of the version itself where `variable` is NULL or
+ * empty, in `*value`; a whole number is converted. Does not block. As fb_described_text.
+ */
+int fb_described_double(fb_reader *reader,
+                        const char *variable,
+                        const char *key,
+                        double *value);
 
 /**
  * Maps the file `path`, of exactly `bytes` bytes (0: the size of the file that is there), and stores the handle in

@@ -60,20 +60,10 @@ pub unsafe extern "C" fn fb_attribute_get_text(
 ) -> c_int {
     guard(|| {
         // SAFETY: the header's contract for handles, texts and outputs.
-        let (key, value, needed) =
-            unsafe { (text(key, "key")?, get(reader, key)?, out_or_null(needed, "needed")?) };
+        let (key, value) = unsafe { (text(key, "key")?, get(reader, key)?) };
         let Attribute::Text(value) = value else { return Err(other(key, "a text")) };
-        let value = crate::status::c_text(&value);
-        let value = value.as_bytes_with_nul();
-        needed.into_iter().for_each(|place| place.set(value.len()));
-        if value.len() > bytes {
-            return Err(Error::new(Kind::BufferMismatch, format!("attribute {key} does not fit the buffer"))
-                .with("needed_bytes", value.len())
-                .with("buffer_bytes", bytes));
-        }
-        // SAFETY: `buffer` has `bytes` bytes, by the header's contract, and the value is at most as long.
-        unsafe { output(buffer.cast::<c_void>(), value.len(), "buffer")? }.copy_from_slice(value);
-        Ok(FB_OK)
+        // SAFETY: the header's contract for outputs.
+        unsafe { copy_text(&value, &format!("attribute {key}"), buffer, bytes, needed) }
     })
 }
 
@@ -88,11 +78,7 @@ pub unsafe extern "C" fn fb_attribute_get_int64(
     guard(|| {
         // SAFETY: the header's contract for handles, texts and outputs.
         let (place, key, value) = unsafe { (out(value, "value")?, text(key, "key")?, get(reader, key)?) };
-        place.set(match value {
-            Attribute::Int(number) => number,
-            Attribute::Flag(flag) => i64::from(flag),
-            _ => return Err(other(key, "a whole number")),
-        });
+        place.set(int64_of(&value).ok_or_else(|| other(key, "a whole number"))?);
         Ok(FB_OK)
     })
 }
@@ -108,11 +94,7 @@ pub unsafe extern "C" fn fb_attribute_get_double(
     guard(|| {
         // SAFETY: the header's contract for handles, texts and outputs.
         let (place, key, value) = unsafe { (out(value, "value")?, text(key, "key")?, get(reader, key)?) };
-        place.set(match value {
-            Attribute::Float(number) => number,
-            Attribute::Int(number) => number as f64,
-            _ => return Err(other(key, "a number")),
-        });
+        place.set(double_of(&value).ok_or_else(|| other(key, "a number"))?);
         Ok(FB_OK)
     })
 }
@@ -139,6 +121,50 @@ unsafe fn get(reader: *mut fb_reader, key: *const c_char) -> Result<Attribute> {
             None => error,
         }
     })
+}
+
+/// Copies a text with NUL to the caller's buffer; `needed` says how long it is in any case.
+///
+/// # Safety
+/// `buffer` has `bytes` bytes or is NULL, `needed` holds a number or is NULL.
+pub(crate) unsafe fn copy_text(
+    value: &str,
+    what: &str,
+    buffer: *mut c_char,
+    bytes: usize,
+    needed: *mut usize,
+) -> Result<c_int> {
+    let value = crate::status::c_text(value);
+    let value = value.as_bytes_with_nul();
+    // SAFETY: the caller's contract.
+    let needed = unsafe { out_or_null(needed, "needed")? };
+    needed.into_iter().for_each(|place| place.set(value.len()));
+    if value.len() > bytes {
+        return Err(Error::new(Kind::BufferMismatch, format!("{what} does not fit the buffer"))
+            .with("needed_bytes", value.len())
+            .with("buffer_bytes", bytes));
+    }
+    // SAFETY: `buffer` has `bytes` bytes, by the caller's contract, and the value is at most as long.
+    unsafe { output(buffer.cast::<c_void>(), value.len(), "buffer")? }.copy_from_slice(value);
+    Ok(FB_OK)
+}
+
+/// A whole number, or a truth value as 0 or 1; None for any other.
+pub(crate) fn int64_of(value: &Attribute) -> Option<i64> {
+    match value {
+        Attribute::Int(number) => Some(*number),
+        Attribute::Flag(flag) => Some(i64::from(*flag)),
+        _ => None,
+    }
+}
+
+/// A number; None for any other.
+pub(crate) fn double_of(value: &Attribute) -> Option<f64> {
+    match value {
+        Attribute::Float(number) => Some(*number),
+        Attribute::Int(number) => Some(*number as f64),
+        _ => None,
+    }
 }
 
 fn other(key: &str, wanted: &str) -> Error {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Files that declare what C sees, in the order of the header.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "version.rs",
     "status.rs",
     "dtype.rs",
@@ -18,6 +18,7 @@ const SOURCES: [&str; 12] = [
     "reader.rs",
     "view.rs",
     "attribute.rs",
+    "describe.rs",
     "region.rs",
     "array.rs",
     "window.rs",
@@ -115,6 +116,9 @@ fn fortran_constants() -> String {
         writeln!(text, "  integer(c_int), parameter, public :: {name} = {value}")
             .expect("a String takes everything");
     }
+    // -1 has the bits of FB_CONCAT in C.
+    writeln!(text, "  integer(c_int64_t), parameter, public :: FB_CONCAT = {}", forebay::FB_CONCAT as i64)
+        .expect("a String takes everything");
     text
 }
 

@@ -16,6 +16,7 @@
 mod array;
 mod attribute;
 mod checkpoint;
+mod describe;
 mod dtype;
 mod memory;
 mod options;
@@ -30,6 +31,7 @@ mod writer;
 pub use array::*;
 pub use attribute::*;
 pub use checkpoint::*;
+pub use describe::*;
 pub use dtype::*;
 pub use options::*;
 pub use reader::*;

@@ -44,6 +44,16 @@ fn modes_go_through_the_options_of_fortran() {
 }
 
 #[test]
+fn descriptions_and_concatenated_variables_go_through_c() {
+    if !have("cc", "descriptions from C") {
+        return;
+    }
+    let shop = Workshop::new();
+    shop.cc(&here().join("tests/c/describe.c"), "describe", &STRICT_C);
+    assert_eq!(must(shop.program::<&str>("describe", &[])), "ok\n");
+}
+
+#[test]
 fn many_objects_go_in_one_call() {
     if !have("cc", "many objects from C") {
         return;

@@ -6,6 +6,7 @@
 mod slabs;
 mod values;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ pub struct Args {
     /// Form of the values [default: text].
     #[arg(long, short, value_enum, requires = "variable")]
     format: Option<Format>,
-    /// Print the attributes of the space instead.
+    /// Print attributes instead: of the space, of its version, and of its variables.
     #[arg(long, short, conflicts_with_all = ["variable", "part", "format"])]
     attributes: bool,
     /// Wait up to that long for the space and the version.
@@ -94,6 +95,8 @@ struct VariableListing {
     name: String,
     dtype: &'static str,
     shape: Vec<u64>,
+    dims: Option<Vec<String>>,
+    attributes: BTreeMap<String, Attribute>,
     bytes: u64,
     pieces: Vec<PieceListing>,
 }
@@ -132,7 +135,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     let mut reader =
         Reader::open(&args.name, &options).map_err(|e| spaces::with_suggestion(e, &args.name))?;
     if args.attributes {
-        return attributes(&reader, args, out);
+        return attributes(&mut reader, args, out);
     }
     let versions = select(&mut reader, args)?;
     match &args.variable {
@@ -177,17 +180,43 @@ fn open(reader: &mut Reader, args: &Args, version: u64, out: &Output) -> Result<
     }
 }
 
-fn attributes(reader: &Reader, args: &Args, out: &Output) -> Result<i32> {
+fn attributes(reader: &mut Reader, args: &Args, out: &Output) -> Result<i32> {
+    #[derive(Serialize)]
+    struct OfVersion {
+        version: u64,
+        attributes: BTreeMap<String, Attribute>,
+        variables: Vec<VariableListing>,
+    }
     #[derive(Serialize)]
     struct Body<'a> {
         space: &'a str,
-        attributes: &'a std::collections::BTreeMap<String, Attribute>,
+        attributes: BTreeMap<String, Attribute>,
+        versions: Vec<OfVersion>,
     }
-    let attributes = reader.attributes()?;
-    let body = Body { space: &args.name, attributes: &attributes };
+    let of_space = reader.attributes()?;
+    // The attributes of a space are there before its first version.
+    let is_asked_for = args.version != Which::Latest || !args.wait.is_zero() || reader.latest()?.is_some();
+    let numbers = if is_asked_for { select(reader, args)? } else { Vec::new() };
+    let mut versions = Vec::new();
+    for version in numbers {
+        let Some(mut opened) = open(reader, args, version, out)? else { continue };
+        let variables = opened.variables()?.iter().map(listing).collect();
+        versions.push(OfVersion { version, attributes: opened.version_attributes()?, variables });
+    }
+    let body = Body { space: &args.name, attributes: of_space, versions };
     out.result(schema::ATTRIBUTES, &body, || {
-        let value = |a: &Attribute| serde_json::to_string(a).unwrap_or_else(|_| format!("{a:?}"));
-        attributes.iter().map(|(key, a)| format!("{key} = {}\n", value(a))).collect()
+        let lines = |before: &str, attributes: &BTreeMap<String, Attribute>| -> String {
+            let value = |a: &Attribute| serde_json::to_string(a).unwrap_or_else(|_| format!("{a:?}"));
+            attributes.iter().map(|(key, a)| format!("{before}{key} = {}\n", value(a))).collect()
+        };
+        let mut text = lines("", &body.attributes);
+        for OfVersion { version, attributes, variables } in &body.versions {
+            text += &lines(&format!("version {version}: "), attributes);
+            for variable in variables {
+                text += &lines(&format!("version {version}: {}: ", variable.name), &variable.attributes);
+            }
+        }
+        text
     })?;
     Ok(0)
 }
@@ -213,7 +242,7 @@ fn list(reader: &mut Reader, args: &Args, versions: &[u64], out: &Output) -> Res
                     number(v.version),
                     variable.name.clone().into(),
                     variable.dtype.into(),
-                    shape_text(&variable.shape).into(),
+                    shape_text(&variable.shape, variable.dims.as_deref()).into(),
                     number(variable.pieces.len()),
                     number(forebay_space::format_bytes(variable.bytes)),
                 ]);
@@ -232,6 +261,8 @@ fn listing(info: &VariableInfo) -> VariableListing {
         name: info.name.to_string(),
         dtype: info.dtype.name(),
         shape: info.shape.to_vec(),
+        dims: info.description.dims.clone(),
+        attributes: info.description.attributes.clone(),
         bytes: info.pieces.iter().map(|p| p.bytes).sum(),
         pieces: info
             .pieces
@@ -246,11 +277,15 @@ fn listing(info: &VariableInfo) -> VariableListing {
     }
 }
 
-/// `4 x 5`; a scalar has no extents.
-fn shape_text(shape: &[u64]) -> String {
+/// `4 x 5`, with names `y=4 x x=5`; a scalar has no extents.
+fn shape_text(shape: &[u64], dims: Option<&[String]>) -> String {
+    let extents = shape.iter().enumerate().map(|(d, extent)| match dims.and_then(|dims| dims.get(d)) {
+        Some(name) => format!("{name}={extent}"),
+        None => extent.to_string(),
+    });
     match shape {
         [] => "scalar".into(),
-        _ => shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" x "),
+        _ => extents.collect::<Vec<_>>().join(" x "),
     }
 }
 
@@ -279,7 +314,7 @@ fn values(
                 format!(
                     "# {variable} {} {part} of {}, version {version}\n",
                     info.dtype,
-                    shape_text(&info.shape)
+                    shape_text(&info.shape, info.description.dims.as_deref())
                 )
             }
             _ => String::new(),
@@ -331,7 +366,7 @@ fn part_of(text: &str, variable: &str, shape: &[u64]) -> Result<NdBox> {
             format!("the box does not lie inside variable {variable}"),
         )
         .with("box", text)
-        .with("shape", shape_text(shape))
+        .with("shape", shape_text(shape, None))
         .hint(format!("give first:end for each of the {} dimensions, as in 0:4,:", shape.len())));
     }
     let filled: Vec<String> = parts

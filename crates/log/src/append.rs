@@ -20,6 +20,7 @@ use crate::format::{
     SegmentDf, BLOCK_BYTES, CHUNK_BYTES, COMMIT_OFFSET, COMMIT_RECORD_BYTES, DIMS_MAX, HEADER_BYTES,
     NAME_BYTES_MAX, RECORD_ALIGN,
 };
+use crate::nd_box::CONCAT;
 use crate::reclaim::retire;
 
 /// On a block device a payload up to this size is joined with its header, so that the record costs one system
@@ -40,7 +41,7 @@ pub struct Piece<'a> {
     pub name: &'a str,
     /// Element type.
     pub dtype: Dtype,
-    /// Global shape.
+    /// Global shape; its first extent may be [`CONCAT`].
     pub shape: &'a [u64],
     /// First element of the box.
     pub start: &'a [u64],
@@ -69,6 +70,15 @@ impl Piece<'_> {
             .with("shape", format!("{:?}", self.shape))
             .with("start", format!("{:?}", self.start))
             .with("count", format!("{:?}", self.count)));
+        }
+        if self.shape.first() == Some(&CONCAT) && self.start[0] != 0 {
+            return Err(Error::new(
+                Kind::BoxOutsideShape,
+                "a box of a concatenated variable starts at 0 in the first dimension",
+            )
+            .with("variable", self.name)
+            .with("start", format!("{:?}", self.start))
+            .hint("its place follows from what the ranks before it put"));
         }
         let mut elements = 1u64;
         for d in 0..dims {

@@ -33,7 +33,7 @@ pub use append::{Flushed, Lane, LaneOwner, Piece, Reserved, Sealed, SegmentSourc
 pub use dtype::{Dims, Dtype};
 pub use forebay_tier::{Error, Kind, Result};
 pub use format::{Superblock, CHUNK_BYTES, DIMS_MAX, NAME_BYTES_MAX};
-pub use nd_box::NdBox;
+pub use nd_box::{NdBox, CONCAT};
 pub use reclaim::{Ledger, Segment};
 pub use recover::{recover, Recovered, SegmentInfo};
 pub use scan::{LaneId, RecordRef, SegmentScan};

@@ -14,6 +14,29 @@ use std::str::FromStr;
 /// Most dimensions of a variable: the limit of the record format.
 pub const DIMENSIONS_MAX: usize = 16;
 
+/// As the first extent of a global shape: the variable is what all ranks put, one behind the other along the first
+/// dimension, in the order of ranks and puts. No rank knows the extent or its own place; both are sums over the boxes
+/// of a complete version. Such boxes start at 0.
+pub const CONCAT: u64 = u64::MAX;
+
+/// A global shape for people: `[concat, 3]` where its first extent is [`CONCAT`].
+pub fn format_shape(shape: &[u64]) -> String {
+    match shape {
+        [CONCAT] => "[concat]".to_string(),
+        [CONCAT, others @ ..] => format!("[concat, {}", &format!("{others:?}")[1..]),
+        _ => format!("{shape:?}"),
+    }
+}
+
+/// Moves boxes of a variable of shape [`CONCAT`], which are in the order of ranks and puts, to their places. Returns
+/// the extent of the first dimension (2^64 - 1 where the sum would be beyond it).
+pub fn concatenate<'a>(boxes: impl Iterator<Item = &'a mut NdBox>) -> u64 {
+    boxes.fold(0, |end, part| {
+        part.start[0] = end;
+        part.end(0)
+    })
+}
+
 /// A part of a variable's global index space: per dimension the first index and the number of indices.
 ///
 /// Both lists have the same length, the number of dimensions. A count of 0 makes the box empty.
@@ -254,6 +277,19 @@ impl FromStr for NdBox {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn concatenated_boxes_follow_each_other() {
+        let mut boxes = [3, 0, 2].map(|count| NdBox::whole(&[count, 7]));
+        assert_eq!(concatenate(boxes.iter_mut()), 5);
+        assert_eq!(boxes.each_ref().map(|part| part.start[0]), [0, 3, 3]);
+        assert_eq!(boxes.each_ref().map(|part| part.start[1]), [0; 3]);
+        assert_eq!(concatenate([].iter_mut()), 0);
+        let shown = [&[CONCAT][..], &[CONCAT, 2, 3], &[4, 2], &[]].map(format_shape);
+        assert_eq!(shown, ["[concat]", "[concat, 2, 3]", "[4, 2]", "[]"]);
+        let mut huge = [CONCAT, 2].map(|count| NdBox::whole(&[count]));
+        assert_eq!(concatenate(huge.iter_mut()), u64::MAX, "damaged counts do not wrap");
+    }
     use proptest::prelude::*;
 
     fn bx(start: &[u64], count: &[u64]) -> NdBox {

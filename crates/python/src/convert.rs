@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use forebay_space::{Attribute, Dtype, Kind, VariableInfo};
+use forebay_space::{Attribute, Description, Dtype, Kind, VariableInfo};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple};
 
 use crate::arrays;
 use crate::detach::detached;
@@ -56,12 +56,41 @@ pub fn attributes(py: Python<'_>, found: BTreeMap<String, Attribute>) -> PyResul
             Attribute::Ints(numbers) => all.set_item(key, numbers)?,
             Attribute::Floats(numbers) => all.set_item(key, numbers)?,
             Attribute::Flag(flag) => all.set_item(key, flag)?,
+            Attribute::Texts(texts) => all.set_item(key, texts)?,
         }
     }
     Ok(all)
 }
 
-/// A Python value as an attribute: text, number, flag, or a list (or 1-D array) of numbers.
+/// A mapping of names to values that can be attributes.
+pub fn attributes_of(mapping: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, Attribute>> {
+    let all = PyDict::new(mapping.py());
+    all.update(mapping.cast::<PyMapping>()?)?;
+    all.iter().map(|(key, value)| Ok((key.extract()?, attribute(&value)?))).collect()
+}
+
+/// What `dims=` and `attrs=` say of a variable with that many dimensions, where they are known; None: nothing.
+pub fn description(
+    py: Python<'_>,
+    dims: Option<&Bound<'_, PyAny>>,
+    attrs: Option<&Bound<'_, PyAny>>,
+    dimensions: Option<usize>,
+) -> PyResult<Option<Description>> {
+    let (dims, attrs) = (dims.filter(|d| !d.is_none()), attrs.filter(|a| !a.is_none()));
+    let dims: Option<Vec<String>> = match dims {
+        Some(one) if one.is_instance_of::<PyString>() => Some(vec![one.extract()?]),
+        several => several.map(|names| names.extract()).transpose()?,
+    };
+    let named = dims.as_ref().map(Vec::len);
+    if let (Some(named), Some(dimensions)) = (named, dimensions.filter(|n| named != Some(*n))) {
+        let what = format!("dims names {named} dimensions, and the array has {dimensions}");
+        return Err(usage(py, Kind::Usage, what, "give one name for each dimension: dims=(\"y\", \"x\")"));
+    }
+    let attributes = attrs.map_or_else(|| Ok(BTreeMap::new()), attributes_of)?;
+    Ok(Some(Description { dims, attributes }).filter(|said| !said.is_empty()))
+}
+
+/// A Python value as an attribute: text, number, flag, or a list (or 1-D array) of texts or numbers.
 pub fn attribute(value: &Bound<'_, PyAny>) -> PyResult<Attribute> {
     let value = if value.hasattr("tolist")? { value.call_method0("tolist")? } else { value.clone() };
     if value.is_instance_of::<PyBool>() {
@@ -71,7 +100,10 @@ pub fn attribute(value: &Bound<'_, PyAny>) -> PyResult<Attribute> {
         return Ok(Attribute::Text(value.extract()?));
     }
     if value.is_instance_of::<PyInt>() {
-        return Ok(Attribute::Int(value.extract()?));
+        return value.extract().map(Attribute::Int).map_err(|_| {
+            let hint = "an attribute holds whole numbers of 64 bits with a sign; give a float or a text";
+            usage(value.py(), Kind::Usage, format!("{value} is too large for an attribute"), hint)
+        });
     }
     if value.is_instance_of::<PyFloat>() {
         return Ok(Attribute::Float(value.extract()?));
@@ -79,10 +111,18 @@ pub fn attribute(value: &Bound<'_, PyAny>) -> PyResult<Attribute> {
     if let Ok(numbers) = value.extract::<Vec<i64>>() {
         return Ok(Attribute::Ints(numbers));
     }
-    value.extract::<Vec<f64>>().map(Attribute::Floats).map_err(|_| {
+    if let Ok(numbers) = value.extract::<Vec<f64>>() {
+        return Ok(Attribute::Floats(numbers));
+    }
+    value.extract::<Vec<String>>().map(Attribute::Texts).map_err(|_| {
         let what =
             format!("{} cannot be an attribute", value.repr().map_or_else(|_| "?".into(), |r| r.to_string()));
-        usage(value.py(), Kind::Usage, what, "attributes are text, numbers, flags and lists of numbers")
+        usage(
+            value.py(),
+            Kind::Usage,
+            what,
+            "attributes are text, numbers, flags and lists of texts or numbers",
+        )
     })
 }
 
@@ -126,6 +166,18 @@ impl Variable {
     #[getter]
     fn nbytes(&self) -> u64 {
         self.info.shape.iter().product::<u64>() * self.info.dtype.size() as u64
+    }
+
+    /// Names of its dimensions, or None when its writers gave none.
+    #[getter]
+    fn dims<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        self.info.description.dims.as_ref().map(|names| PyTuple::new(py, names)).transpose()
+    }
+
+    /// Its attributes in this version.
+    #[getter]
+    fn attrs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        attributes(py, self.info.description.attributes.clone())
     }
 
     /// Which rank holds what.

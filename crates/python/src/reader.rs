@@ -561,6 +561,27 @@ impl ReadStep {
         Ok(all)
     }
 
+    /// Attributes of this version; those of the space are reader.attrs.
+    #[getter]
+    fn attrs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        convert::attributes_object(slf.as_any())
+    }
+
+    fn _attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let found = self.shared.with(py, |state| state.in_step(self.serial)?.version_attributes());
+        convert::attributes(py, found.or_raise(py)?)
+    }
+
+    fn _set_attribute(&self, py: Python<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let _ = (key, value);
+        Err(usage(
+            py,
+            Kind::Usage,
+            "attributes of a complete version cannot be set",
+            "set them when it is written",
+        ))
+    }
+
     /// Releases the version; arrays that were got stay valid. Does nothing when it is released already.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         if self.is_own {

@@ -11,7 +11,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use forebay_space::{Dims, Dtype, Error, Kind, Mechanism, OpenOptions, Reader, Result, Writer};
+use forebay_space::{
+    Description, Dims, Dtype, Error, Kind, Mechanism, OpenOptions, Reader, Result, Writer, CONCAT,
+};
 use forebay_tier::process::ForkMark;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -195,7 +197,8 @@ impl PyWriter {
     }
 
     /// As step.put, into the open step.
-    #[pyo3(signature = (name, array, /, shape=None, start=None))]
+    #[pyo3(signature = (name, array, /, shape=None, start=None, *, dims=None, attrs=None, concat=false))]
+    #[allow(clippy::too_many_arguments)]
     fn put(
         &self,
         py: Python<'_>,
@@ -203,8 +206,11 @@ impl PyWriter {
         array: &Bound<'_, PyAny>,
         shape: Option<&Bound<'_, PyAny>>,
         start: Option<&Bound<'_, PyAny>>,
+        dims: Option<&Bound<'_, PyAny>>,
+        attrs: Option<&Bound<'_, PyAny>>,
+        concat: bool,
     ) -> PyResult<()> {
-        self.current(py)?.put(py, name, array, shape, start)
+        self.current(py)?.put(py, name, array, shape, start, dims, attrs, concat)
     }
 
     /// As step.put_many, into the open step.
@@ -219,7 +225,8 @@ impl PyWriter {
     }
 
     /// As step.reserve, in the open step.
-    #[pyo3(signature = (name, shape, *, dtype=None, start=None, count=None))]
+    #[pyo3(signature = (name, shape, *, dtype=None, start=None, count=None, concat=false))]
+    #[allow(clippy::too_many_arguments)]
     fn reserve<'py>(
         &self,
         py: Python<'py>,
@@ -228,8 +235,9 @@ impl PyWriter {
         dtype: Option<&Bound<'py, PyAny>>,
         start: Option<&Bound<'py, PyAny>>,
         count: Option<&Bound<'py, PyAny>>,
+        concat: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.current(py)?.reserve(py, name, shape, dtype, start, count)
+        self.current(py)?.reserve(py, name, shape, dtype, start, count, concat)
     }
 
     /// As step.commit, in the open step.
@@ -350,6 +358,13 @@ impl PyWriter {
     }
 }
 
+/// Which part of a variable an array is, as the caller says it.
+struct Placed<'a, 'py> {
+    shape: Option<&'a Bound<'py, PyAny>>,
+    start: Option<&'a Bound<'py, PyAny>>,
+    concat: bool,
+}
+
 /// One version being written.
 #[pyclass(module = "forebay", frozen)]
 pub struct WriteStep {
@@ -365,8 +380,11 @@ impl WriteStep {
     /// Copies an array into the space under a name.
     ///
     /// shape is the global shape and start the place of this array in it; both default to the whole when the group
-    /// has one rank. Any ndarray, buffer, CPU DLPack object, str or number is taken.
-    #[pyo3(signature = (name, array, /, shape=None, start=None))]
+    /// has one rank. Any ndarray, buffer, CPU DLPack object, str or number is taken. With concat=True the variable is
+    /// what all ranks put, one behind the other along the first dimension in the order of ranks, and no rank needs to
+    /// know what the others bring. dims names the dimensions, attrs are attributes of the variable in this version.
+    #[pyo3(signature = (name, array, /, shape=None, start=None, *, dims=None, attrs=None, concat=false))]
+    #[allow(clippy::too_many_arguments)]
     fn put(
         &self,
         py: Python<'_>,
@@ -374,14 +392,53 @@ impl WriteStep {
         array: &Bound<'_, PyAny>,
         shape: Option<&Bound<'_, PyAny>>,
         start: Option<&Bound<'_, PyAny>>,
+        dims: Option<&Bound<'_, PyAny>>,
+        attrs: Option<&Bound<'_, PyAny>>,
+        concat: bool,
     ) -> PyResult<()> {
+        let place = Placed { shape, start, concat };
         if let Some(found) = buffer::contiguous(array) {
-            return self.put_bytes(py, name, found.dtype, found.dims, found.bytes, shape, start);
+            self.describe_array(py, name, found.dims, dims, attrs)?;
+            return self.put_bytes(py, name, found.dtype, found.dims, found.bytes, place);
         }
         let (copy, text) = arrays::to_contiguous(array)?;
         let found = buffer::contiguous(&copy).expect("to_contiguous returns what contiguous reads");
         let dtype = if text { Dtype::Str } else { found.dtype };
-        self.put_bytes(py, name, dtype, found.dims, found.bytes, shape, start)
+        self.describe_array(py, name, found.dims, dims, attrs)?;
+        self.put_bytes(py, name, dtype, found.dims, found.bytes, place)
+    }
+
+    /// Names the dimensions of a variable of this step and sets attributes of it, as put does with dims= and attrs=,
+    /// for what is put by reserve or put_many.
+    #[pyo3(signature = (name, *, dims=None, attrs=None))]
+    fn describe(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        dims: Option<&Bound<'_, PyAny>>,
+        attrs: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        match convert::description(py, dims, attrs, None)? {
+            Some(said) => self.say(py, name, said),
+            None => Ok(()),
+        }
+    }
+
+    /// Attributes of this version, as a mapping that can be set.
+    #[getter]
+    fn attrs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        convert::attributes_object(slf.as_any())
+    }
+
+    fn _attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let set = |state: &mut Producing| Ok(state.in_step(self.version)?.version_attributes().clone());
+        convert::attributes(py, self.shared.with(py, set).or_raise(py)?)
+    }
+
+    fn _set_attribute(&self, py: Python<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let value = convert::attribute(value)?;
+        let set = |state: &mut Producing| state.in_step(self.version)?.set_version_attribute(key, &value);
+        self.shared.with(py, set).or_raise(py)
     }
 
     /// Puts many objects, each whole and under its own name: put_many(names, array) with one object per entry of
@@ -414,8 +471,10 @@ impl WriteStep {
 
     /// Memory inside the pool for an array that this rank is about to compute: write into it, no copy is made.
     ///
-    /// It is committed at the end of the step, or by commit(), and is read-only from then on.
-    #[pyo3(signature = (name, shape, *, dtype=None, start=None, count=None))]
+    /// It is committed at the end of the step, or by commit(), and is read-only from then on. With concat=True shape is
+    /// that of the array, which is one of those that make up the variable (see put).
+    #[pyo3(signature = (name, shape, *, dtype=None, start=None, count=None, concat=false))]
+    #[allow(clippy::too_many_arguments)]
     fn reserve<'py>(
         &self,
         py: Python<'py>,
@@ -424,10 +483,17 @@ impl WriteStep {
         dtype: Option<&Bound<'py, PyAny>>,
         start: Option<&Bound<'py, PyAny>>,
         count: Option<&Bound<'py, PyAny>>,
+        concat: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         let dtype = dtype.map_or(Ok(Dtype::F64), arrays::parse_dtype)?;
-        let shape = arrays::dims(shape)?;
-        let (start, count) = self.reserved_box(py, &shape, start, count)?;
+        let mut shape = arrays::dims(shape)?;
+        let (start, count) = if concat {
+            let local = shape;
+            shape = self.concatenated(py, &local, start, count)?;
+            (Dims::from_slice(zeros(py, &local)?), local)
+        } else {
+            self.reserved_box(py, &shape, start, count)?
+        };
         let place = reserve::Place { name, dtype, shape: &shape, start: &start, count: &count };
         let (version, skipped) = (self.version, self.skipped);
         let (reserved, array) = reserve::reserve(py, &self.shared, version, skipped, &place, self.timeout)?;
@@ -466,8 +532,55 @@ impl WriteStep {
 }
 
 impl WriteStep {
+    fn describe_array(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        array: &[u64],
+        dims: Option<&Bound<'_, PyAny>>,
+        attrs: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        if dims.is_none() && attrs.is_none() {
+            return Ok(());
+        }
+        match convert::description(py, dims, attrs, Some(array.len()))? {
+            Some(said) => self.say(py, name, said),
+            None => Ok(()),
+        }
+    }
+
+    fn say(&self, py: Python<'_>, name: &str, said: Description) -> PyResult<()> {
+        self.shared.with(py, |state| state.in_step(self.version)?.describe(name, said)).or_raise(py)
+    }
+
+    /// The global shape of an array of size `dims` that is one of those that make up the variable.
+    fn concatenated(
+        &self,
+        py: Python<'_>,
+        dims: &[u64],
+        shape: Option<&Bound<'_, PyAny>>,
+        start: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Dims> {
+        if shape.or(start).is_some_and(|given| !given.is_none()) {
+            let hint = "with concat=True the global shape and the place follow from what all ranks put";
+            return Err(usage(py, Kind::Usage, "shape= or start= was given with concat=True", hint));
+        }
+        let mut global = Dims::from_slice(dims);
+        match global.first_mut() {
+            Some(first) => *first = CONCAT,
+            None => {
+                return Err(usage(
+                    py,
+                    Kind::Usage,
+                    "a number has no dimension to concatenate along",
+                    "put an array",
+                ))
+            }
+        }
+        Ok(global)
+    }
+
     #[inline]
-    #[allow(clippy::too_many_arguments)]
     fn put_bytes(
         &self,
         py: Python<'_>,
@@ -475,9 +588,13 @@ impl WriteStep {
         dtype: Dtype,
         dims: &[u64],
         bytes: &[u8],
-        shape: Option<&Bound<'_, PyAny>>,
-        start: Option<&Bound<'_, PyAny>>,
+        place: Placed<'_, '_>,
     ) -> PyResult<()> {
+        let Placed { shape, start, concat } = place;
+        if concat {
+            let global = self.concatenated(py, dims, shape, start)?;
+            return self.hand_over(py, name, dtype, [&global, zeros(py, dims)?, dims], bytes);
+        }
         match (shape, start) {
             (None, None) if self.size == 1 => {
                 self.hand_over(py, name, dtype, [dims, zeros(py, dims)?, dims], bytes)

@@ -44,6 +44,8 @@ pub enum Attribute {
     Floats(Vec<f64>),
     /// Yes or no.
     Flag(bool),
+    /// Several texts.
+    Texts(Vec<String>),
 }
 
 /// A value as JSON shows it: plain where JSON can say it, else an object.
@@ -56,8 +58,10 @@ enum Stored {
     Ints(Vec<i64>),
     Floats(Vec<f64>),
     Flag(bool),
+    Texts(Vec<String>),
     SpecialFloat { float: Number },
     SpecialFloats { floats: Vec<Number> },
+    NoTexts { texts: Vec<String> },
 }
 
 /// A number, or the word for one that JSON lacks.
@@ -112,6 +116,8 @@ impl From<Attribute> for Stored {
             Attribute::Float(number) if number.is_finite() => Stored::Float(number),
             Attribute::Float(number) => Stored::SpecialFloat { float: number.into() },
             // An empty list would be read as whole numbers.
+            Attribute::Texts(texts) if texts.is_empty() => Stored::NoTexts { texts },
+            Attribute::Texts(texts) => Stored::Texts(texts),
             Attribute::Floats(numbers) if !numbers.is_empty() && numbers.iter().all(|n| n.is_finite()) => {
                 Stored::Floats(numbers)
             }
@@ -133,6 +139,7 @@ impl TryFrom<Stored> for Attribute {
             Stored::Ints(numbers) => Attribute::Ints(numbers),
             Stored::Floats(numbers) => Attribute::Floats(numbers),
             Stored::Flag(flag) => Attribute::Flag(flag),
+            Stored::Texts(texts) | Stored::NoTexts { texts } => Attribute::Texts(texts),
             Stored::SpecialFloat { float } => Attribute::Float(float.try_into()?),
             Stored::SpecialFloats { floats } => Attribute::Floats(
                 floats.into_iter().map(f64::try_from).collect::<std::result::Result<_, _>>()?,
@@ -151,6 +158,7 @@ impl fmt::Display for Attribute {
             Attribute::Ints(numbers) => write!(f, "{numbers:?}"),
             Attribute::Floats(numbers) => write!(f, "{numbers:?}"),
             Attribute::Flag(flag) => write!(f, "{flag}"),
+            Attribute::Texts(texts) => write!(f, "{texts:?}"),
         }
     }
 }
@@ -162,6 +170,7 @@ impl Attribute {
             Attribute::Text(text) => text.len(),
             Attribute::Ints(numbers) => numbers.len() * 8,
             Attribute::Floats(numbers) => numbers.len() * 8,
+            Attribute::Texts(texts) => texts.iter().map(|text| text.len() + 8).sum(),
             Attribute::Int(_) | Attribute::Float(_) | Attribute::Flag(_) => 8,
         }
     }
@@ -245,7 +254,8 @@ pub fn file_in(directory: &Path) -> PathBuf {
     directory.join(ATTRIBUTES_FILE)
 }
 
-fn check(key: &str, value: &Attribute) -> Result<()> {
+/// Errors: [`Kind::Usage`]: an empty or too long key, too large a value.
+pub(crate) fn check(key: &str, value: &Attribute) -> Result<()> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX {
         return Err(
             Error::new(Kind::Usage, "the key of an attribute has 1 to 1024 bytes").with("bytes", key.len())
@@ -287,6 +297,8 @@ mod tests {
             ("holes", Attribute::Floats(vec![f64::INFINITY, 1.0, f64::NEG_INFINITY])),
             ("infinite", Attribute::Float(f64::NEG_INFINITY)),
             ("periodic", Attribute::Flag(true)),
+            ("regions", Attribute::Texts(vec!["north".into(), String::new()])),
+            ("no regions", Attribute::Texts(vec![])),
         ]
     }
 

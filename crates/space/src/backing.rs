@@ -27,7 +27,7 @@ use smallvec::SmallVec;
 
 use crate::attach::Attachment;
 use crate::consume::SpaceReader;
-use crate::index::{self, box_of, VersionIndex};
+use crate::index::{self, VersionIndex};
 use crate::view::Lease;
 
 /// A request is worked on in parts of at most this: what buffers a read needs beside the caller's memory is bounded by
@@ -212,9 +212,8 @@ impl VersionBacking {
         let (dtype, shape) = index.agreed(device, name, &found)?;
         let bytes = NdBox::whole(&shape).bytes(dtype.size())? as u64;
         let mut pieces = Vec::with_capacity(found.len());
-        for i in found {
+        for (i, region) in found.iter().copied().zip(index.boxes(device, &found)?) {
             let (header, _) = index.header_there(device, i)?;
-            let region = box_of(&header);
             region.check_inside(name, &shape)?;
             if region.bytes(dtype.size())? as u64 != header.payload_bytes() {
                 return Err(index::damaged(

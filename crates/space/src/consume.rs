@@ -19,7 +19,7 @@ use crate::control::{member, ProducerState, Waiting};
 use crate::create::Missing;
 use crate::gate::Gate;
 use crate::groups::{self, Keep};
-use crate::index::{self, box_of, Bring, LaneCursor, VariableInfo, VersionIndex};
+use crate::index::{self, Bring, LaneCursor, VariableInfo, VersionIndex};
 use crate::membership::{missing_producers, producer_died, settle_producers, Membership};
 use crate::opening;
 use crate::prefetch::Prefetch;
@@ -524,6 +524,13 @@ impl SpaceReader {
         self.current.as_ref().ok_or_else(no_step)
     }
 
+    /// Whether the current version holds a variable of this name.
+    pub(crate) fn has(&mut self, name: &str) -> Result<bool> {
+        self.check_open()?;
+        let current = self.current()?;
+        watched(|| Ok(!current.index.find(&*self.space().device, name).is_empty()))
+    }
+
     pub(crate) fn variables(&mut self) -> Result<Vec<VariableInfo>> {
         self.check_open()?;
         let current = self.current()?;
@@ -695,7 +702,7 @@ impl SpaceReader {
         let timer = CallTimer::start(bytes as usize, nth);
         let payload = index.offset(i) + header.payload_offset();
         let range = payload..payload + bytes;
-        let (dtype, shape) = (header.dtype(), header.shape().collect());
+        let (dtype, shape) = (header.dtype(), header.count().collect());
         if never {
             device.will_read(range.clone())?;
         } else {
@@ -732,9 +739,8 @@ impl SpaceReader {
         let (dtype, shape) = index.agreed(device, name, &pieces)?;
         let target = target_box(name, wanted, &shape)?;
         // Where pieces overlap the later one is seen, as by get.
-        for i in pieces.iter().rev() {
+        for (i, piece) in pieces.iter().zip(index.boxes(device, &pieces)?).rev() {
             let (header, _) = index.header_there(device, *i)?;
-            let piece = box_of(&header);
             let Some(range) = contiguous_range(&piece, &target, dtype.size()) else {
                 match piece.intersect(&target) {
                     None => continue,
@@ -901,7 +907,7 @@ impl Gather<'_> {
             } else {
                 self.index.verify_chunks(self.device, i, 0, bytes as usize, self.always, |_, _| {})?;
             }
-            Ok(Some((header.dtype(), header.shape().collect::<Dims>(), range)))
+            Ok(Some((header.dtype(), header.count().collect::<Dims>(), range)))
         })?;
         let Some((dtype, shape, range)) = found else { return Ok(None) };
         let bytes = range.end - range.start;
@@ -937,8 +943,8 @@ impl Gather<'_> {
                 .with("box_bytes", bytes));
         }
         if let [only] = pieces[..] {
-            let (header, _) = self.index.header_there(self.device, only)?;
-            if let Some(range) = contiguous_range(&box_of(&header), &target, dtype.size()) {
+            let part = &self.index.boxes(self.device, &pieces)?[0];
+            if let Some(range) = contiguous_range(part, &target, dtype.size()) {
                 return self.copy_range(only, range, out);
             }
         }
@@ -966,10 +972,7 @@ impl Gather<'_> {
         dtype: Dtype,
         out: &mut [u8],
     ) -> Result<()> {
-        let boxes: Vec<NdBox> = pieces
-            .iter()
-            .map(|i| Ok(box_of(&self.index.header_there(self.device, *i)?.0)))
-            .collect::<Result<_>>()?;
+        let boxes = self.index.boxes(self.device, pieces)?;
         if let Some(gap) = coverage_gap(target, &boxes) {
             return Err(index::not_covered(name, self.index.version, target, &gap, pieces.len()));
         }

@@ -6,6 +6,7 @@
 
 use std::hash::Hasher;
 
+use forebay_log::nd_box::format_shape;
 use forebay_log::Dtype;
 use forebay_tier::{Error, Kind};
 use rustc_hash::FxHasher;
@@ -50,7 +51,7 @@ pub(crate) fn disagreement(
     )
     .with("rank", rank)
     .with("dtype", dtype)
-    .with("shape", format!("{shape:?}"))
+    .with("shape", format_shape(shape))
     .hint("shape is the global shape, the same on every rank; start and count say which part this rank puts")
 }
 

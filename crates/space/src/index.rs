@@ -16,10 +16,12 @@ use forebay_tier::persist::checksum_ahead;
 use forebay_tier::{watched, Device, Error, Kind, Result};
 use rustc_hash::{FxHashMap, FxHasher};
 use serde::Serialize;
+use smallvec::SmallVec;
 
 use crate::attach::Attachment;
 use crate::control::{FoundSegment, GranuleState, LANES_MAX};
-use forebay_log::NdBox;
+use crate::description::{is_reserved, Description};
+use forebay_log::nd_box::{concatenate, format_shape, NdBox, CONCAT};
 
 /// A variable of a version.
 #[derive(Clone, Debug, Serialize)]
@@ -31,6 +33,9 @@ pub struct VariableInfo {
     pub dtype: Dtype,
     /// Global shape.
     pub shape: Vec<u64>,
+    /// Names of the dimensions and attributes, as far as its writers gave them.
+    #[serde(flatten)]
+    pub description: Description,
     /// The boxes that ranks put.
     pub pieces: Vec<PieceInfo>,
 }
@@ -429,7 +434,8 @@ impl VersionIndex {
         self.hashes.clear();
     }
 
-    /// The piece of a variable that is one piece, covering all of it; None for any other, whatever the reason.
+    /// The piece of a variable that is one piece, covering all of it: its extents are the global shape. None for any
+    /// other, whatever the reason.
     #[inline]
     pub(crate) fn single<'a>(&self, device: &'a dyn Device, name: &str) -> Option<(u32, RecordHeader<'a>)> {
         let i = *self.by_name.get(&hash_name(name.as_bytes()))?;
@@ -439,7 +445,11 @@ impl VersionIndex {
         let alone = self.entries[i as usize].next == NONE
             && header.name_bytes() == name.as_bytes()
             && header.start().all(|at| at == 0)
-            && header.count().eq(header.shape());
+            && header
+                .count()
+                .zip(header.shape())
+                .enumerate()
+                .all(|(d, (count, extent))| count == extent || (d == 0 && extent == CONCAT));
         alone.then_some((i, header))
     }
 
@@ -489,8 +499,8 @@ impl VersionIndex {
 
     /// The entries of a variable, in the order of ranks and puts; empty if there is none.
     #[inline]
-    pub(crate) fn find(&self, device: &dyn Device, name: &str) -> smallvec::SmallVec<[u32; 4]> {
-        let mut out = smallvec::SmallVec::new();
+    pub(crate) fn find(&self, device: &dyn Device, name: &str) -> SmallVec<[u32; 4]> {
+        let mut out = SmallVec::new();
         let mut at = self.by_name.get(&hash_name(name.as_bytes())).copied().unwrap_or(NONE);
         while at != NONE {
             if self.header(device, at).is_some_and(|(h, _)| h.name_bytes() == name.as_bytes()) {
@@ -501,13 +511,13 @@ impl VersionIndex {
         out
     }
 
-    /// Names of all variables, each once, in the order of their first piece.
+    /// Names of all variables that users put, each once, in the order of their first piece.
     pub(crate) fn names(&self, device: &dyn Device) -> Vec<String> {
         let mut seen = rustc_hash::FxHashSet::default();
         let mut out = Vec::new();
         for i in 0..self.entries.len() as u32 {
             if let Some((header, _)) = self.header(device, i) {
-                if seen.insert(header.name_bytes()) {
+                if !is_reserved(header.name_bytes()) && seen.insert(header.name_bytes()) {
                     out.push(header.name().to_string());
                 }
             }
@@ -597,11 +607,12 @@ impl VersionIndex {
         damaged(self.version, what, self.rank(i), self.offset(i), at)
     }
 
-    /// Dtype and shape of the variable, the same for all its pieces. Errors: [`Kind::VariableMismatch`].
+    /// Dtype and global shape of the variable; all its pieces were put with the same. Errors:
+    /// [`Kind::VariableMismatch`].
     #[inline]
     pub(crate) fn agreed(&self, device: &dyn Device, name: &str, pieces: &[u32]) -> Result<(Dtype, Dims)> {
         let (first, _) = self.header_there(device, pieces[0])?;
-        let (dtype, shape): (Dtype, Dims) = (first.dtype(), first.shape().collect());
+        let (dtype, mut shape): (Dtype, Dims) = (first.dtype(), first.shape().collect());
         for i in &pieces[1..] {
             let (header, _) = self.header_there(device, *i)?;
             if header.dtype() != dtype || !header.shape().eq(shape.iter().copied()) {
@@ -610,13 +621,36 @@ impl VersionIndex {
                     format!("ranks disagree on variable {name} in version {}", self.version),
                 )
                 .with("rank", self.rank(pieces[0]))
-                .with("has", format!("{dtype} {:?}", shape.as_slice()))
+                .with("has", format!("{dtype} {}", format_shape(&shape)))
                 .with("other_rank", self.rank(*i))
-                .with("other_has", format!("{} {:?}", header.dtype(), header.shape().collect::<Vec<_>>()))
+                .with(
+                    "other_has",
+                    format!("{} {}", header.dtype(), format_shape(&header.shape().collect::<Dims>())),
+                )
                 .hint("all ranks must put a variable with the same dtype and global shape in one version"));
             }
         }
+        if shape.first() == Some(&CONCAT) {
+            shape[0] = concatenate(self.boxes_put(device, pieces)?.iter_mut());
+        }
         Ok((dtype, shape))
+    }
+
+    /// The boxes as they were put.
+    fn boxes_put(&self, device: &dyn Device, pieces: &[u32]) -> Result<SmallVec<[NdBox; 4]>> {
+        pieces.iter().map(|i| Ok(box_of(&self.header_there(device, *i)?.0))).collect()
+    }
+
+    /// The boxes of all pieces of a variable, at their places.
+    #[inline]
+    pub(crate) fn boxes(&self, device: &dyn Device, pieces: &[u32]) -> Result<SmallVec<[NdBox; 4]>> {
+        let mut boxes = self.boxes_put(device, pieces)?;
+        let (first, _) = self.header_there(device, pieces[0])?;
+        let extent = first.shape().next();
+        if extent == Some(CONCAT) {
+            concatenate(boxes.iter_mut());
+        }
+        Ok(boxes)
     }
 
     /// Everything about a variable.
@@ -626,17 +660,15 @@ impl VersionIndex {
             return Err(self.unknown_variable(device, name));
         }
         let (dtype, shape) = self.agreed(device, name, &entries)?;
-        let pieces = entries
-            .iter()
-            .filter_map(|i| self.header(device, *i).map(|(h, _)| (*i, h)))
-            .map(|(i, h)| PieceInfo {
-                rank: self.rank(i),
-                start: h.start().collect(),
-                count: h.count().collect(),
-                bytes: h.payload_bytes(),
-            })
-            .collect();
-        Ok(VariableInfo { name: name.to_string(), dtype, shape: shape.to_vec(), pieces })
+        let pieces = entries.iter().zip(self.boxes(device, &entries)?);
+        let describe = |(i, part): (&u32, NdBox)| {
+            let (start, count) = (part.start.to_vec(), part.count.to_vec());
+            let bytes = self.header_there(device, *i)?.0.payload_bytes();
+            Ok(PieceInfo { rank: self.rank(*i), start, count, bytes })
+        };
+        let pieces = pieces.map(describe).collect::<Result<_>>()?;
+        let description = Description::default();
+        Ok(VariableInfo { name: name.to_string(), dtype, shape: shape.to_vec(), description, pieces })
     }
 
     /// The error for a name that the version lacks.
@@ -680,7 +712,7 @@ pub(crate) fn not_covered(name: &str, version: u64, wanted: &NdBox, gap: &NdBox,
         .hint("every element of the box must have been put by some rank")
 }
 
-/// The box of a record.
-pub(crate) fn box_of(header: &RecordHeader<'_>) -> NdBox {
+/// The box of a record, as it was put.
+fn box_of(header: &RecordHeader<'_>) -> NdBox {
     NdBox { start: header.start().collect(), count: header.count().collect() }
 }

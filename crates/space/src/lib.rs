@@ -40,6 +40,7 @@ mod control;
 mod create;
 mod cursors;
 mod declared;
+mod description;
 mod directory;
 mod element;
 mod emulated;
@@ -80,6 +81,7 @@ pub use backing::VersionBacking;
 pub use clean::{clean, destroy, remove_leftovers, CleanOptions, CleanReport, Kept, Removed};
 pub use control::control_layouts;
 pub use cursors::cursor_layouts;
+pub use description::Description;
 pub use element::Element;
 pub use files::object_layout;
 pub use forebay_config::{
@@ -87,7 +89,7 @@ pub use forebay_config::{
     Mechanism, Mode, OpenOptions, Pace, Retention, Scope, SpillTier, Verify, WhenFull, BATCH_BYTES,
     GATE_PLACES_MAX,
 };
-pub use forebay_log::{Dims, Dtype, NdBox, Piece};
+pub use forebay_log::{Dims, Dtype, NdBox, Piece, CONCAT};
 pub use forebay_tier::adapter::throttle::{Curves, Locality};
 pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
 pub use groups::{leave_reader_group, remove_reader_group};

@@ -24,6 +24,7 @@ use crate::control::{too_many, ProducerState, Waiting, CURSORS_MAX, GROUPS_MAX, 
 use crate::create::replace;
 use crate::create::Missing;
 use crate::declared::{disagreement, Declared, First};
+use crate::description;
 use crate::groups::{check_present, find_or_add_group, Keep};
 use crate::membership::{
     drop_beyond_last, holders, producer_died, released_by_present, settle_left_behind, settle_producers,
@@ -244,6 +245,11 @@ impl SpaceWriter {
         self.space().device.durability(self.space().superblock.horizon)
     }
 
+    /// Whether a step is open, or skipped.
+    pub(crate) fn is_in_step(&self) -> bool {
+        self.step != Step::None
+    }
+
     pub(crate) fn next_version(&self) -> u64 {
         match self.step {
             Step::Open(v) | Step::Skipping(v) => v + 1,
@@ -390,6 +396,7 @@ impl SpaceWriter {
     /// comes second is told, of one rank the second put.
     #[inline]
     fn declare(&mut self, version: u64, name: &str, dtype: Dtype, shape: &[u64]) -> Result<Option<First>> {
+        description::check_name(name)?;
         let Some(first) = self.declared.note(name, dtype, shape) else {
             return Err(disagreement("this rank", version, self.rank(), name, dtype, shape));
         };
@@ -745,6 +752,6 @@ fn step_open() -> Error {
     Error::new(Kind::StepState, "a step is open").hint("end or abort it first")
 }
 
-fn no_step(what: &str) -> Error {
+pub(crate) fn no_step(what: &str) -> Error {
     Error::new(Kind::StepState, "no step is open").with("in", what).hint("call begin_step first")
 }

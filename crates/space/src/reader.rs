@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_config::{environment, Mechanism, OpenOptions};
@@ -13,6 +14,7 @@ use crate::attributes::Attribute;
 use crate::backing::VersionBacking;
 use crate::consume::at_object;
 use crate::consume::SpaceReader;
+use crate::description::{Descriptions, DESCRIPTIONS};
 use crate::element::Element;
 use crate::files::FilesReader;
 use crate::index::VariableInfo;
@@ -27,7 +29,11 @@ use forebay_log::NdBox;
 /// [`Reader::end_step`], which releases the version. A reader belongs to one thread at a time and to the process
 /// that opened it.
 #[must_use = "a reader that is dropped at once reads nothing; `open_version` returns another reader"]
-pub struct Reader(Inner);
+pub struct Reader {
+    inner: Inner,
+    /// What the current version says of its variables, once asked for.
+    described: Option<Arc<Descriptions>>,
+}
 
 enum Inner {
     Space(Box<SpaceReader>),
@@ -54,35 +60,39 @@ impl Reader {
     pub fn open(name: &str, options: &OpenOptions) -> Result<Reader> {
         environment::check()?;
         let options = options.resolved(name, &environment::process)?;
-        Ok(Reader(match options.channel {
+        Ok(Reader::of(match options.channel {
             Mechanism::Space => Inner::Space(Box::new(SpaceReader::open(name, options)?)),
             Mechanism::Files => Inner::Files(Box::new(FilesReader::open(&options.place(name), &options)?)),
         }))
     }
 
+    fn of(inner: Inner) -> Reader {
+        Reader { inner, described: None }
+    }
+
     /// This rank.
     pub fn rank(&self) -> u32 {
-        either!(&self.0, r => r.rank())
+        either!(&self.inner, r => r.rank())
     }
 
     /// Ranks of the group.
     pub fn size(&self) -> u32 {
-        either!(&self.0, r => r.size())
+        either!(&self.inner, r => r.size())
     }
 
     /// The name it was opened by.
     pub fn name(&self) -> &str {
-        either!(&self.0, r => r.name())
+        either!(&self.inner, r => r.name())
     }
 
     /// The channel's directory.
     pub fn path(&self) -> &Path {
-        either!(&self.0, r => r.path())
+        either!(&self.inner, r => r.path())
     }
 
     /// The version that `get` and `view` look into; None between steps.
     pub fn version(&self) -> Option<u64> {
-        either!(&self.0, r => r.version())
+        either!(&self.inner, r => r.version())
     }
 
     /// Waits for the next version, at most `timeout` (else the deadline of the options). None at the end of the
@@ -93,30 +103,62 @@ impl Reader {
     /// of an earlier boot only at the deadline, for they may be started again), `StepState`, `Damaged`, `PeerMissing`
     /// (the space was removed).
     pub fn begin_step(&mut self, timeout: Option<Duration>) -> Result<Option<u64>> {
-        either!(&mut self.0, r => r.begin_step(timeout))
+        self.described = None;
+        either!(&mut self.inner, r => r.begin_step(timeout))
     }
 
     /// Releases the version; views of it keep it. When it returns, the version counts as read: a group that keeps a
     /// cursor is not given it again, once all its ranks have come that far. Does not block, but at a durable horizon
     /// for the medium.
     pub fn end_step(&mut self) -> Result<()> {
-        either!(&mut self.0, r => r.end_step())
+        self.described = None;
+        either!(&mut self.inner, r => r.end_step())
     }
 
     /// What the current version holds.
+    ///
+    /// # Errors
+    /// `VariableMismatch`: ranks disagree on the shape or dtype of a variable, or on the names of its dimensions.
     pub fn variables(&mut self) -> Result<Vec<VariableInfo>> {
-        either!(&mut self.0, r => r.variables())
+        let said = self.described()?;
+        let mut variables = either!(&mut self.inner, r => r.variables())?;
+        variables.iter_mut().try_for_each(|info| describe(&said, info))?;
+        Ok(variables)
     }
 
     /// One variable of the current version. Errors: `UnknownVariable`, `VariableMismatch`.
     pub fn variable(&mut self, name: &str) -> Result<VariableInfo> {
-        either!(&mut self.0, r => r.variable(name))
+        let said = self.described()?;
+        let mut info = either!(&mut self.inner, r => r.variable(name))?;
+        describe(&said, &mut info)?;
+        Ok(info)
+    }
+
+    /// Attributes of the current version, see [`crate::Writer::set_version_attribute`]; those of the whole channel are
+    /// not among them. Errors: `StepState`, `VariableMismatch`, `Damaged`.
+    pub fn version_attributes(&mut self) -> Result<BTreeMap<String, Attribute>> {
+        Ok(self.described()?.version.clone())
+    }
+
+    /// What the current version says of its variables and of itself.
+    fn described(&mut self) -> Result<Arc<Descriptions>> {
+        if let Some(known) = &self.described {
+            return Ok(known.clone());
+        }
+        let said = match either!(&mut self.inner, r => r.has(DESCRIPTIONS))? {
+            false => Descriptions::default(),
+            true => {
+                let lines = self.get_array::<u8>(DESCRIPTIONS, None)?;
+                Descriptions::read(&lines, self.version().unwrap_or_default())?
+            }
+        };
+        Ok(self.described.insert(Arc::new(said)).clone())
     }
 
     /// Dtype and global shape of a variable: what is needed to allocate for `get`, without a list of pieces.
     #[inline]
     pub fn array(&mut self, name: &str) -> Result<(Dtype, Dims)> {
-        either!(&mut self.0, r => r.array(name))
+        either!(&mut self.inner, r => r.array(name))
     }
 
     /// Copies a box (None: the whole variable) to `out`, in C order: one gather over the pieces that cover it.
@@ -126,7 +168,7 @@ impl Reader {
     /// bytes), `VariableMismatch`, `Damaged`.
     #[inline]
     pub fn get(&mut self, name: &str, wanted: Option<&NdBox>, out: &mut [u8]) -> Result<()> {
-        either!(&mut self.0, r => r.get(name, wanted, out))
+        either!(&mut self.inner, r => r.get(name, wanted, out))
     }
 
     /// Copies many whole variables of equal size to `out`, one behind the other in the order of `names`. What a call
@@ -165,7 +207,7 @@ impl Reader {
         objects: impl Iterator<Item = (&'a str, &'a mut [u8])>,
         done: &mut usize,
     ) -> Result<()> {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Space(r) => r.get_each(objects, done),
             Inner::Files(r) => {
                 for (name, out) in objects {
@@ -191,7 +233,7 @@ impl Reader {
         bytes_max: usize,
         look: impl FnOnce(Dtype, &[u64], &[u8]) -> R,
     ) -> Result<Option<R>> {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Space(r) => r.with_object(name, bytes_max, look),
             Inner::Files(_) => Ok(None),
         }
@@ -211,7 +253,7 @@ impl Reader {
         look: impl FnMut(usize, Dtype, &[u64], &[u8]) -> bool,
         done: &mut usize,
     ) -> Result<()> {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Space(r) => r.with_each(names, bytes_max, look, done),
             Inner::Files(_) => Ok(()),
         }
@@ -236,7 +278,7 @@ impl Reader {
     /// A box without a copy. Errors: `NotContiguous` when it is not one contiguous range of one piece; those of
     /// `get`.
     pub fn view(&mut self, name: &str, wanted: Option<&NdBox>) -> Result<View> {
-        either!(&mut self.0, r => r.view(name, wanted))
+        either!(&mut self.inner, r => r.view(name, wanted))
     }
 
     /// A variable of the current version as what lies below an array larger than memory. It holds the version as a
@@ -246,7 +288,7 @@ impl Reader {
     /// # Errors
     /// `UnknownVariable`, `VariableMismatch`, `Damaged`, `StepState`; `NotPossibleHere` on a channel of files.
     pub fn backing(&mut self, name: &str) -> Result<VersionBacking> {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Space(r) => r.backing(name),
             Inner::Files(_) => Err(crate::backing::no_files(name)),
         }
@@ -254,7 +296,7 @@ impl Reader {
 
     /// Waits until `version` is complete. Errors: `TimedOut`, `VersionGone`, `ProducerDied`, `PeerMissing`.
     pub fn wait(&mut self, version: u64, timeout: Option<Duration>) -> Result<()> {
-        either!(&mut self.0, r => r.wait(version, timeout))
+        either!(&mut self.inner, r => r.wait(version, timeout))
     }
 
     /// Opens a retained, complete version as a handle of its own: a reader whose only step is that version, which is
@@ -262,7 +304,7 @@ impl Reader {
     /// close; each holds its version until it ends its step, is closed or dropped, also when this reader is closed.
     /// Errors: `VersionGone`, `TimedOut` when it is not complete, `Damaged`.
     pub fn open_version(&mut self, version: u64) -> Result<Reader> {
-        Ok(Reader(match &mut self.0 {
+        Ok(Reader::of(match &mut self.inner {
             Inner::Space(r) => Inner::Space(Box::new(r.open_version(version)?)),
             Inner::Files(r) => Inner::Files(Box::new(r.open_version(version)?)),
         }))
@@ -270,12 +312,12 @@ impl Reader {
 
     /// The complete versions that are retained now.
     pub fn versions(&self) -> Result<Range<u64>> {
-        either!(&self.0, r => r.versions())
+        either!(&self.inner, r => r.versions())
     }
 
     /// The newest complete version, if one is retained.
     pub fn latest(&self) -> Result<Option<u64>> {
-        either!(&self.0, r => r.latest())
+        either!(&self.inner, r => r.latest())
     }
 
     /// Every coming version that holds `name`: its box (None: all of it), copied.
@@ -285,13 +327,13 @@ impl Reader {
 
     /// The channel's attributes as they are now.
     pub fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
-        either!(&self.0, r => r.attributes())
+        either!(&self.inner, r => r.attributes())
     }
 
     /// Versions that were dropped, unread by this reader, between the version before and the one that is open; at the
     /// end of the stream those behind the last one. What `latest` skips does not count. [`Stats::dropped`] is the sum.
     pub fn missed(&self) -> u64 {
-        either!(&self.0, r => r.missed())
+        either!(&self.inner, r => r.missed())
     }
 
     /// Leaves the channel and its reader group for good: nothing is kept for this rank any more, and its cursor is
@@ -300,24 +342,30 @@ impl Reader {
     /// # Errors
     /// `TimedOut`, `PeerMissing` (the space was removed), `Io`.
     pub fn leave(mut self) -> Result<()> {
-        either!(&mut self.0, r => r.leave())
+        either!(&mut self.inner, r => r.leave())
     }
 
     /// Leaves the channel; views and versions that [`Reader::open_version`] opened stay valid. A group that keeps a
     /// cursor (see [`OpenOptions::group`]) goes on there when it comes again; for any other nothing is kept.
     pub fn close(mut self) -> Result<()> {
-        either!(&mut self.0, r => r.close())
+        either!(&mut self.inner, r => r.close())
     }
 
     /// Changes the deadline of calls that block and are given none.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        either!(&mut self.0, r => r.set_timeout(timeout))
+        either!(&mut self.inner, r => r.set_timeout(timeout))
     }
 
     /// Counters so far.
     pub fn stats(&self) -> Stats {
-        either!(&self.0, r => r.stats())
+        either!(&self.inner, r => r.stats())
     }
+}
+
+/// Adds what was said of a variable. Errors: [`Kind::VariableMismatch`].
+fn describe(said: &Descriptions, info: &mut VariableInfo) -> Result<()> {
+    info.description = said.of(&info.name);
+    info.description.check_fits(&info.name, info.shape.len())
 }
 
 /// Memory for a box of a variable. Its extents come from the pool: more than there is is an error.

@@ -1,20 +1,22 @@
 //! [`Writer`]: one rank that puts versions into a channel, whatever carries it.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_config::{environment, Mechanism, OpenOptions};
 use forebay_log::format::DIMS_MAX;
-use forebay_log::{Dtype, Piece, Reserved};
+use forebay_log::{Dtype, Piece, Reserved, CONCAT};
 use forebay_tier::{Durability, Error, Kind, Result};
 
 use crate::attributes::Attribute;
 use crate::consume::at_object;
+use crate::description::{Description, Descriptions, DESCRIPTIONS};
 use crate::element::Element;
 use crate::files::{FilesReservation, FilesWriter};
-use crate::produce::SpaceWriter;
+use crate::produce::{no_step, SpaceWriter};
 use crate::stats::Stats;
 
 /// One producer rank of a channel.
@@ -26,7 +28,13 @@ use crate::stats::Stats;
 /// Dropping it between steps ends it cleanly, as [`Writer::close`] does. Dropping it in the middle of a step, as a
 /// function does that returns an error, or while the thread is panicking, abandons it ([`Writer::abandon`]): readers
 /// and the other ranks see a dead producer.
-pub struct Writer(Inner);
+pub struct Writer {
+    inner: Inner,
+    /// What this rank said in the open step.
+    described: Descriptions,
+    /// Whether some of it is not put yet.
+    is_unsaid: bool,
+}
 
 enum Inner {
     Space(Box<SpaceWriter>),
@@ -78,51 +86,52 @@ impl Writer {
         // One set of options may open readers, too; a writer is always one of its group.
         let options = OpenOptions { observer: false, ..options.clone() };
         let options = options.resolved(name, &environment::process)?;
-        Ok(Writer(match options.channel {
+        let inner = match options.channel {
             Mechanism::Space => Inner::Space(Box::new(SpaceWriter::open(name, options)?)),
             Mechanism::Files => Inner::Files(Box::new(FilesWriter::open(&options.place(name), &options)?)),
-        }))
+        };
+        Ok(Writer { inner, described: Descriptions::default(), is_unsaid: false })
     }
 
     /// This rank.
     pub fn rank(&self) -> u32 {
-        either!(&self.0, w => w.rank())
+        either!(&self.inner, w => w.rank())
     }
 
     /// Ranks of the group.
     pub fn size(&self) -> u32 {
-        either!(&self.0, w => w.size())
+        either!(&self.inner, w => w.size())
     }
 
     /// Which start of the program this is, counted from 1 over the life of the space.
     pub fn incarnation(&self) -> u32 {
-        either!(&self.0, w => w.incarnation())
+        either!(&self.inner, w => w.incarnation())
     }
 
     /// The name it was opened by.
     pub fn name(&self) -> &str {
-        either!(&self.0, w => w.name())
+        either!(&self.inner, w => w.name())
     }
 
     /// The channel's directory.
     pub fn path(&self) -> &Path {
-        either!(&self.0, w => w.path())
+        either!(&self.inner, w => w.path())
     }
 
     /// What a version survives once `end_step` has returned on every rank.
     pub fn durability(&self) -> Durability {
-        either!(&self.0, w => w.durability())
+        either!(&self.inner, w => w.durability())
     }
 
     /// The version that the next `begin_step` opens.
     pub fn next_version(&self) -> u64 {
-        either!(&self.0, w => w.next_version())
+        either!(&self.inner, w => w.next_version())
     }
 
     /// Goes on behind what is complete: returns the first version that is not, which the next `begin_step` opens.
     /// 0 on a new space. For programs that can be restarted. Does not block.
     pub fn resume(&mut self) -> Result<u64> {
-        either!(&mut self.0, w => w.resume())
+        either!(&mut self.inner, w => w.resume())
     }
 
     /// Opens the next version and returns its number.
@@ -141,11 +150,17 @@ impl Writer {
     /// # Errors
     /// As for `begin_step`, and `VersionOutOfOrder` when it would leave a gap.
     pub fn begin_version(&mut self, version: u64) -> Result<bool> {
-        either!(&mut self.0, w => w.begin_version(version))
+        let begun = either!(&mut self.inner, w => w.begin_version(version))?;
+        self.forget_descriptions();
+        Ok(begun)
     }
 
     /// Puts the box `start`, `count` of a variable of global shape `shape`; `data` holds its elements in C order.
     /// One copy. The buffer may be used again on return. Blocks while there is no free space, until the deadline.
+    ///
+    /// Where the first extent of `shape` is [`crate::CONCAT`], the variable is what all ranks put, one behind the other
+    /// along the first dimension in the order of ranks and puts: no rank has to know how much the others bring.
+    /// `start` is 0 there. Readers see the whole extent, and the box of each rank in [`crate::VariableInfo::pieces`].
     ///
     /// # Errors
     /// `BoxOutsideShape`, `BufferMismatch`, `BadName`, `VariableMismatch` (another rank gave another shape or
@@ -162,7 +177,7 @@ impl Writer {
         data: &[u8],
     ) -> Result<()> {
         let piece = Piece { name, dtype, shape, start, count };
-        either!(&mut self.0, w => w.put(&piece, data))
+        either!(&mut self.inner, w => w.put(&piece, data))
     }
 
     /// Puts many objects of one type and shape, each under a name of its own and whole: object `i` is the `i`-th
@@ -207,7 +222,7 @@ impl Writer {
         pieces: impl Iterator<Item = (Piece<'a>, &'a [u8])>,
         done: &mut usize,
     ) -> Result<()> {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Space(w) => w.put_each(pieces, done),
             Inner::Files(w) => {
                 for (piece, data) in pieces {
@@ -242,7 +257,7 @@ impl Writer {
         count: &[u64],
     ) -> Result<Reservation> {
         let piece = Piece { name, dtype, shape, start, count };
-        Ok(Reservation(match &mut self.0 {
+        Ok(Reservation(match &mut self.inner {
             Inner::Space(w) => match w.reserve(&piece)? {
                 Some(reserved) => Reserve::Pool(reserved),
                 None => Reserve::Dropped(vec![0; piece.payload_bytes()? as usize]),
@@ -256,7 +271,7 @@ impl Writer {
     /// # Errors
     /// `StepState` when its step is over.
     pub fn commit(&mut self, reservation: Reservation) -> Result<()> {
-        match (&mut self.0, reservation.0) {
+        match (&mut self.inner, reservation.0) {
             (Inner::Space(w), Reserve::Pool(reserved)) => w.commit(reserved),
             (Inner::Files(w), Reserve::Files(reserved)) => w.commit(reserved),
             (_, Reserve::Dropped(_)) => Ok(()),
@@ -269,41 +284,96 @@ impl Writer {
     ///
     /// # Errors
     /// `StepState`, `ProducerDied`, `Fenced`, `Poisoned`, `TierFull`. After an error the version does not count;
-    /// try again, or abort the step.
+    /// try again, or abort the step. Where the step has descriptions also those of [`Writer::put`], which may block.
     pub fn end_step(&mut self) -> Result<()> {
-        either!(&mut self.0, w => w.end_step())
+        if self.is_unsaid {
+            self.put_descriptions()?;
+        }
+        either!(&mut self.inner, w => w.end_step())
     }
 
     /// Gives the open step up; the same version can be begun again.
     pub fn abort_step(&mut self) -> Result<()> {
-        either!(&mut self.0, w => w.abort_step())
+        self.forget_descriptions();
+        either!(&mut self.inner, w => w.abort_step())
+    }
+
+    /// Says what a variable of the open step is: names of its dimensions, attributes. It is put with the end of the
+    /// step, is part of the version, and has to be said again for the next. One rank is enough; of attributes said
+    /// twice the last value counts, of several ranks that of the highest.
+    ///
+    /// # Errors
+    /// `StepState`; `Usage` (an empty or too long name, too large a value); `VariableMismatch` (this rank named the
+    /// dimensions otherwise in this step). Readers get `VariableMismatch` when ranks name them differently, or not as
+    /// many as the variable has.
+    pub fn describe(&mut self, variable: &str, description: Description) -> Result<()> {
+        self.check_in_step("describe")?;
+        self.described.describe(variable, description)?;
+        self.is_unsaid = true;
+        Ok(())
+    }
+
+    /// Sets an attribute of the open version, as [`Writer::describe`] does for a variable: the time it stands for, say.
+    /// Errors: `StepState`, `Usage`.
+    pub fn set_version_attribute(&mut self, key: &str, value: &Attribute) -> Result<()> {
+        self.check_in_step("set_version_attribute")?;
+        self.described.set(key, value)?;
+        self.is_unsaid = true;
+        Ok(())
+    }
+
+    /// Attributes that this rank set of the open version.
+    pub fn version_attributes(&self) -> &BTreeMap<String, Attribute> {
+        &self.described.version
+    }
+
+    fn check_in_step(&self, what: &str) -> Result<()> {
+        match either!(&self.inner, w => w.is_in_step()) {
+            true => Ok(()),
+            false => Err(no_step(what)),
+        }
+    }
+
+    #[cold]
+    fn put_descriptions(&mut self) -> Result<()> {
+        let lines = self.described.lines()?;
+        self.put(DESCRIPTIONS, Dtype::U8, &[CONCAT], &[0], &[lines.len() as u64], &lines)?;
+        self.is_unsaid = false;
+        Ok(())
+    }
+
+    fn forget_descriptions(&mut self) {
+        if self.described != Descriptions::default() {
+            self.described = Descriptions::default();
+        }
+        self.is_unsaid = false;
     }
 
     /// Sets an attribute of the channel. Visible to readers at once; the last value wins.
     pub fn set_attribute(&mut self, key: &str, value: &Attribute) -> Result<()> {
-        either!(&mut self.0, w => w.set_attribute(key, value))
+        either!(&mut self.inner, w => w.set_attribute(key, value))
     }
 
     /// Fails with `ProducerDied` or `Fenced` when another rank died or a newer start of the program took over.
     pub fn check_peers(&mut self) -> Result<()> {
-        either!(&mut self.0, w => w.check_peers())
+        either!(&mut self.inner, w => w.check_peers())
     }
 
     /// Ends this rank cleanly: an open step is aborted, readers get the end of the stream once all ranks closed.
     pub fn close(mut self) -> Result<()> {
-        either!(&mut self.0, w => w.close())
+        either!(&mut self.inner, w => w.close())
     }
 
     /// Ends this rank as if it had died: the open step is aborted and readers get `ProducerDied`, not the end of
     /// the stream. For programs that fail.
     pub fn abandon(mut self) {
-        either!(&mut self.0, w => w.abandon())
+        either!(&mut self.inner, w => w.abandon())
     }
 
     /// What keeps memory from [`Writer::reserve`] mapped after its commit, also when the writer is gone, for
     /// languages that hold on to addresses. None where reserved memory is a buffer of its own.
     pub fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {
-        match &self.0 {
+        match &self.inner {
             Inner::Space(w) => w.keep_alive(),
             Inner::Files(_) => None,
         }
@@ -311,11 +381,11 @@ impl Writer {
 
     /// Changes the deadline of calls that block: for programs that wait in slices to look at something else.
     pub fn set_timeout(&mut self, timeout: Duration) {
-        either!(&mut self.0, w => w.set_timeout(timeout))
+        either!(&mut self.inner, w => w.set_timeout(timeout))
     }
 
     /// Counters so far.
     pub fn stats(&self) -> Stats {
-        either!(&self.0, w => w.stats())
+        either!(&self.inner, w => w.stats())
     }
 }

@@ -62,6 +62,10 @@ static void nulls(void)
     EXPECT(FB_USAGE, fb_attribute_set_text(NULL, "a", "b"));
     EXPECT(FB_USAGE, fb_attribute_set_int64(NULL, "a", 1));
     EXPECT(FB_USAGE, fb_attribute_set_double(NULL, "a", 1.0));
+    EXPECT(FB_USAGE, fb_describe_dims(NULL, "T", 0, NULL));
+    EXPECT(FB_USAGE, fb_describe_text(NULL, "T", "a", "b"));
+    EXPECT(FB_USAGE, fb_describe_int64(NULL, "T", "a", 1));
+    EXPECT(FB_USAGE, fb_describe_double(NULL, "T", "a", 1.0));
     EXPECT(FB_USAGE, fb_close_writer(NULL));
     EXPECT(FB_OK, fb_close_writer(&writer));
     EXPECT(FB_USAGE, fb_open_reader(NULL, NULL, &reader));
@@ -83,6 +87,10 @@ static void nulls(void)
     EXPECT(FB_USAGE, fb_attribute_get_text(NULL, "a", NULL, 0, &count));
     EXPECT(FB_USAGE, fb_attribute_get_int64(NULL, "a", &number));
     EXPECT(FB_USAGE, fb_attribute_get_double(NULL, "a", &value));
+    EXPECT(FB_USAGE, fb_described_dim(NULL, "T", 0, NULL, 0, &count));
+    EXPECT(FB_USAGE, fb_described_text(NULL, "T", "a", NULL, 0, &count));
+    EXPECT(FB_USAGE, fb_described_int64(NULL, "T", "a", &number));
+    EXPECT(FB_USAGE, fb_described_double(NULL, "T", "a", &value));
     EXPECT(FB_USAGE, fb_reader_rank(NULL, NULL, NULL));
     EXPECT(FB_USAGE, fb_close_reader(NULL));
     EXPECT(FB_OK, fb_close_reader(&reader));

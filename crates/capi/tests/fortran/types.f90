@@ -21,6 +21,7 @@ program types
   call wrong_calls()
   call writer%begin_step(version)
   call put_all()
+  call describe_all()
   call writer%set_attribute('unit', 'm/s')
   call writer%set_attribute('cells', 24)
   call writer%set_attribute('dt', 0.25_c_double)
@@ -159,6 +160,7 @@ contains
     call must(all(spread_out(2::2, :) == -1) .and. all(spread_out(:, 2::2) == -1), 'nothing beside the box')
 
     call many_come_back(d)
+    call descriptions_come_back()
 
     call reader%get_attribute('unit', text)
     call must(text == 'm/s', 'unit')
@@ -182,6 +184,49 @@ contains
     call must(.not. found .and. stat == FB_END_OF_STREAM, 'end of the stream')
     call reader%missed(number)
     call must(number == 0, 'nothing was missed')
+  end subroutine
+
+  subroutine describe_all()
+    real(c_double) :: rows(3, 2)
+    integer :: stat
+    rows = reshape(many(6), [3, 2])
+    call writer%put('rows', rows, shape=[3_c_int64_t, FB_CONCAT])
+    call writer%put('rows', rows(:, 1:1), shape=[3_c_int64_t, FB_CONCAT], start=[0, 0])
+    call writer%put('rows', rows, shape=[3_c_int64_t, FB_CONCAT], start=[0, 1], stat=stat)
+    call must(stat == FB_BOX_OUTSIDE_SHAPE, 'a place in a concatenated variable')
+    call writer%describe_dims('rows', [character(len=8) :: 'axis', 'particle'])
+    call writer%describe('rows', 'units', 'm')
+    call writer%describe('rows', 'level', 3_c_int64_t)
+    call writer%describe('rows', 'scale', 0.5_c_double)
+    call writer%describe('', 'time', 0.25_c_double)
+  end subroutine
+
+  subroutine descriptions_come_back()
+    character(len=:), allocatable :: text
+    integer(c_int64_t), allocatable :: extents(:)
+    integer(c_int64_t) :: number
+    real(c_double) :: value, rows(3, 3)
+    integer :: stat
+    call reader%variable_shape('rows', extents)
+    call must(all(extents == [3, 3]), 'shape of rows')
+    call reader%get('rows', rows)
+    call must(all(rows(:, :2) == reshape(many(6), [3, 2])) .and. all(rows(:, 3) == rows(:, 1)), 'rows')
+    call reader%described_dim('rows', 1, text)
+    call must(text == 'axis', 'first dimension')
+    call reader%described_dim('rows', 2, text)
+    call must(text == 'particle', 'second dimension')
+    call reader%described_dim('rows', 3, text, stat=stat)
+    call must(stat == FB_UNKNOWN_KEY .and. text == '', 'third dimension')
+    call reader%described('rows', 'units', text)
+    call must(text == 'm', 'units of rows')
+    call reader%described('rows', 'level', number)
+    call must(number == 3, 'level of rows')
+    call reader%described('rows', 'scale', value)
+    call must(value == 0.5_c_double, 'scale of rows')
+    call reader%described('', 'time', value)
+    call must(value == 0.25_c_double, 'time of the version')
+    call reader%described('', 'none', value, stat=stat)
+    call must(stat == FB_UNKNOWN_KEY, 'unknown attribute of the version')
   end subroutine
 
   subroutine many_come_back(d)

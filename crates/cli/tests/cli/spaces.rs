@@ -37,7 +37,7 @@ fn a_living_space_is_listed_and_read_without_holding_it_back() {
     assert_eq!(space["members"][0]["alive"], true);
     bench.call(&["ls", "heat"]).wants(0).says("retention  forever").says("alive");
 
-    bench.call(&["cat", "heat"]).wants(0).says("float64").says("4 x 5").says("label");
+    bench.call(&["cat", "heat"]).wants(0).says("float64").says("y=4 x x=5").says("label");
     let after = &bench.json(&["ls", "heat"], 0)["space"];
     assert_eq!(after["readers"], json!([]), "cat counts as a reader");
     writer.finish();
@@ -52,7 +52,7 @@ fn values_come_in_every_form() {
 
     let text = bench.call(&["cat", "heat", "T"]);
     text.wants(0)
-        .says("# T float64 [0:4, 0:5] of 4 x 5, version 2\n")
+        .says("# T float64 [0:4, 0:5] of y=4 x x=5, version 2\n")
         .says("200.0 201.0 202.0 203.0 204.0\n");
     let rows = text.text().lines().filter(|l| !l.starts_with('#')).count();
     assert_eq!(rows, 4, "{text}");
@@ -76,7 +76,16 @@ fn values_come_in_every_form() {
 
     let attributes = bench.json(&["cat", "heat", "--attributes"], 0);
     assert_eq!(attributes["attributes"], json!({"title": "a test", "dx": [0.5, 0.25]}));
-    bench.call(&["cat", "heat", "-a"]).wants(0).says("dx = [0.5,0.25]\n");
+    let version = &attributes["versions"][0];
+    assert_eq!((&version["version"], &version["attributes"]), (&json!(2), &json!({"time": 1.0})));
+    let listed = version["variables"].as_array().unwrap().iter().find(|v| v["name"] == "T").unwrap();
+    assert_eq!((&listed["dims"], &listed["attributes"]), (&json!(["y", "x"]), &json!({"units": "K"})));
+    let shown = bench.call(&["cat", "heat", "-a", "-V", "1"]);
+    shown
+        .wants(0)
+        .says("dx = [0.5,0.25]\n")
+        .says("version 1: time = 0.5\n")
+        .says("version 1: T: units = \"K\"\n");
     writer.finish();
 }
 

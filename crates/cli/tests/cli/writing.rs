@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use forebay_space::{Attribute, Dtype, OpenOptions, Writer};
+use forebay_space::{Attribute, Description, Dtype, OpenOptions, Writer};
 
 use crate::bench::{clean_environment, Bench};
 
@@ -91,6 +91,10 @@ fn writer() {
     for version in 0..VERSIONS {
         assert_eq!(writer.begin_step().expect("a step"), version);
         writer.put_array("T", &SHAPE, &[0, 0], &SHAPE, &values(version)).expect("a put");
+        let mut description = Description::of_dims(&["y", "x"]);
+        description.attributes.insert("units".into(), Attribute::Text("K".into()));
+        writer.describe("T", description).expect("a description");
+        writer.set_version_attribute("time", &Attribute::Float(0.5 * version as f64)).expect("an attribute");
         let label = format!("step \"{version}\"");
         let n = [label.len() as u64];
         writer.put("label", Dtype::Str, &n, &[0], &n, label.as_bytes()).expect("a put");

@@ -69,6 +69,18 @@ fn they_are_written_bit_for_bit() {
     }
 }
 
+#[test]
+fn a_described_pool_is_read_and_written_bit_for_bit() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("described.pool");
+    drop(sample::write_described_pool(&path).unwrap());
+    assert!(std::fs::read(&path).unwrap() == std::fs::read(fixture("described.pool")).unwrap());
+    let pool = copy("described.pool", TierKind::Dram, |_| {});
+    assert_eq!(recover(&*pool.device, &pool.superblock).unwrap().complete, 1);
+    let report = verify(&*pool.device, &pool.superblock).unwrap();
+    assert_eq!((report.damaged.len(), report.versions), (0, 1), "{:?}", report.damaged);
+}
+
 /// Offsets of all record headers in a pool.
 fn headers(bytes: &[u8]) -> Vec<usize> {
     let magic = RECORD_MAGIC.to_le_bytes();

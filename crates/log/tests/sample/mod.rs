@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_log::format::{PoolPart, Superblock, HEADER_BYTES};
-use forebay_log::{Dtype, Lane, LaneOwner, Piece, SegmentSource};
+use forebay_log::{Dtype, Lane, LaneOwner, Piece, SegmentSource, CONCAT};
 use forebay_tier::{Device, Horizon, Result, TierKind};
 
 /// Gives segments one behind the other.
@@ -84,6 +84,37 @@ pub fn write_pool(path: &Path, tier: TierKind) -> Result<Arc<dyn Device>> {
     lanes[0].finish(&mut source, 4)?;
     Ok(device)
 }
+
+/// Makes the pool at `path`: two lanes, one version, in which each rank puts another number of rows of a concatenated
+/// variable and describes it.
+pub fn write_described_pool(path: &Path) -> Result<Arc<dyn Device>> {
+    let capacity = 16 * GRANULE;
+    let device = forebay_tier::create(TierKind::Dram, path, capacity)?;
+    device.prepare(0..capacity)?;
+    device.write(0, &superblock(TierKind::Dram, Horizon::None, capacity).encode())?;
+    let mut source = Bump { next: GRANULE, bytes: 4 * GRANULE };
+    for rank in 0..2u32 {
+        let mut lane = Lane::new(device.clone(), owner(rank, 1, 2, 0), Horizon::None, true);
+        lane.begin(0);
+        let rows = u64::from(rank) + 1;
+        let x = Piece { name: "x", dtype: Dtype::U8, shape: &[CONCAT, 3], start: &[0, 0], count: &[rows, 3] };
+        lane.append(&mut source, &x, &[rank as u8; 6][..3 * rows as usize])?;
+        let lines = DESCRIPTION_OF_RANK[rank as usize].as_bytes();
+        let name = ".forebay/descriptions/1";
+        let count = [lines.len() as u64];
+        let said = Piece { name, dtype: Dtype::U8, shape: &[CONCAT], start: &[0], count: &count };
+        lane.append(&mut source, &said, lines)?;
+        lane.seal(&mut source)?.flush()?.commit()?;
+        lane.finish(&mut source, 1)?;
+    }
+    Ok(device)
+}
+
+/// What each rank of [`write_described_pool`] says.
+const DESCRIPTION_OF_RANK: [&str; 2] = [
+    "{\"attributes\":{\"time\":0.5}}\n{\"variable\":\"x\",\"dims\":[\"row\",\"column\"]}\n",
+    "{\"variable\":\"x\",\"attributes\":{\"units\":\"m\",\"fill\":{\"float\":\"NaN\"}}}\n",
+];
 
 /// What rank `rank` puts in `version`.
 fn put_all(lane: &mut Lane, source: &mut Bump, version: u64, rank: u64) -> Result<()> {

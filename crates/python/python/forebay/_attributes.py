@@ -1,11 +1,11 @@
-"""Attributes of a space as a mapping: small facts about the whole stream, visible to readers at once."""
+"""Attributes of a space or of one version as a mapping: small named values beside the arrays."""
 
 from collections.abc import Iterator, MutableMapping
 from typing import Protocol
 
 from forebay import errors
 
-Attribute = str | int | float | bool | list[int] | list[float]
+Attribute = str | int | float | bool | list[int] | list[float] | list[str]
 
 
 class _Source(Protocol):
@@ -14,10 +14,11 @@ class _Source(Protocol):
 
 
 class Attributes(MutableMapping[str, Attribute]):
-    """``ch.attrs``: text, numbers, flags and lists of numbers under a name.
+    """``ch.attrs`` and ``step.attrs``: text, numbers, flags and lists of texts or numbers under a name.
 
-    Reads look into the space each time, so they see what another rank set a moment ago. Only a writer may set;
-    attributes are never taken away, so ``del`` is an error.
+    ``ch.attrs`` are of the whole space: readers see them at once, and each look goes into the space, so that what
+    another rank set a moment ago is there. ``step.attrs`` are of one version and become visible with it. Only a writer
+    may set; attributes are never taken away, so ``del`` is an error.
     """
 
     __slots__ = ("_source",)
@@ -32,7 +33,7 @@ class Attributes(MutableMapping[str, Attribute]):
         self._source._set_attribute(key, value)
 
     def __delitem__(self, key: str) -> None:
-        raise errors.UsageType("attributes of a space cannot be deleted")
+        raise errors.UsageType("attributes cannot be deleted")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._source._attributes())

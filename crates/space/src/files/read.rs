@@ -11,6 +11,7 @@ use super::stream::{explained, Counters, Patience, Producers, Stream};
 use super::write::unless_removed;
 use super::{parse_object_file, shown};
 use crate::attributes::{self, Attribute};
+use crate::description::{is_reserved, Description};
 use crate::index::{PieceInfo, VariableInfo};
 use crate::inspect::VerifyReport;
 use crate::name;
@@ -21,8 +22,8 @@ use crate::version_range::format_versions;
 use crate::view::View;
 use forebay_config::{environment, OpenOptions, Pace, Retention, Verify};
 use forebay_log::gather::{contiguous_range, copy_overlap, coverage_gap};
+use forebay_log::nd_box::{concatenate, format_shape, NdBox, CONCAT};
 use forebay_log::verify::Damage;
-use forebay_log::NdBox;
 use forebay_log::{Dims, Dtype};
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::liveness::SlotGuard;
@@ -543,6 +544,11 @@ impl FilesReader {
         })
     }
 
+    /// Whether the version holds a variable of this name.
+    pub(crate) fn has(&mut self, name: &str) -> Result<bool> {
+        self.with_files(|files| Ok(!files.pieces_of(name)?.is_empty()))
+    }
+
     pub(crate) fn variables(&mut self) -> Result<Vec<VariableInfo>> {
         self.with_files(|files| {
             let names = files.names()?;
@@ -656,6 +662,19 @@ impl Drop for FilesReader {
     }
 }
 
+/// Gives the pieces of a concatenated variable, which are in the order of ranks and puts, their places and its shape.
+fn place_concatenated(found: &mut [Found]) {
+    let shape = found[0].object.shape.clone();
+    // Pieces of several shapes stay as they were put, for the error.
+    if shape.first() != Some(&CONCAT) || found.iter().any(|f| f.object.shape != shape) {
+        return;
+    }
+    let objects = found.iter_mut().map(|f| Arc::make_mut(&mut f.object));
+    let mut parts: Vec<&mut Object> = objects.collect();
+    let extent = concatenate(parts.iter_mut().map(|object| &mut object.part));
+    parts.iter_mut().for_each(|object| object.shape[0] = extent);
+}
+
 #[cold]
 fn missing_objects(version: u64) -> Error {
     Error::new(Kind::Damaged, format!("version {version} does not hold the objects that its writers wrote"))
@@ -757,8 +776,18 @@ impl VersionFiles {
         Ok((object, Some(file)))
     }
 
-    /// All pieces of a variable, at least one.
+    /// All pieces of a variable, at least one. Errors: [`Kind::UnknownVariable`].
     fn find(&mut self, name: &str) -> Result<Vec<Found>> {
+        let mut found = self.pieces_of(name)?;
+        if found.is_empty() {
+            return Err(self.unknown_variable(name));
+        }
+        place_concatenated(&mut found);
+        Ok(found)
+    }
+
+    /// The pieces of a variable as they were put; none when the version does not hold it.
+    fn pieces_of(&mut self, name: &str) -> Result<Vec<Found>> {
         let mut found = Vec::new();
         for entry in self.by_shown.get(&shown(name)).cloned().unwrap_or_default() {
             let (object, file) = self.header(entry)?;
@@ -767,19 +796,16 @@ impl VersionFiles {
                 found.push(Found { entry, object, file });
             }
         }
-        if found.is_empty() {
-            return Err(self.unknown_variable(name));
-        }
         Ok(found)
     }
 
-    /// Names of all variables, each once, in the order of their first piece. Reads every header.
+    /// Names of all variables that users put, each once, in the order of their first piece. Reads every header.
     pub(super) fn names(&mut self) -> Result<Vec<String>> {
         let mut seen = rustc_hash::FxHashSet::default();
         let mut names = Vec::new();
         for i in 0..self.entries.len() {
             let (object, _) = self.header(i)?;
-            if seen.insert(object.name.clone()) {
+            if !is_reserved(object.name.as_bytes()) && seen.insert(object.name.clone()) {
                 names.push(object.name.clone());
             }
         }
@@ -815,23 +841,24 @@ impl VersionFiles {
             )
             .with("rank", first.rank)
             .with("dtype", first.dtype)
-            .with("shape", format!("{:?}", first.shape.as_slice()))
+            .with("shape", format_shape(&first.shape))
             .with("other_rank", other.object.rank)
             .with("other_dtype", other.object.dtype)
-            .with("other_shape", format!("{:?}", other.object.shape.as_slice()))),
+            .with("other_shape", format_shape(&other.object.shape))),
         }
     }
 
     fn describe(&mut self, name: &str) -> Result<VariableInfo> {
         let found = self.find(name)?;
         let (dtype, shape) = self.agreed(name, &found)?;
-        let pieces = found.iter().map(|f| PieceInfo {
+        let piece = |f: &Found| PieceInfo {
             rank: f.object.rank,
             start: f.object.part.start.to_vec(),
             count: f.object.part.count.to_vec(),
             bytes: f.object.payload_bytes,
-        });
-        Ok(VariableInfo { name: name.to_string(), dtype, shape: shape.to_vec(), pieces: pieces.collect() })
+        };
+        let (pieces, description) = (found.iter().map(piece).collect(), Description::default());
+        Ok(VariableInfo { name: name.to_string(), dtype, shape: shape.to_vec(), description, pieces })
     }
 
     /// Pieces, dtype and the box that is meant, checked against the shape.

@@ -11,6 +11,7 @@ use super::stream::{explained, Counters, DoneDf, IncarnationDf, Patience, Produc
 use crate::agreement::check_files;
 use crate::attributes::Attribute;
 use crate::declared::{disagreement, Declared, First};
+use crate::description;
 use crate::groups::hint_for_awaited;
 use crate::name;
 use crate::opening::{self, Refusal, Writers, Writing};
@@ -85,6 +86,7 @@ pub(crate) struct FilesReservation {
 
 /// Notes what a rank puts: a name has one type and shape in a step.
 fn declare(declared: &mut Declared, version: u64, rank: u32, piece: &Piece<'_>) -> Result<Option<First>> {
+    description::check_name(piece.name)?;
     let noted = declared.note(piece.name, piece.dtype, piece.shape);
     noted.ok_or_else(|| disagreement("this rank", version, rank, piece.name, piece.dtype, piece.shape))
 }
@@ -203,6 +205,11 @@ impl FilesWriter {
 
     pub(crate) fn durability(&self) -> Durability {
         self.stream.durability()
+    }
+
+    /// Whether a step is open, or skipped.
+    pub(crate) fn is_in_step(&self) -> bool {
+        !matches!(self.step, Step::None)
     }
 
     pub(crate) fn next_version(&self) -> u64 {

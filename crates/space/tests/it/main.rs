@@ -3,6 +3,7 @@
 mod backing;
 mod cleaning;
 mod damage;
+mod describing;
 mod emulated;
 mod faults;
 mod groups;
