@@ -45,6 +45,31 @@ pub fn attributes_object<'py>(channel: &Bound<'py, PyAny>) -> PyResult<Bound<'py
     channel.py().import("forebay._attributes")?.getattr("Attributes")?.call1((channel,))
 }
 
+/// What a notebook shows of an object, by a function of `forebay._show`.
+pub fn html<'py>(object: &Bound<'py, PyAny>, what: &str) -> PyResult<Bound<'py, PyAny>> {
+    object.py().import("forebay._show")?.getattr(what)?.call1((object,))
+}
+
+/// What `__reduce__` returns for an object that a function of `forebay._reading` opens again.
+pub fn reopened<'py>(
+    py: Python<'py>,
+    function: &str,
+    arguments: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
+) -> PyResult<Bound<'py, PyTuple>> {
+    let function = py.import("forebay._reading")?.getattr(function)?;
+    PyTuple::new(py, [function, arguments.into_pyobject(py)?.into_any()])
+}
+
+/// The error of an object that belongs to one process.
+pub fn no_pickle(py: Python<'_>, what: &str, hint: &str) -> PyErr {
+    let message = format!("{what} belongs to its process and cannot be pickled");
+    let class = py.import("forebay.errors").and_then(|errors| errors.getattr("UsageType"));
+    match class.and_then(|class| class.call1((message, PyDict::new(py), hint))) {
+        Ok(error) => PyErr::from_value(error),
+        Err(error) => error,
+    }
+}
+
 /// Attributes as a dict.
 pub fn attributes(py: Python<'_>, found: BTreeMap<String, Attribute>) -> PyResult<Bound<'_, PyDict>> {
     let all = PyDict::new(py);
@@ -194,8 +219,16 @@ impl Variable {
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let shape = self.shape.bind(py).repr()?;
+        let dims = self
+            .dims(py)?
+            .map_or(Ok(String::new()), |dims| Ok::<_, PyErr>(format!(" of {}", dims.repr()?)))?;
         let (name, kind, pieces) = (self.name(), self.kind(), self.info.pieces.len());
-        Ok(format!("<forebay.Variable {name:?} {kind} {shape} in {pieces} pieces>"))
+        Ok(format!("<forebay.Variable {name:?} {kind} {shape}{dims} in {pieces} pieces>"))
+    }
+
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {
+        let hint = "take what you need of it: name, shape, dtype, dims, attrs; or pickle the step";
+        Err(no_pickle(py, "the description of a variable", hint))
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use forebay_space::{Dims, Dtype, Error, Kind, NdBox, Reader, Result, View};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::buffer::{self, NewArray};
 use crate::cell::{Cell, GIL_BYTES};
@@ -19,6 +19,9 @@ use crate::detach::detached;
 use crate::errors::{open_in_slices, raise, usage, wait_in_slices, OrRaise};
 use crate::handles::{self, Handle, Key};
 use crate::{arrays, convert, many, options, paged};
+
+/// Most names of variables in a `repr`.
+const NAMED_MAX: usize = 8;
 
 /// Most bytes that are copied with the channel locked and the GIL held.
 const SMALL_BYTES_MAX: usize = (16 << 10) - 1;
@@ -92,6 +95,7 @@ pub struct PyReader {
     rank: u32,
     size: u32,
     timeout: Duration,
+    observer: bool,
 }
 
 impl PyReader {
@@ -115,7 +119,7 @@ impl PyReader {
             has_left: false,
         }));
         handles::note(py, key, Box::new(Former(Arc::downgrade(&shared))));
-        Ok(PyReader { shared, name, path, rank, size, timeout })
+        Ok(PyReader { shared, name, path, rank, size, timeout, observer: options.observer })
     }
 
     fn ask<R>(&self, py: Python<'_>, question: impl FnOnce(&mut Reader) -> R) -> PyResult<R> {
@@ -280,6 +284,84 @@ impl PyReader {
     fn versions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let found = self.ask(py, |reader| reader.versions())?.or_raise(py)?;
         py.import("builtins")?.call_method1("range", (found.start, found.end))
+    }
+
+    /// Opens the version that the keywords name: version=17, the one whose attribute is nearest to a number, as in
+    /// time=0.25, or without any the newest. As open_version.
+    #[pyo3(signature = (version=None, **nearest))]
+    fn select<'py>(
+        slf: &Bound<'py, Self>,
+        version: Option<Whole>,
+        nearest: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let select = slf.py().import("forebay._reading")?.getattr("select")?;
+        select.call1((slf, version.map(|v| v.0), nearest))
+    }
+
+    /// As versions(): a reader is a mapping of versions to what they hold.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.versions(py)
+    }
+
+    /// Number of retained complete versions.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        let found = self.ask(py, |reader| reader.versions())?.or_raise(py)?;
+        Ok((found.end - found.start) as usize)
+    }
+
+    /// A reader is true, also while there is no version.
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    /// Whether a version is complete and retained.
+    fn __contains__(&self, py: Python<'_>, version: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let found = self.ask(py, |reader| reader.versions())?.or_raise(py)?;
+        Ok(version.extract::<u64>().is_ok_and(|version| found.contains(&version)))
+    }
+
+    /// reader[17] is reader.open_version(17); reader[-1] the newest.
+    fn __getitem__(&self, py: Python<'_>, version: &Bound<'_, PyAny>) -> PyResult<ReadStep> {
+        let behind = match version.extract::<i64>() {
+            Ok(number) if number < 0 => number.unsigned_abs(),
+            _ => return self.open_version(py, version.extract()?),
+        };
+        let found = self.ask(py, |reader| reader.versions())?.or_raise(py)?;
+        match found.end.checked_sub(behind).filter(|version| found.contains(version)) {
+            Some(version) => self.open_version(py, Whole(version)),
+            None => {
+                let what = format!(
+                    "version {version} counts from the newest, and {} are retained",
+                    found.end - found.start
+                );
+                Err(usage(py, Kind::VersionGone, what, "reader[-1] is the newest"))
+            }
+        }
+    }
+
+    /// Iterates over the retained versions; steps() waits for new ones.
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyIterator>> {
+        self.versions(py)?.try_iter()
+    }
+
+    /// Iterates over the steps of the stream as steps() does, while other tasks of the event loop run.
+    fn __aiter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        ReaderSteps::__aiter__(&Bound::new(py, self.steps(py, None, None)?)?)
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        convert::html(slf.as_any(), "reader")
+    }
+
+    /// One that only looks is opened by its path elsewhere.
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
+        let (py, reader) = (slf.py(), slf.get());
+        if !reader.observer {
+            let hint = "open the space in the other process; with observer=True a reader can be pickled";
+            return Err(convert::no_pickle(py, "a reader that is a member of a reader group", hint));
+        }
+        let channel = reader.ask(py, |reader| reader.mechanism().to_string())?;
+        convert::reopened(py, "open_reader", (&reader.path, channel))
     }
 
     /// Newest complete version, or None.
@@ -572,6 +654,21 @@ impl ReadStep {
         convert::attributes(py, found.or_raise(py)?)
     }
 
+    /// Counters of the handle behind this step.
+    fn _stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let stats = self.shared.with(py, |state| Ok(state.reader()?.stats())).or_raise(py)?;
+        convert::to_python(py, &stats)
+    }
+
+    /// What the data of this version are known by, with its number: path and identity of the space.
+    fn _identity(&self, py: Python<'_>) -> PyResult<(String, String)> {
+        let ask = |state: &mut Consuming| {
+            let reader = state.in_step(self.serial)?;
+            Ok((reader.path().display().to_string(), reader.uuid()))
+        };
+        self.shared.with(py, ask).or_raise(py)
+    }
+
     fn _set_attribute(&self, py: Python<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let _ = (key, value);
         Err(usage(
@@ -627,14 +724,71 @@ impl ReadStep {
         self.missed
     }
 
-    /// step["T"] is step.get("T"); step["T", 0:10, :] is step.get("T", numpy.s_[0:10, :]).
-    fn __getitem__<'py>(&self, py: Python<'py>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    /// step["T"] is the variable as a lazy array, which reads when it is indexed; step["T", 0:10, :] is
+    /// step.get("T", numpy.s_[0:10, :]).
+    fn __getitem__<'py>(slf: &Bound<'py, Self>, key: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let (py, step) = (slf.py(), slf.get());
         let Ok(keys) = key.cast::<PyTuple>() else {
-            return self.get(py, key.extract()?, None, None, None, None, Some(true));
+            let variable = step.variable(py, key.extract()?)?;
+            return py.import("forebay._step_array")?.getattr("StepArray")?.call1((slf, variable));
         };
         let name = keys.get_item(0)?;
         let slices = keys.get_slice(1, keys.len());
-        self.get(py, name.extract()?, Some(slices.as_any()), None, None, None, Some(true))
+        step.get(py, name.extract()?, Some(slices.as_any()), None, None, None, Some(true))
+    }
+
+    /// Names of the variables, as a list.
+    fn keys(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let found = self.shared.with(py, |state| state.in_step(self.serial)?.variables()).or_raise(py)?;
+        Ok(found.into_iter().map(|variable| variable.name).collect())
+    }
+
+    /// The variables as lazy arrays.
+    fn values<'py>(slf: &Bound<'py, Self>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let names = slf.get().keys(slf.py())?;
+        names.iter().map(|name| Self::__getitem__(slf, PyString::new(slf.py(), name).as_any())).collect()
+    }
+
+    /// Names and lazy arrays.
+    fn items<'py>(slf: &Bound<'py, Self>) -> PyResult<Vec<(String, Bound<'py, PyAny>)>> {
+        Ok(slf.get().keys(slf.py())?.into_iter().zip(Self::values(slf)?).collect())
+    }
+
+    /// Description of one variable: as variables[name], without those of all others.
+    fn variable(&self, py: Python<'_>, name: &str) -> PyResult<convert::Variable> {
+        let found = self.shared.with(py, |state| state.in_step(self.serial)?.variable(name));
+        convert::Variable::new(py, found.or_raise(py)?)
+    }
+
+    /// Variables of one dimension as a table that pandas, Polars, DuckDB and PyArrow take without a copy (Arrow's
+    /// PyCapsule interface): those named, or all of one dimension and the same length. Needs the package nanoarrow.
+    #[pyo3(signature = (names=None))]
+    fn table<'py>(slf: &Bound<'py, Self>, names: Option<Vec<String>>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("forebay._arrow")?.getattr("table")?.call1((slf, names))
+    }
+
+    /// Number of variables.
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        Ok(self.keys(py)?.len())
+    }
+
+    /// A step is true, also when it holds nothing.
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        convert::html(slf.as_any(), "step")
+    }
+
+    /// Elsewhere its version is opened by the path of the space.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let ask = |state: &mut Consuming| {
+            let reader = state.in_step(self.serial)?;
+            Ok((reader.path().display().to_string(), reader.mechanism().to_string()))
+        };
+        let (path, channel) = self.shared.with(py, ask).or_raise(py)?;
+        convert::reopened(py, "open_step", (path, channel, self.version))
     }
 
     fn __contains__(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
@@ -646,11 +800,20 @@ impl ReadStep {
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyIterator>> {
-        self.variables(py)?.try_iter()
+        pyo3::types::PyList::new(py, self.keys(py)?)?.try_iter()
     }
 
-    fn __repr__(&self) -> String {
-        format!("<forebay.ReadStep {}>", self.version)
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let found = self.shared.with(py, |state| state.in_step(self.serial)?.variables());
+        let what = match found {
+            Ok(variables) if variables.len() <= NAMED_MAX => {
+                let names: Vec<String> = variables.into_iter().map(|variable| variable.name).collect();
+                names.join(", ")
+            }
+            Ok(variables) => format!("{} variables", variables.len()),
+            Err(_) => "closed".into(),
+        };
+        format!("<forebay.ReadStep {}: {what}>", self.version)
     }
 }
 
@@ -883,6 +1046,25 @@ impl ReaderSteps {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<ReadStep>> {
+        self.advance(py, self.timeout)
+    }
+
+    /// Iterates while other tasks of the event loop run.
+    fn __aiter__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.py()
+            .import("forebay._reading")?
+            .getattr("AsyncSteps")?
+            .call1((slf, slf.get().timeout.as_secs_f64()))
+    }
+
+    /// As next(), waiting that many seconds and no longer; None at the end.
+    fn _next_within(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<ReadStep>> {
+        self.advance(py, Duration::from_secs_f64(seconds))
+    }
+}
+
+impl ReaderSteps {
+    fn advance(&self, py: Python<'_>, timeout: Duration) -> PyResult<Option<ReadStep>> {
         use std::sync::atomic::Ordering::Relaxed;
         if self.left.load(Relaxed) == 0 {
             if self.shared.with(py, |state| state.step.is_some_and(|s| s.automatic)) {
@@ -890,7 +1072,7 @@ impl ReaderSteps {
             }
             return Ok(None);
         }
-        let Some(step) = begin(py, &self.shared, self.timeout, true)? else { return Ok(None) };
+        let Some(step) = begin(py, &self.shared, timeout, true)? else { return Ok(None) };
         self.left.fetch_sub(1, Relaxed);
         Ok(Some(ReadStep::new(self.shared.clone(), step, false)))
     }

@@ -352,6 +352,14 @@ impl PyWriter {
         self.ask(py, |writer| writer.next_version())
     }
 
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        convert::html(slf.as_any(), "writer")
+    }
+
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {
+        Err(convert::no_pickle(py, "a writer", "open the space in the other process, as a rank of its own"))
+    }
+
     fn __repr__(&self, py: Python<'_>) -> String {
         let state = if self.closed(py) { ", closed" } else { "" };
         format!("<forebay.Writer {:?} rank {} of {}{state}>", self.name, self.rank, self.size)
@@ -528,6 +536,10 @@ impl WriteStep {
 
     fn __repr__(&self) -> String {
         format!("<forebay.WriteStep {}>", self.version)
+    }
+
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {
+        Err(convert::no_pickle(py, "a step that is written", "open the space in the other process"))
     }
 }
 

@@ -105,7 +105,7 @@ def test_get_is_a_copy_and_view_is_read_only(pair, name):
     w, r = pair
     write(w)
     step = next(r.steps())
-    for own in (step.get(name), step[name], step[name, :], step.get(name, copy=True)):
+    for own in (step.get(name), step[name][...], step[name, :], step.get(name, copy=True)):
         assert own.flags.owndata and own.flags.writeable
         own[0] = 7
     for seen in (step.view(name), step.get(name, copy=False), step.get(name, copy=None)):

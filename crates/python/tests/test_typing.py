@@ -21,6 +21,9 @@ def produce(T: NDArray[np.float64]) -> None:
             step.put("T", T, shape=(8, 8), start=(0, 0))
             step.put("raw", b"bytes")
             step.put("note", "text")
+            step.put("x", T[:, 0], concat=True, dims=("row",), attrs={"units": "m", "levels": [1, 2], "names": ["a"]})
+            step.describe("U", dims=["y", "x"])
+            step.attrs["time"] = 0.5
             out: NDArray[Any] = step.reserve("U", shape=(8, 8), start=(0, 0), count=(4, 8), dtype="f4")
             out[:] = 1
             step.commit(out)
@@ -35,6 +38,11 @@ def consume() -> float:
             total += float(step.view("T", start=(0, 0), count=(1, 8))[0])
             total += float(step.get("T", copy=None)[0])
             name: str = step.variables["T"].name
+            dims: tuple[str, ...] | None = step["T"].dims
+            total += float(step["T"][0].sum()) + sum(array.size for _, array in step.items())
+        with ch.select(time=0.25) as chosen, ch[-1] as newest:
+            assert chosen.version <= newest.version and len(ch) > 0 and 3 in ch
+            table: fb.Table = newest.table(["x"])
         for version, array in ch.subscribe("T"):
             total += version + float(array[0])
         dx = ch.attrs["dx"]
@@ -44,6 +52,8 @@ def consume() -> float:
         cells: NDArray[Any] = region.array((2, 4), "f8", offset=64)
         region.persist(0, cells.nbytes)
         total += float(cells.sum()) + len(memoryview(region)) + len(region.durability)
+    async def follow(reader: fb.Reader) -> int:
+        return sum([step.version async for step in reader.steps(timeout=1)])
     try:
         fb.inspect("heat")
     except fb.errors.PeerMissing as e:
@@ -59,6 +69,8 @@ fb.open("x", horizon="far", mode="w")
 fb.open("x", qouta=1)
 fb.map("x", 1, tier=3)
 fb.map("x", mode="w").persist("all")
+fb.open("x", "w").put("T", 1, dims=2)
+fb.open("x")["newest"]
 '''
 
 
@@ -82,7 +94,7 @@ def test_types(mypy):
     bad = mypy(BAD)
     assert bad.returncode == 1, bad.stdout + bad.stderr
     refused = {int(line.split(":")[1]) for line in bad.stdout.splitlines() if ": error:" in line}
-    assert refused == {3, 4, 5, 6, 7, 8}, bad.stdout
+    assert refused == {3, 4, 5, 6, 7, 8, 9, 10}, bad.stdout
 
 
 def test_stub_names_what_there_is():

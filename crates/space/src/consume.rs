@@ -220,6 +220,10 @@ impl SpaceReader {
         &self.space().dir
     }
 
+    pub(crate) fn uuid(&self) -> String {
+        uuid::Uuid::from_bytes(self.space().superblock.uuid).to_string()
+    }
+
     pub(crate) fn version(&self) -> Option<u64> {
         self.current.as_ref().map(|c| c.index.version)
     }

@@ -90,6 +90,20 @@ impl Reader {
         either!(&self.inner, r => r.path())
     }
 
+    /// Identity of the channel: another one that takes its name has another. With a version and the name of a variable
+    /// it names data that never change.
+    pub fn uuid(&self) -> String {
+        either!(&self.inner, r => r.uuid())
+    }
+
+    /// What carries the channel.
+    pub fn mechanism(&self) -> Mechanism {
+        match &self.inner {
+            Inner::Space(_) => Mechanism::Space,
+            Inner::Files(_) => Mechanism::Files,
+        }
+    }
+
     /// The version that `get` and `view` look into; None between steps.
     pub fn version(&self) -> Option<u64> {
         either!(&self.inner, r => r.version())

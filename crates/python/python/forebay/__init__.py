@@ -16,6 +16,9 @@ Everything here is typed; the compiled part is ``forebay._forebay``. Importing t
 that happens at the first array.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from forebay import errors
 from forebay._array import Array, array
 from forebay._attributes import Attributes
@@ -46,6 +49,10 @@ from forebay._status import MissedVersions, StepStatus
 from forebay._window import Window, window
 from forebay.errors import Error
 
+if TYPE_CHECKING:
+    from forebay._arrow import Table
+    from forebay._step_array import StepArray
+
 __all__ = [
     "Array",
     "Attributes",
@@ -57,8 +64,10 @@ __all__ = [
     "ReadStep",
     "Reader",
     "ReaderSteps",
+    "StepArray",
     "StepStatus",
     "Subscription",
+    "Table",
     "Variable",
     "Window",
     "WriteStep",
@@ -77,3 +86,14 @@ __all__ = [
     "verify",
     "window",
 ]
+
+# What needs NumPy, or a package that not every user has, is imported when it is asked for.
+_LATER = {"StepArray": "forebay._step_array", "Table": "forebay._arrow", "xarray": None}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _LATER[name]
+    found = importlib.import_module(f"forebay.{name}" if module is None else module)
+    return found if module is None else getattr(found, name)

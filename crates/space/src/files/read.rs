@@ -237,6 +237,10 @@ impl FilesReader {
         &self.stream.dir
     }
 
+    pub(crate) fn uuid(&self) -> String {
+        self.stream.df.uuid.clone()
+    }
+
     pub(crate) fn version(&self) -> Option<u64> {
         self.current.as_ref().map(|c| c.version)
     }

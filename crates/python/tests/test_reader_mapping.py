@@ -1,0 +1,179 @@
+"""A reader as a mapping of versions, choosing one, `async for`, pickling, and what a notebook shows."""
+
+import asyncio
+import pickle
+import threading
+import time
+
+import forebay as fb
+import numpy as np
+import pytest
+from forebay import errors
+
+
+def write(name: str, versions: int, **options) -> None:
+    with fb.open(name, "w", retention="forever", **options) as ch:
+        for step in ch.steps(versions):
+            step.put("T", np.full(4, step.version))
+            step.attrs["time"] = step.version * 0.5
+            step.attrs["label"] = f"v{step.version}"
+
+
+@pytest.mark.parametrize("channel", ["space", "files"])
+def test_versions_are_keys(channel):
+    write("heat", 4, channel=channel)
+    with fb.open("heat", channel=channel, observer=True) as ch:
+        assert len(ch) == 4 and list(ch) == [0, 1, 2, 3] and ch.keys() == range(4) and ch
+        assert 3 in ch and 4 not in ch and -1 not in ch and "3" not in ch
+        for key, version in ((0, 0), (3, 3), (-1, 3), (-4, 0), (np.int64(2), 2)):
+            with ch[key] as step:
+                assert step.version == version and step["T"][0] == version
+        for key in (4, -5, 2**40):
+            with pytest.raises((errors.VersionGone, errors.TimedOut)):
+                ch[key]
+        for key in ("a", 1.5, 2**70, -(2**70)):
+            with pytest.raises((TypeError, ValueError)):
+                ch[key]
+
+
+def test_a_version_is_chosen_by_number_by_the_nearest_attribute_or_as_the_newest():
+    write("heat", 4)
+    with fb.open("heat", observer=True) as ch:
+        for keywords, version in (
+            ({}, 3),
+            ({"version": 1}, 1),
+            ({"time": 0.6}, 1),
+            ({"time": -9}, 0),
+            ({"time": 99}, 3),
+            ({"time": 0.75}, 2),
+        ):
+            with ch.select(**keywords) as step:
+                assert step.version == version, keywords
+        for keywords, error in (
+            ({"level": 1}, errors.UnknownKey),
+            ({"label": 1}, errors.UnknownKey),
+            ({"time": 1, "level": 1}, errors.Usage),
+            ({"version": 1, "time": 1}, errors.Usage),
+            ({"version": 9}, errors.TimedOut),
+            ({"time": "now"}, TypeError),
+        ):
+            with pytest.raises(error):
+                ch.select(**keywords)
+
+
+def test_an_empty_space_is_an_empty_mapping():
+    with fb.open("heat", "w"), fb.open("heat", observer=True) as ch:
+        assert ch and len(ch) == 0 and list(ch) == []
+        with pytest.raises(errors.TimedOut):
+            ch.select()
+        with pytest.raises(errors.VersionGone):
+            ch[-1]
+        assert "no complete version" in ch._repr_html_()
+
+
+def test_steps_are_awaited_while_other_tasks_run():
+    def produce() -> None:
+        with fb.open("heat", "w") as ch:
+            for step in ch.steps(5):
+                step.put("T", np.full(4, step.version))
+                time.sleep(0.15)
+
+    async def tick(ticks: list[float]) -> None:
+        while True:
+            ticks.append(time.monotonic())
+            await asyncio.sleep(0.01)
+
+    async def consume() -> tuple[list[int], int]:
+        ticks: list[float] = []
+        other = asyncio.ensure_future(tick(ticks))
+        with fb.open("heat", component="ana") as ch:
+            seen = [int(step["T"][0]) async for step in ch]
+        other.cancel()
+        return seen, len(ticks)
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    seen, ticks = asyncio.run(consume())
+    thread.join()
+    assert seen == [0, 1, 2, 3, 4]
+    assert ticks > 5, "other tasks ran while it waited"
+
+
+def test_a_cancelled_wait_loses_no_step():
+    async def consume(ch, w) -> list[int]:
+        seen = []
+        steps = aiter(ch.steps(timeout=20))
+        while True:
+            waiting = asyncio.ensure_future(anext(steps, None))
+            await asyncio.sleep(0.02)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+            # Now there is one, for a wait that its task has given up.
+            if len(seen) < 3:
+                w.begin_step()
+                w.put("T", np.full(4, len(seen)))
+                w.end_step()
+            elif not w.closed:
+                w.close()
+            await asyncio.sleep(0.02)
+            step = await anext(steps, None)
+            if step is None:
+                return seen
+            seen.append(int(step["T"][0]))
+
+    w = fb.open("heat", "w", component="sim")
+    with fb.open("heat", component="ana") as ch:
+        assert asyncio.run(consume(ch, w)) == [0, 1, 2]
+
+
+def test_an_awaited_step_that_does_not_come_times_out():
+    async def consume(ch) -> None:
+        async for _ in ch.steps(timeout=0.3):
+            pass
+
+    with fb.open("heat", "w"), fb.open("heat", component="ana") as ch:
+        for _ in range(2):
+            with pytest.raises(errors.TimedOut):
+                asyncio.run(consume(ch))
+
+
+@pytest.mark.parametrize("channel", ["space", "files"])
+def test_what_belongs_to_its_process_says_so_and_the_rest_is_opened_again(channel):
+    with fb.open("heat", "w", channel=channel, retention="forever") as w:
+        w.begin_step()
+        w.put("T", np.arange(4))
+        for what in (w, w.step):
+            with pytest.raises(TypeError, match="cannot be pickled"):
+                pickle.dumps(what)
+        w.end_step()
+        with fb.open("heat", channel=channel, component="ana") as r:
+            with pytest.raises(TypeError, match="observer=True"):
+                pickle.dumps(r)
+            assert r.begin_step()
+            with pickle.loads(pickle.dumps(r.step)) as again:
+                assert again.version == 0 and again["T"].sum() == 6
+            with pytest.raises(TypeError, match="pickled"):
+                pickle.dumps(r.variables["T"])
+        with (
+            fb.open("heat", channel=channel, observer=True) as r,
+            pickle.loads(pickle.dumps(r)) as again,
+            again[-1] as step,
+        ):
+            assert step["T"].sum() == 6 and again.path == r.path
+
+
+def test_notebooks_get_tables_with_nothing_unescaped():
+    with fb.open("heat", "w", retention="forever") as w:
+        w.attrs["title"] = "<b>plate</b>"
+        w.begin_step()
+        w.put("<T>", np.arange(4), attrs={"note": "<i>"})
+        assert "next version 1" in w._repr_html_()
+        w.end_step()
+        with fb.open("heat", observer=True) as r:
+            shown = r._repr_html_()
+            assert "versions 0 to 0" in shown and "&lt;b&gt;plate" in shown and "<b>plate" not in shown
+            with r[0] as step:
+                assert "&lt;T&gt;" in step._repr_html_() and "<T>" not in step._repr_html_()
+                assert "&lt;i&gt;" in step["<T>"]._repr_html_()
+        assert "closed" in r._repr_html_()
+    assert "closed" in w._repr_html_()
