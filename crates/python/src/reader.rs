@@ -479,6 +479,12 @@ impl PyReader {
         &self.path
     }
 
+    /// Identity of the space: one that takes its place under its name has another.
+    #[getter]
+    fn uuid(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, |reader| reader.uuid())
+    }
+
     /// This process's rank in its group.
     #[getter]
     fn rank(&self) -> u32 {

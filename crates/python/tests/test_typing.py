@@ -1,6 +1,8 @@
 """The package is fully typed: strict mypy accepts correct use and refuses wrong use."""
 
 import importlib.util
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -95,6 +97,23 @@ def test_types(mypy):
     assert bad.returncode == 1, bad.stdout + bad.stderr
     refused = {int(line.split(":")[1]) for line in bad.stdout.splitlines() if ": error:" in line}
     assert refused == {3, 4, 5, 6, 7, 8, 9, 10}, bad.stdout
+
+
+def test_pyright_accepts_the_same(tmp_path: Path):
+    """Strict pyright, as pylance shows it in an editor."""
+    command = shutil.which("basedpyright", path=Path(sys.executable).parent) or shutil.which("pyright")
+    if command is None:
+        pytest.skip("pyright is not installed")
+    (tmp_path / "good.py").write_text(GOOD)
+    (tmp_path / "bad.py").write_text(BAD)
+    unused = {"reportUnusedFunction": False, "reportUnusedVariable": False}
+    config = {"typeCheckingMode": "strict", "pythonVersion": "3.11", **unused}
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(config))
+    called = [command, "--pythonpath", sys.executable, "--outputjson", "-p", str(tmp_path)]
+    done = subprocess.run(called, capture_output=True, text=True, timeout=110)
+    errors = [found for found in json.loads(done.stdout)["generalDiagnostics"] if found["severity"] == "error"]
+    lines = {(Path(found["file"]).name, found["range"]["start"]["line"] + 1) for found in errors}
+    assert lines == {("bad.py", line) for line in range(3, 11)}, done.stdout
 
 
 def test_stub_names_what_there_is():

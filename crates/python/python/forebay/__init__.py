@@ -17,7 +17,7 @@ that happens at the first array.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from forebay import errors
 from forebay._array import Array, array
@@ -50,6 +50,8 @@ from forebay._window import Window, window
 from forebay.errors import Error
 
 if TYPE_CHECKING:
+    from forebay import xarray as xarray
+    from forebay import zarr as zarr
     from forebay._arrow import Table
     from forebay._step_array import StepArray
 
@@ -87,13 +89,12 @@ __all__ = [
     "window",
 ]
 
-# What needs NumPy, or a package that not every user has, is imported when it is asked for.
-_LATER = {"StepArray": "forebay._step_array", "Table": "forebay._arrow", "xarray": None}
+if not TYPE_CHECKING:
+    # What needs NumPy, or a package that not every user has, is imported when it is asked for.
+    _LATER = {"StepArray": "_step_array", "Table": "_arrow", "xarray": "xarray", "zarr": "zarr"}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _LATER[name]
-    found = importlib.import_module(f"forebay.{name}" if module is None else module)
-    return found if module is None else getattr(found, name)
+    def __getattr__(name):
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = importlib.import_module(f"forebay.{_LATER[name]}")
+        return module if name == _LATER[name] else getattr(module, name)

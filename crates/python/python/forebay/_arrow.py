@@ -3,6 +3,7 @@
 Nothing is copied where a variable lies in one piece: the buffers are views into the space, which hold its version.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from forebay import errors
@@ -23,10 +24,9 @@ _TYPES = {
 
 def _nanoarrow() -> Any:
     try:
-        import nanoarrow  # type: ignore[import-untyped]
+        return importlib.import_module("nanoarrow")
     except ImportError as e:
         raise errors.NotPossibleHere("Arrow needs the package nanoarrow", {}, "pip install forebay[arrow]") from e
-    return nanoarrow
 
 
 def _schema(array: "StepArray") -> Any:

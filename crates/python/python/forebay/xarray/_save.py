@@ -1,0 +1,181 @@
+"""Datasets into a space: as a version of their own, or into an open step."""
+
+import contextlib
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any, Literal
+
+import xarray as xr
+
+import forebay as fb
+from forebay import errors
+from forebay.xarray._backend import ForebayBackendEntrypoint, space_name
+from forebay.xarray._layout import Layout
+from forebay.xarray._names import group_of
+from forebay.xarray._read import array_below
+from forebay.xarray._write import WriteStore, sizes_unlimited
+
+_KEPT = ("dtype", "_FillValue", "missing_value", "scale_factor", "add_offset", "_Unsigned", "units", "calendar")
+
+Encoding = Mapping[Hashable, Mapping[str, Any]]
+
+
+def save(
+    data: xr.Dataset | xr.DataArray | xr.DataTree,
+    name: str,
+    *,
+    mode: Literal["w", "a", "x"] = "w",
+    encoding: Mapping[Any, Any] | None = None,
+    unlimited_dims: Iterable[Hashable] | str | None = None,
+    **options: Any,
+) -> int:
+    """Writes the data as one version of a space, and closes it; returns the number of the version.
+
+    ``mode``: as of ``forebay.open``. ``"w"`` starts over, ``"a"`` adds a version behind those that are complete,
+    ``"x"`` refuses a space that is there. The version holds these variables and no others. An added version keeps
+    the encoding of the version before (dtype, packing, units of times) unless ``encoding`` names the variable.
+
+    ``encoding``, ``unlimited_dims``: as of ``Dataset.to_netcdf``; of a tree, by the path of the group. An explicit
+    ``chunksizes`` puts a variable in pieces of this shape; a Dask array is put in its chunks. ``options`` are those of
+    ``forebay.open``. The retention is ``"forever"`` if it is left out: with ``"released"`` a space that was read goes.
+
+    Dask arrays are computed here, by threads of this process. Blocks while the space is full, as a put does. Raises
+    ``Usage`` for what a space cannot hold, ``VariableMismatch`` where an added version would need another encoding, and
+    what ``forebay.open`` and ``put`` raise. What cannot be encoded is refused before anything is replaced.
+    """
+    if mode not in ("w", "a", "x"):
+        raise errors.Usage(f'mode={mode!r} is none of "w", "a", "x"')
+    before = _newest(name) if mode == "a" else None
+    stores = _encoded(data, encoding, unlimited_dims, before)
+    if before is None:
+        options.setdefault("retention", "forever")
+    with fb.open(space_name(name), mode, **options) as writer:
+        writer.begin_step()
+        step = writer.step
+        try:
+            _put(stores, step)
+        except BaseException:
+            writer.abort_step()
+            raise
+        writer.end_step()
+        return step.version
+
+
+def put(
+    data: xr.Dataset | xr.DataArray | xr.DataTree,
+    step: fb.WriteStep,
+    *,
+    encoding: Mapping[Any, Any] | None = None,
+    unlimited_dims: Iterable[Hashable] | str | None = None,
+) -> None:
+    """Puts the data into an open step of a writer, whole: of a group of writers, one rank does it.
+
+    For a simulation that is itself written with xarray: readers see each step as it ends. Each version has the encoding
+    that the data say; give times fixed ``units`` so that versions can be read as one. Otherwise as ``save``.
+    """
+    _put(_encoded(data, encoding, unlimited_dims, None), step)
+
+
+class _Before:
+    """The newest version of a space that is added to: the encodings that xarray found, and what is stored."""
+
+    def __init__(self, groups: dict[str, xr.Dataset]) -> None:
+        self.encodings: dict[str, dict[Hashable, dict[str, Any]]] = {}
+        self.layouts: dict[str, dict[str, Layout]] = {}
+        for path, dataset in groups.items():
+            kept = {name: _kept(variable.encoding) for name, variable in dataset.variables.items()}
+            self.encodings[group_of(path)] = kept
+
+
+def _newest(name: str) -> "_Before | None":
+    """None where there is no such space, or no complete version in it."""
+    backend = ForebayBackendEntrypoint()
+    with contextlib.suppress(errors.PeerMissing, errors.TimedOut, errors.ProducerDied):
+        groups = backend.open_groups_as_dict(name)
+        try:
+            before = _Before(groups)
+            for path, stored in backend.open_groups_as_dict(
+                name, mask_and_scale=False, decode_times=False, concat_characters=False, decode_coords=False
+            ).items():
+                before.layouts[group_of(path)] = _layouts(stored)
+                stored.close()
+        finally:
+            for dataset in groups.values():
+                dataset.close()
+        return before
+    return None
+
+
+def _layouts(stored: xr.Dataset) -> dict[str, Layout]:
+    found = {str(name): array_below(variable._data) for name, variable in stored.variables.items()}
+    return {name: array.layout for name, array in found.items() if array is not None}
+
+
+def _kept(encoding: Mapping[str, Any]) -> dict[str, Any]:
+    """What the encoding of a stored variable says about one that is added."""
+    dtype = encoding.get("dtype")
+    if dtype is None or getattr(dtype, "kind", "O") not in "biufc":
+        return {}
+    kept = {key: encoding[key] for key in _KEPT if key in encoding}
+    if "missing_value" not in kept:
+        # Else xarray would fill floats with NaN where the version before has no fill value.
+        kept.setdefault("_FillValue", None)
+    return kept
+
+
+def _encoded(
+    data: xr.Dataset | xr.DataArray | xr.DataTree,
+    encoding: Mapping[Any, Any] | None,
+    unlimited_dims: Iterable[Hashable] | str | None,
+    before: _Before | None,
+) -> list[WriteStore]:
+    """One store for each group, its variables encoded."""
+    if isinstance(data, xr.DataTree):
+        of_groups = {group_of(str(path)): given for path, given in (encoding or {}).items()}
+        nodes = {group_of(node.path): node.to_dataset(inherit=node is data) for node in data.subtree}
+        top = group_of(data.path)
+        nodes = {group.removeprefix(top).lstrip("/"): dataset for group, dataset in nodes.items()}
+        unknown = sorted(set(of_groups) - set(nodes))
+        if unknown:
+            raise errors.Usage(f"unexpected encoding of groups {unknown}, which the tree does not have")
+    else:
+        dataset = data.to_dataset(name=data.name or "data") if isinstance(data, xr.DataArray) else data
+        nodes, of_groups = {"": dataset}, {"": encoding or {}}
+    stores = [
+        _store(dataset, group, of_groups.get(group, {}), unlimited_dims, before) for group, dataset in nodes.items()
+    ]
+    for store in stores:
+        store.finish(set(nodes))
+    return stores
+
+
+def _store(
+    dataset: xr.Dataset,
+    group: str,
+    encoding: Encoding,
+    unlimited_dims: Iterable[Hashable] | str | None,
+    before: _Before | None,
+) -> WriteStore:
+    for name in dataset.variables:
+        _check_name(name)
+    store = WriteStore(group, None if before is None else before.layouts.get(group))
+    store.explicit = frozenset(encoding)
+    if before is not None:
+        dataset = dataset.copy(deep=False)
+        for name, kept in before.encodings.get(group, {}).items():
+            if name in dataset.variables and name not in encoding:
+                variable = dataset.variables[name]
+                variable.encoding = {**variable.encoding, **kept}
+    dataset.dump_to_store(store, encoding=dict(encoding), unlimited_dims=sizes_unlimited(dataset, unlimited_dims))
+    return store
+
+
+def _check_name(name: Hashable) -> None:
+    if name == "":
+        raise errors.Usage(f"Invalid name {name!r}: a string must be length 1 or greater")
+    if name is not None and not isinstance(name, str):
+        raise errors.UsageType(f"Invalid name {name!r}: it must be either a string or None")
+
+
+def _put(stores: list[WriteStore], step: fb.WriteStep) -> None:
+    for store in stores:
+        store.put(step)
