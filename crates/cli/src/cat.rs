@@ -207,13 +207,16 @@ fn attributes(reader: &mut Reader, args: &Args, out: &Output) -> Result<i32> {
     out.result(schema::ATTRIBUTES, &body, || {
         let lines = |before: &str, attributes: &BTreeMap<String, Attribute>| -> String {
             let value = |a: &Attribute| serde_json::to_string(a).unwrap_or_else(|_| format!("{a:?}"));
-            attributes.iter().map(|(key, a)| format!("{before}{key} = {}\n", value(a))).collect()
+            let line =
+                |(key, a): (&String, &Attribute)| format!("{before}{} = {}\n", on_one_line(key), value(a));
+            attributes.iter().map(line).collect()
         };
         let mut text = lines("", &body.attributes);
         for OfVersion { version, attributes, variables } in &body.versions {
             text += &lines(&format!("version {version}: "), attributes);
             for variable in variables {
-                text += &lines(&format!("version {version}: {}: ", variable.name), &variable.attributes);
+                let name = on_one_line(&variable.name);
+                text += &lines(&format!("version {version}: {name}: "), &variable.attributes);
             }
         }
         text
@@ -240,7 +243,7 @@ fn list(reader: &mut Reader, args: &Args, versions: &[u64], out: &Output) -> Res
             for variable in &v.variables {
                 table.add_row(vec![
                     number(v.version),
-                    variable.name.clone().into(),
+                    on_one_line(&variable.name).into(),
                     variable.dtype.into(),
                     shape_text(&variable.shape, variable.dims.as_deref()).into(),
                     number(variable.pieces.len()),
@@ -277,10 +280,17 @@ fn listing(info: &VariableInfo) -> VariableListing {
     }
 }
 
+/// A name for people: line feeds and escape sequences as Rust and C write them.
+fn on_one_line(name: &str) -> String {
+    let escaped =
+        name.chars().map(|c| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() });
+    escaped.collect()
+}
+
 /// `4 x 5`, with names `y=4 x x=5`; a scalar has no extents.
 fn shape_text(shape: &[u64], dims: Option<&[String]>) -> String {
     let extents = shape.iter().enumerate().map(|(d, extent)| match dims.and_then(|dims| dims.get(d)) {
-        Some(name) => format!("{name}={extent}"),
+        Some(name) => format!("{}={extent}", on_one_line(name)),
         None => extent.to_string(),
     });
     match shape {
@@ -421,7 +431,17 @@ fn string(
     format: Format,
     stdout: &mut dyn Write,
 ) -> Result<()> {
-    let mut bytes = vec![0; part.bytes(1)?];
+    let length = part.bytes(1)?;
+    let mut bytes = Vec::new();
+    if bytes.try_reserve_exact(length).is_err() {
+        return Err(Error::new(
+            Kind::TierFull,
+            format!("there is not enough memory for the text {variable}"),
+        )
+        .with("bytes", length)
+        .hint("print a part of it: --box FIRST:END"));
+    }
+    bytes.resize(length, 0);
     if !part.is_empty() {
         reader.get(variable, Some(part), &mut bytes)?;
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use forebay_space::{Attribute, Description, Dtype, Kind, VariableInfo};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyMapping, PyString, PyTuple};
+use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyList, PyMapping, PyString, PyTuple};
 
 use crate::arrays;
 use crate::detach::detached;
@@ -97,6 +97,7 @@ pub fn attributes_of(mapping: &Bound<'_, PyAny>) -> PyResult<BTreeMap<String, At
 /// What `dims=` and `attrs=` say of a variable with that many dimensions, where they are known; None: nothing.
 pub fn description(
     py: Python<'_>,
+    name: &str,
     dims: Option<&Bound<'_, PyAny>>,
     attrs: Option<&Bound<'_, PyAny>>,
     dimensions: Option<usize>,
@@ -112,43 +113,63 @@ pub fn description(
         return Err(usage(py, Kind::Usage, what, "give one name for each dimension: dims=(\"y\", \"x\")"));
     }
     let attributes = attrs.map_or_else(|| Ok(BTreeMap::new()), attributes_of)?;
-    Ok(Some(Description { dims, attributes }).filter(|said| !said.is_empty()))
+    let said = Description { dims, attributes };
+    // Before anything is put: one that cannot be said leaves nothing.
+    said.check(name).or_raise(py)?;
+    Ok(Some(said).filter(|said| !said.is_empty()))
 }
 
-/// A Python value as an attribute: text, number, flag, or a list (or 1-D array) of texts or numbers.
+/// A Python value as an attribute: text, number, flag, or a list (or 1-D array) of texts or numbers. What could only be
+/// stored as something else is refused.
 pub fn attribute(value: &Bound<'_, PyAny>) -> PyResult<Attribute> {
-    let value = if value.hasattr("tolist")? { value.call_method0("tolist")? } else { value.clone() };
-    if value.is_instance_of::<PyBool>() {
-        return Ok(Attribute::Flag(value.extract()?));
+    let kind: Option<String> = value.getattr("dtype").and_then(|dtype| dtype.getattr("kind")?.extract()).ok();
+    if kind.as_deref().is_some_and(|kind| !"biufU".contains(kind)) || value.is_instance_of::<PyBytes>() {
+        return Err(no_attribute(value));
     }
-    if value.is_instance_of::<PyString>() {
-        return Ok(Attribute::Text(value.extract()?));
+    let plain = if kind.is_some() { value.call_method0("tolist")? } else { value.clone() };
+    if plain.is_instance_of::<PyBool>() {
+        return Ok(Attribute::Flag(plain.extract()?));
     }
-    if value.is_instance_of::<PyInt>() {
-        return value.extract().map(Attribute::Int).map_err(|_| {
-            let hint = "an attribute holds whole numbers of 64 bits with a sign; give a float or a text";
-            usage(value.py(), Kind::Usage, format!("{value} is too large for an attribute"), hint)
-        });
+    if plain.is_instance_of::<PyString>() {
+        return Ok(Attribute::Text(plain.extract()?));
     }
-    if value.is_instance_of::<PyFloat>() {
-        return Ok(Attribute::Float(value.extract()?));
+    if plain.is_instance_of::<PyInt>() {
+        return plain.extract().map(Attribute::Int).map_err(|_| no_attribute(value));
     }
-    if let Ok(numbers) = value.extract::<Vec<i64>>() {
-        return Ok(Attribute::Ints(numbers));
+    if plain.is_instance_of::<PyFloat>() {
+        return Ok(Attribute::Float(plain.extract()?));
     }
-    if let Ok(numbers) = value.extract::<Vec<f64>>() {
-        return Ok(Attribute::Floats(numbers));
+    if !plain.is_instance_of::<PyList>() && !plain.is_instance_of::<PyTuple>() {
+        return Err(no_attribute(value));
     }
-    value.extract::<Vec<String>>().map(Attribute::Texts).map_err(|_| {
-        let what =
-            format!("{} cannot be an attribute", value.repr().map_or_else(|_| "?".into(), |r| r.to_string()));
-        usage(
-            value.py(),
-            Kind::Usage,
-            what,
-            "attributes are text, numbers, flags and lists of texts or numbers",
-        )
-    })
+    let entries: Vec<Bound<'_, PyAny>> = plain.extract()?;
+    let all = |is: fn(&Bound<'_, PyAny>) -> bool| entries.iter().all(is);
+    let is_int =
+        |entry: &Bound<'_, PyAny>| entry.is_instance_of::<PyInt>() && !entry.is_instance_of::<PyBool>();
+    if all(|entry| entry.is_instance_of::<PyString>()) && !entries.is_empty() {
+        return Ok(Attribute::Texts(plain.extract()?));
+    }
+    if all(is_int) {
+        return plain.extract().map(Attribute::Ints).map_err(|_| no_attribute(value));
+    }
+    // Whole numbers among floats, if they are the same as floats.
+    let number = |entry: &Bound<'_, PyAny>| -> Option<f64> {
+        let number = entry.extract::<f64>().ok()?;
+        let is_float = entry.is_instance_of::<PyFloat>();
+        let is_same =
+            is_float || (is_int(entry) && entry.eq(PyFloat::new(entry.py(), number)).unwrap_or(false));
+        is_same.then_some(number)
+    };
+    let numbers: Option<Vec<f64>> = entries.iter().map(number).collect();
+    numbers.map(Attribute::Floats).ok_or_else(|| no_attribute(value))
+}
+
+#[cold]
+fn no_attribute(value: &Bound<'_, PyAny>) -> PyErr {
+    let text = value.repr().map_or_else(|_| "?".into(), |repr| repr.to_string());
+    let short: String = text.chars().take(80).collect();
+    let hint = "attributes are text, flags, integers of 64 bits with a sign, floats, and lists of texts or numbers";
+    usage(value.py(), Kind::Usage, format!("{short} cannot be an attribute"), hint)
 }
 
 /// One variable of a version.
@@ -189,8 +210,9 @@ impl Variable {
 
     /// Bytes of the whole variable.
     #[getter]
-    fn nbytes(&self) -> u64 {
-        self.info.shape.iter().product::<u64>() * self.info.dtype.size() as u64
+    fn nbytes(&self) -> u128 {
+        let elements = self.info.shape.iter().fold(1, |all: u128, n| all.saturating_mul(u128::from(*n)));
+        elements.saturating_mul(self.info.dtype.size() as u128)
     }
 
     /// Names of its dimensions, or None when its writers gave none.

@@ -631,7 +631,21 @@ impl ReadStep {
             let what = format!("{name} holds {}, not text", dtype.name());
             return Err(usage(py, Kind::BufferMismatch, what, "get it as an array"));
         }
-        let mut bytes = vec![0; shape.iter().product::<u64>() as usize];
+        let length = shape.iter().try_fold(1, |length: u64, extent| length.checked_mul(*extent));
+        let mut bytes = Vec::new();
+        let fits =
+            length.and_then(|n| usize::try_from(n).ok()).filter(|n| bytes.try_reserve_exact(*n).is_ok());
+        let Some(length) = fits else {
+            let what =
+                format!("there is not enough memory for the text {name} of shape {:?}", shape.as_slice());
+            return Err(usage(
+                py,
+                Kind::TierFull,
+                what,
+                "its writer gave it a longer shape than what was put",
+            ));
+        };
+        bytes.resize(length, 0);
         self.shared.with(py, |state| state.in_step(self.serial)?.get(name, None, &mut bytes)).or_raise(py)?;
         String::from_utf8(bytes)
             .map_err(|e| raise(py, Error::new(Kind::Damaged, "text is not UTF-8").caused_by(e)))
@@ -649,15 +663,12 @@ impl ReadStep {
         Ok(all)
     }
 
-    /// Attributes of this version; those of the space are reader.attrs.
+    /// Attributes of this version, a mapping that cannot be set; those of the space are reader.attrs.
     #[getter]
-    fn attrs<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        convert::attributes_object(slf.as_any())
-    }
-
-    fn _attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn attrs<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let found = self.shared.with(py, |state| state.in_step(self.serial)?.version_attributes());
-        convert::attributes(py, found.or_raise(py)?)
+        let all = convert::attributes(py, found.or_raise(py)?)?;
+        py.import("types")?.getattr("MappingProxyType")?.call1((all,))
     }
 
     /// Counters of the handle behind this step.
@@ -673,16 +684,6 @@ impl ReadStep {
             Ok((reader.path().display().to_string(), reader.uuid()))
         };
         self.shared.with(py, ask).or_raise(py)
-    }
-
-    fn _set_attribute(&self, py: Python<'_>, key: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
-        let _ = (key, value);
-        Err(usage(
-            py,
-            Kind::Usage,
-            "attributes of a complete version cannot be set",
-            "set them when it is written",
-        ))
     }
 
     /// Releases the version; arrays that were got stay valid. Does nothing when it is released already.
@@ -745,8 +746,7 @@ impl ReadStep {
 
     /// Names of the variables, as a list.
     fn keys(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        let found = self.shared.with(py, |state| state.in_step(self.serial)?.variables()).or_raise(py)?;
-        Ok(found.into_iter().map(|variable| variable.name).collect())
+        self.shared.with(py, |state| state.in_step(self.serial)?.names()).or_raise(py)
     }
 
     /// The variables as lazy arrays.
@@ -791,16 +791,17 @@ impl ReadStep {
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let ask = |state: &mut Consuming| {
             let reader = state.in_step(self.serial)?;
-            Ok((reader.path().display().to_string(), reader.mechanism().to_string()))
+            Ok((reader.path().display().to_string(), reader.mechanism().to_string(), reader.uuid()))
         };
-        let (path, channel) = self.shared.with(py, ask).or_raise(py)?;
-        convert::reopened(py, "open_step", (path, channel, self.version))
+        let (path, channel, uuid) = self.shared.with(py, ask).or_raise(py)?;
+        convert::reopened(py, "open_step", (path, channel, uuid, self.version))
     }
 
     fn __contains__(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        let found = self.shared.with(py, |state| state.in_step(self.serial)?.variable(name).map(|_| ()));
+        let found = self.shared.with(py, |state| state.in_step(self.serial)?.array(name).map(|_| ()));
         match found {
             Err(error) if error.kind() == Kind::UnknownVariable => Ok(false),
+            Err(error) if error.kind() == Kind::VariableMismatch => Ok(true),
             other => other.map(|()| true).or_raise(py),
         }
     }
@@ -810,14 +811,11 @@ impl ReadStep {
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {
-        let found = self.shared.with(py, |state| state.in_step(self.serial)?.variables());
-        let what = match found {
-            Ok(variables) if variables.len() <= NAMED_MAX => {
-                let names: Vec<String> = variables.into_iter().map(|variable| variable.name).collect();
-                names.join(", ")
-            }
-            Ok(variables) => format!("{} variables", variables.len()),
-            Err(_) => "closed".into(),
+        let what = match self.shared.with(py, |state| state.in_step(self.serial)?.names()) {
+            Ok(names) if names.len() <= NAMED_MAX => names.join(", "),
+            Ok(names) => format!("{} variables", names.len()),
+            Err(error) if matches!(error.kind(), Kind::Closed | Kind::StepState) => "closed".into(),
+            Err(error) => error.kind().name().into(),
         };
         format!("<forebay.ReadStep {}: {what}>", self.version)
     }

@@ -10,7 +10,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_space::{Dtype, NdBox, Reservation};
+use forebay_space::{Dtype, NdBox, Reservation, CONCAT};
 use pyo3::prelude::*;
 
 use crate::arrays;
@@ -36,6 +36,8 @@ pub struct Place<'a> {
 pub struct Reserved {
     array: Py<PyAny>,
     memory: Memory,
+    /// The concatenated variable that it is a part of.
+    concatenated: Option<String>,
 }
 
 enum Memory {
@@ -47,6 +49,16 @@ impl Reserved {
     /// Whether this is that very array.
     pub fn is(&self, array: &Bound<'_, PyAny>) -> bool {
         self.array.is(array)
+    }
+
+    /// Whether it is a part of that concatenated variable.
+    pub fn is_part_of(&self, name: &str) -> bool {
+        self.concatenated.as_deref() == Some(name)
+    }
+
+    /// The concatenated variable that it is a part of.
+    pub fn concatenated(&self) -> Option<&str> {
+        self.concatenated.as_deref()
     }
 
     /// Makes the array read-only.
@@ -90,6 +102,7 @@ pub fn reserve<'py>(
     timeout: Duration,
 ) -> PyResult<(Reserved, Bound<'py, PyAny>)> {
     let descriptor = arrays::descriptor(py, place.dtype)?;
+    let concatenated = (place.shape.first() == Some(&CONCAT)).then(|| place.name.to_string());
     shared.with(py, |state| state.in_step(version).map(drop)).or_raise(py)?;
     let mapping = shared.with(py, |state| Ok(state.writer()?.keep_alive())).or_raise(py)?;
     let Place { name, dtype, shape, start, count } = *place;
@@ -97,14 +110,15 @@ pub fn reserve<'py>(
         check_place(place).or_raise(py)?;
         let array = NewArray::new(py, dtype, descriptor.as_ref(), count)?.finish();
         let memory = Memory::Own { name: name.into(), dtype, shape: shape.to_vec(), start: start.to_vec() };
-        return Ok((Reserved { array: array.clone().unbind(), memory }, array));
+        return Ok((Reserved { array: array.clone().unbind(), memory, concatenated }, array));
     };
     let mut reservation = wait_in_slices(py, timeout, |_| {
         shared.lock().in_step(version)?.reserve(name, dtype, shape, start, count)
     })?;
     let owner = Bound::new(py, PoolMemory { _mapping })?.into_any();
     let array = buffer::writable_over(owner, reservation.as_mut_slice(), dtype, descriptor.as_ref(), count)?;
-    Ok((Reserved { array: array.clone().unbind(), memory: Memory::Pool(reservation) }, array))
+    let memory = Memory::Pool(reservation);
+    Ok((Reserved { array: array.clone().unbind(), memory, concatenated }, array))
 }
 
 /// A box that does not fit is refused before memory is taken for it, as the space does it for its own.

@@ -406,14 +406,16 @@ impl WriteStep {
     ) -> PyResult<()> {
         let place = Placed { shape, start, concat };
         if let Some(found) = buffer::contiguous(array) {
-            self.describe_array(py, name, found.dims, dims, attrs)?;
-            return self.put_bytes(py, name, found.dtype, found.dims, found.bytes, place);
+            let said = description_of(py, name, found.dims, dims, attrs)?;
+            self.put_bytes(py, name, found.dtype, found.dims, found.bytes, place)?;
+            return self.say(py, name, said);
         }
         let (copy, text) = arrays::to_contiguous(array)?;
         let found = buffer::contiguous(&copy).expect("to_contiguous returns what contiguous reads");
         let dtype = if text { Dtype::Str } else { found.dtype };
-        self.describe_array(py, name, found.dims, dims, attrs)?;
-        self.put_bytes(py, name, dtype, found.dims, found.bytes, place)
+        let said = description_of(py, name, found.dims, dims, attrs)?;
+        self.put_bytes(py, name, dtype, found.dims, found.bytes, place)?;
+        self.say(py, name, said)
     }
 
     /// Names the dimensions of a variable of this step and sets attributes of it, as put does with dims= and attrs=,
@@ -426,10 +428,7 @@ impl WriteStep {
         dims: Option<&Bound<'_, PyAny>>,
         attrs: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        match convert::description(py, dims, attrs, None)? {
-            Some(said) => self.say(py, name, said),
-            None => Ok(()),
-        }
+        self.say(py, name, convert::description(py, name, dims, attrs, None)?)
     }
 
     /// Attributes of this version, as a mapping that can be set.
@@ -513,11 +512,17 @@ impl WriteStep {
     fn commit(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
         let found = self.shared.with(py, |state| {
             let at = state.reserved.iter().position(|r| r.is(array))?;
-            Some(state.reserved.swap_remove(at))
+            let name = state.reserved[at].concatenated();
+            let is_next = name.is_none_or(|name| !state.reserved[..at].iter().any(|r| r.is_part_of(name)));
+            Some(is_next.then(|| state.reserved.remove(at)))
         });
-        let Some(reserved) = found else {
-            let hint = "commit takes the array that reserve returned, once, not a slice of it";
-            return Err(usage(py, Kind::Usage, "this array is not reserved in the open step", hint));
+        let reserved = match found {
+            Some(Some(reserved)) => reserved,
+            Some(None) => return Err(out_of_order(py)),
+            None => {
+                let hint = "commit takes the array that reserve returned, once, not a slice of it";
+                return Err(usage(py, Kind::Usage, "this array is not reserved in the open step", hint));
+            }
         };
         reserved.commit(py, &self.shared, self.version, self.timeout)
     }
@@ -544,24 +549,10 @@ impl WriteStep {
 }
 
 impl WriteStep {
-    fn describe_array(
-        &self,
-        py: Python<'_>,
-        name: &str,
-        array: &[u64],
-        dims: Option<&Bound<'_, PyAny>>,
-        attrs: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        if dims.is_none() && attrs.is_none() {
-            return Ok(());
-        }
-        match convert::description(py, dims, attrs, Some(array.len()))? {
-            Some(said) => self.say(py, name, said),
-            None => Ok(()),
-        }
-    }
-
-    fn say(&self, py: Python<'_>, name: &str, said: Description) -> PyResult<()> {
+    /// Says what a variable is, behind its put: one that fails leaves nothing.
+    #[inline]
+    fn say(&self, py: Python<'_>, name: &str, said: Option<Description>) -> PyResult<()> {
+        let Some(said) = said else { return Ok(()) };
         self.shared.with(py, |state| state.in_step(self.version)?.describe(name, said)).or_raise(py)
     }
 
@@ -605,6 +596,9 @@ impl WriteStep {
         let Placed { shape, start, concat } = place;
         if concat {
             let global = self.concatenated(py, dims, shape, start)?;
+            if self.shared.with(py, |state| state.reserved.iter().any(|r| r.is_part_of(name))) {
+                return Err(out_of_order(py));
+            }
             return self.hand_over(py, name, dtype, [&global, zeros(py, dims)?, dims], bytes);
         }
         match (shape, start) {
@@ -698,6 +692,29 @@ impl WriteStep {
     }
 }
 
+/// What `dims=` and `attrs=` say of an array with these extents.
+#[inline]
+fn description_of(
+    py: Python<'_>,
+    name: &str,
+    array: &[u64],
+    dims: Option<&Bound<'_, PyAny>>,
+    attrs: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Option<Description>> {
+    match (dims, attrs) {
+        (None, None) => Ok(None),
+        _ => convert::description(py, name, dims, attrs, Some(array.len())),
+    }
+}
+
+/// The error of a part of a concatenated variable that would come before one that was reserved earlier.
+#[cold]
+fn out_of_order(py: Python<'_>) -> PyErr {
+    let hint =
+        "commit the parts of a concatenated variable in the order in which they were reserved, before others";
+    usage(py, Kind::StepState, "a part of this variable that was reserved before is not committed", hint)
+}
+
 /// As many zeros as there are dimensions.
 #[inline]
 fn zeros(py: Python<'_>, dims: &[u64]) -> PyResult<&'static [u64]> {
@@ -771,7 +788,9 @@ fn end(py: Python<'_>, shared: &Shared, version: Option<u64>, timeout: Duration)
         return Err(usage(py, Kind::StepState, "no step is open", "call begin_step() first"));
     };
     loop {
-        let Some(reserved) = shared.with(py, |state| state.reserved.pop()) else { break };
+        // In the order of their reservation.
+        let first = shared.with(py, |state| (!state.reserved.is_empty()).then(|| state.reserved.remove(0)));
+        let Some(reserved) = first else { break };
         reserved.commit(py, shared, step.version, timeout)?;
     }
     wait_in_slices(py, timeout, |_slice| {

@@ -4,6 +4,7 @@ import asyncio
 import pickle
 import threading
 import time
+from pathlib import Path
 
 import forebay as fb
 import numpy as np
@@ -56,9 +57,53 @@ def test_a_version_is_chosen_by_number_by_the_nearest_attribute_or_as_the_newest
             ({"version": 1, "time": 1}, errors.Usage),
             ({"version": 9}, errors.TimedOut),
             ({"time": "now"}, TypeError),
+            ({"time": 1j}, TypeError),
+            ({"time": 10**400}, TypeError),
+            ({"time": float("nan")}, errors.Usage),
         ):
             with pytest.raises(error):
                 ch.select(**keywords)
+
+
+def test_a_version_whose_attribute_is_no_number_is_not_near():
+    times = [float("nan"), 0.25, 0.75, True, "0.5", [0.5], float("inf")]
+    with fb.open("heat", "w", retention="forever") as ch:
+        for step, time_ in zip(ch.steps(len(times)), times, strict=True):
+            step.attrs["time"] = time_
+        with fb.open("heat", observer=True) as r:
+            chosen = {wanted: r.select(time=wanted).version for wanted in (0.25, 0.75, 1, -1)}
+            assert chosen == {0.25: 1, 0.75: 2, 1: 2, -1: 1}
+
+
+def test_versions_that_are_dropped_meanwhile_do_not_count():
+    stop = threading.Event()
+
+    def produce() -> None:
+        with fb.open("heat", "w", retention="last:6") as ch:
+            for step in ch.steps():
+                step.attrs["time"] = step.version
+                if stop.is_set() and step.version > 10:
+                    break
+            ch.end_step()
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    found = 0
+    try:
+        # Any that is there: the writer does not wait.
+        while not (Path(fb.root()) / "heat").exists():
+            time.sleep(0.01)
+        with fb.open("heat", observer=True, timeout=20) as r:
+            for _ in range(200):
+                try:
+                    with r.select(time=0) as step:
+                        found += step.attrs["time"] == step.version
+                except errors.UnknownKey:
+                    pass  # all of them were dropped between two looks
+    finally:
+        stop.set()
+        thread.join()
+    assert found > 20
 
 
 def test_an_empty_space_is_an_empty_mapping():
@@ -99,31 +144,68 @@ def test_steps_are_awaited_while_other_tasks_run():
     assert ticks > 5, "other tasks ran while it waited"
 
 
-def test_a_cancelled_wait_loses_no_step():
-    async def consume(ch, w) -> list[int]:
-        seen = []
-        steps = aiter(ch.steps(timeout=20))
-        while True:
-            waiting = asyncio.ensure_future(anext(steps, None))
-            await asyncio.sleep(0.02)
-            waiting.cancel()
-            await asyncio.gather(waiting, return_exceptions=True)
-            # Now there is one, for a wait that its task has given up.
-            if len(seen) < 3:
-                w.begin_step()
-                w.put("T", np.full(4, len(seen)))
-                w.end_step()
-            elif not w.closed:
-                w.close()
-            await asyncio.sleep(0.02)
-            step = await anext(steps, None)
-            if step is None:
-                return seen
-            seen.append(int(step["T"][0]))
+@pytest.mark.parametrize("how", ["one iterator", "the reader", "new steps", "new loops"])
+def test_a_cancelled_wait_loses_no_step(how):
+    """Cancelled while it waits, by whatever the iteration goes on."""
+    w = fb.open("heat", "w", readers={"g": 1})
+    r = fb.open("heat", group="g", timeout=20)
+    kept = aiter(r.steps())
 
-    w = fb.open("heat", "w", component="sim")
-    with fb.open("heat", component="ana") as ch:
-        assert asyncio.run(consume(ch, w)) == [0, 1, 2]
+    async def give() -> int:
+        if how == "one iterator":
+            return (await anext(kept)).version
+        async for step in r if how == "the reader" else r.steps():
+            return step.version
+        raise AssertionError("the stream ended")
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(give())
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    def put() -> None:
+        w.begin_step()
+        w.put("T", 1.0)
+        w.end_step()
+
+    async def all_in_one() -> list[int]:
+        seen = []
+        for _ in range(6):
+            await cancelled()
+            put()
+            await asyncio.sleep(0.15)
+            put()
+            seen += [await give(), await give()]
+        return seen
+
+    if how == "new loops":
+        seen = []
+        for _ in range(6):
+            asyncio.run(cancelled())
+            put()
+            time.sleep(0.12)
+            seen.append(asyncio.run(give()))
+        assert seen == list(range(6))
+    else:
+        assert asyncio.run(all_in_one()) == list(range(12))
+    r.close()
+    w.close()
+
+
+def test_one_iterator_is_for_one_task():
+    async def two(steps) -> tuple:
+        first = asyncio.create_task(anext(steps, None))
+        await asyncio.sleep(0.01)
+        with pytest.raises(errors.StepState, match="another task"):
+            await anext(steps)
+        first.cancel()
+        return await asyncio.gather(first, return_exceptions=True)
+
+    with fb.open("heat", "w"), fb.open("heat", component="ana") as r:
+        (outcome,) = asyncio.run(two(aiter(r.steps())))
+        assert isinstance(outcome, asyncio.CancelledError)
 
 
 def test_an_awaited_step_that_does_not_come_times_out():

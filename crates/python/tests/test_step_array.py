@@ -2,6 +2,7 @@
 
 import importlib.util
 import pickle
+import time
 
 import forebay as fb
 import numpy as np
@@ -21,7 +22,6 @@ def step():
             out.put("two", np.arange(3, 5), shape=(5,), start=(3,))
     with fb.open("heat", observer=True) as ch, ch.open_version(0) as opened:
         yield opened
-    fb.destroy("heat")
 
 
 def gets(step) -> tuple[int, int]:
@@ -48,14 +48,32 @@ def test_it_indexes_as_numpy_does(step):
     T, a = step["T"], np.arange(12.0).reshape(3, 4)
     for key in (
         np.s_[::2], np.s_[:, ::-1], [0, 2], a > 5, np.s_[None, 1], np.s_[1:2, [0, 3]], (), ..., np.s_[5:9], np.int64(1),
-        np.array([0, 1]), True,
+        np.array([0, 1]), True, ((0, 2),), ((0, 1), (1, 2)), (1, 2), (-1, -1),
     ):  # fmt: skip
         got = T[key]
         assert np.array_equal(got, a[key]) and np.shape(got) == a[key].shape, key
         assert not isinstance(got, np.ndarray) or got.flags.writeable, "it is the caller's own"
-    for key in (3, np.s_[0, 0, 0], "x"):
-        with pytest.raises((IndexError, ValueError, errors.Error)):
+    assert isinstance(T[1, 2], np.float64) and isinstance(step["n"][()], np.int64), "an element is no array"
+    assert 5.0 in T and 99.0 not in T and bytes(step["flags"]) == b"\x01\x00\x01"
+    for key in (3, -4, np.s_[0, 0, 0], np.s_[0, 9], "x"):
+        with pytest.raises(IndexError):
             T[key]
+
+
+def test_a_version_is_not_changed_in_place(step):
+    T, before = step["T"], np.array(step["T"])
+    for change in (
+        lambda: T.__iadd__(1),
+        lambda: np.add(1, 2, out=step["T"]),
+        lambda: np.add(before, 1, out=(step["T"],)),
+    ):
+        with pytest.raises(TypeError):
+            change()
+    with pytest.raises(TypeError):
+        T[0] = 1
+    out = np.zeros(3)
+    assert np.add(step["flags"], 1.0, out=out, where=step["flags"]).tolist() == [2.0, 0.0, 2.0]
+    assert np.add.reduce(T).tolist() == before.sum(axis=0).tolist() and (step["T"] == before).all()
 
 
 def test_it_is_an_array_to_numpy(step):
@@ -118,12 +136,21 @@ def test_steps_and_arrays_are_opened_again_by_the_path_of_their_space(step, chil
 
 def test_a_space_in_place_of_another_has_other_tokens(step):
     token = step["T"].__dask_tokenize__()
+    pickles = [pickle.dumps(step), pickle.dumps(step["T"])]
     step.close()
     with fb.open("heat", "w", replace=True, retention="forever") as ch:
         for out in ch.steps(1):
             out.put("T", np.zeros((3, 4)))
     with fb.open("heat", observer=True) as ch, ch.open_version(0) as other:
         assert other["T"].__dask_tokenize__() != token and other["T"].__dask_tokenize__()[2:] == token[2:]
+    for packed in pickles:
+        with pytest.raises(errors.VersionGone, match="replaced"):
+            pickle.loads(packed)
+    fb.destroy("heat")
+    begin = time.monotonic()
+    with pytest.raises(errors.PeerMissing):
+        pickle.loads(pickles[0])
+    assert time.monotonic() - begin < 20, "it does not wait for a space that is gone"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("nanoarrow") is None, reason="nanoarrow is not installed")
@@ -159,8 +186,9 @@ class TestArrow:
             step.table(["two", "flags"])
         with pytest.raises(TypeError):
             step.table(["T"])
-        with pytest.raises(errors.Usage):
-            step.table([])
+        for names in ([], ["two", "two"]):
+            with pytest.raises(errors.Usage):
+                step.table(names)
 
 
 @pytest.mark.parametrize("taker", ["polars", "duckdb", "pandas"])

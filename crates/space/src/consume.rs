@@ -535,6 +535,12 @@ impl SpaceReader {
         watched(|| Ok(!current.index.find(&*self.space().device, name).is_empty()))
     }
 
+    pub(crate) fn names(&mut self) -> Result<Vec<String>> {
+        self.check_open()?;
+        let current = self.current()?;
+        watched(|| Ok(current.index.names(&*self.space().device)))
+    }
+
     pub(crate) fn variables(&mut self) -> Result<Vec<VariableInfo>> {
         self.check_open()?;
         let current = self.current()?;

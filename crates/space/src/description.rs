@@ -5,9 +5,9 @@
 //! without `variable` is about the version. A channel of files carries it as a space does.
 //!
 //! Guarantees: a description is as durable as its version and visible with it, never before; ranks that name the
-//! dimensions of a variable differently are an error for its readers, of attributes the value of the highest rank
-//! counts. Versions without descriptions hold nothing of this. Not here: attributes of a whole space
-//! ([`crate::attributes`]).
+//! dimensions of a variable differently are an error for who asks about that variable, and no other; of attributes the
+//! value of the highest rank counts. Versions without descriptions hold nothing of this. Not here: attributes of a
+//! whole space ([`crate::attributes`]).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,10 +30,10 @@ pub(crate) fn is_reserved(name: &[u8]) -> bool {
     name.starts_with(RESERVED.as_bytes())
 }
 
-/// Refuses names of variables that are kept for descriptions. Errors: [`Kind::BadName`].
+/// Refuses names of variables that are kept for our own. Errors: [`Kind::BadName`].
 #[inline]
 pub(crate) fn check_name(name: &str) -> Result<()> {
-    match is_reserved(name.as_bytes()) && name != DESCRIPTIONS {
+    match is_reserved(name.as_bytes()) {
         true => Err(reserved(name)),
         false => Ok(()),
     }
@@ -69,8 +69,8 @@ impl Description {
         self.dims.is_none() && self.attributes.is_empty()
     }
 
-    /// Errors: [`Kind::Usage`].
-    fn check(&self, variable: &str) -> Result<()> {
+    /// Checks names and sizes, as [`crate::Writer::describe`] does. Errors: [`Kind::Usage`].
+    pub fn check(&self, variable: &str) -> Result<()> {
         let dims = self.dims.as_deref().unwrap_or_default();
         if dims.len() > DIMS_MAX || dims.iter().any(|name| name.is_empty() || name.len() > KEY_BYTES_MAX) {
             return Err(Error::new(
@@ -101,19 +101,24 @@ impl Description {
     fn add(&mut self, variable: &str, other: Description) -> Result<()> {
         if let (Some(has), Some(dims)) = (&self.dims, &other.dims) {
             if has != dims {
-                return Err(Error::new(
-                    Kind::VariableMismatch,
-                    format!("the dimensions of {variable} are named differently in one version"),
-                )
-                .with("dims", has.join(", "))
-                .with("other_dims", dims.join(", "))
-                .hint("all ranks must name the dimensions of a variable alike"));
+                return Err(named_differently(variable, has, dims));
             }
         }
         self.dims = self.dims.take().or(other.dims);
         self.attributes.extend(other.attributes);
         Ok(())
     }
+}
+
+#[cold]
+fn named_differently(variable: &str, dims: &[String], other: &[String]) -> Error {
+    Error::new(
+        Kind::VariableMismatch,
+        format!("the dimensions of {variable} are named differently in one version"),
+    )
+    .with("dims", dims.join(", "))
+    .with("other_dims", other.join(", "))
+    .hint("all ranks must name the dimensions of a variable alike")
 }
 
 /// One line.
@@ -131,16 +136,25 @@ pub(crate) struct Descriptions {
     /// Attributes of the version.
     pub version: BTreeMap<String, Attribute>,
     variables: BTreeMap<String, Description>,
+    /// Variables whose dimensions ranks name differently, with what one of them says.
+    disagreed: BTreeMap<String, Vec<String>>,
 }
 
 impl Descriptions {
-    /// What is said of a variable.
-    pub(crate) fn of(&self, variable: &str) -> Description {
-        self.variables.get(variable).cloned().unwrap_or_default()
+    /// What is said of a variable of so many dimensions. Errors: [`Kind::VariableMismatch`]: ranks name them
+    /// differently, or not as many as there are.
+    pub(crate) fn of(&self, variable: &str, dimensions: usize) -> Result<Description> {
+        let said = self.variables.get(variable).cloned().unwrap_or_default();
+        if let (Some(other), Some(dims)) = (self.disagreed.get(variable), &said.dims) {
+            return Err(named_differently(variable, dims, other));
+        }
+        said.check_fits(variable, dimensions)?;
+        Ok(said)
     }
 
     /// Errors: [`Kind::Usage`], [`Kind::VariableMismatch`].
     pub(crate) fn describe(&mut self, variable: &str, description: Description) -> Result<()> {
+        check_name(variable)?;
         description.check(variable)?;
         match self.variables.get_mut(variable) {
             Some(known) => known.add(variable, description),
@@ -195,7 +209,11 @@ impl Descriptions {
                 continue;
             };
             if let Some(later) = all.variables.remove(&*name) {
-                description.add(&name, later).map_err(|e| e.with("version", version))?;
+                let earlier = description.dims.clone();
+                if description.add(&name, later.clone()).is_err() {
+                    all.disagreed.insert(name.to_string(), earlier.unwrap_or_default());
+                    description = later;
+                }
             }
             all.variables.insert(name.into_owned(), description);
         }
@@ -224,8 +242,8 @@ mod tests {
         assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), 4, "one line each");
         assert_eq!(Descriptions::read(&lines, 0).unwrap(), said);
         assert_eq!(Descriptions::read(&lines.repeat(3), 0).unwrap(), said, "several ranks that say the same");
-        assert_eq!(said.of("scalar").dims, Some(vec![]));
-        assert_eq!(said.of("unknown"), Description::default());
+        assert_eq!(said.of("scalar", 0).unwrap().dims, Some(vec![]));
+        assert_eq!(said.of("unknown", 3).unwrap(), Description::default());
     }
 
     /// The lines of the first format, which stay readable.
@@ -253,12 +271,12 @@ mod tests {
         let dims = lines(Description::of_dims(&["x"]));
         let [kelvin, celsius] =
             ["K", "°C"].map(|text| lines(Description { dims: None, attributes: units(text) }));
-        let read = |lines: &[&[u8]]| Descriptions::read(&lines.concat(), 3).unwrap().of("T");
+        let read = |lines: &[&[u8]]| Descriptions::read(&lines.concat(), 3).unwrap().of("T", 1).unwrap();
         let all = read(&[&dims, &kelvin, &celsius]);
         assert_eq!((all.dims, all.attributes), (Some(vec!["x".to_string()]), units("°C")));
         assert_eq!(read(&[&kelvin, &celsius, &kelvin]).attributes, units("K"), "the highest rank counts");
         let other = lines(Description::of_dims(&["y"]));
-        let error = Descriptions::read(&[dims, other].concat(), 3).unwrap_err();
+        let error = Descriptions::read(&[dims, other].concat(), 3).unwrap().of("T", 1).unwrap_err();
         assert_eq!(error.kind(), Kind::VariableMismatch);
         for line in ["{", "[]", "{\"variable\":1}", "{\"dims\":3}", "\u{1}"] {
             assert_eq!(Descriptions::read(line.as_bytes(), 3).unwrap_err().kind(), Kind::Damaged, "{line}");
@@ -281,7 +299,10 @@ mod tests {
         assert_eq!(said, Descriptions::default(), "what is refused is not said");
         assert!(Description::of_dims(&["x"]).check_fits("T", 2).is_err());
         assert!(Description::default().check_fits("T", 2).is_ok());
-        assert!(check_name(DESCRIPTIONS).is_ok() && check_name("forebay/x").is_ok());
-        assert_eq!(check_name(".forebay/x").unwrap_err().kind(), Kind::BadName);
+        assert!(check_name("forebay/x").is_ok());
+        for name in [DESCRIPTIONS, ".forebay/x"] {
+            assert_eq!(check_name(name).unwrap_err().kind(), Kind::BadName);
+            assert_eq!(said.describe(name, Description::default()).unwrap_err().kind(), Kind::BadName);
+        }
     }
 }

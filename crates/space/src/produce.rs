@@ -47,6 +47,8 @@ pub(crate) struct SpaceWriter {
     step: Step,
     /// What was put in the open step.
     declared: Declared,
+    /// What is put is a variable of our own.
+    puts_own: bool,
     /// Whether this rank has begun a version.
     has_begun: bool,
     /// Why the last call of the step failed, for readers, should this rank leave now.
@@ -206,6 +208,7 @@ impl SpaceWriter {
             next,
             step: Step::None,
             declared: Declared::default(),
+            puts_own: false,
             has_begun: false,
             failed: None,
             calls: 0,
@@ -396,7 +399,9 @@ impl SpaceWriter {
     /// comes second is told, of one rank the second put.
     #[inline]
     fn declare(&mut self, version: u64, name: &str, dtype: Dtype, shape: &[u64]) -> Result<Option<First>> {
-        description::check_name(name)?;
+        if !self.puts_own {
+            description::check_name(name)?;
+        }
         let Some(first) = self.declared.note(name, dtype, shape) else {
             return Err(disagreement("this rank", version, self.rank(), name, dtype, shape));
         };
@@ -419,6 +424,14 @@ impl SpaceWriter {
         // What an earlier group put in a version that it did not complete sets no shape.
         (name, version, self.member.incarnation).hash(&mut key);
         mix(key.finish())
+    }
+
+    /// As [`SpaceWriter::put`], for a variable of our own.
+    pub(crate) fn put_own(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
+        self.puts_own = true;
+        let put = self.put(piece, data);
+        self.puts_own = false;
+        put
     }
 
     #[inline]

@@ -140,6 +140,12 @@ impl Reader {
         Ok(variables)
     }
 
+    /// Names of the variables of the current version, in the order of their first piece. Errors: `StepState`,
+    /// `Damaged`.
+    pub fn names(&mut self) -> Result<Vec<String>> {
+        either!(&mut self.inner, r => r.names())
+    }
+
     /// One variable of the current version. Errors: `UnknownVariable`, `VariableMismatch`.
     pub fn variable(&mut self, name: &str) -> Result<VariableInfo> {
         let said = self.described()?;
@@ -378,8 +384,8 @@ impl Reader {
 
 /// Adds what was said of a variable. Errors: [`Kind::VariableMismatch`].
 fn describe(said: &Descriptions, info: &mut VariableInfo) -> Result<()> {
-    info.description = said.of(&info.name);
-    info.description.check_fits(&info.name, info.shape.len())
+    info.description = said.of(&info.name, info.shape.len())?;
+    Ok(())
 }
 
 /// Memory for a box of a variable. Its extents come from the pool: more than there is is an error.

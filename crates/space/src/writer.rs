@@ -337,7 +337,10 @@ impl Writer {
     #[cold]
     fn put_descriptions(&mut self) -> Result<()> {
         let lines = self.described.lines()?;
-        self.put(DESCRIPTIONS, Dtype::U8, &[CONCAT], &[0], &[lines.len() as u64], &lines)?;
+        let count = [lines.len() as u64];
+        let piece =
+            Piece { name: DESCRIPTIONS, dtype: Dtype::U8, shape: &[CONCAT], start: &[0], count: &count };
+        either!(&mut self.inner, w => w.put_own(&piece, &lines))?;
         self.is_unsaid = false;
         Ok(())
     }

@@ -109,13 +109,17 @@ def table(step: "ReadStep", names: list[str] | None) -> Table:
     """The named variables as columns, or all of one dimension and the length of the first such. Errors: Usage when
     there are none, or named ones have different lengths."""
     if names is None:
-        arrays = [array for array in step.values() if array.ndim == 1 and array.dtype.name in _TYPES]
+        columns = (array for array in step.values() if array.ndim == 1 and array._variable.kind != "str")
+        arrays = [array for array in columns if array.dtype.name in _TYPES]
         arrays = [array for array in arrays if array.shape == arrays[0].shape]
     else:
+        if len(set(names)) < len(names):
+            raise errors.Usage("a column is named twice", {"names": ", ".join(names)}, "name each variable once")
         arrays = [step[name] for name in names]
     lengths = {array.shape for array in arrays}
     if len(lengths) != 1:
-        what = "columns of different shapes" if arrays else "no variable of one dimension"
+        none = "no variable was named" if names is not None else "there is no variable of one dimension"
+        what = "columns of different shapes" if arrays else none
         raise errors.Usage(f"{what} in version {step.version}", {}, "step.table([...]) takes those of one length")
     for array in arrays:
         _schema(array)

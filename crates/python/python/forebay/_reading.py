@@ -2,6 +2,7 @@
 again in another process."""
 
 import asyncio
+import math
 import time
 from collections.abc import Mapping
 from typing import Literal, Self
@@ -10,8 +11,9 @@ from forebay import errors
 from forebay._forebay import Reader, ReaderSteps, ReadStep
 from forebay._forebay import open as open_space
 
-# Longest wait of a thread for a step, and so of the end of a task that was cancelled.
-_SLICE_SECONDS = 0.1
+# How long an event loop goes on between two looks for a step: doubled from the least to the longest.
+_PAUSE_MIN_SECONDS = 0.0002
+_PAUSE_MAX_SECONDS = 0.01
 
 
 def select(reader: Reader, version: int | None, nearest: Mapping[str, float] | None) -> ReadStep:
@@ -28,68 +30,84 @@ def select(reader: Reader, version: int | None, nearest: Mapping[str, float] | N
     if len(nearest) > 1:
         raise errors.Usage(f"{len(nearest)} attributes were given", {}, "a version is chosen by one attribute")
     ((key, wanted),) = nearest.items()
-    return reader.open_version(_nearest(reader, key, wanted))
+    try:
+        number = float(wanted)
+    except (TypeError, ValueError, OverflowError) as e:
+        raise errors.UsageType(f"{key}={wanted!r} is not a number", {}, "a version is chosen by a number") from e
+    if math.isnan(number):
+        raise errors.Usage(f"{key}={wanted!r} is near to nothing", {}, "give a number")
+    return _nearest(reader, key, number)
 
 
-def _nearest(reader: Reader, key: str, wanted: float) -> int:
-    """The version whose attribute is nearest to ``wanted``. Versions without it, or whose attribute is no number, do
-    not count; nor does one that is dropped meanwhile."""
-    best: tuple[float, int] | None = None
+def _nearest(reader: Reader, key: str, wanted: float) -> ReadStep:
+    """The version whose attribute is nearest to ``wanted``. Versions without it, or whose attribute is no number or
+    NaN, do not count; nor does one that is dropped meanwhile."""
+    best: ReadStep | None = None
+    least = math.inf
     for version in reader.versions():
         try:
-            with reader.open_version(version) as step:
-                value = step.attrs.get(key)
+            step = reader.open_version(version)
+            value = step.attrs.get(key)
         except errors.VersionGone:
             continue
-        if isinstance(value, (int, float)):
-            distance = abs(value - wanted)
-            if best is None or distance <= best[0]:
-                best = (distance, version)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
+            step.close()
+            continue
+        distance = abs(value - wanted)
+        if best is not None and distance > least:
+            step.close()
+            continue
+        if best is not None:
+            best.close()
+        # It stays open: it cannot be dropped before it is returned.
+        best, least = step, distance
     if best is None:
         hint = f'writers set it with step.attrs["{key}"] = ...'
         raise errors.UnknownKey(f"no version has a number as attribute {key}", {}, hint)
-    return best[1]
+    return best
 
 
 class AsyncSteps:
-    """``async for step in reader``: the steps of the stream, each waited for in a thread, so that other tasks run.
+    """``async for step in reader``: the steps of the stream, while other tasks of the event loop run.
 
-    A step is open until the next one is asked for. Raises TimedOut when one takes longer than the reader's timeout; go
-    on by iterating again. A task that is cancelled while it waits loses no step: the next iteration gets it.
+    A step is open until the next one is asked for, by whatever iterates over this reader: one task at a time. Raises
+    TimedOut when one takes longer than the reader's timeout; go on by iterating again. Nothing waits in the background,
+    so a task that is cancelled loses no step. A step that has just become complete is seen some milliseconds later.
     """
 
     def __init__(self, steps: ReaderSteps, timeout: float) -> None:
         self._steps = steps
         self._timeout = timeout
-        self._pending: asyncio.Future[ReadStep | None] | None = None
+        self._is_waiting = False
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ReadStep:
+        if self._is_waiting:
+            what = "another task waits for the next step of this iterator"
+            raise errors.StepState(what, {}, "let one task iterate, and give what it reads to others")
+        self._is_waiting = True
+        try:
+            step = await self._next()
+        finally:
+            self._is_waiting = False
+        if step is None:
+            raise StopAsyncIteration
+        return step
+
+    async def _next(self) -> ReadStep | None:
         deadline = time.monotonic() + self._timeout
+        pause = _PAUSE_MIN_SECONDS
         while True:
-            left = deadline - time.monotonic()
-            if self._pending is None:
-                wait = min(_SLICE_SECONDS, max(left, 0.0))
-                self._pending = asyncio.ensure_future(asyncio.to_thread(self._steps._next_within, wait))
+            is_late = time.monotonic() >= deadline
             try:
-                step = await asyncio.shield(self._pending)
+                return self._steps._next_within(0.0)
             except errors.TimedOut:
-                self._pending = None
-                if left <= _SLICE_SECONDS:
+                if is_late:
                     raise
-                continue
-            except asyncio.CancelledError:
-                # The thread may have a step in hand: it stays for the next iteration.
-                raise
-            except BaseException:
-                self._pending = None
-                raise
-            self._pending = None
-            if step is None:
-                raise StopAsyncIteration
-            return step
+            await asyncio.sleep(min(pause, max(deadline - time.monotonic(), 0.0)))
+            pause = min(2 * pause, _PAUSE_MAX_SECONDS)
 
 
 def open_reader(path: str, channel: Literal["space", "files"]) -> Reader:
@@ -97,7 +115,13 @@ def open_reader(path: str, channel: Literal["space", "files"]) -> Reader:
     return open_space(path, channel=channel, observer=True)
 
 
-def open_step(path: str, channel: Literal["space", "files"], version: int) -> ReadStep:
-    """A version as it was pickled; held by this process from now on."""
-    with open_reader(path, channel) as reader:
+def open_step(path: str, channel: Literal["space", "files"], uuid: str, version: int) -> ReadStep:
+    """A version as it was pickled; held by this process from now on. Does not wait for the space.
+
+    Raises VersionGone when another space has its name now, or the version is dropped; PeerMissing when it is removed.
+    """
+    with open_space(path, channel=channel, observer=True, timeout=0) as reader:
+        if reader.uuid != uuid:
+            what = f"version {version} was of a space that was replaced by another one of its name"
+            raise errors.VersionGone(what, {"space": path}, "open it again")
         return reader.open_version(version)

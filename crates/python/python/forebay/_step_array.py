@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def _is_box(key: Any) -> bool:
     """Whether the space can cut it out: whole numbers, slices without a step, and ``...``."""
     if isinstance(key, tuple):
-        return all(map(_is_box, key))
+        return not any(isinstance(one, tuple) for one in key) and all(map(_is_box, key))
     if isinstance(key, slice):
         return key.step is None or key.step == 1
     return key is Ellipsis or (isinstance(key, SupportsIndex) and not isinstance(key, (bool, np.ndarray)))
@@ -92,7 +92,12 @@ class StepArray(NDArrayOperatorsMixin):
 
     def __getitem__(self, key: Any) -> Any:
         if _is_box(key):
-            return self._step.get(self.name, key)
+            try:
+                found = self._step.get(self.name, key)
+            except errors.BoxOutsideShape as e:
+                raise IndexError(str(e)) from e
+            # All indices given: an element, as of an ndarray.
+            return found[()] if found.ndim == 0 and key is not Ellipsis else found
         # Of a view at most what was asked for outlives the step.
         return np.array(self._whole()[key])
 
@@ -116,6 +121,11 @@ class StepArray(NDArrayOperatorsMixin):
         return getattr(self._whole(), name)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **keywords: Any) -> Any:
+        if any(isinstance(one, StepArray) for one in keywords.get("out", ())):
+            # A version does not change.
+            return NotImplemented
+        if isinstance(keywords.get("where"), StepArray):
+            keywords["where"] = np.asarray(keywords["where"])
         arrays = (np.asarray(one) if isinstance(one, StepArray) else one for one in inputs)
         return getattr(ufunc, method)(*arrays, **keywords)
 
@@ -156,6 +166,12 @@ class StepArray(NDArrayOperatorsMixin):
 
     def __iter__(self) -> "Iterator[Any]":
         return (self[i] for i in range(len(self)))
+
+    def __contains__(self, value: object) -> bool:
+        return value in self._whole()
+
+    def __bytes__(self) -> bytes:
+        return self._whole().tobytes()
 
     def __bool__(self) -> bool:
         return bool(np.asarray(self))

@@ -553,6 +553,10 @@ impl FilesReader {
         self.with_files(|files| Ok(!files.pieces_of(name)?.is_empty()))
     }
 
+    pub(crate) fn names(&mut self) -> Result<Vec<String>> {
+        self.with_files(VersionFiles::names)
+    }
+
     pub(crate) fn variables(&mut self) -> Result<Vec<VariableInfo>> {
         self.with_files(|files| {
             let names = files.names()?;

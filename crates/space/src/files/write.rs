@@ -50,6 +50,8 @@ pub(crate) struct FilesWriter {
     step: Step,
     /// What was put in the open step.
     declared: Declared,
+    /// What is put is a variable of our own.
+    puts_own: bool,
     calls: u64,
     stats: Stats,
     trace: Option<Trace>,
@@ -86,7 +88,6 @@ pub(crate) struct FilesReservation {
 
 /// Notes what a rank puts: a name has one type and shape in a step.
 fn declare(declared: &mut Declared, version: u64, rank: u32, piece: &Piece<'_>) -> Result<Option<First>> {
-    description::check_name(piece.name)?;
     let noted = declared.note(piece.name, piece.dtype, piece.shape);
     noted.ok_or_else(|| disagreement("this rank", version, rank, piece.name, piece.dtype, piece.shape))
 }
@@ -141,6 +142,7 @@ impl FilesWriter {
             mark: ForkMark::here(),
             step: Step::None,
             declared: Declared::default(),
+            puts_own: false,
             calls: 0,
             stats: Stats::default(),
             times: TraceStep::default(),
@@ -382,8 +384,19 @@ impl FilesWriter {
         Ok(())
     }
 
-    /// Checks box, buffer, step and quota; returns the bytes of the piece.
+    /// As [`FilesWriter::put`], for a variable of our own.
+    pub(crate) fn put_own(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
+        self.puts_own = true;
+        let put = self.put(piece, data);
+        self.puts_own = false;
+        put
+    }
+
+    /// Checks name, box, buffer, step and quota; returns the bytes of the piece.
     fn check_piece(&self, piece: &Piece<'_>, given: Option<usize>) -> Result<u64> {
+        if !self.puts_own {
+            description::check_name(piece.name)?;
+        }
         let bytes = piece.payload_bytes()?;
         if given.is_some_and(|given| given as u64 != bytes) {
             return Err(Error::new(Kind::BufferMismatch, "the buffer's length does not fit the box")

@@ -177,7 +177,14 @@ fn an_aborted_step_says_nothing_and_one_without_a_step_is_refused() {
     w.abort_step().unwrap();
     w.begin_step().unwrap();
     w.put_array("T", &[1], &[0], &[1], &[1u8]).unwrap();
-    assert_eq!(w.put_array(".forebay/x", &[1], &[0], &[1], &[1u8]).unwrap_err().kind(), Kind::BadName);
+    for name in [".forebay/x", ".forebay/descriptions/1"] {
+        assert_eq!(w.put_array(name, &[1], &[0], &[1], &[1u8]).unwrap_err().kind(), Kind::BadName);
+        assert_eq!(w.put(name, Dtype::U8, &[CONCAT], &[0], &[1], &[1]).unwrap_err().kind(), Kind::BadName);
+        let many = w.put_many(&[name], Dtype::U8, &[1], &[1]).unwrap_err();
+        assert_eq!(many.kind(), Kind::BadName);
+        assert_eq!(w.reserve(name, Dtype::U8, &[1], &[0], &[1]).err().map(|e| e.kind()), Some(Kind::BadName));
+        assert_eq!(w.describe(name, units("K")).unwrap_err().kind(), Kind::BadName);
+    }
     w.end_step().unwrap();
     let mut r = reader(&name, Mechanism::Space).open_version(0).unwrap();
     assert!(r.version_attributes().unwrap().is_empty());
@@ -200,15 +207,23 @@ fn dimensions_that_do_not_fit_are_an_error_of_their_reader() {
     for (rank, w) in ranks.iter_mut().enumerate() {
         w.begin_step().unwrap();
         w.put_array("T", &[2], &[rank as u64], &[1], &[1u8]).unwrap();
+        w.put_array("U", &[2], &[rank as u64], &[1], &[1u8]).unwrap();
         w.describe("T", Description::of_dims(&[["x", "y"][rank]])).unwrap();
+        w.describe("U", units("K")).unwrap();
+        w.set_version_attribute("time", &Attribute::Float(0.5)).unwrap();
         w.end_step().unwrap();
     }
     let mut r = reader(&name, Mechanism::Space);
     for version in 0..2 {
         let mut at = r.open_version(version).unwrap();
         assert_eq!(at.variable("T").unwrap_err().kind(), Kind::VariableMismatch);
+        assert_eq!(at.variables().unwrap_err().kind(), Kind::VariableMismatch);
+        assert_eq!(at.names().unwrap()[0], "T");
         assert_eq!(at.get_array::<u8>("T", None).unwrap(), [1, 1], "the data can be read all the same");
     }
+    let mut second = r.open_version(1).unwrap();
+    assert_eq!(second.variable("U").unwrap().description, units("K"), "and so can all others");
+    assert_eq!(second.version_attributes().unwrap().len(), 1);
 }
 
 /// A step that could not be ended for want of space is ended later, its descriptions whole and put once.
