@@ -168,7 +168,8 @@ pub fn attribute(value: &Bound<'_, PyAny>) -> PyResult<Attribute> {
 fn no_attribute(value: &Bound<'_, PyAny>) -> PyErr {
     let text = value.repr().map_or_else(|_| "?".into(), |repr| repr.to_string());
     let short: String = text.chars().take(80).collect();
-    let hint = "attributes are text, flags, integers of 64 bits with a sign, floats, and lists of texts or numbers";
+    let hint =
+        "attributes are text, flags, integers of 64 bits with a sign, floats, and lists of texts or numbers";
     usage(value.py(), Kind::Usage, format!("{short} cannot be an attribute"), hint)
 }
 
