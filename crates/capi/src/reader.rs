@@ -27,8 +27,8 @@ pub(crate) struct State {
 impl State {
     fn names(&mut self) -> Result<&[CString]> {
         if self.names.is_none() {
-            let variables = self.reader.variables()?;
-            self.names = Some(variables.iter().map(|v| c_text(&v.name)).collect());
+            let names = self.reader.names()?;
+            self.names = Some(names.iter().map(|name| c_text(name)).collect());
         }
         Ok(self.names.as_deref().unwrap_or_default())
     }

@@ -1061,9 +1061,9 @@ impl ReaderSteps {
             .call1((slf, slf.get().timeout.as_secs_f64()))
     }
 
-    /// As next(), waiting that many seconds and no longer; None at the end.
-    fn _next_within(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<ReadStep>> {
-        self.advance(py, Duration::from_secs_f64(seconds))
+    /// As next(), without waiting; None at the end.
+    fn _next_now(&self, py: Python<'_>) -> PyResult<Option<ReadStep>> {
+        self.advance(py, Duration::ZERO)
     }
 }
 

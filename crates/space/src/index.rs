@@ -631,23 +631,18 @@ impl VersionIndex {
             }
         }
         if shape.first() == Some(&CONCAT) {
-            shape[0] = concatenate(self.boxes_put(device, pieces)?.iter_mut());
+            shape[0] = self.boxes(device, pieces)?.last().map_or(0, |last| last.end(0));
         }
         Ok((dtype, shape))
-    }
-
-    /// The boxes as they were put.
-    fn boxes_put(&self, device: &dyn Device, pieces: &[u32]) -> Result<SmallVec<[NdBox; 4]>> {
-        pieces.iter().map(|i| Ok(box_of(&self.header_there(device, *i)?.0))).collect()
     }
 
     /// The boxes of all pieces of a variable, at their places.
     #[inline]
     pub(crate) fn boxes(&self, device: &dyn Device, pieces: &[u32]) -> Result<SmallVec<[NdBox; 4]>> {
-        let mut boxes = self.boxes_put(device, pieces)?;
+        let put = |i: &u32| Ok(box_of(&self.header_there(device, *i)?.0));
+        let mut boxes: SmallVec<[NdBox; 4]> = pieces.iter().map(put).collect::<Result<_>>()?;
         let (first, _) = self.header_there(device, pieces[0])?;
-        let extent = first.shape().next();
-        if extent == Some(CONCAT) {
+        if first.shape().next() == Some(CONCAT) {
             concatenate(boxes.iter_mut());
         }
         Ok(boxes)

@@ -24,7 +24,6 @@ use crate::control::{too_many, ProducerState, Waiting, CURSORS_MAX, GROUPS_MAX, 
 use crate::create::replace;
 use crate::create::Missing;
 use crate::declared::{disagreement, Declared, First};
-use crate::description;
 use crate::groups::{check_present, find_or_add_group, Keep};
 use crate::membership::{
     drop_beyond_last, holders, producer_died, released_by_present, settle_left_behind, settle_producers,
@@ -47,8 +46,6 @@ pub(crate) struct SpaceWriter {
     step: Step,
     /// What was put in the open step.
     declared: Declared,
-    /// What is put is a variable of our own.
-    puts_own: bool,
     /// Whether this rank has begun a version.
     has_begun: bool,
     /// Why the last call of the step failed, for readers, should this rank leave now.
@@ -208,7 +205,6 @@ impl SpaceWriter {
             next,
             step: Step::None,
             declared: Declared::default(),
-            puts_own: false,
             has_begun: false,
             failed: None,
             calls: 0,
@@ -399,9 +395,6 @@ impl SpaceWriter {
     /// comes second is told, of one rank the second put.
     #[inline]
     fn declare(&mut self, version: u64, name: &str, dtype: Dtype, shape: &[u64]) -> Result<Option<First>> {
-        if !self.puts_own {
-            description::check_name(name)?;
-        }
         let Some(first) = self.declared.note(name, dtype, shape) else {
             return Err(disagreement("this rank", version, self.rank(), name, dtype, shape));
         };
@@ -424,14 +417,6 @@ impl SpaceWriter {
         // What an earlier group put in a version that it did not complete sets no shape.
         (name, version, self.member.incarnation).hash(&mut key);
         mix(key.finish())
-    }
-
-    /// As [`SpaceWriter::put`], for a variable of our own.
-    pub(crate) fn put_own(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
-        self.puts_own = true;
-        let put = self.put(piece, data);
-        self.puts_own = false;
-        put
     }
 
     #[inline]

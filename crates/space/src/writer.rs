@@ -13,7 +13,7 @@ use forebay_tier::{Durability, Error, Kind, Result};
 
 use crate::attributes::Attribute;
 use crate::consume::at_object;
-use crate::description::{Description, Descriptions, DESCRIPTIONS};
+use crate::description::{self, Description, Descriptions, DESCRIPTIONS};
 use crate::element::Element;
 use crate::files::{FilesReservation, FilesWriter};
 use crate::produce::{no_step, SpaceWriter};
@@ -176,6 +176,7 @@ impl Writer {
         count: &[u64],
         data: &[u8],
     ) -> Result<()> {
+        description::check_name(name)?;
         let piece = Piece { name, dtype, shape, start, count };
         either!(&mut self.inner, w => w.put(&piece, data))
     }
@@ -222,16 +223,24 @@ impl Writer {
         pieces: impl Iterator<Item = (Piece<'a>, &'a [u8])>,
         done: &mut usize,
     ) -> Result<()> {
+        let mut refused = None;
+        let pieces = pieces.map_while(|(piece, data)| match description::check_name(piece.name) {
+            Ok(()) => Some((piece, data)),
+            Err(e) => {
+                refused = Some(e);
+                None
+            }
+        });
         match &mut self.inner {
-            Inner::Space(w) => w.put_each(pieces, done),
+            Inner::Space(w) => w.put_each(pieces, done)?,
             Inner::Files(w) => {
                 for (piece, data) in pieces {
                     w.put(&piece, data).map_err(|e| at_object(e, *done, piece.name))?;
                     *done += 1;
                 }
-                Ok(())
             }
         }
+        refused.map_or(Ok(()), |e| Err(e.with("object", *done)))
     }
 
     /// [`Writer::put`] of plain numbers.
@@ -256,6 +265,7 @@ impl Writer {
         start: &[u64],
         count: &[u64],
     ) -> Result<Reservation> {
+        description::check_name(name)?;
         let piece = Piece { name, dtype, shape, start, count };
         Ok(Reservation(match &mut self.inner {
             Inner::Space(w) => match w.reserve(&piece)? {
@@ -340,7 +350,7 @@ impl Writer {
         let count = [lines.len() as u64];
         let piece =
             Piece { name: DESCRIPTIONS, dtype: Dtype::U8, shape: &[CONCAT], start: &[0], count: &count };
-        either!(&mut self.inner, w => w.put_own(&piece, &lines))?;
+        either!(&mut self.inner, w => w.put(&piece, &lines))?;
         self.is_unsaid = false;
         Ok(())
     }

@@ -17,8 +17,8 @@ class Attributes(MutableMapping[str, Attribute]):
     """``ch.attrs`` and ``step.attrs``: text, numbers, flags and lists of texts or numbers under a name.
 
     ``ch.attrs`` are of the whole space: readers see them at once, and each look goes into the space, so that what
-    another rank set a moment ago is there. ``step.attrs`` are of one version and become visible with it. Only a writer
-    may set; attributes are never taken away, so ``del`` is an error.
+    another rank set a moment ago is there. ``step.attrs`` of a step that is written are of its version and become
+    visible with it. Only a writer may set; attributes are never taken away, so ``del`` is an error.
     """
 
     __slots__ = ("_source",)

@@ -102,7 +102,7 @@ class AsyncSteps:
         while True:
             is_late = time.monotonic() >= deadline
             try:
-                return self._steps._next_within(0.0)
+                return self._steps._next_now()
             except errors.TimedOut:
                 if is_late:
                     raise

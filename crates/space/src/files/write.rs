@@ -11,7 +11,6 @@ use super::stream::{explained, Counters, DoneDf, IncarnationDf, Patience, Produc
 use crate::agreement::check_files;
 use crate::attributes::Attribute;
 use crate::declared::{disagreement, Declared, First};
-use crate::description;
 use crate::groups::hint_for_awaited;
 use crate::name;
 use crate::opening::{self, Refusal, Writers, Writing};
@@ -50,8 +49,6 @@ pub(crate) struct FilesWriter {
     step: Step,
     /// What was put in the open step.
     declared: Declared,
-    /// What is put is a variable of our own.
-    puts_own: bool,
     calls: u64,
     stats: Stats,
     trace: Option<Trace>,
@@ -142,7 +139,6 @@ impl FilesWriter {
             mark: ForkMark::here(),
             step: Step::None,
             declared: Declared::default(),
-            puts_own: false,
             calls: 0,
             stats: Stats::default(),
             times: TraceStep::default(),
@@ -384,19 +380,8 @@ impl FilesWriter {
         Ok(())
     }
 
-    /// As [`FilesWriter::put`], for a variable of our own.
-    pub(crate) fn put_own(&mut self, piece: &Piece<'_>, data: &[u8]) -> Result<()> {
-        self.puts_own = true;
-        let put = self.put(piece, data);
-        self.puts_own = false;
-        put
-    }
-
-    /// Checks name, box, buffer, step and quota; returns the bytes of the piece.
+    /// Checks box, buffer, step and quota; returns the bytes of the piece.
     fn check_piece(&self, piece: &Piece<'_>, given: Option<usize>) -> Result<u64> {
-        if !self.puts_own {
-            description::check_name(piece.name)?;
-        }
         let bytes = piece.payload_bytes()?;
         if given.is_some_and(|given| given as u64 != bytes) {
             return Err(Error::new(Kind::BufferMismatch, "the buffer's length does not fit the box")
