@@ -66,7 +66,7 @@ def test_a_version_is_chosen_by_number_by_the_nearest_attribute_or_as_the_newest
 
 
 def test_a_version_whose_attribute_is_no_number_is_not_near():
-    times = [float("nan"), 0.25, 0.75, True, "0.5", [0.5], float("inf")]
+    times = [float("nan"), 0.25, 0.75, True, "0.5", [0.5], float("inf"), float("nan")]
     with fb.open("heat", "w", retention="forever") as ch:
         for step, time_ in zip(ch.steps(len(times)), times, strict=True):
             step.attrs["time"] = time_
@@ -75,7 +75,30 @@ def test_a_version_whose_attribute_is_no_number_is_not_near():
             assert chosen == {0.25: 1, 0.75: 2, 1: 2, -1: 1}
 
 
-def test_versions_that_are_dropped_meanwhile_do_not_count():
+def test_a_version_that_is_dropped_between_two_looks_does_not_count():
+    write("heat", 3)
+
+    class Dropping:
+        """A reader whose versions 0 and 2 are dropped when they are to be opened."""
+
+        def __init__(self, reader: fb.Reader) -> None:
+            self.reader = reader
+
+        def versions(self) -> range:
+            return self.reader.versions()
+
+        def open_version(self, version: int) -> fb.ReadStep:
+            if version != 1:
+                raise errors.VersionGone("dropped")
+            return self.reader.open_version(version)
+
+    from forebay import _reading
+
+    with fb.open("heat", observer=True) as r, _reading.select(Dropping(r), None, {"time": 99}) as step:
+        assert step.version == 1
+
+
+def test_versions_that_are_dropped_while_one_is_chosen_do_not_count():
     stop = threading.Event()
 
     def produce() -> None:

@@ -161,6 +161,16 @@ def test_byte_ranges_listing_and_pickling(children):
         assert children.start(code).ok() == "8.0\n"
 
 
+def test_as_many_pieces_as_a_grid_has_are_no_grid():
+    with fb.open("heat", "w", retention="forever") as ch:
+        for step in ch.steps(1):
+            for start, count in ((0, 2), (2, 3), (5, 1)):
+                step.put("x", np.arange(start, start + count), shape=(6,), start=(start,))
+    with View("heat", version=0) as view:
+        x = zarr.open_array(view, path="x", mode="r")
+        assert x.chunks == (6,) and x[...].tolist() == list(range(6))
+
+
 def test_many_rows_in_no_grid_are_cut_into_chunks():
     from forebay import zarr as module
 

@@ -117,7 +117,6 @@ impl Reader {
     /// of an earlier boot only at the deadline, for they may be started again), `StepState`, `Damaged`, `PeerMissing`
     /// (the space was removed).
     pub fn begin_step(&mut self, timeout: Option<Duration>) -> Result<Option<u64>> {
-        self.described = None;
         either!(&mut self.inner, r => r.begin_step(timeout))
     }
 

@@ -1,6 +1,6 @@
 //! Concatenated variables, names of dimensions, attributes of variables and of versions, through both kinds of channel.
 
-use crate::support::{options, ranked, Root};
+use crate::support::{options, ranked, soon, Root};
 use forebay_space::{
     Attribute, Description, Dtype, Kind, Mechanism, NdBox, OpenOptions, Reader, VersionBacking, Writer,
     CONCAT,
@@ -226,45 +226,76 @@ fn dimensions_that_do_not_fit_are_an_error_of_their_reader() {
     assert_eq!(second.version_attributes().unwrap().len(), 1);
 }
 
-/// A step that could not be ended for want of space is ended later, its descriptions whole and put once.
+/// A step that could not be ended for want of space is ended later, with all that was said in it.
 #[test]
 fn an_end_that_is_tried_again_says_everything() {
     let root = Root::new();
     let name = root.name("x");
-    let soon = std::time::Duration::from_millis(50);
-    let held = OpenOptions {
-        quota_bytes: Some(8 << 20),
-        timeout: soon,
-        readers: vec![("r".into(), 1)],
-        ..options()
-    };
-    let mut w = Writer::open(&name, &held).unwrap();
-    let as_group = OpenOptions { component: Some("r".into()), ..options() };
-    let mut r = Reader::open(&name, &as_group).unwrap();
+    let mut w = Writer::open(
+        &name,
+        &OpenOptions {
+            quota_bytes: Some(16 << 20),
+            timeout: soon(),
+            readers: vec![("r".into(), 1)],
+            ..options()
+        },
+    )
+    .unwrap();
+    let mut r = Reader::open(&name, &OpenOptions { component: Some("r".into()), ..options() }).unwrap();
+    let large = 6 << 20;
+    for _ in 0..2 {
+        w.begin_step().unwrap();
+        w.put_array("T", &[large], &[0], &[large], &vec![1u8; large as usize]).unwrap();
+        w.end_step().unwrap();
+    }
     w.begin_step().unwrap();
-    w.put_array("T", &[1 << 10], &[0], &[1 << 10], &[1u8; 1 << 10]).unwrap();
+    for i in 0..10 {
+        let value = Attribute::Text(format!("{i}").repeat(500 << 10));
+        w.set_version_attribute(&format!("large {i}"), &value).unwrap();
+    }
+    assert_eq!(w.end_step().unwrap_err().kind(), Kind::QuotaFull, "the reader holds both versions");
+    assert_eq!(r.begin_step(None).unwrap(), Some(0));
+    r.end_step().unwrap();
     w.end_step().unwrap();
+    let mut at = reader(&name, Mechanism::Space).open_version(2).unwrap();
+    assert_eq!(at.version_attributes().unwrap().len(), 10);
+}
+
+#[test]
+fn descriptions_larger_than_the_quota_are_too_large() {
+    let root = Root::new();
+    let name = root.name("x");
+    let mut w = Writer::open(&name, &OpenOptions { quota_bytes: Some(8 << 20), ..options() }).unwrap();
     w.begin_step().unwrap();
-    w.put_array("T", &[1], &[0], &[1], &[1u8]).unwrap();
     for i in 0..40 {
-        let value = Attribute::Text(format!("{i}").repeat(200 << 10));
+        let value = Attribute::Text("x".repeat(500 << 10));
         w.set_version_attribute(&format!("large {i}"), &value).unwrap();
     }
     assert_eq!(w.end_step().unwrap_err().kind(), Kind::VersionTooLarge);
     w.abort_step().unwrap();
     w.begin_step().unwrap();
-    w.put_array("T", &[1], &[0], &[1], &[1u8]).unwrap();
-    for i in 0..10 {
-        let value = Attribute::Text(format!("{i}").repeat(500 << 10));
-        w.set_version_attribute(&format!("large {i}"), &value).unwrap();
+    w.end_step().unwrap();
+}
+
+#[test]
+fn each_step_of_a_stream_has_its_own_descriptions() {
+    for channel in CHANNELS {
+        let root = Root::new();
+        let name = root.name("x");
+        let mut w = writers(&name, channel, 1).remove(0);
+        let mut r =
+            Reader::open(&name, &OpenOptions { channel, component: Some("r".into()), ..options() }).unwrap();
+        for time in 0..3 {
+            w.begin_step().unwrap();
+            w.put_array("T", &[1], &[0], &[1], &[1u8]).unwrap();
+            w.set_version_attribute("time", &Attribute::Int(time)).unwrap();
+            w.end_step().unwrap();
+            assert!(r.begin_step(None).unwrap().is_some());
+            for _ in 0..2 {
+                assert_eq!(r.version_attributes().unwrap()["time"], Attribute::Int(time));
+            }
+            r.end_step().unwrap();
+            assert_eq!(r.version_attributes().unwrap_err().kind(), Kind::StepState);
+        }
     }
-    let mut ended = w.end_step();
-    if ended.is_err() {
-        assert_eq!(r.begin_step(None).unwrap(), Some(0));
-        r.end_step().unwrap();
-        ended = w.end_step();
-    }
-    ended.unwrap();
-    let mut at = reader(&name, Mechanism::Space).open_version(1).unwrap();
-    assert_eq!(at.version_attributes().unwrap().len(), 10);
 }

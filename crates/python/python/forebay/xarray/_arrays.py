@@ -125,9 +125,9 @@ class _Part:
             at = int(key) % length
             self.box = slice(at, at + 1)
         elif isinstance(key, slice):
+            # xarray makes steps positive before it asks.
             places = range(*key.indices(length))
-            first, last = sorted((places[0], places[-1])) if places else (0, -1)
-            self.box = slice(first, last + 1)
+            self.box = slice(places[0], places[-1] + 1) if places else slice(0, 0)
             if places and places.step != 1:
                 self.rest = slice(None, None, places.step)
         else:
