@@ -117,6 +117,12 @@ fn command_line(py: Python<'_>, words: Vec<OsString>, again: Vec<OsString>, libr
     detached(py, || forebay_cli::main_with_command(words, again, libraries))
 }
 
+/// A size in bytes: `64MiB`, or a number.
+#[pyfunction]
+fn _bytes(value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    paged::bytes("size", value)
+}
+
 /// Kinds of errors with their code and exit status, as compiled in.
 #[pyfunction]
 fn _kinds() -> Vec<(&'static str, u16, i32)> {
@@ -152,5 +158,6 @@ fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(destroy, module)?)?;
     module.add_function(wrap_pyfunction!(root, module)?)?;
     module.add_function(wrap_pyfunction!(command_line, module)?)?;
+    module.add_function(wrap_pyfunction!(_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(_kinds, module)?)
 }

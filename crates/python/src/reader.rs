@@ -46,6 +46,8 @@ struct OpenStep {
     missed: u64,
     /// Opened by `steps()`: ends by itself.
     automatic: bool,
+    /// It was opened, and an error came instead of it: a warning that is one.
+    is_unseen: bool,
 }
 
 impl Consuming {
@@ -73,7 +75,7 @@ impl Consuming {
     fn opened(&mut self, version: u64, automatic: bool) -> OpenStep {
         self.serial += 1;
         let missed = self.reader.as_ref().map_or(0, Reader::missed);
-        let step = OpenStep { version, serial: self.serial, missed, automatic };
+        let step = OpenStep { version, serial: self.serial, missed, automatic, is_unseen: false };
         self.step = Some(step);
         step
     }
@@ -1111,6 +1113,13 @@ impl Subscription {
 
 /// Releases a step of `steps()` that is still open, then waits for the next; None at the end of the stream.
 fn begin(py: Python<'_>, shared: &Shared, timeout: Duration, automatic: bool) -> PyResult<Option<OpenStep>> {
+    let unseen = shared.with(py, |state| {
+        let step = state.step.as_mut()?;
+        std::mem::take(&mut step.is_unseen).then_some(*step)
+    });
+    if unseen.is_some() {
+        return Ok(unseen);
+    }
     if shared.with(py, |state| state.step.is_some_and(|s| s.automatic)) {
         end(py, shared)?;
     }
@@ -1121,7 +1130,10 @@ fn begin(py: Python<'_>, shared: &Shared, timeout: Duration, automatic: bool) ->
         Ok((version.map(|v| state.opened(v, automatic)), missed))
     })?;
     if missed > 0 {
-        say_missed(py, step.map(|step| step.version), missed)?;
+        say_missed(py, step.map(|step| step.version), missed).inspect_err(|_| {
+            let mark = |state: &mut Consuming| state.step.iter_mut().for_each(|step| step.is_unseen = true);
+            shared.with(py, mark);
+        })?;
     }
     Ok(step)
 }

@@ -10,12 +10,12 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_space::{Dtype, NdBox, Reservation, CONCAT};
+use forebay_space::{Dtype, Kind, NdBox, Reservation, CONCAT};
 use pyo3::prelude::*;
 
 use crate::arrays;
 use crate::buffer::{self, NewArray};
-use crate::errors::{wait_in_slices, OrRaise};
+use crate::errors::{usage, wait_in_slices, OrRaise};
 use crate::writer::Shared;
 
 /// Where a piece goes.
@@ -42,7 +42,14 @@ pub struct Reserved {
 
 enum Memory {
     Pool(Reservation),
-    Own { name: String, dtype: Dtype, shape: Vec<u64>, start: Vec<u64> },
+    Own {
+        name: String,
+        dtype: Dtype,
+        shape: Vec<u64>,
+        start: Vec<u64>,
+    },
+    /// Its commit has failed, and the memory is gone: the step cannot be whole.
+    Lost,
 }
 
 impl Reserved {
@@ -66,11 +73,17 @@ impl Reserved {
         self.array.bind(py).getattr("flags")?.setattr("writeable", false)
     }
 
-    /// Publishes it in the open step.
-    pub fn commit(self, py: Python<'_>, shared: &Shared, version: u64, timeout: Duration) -> PyResult<()> {
+    /// Publishes it in the open step. What could not be published comes back with the error: the step is not whole
+    /// without it.
+    pub fn commit(
+        mut self,
+        py: Python<'_>,
+        shared: &Shared,
+        version: u64,
+        timeout: Duration,
+    ) -> std::result::Result<(), (Self, PyErr)> {
         // First read-only, then published: nothing may be written under the readers.
-        self.freeze(py)?;
-        match self.memory {
+        let done = self.freeze(py).and_then(|()| match std::mem::replace(&mut self.memory, Memory::Lost) {
             Memory::Pool(reservation) => {
                 shared.without_gil(py, |state| state.in_step(version)?.commit(reservation)).or_raise(py)
             }
@@ -78,11 +91,22 @@ impl Reserved {
                 let array = self.array.bind(py);
                 let found = buffer::contiguous(array).expect("made as a contiguous array");
                 let (count, bytes) = (found.dims, found.bytes);
-                wait_in_slices(py, timeout, |_| {
+                let put = wait_in_slices(py, timeout, |_| {
                     shared.lock().in_step(version)?.put(&name, dtype, &shape, &start, count, bytes)
-                })
+                });
+                if put.is_err() {
+                    self.memory = Memory::Own { name, dtype, shape, start };
+                }
+                put
             }
-        }
+            Memory::Lost => Err(usage(
+                py,
+                Kind::StepState,
+                "the commit of a reserved array has failed, so the step is not whole",
+                "abort the step, and put it again",
+            )),
+        });
+        done.map_err(|error| (self, error))
     }
 }
 

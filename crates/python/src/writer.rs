@@ -272,6 +272,13 @@ impl PyWriter {
         convert::to_python(py, &stats)
     }
 
+    /// Bytes of the quota, that of lower tiers included, that are in no segment, after those that no reader needs were
+    /// freed; None of a channel of files.
+    #[getter]
+    fn free_bytes(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.ask(py, |writer| writer.free_bytes())?.or_raise(py)
+    }
+
     /// What forebay.inspect() says of this space.
     fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         convert::inspect(py, &self.path)
@@ -514,17 +521,17 @@ impl WriteStep {
             let at = state.reserved.iter().position(|r| r.is(array))?;
             let name = state.reserved[at].concatenated();
             let is_next = name.is_none_or(|name| !state.reserved[..at].iter().any(|r| r.is_part_of(name)));
-            Some(is_next.then(|| state.reserved.remove(at)))
+            Some(is_next.then(|| (at, state.reserved.remove(at))))
         });
-        let reserved = match found {
-            Some(Some(reserved)) => reserved,
+        let (at, reserved) = match found {
+            Some(Some(found)) => found,
             Some(None) => return Err(out_of_order(py)),
             None => {
                 let hint = "commit takes the array that reserve returned, once, not a slice of it";
                 return Err(usage(py, Kind::Usage, "this array is not reserved in the open step", hint));
             }
         };
-        reserved.commit(py, &self.shared, self.version, self.timeout)
+        commit(py, &self.shared, at, reserved, self.version, self.timeout)
     }
 
     /// The version that this step will be.
@@ -776,6 +783,21 @@ fn begin(
     })
 }
 
+/// Commits the array that was reserved as number `at`; one that fails stays reserved, so that no step ends without it.
+fn commit(
+    py: Python<'_>,
+    shared: &Shared,
+    at: usize,
+    reserved: Reserved,
+    version: u64,
+    timeout: Duration,
+) -> PyResult<()> {
+    reserved.commit(py, shared, version, timeout).map_err(|(reserved, error)| {
+        shared.with(py, |state| state.reserved.insert(at.min(state.reserved.len()), reserved));
+        error
+    })
+}
+
 /// Commits what is reserved, then ends the open step (of that version, when one is given).
 fn end(py: Python<'_>, shared: &Shared, version: Option<u64>, timeout: Duration) -> PyResult<()> {
     let open = shared
@@ -791,7 +813,7 @@ fn end(py: Python<'_>, shared: &Shared, version: Option<u64>, timeout: Duration)
         // In the order of their reservation.
         let first = shared.with(py, |state| (!state.reserved.is_empty()).then(|| state.reserved.remove(0)));
         let Some(reserved) = first else { break };
-        reserved.commit(py, shared, step.version, timeout)?;
+        commit(py, shared, 0, reserved, step.version, timeout)?;
     }
     wait_in_slices(py, timeout, |_slice| {
         let mut state = shared.lock();

@@ -4,6 +4,7 @@ The whole table is in docs/src/guide/opening.md and is carried out in Rust; here
 """
 
 import signal
+import warnings
 
 import numpy as np
 import pytest
@@ -284,3 +285,32 @@ def test_a_writer_that_is_said_to_observe_is_one_of_its_group(monkeypatch):
     monkeypatch.setenv("FOREBAY_SIZE", "2")
     with fb.open("x", "w", observer=True) as w:
         assert (w.rank, w.size) == (1, 2)
+
+
+def test_a_warning_that_is_an_error_loses_no_step():
+    """`-W error` turns what is said of dropped versions into an exception; the step behind them comes all the same."""
+
+    def reader(name: str) -> fb.Reader:
+        with fb.open(name, "w", retention="last:3") as w:
+            r = fb.open(name, timeout=5)
+            for k in range(8):
+                w.begin_step()
+                w.put("T", float(k))
+                w.end_step()
+        return r
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fb.MissedVersions)
+        with reader("a") as r:
+            expected, steps = list(r), r.steps()
+            with pytest.raises(fb.MissedVersions):
+                next(steps)
+            assert [step.version for step in steps] == expected != []
+        with reader("b") as r:
+            with pytest.raises(fb.MissedVersions):
+                r.begin_step()
+            found = []
+            while r.begin_step():
+                found.append(r.version)
+                r.end_step()
+            assert found == expected

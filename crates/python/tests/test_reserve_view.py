@@ -267,3 +267,52 @@ def test_put_is_one_copy(pair):
     assert r.stats()["bytes_copied"] == 0 and r.stats()["views"] == 1
     r.get("T", np.s_[1:3, 4:6])
     assert r.stats()["bytes_copied"] == 4 * 8
+
+
+@pytest.mark.parametrize("how", ["end_step", "commit"])
+def test_a_step_does_not_end_without_what_could_not_be_committed(how):
+    """Where reserved memory is a buffer of its own, its commit may find the quota full."""
+    n = 150_000
+    w = fb.open("e", "w", tier="file", quota="4MiB", readers={"viz": 1}, timeout=0.3)
+    for k in range(2):
+        w.begin_step()
+        w.put("T", np.full(n, float(k)))
+        w.end_step()
+    r = fb.open("e", group="viz", timeout=5)
+    w.begin_step()
+    first, second = w.reserve("T", (n,)), w.reserve("V", (n,))
+    first[:], second[:] = 7, 8
+    if how == "commit":
+        w.commit(first)
+        with pytest.raises(fb.errors.QuotaFull):
+            w.commit(second)
+    with pytest.raises(fb.errors.QuotaFull):
+        w.end_step()
+    for _ in range(2):
+        r.begin_step()
+        r.end_step()
+    if how == "commit":
+        w.commit(second)
+    w.end_step()
+    r.begin_step()
+    assert sorted(r.step) == ["T", "V"] and r.get("V")[0] == 8 and r.get("T")[-1] == 7
+    r.close()
+    w.close()
+
+
+def test_free_bytes_grow_when_readers_have_passed(root):
+    with fb.open("e", "w", quota="8MiB", segment="256KiB", readers={"viz": 1}) as w:
+        empty = w.free_bytes
+        for _ in range(20):
+            w.begin_step()
+            w.put("T", np.zeros(200_000, "u1"))
+            w.end_step()
+        full = w.free_bytes
+        assert 7 << 20 < empty <= 8 << 20 and full < empty - (4 << 20)
+        with fb.open("e", group="viz") as r:
+            for _ in range(18):
+                r.begin_step()
+                r.end_step()
+            assert w.free_bytes > full + (4 << 20)
+    with fb.open("f", "w", channel="files") as w:
+        assert w.free_bytes is None

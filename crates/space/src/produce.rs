@@ -657,6 +657,16 @@ impl SpaceWriter {
         self.stats.clone()
     }
 
+    /// Frees what no reader needs, of this rank and of producers that are gone, and returns the bytes of all pools that
+    /// are in no segment.
+    pub(crate) fn free_bytes(&mut self) -> Result<u64> {
+        self.member.check_fork()?;
+        self.segments.reclaim_all(Instant::now() + self.options.timeout)?;
+        let space = self.space();
+        let fills = (0..space.pools.len()).map(|pool| space.fill_of(pool));
+        Ok(fills.map(|fill| fill.quota_bytes.saturating_sub(fill.reserved_bytes)).sum())
+    }
+
     /// Ends cleanly: this rank puts nothing more.
     pub(crate) fn close(&mut self) -> Result<()> {
         if self.closed {

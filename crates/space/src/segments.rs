@@ -131,6 +131,12 @@ impl LaneSpace {
         Ok(())
     }
 
+    /// Frees what was released, also segments of producers that are gone.
+    pub(crate) fn reclaim_all(&mut self, deadline: Instant) -> Result<()> {
+        self.reclaim()?;
+        reclaim_orphans(&self.member, deadline).map(drop)
+    }
+
     /// Frees what was released, if the lane has begun a segment since: the one before may go now, and another
     /// rank may be waiting for it while this one waits for that rank. What fails here fails again, and is reported,
     /// when a put needs the space. Called when a record is written.

@@ -401,4 +401,17 @@ impl Writer {
     pub fn stats(&self) -> Stats {
         either!(&self.inner, w => w.stats())
     }
+
+    /// Frees the segments that no reader needs any more, of this rank and of producers that are gone, and returns the
+    /// bytes of the quota, that of lower tiers included, which are in no segment: what can be put without anything
+    /// being released, but for the ends of segments. None of a channel of files.
+    ///
+    /// # Errors
+    /// `ForkedHandle`, `TimedOut`, `Io`.
+    pub fn free_bytes(&mut self) -> Result<Option<u64>> {
+        match &mut self.inner {
+            Inner::Space(w) => w.free_bytes().map(Some),
+            Inner::Files(_) => Ok(None),
+        }
+    }
 }
