@@ -1,4 +1,4 @@
-"""The programs of the guide's pages on xarray and Zarr run, and print what the pages say."""
+"""The programs of the guide's pages on xarray, Zarr and ensembles run, and print what the pages say."""
 
 import contextlib
 import io
@@ -33,15 +33,25 @@ def test_the_page_on_xarray():
         assert step.variable("T").dims == ("y", "x") and step["T"][0, 0] == 21
 
 
-def test_the_page_on_zarr():
-    pytest.importorskip("zarr", minversion="3")
-    ((language, program),) = blocks("zarr.md")
+def test_the_page_on_zarr(root: Path):
+    zarr = pytest.importorskip("zarr", minversion="3")
+    (_, store), (_, output), (language, program), (_, cache) = blocks("zarr.md")
+    assert printed(store) == output
     with fb.open("heat", "w", retention="forever") as channel:
         for step in channel.steps(18):
             step.put("T", np.full((20, 4), step.version), dims=("y", "x"), attrs={"units": "K"})
     show = program.replace('group["T"][:10], ', 'print(group["T"][:10].sum(), ')
     show = show.replace("metadata.dimension_names", "metadata.dimension_names)").replace('every["17/T"][...]', "")
     assert language == "python" and printed(show + 'print(every["17/T"][...].mean())') == "680 K ('y', 'x')\n17.0\n"
+    # Without a network the store that it stands before is one of files.
+    zarr.create_array(f"{root}/files", shape=(2, 2), dtype="f4")[...] = 3
+    cache = cache.replace('FsspecStore.from_url("s3://era5/2m")', f'LocalStore("{root}/files")')
+    assert printed("import zarr\n" + cache) == ""
+
+
+def test_the_page_on_ensembles():
+    (_, program), (_, output) = blocks("ensemble.md")[:2]
+    assert printed(program) == output
 
 
 def test_what_the_page_on_python_says_of_dimensions_and_of_looking_around():

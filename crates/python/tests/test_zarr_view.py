@@ -172,7 +172,7 @@ def test_as_many_pieces_as_a_grid_has_are_no_grid():
 
 
 def test_many_rows_in_no_grid_are_cut_into_chunks():
-    from forebay import zarr as module
+    from forebay.zarr import _view as module
 
     with fb.open("heat", "w", retention="forever", quota="256MiB") as ch:
         for step in ch.steps(1):
@@ -182,3 +182,68 @@ def test_many_rows_in_no_grid_are_cut_into_chunks():
         x = zarr.open_array(view, path="x", mode="r")
         assert x.shape == ((3 << 20) + 1, 2) and x.chunks == (1 << 20, 2) and module._CHUNK_BYTES == 16 << 20
         assert x[0].tolist() == [1, 1] and x[:].sum() == 2
+
+
+def test_an_array_whose_name_goes_on_like_a_chunk():
+    with fb.open("names", "w", retention="forever") as ch:
+        for step in ch.steps(1):
+            step.put("a", np.arange(4.0))
+            step.put("a/c", np.arange(10.0, 13.0))
+            step.put("b/c/0", 7.0)
+            step.put("b", np.arange(1.0, 5.0))
+    with View("names", version=0) as view:
+        for name, expected in (("a", np.arange(4.0)), ("a/c", np.arange(10.0, 13.0)), ("b", np.arange(1.0, 5.0))):
+            assert (zarr.open_array(view, path=name, mode="r")[...] == expected).all(), name
+        assert zarr.open_array(view, path="b/c/0", mode="r")[()] == 7
+        keys = list(view._keys())
+        assert len(keys) == len(set(keys)) and "a/zarr.json" in keys
+
+
+def test_chunks_of_a_version_that_was_dropped_are_no_zeros():
+    with fb.open("heat", "w", retention="last:2") as ch:
+        steps = ch.steps(12)
+        next(steps).put("T", np.full(4, 5.0))
+        next(steps)
+        with View("heat") as view:
+            array = zarr.open_group(view, mode="r")["0/T"]
+            assert (array[...] == 5).all()
+            # Others are read meanwhile, so that the version is held no longer.
+            view._open_versions.clear()
+            for step in steps:
+                step.put("T", np.full(4, 6.0))
+            with pytest.raises(fb.errors.VersionGone):
+                array[...]
+            copy = pickle.loads(pickle.dumps(view))
+            with pytest.raises(fb.errors.VersionGone):
+                copy.get_sync("0/T/c/0")
+            assert view.get_sync("99999999999999999999999/T/c/0") is None and view.get_sync("77/zarr.json") is None
+
+
+def test_a_pickled_view_does_not_show_another_space():
+    write(1)
+    view = View("heat", version=0)
+    kept = pickle.dumps(view)
+    view.close()
+    fb.destroy("heat")
+    write(1)
+    with pytest.raises(fb.errors.VersionGone, match="another one"):
+        pickle.loads(kept)
+    assert view != View("heat", version=0)
+
+
+def test_xarray_reads_from_a_view_what_it_has_saved():
+    xr = pytest.importorskip("xarray")
+    import forebay.xarray  # noqa: F401, PLC0415
+
+    data = xr.Dataset(
+        {
+            "T": ("x", [1.0, np.nan, 3.0]),
+            "packed": ("x", [1.0, np.nan, 2.0], {}, {"dtype": "i2", "_FillValue": -9, "scale_factor": 0.5}),
+            "fill": ("x", [1.0, np.nan, 2.0], {}, {"_FillValue": -99.0}),
+            "t": ("x", np.array(["2000-01-01", "2001-01-01", "NaT"], "M8[ns]")),
+        }
+    )
+    data.forebay.save("saved")
+    with View("saved", version=-1) as view:
+        found = xr.open_zarr(view, consolidated=False).load()
+        xr.testing.assert_equal(found[["T", "packed", "fill", "t"]], data)

@@ -1,15 +1,16 @@
-"""``forebay.zarr``: a space as a Zarr v3 hierarchy that is made as it is read.
+"""A space as a Zarr v3 hierarchy that is made as it is read.
 
 ``zarr.open_group(View("heat", version=-1))`` shows the newest version to whatever reads Zarr through Python: a group of
 arrays, each chunk of which is a piece of the space, not copied where it is whole. Without a version the root has a
 group for each retained version, named by its number, also for versions that come later.
 
 Guarantees: nothing is written, and no data is read before a chunk is asked for; a version that is open here is held
-until the view is closed, or until others were read after it. Not here: a store that Zarr writes to; what the names of
-Zarr cannot say (see ``View``).
+until the view is closed, or until others were read after it.
+Not here: what the names of Zarr cannot say (see ``View``).
 """
 
 import asyncio
+import base64
 import json
 import math
 import struct
@@ -21,18 +22,13 @@ from itertools import product
 from typing import Any, cast
 
 import numpy as np
-from zarr.abc.store import (
-    ByteRequest,
-    OffsetByteRequest,
-    RangeByteRequest,
-    Store,
-    SuffixByteRequest,
-)
+from zarr.abc.store import ByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
 from forebay import errors
 from forebay._forebay import Reader, ReadStep, Variable
 from forebay._forebay import open as open_space
+from forebay.zarr._buffers import part_of
 
 # Zarr's name of the document of a node.
 _DOCUMENT = "zarr.json"
@@ -60,6 +56,19 @@ def _plain(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+def _attributes(variable: Variable) -> dict[str, object]:
+    """The attributes of an array, as programs read them from Zarr."""
+    found = {key: _plain(value) for key, value in variable.attrs.items()}
+    fill = variable.attrs.get("_FillValue")
+    if isinstance(fill, int | float) and variable.dtype.kind == "f":
+        # xarray's way to say it in Zarr v3.
+        found["_FillValue"] = base64.standard_b64encode(struct.pack("<d", fill)).decode()
+    if "_Encoding" in found:
+        # Bytes of texts, which xarray takes for characters where it meets that name.
+        found["text_encoding"] = found.pop("_Encoding")
+    return found
 
 
 def _grid(variable: Variable) -> tuple[int, ...]:
@@ -122,7 +131,7 @@ class _Node:
             "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
             "fill_value": fill,
             "codecs": [codec],
-            "attributes": {key: _plain(value) for key, value in self.variable.attrs.items()},
+            "attributes": _attributes(self.variable),
             "storage_transformers": [],
         }
         if self.variable.dims is not None and not self.is_text:
@@ -183,17 +192,18 @@ class _Version:
         return {key: _plain(value) for key, value in self.step.attrs.items()}
 
     def split(self, key: str) -> tuple[_Node, str] | None:
-        """The array to which a key belongs, and what the key says within it."""
+        """The array of which a key is a chunk, and what the key says within it."""
         parts = key.split("/")
         for i in range(len(parts) - 1, 0, -1):
-            node = self.arrays.get("/".join(parts[:i]))
-            if node is not None:
-                return node, "/".join(parts[i:])
+            node, rest = self.arrays.get("/".join(parts[:i])), "/".join(parts[i:])
+            # Chunk `c/0` of `a` has the name that chunk `0` of an array `a/c` would have.
+            if node is not None and node.place(rest) is not None:
+                return node, rest
         return None
 
     def keys(self) -> Iterator[str]:
         """All keys, but that of the group itself."""
-        yield from (f"{group}/{_DOCUMENT}" for group in sorted(self.groups))
+        yield from (f"{group}/{_DOCUMENT}" for group in sorted(self.groups - self.arrays.keys()))
         for name, node in self.arrays.items():
             yield f"{name}/{_DOCUMENT}"
             yield from (f"{name}/{chunk}" for chunk in node.chunks())
@@ -216,7 +226,7 @@ class View(Store):
     writer put some part is an error, not a fill value.
 
     Pickles, and is equal to views of the same version of the same space. Errors are those of ``forebay.open`` and
-    ``Reader.open_version``; a chunk of a version that was dropped is missing with all its version (None to Zarr).
+    ``Reader.open_version``; what was seen of a version that is dropped then is ``VersionGone``.
     """
 
     supports_writes: bool = False
@@ -230,11 +240,15 @@ class View(Store):
         self._reader: Reader = open_space(space, **self._options)
         self._lock = threading.RLock()
         self._open_versions: OrderedDict[int, _Version] = OrderedDict()
+        # Versions that were open here: readers of Zarr may have their documents.
+        self._seen: set[int] = set()
         self.version: int | None = None
         if version is not None:
             opened = self._reader[version]
             self.version = opened.version
             self._open_versions[opened.version] = _Version(opened)
+        #: Identity of the space: another one of its name has another.
+        self.uuid: str = self._reader.uuid
         self._is_open = True
 
     @property
@@ -243,14 +257,22 @@ class View(Store):
         return self._reader.path
 
     def _version(self, number: int) -> _Version | None:
-        """An open version; None when it is dropped or not complete."""
+        """An open version; None when it was never seen here, and is dropped or not complete.
+
+        Raises ``VersionGone`` for one that was: to Zarr a chunk that is missing is full of zeros.
+        """
         with self._lock:
             known = self._open_versions.get(number)
             if known is None:
                 try:
                     known = _Version(self._reader.open_version(number))
-                except (errors.VersionGone, errors.TimedOut):
+                except errors.TimedOut:
                     return None
+                except errors.VersionGone:
+                    if number in self._seen:
+                        raise
+                    return None
+                self._seen.add(number)
                 self._open_versions[number] = known
             self._open_versions.move_to_end(number)
             while len(self._open_versions) > _OPEN_MAX:
@@ -263,7 +285,8 @@ class View(Store):
         if self.version is not None:
             return self._version(self.version), key
         number, _, rest = key.partition("/")
-        if not number.isdecimal() or str(int(number)) != number:
+        # A number of 64 bits, as we write it.
+        if not number.isdecimal() or len(number) > 19 or str(int(number)) != number:
             return None, key
         return self._version(int(number)), rest
 
@@ -304,13 +327,7 @@ class View(Store):
         data = self._read(key)
         if data is None:
             return None
-        match byte_range:
-            case RangeByteRequest(start, end):
-                data = data[start:end]
-            case OffsetByteRequest(offset):
-                data = data[offset:]
-            case SuffixByteRequest(suffix):
-                data = data[max(len(data) - suffix, 0) :]
+        data = part_of(data, byte_range)
         buffer = (prototype or default_buffer_prototype()).buffer
         return buffer.from_array_like(cast("Any", data))
 
@@ -392,16 +409,25 @@ class View(Store):
         super().close()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, View) and (self.space, self.version) == (other.space, other.version)
+        return isinstance(other, View) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
-        return hash((self.space, self.version))
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[str, str, int | None]:
+        return self.space, self.uuid, self.version
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"space": self.space, "version": self.version, "options": self._options}
+        return {"space": self.space, "uuid": self.uuid, "version": self.version, "options": self._options,
+            "seen": sorted(self._seen)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["space"], version=state["version"], **state["options"])  # type: ignore[misc]
+        if self.uuid != state["uuid"]:
+            raise errors.VersionGone(
+                f"space {self.space} is another one than the view was of", {"uuid": self.uuid, "of_view": state["uuid"]}
+            )
+        self._seen = set(state["seen"])
 
     def __str__(self) -> str:
         return f"forebay:{self.space}" + ("" if self.version is None else f"@{self.version}")

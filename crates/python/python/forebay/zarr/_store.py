@@ -1,0 +1,196 @@
+"""``forebay.zarr.Store``: a store that Zarr reads and writes, on the tiers of this node, shared by its processes.
+
+``zarr.create_group(Store("results"))`` holds chunks and documents as objects in memory, or on whatever tier is asked
+for; other processes of the node that open the same name see them at once.
+
+Guarantees: a ``set`` that has returned is kept as the tier and the horizon say (in memory: also when the process is
+killed); what is read is a whole value that was set under that key. Not here: other nodes.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, Self, cast
+
+from zarr.abc.store import ByteRequest, Store as ZarrStore
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+
+import forebay as fb
+from forebay.zarr._buffers import bytes_of, part_of
+from forebay.zarr._objects import Objects
+
+# Larger values are moved in a thread, so that the event loop goes on.
+_THREAD_BYTES = 1 << 20
+
+
+class Store(ZarrStore):
+    """A Zarr store of all processes of this node: ``zarr.create_array(Store("results"), …)``.
+
+    ``name`` is a short name, or with a ``/`` the path of a directory, which is made when it is missing (not with
+    ``read_only``). The first process says how data are kept, and the others take that over: ``tier``, ``quota`` (of
+    each process that writes), ``spill``, ``horizon``, ``checksum`` mean what they mean to ``forebay.open``.
+
+    Each writing process has a space of its own in the directory, in which memory of values that were replaced or
+    deleted is used again; what a killed process wrote stays, and the next writer goes on with its space. Values of one
+    key that processes set at the same time replace one another whole. Keys are paths: none can begin with another and a
+    ``/``.
+
+    Pickles by path. Errors are those of ``forebay.open``, ``QuotaFull`` and ``Damaged``.
+    """
+
+    supports_writes: bool = True
+    supports_deletes: bool = True
+    supports_listing: bool = True
+
+    def __init__(self, name: str | os.PathLike[str], *, read_only: bool = False, timeout: float = 60.0, **options: Any):
+        super().__init__(read_only=read_only)
+        unknown = set(options) - _OPTIONS
+        if unknown:
+            raise TypeError(f"Store() takes {', '.join(sorted(_OPTIONS))}, not {min(unknown)}")
+        text = os.fspath(name)
+        #: Directory of the store.
+        self.path: str = os.path.abspath(text if "/" in text else os.path.join(fb.root(), text))
+        self._timeout = timeout
+        self._options = options
+        self._made: Objects | None = None
+
+    @property
+    def _objects(self) -> Objects:
+        if self._made is None:
+            self._made = Objects(
+                self.path, create=not self.read_only, timeout=self._timeout, options=self._options
+            )
+            self._is_open = True
+        return self._made
+
+    async def _open(self) -> None:
+        await super()._open()
+        _ = self._objects
+
+    def with_read_only(self, read_only: bool = False) -> Self:
+        """The same store, to be read only, or to be written."""
+        return type(self)(self.path, read_only=read_only, timeout=self._timeout, **self._options)
+
+    # --- reading
+
+    def get_sync(
+        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """As ``get``, without an event loop."""
+        data = self._objects.get(key)
+        if data is None:
+            return None
+        return (prototype or default_buffer_prototype()).buffer.from_array_like(cast("Any", part_of(data, byte_range)))
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        """The value of a key, or part of it; None where there is none."""
+        if (self._objects.size(key) or 0) > _THREAD_BYTES:
+            return await asyncio.to_thread(self.get_sync, key, prototype=prototype, byte_range=byte_range)
+        return self.get_sync(key, prototype=prototype, byte_range=byte_range)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Values of several keys, or parts of them."""
+        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
+
+    async def exists(self, key: str) -> bool:
+        """Whether there is such a key."""
+        return self._objects.size(key) is not None
+
+    async def getsize(self, key: str) -> int:
+        """Bytes of a value; ``FileNotFoundError`` where there is none."""
+        size = self._objects.size(key)
+        if size is None:
+            raise FileNotFoundError(key)
+        return size
+
+    # --- writing
+
+    def set_sync(self, key: str, value: Buffer) -> None:
+        """As ``set``, without an event loop."""
+        self._check_writable()
+        self._objects.put(key, bytes_of(value))
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Sets a value; kept when this returns. Raises ``QuotaFull``."""
+        self._check_writable()
+        data = bytes_of(value)
+        if data.nbytes > _THREAD_BYTES:
+            await asyncio.to_thread(self._objects.put, key, data)
+        else:
+            self._objects.put(key, data)
+
+    async def set_if_not_exists(self, key: str, value: Buffer) -> None:
+        """Sets a value where the key has none."""
+        self._check_writable()
+        self._objects.put(key, bytes_of(value), only_new=True)
+
+    def delete_sync(self, key: str) -> None:
+        """As ``delete``, without an event loop."""
+        self._check_writable()
+        self._objects.delete(key)
+
+    async def delete(self, key: str) -> None:
+        """Deletes a key, where it is there."""
+        self.delete_sync(key)
+
+    async def delete_dir(self, prefix: str) -> None:
+        """Deletes all keys below ``prefix``."""
+        self._check_writable()
+        await asyncio.to_thread(self._objects.delete_below, prefix.strip("/"))
+
+    async def clear(self) -> None:
+        """Deletes all keys."""
+        await self.delete_dir("")
+
+    # --- listing
+
+    async def list(self) -> AsyncIterator[str]:
+        """All keys."""
+        for key in self._objects.keys():
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """All keys that begin with ``prefix``."""
+        for key in self._objects.keys(prefix.rpartition("/")[0]):
+            if key.startswith(prefix):
+                yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """What lies directly below ``prefix``."""
+        for name in self._objects.names(prefix):
+            yield name
+
+    # --- this object
+
+    def close(self) -> None:
+        """Closes the spaces here; what was set stays."""
+        if self._made is not None:
+            self._made.close()
+            self._made = None
+        super().close()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.path, "read_only": self.read_only, "timeout": self._timeout, **self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    def __str__(self) -> str:
+        return f"forebay:{self.path}"
+
+    def __repr__(self) -> str:
+        return f"forebay.zarr.Store({self.path!r})"
+
+
+# What the first process may say of how data are kept.
+_OPTIONS = frozenset(["tier", "quota", "spill", "horizon", "checksum"])

@@ -1,0 +1,348 @@
+"""``forebay.zarr.Store``: zarr-python's own tests of stores, and what they do not try: processes, kills, memory."""
+
+import os
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import forebay as fb
+import numpy as np
+import pytest
+
+zarr = pytest.importorskip("zarr", minversion="3")
+pytest.importorskip("hypothesis")
+pytest.importorskip("pytest_asyncio")
+
+from forebay.zarr import Store  # noqa: E402
+from forebay.zarr._objects import Objects  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
+from zarr.core.buffer import cpu, default_buffer_prototype  # noqa: E402
+from zarr.testing.stateful import ZarrHierarchyStateMachine, ZarrStoreStateMachine  # noqa: E402
+from zarr.testing.store import StoreTests  # noqa: E402
+
+QUOTA = "64MiB"
+
+
+class TestStore(StoreTests[Store, cpu.Buffer]):
+    store_cls = Store
+    buffer_cls = cpu.Buffer
+
+    async def set(self, store: Store, key: str, value: Any) -> None:
+        objects = Objects(store.path, create=True, options={"quota": QUOTA})
+        objects.put(key, np.frombuffer(value.to_bytes(), "u1"))
+        objects.close()
+
+    async def get(self, store: Store, key: str) -> Any:
+        objects = Objects(store.path)
+        data = objects.get(key)
+        assert data is not None
+        return self.buffer_cls.from_bytes(data.tobytes())
+
+    @pytest.fixture
+    def store_kwargs(self) -> dict[str, Any]:
+        # A store that is only read must be there.
+        Objects(os.path.join(fb.root(), "raw"), create=True, options={"quota": QUOTA}).close()
+        return {"name": "raw", "quota": QUOTA}
+
+    def test_store_repr(self, store: Store) -> None:
+        assert repr(store) == f"forebay.zarr.Store({store.path!r})" and str(store) == f"forebay:{store.path}"
+
+    def test_store_supports_writes(self, store: Store) -> None:
+        assert store.supports_writes and store.supports_deletes
+
+    def test_store_supports_listing(self, store: Store) -> None:
+        assert store.supports_listing
+
+
+@pytest.mark.parametrize("machine", [ZarrStoreStateMachine, ZarrHierarchyStateMachine])
+def test_zarrs_state_machines_find_no_difference(machine):
+    store = Store("raw", quota="256MiB")
+    run_state_machine_as_test(
+        lambda: machine(store),
+        settings=settings(
+            max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
+
+
+def buffer(data: bytes | np.ndarray[Any, Any]) -> Any:
+    return cpu.Buffer.from_bytes(bytes(data))
+
+
+def value(store: Store, key: str) -> bytes | None:
+    found = store.get_sync(key)
+    return None if found is None else found.to_bytes()
+
+
+def used_bytes(store: Store) -> int:
+    """Bytes of all pools."""
+    pools = Path(store.path).glob("members/*/pool")
+    return sum(os.stat(pool).st_blocks * 512 for pool in pools)
+
+
+def test_arrays_are_seen_by_other_processes_and_outlive_their_writer(children):
+    store = Store("results", quota=QUOTA)
+    array = zarr.create_array(store, shape=(100, 100), chunks=(10, 100), dtype="f8", attributes={"units": "K"})
+    array[:50] = 1
+    child = children.start(
+        """
+        import zarr
+        from forebay.zarr import Store
+        array = zarr.open_array(Store("results"), mode="r+")
+        assert (array[:50] == 1).all() and (array[50:] == 0).all() and array.attrs["units"] == "K"
+        array[50:] = 2
+        array.attrs["units"] = "degC"
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    assert child.wait()[0] == -9
+    array = zarr.open_array(store, mode="r")
+    assert (array[50:] == 2).all() and array.attrs["units"] == "degC"
+    store.close()
+    assert sorted(os.listdir(f"{store.path}/members")) == ["0", "1"]
+    # Who comes later goes on with the spaces that are there.
+    for _ in range(3):
+        with Store("results") as again:
+            again.set_sync("x", buffer(b"1"))
+    assert sorted(os.listdir(f"{store.path}/members")) == ["0", "1"]
+
+
+def test_memory_of_replaced_and_deleted_values_is_used_again():
+    with Store("results", quota=QUOTA) as store:
+        data = np.arange(1 << 18, dtype="u4")
+        kept = {f"kept/{i}": bytes([i]) * 100_000 for i in range(50)}
+        for key, one in kept.items():
+            store.set_sync(key, buffer(one))
+        for turn in range(40):
+            for i in range(10):
+                store.set_sync(f"a/c/{i}", buffer(data + turn * 10 + i))
+            if turn % 5 == 0:
+                store.delete_sync(f"a/c/{turn % 10}")
+        assert used_bytes(store) <= 64 << 20
+        assert all(value(store, key) == one for key, one in kept.items())
+        for i in range(1, 10):
+            assert np.frombuffer(value(store, f"a/c/{i}"), "u4")[0] == (390 + i if i != 5 else 395)
+
+
+def test_a_store_that_is_full_says_so_and_goes_on_when_there_is_space():
+    with Store("results", quota="16MiB", timeout=0.2) as store:
+        put = 0
+        with pytest.raises(fb.errors.QuotaFull, match="delete objects"):
+            for put in range(100):
+                store.set_sync(f"a/{put}", buffer(bytes([put]) * (1 << 20)))
+        assert put >= 8, "most of the quota can be used"
+        for i in range(put):
+            assert value(store, f"a/{i}") == bytes([i]) * (1 << 20)
+        with pytest.raises(fb.errors.QuotaFull):
+            store.set_sync("a/0", buffer(b"x" * (1 << 20)))
+        assert value(store, "a/0") == bytes(1 << 20)
+        store.delete_sync("a/1")
+        store.delete_sync("a/2")
+        store.set_sync("a/0", buffer(b"x" * (1 << 20)))
+        assert value(store, "a/0") == b"x" * (1 << 20)
+        with pytest.raises(fb.errors.VersionTooLarge):
+            store.set_sync("b", buffer(bytes(40 << 20)))
+
+
+def test_values_beyond_the_memory_go_to_the_lower_tier(tmp_path: Path):
+    with Store("results", quota="16MiB", spill=f"{tmp_path},quota=128MiB") as store:
+        for i in range(60):
+            store.set_sync(f"a/{i}", buffer(bytes([i]) * (1 << 20)))
+        assert all(value(store, f"a/{i}") == bytes([i]) * (1 << 20) for i in range(60))
+        for turn in range(3):
+            for i in range(60):
+                store.set_sync(f"a/{i}", buffer(bytes([i + turn]) * (1 << 20)))
+        assert all(value(store, f"a/{i}") == bytes([i + 2]) * (1 << 20) for i in range(60))
+
+
+def test_what_is_on_a_disk_is_there_after_a_reboot(tmp_path: Path, root: Path):
+    path = f"{tmp_path}/results"
+    with Store(path, tier="file", quota=QUOTA, horizon="epoch") as store:
+        for i in range(20):
+            store.set_sync(f"a/c/{i}", buffer(bytes([i]) * 1000))
+        store.delete_sync("a/c/3")
+    # What lies in memory is gone.
+    for entry in root.iterdir():
+        shutil.rmtree(entry)
+    with Store(path) as store:
+        assert [i for i in range(20) if value(store, f"a/c/{i}") == bytes([i]) * 1000] == [
+            i for i in range(20) if i != 3
+        ]
+        store.set_sync("a/c/3", buffer(b"new"))
+    with Store(path, read_only=True) as store:
+        assert value(store, "a/c/3") == b"new"
+
+
+def test_a_version_that_a_crash_took_is_an_error_not_another_value():
+    store = Store("results", quota=QUOTA)
+    store.set_sync("a", buffer(b"first"))
+    store.set_sync("b", buffer(b"second"))
+    # As if the machine had lost the version of `b`, and another object had come into its place.
+    link = f"{store.path}/keys/=b"
+    os.unlink(link)
+    os.symlink(os.readlink(f"{store.path}/keys/=a"), link)
+    with pytest.raises(fb.errors.Damaged, match="'b'.* is lost"):
+        store.get_sync("b")
+    member, _, size, uuid = os.readlink(link).split(".")
+    for text in (f"{member}.99.{size}.{uuid}", f"{member}.0.{size}.00000000", f"7.0.{size}.{uuid}"):
+        os.unlink(link)
+        os.symlink(text, link)
+        with pytest.raises(fb.errors.Damaged, match="is lost"):
+            store.get_sync("b")
+    os.unlink(link)
+    os.symlink("elsewhere", link)
+    with pytest.raises(fb.errors.Damaged, match="not to an object"):
+        store.get_sync("b")
+    assert value(store, "a") == b"first"
+    store.delete_sync("b")
+    assert value(store, "b") is None
+
+
+def test_a_value_that_is_held_does_not_change():
+    with Store("results", quota="16MiB") as store:
+        store.set_sync("a", buffer(b"old" * 100_000))
+        held = store.get_sync("a").as_numpy_array()[5:]
+        for i in range(60):
+            store.set_sync("a", buffer(bytes([i]) * (1 << 20)))
+            assert value(store, "a") == bytes([i]) * (1 << 20)
+            store.set_sync("b", buffer(b"new" * 100_000))
+            assert value(store, "b") == b"new" * 100_000
+        assert held.tobytes() == (b"old" * 100_000)[5:]
+    assert held.tobytes() == (b"old" * 100_000)[5:]
+
+
+def test_two_stores_of_one_process_and_a_forked_child():
+    first, second = Store("results", quota=QUOTA), Store("results")
+    first.set_sync("a", buffer(b"1"))
+    second.set_sync("a", buffer(b"2"))
+    assert value(first, "a") == value(second, "a") == b"2"
+    assert sorted(os.listdir(f"{first.path}/members")) == ["0", "1"]
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            first.set_sync("b", buffer(b"3"))
+            status = 0 if value(first, "a") == b"2" and value(second, "b") == b"3" else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    first.set_sync("c", buffer(b"4"))
+    assert [value(second, key) for key in "abc"] == [b"2", b"3", b"4"]
+    first.close()
+    assert value(second, "c") == b"4"
+
+
+def test_keys_and_directories_that_cannot_be(root: Path):
+    store = Store("results", quota=QUOTA)
+    for key in ("", "/", "a//b", "/a", "a/", "x" * 300, "a\0b"):
+        with pytest.raises(fb.errors.Usage):
+            store.set_sync(key, buffer(b""))
+    for key in (".", "../x", "a/..", "=", "+a", "ü", " "):
+        store.set_sync(key, buffer(key.encode()))
+        assert value(store, key) == key.encode()
+    with pytest.raises(fb.errors.PeerMissing, match="no store"):
+        Store("none", read_only=True).get_sync("a")
+    with pytest.raises(fb.errors.OptionMismatch, match="quota"):
+        Store("results", quota="1GiB").get_sync("a")
+    with pytest.raises(TypeError, match="retention"):
+        Store("results", retention="forever")
+    fb.open("space", "w").close()
+    with pytest.raises(fb.errors.NameInUse):
+        Store("space").set_sync("a", buffer(b""))
+    with pytest.raises(ValueError, match="read-only"):
+        store.with_read_only(True).set_sync("a", buffer(b""))
+    (root / "results" / "objects.json").write_text('{"format": "forebay-objects", "version": 2, "options": {}}')
+    with pytest.raises(fb.errors.UnknownFormat):
+        Store("results").get_sync("a")
+    store.close()
+    with Store("results2") as closed:
+        closed.set_sync("a", buffer(b""))
+    assert "results" not in [info["name"] for info in fb.list_spaces()]
+
+
+def test_the_environment_does_not_say_how_members_are_made(monkeypatch):
+    for name, text in (("RETENTION", "last:1"), ("RANK", "3"), ("SIZE", "4"), ("WHEN_FULL", "drop_oldest")):
+        monkeypatch.setenv(f"FOREBAY_{name}", text)
+    monkeypatch.setenv("FOREBAY_CHANNEL_KIND", "files")
+    with Store("results", quota=QUOTA) as store:
+        for i in range(10):
+            store.set_sync(f"{i}", buffer(bytes([i])))
+        assert [value(store, f"{i}") for i in range(10)] == [bytes([i]) for i in range(10)]
+
+
+WRITER = """
+import random
+from forebay.zarr import Store
+from zarr.core.buffer import cpu
+me, seed = sys.argv[1], int(sys.argv[2])
+chance = random.Random(seed)
+store = Store("results", quota="16MiB", timeout=30)
+log = open(sys.argv[3], "a")
+n = 0
+while True:
+    n += 1
+    key = f"k/{chance.randrange(12)}" if chance.random() < 0.5 else f"own/{me}/{chance.randrange(12)}"
+    if chance.random() < 0.15:
+        print("begin", key, "-", file=log, flush=True)
+        store.delete_sync(key)
+        print("end", key, "-", file=log, flush=True)
+        continue
+    text = f"{key} {me}-{seed}-{n} ".encode()
+    print("begin", key, f"{me}-{seed}-{n}", file=log, flush=True)
+    store.set_sync(key, cpu.Buffer.from_bytes(text * chance.randrange(1, 20_000)))
+    print("end", key, f"{me}-{seed}-{n}", file=log, flush=True)
+    if chance.random() < 0.3:
+        found = store.get_sync(f"k/{chance.randrange(12)}")
+        if found is not None:
+            data = found.to_bytes()
+            unit = data[: data.index(b" ", data.index(b" ") + 1) + 1]
+            assert data == unit * (len(data) // len(unit)), data[:100]
+"""
+KILLS = int(os.environ.get("TEST_KILLS", "12"))
+
+
+def test_killed_writers_lose_and_tear_nothing(children, root: Path):
+    chance = random.Random(KILLS)
+    writers: dict[str, Any] = {}
+    turn = 0
+
+    def start(name: str) -> None:
+        nonlocal turn
+        turn += 1
+        writers[name] = children.start(WRITER, name, turn, root / f"{name}.log")
+
+    for name in ("p", "q"):
+        start(name)
+    for _ in range(KILLS):
+        time.sleep(chance.uniform(0.1, 0.6))
+        name = chance.choice(list(writers))
+        writers[name].process.kill()
+        status, _, wrong = writers[name].wait()
+        assert status == -9, wrong
+        start(name)
+    for writer in writers.values():
+        writer.process.kill()
+        writer.wait()
+    store = Store("results")
+    sets = 0
+    for name in ("p", "q"):
+        lines = [line.split() for line in (root / f"{name}.log").read_text().splitlines() if line.count(" ") == 2]
+        sets += len(lines)
+        for key in {line[1] for line in lines if line[1].startswith("own/")}:
+            # The last one that was acknowledged, or the one that was under way at the kill.
+            mine = [line for line in lines if line[1] == key]
+            acknowledged = [line[2] for line in mine if line[0] == "end"]
+            possible = {acknowledged[-1]} if acknowledged else {"-"}
+            behind = mine[max((i for i, line in enumerate(mine) if line[0] == "end"), default=-1) + 1 :]
+            possible |= {line[2] for line in behind}
+            found = value(store, key)
+            assert ("-" if found is None else found.split(b" ")[1].decode()) in possible, key
+    for key in store._objects.keys():
+        found = value(store, key)
+        unit = found[: found.index(b" ", found.index(b" ") + 1) + 1]
+        assert unit.startswith(key.encode() + b" ") and found == unit * (len(found) // len(unit))
+    assert sets > 10 * KILLS and len(os.listdir(f"{store.path}/members")) <= 3
+    assert used_bytes(store) <= 3 * (16 << 20)
