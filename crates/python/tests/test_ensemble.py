@@ -1,0 +1,290 @@
+"""Ensembles: members that come, go and are killed put samples; trainers that are killed draw each as often as asked."""
+
+import collections
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import forebay as fb
+import numpy as np
+import pytest
+from forebay import ensemble
+from forebay.ensemble import Member, Reservoir
+
+# So many kills of members and of trainers; `make soak` asks for more.
+KILLS = int(os.environ.get("TEST_KILLS", "12"))
+
+
+def fill(members: int, samples: int, **options: object) -> set[tuple[int, int]]:
+    """Members that have put samples and ended."""
+    for m in range(members):
+        with Member("ens", m, **options) as member:
+            for i in range(samples):
+                assert member.put(x=np.full(100, 1000 * m + i), t=i / 4) == i
+    return {(m, i) for m in range(members) for i in range(samples)}
+
+
+def draw(reservoir: Reservoir) -> list[tuple[int, int]]:
+    """What the reservoir hands out, checked."""
+    drawn = []
+    for batch in reservoir:
+        for sample in batch:
+            x = sample["x"]
+            assert (x == x[0]).all() and not x.flags.writeable and set(sample) == {"x", "t"}
+            assert sample.member == f"ens.{x[0] // 1000}" and sample.number == x[0] % 1000
+            drawn.append((int(x[0]) // 1000, int(x[0]) % 1000))
+    return drawn
+
+
+@pytest.mark.parametrize("policy", ["uniform", "fifo"])
+@pytest.mark.parametrize("window", [7, 1000])
+def test_each_sample_is_drawn_once_and_the_spaces_of_the_members_go(policy, window):
+    put = fill(3, 40)
+    with Reservoir("ens", members=3, batch=8, policy=policy, window=window) as reservoir:
+        drawn = draw(reservoir)
+        assert reservoir.drawn == 120 and reservoir.available == 0
+    assert len(drawn) == 120 and set(drawn) == put
+    if policy == "fifo":
+        assert [i for m, i in drawn if m == 1] == list(range(40))
+    else:
+        assert [i for m, i in drawn if m == 1] != list(range(40))
+    assert [info["name"] for info in fb.list_spaces()] == ["ens-trainer.0"]
+
+
+def test_the_seed_says_the_order():
+    orders = []
+    for seed in (1, 1, 2):
+        fill(2, 30)
+        with Reservoir("ens", members=2, batch=5, seed=seed) as reservoir:
+            orders.append(draw(reservoir))
+        fb.destroy("ens-trainer.0")
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_samples_are_drawn_again_while_others_are_waited_for():
+    put = fill(1, 20)
+    with Member("ens", 1) as late, Reservoir("ens", members=2, batch=4, window=10, seen=(1, 3)) as reservoir:
+        # The first ones leave when others wait, not before they were seen.
+        first = [(s.member, s.number) for _ in range(7) for s in next(reservoir)]
+        late.put(x=np.full(100, 1000), t=0.0)
+        late.close()
+        rest = draw(reservoir)
+    counts = collections.Counter([(int(m[4:]), i) for m, i in first] + rest)
+    assert set(counts) == put | {(1, 0)} and max(counts.values()) <= 3 and len(first) + len(rest) > 21
+
+
+def test_members_that_wait_for_space_are_not_waited_for(children):
+    code = """
+    from forebay.ensemble import Member
+    with Member("ens", sys.argv[1], quota="2MiB", segment="256KiB") as member:
+        for i in range(member.puts, 200):
+            member.put(x=np.full(100, 1000 * int(sys.argv[1]) + i), t=0.0, more=np.zeros(5000))
+    """
+    members = [children.start(code, m) for m in range(2)]
+    with Reservoir("ens", members=2, batch=10, window=4000, watermark=3000, timeout=30) as reservoir:
+        drawn = {(s.member, s.number) for batch in reservoir for s in batch}
+    for member in members:
+        member.ok()
+    assert len(drawn) == 400
+
+
+def test_a_trainer_goes_on_where_it_was():
+    put = fill(2, 50)
+    options = {"members": 2, "batch": 10, "seed": 3}
+    with Reservoir("ens", **options) as reservoir:
+        before = [(s.member, s.number) for _ in range(3) for s in next(reservoir)]
+        # Two batches count, as the third is not through.
+    with Reservoir("ens", **options) as reservoir:
+        assert reservoir.drawn == 20
+        after = draw(reservoir)
+    counts = collections.Counter([(int(m[4:]), i) for m, i in before] + after)
+    assert set(counts) == put and sum(counts.values()) == 110 and max(counts.values()) == 2
+    with pytest.raises(fb.errors.OptionMismatch, match="other options"):
+        Reservoir("ens", seen=2)
+
+
+def test_what_counts_before_it_is_handed_out_is_never_seen_twice():
+    fill(2, 50)
+    options = {"members": 2, "batch": 10, "when_killed": "skip"}
+    with Reservoir("ens", **options) as reservoir:
+        before = [(int(s.member[4:]), s.number) for _ in range(3) for s in next(reservoir)]
+    with Reservoir("ens", **options) as reservoir:
+        after = draw(reservoir)
+    assert len(before) == 30 and len(after) == 70 and not set(before) & set(after)
+
+
+def test_without_commits_a_trainer_begins_again():
+    fill(1, 40)
+    for _ in range(2):
+        with Reservoir("ens", members=1, batch=10, commit_every=None) as reservoir:
+            seen = {s.number for _ in range(3) for s in next(reservoir)}
+            assert len(seen) == 30
+    with Reservoir("ens", members=1, batch=10, commit_every=None) as reservoir:
+        for _ in range(3):
+            next(reservoir)
+        reservoir.commit()
+    with Reservoir("ens", members=1, batch=10) as reservoir:
+        assert len(draw(reservoir)) == 10
+
+
+def test_two_trainers_have_parts_that_do_not_overlap():
+    put = fill(3, 30, trainers=2)
+    parts = []
+    for rank in range(2):
+        with Reservoir("ens", members=3, rank=rank, size=2, batch=7) as reservoir:
+            parts.append(draw(reservoir))
+    assert len(parts[0]) + len(parts[1]) == 90 and set(parts[0]) | set(parts[1]) == put
+    assert min(len(part) for part in parts) > 20
+
+
+def test_a_member_is_any_program_that_opens_its_space():
+    with fb.open("ens.c-7", "a", rank=0, size=1, readers={"trainer": 1}) as ch:
+        for step in ch.steps(3):
+            step.put("x", np.arange(4.0))
+    # Spaces of other names are none of it.
+    for name in ("ens", "ens2.1", "other.1"):
+        fb.open(name, "w").close()
+    with Reservoir("ens", members=1) as reservoir:
+        batch = next(reservoir)
+        assert len(batch) == 3 and ensemble.stack(batch, "x").shape == (3, 4) and reservoir.members == ["ens.c-7"]
+        assert list(reservoir) == []
+
+
+def test_every_wait_has_an_end_and_says_who_is_missing():
+    with Reservoir("ens", members=2, timeout=0.2) as reservoir, pytest.raises(fb.errors.TimedOut, match="0 of 2"):
+        next(reservoir)
+    with Member("ens", 1) as member, Reservoir("ens", watermark=5, timeout=0.2) as reservoir:
+        member.put(x=1)
+        with pytest.raises(fb.errors.TimedOut, match="watermark=5"):
+            next(reservoir)
+        member.put({f"v{i}": i for i in range(3)})
+        assert member.puts == 2
+
+
+def test_what_makes_no_sense_is_refused():
+    for wrong in (
+        {"policy": "best"},
+        {"when_killed": "x"},
+        {"seen": 0},
+        {"seen": (3, 2)},
+        {"batch": 0},
+        {"window": 0},
+        {"window": 10, "watermark": 11},
+        {"rank": 1},
+        {"commit_every": 0},
+        {"dead": "?"},
+    ):
+        with pytest.raises(fb.errors.Usage):
+            Reservoir("ens", **wrong)
+    for name in ("a.b", "", "a/b", "ü", "x" * 65):
+        with pytest.raises(fb.errors.BadName):
+            Member("ens", name)
+    assert fb.list_spaces() == []
+
+
+def test_a_member_that_fails_has_not_ended():
+    with pytest.raises(RuntimeError), Member("ens", 0) as member:
+        member.put(x=np.zeros(100), t=0.0)
+        raise RuntimeError
+    with Member("ens", 0) as member:
+        assert member.puts == 1
+        member.put(x=np.ones(100), t=0.0)
+    with Reservoir("ens", members=1) as reservoir:
+        assert [s.number for s in next(reservoir)] in ([0, 1], [1, 0])
+
+
+MEMBER = """
+import sys, time, numpy as np
+from forebay.ensemble import Member
+m, n = int(sys.argv[1]), int(sys.argv[2])
+log = open(sys.argv[3], "a")
+with Member("ens", m, quota="4MiB", segment="256KiB", timeout=60) as member:
+    for i in range(member.puts, n):
+        member.put(x=np.full(1 + 977 * (i % 7), 1000000 * m + i), i=i)
+        print(m, i, file=log, flush=True)
+        time.sleep(0.01 * (i % 3))
+"""
+
+TRAINER = """
+import sys
+from forebay.ensemble import Reservoir
+log = open(sys.argv[1], "a")
+with Reservoir("ens", members=int(sys.argv[2]), batch=5, window=60, seed=4, when_killed=sys.argv[3]) as reservoir:
+    for batch in reservoir:
+        for s in batch:
+            x = s["x"]
+            assert (x == x[0]).all() and s.number == x[0] % 1000000 == s["i"], (x, s.number)
+            print(x[0] // 1000000, s.number, file=log, flush=True)
+print("over")
+"""
+
+
+@pytest.mark.parametrize("when_killed", ["again", "skip"])
+def test_killed_members_and_trainers_lose_no_sample(root: Path, when_killed):
+    """Both are killed at random and begun again, until all members have ended."""
+    chance = random.Random(KILLS + len(when_killed))
+    members, samples = 3, 15 * KILLS
+    put_log, drawn_log = root / "put.log", root / "drawn.log"
+
+    def start(code: str, *args: object) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", code, *map(str, args)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def member(m: int) -> subprocess.Popen[bytes]:
+        return start(MEMBER, m, samples, put_log)
+
+    def trainer() -> subprocess.Popen[bytes]:
+        return start(TRAINER, drawn_log, members, when_killed)
+
+    running = {m: member(m) for m in range(members)}
+    drawing = trainer()
+    try:
+        for _ in range(KILLS):
+            time.sleep(chance.uniform(0.05, 0.4))
+            which = chance.randrange(members + 1)
+            if which == members:
+                drawing.kill()
+                drawing.communicate()
+                drawing = trainer()
+            elif running[which].poll() is None:
+                running[which].kill()
+                running[which].communicate()
+                running[which] = member(which)
+        for one in running.values():
+            _, wrong = one.communicate(timeout=120)
+            assert one.returncode == 0, wrong.decode()
+        said, wrong = drawing.communicate(timeout=120)
+        assert said == b"over\n", wrong.decode()
+    finally:
+        for one in [*running.values(), drawing]:
+            one.kill()
+            one.communicate()
+    put = {tuple(map(int, line.split())) for line in put_log.read_text().splitlines()}
+    assert put <= {(m, i) for m in range(members) for i in range(samples)}
+    drawn = collections.Counter(tuple(map(int, line.split())) for line in drawn_log.read_text().splitlines())
+    everything = {(m, i) for m in range(members) for i in range(samples)}
+    assert set(drawn) <= everything
+    if when_killed == "again":
+        assert set(drawn) == everything
+    else:
+        assert max(drawn.values()) == 1 and len(everything - set(drawn)) <= 5 * KILLS
+
+
+def test_a_dead_member_is_waited_for_and_named(children):
+    code = """
+    from forebay.ensemble import Member
+    member = Member("ens", sys.argv[1])
+    member.put(x=np.full(100, 1000 * int(sys.argv[1])), t=0.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    for m in range(2):
+        children.start(code, m).wait()
+    with Reservoir("ens", members=2, batch=1, timeout=0.3) as reservoir:
+        assert len([next(reservoir), next(reservoir)]) == 2
+        with pytest.raises(fb.errors.TimedOut, match=r"dead=ens.0, ens.1(.|\n)*start the dead members"):
+            next(reservoir)
+    with Reservoir("ens", members=2, dead="ended") as reservoir:
+        assert len(draw(reservoir)) == 0
