@@ -50,6 +50,7 @@ from forebay._window import Window, window
 from forebay.errors import Error
 
 if TYPE_CHECKING:
+    from forebay import torch as torch
     from forebay import xarray as xarray
     from forebay import zarr as zarr
     from forebay._arrow import Table
@@ -91,7 +92,7 @@ __all__ = [
 
 if not TYPE_CHECKING:
     # What needs NumPy, or a package that not every user has, is imported when it is asked for.
-    _LATER = {"StepArray": "_step_array", "Table": "_arrow", "xarray": "xarray", "zarr": "zarr"}
+    _LATER = {"StepArray": "_step_array", "Table": "_arrow", "torch": "torch", "xarray": "xarray", "zarr": "zarr"}
 
     def __getattr__(name):
         if name not in _LATER:
