@@ -182,7 +182,11 @@ impl Run<'_> {
             self.check("libFuzzer", |root| fuzz::run_task(root, &[]));
         }
         let wheel = python::wheel_stage(self, python::Wheel::Shipped);
-        python::wheel_tests(self, wheel);
+        python::wheel_tests(self, wheel.clone());
+        python::newest_zarr(self, wheel.clone());
+        if long {
+            python::kills(self, wheel, "1000");
+        }
         self.check("programs on mapped memory", readme::mapped_memory);
         // At toy size, so that it cannot rot; its figures mean nothing there.
         self.check("bench put --quick", |root| bench::run(root, &["--quick"]));

@@ -10,8 +10,14 @@ use std::time::Duration;
 
 const REQUIREMENTS: &str = "crates/python/requirements-dev.txt";
 const PRELOADED: &str = "libforebay_mem.so";
+/// What the tests of the stores need beside the newest zarr, which needs a newer Python than the package; pinned.
+const NEWEST: &str = "crates/python/requirements-newest-zarr.txt";
+/// Pythons that it can be tried with, the newest first.
+const NEWER_PYTHONS: &[&str] = &["3.14", "3.13", "3.12"];
 const WHEEL_TESTS: &str = "crates/python/tests/test_wheel.py";
 const LIMIT: Duration = Duration::from_secs(900);
+/// Of a stage that is asked for more rounds.
+const LONG_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
 /// What a wheel is for.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,10 +49,70 @@ pub fn wheel_tests(ci: &mut Run, wheel: Option<PathBuf>) {
     pytest(ci, "python: tests of the wheel", wheel, &[WHEEL_TESTS]);
 }
 
+/// Kills writers of stores, members of ensembles and their trainers so many times.
+pub fn kills(ci: &mut Run, wheel: Option<PathBuf>, rounds: &str) {
+    let arguments = ["crates/python/tests", "-k", "killed", "--ignore", WHEEL_TESTS];
+    let python = python(ci.root);
+    pytest_with(ci, "python: kills, long", &python, wheel, &arguments, &[("TEST_KILLS", rounds)]);
+}
+
+/// Runs the tests of the stores with the newest zarr, where there is a Python for it.
+pub fn newest_zarr(ci: &mut Run, wheel: Option<PathBuf>) {
+    let name = "python: the newest zarr";
+    let newer = NEWER_PYTHONS.iter().find_map(|version| newer_python(version));
+    let Some(newer) = newer else { return ci.summary.skip(name, "there is no Python 3.12 or newer") };
+    let made = wheel.as_ref().map_or(Ok(PathBuf::new()), |wheel| newest_environment(ci.root, newer, wheel));
+    match made {
+        Ok(python) => {
+            let tests =
+                ["store", "cache", "view"].map(|what| format!("crates/python/tests/test_zarr_{what}.py"));
+            let mut arguments = vec!["-c", "crates/python/pyproject.toml"];
+            arguments.extend(tests.iter().map(String::as_str));
+            pytest_with(ci, name, &python, wheel, &arguments, &[]);
+        }
+        Err(e) => ci.summary.fail(format!("{name}: {e}")),
+    }
+}
+
+/// The command of a Python of that version, if it runs.
+fn newer_python(version: &str) -> Option<Command> {
+    let command = || {
+        let mut command = Command::new(format!("python{version}"));
+        // Where pyenv has it: the commands that it puts on the search path ask for the version.
+        command.env("PYENV_VERSION", version);
+        command
+    };
+    let runs = command().args(["-c", "import venv"]).output().is_ok_and(|out| out.status.success());
+    runs.then(command)
+}
+
+/// An environment of that Python with the newest zarr and the wheel; returns its Python.
+fn newest_environment(root: &Path, mut newer: Command, wheel: &Path) -> Result<PathBuf, String> {
+    let folder = root.join("target/newest-zarr");
+    let python = folder.join("bin/python");
+    step(newer.args(["-m", "venv", "--clear"]).arg(&folder))?;
+    let install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"];
+    step(Command::new(&python).args(install).args(["--requirement", NEWEST]).current_dir(root))?;
+    step(Command::new(&python).args(install).args(["--no-index", "--no-deps"]).arg(wheel))?;
+    Ok(python)
+}
+
 fn pytest(ci: &mut Run, name: &str, wheel: Option<PathBuf>, arguments: &[&str]) {
+    let python = python(ci.root);
+    pytest_with(ci, name, &python, wheel, arguments, &[]);
+}
+
+fn pytest_with(
+    ci: &mut Run,
+    name: &str,
+    python: &Path,
+    wheel: Option<PathBuf>,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) {
     title(name);
     let Some(wheel) = wheel else { return ci.summary.skip(name, "there is no wheel") };
-    let mut command = ci.command(&python(ci.root).to_string_lossy());
+    let mut command = ci.command(&python.to_string_lossy());
     command
         .args(["-m", "pytest", "-rs", "-q", "-p", "no:cacheprovider"])
         .args(arguments)
@@ -54,8 +120,10 @@ fn pytest(ci: &mut Run, name: &str, wheel: Option<PathBuf>, arguments: &[&str]) 
     ci.environment(&mut command);
     command.arg("--basetemp").arg(ci.scratch.join("pytest")).env("PATH", path_with(ci.root));
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("TEST_WHEEL", wheel);
+    command.envs(environment.iter().copied());
     ci.clear_noted();
-    let ran = run(&mut command, LIMIT);
+    let limit = if environment.is_empty() { LIMIT } else { LONG_LIMIT };
+    let ran = run(&mut command, limit);
     let before = ci.summary.failed;
     let counted = ci.summary.pytest(&ran.output);
     match ran.failure {

@@ -73,17 +73,18 @@ impl Reserved {
         self.array.bind(py).getattr("flags")?.setattr("writeable", false)
     }
 
-    /// Publishes it in the open step. What could not be published comes back with the error: the step is not whole
-    /// without it.
+    /// Publishes it in the open step. Where that fails it stays what it was, or is lost: the step is not whole without
+    /// it.
     pub fn commit(
-        mut self,
+        &mut self,
         py: Python<'_>,
         shared: &Shared,
         version: u64,
         timeout: Duration,
-    ) -> std::result::Result<(), (Self, PyErr)> {
+    ) -> PyResult<()> {
         // First read-only, then published: nothing may be written under the readers.
-        let done = self.freeze(py).and_then(|()| match std::mem::replace(&mut self.memory, Memory::Lost) {
+        self.freeze(py)?;
+        match std::mem::replace(&mut self.memory, Memory::Lost) {
             Memory::Pool(reservation) => {
                 shared.without_gil(py, |state| state.in_step(version)?.commit(reservation)).or_raise(py)
             }
@@ -105,8 +106,7 @@ impl Reserved {
                 "the commit of a reserved array has failed, so the step is not whole",
                 "abort the step, and put it again",
             )),
-        });
-        done.map_err(|error| (self, error))
+        }
     }
 }
 

@@ -788,13 +788,12 @@ fn commit(
     py: Python<'_>,
     shared: &Shared,
     at: usize,
-    reserved: Reserved,
+    mut reserved: Reserved,
     version: u64,
     timeout: Duration,
 ) -> PyResult<()> {
-    reserved.commit(py, shared, version, timeout).map_err(|(reserved, error)| {
+    reserved.commit(py, shared, version, timeout).inspect_err(|_| {
         shared.with(py, |state| state.reserved.insert(at.min(state.reserved.len()), reserved));
-        error
     })
 }
 
