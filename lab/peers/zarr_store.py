@@ -7,7 +7,8 @@ gets all chunks through the store (`await store.set`, `await store.get`), severa
 writes and reads the array (`array[...] = data`, `array[...]`). What is read is compared with what was written.
 
 Prints the time of LocalStore divided by that of Store: median, least and greatest over the rounds and processes. Arrays
-are written again in each round, as a simulation does it; the first round is stated separately.
+are written again in each round, as a simulation does it. The first round, in which both take new pages from the system,
+is stated separately, and two more are left out, in which Store comes to the end of its quota.
 """
 
 import asyncio
@@ -27,6 +28,8 @@ from forebay.zarr import Store
 from zarr.core.buffer import cpu, default_buffer_prototype
 
 _AT_ONCE = 10
+_WARM_UP = 3
+_WAIT_SECONDS = 300
 _CHUNKS = (64 << 10, 4 << 20)
 _WHAT = ("set of chunks", "get of chunks", "write of an array", "read of an array")
 
@@ -50,7 +53,7 @@ def _seconds(store: Any, path: str, data: np.ndarray[Any, Any], chunk: int, barr
     found: list[float] = []
 
     def timed(work: Any) -> Any:
-        barrier.wait(120)
+        barrier.wait(_WAIT_SECONDS)
         begin = time.perf_counter()
         result = work()
         found.append(time.perf_counter() - begin)
@@ -78,34 +81,40 @@ def _seconds(store: Any, path: str, data: np.ndarray[Any, Any], chunk: int, barr
 
 def _process(number: int, root: str, mib: int, rounds: int, barrier: Barrier, results: Any) -> None:
     data = np.random.default_rng(number).integers(0, 255, mib << 20, "u1")
-    stores = {
-        "local": zarr.storage.LocalStore(f"{root}/local"),
-        "ours": Store(f"{root}/ours", quota=4 * data.nbytes + (256 << 20)),
-    }
     for chunk in _CHUNKS:
-        path = f"p{number}-{chunk}"
+        path = f"p{number}"
+        stores = {
+            "local": zarr.storage.LocalStore(f"{root}/local-{chunk}"),
+            # What both ways write is there at the same time.
+            "ours": Store(f"{root}/ours-{chunk}", quota=3 * data.nbytes),
+        }
         for store in stores.values():
             zarr.create_array(store, name=path, shape=data.shape, chunks=(chunk,), dtype="u1", compressors=None)
-        for turn in range(rounds + 1):
+        for turn in range(_WARM_UP + rounds):
             seconds = {name: _seconds(store, path, data, chunk, barrier) for name, store in stores.items()}
             results.put((chunk, turn, [a / b for a, b in zip(seconds["local"], seconds["ours"], strict=True)]))
+        barrier.wait(_WAIT_SECONDS)
+        stores["ours"].close()
+        if not number:
+            for name in stores:
+                shutil.rmtree(f"{root}/{name}-{chunk}")
 
 
 def main() -> None:
     mib, rounds = (int(n) for n in [*sys.argv[1:], *("256", "7")[len(sys.argv) - 1 :]])
-    root = tempfile.mkdtemp(prefix="forebay-open-", dir="/dev/shm")
+    root = tempfile.mkdtemp(prefix="forebay-zarr-", dir="/dev/shm")
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(2), context.Queue()
     try:
         workers = [context.Process(target=_process, args=(i, root, mib, rounds, barrier, results)) for i in range(2)]
         for worker in workers:
             worker.start()
-        rows = [results.get(timeout=600) for _ in range(2 * (rounds + 1) * len(_CHUNKS))]
+        rows = [results.get(timeout=600) for _ in range(2 * (_WARM_UP + rounds) * len(_CHUNKS))]
         for worker in workers:
             worker.join()
         for chunk in _CHUNKS:
             for i, what in enumerate(_WHAT):
-                later = sorted(row[i] for size, turn, row in rows if size == chunk and turn)
+                later = sorted(row[i] for size, turn, row in rows if size == chunk and turn >= _WARM_UP)
                 first = statistics.median(row[i] for size, turn, row in rows if size == chunk and not turn)
                 print(
                     f"{chunk >> 10:5} KiB, {what}: {statistics.median(later):.2f} "

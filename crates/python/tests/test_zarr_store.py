@@ -235,6 +235,16 @@ def test_two_stores_of_one_process_and_a_forked_child():
     assert value(second, "c") == b"4"
 
 
+def test_a_store_without_options_is_opened_again():
+    for turn in range(3):
+        with Store("results") as store:
+            store.set_sync(f"{turn}", buffer(b"x"))
+    # Free memory has changed since, and the quota has not.
+    with Store("results") as store:
+        assert [value(store, f"{turn}") for turn in range(3)] == [b"x"] * 3
+        assert len(os.listdir(f"{store.path}/members")) == 1
+
+
 def test_keys_and_directories_that_cannot_be(root: Path):
     store = Store("results", quota=QUOTA)
     for key in ("", "/", "a//b", "/a", "a/", "x" * 300, "a\0b"):

@@ -223,6 +223,8 @@ class Cache(ZarrStore):
                 )
             yield is_held
         finally:
+            # A child that was forked meanwhile has this open file as well, and would keep the lock.
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_UNLCK, 0, 0, 0, 0))
             os.close(file)
 
     async def exists(self, key: str) -> bool:

@@ -38,10 +38,11 @@ _ABOUT = "objects.json"
 # The variables of a version: the object and its key.
 _OBJECT, _KEY = "object", "key"
 _GROUP = "store"
-# Of a process's quota: segments so large, and so many of them are for what is moved and for what is begun.
-_SEGMENTS = 32
+# A process's quota in segments, which are short, since a larger object has one of its own length; and how many of them
+# are for what is begun and for what is moved, beside space for the largest object.
+_SEGMENTS = 128
 _SPARE_SEGMENTS = 4
-_SEGMENT_BYTES_MAX = 64 << 20
+_SEGMENT_BYTES_MAX = 1 << 20
 _SEGMENT_BYTES_MIN = 256 << 10
 # What a version takes beside its object, about.
 _RECORD_BYTES = 512
@@ -137,6 +138,7 @@ class Member:
         self.segment_bytes = int(info["segment_bytes"])
         # So much can be put before free space is asked for.
         self.unasked = 0
+        self.largest = 0
         # The version behind the last one that the cursor has passed, once it has.
         self.passed = 0
 
@@ -144,6 +146,7 @@ class Member:
         """Puts an object; it is committed when this returns. Returns its version."""
         writer = self.writer
         version = writer.next_version
+        self.largest = max(self.largest, data.nbytes)
         writer.begin_step()
         try:
             # Both may have another length in each version.
@@ -211,7 +214,9 @@ class Objects:
         if self._closed:
             raise errors.Closed(f"{self.path} is closed here")
         if self._pid != os.getpid():
-            # Handles and locks of the parent are its own.
+            # Handles and locks of the parent are its own; a lock would be held until this process has closed it, too.
+            if self._lock_file is not None:
+                os.close(self._lock_file)
             self._changing, self._reading = threading.RLock(), threading.Lock()
             self._begin()
 
@@ -256,9 +261,14 @@ class Objects:
             raise errors.NameInUse(f"{self.path} is there and is no store: it holds {min(strangers)}")
         for name in ("keys", "members", "new"):
             os.makedirs(os.path.join(self.path, name), mode=0o700, exist_ok=True)
+        # All members are made alike, also when less is free then.
+        place = os.statvfs(self.path)
+        kept = {"quota": place.f_bavail * place.f_frsize // 4, **options}
+        segment = _bytes(cast("int | str", kept["quota"])) // _SEGMENTS
+        kept["segment"] = max(_SEGMENT_BYTES_MIN, min(segment, _SEGMENT_BYTES_MAX)) // 4096 * 4096
         mine = f"{about}.{os.getpid()}.{next(_numbers)}"
         with open(mine, "w", encoding="utf-8") as file:
-            json.dump({"format": _FORMAT, "version": _VERSION, "options": options}, file)
+            json.dump({"format": _FORMAT, "version": _VERSION, "options": kept}, file)
             file.flush()
             os.fsync(file.fileno())
         try:
@@ -326,12 +336,6 @@ class Objects:
         # A second handle of one process is a member of its own.
         component = f"store-{os.getpid()}-{next(_numbers)}"
         made = dict(self._options)
-        quota = made.get("quota")
-        if quota is None:
-            place = os.statvfs(self.path)
-            quota = made["quota"] = place.f_bavail * place.f_frsize // 4
-        segment = int(_bytes(cast("int | str", quota))) // _SEGMENTS
-        made["segment"] = max(_SEGMENT_BYTES_MIN, min(segment, _SEGMENT_BYTES_MAX)) // 4096 * 4096
         # Also what the environment could say otherwise.
         made.update(
             rank=0, size=1, channel="space", retention="released", scope="node", absent="hold", timeout=self.timeout
@@ -575,8 +579,8 @@ class Objects:
         if wanted <= member.unasked:
             member.unasked -= wanted
             return
-        segment = member.segment_bytes
-        spare = _SPARE_SEGMENTS * segment
+        segment = max(member.segment_bytes, wanted)
+        spare = _SPARE_SEGMENTS * member.segment_bytes + max(member.largest, wanted)
         if wanted + spare > member.quota_bytes:
             # As far as it fits at all, the space itself says.
             return
@@ -592,7 +596,7 @@ class Objects:
                         "delete objects, or make the store with a larger quota= or with a lower tier: spill=",
                     )
                 passed += size
-        member.unasked = segment
+        member.unasked = member.segment_bytes
 
     def _pass_oldest(self, member: Member, last: int) -> int | None:
         """Passes the oldest version of the own space, and puts its object again if it is in use; returns its bytes."""
