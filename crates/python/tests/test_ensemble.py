@@ -288,3 +288,18 @@ def test_a_dead_member_is_waited_for_and_named(children):
             next(reservoir)
     with Reservoir("ens", members=2, dead="ended") as reservoir:
         assert len(draw(reservoir)) == 0
+
+
+def test_many_members_need_no_larger_limit_of_open_files(children):
+    for m in range(150):
+        with Member("ens", m, quota="1MiB", segment="256KiB") as member:
+            member.put(x=m)
+    child = children.start(
+        """
+        import resource
+        from forebay.ensemble import Reservoir
+        resource.setrlimit(resource.RLIMIT_NOFILE, (400, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        print(sorted(int(sample["x"]) for batch in Reservoir("ens", members=150) for sample in batch))
+        """
+    )
+    assert child.ok() == f"{list(range(150))}\n"

@@ -18,6 +18,7 @@ killed goes on where it was. Every wait has a deadline. Not here: other nodes; t
 import json
 import os
 import re
+import resource
 import time
 import zlib
 from collections import deque
@@ -44,6 +45,9 @@ _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.001, 0.02
 _STALE_WINDOWS = 4
 # Versions of the trainer's space: the state, and the one before it.
 _STATES = "last:2"
+# From so many members on the limit of open files is raised, to at most so many.
+_MEMBERS_OF_1024_FILES = 64
+_FILES_MAX = 65536
 
 
 def _space(name: str, member: int | str) -> str:
@@ -157,6 +161,8 @@ class _Source:
     # Versions below it are passed; those from `known` on were not looked at.
     base: int = 0
     known: int = 0
+    # Those below it are behind the cursor of the reader.
+    at: int = 0
     # Of versions from `base` on: how often they were drawn, and those that are not drawn again.
     seen: dict[int, int] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
@@ -191,11 +197,13 @@ class _Source:
         reader = self.reader
         try:
             # At the end of a member that was read to its end, its space goes.
-            while reader.version is not None or reader.begin_step(timeout=0):
-                if cast("int", reader.version) >= self.base:
-                    # It stays open: it is the next one.
+            while self.at < self.base or (self.is_ended and reader.version is None):
+                if reader.version is None and not reader.begin_step(timeout=0):
                     return
-                reader.end_step()
+                self.at = cast("int", reader.version)
+                if self.at < self.base:
+                    reader.end_step()
+                    self.at += 1
         except (errors.TimedOut, errors.ProducerDied):
             return
 
@@ -322,6 +330,10 @@ class Reservoir:
                 self._ask(source)
 
     def _join(self, space: str) -> None:
+        if len(self._sources) == _MEMBERS_OF_1024_FILES:
+            # A member that is open takes some four of them, and shells give a process 1024 although it may have more.
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, _FILES_MAX)), hard))
         try:
             # The environment's rank is that of the trainer among its like, not of this group.
             reader = fb.open(
