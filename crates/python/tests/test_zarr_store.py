@@ -158,6 +158,32 @@ def test_values_beyond_the_memory_go_to_the_lower_tier(tmp_path: Path):
         assert all(value(store, f"a/{i}") == bytes([i + 2]) * (1 << 20) for i in range(60))
 
 
+def test_a_store_is_removed_with_its_lower_tiers_unless_it_is_in_use(tmp_path: Path, children):
+    store = Store("results", quota="16MiB", spill=f"{tmp_path},quota=64MiB")
+    for i in range(30):
+        store.set_sync(f"a/{i}", buffer(bytes([i]) * (1 << 20)))
+    assert list(tmp_path.iterdir())
+    child = children.start(
+        """
+        from forebay.zarr import Store
+        store = Store("results")
+        print(len(store.get_sync("a/1")), flush=True)
+        sys.stdin.read() or time.sleep(100)
+        """
+    )
+    assert child.line() == str(1 << 20)
+    with pytest.raises(fb.errors.NameInUse):
+        store.destroy()
+    child.process.kill()
+    child.wait()
+    assert value(store, "a/29") == bytes([29]) * (1 << 20)
+    store.destroy()
+    assert not os.path.exists(store.path) and not list(tmp_path.iterdir())
+    store.set_sync("a", buffer(b"again"))
+    assert value(store, "a") == b"again"
+    store.destroy()
+
+
 def test_what_is_on_a_disk_is_there_after_a_reboot(tmp_path: Path, root: Path):
     path = f"{tmp_path}/results"
     with Store(path, tier="file", quota=QUOTA, horizon="epoch") as store:

@@ -302,6 +302,12 @@ class Cache(ZarrStore):
         self.store.close()
         super().close()
 
+    def destroy(self) -> None:
+        """Removes the cache, not the store, which is closed. ``NameInUse`` while another process has it open."""
+        self._objects.destroy()
+        self.store.close()
+        super().close()
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and (self.path, self.store) == (other.path, other.store)
 

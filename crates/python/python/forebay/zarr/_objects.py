@@ -17,6 +17,7 @@ import fcntl
 import itertools
 import json
 import os
+import shutil
 import struct
 import threading
 import time
@@ -635,6 +636,21 @@ class Objects:
                     os.close(self._lock_file)
             self._begin()
             self._closed = True
+
+    def destroy(self) -> None:
+        """Closes the spaces here and removes all, lower tiers too. ``NameInUse`` while another process has one open."""
+        self.close()
+        # Where it is refused, this one goes on.
+        self._closed = False
+        members = os.path.join(self.path, "members")
+        spaces = [os.path.join(members, number) for number in _entries(members)]
+        # All or nothing: the first time nothing is removed yet.
+        for dry_run in (True, False) if spaces else ():
+            report = cast("dict[str, Any]", fb.clean(*spaces, dry_run=dry_run))
+            for kept in report["kept"]:
+                raise errors.NameInUse(f"the store {self.path} is in use: {kept['reason']}", {"space": kept["name"]})
+        shutil.rmtree(self.path)
+        self._closed = True
 
 
 def _plain(value: object) -> object:

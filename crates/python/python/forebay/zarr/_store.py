@@ -173,6 +173,13 @@ class Store(ZarrStore):
             self._made = None
         super().close()
 
+    def destroy(self) -> None:
+        """Removes the store, with what lies on lower tiers. ``NameInUse`` while another process has it open."""
+        self._check_writable()
+        self._objects.destroy()
+        self._made = None
+        super().close()
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, type(self)) and self.path == other.path
 
