@@ -75,6 +75,19 @@ def test_a_version_whose_attribute_is_no_number_is_not_near():
             assert chosen == {0.25: 1, 0.75: 2, 1: 2, -1: 1}
 
 
+def test_large_integers_are_compared_exactly():
+    start = 1_700_000_000_000_000_000  # nanoseconds, which a float holds to 256
+    with fb.open("heat", "w", retention="forever") as ch:
+        for step in ch.steps(6):
+            step.attrs["ns"] = start + 100 * step.version
+        with fb.open("heat", observer=True) as r:
+            for version in range(6):
+                for offset in (-49, 0, 49):
+                    wanted = start + 100 * version + offset
+                    assert r.select(ns=wanted).version == r.select(ns=np.int64(wanted)).version == version
+            assert r.select(ns=float("inf")).version == 5 and r.select(ns=1.5).version == 0
+
+
 def test_a_version_that_is_dropped_between_two_looks_does_not_count():
     write("heat", 3)
 

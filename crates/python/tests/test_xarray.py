@@ -1,6 +1,7 @@
 """xarray over spaces: xarray's own tests of backends, and what is particular here."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import gc
 import itertools
@@ -300,6 +301,80 @@ def test_a_version_that_does_not_fit_is_an_error_when_it_is_read():
             lost[1].compute()
 
 
+def test_coordinates_that_are_stored_alike_and_decoded_otherwise_do_not_fit():
+    with fb.open("odd", "w", quota="16MiB", retention="forever") as ch:
+        for step in ch.steps(2):
+            since = {"units": f"days since 200{step.version}-01-01"}
+            step.put("time", np.arange(3.0), dims=("time",), attrs=since)
+            step.put("x", np.arange(2), dims=("x",), attrs={"scale_factor": 1.0 + step.version})
+            step.put("n", np.arange(2, dtype=f"i{4 + 4 * step.version}"), dims=("n",))
+            for name, size in (("time", 3), ("x", 2), ("n", 2)):
+                step.put(f"of_{name}", np.zeros(size), dims=(name,))
+    with open_space("odd", step="all", chunks={}) as ds:
+        for sent in (ds, pickle.loads(pickle.dumps(ds))):
+            for name, said in (("time", "units 'days"), ("x", "scale_factor 1.0 instead of 2.0"), ("n", "dtype")):
+                assert sent[f"of_{name}"][1].values.sum() == 0
+                with pytest.raises(errors.VariableMismatch, match=f"coordinate {name} has in version 0 the {said}"):
+                    sent[f"of_{name}"][0].load()
+
+
+def test_coordinates_that_are_texts_are_indexes():
+    for version in range(3):
+        ds = xr.Dataset({"a": ("x", np.arange(2) + version)}, {"x": ["c", "b"] if version == 1 else ["aa", "b"]})
+        ds.forebay.save("words", mode="a", quota="16MiB")
+    with open_space("words", step=[0, 2]) as ds:
+        assert ds["x"].dims == ("x",) and list(ds.indexes) == ["step", "x"]
+        assert ds["a"].sel(x="b").values.tolist() == [1, 3]
+    with open_space("words", step="all") as ds, pytest.raises(errors.VariableMismatch, match="coordinate x"):
+        ds["a"].load()
+
+
+def test_texts_of_another_length_say_so():
+    for words in (["a", "bc"], ["abc", "d"]):
+        xr.Dataset({"some": ("n", words)}).forebay.save("words", mode="a", quota="16MiB")
+    with open_space("words", step="all") as ds, pytest.raises(errors.VariableMismatch, match="longest text of 2 bytes"):
+        ds["some"].load()
+
+
+def test_times_that_differ_are_named_when_they_are_opened():
+    with fb.open("sim", "w", quota="16MiB", retention="forever") as ch:
+        for step in ch.steps(2):
+            step.put("T", np.arange(2) + step.version, dims=("n",))
+            if step.version:
+                step.put("when", np.arange(2), dims=("n",), attrs={"units": "days since 2000-01-01"})
+    with pytest.raises(errors.UnknownVariable, match="no variable when") as e:
+        open_space("sim", step="all")
+    assert "decode_times=False" in e.value.hint
+    with open_space("sim", step="all", decode_times=False) as ds:
+        assert ds["T"].values.tolist() == [[0, 1], [1, 2]]
+
+
+def test_a_slice_counts_versions_from_its_own_start():
+    with fb.open("live", "w", quota="16MiB", retention="last:3") as ch:
+        for step in ch.steps(10):
+            step.put("a", np.full(2, step.version))
+    for chosen in (
+        slice(0, 100, 3), slice(None, None, 3), slice(8, None), slice(None, 8), slice(2**70), slice(9, None, -1),
+        slice(None, None, -1), slice(100, 6, -1), slice(10**6, None, -2), slice(8, 7, -1), slice(np.int64(3), 9, 5),
+    ):  # fmt: skip
+        start, stop, stride = chosen.start, chosen.stop, chosen.step or 1
+        wanted = range(
+            (9 if stride < 0 else 7) if start is None else start,
+            min(10**7, stop if stop is not None else -1 if stride < 0 else 10),
+            stride,
+        )
+        with open_space("live", step=chosen) as ds:
+            assert ds["step"].values.tolist() == [v for v in wanted if v in (7, 8, 9)], chosen
+            assert ds["a"].values[:, 0].tolist() == ds["step"].values.tolist()
+    wrong = (slice(-2, None), slice(None, -1), slice(9, -1, -1), slice(None, None, 0), slice(3, 7), slice(0, 8, 9))
+    for chosen in (*wrong, [-1]):
+        with pytest.raises(errors.Usage):
+            open_space("live", step=chosen)
+    for chosen in ([7.9], ["7"], slice(7.5, None), slice("7", None)):
+        with pytest.raises(errors.UsageType):
+            open_space("live", step=chosen)
+
+
 def test_large_pieces_are_views_and_everything_else_is_a_copy():
     big = np.arange(1 << 18, dtype=np.float64).reshape(512, 512)
     with fb.open("big", "w", quota="64MiB", retention="forever") as ch:
@@ -341,6 +416,22 @@ def test_scattered_indices_are_not_read_as_one_range(reads):
         np.testing.assert_array_equal(ds["a"].variable[[3, 3, 900]], data[[3, 3, 900]] + 1)
     with open_space("long", step="all", cache=False) as ds:
         np.testing.assert_array_equal(ds["a"].variable[:, indices, 1:3], np.stack([data, data + 1])[:, indices, 1:3])
+
+
+@pytest.mark.parametrize("options", [{}, {"step": "all"}, {"chunks": {}}], ids=["one", "all", "dask"])
+def test_indices_that_are_a_little_apart_are_one_range(options, reads):
+    with fb.open("long", "w", quota="16MiB", retention="forever") as ch:
+        for step in ch.steps(2):
+            step.put("a", np.arange(1000), dims=("x",))
+    with open_space("long", cache=False, **options) as ds:
+        for gap in (4, 5, 10, 16, 17):
+            some = np.arange(0, 1000, gap)
+            mask = np.isin(np.arange(1000), some)
+            for key in (some, some[::-1], mask, xr.DataArray(some, dims="p")):
+                found = np.atleast_2d(ds["a"].isel(x=key).values)[0]
+                assert found.tolist() == np.arange(1000)[key].tolist()
+            if gap == 10 and not options:
+                assert reads[-1] == ("a", 1, ((0, 991),))
 
 
 @pytest.mark.parametrize(
@@ -485,6 +576,9 @@ def test_a_follower_goes_on_after_a_timeout_and_takes_options():
         assert list(follower) == []
     with pytest.raises(errors.PeerMissing):
         fx.follow("nowhere", timeout=0)
+    for key, value in (("version", 1), ("step", "all"), ("dim", "t"), ("timeout", 1)):
+        with pytest.raises(errors.Usage, match=key):
+            fx.follow("live", timeout=0, open_options={key: value})
 
 
 def test_follow_releases_a_version_when_the_next_one_is_asked_for():
@@ -546,6 +640,91 @@ def test_an_appended_version_that_needs_another_encoding_is_refused():
         open_space("out", step="all", decode_times=False)["time"].load()
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (np.array([1, 2]), np.array([1.5, 2])),
+        (np.array([1, 2]), np.array([1, np.nan])),
+        (np.array([1, 2]), np.array([1, 1e30])),
+        (np.array([1, 2], "i4"), np.array([2**40, 2])),
+        (np.array([1, 2], "u1"), np.array([-1, 2])),
+        (np.array([1, 2], "i8"), np.array([2**63 + 5, 2], "u8")),
+        (np.array([True, False]), np.array([2, 0])),
+        (np.array([1.0, 2]), np.array([1 + 2j, 2])),
+        (np.array([1, 2], "f4"), np.array([1e300, 2])),
+        (np.array([1.0, 2]), np.array([2**53 + 1, 2])),
+        (np.array([1, 2]), np.array([1.5, 2.5], object)),
+        (np.array([1, 2]), np.array(["a", "b"])),
+        (np.array(["a", "b"]), np.array([1, 2])),
+        (np.array(["2000-01-01", "2000-01-02"], "M8[ns]"), np.array([1, 2], "m8[s]")),
+        (np.array([1, 2], "m8[s]"), np.array(["2000-01-01", "2000-01-02"], "M8[ns]")),
+        (np.array([1, 2]), np.array(["2000-01-01", "2000-01-02"], "M8[ns]")),
+        (np.array(["2000-01-01", "2000-01-02"], "M8[ns]"), np.array(["a", "b"])),
+        (np.array(["2000-01-01", "2000-01-02"], "M8[ns]"), np.array(["2000-01-01T12", "2000-01-02"], "M8[ns]")),
+    ],
+    ids=lambda array: f"{array.dtype}-{array[0]}",
+)
+@pytest.mark.parametrize("lazily", [False, True], ids=["memory", "dask"])
+@pytest.mark.filterwarnings("ignore")
+def test_values_that_the_encoding_before_cannot_hold_are_refused(first, second, lazily):
+    if lazily and second.dtype == object:
+        pytest.skip("xarray computes arrays of objects")
+    xr.Dataset({"a": ("x", first), "b": ("x", first)}).forebay.save("out", quota="16MiB")
+    added = xr.Dataset({"a": ("x", first), "b": ("x", second)})
+    added = added.chunk(x=1) if lazily else added
+    with pytest.raises(errors.VariableMismatch, match="variable b") as e:
+        added.forebay.save("out", mode="a")
+    assert "encoding" in e.value.hint
+    with open_space("out") as ds:
+        assert ds["a"].values.tolist() == first.tolist()
+    assert added.forebay.save("out", mode="a", encoding={"b": {}}) == 1
+    with open_space("out") as ds:
+        np.testing.assert_array_equal(ds["b"], second)
+
+
+@pytest.mark.parametrize("lazily", [False, True], ids=["memory", "dask"])
+def test_values_that_the_encoding_before_can_hold_are_added(lazily):
+    packed = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 300.0, "_FillValue": -32768}
+    first = xr.Dataset({"ints": ("x", [1, 2]), "packed": ("x", [280.0, np.nan]), "short": ("x", np.float32([1, 2]))})
+    first["when"] = ("x", np.array(["2000-01-01", "2000-01-02"], "M8[ns]"))
+    first.forebay.save("out", quota="16MiB", encoding={"packed": packed})
+    second = first.assign(ints=("x", [3.0, -4.0]), packed=("x", [np.nan, 290.126]), short=("x", [0.1, np.inf]))
+    second["when"] = ("x", np.array(["2000-02-01", "NaT"], "M8[ns]"))
+    assert (second.chunk(x=1) if lazily else second).forebay.save("out", mode="a") == 1
+    with open_space("out", step="all") as ds:
+        assert ds["ints"].values.tolist() == [[1, 2], [3, -4]]
+        np.testing.assert_allclose(ds["packed"][1], [np.nan, 290.13])
+        np.testing.assert_array_equal(ds["short"][1], np.float32([0.1, np.inf]))
+        np.testing.assert_array_equal(ds["when"][1], second["when"])
+    for wrong in (1e5, np.inf):
+        third = second.assign(packed=("x", [280.0, wrong]))
+        with warnings.catch_warnings(), pytest.raises(errors.VariableMismatch, match="variable packed"):
+            warnings.simplefilter("ignore")
+            (third.chunk(x=1) if lazily else third).forebay.save("out", mode="a")
+
+
+@pytest.mark.parametrize("lazily", [False, True], ids=["memory", "dask"])
+def test_times_that_were_not_decoded_are_added(lazily):
+    xr.Dataset({"when": ("x", np.array(["2000-01-01", "2000-01-02"], "M8[ns]"))}).forebay.save("out", quota="16MiB")
+    with open_space("out", decode_times=False) as ds:
+        raw = ds.load() + 1
+        raw["when"].attrs = ds["when"].attrs
+    assert (raw.chunk(x=1) if lazily else raw).forebay.save("out", mode="a") == 1
+    with open_space("out") as ds:
+        assert ds["when"].dt.day.values.tolist() == [2, 3]
+
+
+def test_arrays_without_elements_are_saved():
+    ds = xr.Dataset({"a": (("y", "x"), np.empty((0, 3)), {"units": "m"}), "b": ("x", np.arange(3.0))})
+    ds["words"] = ("y", np.array([], "U"))
+    ds.forebay.save("cut", quota="16MiB", encoding={"a": {"chunksizes": (2, 2)}})
+    ds.chunk(x=2).forebay.save("lazy", quota="16MiB")
+    for name in ("cut", "lazy"):
+        with open_space(name) as found:
+            assert set(found.variables) == {"a", "b", "words"} and found["words"].shape == (0,)
+            xr.testing.assert_identical(found["a"], ds["a"])
+
+
 def test_what_cannot_be_saved_replaces_nothing():
     dataset().forebay.save("out", quota="16MiB")
     wrong = [
@@ -571,9 +750,73 @@ def test_a_put_that_fails_leaves_no_version():
     big = xr.Dataset({"a": ("x", np.zeros(1 << 20))})
     with pytest.raises(errors.VersionTooLarge):
         big.forebay.save("small", quota="1MiB")
-    with pytest.raises(errors.ProducerDied):
+    with pytest.raises(errors.PeerMissing, match="ended before version 0"):
         open_space("small")
     assert dataset().forebay.save("small", mode="a") == 0
+
+
+def failing(after=2):
+    """Data whose second chunk cannot be computed."""
+
+    def compute(block, block_info=None):
+        if block_info[0]["chunk-location"] == (1,):
+            raise ArithmeticError("no such chunk")
+        return block
+
+    return xr.Dataset({"a": ("x", dask.array.arange(4.0, chunks=after).map_blocks(compute, dtype=float))})
+
+
+def test_a_save_that_fails_is_no_writer_that_died():
+    """Who follows sees the end, the versions before stay, and the next save goes on or starts over."""
+    fine = failing().isel(x=slice(0, 2))
+    assert fine.forebay.save("out", quota="16MiB") == 0
+    with pytest.raises(ArithmeticError):
+        failing().forebay.save("out", mode="a")
+    assert [ds["a"].values.tolist() for ds in fx.follow("out", timeout=20, finished=True, component="ana")] == [[0, 1]]
+    assert fine.forebay.save("out", mode="a") == 1
+    for mode in ("w", "a"):
+        with pytest.raises(ArithmeticError):
+            failing().forebay.save("out", quota="16MiB")
+        assert list(fx.follow("out", timeout=20, finished=True, component="ana")) == []
+        assert fine.forebay.save("out", mode=mode) == 0
+    with open_space("out", step="all") as ds:
+        assert ds["a"].values.tolist() == [[0, 1]]
+
+
+def test_threads_save_into_one_space_one_after_the_other():
+    def save(number):
+        return [dataset(scale=number).forebay.save("out", mode="a", quota="64MiB") for _ in range(5)]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        versions = [version for saved in pool.map(save, range(4)) for version in saved]
+    assert sorted(versions) == list(range(20))
+
+
+def test_one_rank_of_a_group_puts():
+    ds = dataset().assign(one=((), "text"), some=("n", ["a", "bc"]), none=("n0", np.empty(0)))
+    ds["lazy"] = ds["T"].chunk(x=2)
+
+    def write(rank):
+        with fb.open("group", "w", rank=rank, size=2, quota="16MiB", retention="forever") as ch:
+            for step in ch.steps(2):
+                if rank == step.version:
+                    ds.forebay.put(step)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, range(2)))
+    for version in range(2):
+        with open_space("group", version=version) as found:
+            xr.testing.assert_identical(found, ds)
+
+
+def test_a_rank_of_a_program_saves_by_itself(children):
+    code = """
+        import xarray as xr, forebay.xarray
+        print(xr.Dataset({"a": ("x", np.arange(3))}).forebay.save(f"out{os.environ['FOREBAY_RANK']}", quota="16MiB"))
+        """
+    assert [child.ok().strip() for child in children.group(code, 2)] == ["0", "0"]
+    with open_space("out1") as ds:
+        assert ds["a"].values.tolist() == [0, 1, 2]
 
 
 def test_pieces_are_the_chunks_that_are_saved():
@@ -589,6 +832,15 @@ def test_pieces_are_the_chunks_that_are_saved():
         assert {step.variables[name].dims for name in "ab"} == {("y", "x")}
     with open_space("cut", chunks={}) as found:
         assert found["a"].chunks == ((4, 2), (3, 3, 2))
+        xr.testing.assert_equal(found, ds)
+
+
+def test_an_array_of_texts_is_cut_as_the_caller_sees_it():
+    ds = xr.Dataset({"some": ("n", ["a", "bcd", "ef"]), "empty": ("n", ["", "", ""])})
+    ds.forebay.save("cut", quota="16MiB", encoding={name: {"chunksizes": (2,)} for name in ds})
+    with fb.open("cut", observer=True) as r, r.open_version(0) as step:
+        assert [p.count for p in step.variables["some"].pieces] == [(2, 3), (1, 3)]
+    with open_space("cut") as found:
         xr.testing.assert_equal(found, ds)
 
 
@@ -687,9 +939,13 @@ def test_trees_are_groups():
         assert list(ds.variables) == ["T", "x"]
     groups = xr.open_groups("forebay:earth", engine="forebay", group="ocean")
     assert list(groups) == ["/", "/deep"] and groups["/deep"].attrs == {"a/b": 1}
-    tree["ocean"].forebay.save("part", quota="16MiB")
-    with open_space("part", group="deep") as ds:
-        assert ds["T"].item() == 5
+    for of_deep in ("deep", "/deep", "/ocean/deep"):
+        encoding = {"/ocean": {"T": {"dtype": "f4"}}, of_deep: {"T": {"dtype": "i2"}}}
+        tree["ocean"].forebay.save("part", quota="16MiB", encoding=encoding)
+        with open_space("part") as top, open_space("part", group="deep") as ds:
+            assert top["T"].dtype == np.float32 and ds["T"].dtype == np.int16 and ds["T"].item() == 5
+    with pytest.raises(errors.Usage, match="air"):
+        tree["ocean"].forebay.save("part", encoding={"/air": {}})
     tree.forebay.save("earth", mode="a")
     with xr.open_datatree("forebay:earth", engine="forebay", step="all", chunks={}) as found:
         assert found["ocean/T"].dims == ("step", "x") and found["ocean/T"].mean().compute() == 3.5
@@ -702,14 +958,20 @@ def test_trees_are_groups():
 
 
 def test_groups_of_other_programs():
+    odd = ["/odd", "odd//a", "odd/", "./a", "g/../a"]
     with fb.open("sim", "w", quota="16MiB", retention="forever") as ch:
         for step in ch.steps(1):
-            for name in ("a", "g/a", "g/h/a", "/odd", "odd//a", "odd/"):
+            for name in ("a", "g/a", "g/h/a", *odd):
                 step.put(name, np.arange(2))
             step.attrs["g/units"] = "m"
             step.attrs["g/h/units"] = "s"
     with open_space("sim") as ds:
-        assert set(ds) == {"a", "/odd", "odd//a", "odd/"} and ds.attrs == {}
+        assert set(ds) == {"a", *odd} and ds.attrs == {}
+    with pytest.raises(errors.Usage, match="variable '/odd'") as e:
+        xr.open_datatree("forebay:sim", engine="forebay")
+    assert "drop_variables" in e.value.hint
+    with xr.open_datatree("forebay:sim", engine="forebay", drop_variables=odd) as tree:
+        assert set(tree.dataset) == {"a"} and tree["g/h/a"].shape == (2,)
     with open_space("sim", group="g") as ds:
         assert ds["a"].dims == ("a_dim_0",) and ds.attrs == {"units": "m"}
     with open_space("sim", group="g/h") as ds:
@@ -740,6 +1002,10 @@ def test_an_array_by_itself():
     with open_space("array") as ds, open_space("nameless") as other:
         xr.testing.assert_identical(ds["T"], dataset()["T"])
         assert other["data"].values.tolist() == [0, 1, 2]
+    for array in (dataset()["x"], xr.DataArray(np.arange(3.0), dims="x", name="x"), dataset()["time"]):
+        array.forebay.save("same", quota="16MiB")
+        with xr.open_dataarray("forebay:same", engine="forebay") as found:
+            xr.testing.assert_identical(found, array)
 
 
 def test_xarray_is_imported_when_it_is_asked_for(children):

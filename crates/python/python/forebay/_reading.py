@@ -2,10 +2,13 @@
 again in another process."""
 
 import asyncio
+import contextlib
 import math
+import operator
 import time
 from collections.abc import Mapping
-from typing import Literal, Self
+from fractions import Fraction
+from typing import Any, Literal, Self, cast
 
 from forebay import errors
 from forebay._forebay import Reader, ReaderSteps, ReadStep
@@ -30,8 +33,12 @@ def select(reader: Reader, version: int | None, nearest: Mapping[str, float] | N
     if len(nearest) > 1:
         raise errors.Usage(f"{len(nearest)} attributes were given", {}, "a version is chosen by one attribute")
     ((key, wanted),) = nearest.items()
+    number: int | float
     try:
         number = float(wanted)
+        # A float would round large integers, such as times in nanoseconds.
+        with contextlib.suppress(TypeError):
+            number = operator.index(cast(Any, wanted))
     except (TypeError, ValueError, OverflowError) as e:
         raise errors.UsageType(f"{key}={wanted!r} is not a number", {}, "a version is chosen by a number") from e
     if math.isnan(number):
@@ -39,11 +46,11 @@ def select(reader: Reader, version: int | None, nearest: Mapping[str, float] | N
     return _nearest(reader, key, number)
 
 
-def _nearest(reader: Reader, key: str, wanted: float) -> ReadStep:
+def _nearest(reader: Reader, key: str, wanted: int | float) -> ReadStep:
     """The version whose attribute is nearest to ``wanted``. Versions without it, or whose attribute is no number or
     NaN, do not count; nor does one that is dropped meanwhile."""
     best: ReadStep | None = None
-    least = math.inf
+    least: Fraction | float = math.inf
     for version in reader.versions():
         try:
             step = reader.open_version(version)
@@ -53,7 +60,7 @@ def _nearest(reader: Reader, key: str, wanted: float) -> ReadStep:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
             step.close()
             continue
-        distance = abs(value - wanted)
+        distance = _distance(value, wanted)
         if best is not None and distance > least:
             step.close()
             continue
@@ -65,6 +72,15 @@ def _nearest(reader: Reader, key: str, wanted: float) -> ReadStep:
         hint = f'writers set it with step.attrs["{key}"] = ...'
         raise errors.UnknownKey(f"no version has a number as attribute {key}", {}, hint)
     return best
+
+
+def _distance(one: int | float, other: int | float) -> Fraction | float:
+    """How far two numbers are apart, without rounding."""
+    if one == other:
+        return 0.0
+    if any(isinstance(number, float) and math.isinf(number) for number in (one, other)):
+        return math.inf
+    return abs(Fraction(one) - Fraction(other))
 
 
 class AsyncSteps:

@@ -151,6 +151,9 @@ class _Part:
             return None
         sorted_once = np.unique(self.rest) + self.box.start
         ends = np.flatnonzero(np.diff(sorted_once) > _RUN_GAP) + 1
+        if not ends.size:
+            # One run, however much wider than its indices: nothing is left to split.
+            return None
         return [_run(part) for part in np.split(sorted_once, ends)]
 
     def inverse(self) -> _Array:

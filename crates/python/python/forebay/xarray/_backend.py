@@ -36,9 +36,9 @@ class ForebayBackendEntrypoint(BackendEntrypoint):
     ``version``
         Number of the version; the newest complete one if None. The dataset holds it until it is closed.
     ``step``
-        ``"all"``, a slice of version numbers, or the numbers: these versions along a new first dimension. The variables
-        and their attributes are those of the newest of them, the coordinates of dimensions too; the others are compared
-        with it when they are read. None is held.
+        ``"all"``, a slice of version numbers (those that are retained), or the numbers: these versions along a new
+        first dimension. The variables and their attributes are those of the newest of them, the coordinates of
+        dimensions too; the others are compared with it when they are read. None is held.
     ``dim``
         Name of the new dimension.
     ``group``
@@ -132,6 +132,16 @@ class ForebayBackendEntrypoint(BackendEntrypoint):
     def open_datatree(self, filename_or_obj: Any, **options: Any) -> xr.DataTree:
         """All groups as one tree. Options are those of ``open_groups_as_dict``."""
         groups = self.open_groups_as_dict(filename_or_obj, **options)
+        for path, dataset in groups.items():
+            odd = [str(name) for name in dataset.variables if "/" in str(name)]
+            if odd:
+                for one in groups.values():
+                    one.close()
+                raise errors.Usage(
+                    f"variable {odd[0]!r} of group {path} has no place in a tree: its name is not a path",
+                    {},
+                    f"leave it out, with drop_variables={odd!r}, or open it by open_dataset",
+                )
         tree = xr.DataTree.from_dict(groups)
         for path, dataset in groups.items():
             tree[path].set_close(dataset._close)

@@ -8,9 +8,13 @@ from typing import Any, Self
 import xarray as xr
 
 import forebay as fb
+from forebay import errors
 from forebay.xarray._backend import as_dataset, space_name
 from forebay.xarray._source import Source
 from forebay.xarray._space import Space
+
+
+_CHOSEN_BY_THE_STREAM = ("version", "step", "dim", "timeout")
 
 
 class Follower:
@@ -86,6 +90,10 @@ def follow(
     version came in time, and waits on when it is asked again; ``ProducerDied`` when a writer died; ``PeerMissing`` when
     there is no space. It can be used in ``with``, and closed.
     """
+    for key in _CHOSEN_BY_THE_STREAM:
+        if key in (open_options or {}):
+            hint = "give timeout= to follow itself" if key == "timeout" else "open_dataset takes it"
+            raise errors.Usage(f"open_options of follow cannot have {key}: each version comes by itself", {}, hint)
     if timeout is not None:
         options["timeout"] = timeout
     return Follower(fb.open(space_name(name), **options), open_options or {})

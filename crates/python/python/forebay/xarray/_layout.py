@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import forebay as fb
+from forebay.xarray._names import CHARACTERS
 
 DECODING = frozenset(
     {
@@ -17,6 +18,7 @@ DECODING = frozenset(
         "calendar",
         "dtype",
         "_Encoding",
+        CHARACTERS,
     }
 )
 """Attributes that say what a stored value means."""
@@ -47,15 +49,22 @@ class Layout:
     def __reduce__(self) -> tuple[type["Layout"], tuple[Any, ...]]:
         return Layout, (self.shape, self.dtype, self.kind, self.dims, self.decoding)
 
+    @property
+    def _is_texts(self) -> bool:
+        """Whether the last axis is one of characters, as long as the longest text."""
+        return CHARACTERS in self.decoding and len(self.shape) > 0
+
     def difference(self, other: "Layout") -> str | None:
         """In what the other differs, in words; None where its values mean the same."""
+        if self._is_texts and other._is_texts and self.shape[:-1] == other.shape[:-1] and self.shape != other.shape:
+            return f"longest text of {other.shape[-1]} bytes instead of {self.shape[-1]}"
         for what in ("shape", "dtype", "kind", "dims"):
             mine, its = getattr(self, what), getattr(other, what)
             if mine != its:
                 return f"{what} {its} instead of {mine}"
         for key in sorted(self.decoding.keys() | other.decoding.keys()):
             mine, its = self.decoding.get(key), other.decoding.get(key)
-            if not _same(mine, its):
+            if not is_same(mine, its):
                 return f"{key} {its!r} instead of {mine!r}"
         return None
 
@@ -63,7 +72,7 @@ class Layout:
 _MIDNIGHT = re.compile(r"[ T]00:00(:00(\.0+)?)?$")
 
 
-def _same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Whether two attributes mean the same. xarray writes the midnight of units since a date once, and then not."""
     if isinstance(one, str) and isinstance(other, str):
         return _MIDNIGHT.sub("", one) == _MIDNIGHT.sub("", other)

@@ -92,6 +92,7 @@ class ReadStore(AbstractDataStore):
         members = {base: known.variables[name] for base, name in known.members(self.group).items()}
         members = {base: variable for base, variable in members.items() if base not in self.drop}
         dims = {base: self._dims(base, variable) for base, variable in members.items()}
+        coordinates = {base for base in members if _without_characters(members[base], dims[base]) == (base,)}
         stacked = self.source.stacked
         found: dict[str, xr.Variable] = {}
         if stacked:
@@ -100,9 +101,8 @@ class ReadStore(AbstractDataStore):
             found[self.dim] = xr.Variable((self.dim,), np.asarray(self.source.versions, dtype=np.int64))
         for base, variable in members.items():
             # The coordinate of a dimension is one for all versions.
-            own = stacked and dims[base] == (base,)
-            labels = tuple(members[d].name for d in dims[base] if d != base and dims.get(d) == (d,)) if stacked else ()
-            found[base] = self._variable(variable, dims[base], labels, stacked and not own)
+            labels = tuple(members[d].name for d in dims[base] if d in coordinates and d != base) if stacked else ()
+            found[base] = self._variable(variable, dims[base], labels, stacked and base not in coordinates)
         return found
 
     def _variable(self, variable: Any, dims: tuple[str, ...], labels: tuple[str, ...], stacked: bool) -> xr.Variable:
@@ -111,7 +111,7 @@ class ReadStore(AbstractDataStore):
         dtype = layout.dtype
         if variable.kind == "str":
             dtype = _strings.create_vlen_dtype(str)
-        elif attrs.get(CHARACTERS) and dtype == np.uint8:
+        elif _is_characters(variable):
             dtype = np.dtype("S1")
         source = self.source if stacked or not self.source.stacked else self.source.of_the_newest()
         array = SpaceArray(source, variable.name, layout, dtype, labels)
@@ -168,7 +168,8 @@ class Version:
         self._members: dict[str, dict[str, str]] = {"": {}}
         for name in self.variables:
             group, slash, base = name.rpartition("/")
-            if slash and not all(name.split("/")):
+            if slash and not all(word.strip(".") for word in name.split("/")):
+                # No path of a tree has such words.
                 group, base = "", name
             self._members.setdefault(group, {})[base] = name
         for key in self.of_version:
@@ -204,6 +205,16 @@ class Version:
         groups = set(self.groups)
         owned = ((*owner(key, groups), value) for key, value in attrs.items())
         return {key: value for of_group, key, value in owned if of_group == group}
+
+
+def _is_characters(variable: Any) -> bool:
+    """Whether it is an array of texts or bytes; the last dimension is that of their characters."""
+    return bool(variable.attrs.get(CHARACTERS)) and variable.dtype == np.uint8
+
+
+def _without_characters(variable: Any, dims: tuple[str, ...]) -> tuple[str, ...]:
+    """The dimensions as xarray shows them, where it joins characters to texts."""
+    return dims[:-1] if _is_characters(variable) else dims
 
 
 def _chunks(variable: Any, dims: tuple[str, ...]) -> dict[str, int | tuple[int, ...]]:

@@ -1,14 +1,19 @@
 """Datasets into a space: as a version of their own, or into an open step."""
 
 import contextlib
-from collections.abc import Hashable, Iterable, Mapping
+import os
+import threading
+import weakref
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import xarray as xr
+from xarray.backends.api import DATAARRAY_NAME, DATAARRAY_VARIABLE
 
 import forebay as fb
 from forebay import errors
 from forebay.xarray._backend import ForebayBackendEntrypoint, space_name
+from forebay.xarray._kept import family
 from forebay.xarray._layout import Layout
 from forebay.xarray._names import group_of
 from forebay.xarray._read import array_below
@@ -38,26 +43,65 @@ def save(
     ``chunksizes`` puts a variable in pieces of this shape; a Dask array is put in its chunks. ``options`` are those of
     ``forebay.open``. The retention is ``"forever"`` if it is left out: with ``"released"`` a space that was read goes.
 
-    Dask arrays are computed here, by threads of this process. Blocks while the space is full, as a put does. Raises
+    Dask arrays are computed here, by threads of this process. Blocks while the space is full, as a put does, and while
+    another thread saves into the same space. It is one writer by itself, also in a program of several ranks. Raises
     ``Usage`` for what a space cannot hold, ``VariableMismatch`` where an added version would need another encoding, and
-    what ``forebay.open`` and ``put`` raise. What cannot be encoded is refused before anything is replaced.
+    what ``forebay.open`` and ``put`` raise.
+
+    What cannot be encoded is refused before anything is replaced, but Dask arrays are encoded while they are put. A
+    failure from then on adds no version: of ``"a"`` those before stay, ``"w"`` and ``"x"`` leave a space of none.
     """
     if mode not in ("w", "a", "x"):
         raise errors.Usage(f'mode={mode!r} is none of "w", "a", "x"')
-    before = _newest(name) if mode == "a" else None
-    stores = _encoded(data, encoding, unlimited_dims, before)
-    if before is None:
-        options.setdefault("retention", "forever")
-    with fb.open(space_name(name), mode, **options) as writer:
-        writer.begin_step()
-        step = writer.step
-        try:
-            _put(stores, step)
-        except BaseException:
-            writer.abort_step()
-            raise
-        writer.end_step()
-        return step.version
+    with _alone(name):
+        before = _newest(name) if mode == "a" else None
+        stores = _encoded(data, encoding, unlimited_dims, before)
+        if before is None:
+            options.setdefault("retention", "forever")
+        if not {"rank", "size", "comm"} & options.keys():
+            options.update(rank=0, size=1)
+        with fb.open(space_name(name), mode, **options) as writer:
+            try:
+                writer.begin_step()
+                step = writer.step
+                _put(stores, step)
+                writer.end_step()
+            except BaseException:
+                _give_up(writer)
+                raise
+            return step.version
+
+
+def _give_up(writer: fb.Writer) -> None:
+    """Aborts the step and closes: what is complete is all that there will be, and no process waits or died."""
+    # An error here would hide the one that is on its way.
+    with contextlib.suppress(errors.Error):
+        writer.abort_step()
+    with contextlib.suppress(errors.Error):
+        writer.close()
+
+
+_saving: "weakref.WeakValueDictionary[str, Any]" = weakref.WeakValueDictionary()
+_saving_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Lets one thread at a time save into a space: a second writer of one process would close the first."""
+    path = os.path.abspath(os.path.join(fb.root(), space_name(name)))
+    with _saving_lock:
+        lock = _saving.setdefault(path, threading.RLock())
+    with lock:
+        yield
+
+
+def _after_fork() -> None:
+    """No thread that held a lock in the parent is in the child."""
+    global _saving, _saving_lock
+    _saving, _saving_lock = weakref.WeakValueDictionary(), threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def put(
@@ -81,7 +125,9 @@ class _Before:
     def __init__(self, groups: dict[str, xr.Dataset]) -> None:
         self.encodings: dict[str, dict[Hashable, dict[str, Any]]] = {}
         self.layouts: dict[str, dict[str, Layout]] = {}
+        self.families: dict[str, dict[str, str | None]] = {}
         for path, dataset in groups.items():
+            self.families[group_of(path)] = {str(name): family(v) for name, v in dataset.variables.items()}
             kept = {name: _kept(variable.encoding) for name, variable in dataset.variables.items()}
             self.encodings[group_of(path)] = kept
 
@@ -130,15 +176,14 @@ def _encoded(
 ) -> list[WriteStore]:
     """One store for each group, its variables encoded."""
     if isinstance(data, xr.DataTree):
-        of_groups = {group_of(str(path)): given for path, given in (encoding or {}).items()}
-        nodes = {group_of(node.path): node.to_dataset(inherit=node is data) for node in data.subtree}
         top = group_of(data.path)
-        nodes = {group.removeprefix(top).lstrip("/"): dataset for group, dataset in nodes.items()}
+        of_groups = {_below(top, str(path)): given for path, given in (encoding or {}).items()}
+        nodes = {_below(top, node.path): node.to_dataset(inherit=node is data) for node in data.subtree}
         unknown = sorted(set(of_groups) - set(nodes))
         if unknown:
             raise errors.Usage(f"unexpected encoding of groups {unknown}, which the tree does not have")
     else:
-        dataset = data.to_dataset(name=data.name or "data") if isinstance(data, xr.DataArray) else data
+        dataset = _of_array(data) if isinstance(data, xr.DataArray) else data
         nodes, of_groups = {"": dataset}, {"": encoding or {}}
     stores = [
         _store(dataset, group, of_groups.get(group, {}), unlimited_dims, before) for group, dataset in nodes.items()
@@ -146,6 +191,23 @@ def _encoded(
     for store in stores:
         store.finish(set(nodes))
     return stores
+
+
+def _below(top: str, path: str) -> str:
+    """The group by its path from the top on: DataTree.to_netcdf takes paths in the whole tree, as nodes have them."""
+    group = group_of(path)
+    if top and path.startswith("/") and (group == top or group.startswith(top + "/")):
+        return group.removeprefix(top).lstrip("/")
+    return group
+
+
+def _of_array(array: xr.DataArray) -> xr.Dataset:
+    """As DataArray.to_netcdf does it, so that open_dataarray finds an array that is named like a coordinate."""
+    if array.name not in array.coords and array.name not in array.dims:
+        return array.to_dataset(name=array.name or "data")
+    dataset = array.to_dataset(name=DATAARRAY_VARIABLE)
+    dataset.attrs[DATAARRAY_NAME] = array.name
+    return dataset
 
 
 def _store(
@@ -157,7 +219,9 @@ def _store(
 ) -> WriteStore:
     for name in dataset.variables:
         _check_name(name)
-    store = WriteStore(group, None if before is None else before.layouts.get(group))
+    store = WriteStore(group)
+    if before is not None:
+        store.expected, store.families = before.layouts.get(group, {}), before.families.get(group, {})
     store.explicit = frozenset(encoding)
     if before is not None:
         dataset = dataset.copy(deep=False)

@@ -6,6 +6,7 @@ each read alone.
 """
 
 import contextlib
+import operator
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ class Source:
         self._held: fb.ReadStep | None = None
         self._layouts: Mapping[str, Layout] = {}
         self._fitting: dict[int, Collection[str]] = {}
-        self._labels: dict[str, _Array] = {}
+        self._labels: dict[str, tuple[Layout, _Array]] = {}
         self._labels_of: set[tuple[int, str]] = set()
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
@@ -178,32 +179,47 @@ class Source:
             raise errors.UnknownVariable(
                 f"version {step.version} holds no variable {name}, which version {self.newest} holds",
                 {"space": self.path},
-                _HINT,
+                _hint(layout),
             )
         said = layout.difference(Layout.of(found))
         if said:
             raise errors.VariableMismatch(
                 f"variable {name} has in version {step.version} the {said}, as in version {self.newest}",
                 {"space": self.path},
-                _HINT,
+                _hint(layout),
             )
 
     def _check_label(self, step: fb.ReadStep, label: str) -> None:
         """The coordinate of a dimension, which the dataset has once for all versions; one may leave it out."""
-        if variable(step, label) is None:
+        there = variable(step, label)
+        if there is None:
             return
         if label not in self._labels:
-            self._labels[label] = self.read(label, self.newest, None)
-        found = step.get(label)
-        if not np.array_equal(found, self._labels[label], equal_nan=found.dtype.kind in "fc"):
+            with self.step(self.newest) as newest:
+                layout = Layout.of(newest.variable(label))
+            self._labels[label] = layout, self.read(label, self.newest, None)
+        layout, values = self._labels[label]
+        # Equal bytes can mean other times or numbers.
+        said = layout.difference(Layout.of(there))
+        if said is not None:
+            said = f"has in version {step.version} the {said}, as in version {self.newest}"
+        elif not np.array_equal(step.get(label), values, equal_nan=values.dtype.kind in "fc"):
+            said = f"has other values in version {step.version} than in version {self.newest}"
+        if said is not None:
             raise errors.VariableMismatch(
-                f"the coordinate {label} has other values in version {step.version} than in version {self.newest}",
+                f"the coordinate {label} {said}",
                 {"space": self.path},
                 f'open the versions one by one, or leave the coordinate out: drop_variables="{label}"',
             )
 
 
 _HINT = "open this version alone, with version=, or only versions that are alike, with step=slice(FIRST, STOP)"
+
+
+def _hint(layout: Layout) -> str:
+    """xarray reads times when it opens, so that leaving them out is what opens the other variables."""
+    of_times = " since " in str(layout.decoding.get("units"))
+    return f"{_HINT}; decode_times=False opens them without reading their times" if of_times else _HINT
 
 
 def variable(step: fb.ReadStep, name: str) -> fb.Variable | None:
@@ -238,12 +254,10 @@ def many_versions(space: Space, chosen: object, timeout: float, copy: bool) -> S
             raise errors.Usage(f'step={chosen!r} is neither "all", a slice nor version numbers')
         versions = there
     elif isinstance(chosen, slice):
-        start = there.start if chosen.start is None else max(int(chosen.start), there.start)
-        stop = there.stop if chosen.stop is None else min(int(chosen.stop), there.stop)
-        versions = range(start, stop, 1 if chosen.step is None else int(chosen.step))
+        versions = _slice(there, chosen)
     else:
         try:
-            versions = tuple(int(version) for version in cast(Any, chosen))
+            versions = tuple(operator.index(version) for version in cast(Any, chosen))
         except TypeError:
             raise errors.UsageType(f'step={chosen!r} is neither "all", a slice nor version numbers') from None
         for version in versions:
@@ -253,6 +267,28 @@ def many_versions(space: Space, chosen: object, timeout: float, copy: bool) -> S
     if not versions:
         raise errors.Usage(f"step={chosen!r} chooses none of the versions {there.start} to {there.stop - 1}")
     return Source(space.path, versions, stacked=True, space=space, copy=copy)
+
+
+def _slice(there: range, chosen: slice) -> range:
+    """Those of the versions that are there which the slice counts, from its own start on and not from the oldest."""
+    try:
+        start, stop, stride = (
+            None if value is None else operator.index(value) for value in (chosen.start, chosen.stop, chosen.step)
+        )
+    except TypeError:
+        raise errors.UsageType(f"step={chosen!r} is not a slice of version numbers") from None
+    stride = 1 if stride is None else stride
+    if stride == 0 or any(value is not None and value < 0 for value in (start, stop)):
+        hint = 'versions are not counted from the end: open_dataset(..., step="all").isel(step=slice(-2, None))'
+        raise errors.Usage(f"step={chosen!r} is not a slice of version numbers", {}, hint)
+    if stride > 0:
+        start = there.start if start is None else start
+        first = start + -(-max(there.start - start, 0) // stride) * stride
+        return range(first, there.stop if stop is None else min(stop, there.stop), stride)
+    last = there.stop - 1
+    start = last if start is None else start
+    first = start - -(-max(start - last, 0) // -stride) * -stride
+    return range(first, there.start - 1 if stop is None else max(stop, there.start - 1), stride)
 
 
 def latest(space: Space, timeout: float) -> int:

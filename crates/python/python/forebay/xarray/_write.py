@@ -18,6 +18,7 @@ from xarray.coding import strings
 import forebay as fb
 from forebay import errors
 from forebay.xarray import _attributes
+from forebay.xarray._kept import HINT, check_family, numbers, surviving
 from forebay.xarray._layout import DECODING, Layout
 from forebay.xarray._names import CHARACTERS, GROUP, NONE, UNLIMITED, owner
 
@@ -29,9 +30,11 @@ _strings: Any = strings
 class WriteStore(common.WritableCFDataStore):
     """Collects one group, encoded, so that nothing is written before all is encoded; ``put`` puts it into a step."""
 
-    def __init__(self, group: str = "", expected: Mapping[str, Layout] | None = None) -> None:
+    def __init__(self, group: str = "") -> None:
         self.group = group
-        self.expected = expected or {}
+        self.expected: Mapping[str, Layout] = {}
+        """What the version before holds, for an added one."""
+        self.families: Mapping[str, str | None] = {}
         self.explicit: frozenset[Hashable] = frozenset()
         self.attributes: dict[str, Any] = {}
         self._targets: list[tuple[Target, Any]] = []
@@ -51,6 +54,21 @@ class WriteStore(common.WritableCFDataStore):
         if not v.dtype.isnative:
             v = xr.Variable(v.dims, v.data.astype(v.dtype.newbyteorder("=")), v.attrs, v.encoding)
         return v
+
+    def encode(self, variables: Any, attributes: Any) -> tuple[dict[Any, xr.Variable], dict[Any, Any]]:
+        """As xarray encodes; what keeps the encoding of the version before is checked to survive it."""
+        kept = [name for name in variables if name in self.expected and name not in self.explicit]
+        variables = dict(variables)
+        for name in kept:
+            before = self.families.get(str(name))
+            if before == "numbers":
+                variables[name] = numbers(variables[name])
+            check_family(self._full(str(name)), variables[name], before)
+        base: Any = super()
+        encoded, attributes = base.encode(variables, attributes)
+        for name in kept:
+            encoded[name] = surviving(self._full(str(name)), variables[name], encoded[name])
+        return encoded, attributes
 
     def get_dimensions(self) -> dict[str, int]:
         return {}
@@ -100,7 +118,7 @@ class WriteStore(common.WritableCFDataStore):
             raise errors.VariableMismatch(
                 f"variable {target.name} would be stored with the {said}, which the version before has",
                 {"variable": target.name},
-                "say an encoding that suits all versions when the space is made, or one for this version, encoding=",
+                HINT,
             )
 
     def put(self, step: fb.WriteStep) -> None:
@@ -113,6 +131,8 @@ class WriteStore(common.WritableCFDataStore):
             writer.add(data, target)
         writer.sync()
         for target, _ in self._targets:
+            if not target.was_put:
+                target.put_empty()
             if target.in_parts:
                 step.describe(target.name, dims=target.dims, attrs=target.attrs)
 
@@ -140,6 +160,8 @@ class Target:
         self.dims = tuple(str(dim) for dim in variable.dims)
         self.dtype = variable.dtype
         self.step: fb.WriteStep | None = None
+        self.was_put = False
+        """Whether anything was: of an array without elements Dask stores no chunk."""
         self.in_parts = False
         """Whether it was put in several parts, so that it is described once behind them."""
         self.attrs: dict[str, Any] = _attributes.encode(variable.attrs, f"variable {name}", variable.dtype)
@@ -149,6 +171,9 @@ class Target:
             self.attrs[CHARACTERS] = True
             self.dtype = np.dtype(np.uint8)
         self._chunks = None if chunksizes is None else tuple(int(n) for n in chunksizes)
+        if self._chunks is not None and self._characters and len(self._chunks) == len(self.shape) - 1:
+            # The dimension of the characters is hidden from the caller.
+            self._chunks = (*self._chunks, max(self.shape[-1], 1))
         if self._chunks is not None and (len(self._chunks) != len(self.shape) or min(self._chunks, default=1) < 1):
             raise errors.Usage(f"chunksizes {chunksizes!r} of variable {name} are not one for each of {self.dims}")
 
@@ -171,16 +196,23 @@ class Target:
                 box = tuple(slice(a, a + chunk) for a, chunk in zip(at, self._chunks, strict=True))
                 self._put(value[box], at)
 
+    def put_empty(self) -> None:
+        """Puts an array without elements."""
+        self._put(np.empty(self.shape, self.dtype), None)
+
     def _put(self, value: Any, start: tuple[int, ...] | None) -> None:
+        """Always says the whole shape: one of a group of writers puts, and the others nothing."""
         assert self.step is not None
+        self.was_put = True
         if self.is_text:
-            self.step.put(self.name, str(np.asarray(value)[()]), attrs=self.attrs)
+            text = str(np.asarray(value)[()])
+            self.step.put(self.name, text, (len(text.encode()),), (0,), attrs=self.attrs)
             return
         data = np.asarray(value, order="C")
         if self._characters:
             data = data.view(np.uint8)
         if start is None:
-            self.step.put(self.name, data, dims=self.dims, attrs=self.attrs)
+            self.step.put(self.name, data, self.shape, (0,) * len(self.shape), dims=self.dims, attrs=self.attrs)
         else:
             self.in_parts = True
             self.step.put(self.name, data, self.shape, start)
