@@ -583,3 +583,23 @@ def test_the_page_on_torch(tmp_path, monkeypatch):
     assert len(programs) == 2
     for program, output in programs:
         assert printed(program) == output
+
+
+def _same_sample(sample: object) -> object:
+    return sample
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_that_was_left_has_no_part_in_the_next(workers):
+    with fb.open("left", "w", retention="forever") as channel:
+        for step in channel.steps(4):
+            step.put("x", np.arange(10) + 10 * step.version)
+    dataset = ft.StepDataset("left", "x", along=0, versions="all", shuffle=8, transform=_same_sample)
+    loader = ft.loader(dataset, batch_size=4, num_workers=workers)
+    loader.set_epoch(0)
+    for count, _ in enumerate(loader):
+        if count == 2:
+            break
+    for epoch in (1, 2):
+        loader.set_epoch(epoch)
+        assert sorted(int(x) for batch in loader for x in batch) == list(range(40)), epoch

@@ -147,6 +147,49 @@ def test_a_store_that_is_full_says_so_and_goes_on_when_there_is_space():
             store.set_sync("b", buffer(bytes(40 << 20)))
 
 
+def test_a_large_value_finds_its_space_among_small_ones():
+    with Store("results", quota="16MiB", timeout=0.5) as store:
+        for i in range(11):
+            store.set_sync(f"a/{i}", buffer(bytes([i]) * (1 << 20)))
+        for i in range(0, 11, 2):
+            store.delete_sync(f"a/{i}")
+        for _ in range(3):
+            store.set_sync("large", buffer(b"x" * (3 << 20)))
+        assert value(store, "large") == b"x" * (3 << 20)
+        assert all(value(store, f"a/{i}") == bytes([i]) * (1 << 20) for i in range(1, 11, 2))
+
+
+def test_a_value_that_is_moved_does_not_replace_a_newer_one(monkeypatch):
+    path = os.path.join(fb.root(), "results")
+    mine, other = Objects(path, create=True, options={"quota": QUOTA}), Objects(path)
+    mine.put("a", np.frombuffer(b"old", "u1"))
+    mine.put("b", np.frombuffer(b"second", "u1"))
+    other.put("c", np.frombuffer(b"third", "u1"))
+    put = mine._put_waiting
+
+    def overtaken(*arguments: Any) -> int:
+        version = put(*arguments)
+        if arguments[1] == "a":
+            other.put("a", np.frombuffer(b"new", "u1"))
+        else:
+            other.delete("b")
+        return version
+
+    monkeypatch.setattr(mine, "_put_waiting", overtaken)
+    member = mine._own()
+    for _ in range(2):
+        assert mine._pass_oldest(member, member.writer.next_version)
+    assert bytes(mine.get("a")) == b"new" and mine.get("b") is None and bytes(mine.get("c")) == b"third"
+    monkeypatch.undo()
+    # One key, one process at a time.
+    mine.timeout = 0.2
+    with other._locked("a"), pytest.raises(fb.errors.TimedOut, match="'a'"):
+        mine.put("a", np.frombuffer(b"x", "u1"))
+    with other._locked("c"), pytest.raises(fb.errors.TimedOut, match="'c'"):
+        mine.delete("c")
+    assert bytes(mine.get("a")) == b"new" and bytes(mine.get("c")) == b"third"
+
+
 def test_values_beyond_the_memory_go_to_the_lower_tier(tmp_path: Path):
     with Store("results", quota="16MiB", spill=f"{tmp_path},quota=128MiB") as store:
         for i in range(60):

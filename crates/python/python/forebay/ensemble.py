@@ -45,9 +45,16 @@ _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.001, 0.02
 _STALE_WINDOWS = 4
 # Versions of the trainer's space: the state, and the one before it.
 _STATES = "last:2"
+# How long a space that is being made is waited for before the others are looked at.
+_JOIN_SECONDS = 1.0
 # From so many members on the limit of open files is raised, to at most so many.
 _MEMBERS_OF_1024_FILES = 64
 _FILES_MAX = 65536
+
+
+def _check_name(name: str, group: str) -> None:
+    if name.endswith(f"-{group}"):
+        raise errors.BadName(f"an ensemble {name} would have members named as what trainers keep: {name}.0")
 
 
 def _space(name: str, member: int | str) -> str:
@@ -60,11 +67,11 @@ def _space(name: str, member: int | str) -> str:
 class Member:
     """A member of an ensemble, which puts samples into space ``NAME.ID``.
 
-    A member that is opened again, also after a kill, goes on behind the samples that it has put: ``puts`` says how
-    many. ``trainers`` is the number of processes that draw, and all members say the same; ``group`` is their reader
-    group. ``options`` go to ``forebay.open``: ``quota``, ``spill``, ``tier``, ``horizon`` say how much is kept ahead of
-    the trainers, where, and how safely. In C and Fortran it is ``fb_open(NAME.ID)`` with mode ``a``, rank 0 of 1 and
-    readers ``trainer:N``.
+    A member that is opened again before it has ended, also after a kill, goes on behind the samples that it has put:
+    ``puts`` says how many. ``trainers`` is the number of processes that draw, and all members say the same; ``group``
+    is their reader group. ``options`` go to ``forebay.open``: ``quota``, ``spill``, ``tier``, ``horizon`` say how much
+    is kept ahead of the trainers, where, and how safely. In C and Fortran it is ``fb_open(NAME.ID)`` with mode ``a``,
+    rank 0 of 1 and readers ``trainer:N``.
 
     Errors: those of ``forebay.open``; ``NameInUse`` when a process has this member open.
     """
@@ -72,6 +79,7 @@ class Member:
     def __init__(
         self, name: str, member: int | str, *, trainers: int = 1, group: str = TRAINER, **options: Any
     ) -> None:
+        _check_name(name, group)
         given = {"channel": "space", "retention": "released", "absent": "hold", "scope": "node", **options}
         self.writer: Writer = fb.open(_space(name, member), "a", rank=0, size=1, readers={group: trainers}, **given)
 
@@ -115,7 +123,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Sample:
-    """A sample: a version of a member. ``sample["x"]`` is a read-only view of its array, which holds it in memory.
+    """A sample: a version of a member. ``sample["x"]`` is a copy of an array, or a text.
 
     It can be read until the next batch is asked for.
     """
@@ -126,7 +134,12 @@ class Sample:
     #: How often it was drawn before.
     seen: int = 0
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
+    def __getitem__(self, name: str) -> Any:
+        return self.step.text(name) if self.step.variable(name).kind == "str" else self.step.get(name)
+
+    def view(self, name: str) -> NDArray[Any]:
+        """A read-only view of an array, not a copy. Its member cannot use the memory of this sample and of all later
+        ones while the view is there: a program that keeps one for long stops it."""
         return self.step.get(name, copy=None)
 
     def keys(self) -> list[str]:
@@ -155,6 +168,8 @@ class _Entry:
 class _Source:
     """A member, as a trainer sees it."""
 
+    # The last part of its path, by which its state is kept.
+    key: str
     name: str
     reader: Reader
     uuid: str
@@ -166,6 +181,8 @@ class _Source:
     # Of versions from `base` on: how often they were drawn, and those that are not drawn again.
     seen: dict[int, int] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
+    # How many were known when it was asked whether it has ended.
+    asked: int = -1
     is_ended: bool = False
     is_dead: bool = False
 
@@ -185,6 +202,13 @@ class _Source:
         self.base = int(state["base"])
         self.seen = {int(version): n for version, n in state["seen"].items()}
         self.done = set(state["done"])
+
+    def begin_at(self, oldest: int) -> None:
+        """Begins behind what is passed, or with the oldest version that is retained."""
+        self.base = max(self.base, oldest)
+        self.seen = {version: n for version, n in self.seen.items() if version >= self.base}
+        self.done = {version for version in self.done if version >= self.base}
+        self.known = self.base
 
     def pass_done(self) -> None:
         """Moves the base behind all samples that are done."""
@@ -222,10 +246,10 @@ class Reservoir:
     come. With a ``watermark`` no batch is drawn while fewer samples are there, unless all members have ended or wait
     for space. One that is passed over for four windows comes next, so that members need space for about so many.
 
-    A sample can be read until the next batch is asked for; arrays that were taken from it stay, and hold its memory.
-    The batch counts as seen then, or by ``commit()``: a trainer that is killed in between gets its samples again. With
-    ``when_killed="skip"`` it counts before it is handed out, and no sample is seen too often. ``commit_every=None``
-    leaves it to ``commit()``, as of a program that saves a checkpoint with it.
+    A sample can be read until the next batch is asked for. The batch counts as seen then, or by ``commit()``: a trainer
+    that is killed in between gets its samples again. With ``when_killed="skip"`` it counts before it is handed out, and
+    no sample is seen too often. ``commit_every=None`` leaves it to ``commit()``, also at the end, as of a program that
+    saves a checkpoint with it.
 
     Of several trainers each is ``rank`` of ``size``, and draws from its own part of the samples; the members said
     ``trainers=size``. What was drawn is kept in the space ``NAME-GROUP.RANK``, made with ``options`` of
@@ -259,6 +283,7 @@ class Reservoir:
             raise errors.Usage(f"policy is {policy!r} and when_killed {when_killed!r}: uniform or fifo, again or skip")
         if not (1 <= least <= most and batch >= 1 and window >= 1 and 0 <= rank < size):
             raise errors.Usage("seen is from 1 on, or (least, most); batch and window are from 1 on; rank < size")
+        _check_name(name, group)
         if dead not in ("wait", "ended"):
             raise errors.Usage(f"dead is {dead!r}, not wait or ended")
         if watermark > window:
@@ -273,11 +298,12 @@ class Reservoir:
         self._sources: dict[str, _Source] = {}
         # Samples that may be drawn; and in the order of their coming those that may be passed over.
         self._entries: list[_Entry] = []
-        self._order: deque[_Entry] = deque()
+        self._order: deque[tuple[_Entry, int]] = deque()
         self._handed: list[_Entry] = []
         self._given: list[Sample] = []
         self._uncommitted = 0
         self._looked = self._stood = 0.0
+        self._stands = False
         self._turn = 0
         space = f"{name}-{group}.{rank}"
         given = {"quota": "64MiB", "timeout": timeout, **options}
@@ -318,18 +344,42 @@ class Reservoir:
             names = os.listdir(root)
         except FileNotFoundError:
             names = []
-        here = {f"{directory}/{entry}" if directory else entry for entry in names}
         # Spaces of members that were read to their end have gone.
-        self._gone = len(self._kept.get("members", {}).keys() - here - self._sources.keys())
+        self._gone = len(self._kept.get("members", {}).keys() - set(names) - self._sources.keys())
         for entry in names:
             space = f"{directory}/{entry}" if directory else entry
-            if entry.startswith(short + ".") and _ID.fullmatch(entry[len(short) + 1 :]) and space not in self._sources:
-                self._join(space)
-        for source in self._sources.values():
+            is_member = entry.startswith(short + ".") and _ID.fullmatch(entry[len(short) + 1 :])
+            # Other files have such names, too.
+            if is_member and entry not in self._sources and os.path.exists(os.path.join(root, entry, "pool")):
+                self._join(entry, space)
+        for source in list(self._sources.values()):
             if source.known >= source.reader.versions().stop:
                 self._ask(source)
+                if source.is_ended:
+                    self._look_again(source)
+                elif self._least < self._most and self._is_blocked(source):
+                    self._free(source)
 
-    def _join(self, space: str) -> None:
+    def _look_again(self, source: _Source) -> None:
+        """Forgets a member that has ended, if another space has its name now; the next look finds that one."""
+        try:
+            uuid = fb.inspect(source.name)["uuid"]
+        except (errors.PeerMissing, errors.Damaged):
+            return
+        if uuid != source.uuid and not any(entry.source is source for entry in self._entries):
+            source.reader.close()
+            del self._sources[source.key]
+            self._kept.get("members", {}).pop(source.key, None)
+
+    def _free(self, source: _Source) -> None:
+        """Lets a member that waits for space have that of samples that were seen often enough."""
+        for i in range(len(self._entries) - 1, -1, -1):
+            entry = self._entries[i]
+            if entry.source is source and entry.seen >= self._least:
+                self._leave(i)
+                self._uncommitted = max(self._uncommitted, 1)
+
+    def _join(self, key: str, space: str) -> None:
         if len(self._sources) == _MEMBERS_OF_1024_FILES:
             # A member that is open takes some four of them, and shells give a process 1024 although it may have more.
             soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -344,20 +394,21 @@ class Reservoir:
                 component="reservoir",
                 scope="node",
                 finished=True,
-                timeout=self.timeout,
+                timeout=min(self.timeout, _JOIN_SECONDS),
             )
         except (errors.PeerMissing, errors.TimedOut):
             # It is being made, or was removed.
             return
-        source = _Source(space, reader, reader.uuid)
-        kept = self._kept.get("members", {}).get(space)
+        source = _Source(key, space, reader, reader.uuid)
+        kept = self._kept.get("members", {}).get(key)
         if kept is not None:
             source.take(kept)
-        source.known = source.base
-        self._sources[space] = source
+        source.begin_at(reader.versions().start)
+        self._sources[key] = source
 
     def _ask(self, source: _Source) -> None:
         """Whether a member that has no new sample has ended, or died; it may come again."""
+        source.asked = source.known
         try:
             source.reader.wait(source.known, timeout=0)
             source.is_dead = source.is_ended = False
@@ -377,7 +428,7 @@ class Reservoir:
         return any(one["role"] == "writer" and one["alive"] and one["waiting_for"] for one in info["members"])
 
     def _is_mine(self, source: _Source, version: int) -> bool:
-        return (zlib.crc32(source.name.encode()) + version) % self.size == self.rank
+        return (zlib.crc32(source.key.encode()) + version) % self.size == self.rank
 
     def _admit(self) -> None:
         """Takes in samples that have come, as many as the window holds, of all members in turn."""
@@ -396,7 +447,8 @@ class Reservoir:
                     self._turn += 1
                     entry = _Entry(source, version, source.seen.get(version, 0), self.drawn)
                     self._entries.append(entry)
-                    self._order.append(entry)
+                    if self._policy == "uniform":
+                        self._order.append((entry, entry.since))
                 else:
                     source.done.add(version)
                 source.known += 1
@@ -439,6 +491,10 @@ class Reservoir:
             if time.monotonic() - self._looked > _LOOK_SECONDS or not self._sources:
                 self._look()
             self._admit()
+            for source in self._sources.values():
+                # Of which all samples are known now; the next look asks again.
+                if source.asked < source.known == source.reader.versions().stop:
+                    self._ask(source)
             if self._is_over():
                 # What was seen often enough is not drawn again.
                 for i in range(len(self._entries) - 1, -1, -1):
@@ -448,6 +504,10 @@ class Reservoir:
             n = len(self._entries)
             if n and (n >= self._watermark or self._all_stand()):
                 return True
+            if not n and self._uncommitted and self._commit_every is not None:
+                # Members may wait for the memory of what was drawn.
+                self.commit()
+                continue
             if n > before:
                 before, end = n, time.monotonic() + self.timeout
             if time.monotonic() > end:
@@ -465,21 +525,28 @@ class Reservoir:
             "watermark": str(self._watermark),
             "waited_s": f"{self.timeout:g}",
         }
-        dead = sorted(source.name for source in self._sources.values() if source.is_dead)
         hint = "are the members still computing? say members= so that the end is known, or a longer timeout="
+        sources = self._sources.values()
+        dead = {source.name for source in sources if source.is_dead}
+        alive = [source for source in sources if not source.is_ended and not source.is_dead]
+        blocked = {source.name for source in alive if self._is_blocked(source)}
+        computing = {source.name for source in alive} - blocked
+        for what, found in (("dead", dead), ("waiting_for_space", blocked), ("computing", computing)):
+            if found:
+                facts[what] = ", ".join(sorted(found)[:8]) + (", …" if len(found) > 8 else "")
         if dead:
-            facts["dead"] = ", ".join(dead[:8]) + (", …" if len(dead) > 8 else "")
             hint = "start the dead members again, or say dead='ended' if none of them comes again"
+        elif blocked:
+            hint = "views of samples hold memory, or another trainer is late; with commit_every=None call commit()"
         return errors.TimedOut(f"no batch of {self.name} could be drawn", facts, hint)
 
     def _all_stand(self) -> bool:
         """Whether no member can put more before something is drawn."""
-        if self._looked == self._stood:
-            # Asked since the last look.
-            return False
-        self._stood = self._looked
-        sources = self._sources.values()
-        return all(source.is_ended or source.is_dead or self._is_blocked(source) for source in sources)
+        if self._looked != self._stood:
+            self._stood = self._looked
+            sources = self._sources.values()
+            self._stands = all(one.is_ended or one.is_dead or self._is_blocked(one) for one in sources)
+        return self._stands
 
     # --- drawing
 
@@ -494,9 +561,11 @@ class Reservoir:
             picked = random.choice(len(self._entries), count, replace=False)
             chosen = [self._entries[i] for i in picked]
             self._bring_stale(chosen)
+        self.drawn += count
         for entry in chosen:
             entry.since = self.drawn
-        self.drawn += count
+            if entry.seen + 1 < self._least and self._policy == "uniform":
+                self._order.append((entry, entry.since))
         return chosen
 
     def _bring_stale(self, chosen: list[_Entry]) -> None:
@@ -504,17 +573,14 @@ class Reservoir:
         taken = {id(entry) for entry in chosen}
         at = 0
         while self._order and at < len(chosen):
-            oldest = self._order[0]
+            oldest, since = self._order[0]
             is_gone = oldest.version < oldest.source.base or oldest.version in oldest.source.done
-            if is_gone or oldest.seen >= self._least or id(oldest) in taken:
-                self._order.popleft()
-            elif self.drawn - oldest.since > _STALE_WINDOWS * self._window:
-                self._order.popleft()
-                taken.discard(id(chosen[at]))
+            if not is_gone and oldest.since == since and id(oldest) not in taken:
+                if self.drawn - since <= _STALE_WINDOWS * self._window:
+                    return
                 chosen[at] = oldest
                 at += 1
-            else:
-                return
+            self._order.popleft()
 
     def _count(self) -> None:
         """Notes that the batch that was handed out was seen."""
@@ -556,20 +622,23 @@ class Reservoir:
         for source in self._sources.values():
             source.move_cursor()
 
+    def _take_back(self) -> None:
+        """Closes the samples of the last batch: they hold memory that a member may wait for."""
+        for sample in self._given:
+            sample.step.close()
+        self._given = []
+
     def __iter__(self) -> Iterator[list[Sample]]:
         return self
 
     def __next__(self) -> list[Sample]:
-        # They hold memory that a member may wait for.
-        for sample in self._given:
-            sample.step.close()
-        self._given = []
+        self._take_back()
         if self._commit_every is not None and self._uncommitted >= self._commit_every:
             self.commit()
         elif self._handed and not self._skips:
             self._count()
         if not self._wait():
-            if self._uncommitted or self._sources:
+            if self._commit_every is not None:
                 self.commit()
             raise StopIteration
         chosen = self._draw(self._batch)
@@ -594,6 +663,7 @@ class Reservoir:
 
     def close(self) -> None:
         """Closes all spaces here. What was not committed is drawn again."""
+        self._take_back()
         for source in self._sources.values():
             source.reader.close()
         self._space.close()
@@ -608,5 +678,17 @@ class Reservoir:
 
 
 def stack(batch: Iterable[Sample], name: str) -> NDArray[Any]:
-    """One array of all samples of a batch, by one copy of each."""
-    return np.stack([sample[name] for sample in batch])
+    """One array of all samples of a batch, by one copy of each. ``VariableMismatch`` when they have other shapes."""
+    samples = list(batch)
+    first = samples[0].step.variable(name)
+    for sample in samples:
+        variable = sample.step.variable(name)
+        if (variable.shape, variable.dtype) != (first.shape, first.dtype):
+            raise errors.VariableMismatch(
+                f"{name} is not the same in all samples of a batch",
+                {samples[0].member: f"{first.dtype}{first.shape}", sample.member: f"{variable.dtype}{variable.shape}"},
+            )
+    whole = np.empty((len(samples), *first.shape), first.dtype)
+    for i, sample in enumerate(samples):
+        sample.step.get(name, out=whole[i : i + 1].reshape(first.shape))
+    return whole

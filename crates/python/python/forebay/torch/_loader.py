@@ -39,7 +39,9 @@ class Loader:
         self._options = options
         self._is_plain = dataset.transform is None and collate_fn is default_collate
         self._workers = 0 if self._is_plain else num_workers
+        # Where an iteration stands; and where the next one begins, if that was said.
         self._states: list[State] | None = None
+        self._loaded: list[State] | None = None
 
     def __iter__(self) -> Iterator[Any]:
         return self._from_workers() if self._workers else self._here()
@@ -65,7 +67,7 @@ class Loader:
         return self._collate([self.dataset.value(ref) for ref in refs])
 
     def _from_workers(self) -> Iterator[Any]:
-        states = self._states or [self.dataset.fresh_state() for _ in range(self._workers)]
+        states, self._loaded = self._loaded or [self.dataset.fresh_state() for _ in range(self._workers)], None
         batches = _Batches(self.dataset, self._size, self._drop_last, self._collate, states)
         self._states = list(states)
         inner: Iterator[Any] = iter(
@@ -87,12 +89,14 @@ class Loader:
 
     def set_epoch(self, epoch: int) -> None:
         """As of the dataset."""
+        if self._loaded and self._loaded[0]["epoch"] != epoch:
+            self._loaded = None
         self.dataset.set_epoch(epoch)
 
     def state_dict(self) -> State:
         """Where it stands: behind the batches that were handed out."""
         if self._workers:
-            states = self._states or [self.dataset.fresh_state() for _ in range(self._workers)]
+            states = self._loaded or self._states or [self.dataset.fresh_state() for _ in range(self._workers)]
             return {"format": FORMAT, "workers": list(states)}
         return self.dataset.state_dict()
 
@@ -108,7 +112,7 @@ class Loader:
             self.dataset.load_state_dict(state)
             return
         self.dataset.set_epoch(states[0]["epoch"])
-        self._states = list(states)
+        self._loaded = list(states)
 
 
 def loader(

@@ -262,7 +262,7 @@ class Cache(ZarrStore):
         # Parts of it have names beside.
         above = _entry(key, None).rpartition("/")[0]
         for name in list(self._objects.names(above)):
-            if name.startswith(":") and not name.startswith("::"):
+            if name.startswith(":"):
                 self._objects.delete(f"{above}/{name}")
 
     async def delete_dir(self, prefix: str) -> None:
@@ -328,7 +328,7 @@ class Cache(ZarrStore):
 
 
 def _entry(key: str, byte_range: ByteRequest | None) -> str:
-    """Under which key of ours a value, or a part of it, is kept: no key of Zarr becomes a part of another."""
+    """Under which key of ours a value, or a part of it, is kept."""
     match byte_range:
         case RangeByteRequest(start, end):
             what = f":{start}-{end}"
@@ -338,5 +338,4 @@ def _entry(key: str, byte_range: ByteRequest | None) -> str:
             what = f":-{suffix}"
         case _:
             what = ":all"
-    parts = [f":{part}" if part.startswith(":") else part for part in key.split("/")]
-    return "/".join([*parts, what])
+    return f"{key}/{what}"

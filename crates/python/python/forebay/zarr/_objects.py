@@ -386,8 +386,6 @@ class Objects:
         """The version that a link names."""
         with self._reading:
             reader = self._reader(link.member, link.uuid)
-            if link.version >= reader.versions().stop:
-                raise _Lost
             try:
                 step = reader.open_version(link.version)
             except (errors.VersionGone, errors.TimedOut, errors.ProducerDied, errors.PeerMissing):
