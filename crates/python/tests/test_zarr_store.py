@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -149,14 +150,87 @@ def test_a_store_that_is_full_says_so_and_goes_on_when_there_is_space():
 
 def test_a_large_value_finds_its_space_among_small_ones():
     with Store("results", quota="16MiB", timeout=0.5) as store:
-        for i in range(11):
+        for i in range(9):
             store.set_sync(f"a/{i}", buffer(bytes([i]) * (1 << 20)))
-        for i in range(0, 11, 2):
+        for i in range(0, 9, 2):
             store.delete_sync(f"a/{i}")
         for _ in range(3):
             store.set_sync("large", buffer(b"x" * (3 << 20)))
         assert value(store, "large") == b"x" * (3 << 20)
-        assert all(value(store, f"a/{i}") == bytes([i]) * (1 << 20) for i in range(1, 11, 2))
+        assert all(value(store, f"a/{i}") == bytes([i]) * (1 << 20) for i in range(1, 9, 2))
+
+
+@pytest.mark.parametrize("size", [0, 10, 1000])
+def test_small_values_are_replaced_for_ever(size):
+    with Store("results", quota="4MiB", timeout=1) as store:
+        store.set_sync("kept", buffer(b"kept"))
+        for turn in range(20_000):
+            store.set_sync("a", buffer((b"%-4d" % (turn % 1000) + bytes(size))[: max(size, 4)]))
+        assert value(store, "kept") == b"kept" and value(store, "a")[:4] == b"999 "
+
+
+def test_a_damaged_value_is_named_where_it_is_in_the_way():
+    with Store("results", quota="4MiB", timeout=0.2) as store:
+        store.set_sync("broken", buffer(b"abc" * 1000))
+        for i in range(3):
+            store.set_sync(f"{i}", buffer(b"x" * 1000))
+        pool = Path(store.path) / "members/0/pool"
+        at = pool.read_bytes().index(b"abc" * 1000)
+        with open(pool, "r+b") as file:
+            file.seek(at + 5)
+            file.write(b"X")
+        with pytest.raises(fb.errors.Damaged):
+            store.get_sync("broken")
+        with pytest.raises(fb.errors.Damaged, match=r"'broken'(.|\n)*delete that key"):
+            for turn in range(10_000):
+                store.set_sync("a", buffer(bytes(1000)))
+        store.delete_sync("broken")
+        for turn in range(5000):
+            store.set_sync("a", buffer(b"%4d" % turn))
+        assert value(store, "a") == b"4999" and value(store, "2") == b"x" * 1000
+
+
+def test_children_are_forked_while_threads_write(root: Path):
+    """Each child writes with threads of its own, at once."""
+    store = Store("results", quota="32MiB", timeout=20)
+    stop = threading.Event()
+
+    def write(who: str, rounds: int) -> None:
+        for turn in range(rounds):
+            if stop.is_set() and who == "parent":
+                return
+            store.set_sync(f"{who}/{turn % 50}", buffer(f"{who} {turn}".encode()))
+            found = value(store, f"{who}/{turn % 50}")
+            assert found == f"{who} {turn}".encode(), found
+
+    thread = threading.Thread(target=write, args=("parent", 10**6))
+    thread.start()
+    try:
+        for n in range(12):
+            pid = os.fork()
+            if not pid:
+                status = 1
+                try:
+                    threads = [threading.Thread(target=write, args=(f"{n}-{i}", 100)) for i in range(4)]
+                    errors_of = []
+                    threading.excepthook = lambda args: errors_of.append(args)
+                    for one in threads:
+                        one.start()
+                    for one in threads:
+                        one.join()
+                    status = 2 if errors_of else 0
+                finally:
+                    os._exit(status)
+            assert os.waitpid(pid, 0)[1] == 0
+    finally:
+        stop.set()
+        thread.join()
+    for n in range(12):
+        for i in range(4):
+            assert [value(store, f"{n}-{i}/{k}") for k in range(50)] == [
+                f"{n}-{i} {50 + k}".encode() for k in range(50)
+            ]
+    store.close()
 
 
 def test_a_value_that_is_moved_does_not_replace_a_newer_one(monkeypatch):

@@ -3,9 +3,10 @@
 ``Cache(store, "era5", budget="100GiB")`` stands before a store that is far or slow (S3, a parallel file system); all
 processes of the node that open the same name share what any of them has read.
 
-Guarantees: the budget is never exceeded; a process that is killed harms nothing; a value is fetched by one process at a
-time; what is set or deleted through a cache is not read from it afterwards. What is written past the cache is not
-noticed: the store holds data that stay as they are. Not here: missing keys, which are asked for each time.
+Guarantees: values never take more than the budget (each process has about a MiB beside); a process that is killed harms
+nothing; a value is fetched by one process at a time; what is set or deleted through a cache is not read from it
+afterwards. What is written past the cache is not noticed: the store holds data that stay as they are. Not here: missing
+keys, which are asked for each time.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, Self, cast
 
 import numpy as np
@@ -61,11 +62,23 @@ class _Kept(Objects):
         super()._keep(member, key, link, step)
 
     def put(self, key: str, data: NDArray[np.uint8], *, only_new: bool = False) -> bool:
-        """Puts an object; the first round through may find that all were read, the second does not."""
+        """Puts an object, if it can be kept; what cannot is read from the store again."""
+        # The first round through may find that all were read, the second does not.
         for _ in range(2):
-            with contextlib.suppress(errors.QuotaFull, errors.VersionTooLarge, errors.TierFull, errors.TooMany):
+            with contextlib.suppress(errors.Error, OSError, UnicodeError):
                 return super().put(key, data, only_new=only_new)
         return False
+
+    def _put_waiting(
+        self, member: Member, key: str, data: NDArray[np.uint8], passes: Callable[[], bool] = lambda: False
+    ) -> int:
+        """As of a store, but for waiting: a value that does not fit now is only passed on."""
+        while True:
+            try:
+                return member.put(key, data)
+            except (errors.QuotaFull, errors.TierFull):
+                if not passes():
+                    raise
 
 
 class Cache(ZarrStore):
@@ -110,7 +123,7 @@ class Cache(ZarrStore):
             self.path,
             create=True,
             timeout=timeout,
-            options={"quota": _bytes(budget) // processes, **options},
+            options={"quota": _bytes(budget) // processes, "processes": processes, **options},
             members_max=processes,
         )
         self._fetching = os.path.join(self.path, "fetching")
@@ -159,6 +172,9 @@ class Cache(ZarrStore):
         except errors.Damaged:
             self._objects.delete(entry)
             return None
+        except (errors.Usage, errors.Io, UnicodeError):
+            # A key that only the store can have.
+            return None
         if data is not None:
             self._objects.used(entry)
         return data
@@ -184,7 +200,8 @@ class Cache(ZarrStore):
                     self._counts["misses"] += 1
                     value = await self.store.get(key, prototype, byte_range)
                     if value is not None and is_alone:
-                        await asyncio.to_thread(self._objects.put, _entry(key, byte_range), bytes_of(value))
+                        entry, data = _entry(key, byte_range), bytes_of(value)
+                        await _through(asyncio.to_thread(self._objects.put, entry, data))
                     return value
         self._counts["hits"] += 1
         return prototype.buffer.from_array_like(cast("Any", data))
@@ -205,7 +222,8 @@ class Cache(ZarrStore):
         # An open file of its own also keeps the tasks of this process apart.
         file = os.open(self._fetching, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, zlib.crc32(key.encode()) % _LOCKS, 1, 0)
+            at = zlib.crc32(key.encode(errors="surrogatepass")) % _LOCKS
+            lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, at, 1, 0)
             end, pause, is_held = time.monotonic() + self._timeout, 0.0002, False
             while not is_held:
                 try:
@@ -242,22 +260,26 @@ class Cache(ZarrStore):
         self._check_writable()
         async with self._alone(key, strict=True):
             self._forget(key)
-            await self.store.set(key, value)
+            await _through(self.store.set(key, value))
 
     async def set_if_not_exists(self, key: str, value: Buffer) -> None:
         """Sets a value in the store where the key has none."""
         self._check_writable()
         async with self._alone(key, strict=True):
-            await self.store.set_if_not_exists(key, value)
+            await _through(self.store.set_if_not_exists(key, value))
 
     async def delete(self, key: str) -> None:
         """Deletes a key in the store, and forgets what was kept of it."""
         self._check_writable()
         async with self._alone(key, strict=True):
             self._forget(key)
-            await self.store.delete(key)
+            await _through(self.store.delete(key))
 
     def _forget(self, key: str) -> None:
+        with contextlib.suppress(errors.Usage, errors.Io, UnicodeError):
+            self._forget_all(key)
+
+    def _forget_all(self, key: str) -> None:
         self._objects.delete(_entry(key, None))
         # Parts of it have names beside.
         above = _entry(key, None).rpartition("/")[0]
@@ -270,7 +292,6 @@ class Cache(ZarrStore):
         self._check_writable()
         for key in [key async for key in self.store.list_prefix(prefix.strip("/") + "/" if prefix.strip("/") else "")]:
             await self.delete(key)
-        await self.store.delete_dir(prefix)
 
     async def clear(self) -> None:
         """Deletes all keys in the store."""
@@ -325,6 +346,20 @@ class Cache(ZarrStore):
 
     def __repr__(self) -> str:
         return f"forebay.zarr.Cache({self.store!r}, {self.path!r})"
+
+
+async def _through(work: Awaitable[Any]) -> None:
+    """Waits for what must not go on when a lock is dropped, also when this task is cancelled: then afterwards."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()
+        raise
 
 
 def _entry(key: str, byte_range: ByteRequest | None) -> str:

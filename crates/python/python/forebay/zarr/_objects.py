@@ -44,9 +44,10 @@ _GROUP = "store"
 _SEGMENTS = 128
 _SPARE_SEGMENTS = 4
 _SEGMENT_BYTES_MAX = 1 << 20
+_QUOTA_BYTES_MIN = 4 << 20
 _SEGMENT_BYTES_MIN = 256 << 10
-# What a version takes beside its object, about.
-_RECORD_BYTES = 512
+# What a version takes beside its object and its key, at most: two headers, a commit, the ends of each.
+_RECORD_BYTES = 1024
 # Locks of keys: bytes of the file `lock`, by a hash of the key.
 _LOCKS = 1 << 20
 # Of a part of a key: a file name has 255 bytes, and one says whether it is the last part.
@@ -59,6 +60,16 @@ _WARM_BYTES_MIN = 256 << 10
 _WARM_MAX = 16
 
 _numbers = itertools.count()
+# What a forked child makes anew.
+_all: "weakref.WeakSet[Objects]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for objects in list(_all):
+        objects._forked()
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Link(NamedTuple):
@@ -146,9 +157,9 @@ class Member:
     def put(self, key: str, data: NDArray[np.uint8]) -> int:
         """Puts an object; it is committed when this returns. Returns its version."""
         writer = self.writer
-        version = writer.next_version
         self.largest = max(self.largest, data.nbytes)
         writer.begin_step()
+        version = writer.step.version
         try:
             # Both may have another length in each version.
             writer.put(_OBJECT, data, concat=True)
@@ -197,29 +208,45 @@ class Objects:
         self._members_max = members_max
         self._keys = os.path.join(self.path, "keys")
         self._options = self._about(create, dict(options or {}))
-        # One of them at a time changes something here; readers go on.
+        self._lock_file: int | None = None
+        self._begin()
+        _all.add(self)
+
+    def _begin(self) -> None:
+        """What belongs to this process alone, and is made anew in a forked child: there the threads that may hold the
+        locks are missing, and handles are those of the parent."""
+        # One thread at a time changes something here; readers go on.
         self._changing = threading.RLock()
         self._reading = threading.Lock()
         self._warm = _Warm()
-        self._begin()
-
-    def _begin(self) -> None:
-        """What belongs to this process alone, and is made anew behind a fork."""
-        self._pid = os.getpid()
         self._member: Member | None = None
         self._readers: dict[int, Reader] = {}
-        self._lock_file: int | None = None
         self._closed = False
 
-    def _check_process(self) -> None:
+    def _forked(self) -> None:
+        """Called in a forked child: a lock of the parent would be held until this process has closed it, too."""
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+            self._lock_file = None
+        closed = self._closed
+        self._begin()
+        self._closed = closed
+
+    def _check_open(self) -> None:
         if self._closed:
             raise errors.Closed(f"{self.path} is closed here")
-        if self._pid != os.getpid():
-            # Handles and locks of the parent are its own; a lock would be held until this process has closed it, too.
-            if self._lock_file is not None:
-                os.close(self._lock_file)
-            self._changing, self._reading = threading.RLock(), threading.Lock()
-            self._begin()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One thread of this process at a time, within the timeout."""
+        changing = self._changing
+        if not changing.acquire(timeout=self.timeout):
+            raise errors.TimedOut(f"another thread has been changing {self.path} for {self.timeout:g} s")
+        try:
+            self._check_open()
+            yield
+        finally:
+            changing.release()
 
     # --- the directory
 
@@ -265,7 +292,10 @@ class Objects:
         # All members are made alike, also when less is free then.
         place = os.statvfs(self.path)
         kept = {"quota": place.f_bavail * place.f_frsize // 4, **options}
-        segment = _bytes(cast("int | str", kept["quota"])) // _SEGMENTS
+        quota = _bytes(cast("int | str", kept["quota"]))
+        if quota < _QUOTA_BYTES_MIN:
+            raise errors.Usage(f"a quota of {quota} bytes for each process is less than {_QUOTA_BYTES_MIN >> 20} MiB")
+        segment = quota // _SEGMENTS
         kept["segment"] = max(_SEGMENT_BYTES_MIN, min(segment, _SEGMENT_BYTES_MAX)) // 4096 * 4096
         mine = f"{about}.{os.getpid()}.{next(_numbers)}"
         with open(mine, "w", encoding="utf-8") as file:
@@ -282,7 +312,7 @@ class Objects:
     def _directory_of(self, parts: list[str]) -> str:
         """The directory of keys that begin with these parts."""
         for part in parts:
-            if not part or "\0" in part or len(part.encode(errors="replace")) > _PART_BYTES_MAX:
+            if not part or "\0" in part or len(part.encode(errors="surrogatepass")) > _PART_BYTES_MAX:
                 raise errors.Usage(f"{'/'.join(parts)!r} is no key: it has the part {part!r}")
         return "/+".join([self._keys, *parts])
 
@@ -336,7 +366,7 @@ class Objects:
         path = os.path.join(self.path, "members", str(number))
         # A second handle of one process is a member of its own.
         component = f"store-{os.getpid()}-{next(_numbers)}"
-        made = dict(self._options)
+        made = {key: value for key, value in self._options.items() if key != "processes"}
         # Also what the environment could say otherwise.
         made.update(
             rank=0, size=1, channel="space", retention="released", scope="node", absent="hold", timeout=self.timeout
@@ -403,7 +433,7 @@ class Objects:
         Errors: ``Damaged`` when its checksum does not match, or when a crash of the machine took it.
         """
         path = self._path_of(key)
-        self._check_process()
+        self._check_open()
         lost = None
         while True:
             link = Link.read(path)
@@ -427,7 +457,7 @@ class Objects:
 
     def size(self, key: str) -> int | None:
         """Length of an object; None where there is none."""
-        self._check_process()
+        self._check_open()
         link = Link.read(self._path_of(key))
         return None if link is None else link.size
 
@@ -435,11 +465,10 @@ class Objects:
         """Puts an object under a key; what was there before is replaced, or with ``only_new`` stays.
 
         Returns whether it was put. Kept when this returns, as the durability of the space says. Errors: ``QuotaFull``
-        when what is in use leaves no space for it; ``Usage`` when another key begins with this one and a ``/``.
+        when what is in use leaves no space for it (what a key has counts until it is replaced); ``Usage``: no key.
         """
         path = self._path_of(key)
-        with self._changing:
-            self._check_process()
+        with self._alone():
             if only_new and os.path.lexists(path):
                 return False
             member = self._own()
@@ -452,7 +481,6 @@ class Objects:
         """Makes the link of a key; called with its lock."""
         new = os.path.join(self.path, "new", str(link.member))
         text = link.text()
-        made: list[str] = []
         end = time.monotonic() + self.timeout
         while True:
             try:
@@ -466,14 +494,20 @@ class Objects:
                 return False
             except FileNotFoundError:
                 # Also when another process has just removed a directory that had become empty.
-                made.extend(_make_directories(os.path.dirname(path), self._keys))
+                try:
+                    _make_directories(os.path.dirname(path), self._keys)
+                except OSError as error:
+                    raise _error_of(error, path) from error
             except OSError as error:
                 raise _error_of(error, path) from error
             if time.monotonic() > end:
                 raise errors.TimedOut(f"other processes keep removing {os.path.dirname(path)}")
         if self._is_synced():
-            for directory in {os.path.dirname(path), *made}:
-                _sync(directory)
+            # All above: another process may have made a directory and not have synced it yet.
+            above = os.path.dirname(path)
+            while len(above) >= len(self._keys):
+                _sync(above)
+                above = os.path.dirname(above)
         return True
 
     def _symlink_new(self, text: str, new: str) -> None:
@@ -491,8 +525,7 @@ class Objects:
     def delete(self, key: str) -> bool:
         """Deletes an object; returns whether there was one."""
         path = self._path_of(key)
-        with self._changing:
-            self._check_process()
+        with self._alone():
             with self._locked(key):
                 if not self._unlink(path):
                     return False
@@ -525,7 +558,7 @@ class Objects:
 
     def keys(self, prefix: str = "") -> Iterator[str]:
         """Keys below a prefix that ends where a component does, in no order."""
-        self._check_process()
+        self._check_open()
         begin = prefix.strip("/")
         waiting = [begin.split("/") if begin else []]
         while waiting:
@@ -538,7 +571,7 @@ class Objects:
 
     def names(self, prefix: str = "") -> Iterator[str]:
         """Names directly below a prefix: last parts of keys, and parts that keys go on behind."""
-        self._check_process()
+        self._check_open()
         begin = prefix.strip("/")
         parts = begin.split("/") if begin else []
         seen: set[str] = set()
@@ -554,7 +587,7 @@ class Objects:
         """Puts into the own space, and passes old versions until there is space for it."""
         # Once through all that is there now: what is moved is not met again.
         last = member.writer.next_version
-        self._make_space(member, data.nbytes, last)
+        self._make_space(member, data.nbytes + len(key.encode()) + _RECORD_BYTES, last)
         # A large object needs its segment in one.
         return self._put_waiting(member, key, data, lambda: self._pass_oldest(member, last) is not None)
 
@@ -566,7 +599,7 @@ class Objects:
         while True:
             try:
                 return member.put(key, data)
-            except errors.QuotaFull:
+            except (errors.QuotaFull, errors.TierFull):
                 if passes():
                     continue
                 if time.monotonic() > end:
@@ -580,21 +613,23 @@ class Objects:
             return
         segment = max(member.segment_bytes, wanted)
         spare = _SPARE_SEGMENTS * member.segment_bytes + max(member.largest, wanted)
-        if wanted + spare > member.quota_bytes:
-            # As far as it fits at all, the space itself says.
+        if wanted > member.quota_bytes:
+            # The space itself says so.
             return
+        all_passed = False
         while (free := member.writer.free_bytes or 0) < wanted + spare:
+            if all_passed:
+                raise errors.QuotaFull(
+                    f"what this process has put into {self.path} leaves no space for {wanted} bytes",
+                    {"free": str(free), "kept_free": str(spare)},
+                    "delete objects, or make the store with a larger quota= or with a lower tier: spill=",
+                )
             # A segment's worth at a time.
             passed = 0
-            while passed < segment:
+            while passed < segment and not all_passed:
                 size = self._pass_oldest(member, last)
-                if size is None:
-                    raise errors.QuotaFull(
-                        f"what this process has put into {self.path} leaves no space for {wanted} bytes",
-                        {"free": str(free), "kept_free": str(spare)},
-                        "delete objects, or make the store with a larger quota= or with a lower tier: spill=",
-                    )
-                passed += size
+                all_passed = size is None
+                passed += size or 0
         member.unasked = member.segment_bytes
 
     def _pass_oldest(self, member: Member, last: int) -> int | None:
@@ -602,7 +637,13 @@ class Objects:
         step = member.oldest(last)
         if step is None:
             return None
-        key = bytes(step.get(_KEY)).decode()
+        try:
+            key = bytes(step.get(_KEY)).decode()
+        except errors.Damaged:
+            # It cannot be read, whatever it is: its key, if it has one yet, is lost.
+            member.cursor.end_step()
+            member.passed = step.version + 1
+            return 0
         size = step.variables[_OBJECT].shape[0]
         link = Link(member.number, step.version, size, member.uuid)
         # Where this fails the version stays the oldest.
@@ -614,7 +655,13 @@ class Objects:
 
     def _keep(self, member: Member, key: str, link: Link, step: ReadStep) -> None:
         """Puts an object again whose version is about to be passed."""
-        moved = link._replace(version=self._put_waiting(member, key, step.get(_OBJECT, copy=None)))
+        try:
+            data = step.get(_OBJECT, copy=None)
+        except errors.Damaged as error:
+            raise errors.Damaged(
+                f"object {key!r} of {self.path} cannot be moved: {error.message}", error.context, "delete that key"
+            ) from error
+        moved = link._replace(version=self._put_waiting(member, key, data))
         path = self._path_of(key)
         with self._locked(key):
             if Link.read(path) == link:
@@ -625,15 +672,13 @@ class Objects:
     def close(self) -> None:
         """Closes the spaces here; what was put stays. Views stay valid."""
         with self._changing, self._reading:
-            if self._pid == os.getpid() and not self._closed:
-                if self._member is not None:
-                    self._member.close()
-                for reader in self._readers.values():
-                    reader.close()
-                if self._lock_file is not None:
-                    os.close(self._lock_file)
-            self._begin()
-            self._closed = True
+            if self._member is not None:
+                self._member.close()
+            for reader in self._readers.values():
+                reader.close()
+            if self._lock_file is not None:
+                os.close(self._lock_file)
+            self._member, self._readers, self._lock_file, self._closed = None, {}, None, True
 
     def destroy(self) -> None:
         """Closes the spaces here and removes all, lower tiers too. ``NameInUse`` while another process has one open."""
@@ -661,8 +706,11 @@ def _plain(value: object) -> object:
 
 
 def _sync(directory: str) -> None:
-    """Makes the names in a directory durable."""
-    file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Makes the names in a directory durable; one that was removed since has none."""
+    try:
+        file = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
     try:
         os.fsync(file)
     finally:
@@ -677,18 +725,16 @@ def _entries(directory: str) -> list[str]:
         return []
 
 
-def _make_directories(path: str, root: str) -> list[str]:
-    """Makes the directories of a key; returns those in which one was made."""
-    made: list[str] = []
+def _make_directories(path: str, root: str) -> None:
+    """Makes the directories of a key."""
     missing = [path]
     while missing:
         try:
             os.mkdir(missing[-1], 0o700)
-            made.append(os.path.dirname(missing.pop()))
+            missing.pop()
         except FileExistsError:
             missing.pop()
         except FileNotFoundError:
             if missing[-1] == root:
                 raise errors.PeerMissing(f"{root} is gone") from None
             missing.append(os.path.dirname(missing[-1]))
-    return made

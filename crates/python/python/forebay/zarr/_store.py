@@ -9,6 +9,7 @@ killed); what is read is a whole value that was set under that key. Not here: ot
 
 import asyncio
 import os
+import threading
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Self, cast
 
@@ -56,12 +57,16 @@ class Store(ZarrStore):
 
     @property
     def _objects(self) -> Objects:
-        if self._made is None:
-            self._made = Objects(
-                self.path, create=not self.read_only, timeout=self._timeout, options=self._options
-            )
+        made = self._made
+        if made is None:
+            with _making:
+                made = self._made
+                if made is None:
+                    create = not self.read_only
+                    made = Objects(self.path, create=create, timeout=self._timeout, options=self._options)
+                    self._made = made
             self._is_open = True
-        return self._made
+        return made
 
     async def _open(self) -> None:
         await super()._open()
@@ -199,5 +204,8 @@ class Store(ZarrStore):
         return f"forebay.zarr.Store({self.path!r})"
 
 
+# Held while a store is opened by one of several threads.
+_making = threading.Lock()
+os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_making.release)
 # What the first process may say of how data are kept.
 _OPTIONS = frozenset(["tier", "quota", "spill", "horizon", "checksum"])
