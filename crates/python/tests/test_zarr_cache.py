@@ -282,7 +282,7 @@ async def test_a_cache_before_files_pickles_and_is_read_only_where_they_are(tmp_
     await writable.set("a", buffer(b"2"))
     assert await value(closed, "a") == b"2"
     assert Cache(LocalStore(tmp_path, read_only=True), "cache", budget="16MiB").read_only
-    for wrong in ({"budget": "16MiB", "quota": 1}, {"budget": "16MiB", "processes": 0}, {"budget": "no"}, {"budget": 1}):
+    for wrong in ({"budget": "16MiB", "quota": 1}, {"budget": "16MiB", "processes": 0}, {"budget": "x"}, {"budget": 1}):
         with pytest.raises((TypeError, fb.errors.Usage)):
             Cache(LocalStore(tmp_path), "other", **wrong)
     with pytest.raises(fb.errors.OptionMismatch):
