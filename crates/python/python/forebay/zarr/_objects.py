@@ -54,6 +54,8 @@ _LOCKS = 1 << 20
 _PART_BYTES_MAX = 254
 # A process opens more spaces than this only while others put at the same time.
 _MEMBERS_MAX = 4096
+# Of so many objects that a process has put it remembers the key.
+_REMEMBERED_MAX = 1 << 16
 
 # Objects from this size on are copied into memory that is used again, of which so many pieces are kept.
 _WARM_BYTES_MIN = 256 << 10
@@ -151,6 +153,9 @@ class Member:
         # So much can be put before free space is asked for.
         self.unasked = 0
         self.largest = 0
+        # Of what this process has put: key and size by version, and the version that a key was linked to last.
+        self.puts: dict[int, tuple[str, int]] = {}
+        self.links: dict[str, int] = {}
         # The version behind the last one that the cursor has passed, once it has.
         self.passed = 0
 
@@ -168,6 +173,8 @@ class Member:
         except BaseException:
             writer.abort_step()
             raise
+        if len(self.puts) < _REMEMBERED_MAX:
+            self.puts[version] = key, data.nbytes
         return version
 
     def oldest(self, last: int) -> ReadStep | None:
@@ -475,7 +482,10 @@ class Objects:
             version = self._put(member, key, data)
             link = Link(member.number, version, data.nbytes, member.uuid)
             with self._locked(key):
-                return self._link(path, link, only_new=only_new)
+                is_linked = self._link(path, link, only_new=only_new)
+            if is_linked and version in member.puts:
+                member.links[key] = version
+            return is_linked
 
     def _link(self, path: str, link: Link, *, only_new: bool = False) -> bool:
         """Makes the link of a key; called with its lock."""
@@ -637,21 +647,29 @@ class Objects:
         step = member.oldest(last)
         if step is None:
             return None
+        version = step.version
+        key, size = member.puts.pop(version, ("", 0))
+        if key and member.links.get(key, version) > version:
+            # It was replaced by this process, which needs no look at the link for that.
+            return self._passed(member, version, size)
+        if key and member.links.get(key) == version:
+            del member.links[key]
         try:
             key = bytes(step.get(_KEY)).decode()
         except errors.Damaged:
             # It cannot be read, whatever it is: its key, if it has one yet, is lost.
-            member.cursor.end_step()
-            member.passed = step.version + 1
-            return 0
+            return self._passed(member, version, 0)
         size = step.variables[_OBJECT].shape[0]
-        link = Link(member.number, step.version, size, member.uuid)
+        link = Link(member.number, version, size, member.uuid)
         # Where this fails the version stays the oldest.
         if Link.read(self._path_of(key)) == link:
             self._keep(member, key, link, step)
+        return self._passed(member, version, size)
+
+    def _passed(self, member: Member, version: int, size: int) -> int:
         member.cursor.end_step()
-        member.passed = link.version + 1
-        return size + len(key) + _RECORD_BYTES
+        member.passed = version + 1
+        return size + _RECORD_BYTES
 
     def _keep(self, member: Member, key: str, link: Link, step: ReadStep) -> None:
         """Puts an object again whose version is about to be passed."""

@@ -20,8 +20,8 @@ import forebay as fb
 from forebay.zarr._buffers import bytes_of, part_of
 from forebay.zarr._objects import Objects
 
-# Larger values are moved in a thread, so that the event loop goes on.
-_THREAD_BYTES = 1 << 20
+# Larger values are moved in a thread, so that the event loop goes on; handing them over takes as long as copying a MiB.
+_THREAD_BYTES = 8 << 20
 
 
 class Store(ZarrStore):
