@@ -16,7 +16,7 @@ const NEWEST: &str = "crates/python/requirements-newest-zarr.txt";
 const NEWER_PYTHONS: &[&str] = &["3.14", "3.13", "3.12"];
 const WHEEL_TESTS: &str = "crates/python/tests/test_wheel.py";
 const LIMIT: Duration = Duration::from_secs(900);
-/// Of a stage that is asked for more rounds.
+/// Of a stage with many kills.
 const LONG_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
 /// What a wheel is for.
@@ -53,22 +53,23 @@ pub fn wheel_tests(ci: &mut Run, wheel: Option<PathBuf>) {
 pub fn kills(ci: &mut Run, wheel: Option<PathBuf>, rounds: &str) {
     let arguments = ["crates/python/tests", "-k", "killed", "--ignore", WHEEL_TESTS];
     let python = python(ci.root);
-    pytest_with(ci, "python: kills, long", &python, wheel, &arguments, &[("TEST_KILLS", rounds)]);
+    pytest_with(ci, "python: kills, long", &python, wheel, &arguments, Some(rounds));
 }
 
 /// Runs the tests of the stores with the newest zarr, where there is a Python for it.
 pub fn newest_zarr(ci: &mut Run, wheel: Option<PathBuf>) {
     let name = "python: the newest zarr";
-    let newer = NEWER_PYTHONS.iter().find_map(|version| newer_python(version));
-    let Some(newer) = newer else { return ci.summary.skip(name, "there is no Python 3.12 or newer") };
-    let made = wheel.as_ref().map_or(Ok(PathBuf::new()), |wheel| newest_environment(ci.root, newer, wheel));
-    match made {
+    let Some(newer) = NEWER_PYTHONS.iter().find_map(|version| newer_python(version)) else {
+        return ci.summary.skip(name, "there is no Python 3.12 or newer");
+    };
+    let Some(path) = &wheel else { return ci.summary.skip(name, "there is no wheel") };
+    match newest_environment(ci.root, newer, path) {
         Ok(python) => {
             let tests =
                 ["store", "cache", "view"].map(|what| format!("crates/python/tests/test_zarr_{what}.py"));
             let mut arguments = vec!["-c", "crates/python/pyproject.toml"];
             arguments.extend(tests.iter().map(String::as_str));
-            pytest_with(ci, name, &python, wheel, &arguments, &[]);
+            pytest_with(ci, name, &python, wheel, &arguments, None);
         }
         Err(e) => ci.summary.fail(format!("{name}: {e}")),
     }
@@ -99,16 +100,17 @@ fn newest_environment(root: &Path, mut newer: Command, wheel: &Path) -> Result<P
 
 fn pytest(ci: &mut Run, name: &str, wheel: Option<PathBuf>, arguments: &[&str]) {
     let python = python(ci.root);
-    pytest_with(ci, name, &python, wheel, arguments, &[]);
+    pytest_with(ci, name, &python, wheel, arguments, None);
 }
 
+/// Runs tests by that Python; with `kills` so many rounds of those that kill processes.
 fn pytest_with(
     ci: &mut Run,
     name: &str,
     python: &Path,
     wheel: Option<PathBuf>,
     arguments: &[&str],
-    environment: &[(&str, &str)],
+    kills: Option<&str>,
 ) {
     title(name);
     let Some(wheel) = wheel else { return ci.summary.skip(name, "there is no wheel") };
@@ -120,9 +122,9 @@ fn pytest_with(
     ci.environment(&mut command);
     command.arg("--basetemp").arg(ci.scratch.join("pytest")).env("PATH", path_with(ci.root));
     command.env("PYTHONDONTWRITEBYTECODE", "1").env("TEST_WHEEL", wheel);
-    command.envs(environment.iter().copied());
+    command.envs(kills.map(|rounds| ("TEST_KILLS", rounds)));
     ci.clear_noted();
-    let limit = if environment.is_empty() { LIMIT } else { LONG_LIMIT };
+    let limit = if kills.is_some() { LONG_LIMIT } else { LIMIT };
     let ran = run(&mut command, limit);
     let before = ci.summary.failed;
     let counted = ci.summary.pytest(&ran.output);

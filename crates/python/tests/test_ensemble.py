@@ -109,6 +109,35 @@ def test_a_trainer_goes_on_where_it_was():
         Reservoir("ens", seen=2)
 
 
+def test_a_state_of_format_1_is_gone_on_from():
+    """A state as docs/src/formats/ensemble.md says it."""
+    fill(2, 6)
+    uuids = [fb.inspect(f"ens.{m}")["uuid"] for m in range(2)]
+    text = (
+        '{"format":"forebay-reservoir","version":%d,"size":1,"seen":[1,2],"drawn":7,"batches":3,"members":{'
+        f'"ens.0":{{"uuid":"{uuids[0]}","base":2,"seen":{{"4":1}},"done":[3]}},'
+        f'"ens.1":{{"uuid":"{uuids[1]}","base":6,"seen":{{}},"done":[]}}}}}}'
+    )
+    for version in (2, 1):
+        with fb.open("ens-trainer.0", "w", quota="64MiB", retention="last:2") as ch:
+            for step in ch.steps(1):
+                step.put("state", np.frombuffer((text % version).encode(), "u1"), concat=True)
+        if version == 2:
+            with pytest.raises(fb.errors.UnknownFormat):
+                Reservoir("ens", members=2, seen=(1, 2))
+    with Reservoir("ens", members=2, seen=(1, 2)) as reservoir:
+        # Of member 0 the samples below 2 and sample 3 are done; sample 4 was seen often enough for the end.
+        assert sorted(draw(reservoir)) == [(0, 2), (0, 5)] and reservoir.drawn == 9
+
+
+def test_the_environment_does_not_say_how_members_are_read(monkeypatch):
+    for name, text in (("CHANNEL_KIND", "files"), ("RANK", "3"), ("SIZE", "4"), ("RETENTION", "last:1")):
+        monkeypatch.setenv(f"FOREBAY_{name}", text)
+    put = fill(1, 10)
+    with Reservoir("ens", members=1, batch=3) as reservoir:
+        assert set(draw(reservoir)) == put
+
+
 def test_what_counts_before_it_is_handed_out_is_never_seen_twice():
     fill(2, 50)
     options = {"members": 2, "batch": 10, "when_killed": "skip"}
@@ -208,7 +237,7 @@ def test_what_is_no_member_is_left_alone(root: Path, tmp_path: Path):
         with Reservoir(name, members=1) as reservoir:
             assert len(draw(reservoir)) == 1
     for wrong in (Reservoir, lambda name: Member(name, 0)):
-        with pytest.raises(fb.errors.BadName, match="trainers keep"):
+        with pytest.raises(fb.errors.BadName, match="state of a trainer"):
             wrong("ens-trainer")
 
 

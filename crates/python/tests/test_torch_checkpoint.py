@@ -20,6 +20,7 @@ if not torch.distributed.is_available():
 
 import forebay.torch as ft
 import torch.distributed.checkpoint as dcp
+from forebay.torch._stored import Stored
 from torch.distributed.checkpoint.api import CheckpointException
 
 pytestmark = [
@@ -546,13 +547,13 @@ def test_a_load_does_not_disturb_a_program_that_saves(ranks, path):
 def test_mistakes(path):
     state = {"t": torch.zeros(3)}
     writer = ft.CheckpointWriter(path)
-    with pytest.raises(errors.Usage, match="no number of a step"):
+    with pytest.raises(errors.Usage, match="not the number of a step"):
         dcp.save(state, storage_writer=writer, checkpoint_id="latest")
     with pytest.raises(errors.Usage):
         dcp.save(state, storage_writer=writer, checkpoint_id=-1)
     with pytest.raises(CheckpointException, match="no step was given"):
         dcp.save(state, storage_writer=writer)
-    with pytest.raises(CheckpointException, match="no checkpoint directory"):
+    with pytest.raises(CheckpointException, match="not a checkpoint directory"):
         load(path / "nothing", state)
     with pytest.raises(CheckpointException, match="tape"):
         dcp.save(state, storage_writer=ft.CheckpointWriter(path, "tape"), checkpoint_id=0)
@@ -566,3 +567,15 @@ def test_mistakes(path):
     with pytest.raises(CheckpointException, match=r"forebay.torch/head was not saved"):
         load(path, state, levels="file")
     assert ft.CheckpointWriter.validate_checkpoint_id("12") and not ft.CheckpointReader.validate_checkpoint_id("a/b")
+
+
+def test_a_step_of_a_later_format_is_refused(tmp_path):
+    with fb.Checkpoint(str(tmp_path / "ck"), ["file"]) as ck:
+        ck.protect("forebay.torch/head", np.array([2, 5], np.uint64))
+        ck.protect("forebay.torch/metadata", np.zeros(5, np.uint8))
+        ck.save(0)
+    with pytest.raises(Exception, match="has format 2 of forebay.torch"):
+        dcp.load({"x": torch.zeros(2)}, storage_reader=ft.CheckpointReader(tmp_path / "ck"))
+    # Metadata are a pickle: these names are the format.
+    assert (Stored.__module__, Stored.__qualname__) == ("forebay.torch._stored", "Stored")
+    assert Stored._fields == ("name", "shape", "start", "extent", "dtype")

@@ -337,7 +337,7 @@ def test_a_version_that_a_crash_took_is_an_error_not_another_value():
             store.get_sync("b")
     os.unlink(link)
     os.symlink("elsewhere", link)
-    with pytest.raises(fb.errors.Damaged, match="not to an object"):
+    with pytest.raises(fb.errors.Damaged, match="does not name an object"):
         store.get_sync("b")
     assert value(store, "a") == b"first"
     store.delete_sync("b")
@@ -355,6 +355,29 @@ def test_a_value_that_is_held_does_not_change():
             assert value(store, "b") == b"new" * 100_000
         assert held.tobytes() == (b"old" * 100_000)[5:]
     assert held.tobytes() == (b"old" * 100_000)[5:]
+
+
+def test_a_store_of_format_1_is_read_and_goes_on(root: Path):
+    """A directory as docs/src/formats/store.md says it, made without a line of the store."""
+    store = root / "golden"
+    for directory in ("keys/+a/+c", "members", "new"):
+        (store / directory).mkdir(parents=True)
+    made = {"quota": "4MiB", "segment": "256KiB", "when_full": "error", "readers": {"store": 1}}
+    with fb.open(f"{store}/members/0", "w", **made) as ch:
+        for step in ch.steps(2):
+            step.put("object", np.frombuffer(b"chunk %d" % step.version, "u1"), concat=True)
+            step.put("key", np.frombuffer([b"a/zarr.json", b"a/c/0"][step.version], "u1"), concat=True)
+        uuid = str(ch.info()["uuid"])[:8]
+    os.symlink(f"0.0.7.{uuid}", store / "keys/+a/=zarr.json")
+    os.symlink(f"0.1.7.{uuid}", store / "keys/+a/+c/=0")
+    (store / "objects.json").write_text(
+        '{"format": "forebay-objects", "version": 1, "options": {"quota": "4MiB", "segment": 262144}}'
+    )
+    with Store("golden", quota="4MiB") as opened:
+        assert sorted(opened._objects.keys()) == ["a/c/0", "a/zarr.json"]
+        assert value(opened, "a/c/0") == b"chunk 1" and value(opened, "a/zarr.json") == b"chunk 0"
+        opened.set_sync("a/c/1", buffer(b"new"))
+        assert os.readlink(store / "keys/+a/+c/=1") == f"0.2.3.{uuid}" and os.listdir(store / "members") == ["0"]
 
 
 def test_two_stores_of_one_process_and_a_forked_child():

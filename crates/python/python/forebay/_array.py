@@ -7,10 +7,11 @@ moves past the page cache where the file system can do that, with many requests 
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from types import EllipsisType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypeAlias
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 
 from forebay import errors
+from forebay._closing import Closing
 from forebay._forebay import Pool, _Paged, _VersionBacking
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ _BLOCK_BYTES = 4 << 20
 _MODES = ("r", "r+", "a+", "x+", "c")
 
 
-class Array:
+class Array(Closing):
     """An array in a file or a version, of which a part is in memory. Made by ``forebay.array``.
 
     Indexed as an ndarray, to read and (unless mode is "r") to write; gives copies. A context manager: it closes at the
@@ -290,14 +291,6 @@ class Array:
     def close(self) -> None:
         """Ends the use of the array; what was changed is in the file afterwards. Raises what could not be written."""
         self._paged.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         how = "closed" if self.closed else f"{self.method}, tiles of {self.tile_bytes} bytes"

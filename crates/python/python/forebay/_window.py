@@ -7,11 +7,11 @@ else. Touching an element that is not in memory reads its tile; another one leav
 import math
 import os
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypedDict
 
 from forebay import errors
 from forebay._array import layout_of
+from forebay._closing import Closing
 from forebay._forebay import _Paged, _Window
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class _Options(TypedDict):
     on_error: str
 
 
-class Window:
+class Window(Closing):
     """A file as an ndarray (``array``), of which a part is in memory. Made by ``forebay.window`` or ``Array.window``.
 
     A context manager: it closes at the end. The array stays valid as long as it is referenced. In a child made by
@@ -84,14 +84,6 @@ class Window:
     def close(self) -> None:
         """Ends the use of the window: as ``flush``. Raises what could not be written, or read."""
         self._window.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         how = "closed" if self.closed else str(self.statistics["engine"])

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 import forebay as fb
 from forebay import errors
+from forebay._closing import Closing
 from forebay._forebay import Reader, ReadStep, Writer
 
 #: The reader group for which members keep their samples, unless another is said.
@@ -54,13 +55,13 @@ _FILES_MAX = 65536
 
 def _check_name(name: str, group: str) -> None:
     if name.endswith(f"-{group}"):
-        raise errors.BadName(f"an ensemble {name} would have members named as what trainers keep: {name}.0")
+        raise errors.BadName(f"the name of an ensemble does not end in -{group}: {name}.0 is the state of a trainer")
 
 
 def _space(name: str, member: int | str) -> str:
     text = str(member)
     if not _ID.fullmatch(text):
-        raise errors.BadName(f"{text!r} is no number or name of a member: letters, digits, _ and -, at most 64")
+        raise errors.BadName(f"{text!r} is not a member's name: 1 to 64 letters, digits, _ and -")
     return f"{name}.{text}"
 
 
@@ -232,7 +233,7 @@ class _Source:
             return
 
 
-class Reservoir:
+class Reservoir(Closing):
     """The samples of an ensemble, from which a trainer draws batches.
 
     Iterating gives batches, lists of ``batch`` samples (the last one may be shorter), until ``members`` members have
@@ -280,7 +281,7 @@ class Reservoir:
     ) -> None:
         least, most = seen if isinstance(seen, tuple) else (seen, seen)
         if policy not in ("uniform", "fifo") or when_killed not in ("again", "skip"):
-            raise errors.Usage(f"policy is {policy!r} and when_killed {when_killed!r}: uniform or fifo, again or skip")
+            raise errors.Usage(f"policy={policy!r} is uniform or fifo, when_killed={when_killed!r} is again or skip")
         if not (1 <= least <= most and batch >= 1 and window >= 1 and 0 <= rank < size):
             raise errors.Usage("seen is from 1 on, or (least, most); batch and window are from 1 on; rank < size")
         _check_name(name, group)
@@ -308,7 +309,16 @@ class Reservoir:
         space = f"{name}-{group}.{rank}"
         given = {"quota": "64MiB", "timeout": timeout, **options}
         self._space: Writer = fb.open(
-            space, "a", rank=0, size=1, component="reservoir", retention=_STATES, scope="node", readers={}, **given
+            space,
+            "a",
+            rank=0,
+            size=1,
+            component="reservoir",
+            channel="space",
+            retention=_STATES,
+            scope="node",
+            readers={},
+            **given,
         )
         self._kept = self._load(space)
         #: Samples drawn so far, also before a restart.
@@ -317,7 +327,9 @@ class Reservoir:
 
     def _load(self, space: str) -> dict[str, Any]:
         """The state that was kept last."""
-        with fb.open(space, observer=True, rank=0, size=1, scope="node", timeout=self.timeout) as reader:
+        with fb.open(
+            space, observer=True, rank=0, size=1, channel="space", scope="node", timeout=self.timeout
+        ) as reader:
             latest = reader.latest()
             if latest is None:
                 return {}
@@ -392,6 +404,7 @@ class Reservoir:
                 rank=self.rank,
                 size=self.size,
                 component="reservoir",
+                channel="space",
                 scope="node",
                 finished=True,
                 timeout=min(self.timeout, _JOIN_SECONDS),
@@ -442,7 +455,7 @@ class Reservoir:
                 if version >= source.reader.versions().stop:
                     continue
                 if version not in source.done and self._is_mine(source, version):
-                    if not self._has_room():
+                    if not self._has_space():
                         return
                     self._turn += 1
                     entry = _Entry(source, version, source.seen.get(version, 0), self.drawn)
@@ -454,7 +467,7 @@ class Reservoir:
                 source.known += 1
                 more = True
 
-    def _has_room(self) -> bool:
+    def _has_space(self) -> bool:
         """Whether the window takes another sample; one that was seen often enough leaves for it."""
         if len(self._entries) < self._window:
             return True
@@ -586,7 +599,8 @@ class Reservoir:
         """Notes that the batch that was handed out was seen."""
         for entry in self._handed:
             entry.seen += 1
-            entry.source.seen[entry.version] = entry.seen
+            if entry.version not in entry.source.done:
+                entry.source.seen[entry.version] = entry.seen
         full = {id(entry) for entry in self._handed if entry.seen >= self._most}
         for i in range(len(self._entries) - 1, -1, -1):
             if id(self._entries[i]) in full:
@@ -667,14 +681,6 @@ class Reservoir:
         for source in self._sources.values():
             source.reader.close()
         self._space.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def stack(batch: Iterable[Sample], name: str) -> NDArray[Any]:

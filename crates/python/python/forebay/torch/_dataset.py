@@ -69,9 +69,9 @@ class StepDataset(torch.utils.data.IterableDataset[Any]):
         if along not in (None, 0):
             raise errors.Usage(f"along={along!r} is neither None nor 0: samples lie along the first axis")
         if shuffle < 0:
-            raise errors.Usage(f"shuffle={shuffle} is no number of samples")
+            raise errors.Usage(f"shuffle={shuffle} is negative: it is a number of samples")
         if (rank is None) != (world is None) or (rank is not None and not 0 <= rank < (world or 0)):
-            raise errors.Usage(f"rank={rank} and world={world} are no rank of a group: give both, or neither")
+            raise errors.Usage(f"rank={rank} is not a rank of world={world}: give both, or neither")
         if isinstance(versions, str) and versions != "all":
             raise errors.Usage(f'versions={versions!r} is neither None, "all" nor version numbers')
         if versions is not None and group is not None:
@@ -223,7 +223,7 @@ class StepDataset(torch.utils.data.IterableDataset[Any]):
     def load_state_dict(self, state: State) -> None:
         """The next iteration goes on where the state was made. Its versions must be retained."""
         if not isinstance(state, dict) or state.get("format") != FORMAT:
-            raise errors.Usage("this is no state of a StepDataset of this release")
+            raise errors.Usage("this is not a state of a StepDataset, or one of another release")
         running = self._iteration()
         if running is not None:
             running.close()

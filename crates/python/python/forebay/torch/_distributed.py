@@ -12,8 +12,7 @@ import dataclasses
 import io
 import os
 import pickle
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,13 +32,14 @@ from torch.futures import Future
 
 import forebay as fb
 from forebay import errors
+from forebay._closing import Closing
 from forebay.torch import _handles
 from forebay.torch._gather import Gather, Part, on_host
-from forebay.torch._stored import HEAD, METADATA, Share, Stored, joined, shares, tensor_at
+from forebay.torch._stored import FORMAT, HEAD, METADATA, Share, Stored, joined, shares, tensor_at
 from forebay.torch._tensors import array_of
 
 
-class CheckpointWriter(StorageWriter):
+class CheckpointWriter(StorageWriter, Closing):
     """Saves into a checkpoint directory: ``dcp.save(state, storage_writer=writer, checkpoint_id=step)``.
 
     path: the checkpoint directory. levels: where steps go, as of ``forebay.Checkpoint``: a list, or a text as in
@@ -125,7 +125,7 @@ class CheckpointWriter(StorageWriter):
         metadata.storage_data = {one.index: one.storage_data for several in results for one in several}
         text = np.frombuffer(bytearray(pickle.dumps(metadata)), np.uint8)
         assert self._last is not None
-        self._last.protect(HEAD, np.array([text.size], np.uint64))
+        self._last.protect(HEAD, np.array([FORMAT, text.size], np.uint64))
         self._last.protect(METADATA, text)
         self._last.save(self._number())
 
@@ -156,14 +156,6 @@ class CheckpointWriter(StorageWriter):
         # For async_save by a process, which opens the directory for itself.
         return {**self.__dict__, "_saved": [], "_last": None}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 class CheckpointReader(StorageReader):
     """Loads from a checkpoint directory: ``dcp.load(state, storage_reader=reader, checkpoint_id=step)``.
@@ -188,7 +180,7 @@ class CheckpointReader(StorageReader):
     ) -> None:
         super().__init__()
         if (rank is None) != (size is None):
-            raise errors.Usage(f"rank={rank} and size={size} are no rank of a group: give both, or neither")
+            raise errors.Usage(f"rank={rank} is not a rank of size={size}: give both, or neither")
         self.path = os.path.abspath(path)
         self.step: int | None = None
         self._levels = _handles.levels_of(levels)
@@ -215,18 +207,22 @@ class CheckpointReader(StorageReader):
         # The last word is not `kwargs`, by which torch would ask for the metadata of one rank.
         del args, options
         if not os.path.isdir(self.path):
-            raise errors.VersionGone(f"{self.path} is no checkpoint directory")
+            raise errors.VersionGone(f"{self.path} is not a checkpoint directory")
         _handles.close(self.path)
         rank, size = self._rank()
         self._handle = handle = _handles.opened(self.path, self._levels, self._options, rank=rank, size=size)
         self._run = None
-        head = np.zeros(1, np.uint64)
+        head = np.zeros(2, np.uint64)
         handle.protect(HEAD, head)
         self.step = handle.restore_latest() if self._asked is None else handle.restore(self._asked)
         if self.step is None:
             raise errors.VersionGone(f"no step has been saved in {self.path}")
         self._check_run()
-        text = np.zeros(int(head[0]), np.uint8)
+        if head[0] != FORMAT:
+            raise errors.UnknownFormat(
+                f"step {self.step} in {self.path} has format {head[0]} of forebay.torch; this release reads {FORMAT}"
+            )
+        text = np.zeros(int(head[1]), np.uint8)
         handle.protect(METADATA, text)
         handle.restore(self.step)
         self._check_run()
@@ -307,6 +303,7 @@ def _step_of(checkpoint_id: Any) -> int | None:
         return None
     if not _is_step(checkpoint_id):
         raise errors.Usage(
-            f"checkpoint_id={checkpoint_id!r} is no number of a step", hint="the directory is an argument of the writer"
+            f"checkpoint_id={checkpoint_id!r} is not the number of a step",
+            hint="the directory is an argument of the writer",
         )
     return int(os.fspath(checkpoint_id) if isinstance(checkpoint_id, os.PathLike) else checkpoint_id)

@@ -32,7 +32,7 @@ class Loader:
         options: dict[str, Any],
     ) -> None:
         if batch_size < 1 or num_workers < 0:
-            raise errors.Usage(f"batch_size={batch_size} and num_workers={num_workers} are no numbers of either")
+            raise errors.Usage(f"batch_size={batch_size} is below 1, or num_workers={num_workers} below 0")
         self.dataset = dataset
         self._size, self._drop_last, self._pin = batch_size, drop_last, pin_memory
         self._collate = collate_fn

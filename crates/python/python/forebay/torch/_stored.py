@@ -19,7 +19,8 @@ from torch.distributed.checkpoint.planner import SavePlan, WriteItem, WriteItemT
 
 OWN = "forebay.torch/"
 HEAD = OWN + "head"
-"""Bytes of the metadata, as one uint64."""
+"""Version of this layout, and bytes of the metadata, as two uint64."""
+FORMAT = 1
 METADATA = OWN + "metadata"
 """torch's Metadata, pickled."""
 

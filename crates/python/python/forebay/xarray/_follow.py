@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 import xarray as xr
 
 import forebay as fb
 from forebay import errors
+from forebay._closing import Closing
 from forebay.xarray._backend import as_dataset, space_name
 from forebay.xarray._source import Source
 from forebay.xarray._space import Space
@@ -17,7 +17,7 @@ from forebay.xarray._space import Space
 _CHOSEN_BY_THE_STREAM = ("version", "step", "dim", "timeout")
 
 
-class Follower:
+class Follower(Closing):
     """Iterator over the datasets of the versions of a space, each as it becomes complete; see ``follow``."""
 
     def __init__(self, reader: fb.Reader, open_options: Mapping[str, Any]) -> None:
@@ -59,14 +59,6 @@ class Follower:
         if not self._reader.closed:
             self._end_step()
             self._reader.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def follow(

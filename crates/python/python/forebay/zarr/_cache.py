@@ -11,12 +11,9 @@ keys, which are asked for each time.
 
 import asyncio
 import contextlib
-import fcntl
 import os
-import struct
 import time
-import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any, Self, cast
 
 import numpy as np
@@ -30,19 +27,24 @@ from zarr.abc.store import (
 )
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
-import forebay as fb
 from forebay import errors
 from forebay._forebay import ReadStep, _bytes
 from forebay.zarr._buffers import bytes_of, part_of
-from forebay.zarr._objects import Link, Member, Objects
+from forebay.zarr._locks import try_lock, unlock
+from forebay.zarr._objects import Link, Member, Objects, directory_of
+from forebay.zarr._reads import THREAD_BYTES
 
-# Locks of keys that are fetched or changed: bytes of the file `fetching`, by a hash of the key.
-_LOCKS = 1 << 20
 _PAUSE_SECONDS_MAX = 0.02
 
 
 class _Kept(Objects):
     """Objects of which the oldest go when space is needed, but for those that were read since they came."""
+
+    def holds_more_than(self, size: int, key: str) -> bool:
+        """Whether there is an object of more bytes; not for a key that only the store can have."""
+        with contextlib.suppress(errors.Error, UnicodeError):
+            return (self.size(key) or 0) > size
+        return False
 
     def used(self, key: str) -> None:
         """Notes that an object was read: it stays once more."""
@@ -68,17 +70,6 @@ class _Kept(Objects):
             with contextlib.suppress(errors.Error, OSError, UnicodeError):
                 return super().put(key, data, only_new=only_new)
         return False
-
-    def _put_waiting(
-        self, member: Member, key: str, data: NDArray[np.uint8], passes: Callable[[], bool] = lambda: False
-    ) -> int:
-        """As of a store, but for waiting: a value that does not fit now is only passed on."""
-        while True:
-            try:
-                return member.put(key, data)
-            except (errors.QuotaFull, errors.TierFull):
-                if not passes():
-                    raise
 
 
 class Cache(ZarrStore):
@@ -114,9 +105,8 @@ class Cache(ZarrStore):
         if processes < 1:
             raise errors.Usage(f"processes is {processes}, not a number from 1 on")
         self.store = store
-        text = os.fspath(name)
         #: Directory of what is kept.
-        self.path: str = os.path.abspath(text if "/" in text else os.path.join(fb.root(), text))
+        self.path: str = directory_of(name)
         self._state = {"budget": budget, "processes": processes, "timeout": timeout, **options}
         self._timeout = timeout
         self._objects = _Kept(
@@ -126,6 +116,8 @@ class Cache(ZarrStore):
             options={"quota": _bytes(budget) // processes, "processes": processes, **options},
             members_max=processes,
         )
+        # A value that does not fit now is only passed on.
+        self._objects.patience = 0.0
         self._fetching = os.path.join(self.path, "fetching")
         # Shared with those that `with_read_only` makes.
         self._counts = {"hits": 0, "misses": 0}
@@ -186,16 +178,21 @@ class Cache(ZarrStore):
             return part_of(whole, byte_range)
         return None if byte_range is None else self._kept(_entry(key, byte_range))
 
+    async def _found(self, key: str, byte_range: ByteRequest | None) -> NDArray[np.uint8] | None:
+        if self._objects.holds_more_than(THREAD_BYTES, _entry(key, None)):
+            return await asyncio.to_thread(self._find, key, byte_range)
+        return self._find(key, byte_range)
+
     async def get(
         self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
     ) -> Buffer | None:
         """The value of a key, or part of it; None where the store has none."""
         prototype = prototype or default_buffer_prototype()
-        data = self._find(key, byte_range)
+        data = await self._found(key, byte_range)
         if data is None:
             async with self._alone(key, strict=False) as is_alone:
                 # Another process may have fetched it meanwhile.
-                data = self._find(key, byte_range) if is_alone else None
+                data = await self._found(key, byte_range) if is_alone else None
                 if data is None:
                     self._counts["misses"] += 1
                     value = await self.store.get(key, prototype, byte_range)
@@ -222,27 +219,18 @@ class Cache(ZarrStore):
         # An open file of its own also keeps the tasks of this process apart.
         file = os.open(self._fetching, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            at = zlib.crc32(key.encode(errors="surrogatepass")) % _LOCKS
-            lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, at, 1, 0)
-            end, pause, is_held = time.monotonic() + self._timeout, 0.0002, False
-            while not is_held:
-                try:
-                    fcntl.fcntl(file, fcntl.F_OFD_SETLK, lock)
-                    is_held = True
-                except (BlockingIOError, PermissionError):
-                    if time.monotonic() > end:
-                        break
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+            end, pause = time.monotonic() + self._timeout, 0.0002
+            while not (is_held := try_lock(file, key)) and time.monotonic() < end:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _PAUSE_SECONDS_MAX)
             if strict and not is_held:
                 raise errors.TimedOut(
                     f"other processes have been fetching {key!r} for {self._timeout:g} s",
-                    hint="they may be stopped; see who has the file `fetching` of the cache open",
+                    hint="they may be stopped: fuser shows which processes have the file `fetching` open",
                 )
             yield is_held
         finally:
-            # A child that was forked meanwhile has this open file as well, and would keep the lock.
-            fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_UNLCK, 0, 0, 0, 0))
+            unlock(file)
             os.close(file)
 
     async def exists(self, key: str) -> bool:
@@ -276,16 +264,11 @@ class Cache(ZarrStore):
             await _through(self.store.delete(key))
 
     def _forget(self, key: str) -> None:
+        # Keys that only the store can have are not kept.
         with contextlib.suppress(errors.Usage, errors.Io, UnicodeError):
-            self._forget_all(key)
-
-    def _forget_all(self, key: str) -> None:
-        self._objects.delete(_entry(key, None))
-        # Parts of it have names beside.
-        above = _entry(key, None).rpartition("/")[0]
-        for name in list(self._objects.names(above)):
-            if name.startswith(":"):
-                self._objects.delete(f"{above}/{name}")
+            for name in list(self._objects.names(key)):
+                if name.startswith(":"):
+                    self._objects.delete(f"{key}/{name}")
 
     async def delete_dir(self, prefix: str) -> None:
         """Deletes all keys below ``prefix`` in the store."""

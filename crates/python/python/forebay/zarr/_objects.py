@@ -6,23 +6,20 @@ moment from which the object is seen. Key ``a/c/0`` has the link ``+a/+c/=0``, s
 
 Guarantees: an object whose ``put`` has returned is kept as the durability of the spaces says, also when this process is
 killed; a reader sees the whole old or the whole new object, never a mixture; memory of objects that were replaced or
-deleted is used again after the last view of them has gone. Every wait has a deadline. Not here: what keys mean.
+deleted is used again. Every wait has a deadline. Not here: what keys mean.
 
 A member's space is a log. To use memory again, its writer passes the oldest versions (a cursor of the reader group
 ``store`` of its own), and puts again what is still in use; a kill at any point leaves the one or the other version.
 """
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
 import shutil
-import struct
 import threading
 import time
 import weakref
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -32,6 +29,7 @@ from numpy.typing import NDArray
 import forebay as fb
 from forebay import errors
 from forebay._forebay import Reader, ReadStep, Writer, _bytes
+from forebay.zarr._locks import try_lock, unlock
 
 _FORMAT = "forebay-objects"
 _VERSION = 1
@@ -48,11 +46,9 @@ _QUOTA_BYTES_MIN = 4 << 20
 _SEGMENT_BYTES_MIN = 256 << 10
 # What a version takes beside its object and its key, at most: two headers, a commit, the ends of each.
 _RECORD_BYTES = 1024
-# Locks of keys: bytes of the file `lock`, by a hash of the key.
-_LOCKS = 1 << 20
 # Of a part of a key: a file name has 255 bytes, and one says whether it is the last part.
 _PART_BYTES_MAX = 254
-# A process opens more spaces than this only while others put at the same time.
+# Most processes that put at the same time.
 _MEMBERS_MAX = 4096
 # Of so many objects that a process has put it remembers the key.
 _REMEMBERED_MAX = 1 << 16
@@ -89,7 +85,7 @@ class Link(NamedTuple):
     def of(cls, text: str, path: str) -> "Link":
         parts = text.split(".")
         if len(parts) != 4 or not all(part.isdecimal() for part in parts[:3]):
-            raise errors.Damaged(f"the link {path} leads to {text!r}, not to an object")
+            raise errors.Damaged(f"link {path} does not name an object: {text!r}")
         return cls(int(parts[0]), int(parts[1]), int(parts[2]), parts[3])
 
     @classmethod
@@ -124,7 +120,9 @@ class _Warm:
         """An array of so many bytes. Its memory comes back when the last array over it has gone."""
         with self._lock:
             at = next((i for i, one in enumerate(self._free) if len(one) == size), None)
-            memory = bytearray(size) if at is None else self._free.pop(at)
+            memory = None if at is None else self._free.pop(at)
+        if memory is None:
+            memory = bytearray(size)
         # Arrays that are made of this one keep it, and not only the memory, as that is no array.
         array = np.frombuffer(memory, "u1")
         weakref.finalize(array, self._give_back, memory).atexit = False
@@ -212,6 +210,8 @@ class Objects:
     ) -> None:
         self.path = os.path.abspath(path)
         self.timeout = timeout
+        #: How long a put waits for readers that hold memory which is to be used again.
+        self.patience = timeout
         self._members_max = members_max
         self._keys = os.path.join(self.path, "keys")
         self._options = self._about(create, dict(options or {}))
@@ -275,7 +275,7 @@ class Objects:
             known = (found["format"], found["version"]) == (_FORMAT, _VERSION)
             kept = dict(found["options"])
         except (ValueError, KeyError, TypeError):
-            raise errors.Damaged(f"{about} is no description of a store") from None
+            raise errors.Damaged(f"{about} does not describe a store") from None
         if not known:
             raise errors.UnknownFormat(f"{about}: format {found['format']} {found['version']} is not known here")
         others = {key: value for key, value in given.items() if kept.get(key) != value}
@@ -293,7 +293,7 @@ class Objects:
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         strangers = set(os.listdir(self.path)) - {"keys", "members", "new", "lock", "fetching", _ABOUT}
         if any(not name.startswith(_ABOUT) for name in strangers):
-            raise errors.NameInUse(f"{self.path} is there and is no store: it holds {min(strangers)}")
+            raise errors.NameInUse(f"{self.path} exists and is not a store: it contains {min(strangers)}")
         for name in ("keys", "members", "new"):
             os.makedirs(os.path.join(self.path, name), mode=0o700, exist_ok=True)
         # All members are made alike, also when less is free then.
@@ -320,7 +320,7 @@ class Objects:
         """The directory of keys that begin with these parts."""
         for part in parts:
             if not part or "\0" in part or len(part.encode(errors="surrogatepass")) > _PART_BYTES_MAX:
-                raise errors.Usage(f"{'/'.join(parts)!r} is no key: it has the part {part!r}")
+                raise errors.Usage(f"key {'/'.join(parts)!r} is not valid: part {part!r}")
         return "/+".join([self._keys, *parts])
 
     def _path_of(self, key: str) -> str:
@@ -333,26 +333,20 @@ class Objects:
         """Holds the lock of a key against other processes; the kernel drops it when this one is killed."""
         if self._lock_file is None:
             self._lock_file = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        at = zlib.crc32(key.encode()) % _LOCKS
         end = time.monotonic() + self.timeout
         pause = 20e-6
-        while True:
-            try:
-                # Of this open file: another one of this process is shut out as well.
-                fcntl.fcntl(self._lock_file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, at, 1, 0))
-                break
-            except (BlockingIOError, PermissionError):
-                if time.monotonic() > end:
-                    raise errors.TimedOut(
-                        f"another process has been changing key {key!r} of {self.path} for {self.timeout:g} s",
-                        hint="it may be stopped; see who has the file `lock` open",
-                    ) from None
-                time.sleep(pause)
-                pause = min(2 * pause, 0.01)
+        while not try_lock(self._lock_file, key):
+            if time.monotonic() > end:
+                raise errors.TimedOut(
+                    f"another process has been changing key {key!r} of {self.path} for {self.timeout:g} s",
+                    hint="it may be stopped: fuser shows which process has the file `lock` open",
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, 0.01)
         try:
             yield
         finally:
-            fcntl.fcntl(self._lock_file, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_UNLCK, 0, at, 1, 0))
+            unlock(self._lock_file)
 
     # --- members
 
@@ -605,7 +599,7 @@ class Objects:
         self, member: Member, key: str, data: NDArray[np.uint8], passes: Callable[[], bool] = lambda: False
     ) -> int:
         """Puts into the own space; waits for readers, which hold versions that were passed while they copy them."""
-        end = time.monotonic() + self.timeout
+        end = time.monotonic() + self.patience
         while True:
             try:
                 return member.put(key, data)
@@ -688,7 +682,7 @@ class Objects:
     # --- end
 
     def close(self) -> None:
-        """Closes the spaces here; what was put stays. Views stay valid."""
+        """Closes the spaces here; what was put stays."""
         with self._changing, self._reading:
             if self._member is not None:
                 self._member.close()
@@ -712,6 +706,12 @@ class Objects:
                 raise errors.NameInUse(f"the store {self.path} is in use: {kept['reason']}", {"space": kept["name"]})
         shutil.rmtree(self.path)
         self._closed = True
+
+
+def directory_of(name: str | os.PathLike[str]) -> str:
+    """The directory of a store by its short name or path."""
+    text = os.fspath(name)
+    return os.path.abspath(text if "/" in text else os.path.join(fb.root(), text))
 
 
 def _plain(value: object) -> object:

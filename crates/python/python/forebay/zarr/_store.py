@@ -10,21 +10,19 @@ killed); what is read is a whole value that was set under that key. Not here: ot
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Iterable
-from typing import Any, Self, cast
+from collections.abc import AsyncIterator
+from typing import Any, Self
 
-from zarr.abc.store import ByteRequest, Store as ZarrStore
-from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+import numpy as np
+from numpy.typing import NDArray
+from zarr.core.buffer import Buffer
 
-import forebay as fb
-from forebay.zarr._buffers import bytes_of, part_of
-from forebay.zarr._objects import Objects
-
-# Larger values are moved in a thread, so that the event loop goes on; handing them over takes as long as copying a MiB.
-_THREAD_BYTES = 8 << 20
+from forebay.zarr._buffers import bytes_of
+from forebay.zarr._objects import Objects, directory_of
+from forebay.zarr._reads import THREAD_BYTES, Reads
 
 
-class Store(ZarrStore):
+class Store(Reads):
     """A Zarr store of all processes of this node: ``zarr.create_array(Store("results"), …)``.
 
     ``name`` is a short name, or with a ``/`` the path of a directory, which is made when it is missing (not with
@@ -33,8 +31,7 @@ class Store(ZarrStore):
 
     Each writing process has a space of its own in the directory, in which memory of values that were replaced or
     deleted is used again; what a killed process wrote stays, and the next writer goes on with its space. Values of one
-    key that processes set at the same time replace one another whole. Keys are paths: none can begin with another and a
-    ``/``.
+    key that processes set at the same time replace one another whole. ``a`` and ``a/b`` can both be keys.
 
     Pickles by path. Errors are those of ``forebay.open``, ``QuotaFull`` and ``Damaged``.
     """
@@ -48,9 +45,8 @@ class Store(ZarrStore):
         unknown = set(options) - _OPTIONS
         if unknown:
             raise TypeError(f"Store() takes {', '.join(sorted(_OPTIONS))}, not {min(unknown)}")
-        text = os.fspath(name)
         #: Directory of the store.
-        self.path: str = os.path.abspath(text if "/" in text else os.path.join(fb.root(), text))
+        self.path: str = directory_of(name)
         self._timeout = timeout
         self._options = options
         self._made: Objects | None = None
@@ -78,28 +74,11 @@ class Store(ZarrStore):
 
     # --- reading
 
-    def get_sync(
-        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        """As ``get``, without an event loop."""
-        data = self._objects.get(key)
-        if data is None:
-            return None
-        return (prototype or default_buffer_prototype()).buffer.from_array_like(cast("Any", part_of(data, byte_range)))
+    def _value(self, key: str) -> NDArray[np.uint8] | None:
+        return self._objects.get(key)
 
-    async def get(
-        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        """The value of a key, or part of it; None where there is none."""
-        if (self._objects.size(key) or 0) > _THREAD_BYTES:
-            return await asyncio.to_thread(self.get_sync, key, prototype=prototype, byte_range=byte_range)
-        return self.get_sync(key, prototype=prototype, byte_range=byte_range)
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        """Values of several keys, or parts of them."""
-        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
+    def _length(self, key: str) -> int:
+        return self._objects.size(key) or 0
 
     async def exists(self, key: str) -> bool:
         """Whether there is such a key."""
@@ -123,7 +102,7 @@ class Store(ZarrStore):
         """Sets a value; kept when this returns. Raises ``QuotaFull``."""
         self._check_writable()
         data = bytes_of(value)
-        if data.nbytes > _THREAD_BYTES:
+        if data.nbytes > THREAD_BYTES:
             await asyncio.to_thread(self._objects.put, key, data)
         else:
             self._objects.put(key, data)

@@ -5,30 +5,28 @@ arrays, each chunk of which is a piece of the space, not copied where it is whol
 group for each retained version, named by its number, also for versions that come later.
 
 Guarantees: nothing is written, and no data is read before a chunk is asked for; a version that is open here is held
-until the view is closed, or until others were read after it.
-Not here: what the names of Zarr cannot say (see ``View``).
+until the view is closed, or until others were read after it. Not here: what the names of Zarr cannot say (see
+``View``).
 """
 
-import asyncio
 import base64
 import json
 import math
 import struct
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from zarr.abc.store import ByteRequest, Store
-from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
+from zarr.core.buffer import Buffer
 
 from forebay import errors
 from forebay._forebay import Reader, ReadStep, Variable
 from forebay._forebay import open as open_space
-from forebay.zarr._buffers import part_of
+from forebay.zarr._reads import Reads
 
 # Zarr's name of the document of a node.
 _DOCUMENT = "zarr.json"
@@ -36,8 +34,6 @@ _DOCUMENT = "zarr.json"
 _OPEN_MAX = 4
 # Where the pieces are no grid, chunks have at most about so many bytes.
 _CHUNK_BYTES = 16 << 20
-# Larger reads run in a thread, so that the event loop goes on.
-_THREAD_BYTES = 1 << 20
 # Element types that Zarr calls as NumPy does.
 _TYPES = frozenset(
     ["bool", "float16", "float32", "float64", "complex64", "complex128"]
@@ -213,7 +209,7 @@ def _group(attributes: dict[str, object]) -> dict[str, object]:
     return {"zarr_format": 3, "node_type": "group", "attributes": attributes}
 
 
-class View(Store):
+class View(Reads):
     """A space as a read-only Zarr store: ``zarr.open_group(View("heat"))``.
 
     ``version`` is one version, counted from the newest where it is negative, and then the root is the group of its
@@ -305,7 +301,7 @@ class View(Store):
             return version.arrays[path].document()
         return _group({}) if path in version.groups else None
 
-    def _read(self, key: str) -> np.ndarray[Any, Any] | None:
+    def _value(self, key: str) -> np.ndarray[Any, Any] | None:
         """The bytes under a key, or None."""
         if key == _DOCUMENT or key.endswith("/" + _DOCUMENT):
             document = self._document(key)
@@ -314,36 +310,10 @@ class View(Store):
         found = version.split(rest) if version else None
         return found[0].read(version.step, found[1]) if version and found else None
 
-    def _bytes(self, key: str) -> int:
-        """About how long a read of that key is."""
+    def _length(self, key: str) -> int:
         version, rest = self._within(key)
         found = version.split(rest) if version else None
         return math.prod(found[0].chunk) * found[0].variable.dtype.itemsize if found else 0
-
-    def get_sync(
-        self, key: str, *, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        """What Zarr calls where it needs no event loop; as ``get``."""
-        data = self._read(key)
-        if data is None:
-            return None
-        data = part_of(data, byte_range)
-        buffer = (prototype or default_buffer_prototype()).buffer
-        return buffer.from_array_like(cast("Any", data))
-
-    async def get(
-        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
-    ) -> Buffer | None:
-        """The value of a key, or None."""
-        if self._bytes(key) > _THREAD_BYTES and not key.endswith(_DOCUMENT):
-            return await asyncio.to_thread(self.get_sync, key, prototype=prototype, byte_range=byte_range)
-        return self.get_sync(key, prototype=prototype, byte_range=byte_range)
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> list[Buffer | None]:
-        """Values of several keys, or parts of them."""
-        return [await self.get(key, prototype, byte_range) for key, byte_range in key_ranges]
 
     async def exists(self, key: str) -> bool:
         """Whether there is such a key."""
