@@ -574,7 +574,7 @@ def test_a_step_of_a_later_format_is_refused(tmp_path):
         ck.protect("forebay.torch/head", np.array([2, 5], np.uint64))
         ck.protect("forebay.torch/metadata", np.zeros(5, np.uint8))
         ck.save(0)
-    with pytest.raises(Exception, match="has format 2 of forebay.torch"):
+    with pytest.raises(CheckpointException, match="has format 2 of forebay.torch"):
         dcp.load({"x": torch.zeros(2)}, storage_reader=ft.CheckpointReader(tmp_path / "ck"))
     # Metadata are a pickle: these names are the format.
     assert (Stored.__module__, Stored.__qualname__) == ("forebay.torch._stored", "Stored")
