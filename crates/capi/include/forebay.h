@@ -120,7 +120,7 @@
 #define FB_OPTION_MISMATCH (-13)
 
 /**
- * The array lies in device memory (a GPU), which this build cannot read.
+ * The array lies in the memory of a GPU that cannot be copied from or to.
  */
 #define FB_DEVICE_MEMORY (-14)
 

@@ -1,7 +1,8 @@
 //! Between Python objects and arrays: what may be put, which box is meant, what a dtype is called.
 //!
-//! Guarantees: an array in device memory is refused by name and never touched; data that is not C-contiguous in
-//! native byte order is copied once, by NumPy, before it is put. Decides nothing about where pieces lie.
+//! Guarantees: an array in the memory of another device than CUDA's is refused by name and never touched; data that
+//! is not C-contiguous in native byte order is copied once, by NumPy, before it is put. Decides nothing about where
+//! pieces lie.
 
 use forebay_space::{Dims, Dtype, Error, Kind, NdBox};
 use pyo3::prelude::*;
@@ -36,8 +37,6 @@ pub fn to_contiguous<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, Py
     } else if object.hasattr("__dlpack_device__")? {
         refuse_device(object)?;
         np.call_method1("from_dlpack", (object,))?
-    } else if object.hasattr("__cuda_array_interface__")? {
-        return Err(in_device_memory(py, object, "a CUDA device"));
     } else if let Ok(buffer) = py.import("builtins")?.call_method1("memoryview", (object,)) {
         np.call_method1("asarray", (buffer,))?
     } else {
@@ -97,6 +96,23 @@ fn refuse_masked(np: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResul
     Ok(())
 }
 
+/// Whether this is an array in the memory of a CUDA device, which `forebay._gpu` copies.
+#[cold]
+pub fn is_on_cuda_device(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = object.py();
+    if buffer::type_number(object).is_some()
+        || !(object.hasattr("__dlpack_device__")? || object.hasattr("__cuda_array_interface__")?)
+    {
+        return Ok(false);
+    }
+    gpu(py)?.getattr("is_on_device")?.call1((object,))?.is_truthy()
+}
+
+/// Copies to and from the memory of a CUDA device.
+pub fn gpu(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("forebay._gpu")
+}
+
 /// DLPack's device types; those that a CPU can read are let through.
 fn refuse_device(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let device = object.call_method0("__dlpack_device__")?;
@@ -104,7 +120,6 @@ fn refuse_device(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let name = match kind {
         // The CPU; and pinned or managed memory, which it addresses too.
         1 | 3 | 11 | 13 => return Ok(()),
-        2 => "CUDA",
         4 => "OpenCL",
         7 => "Vulkan",
         8 => "Metal",

@@ -988,6 +988,12 @@ impl ReadStep {
                 self.fill(py, target, into.bytes)?;
                 return Ok(out.clone());
             }
+        } else if arrays::is_on_cuda_device(out)? {
+            let dims = PyTuple::new(py, &target.dims)?;
+            let about = (out, target.name, arrays::dtype_object(py, target.dtype)?, dims);
+            let fill = arrays::gpu(py)?.getattr("fill")?.call1(about)?;
+            fill.call1((self.view_or_copy(py, target)?,))?;
+            return Ok(out.clone());
         } else if arrays::fits_strided(out, target.dtype, &target.dims)? {
             let gathered = self.gather(py, target)?;
             py.import("numpy")?.call_method1("copyto", (out, gathered))?;

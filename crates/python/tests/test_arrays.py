@@ -7,7 +7,7 @@ from typing import Any
 import forebay as fb
 import numpy as np
 import pytest
-from forebay import errors
+from forebay import _gpu, errors
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
 
@@ -124,7 +124,24 @@ def test_dlpack(pair):
     assert (there_and_back(pair, OnlyDLPack(a[:, ::2])) == a[:, ::2]).all()
 
 
-def test_device_memory_is_refused_by_name(pair):
+@pytest.fixture
+def no_driver(monkeypatch):
+    monkeypatch.setattr(_gpu, "LIBRARY", "libcuda-none.so.1")
+    _gpu._loaded.cache_clear()
+
+
+@pytest.mark.parametrize("kind", [4, 7, 10, 14, 99])
+def test_memory_of_other_devices_is_refused_by_name(pair, kind):
+    class Other(OnGpu):
+        def __dlpack_device__(self):
+            return (kind, 3)
+
+    with pytest.raises(errors.DeviceMemory, match=rf"Other .*device 3 .*{kind}"):
+        there_and_back(pair, Other(np.zeros(3)))
+    pair[0].abort_step()
+
+
+def test_without_a_driver_device_memory_is_refused_by_name(pair, no_driver):
     with pytest.raises(errors.DeviceMemory, match=r"OnGpu .*CUDA device 3") as e:
         there_and_back(pair, OnGpu(np.zeros(3)))
     assert e.value.context["device"].startswith("CUDA device 3")
@@ -132,7 +149,7 @@ def test_device_memory_is_refused_by_name(pair):
     pair[0].abort_step()
 
 
-def test_a_cuda_array_without_dlpack_is_refused_too(pair):
+def test_a_cuda_array_without_dlpack_is_refused_too(pair, no_driver):
     class Cuda:
         __cuda_array_interface__ = {"shape": (1,), "typestr": "<f8", "data": (0, False), "version": 3}
 

@@ -250,6 +250,15 @@ def test_the_same_ensemble_by_its_path(root: Path):
         assert sorted(first + [sample.number for batch in reservoir for sample in batch]) == list(range(10))
 
 
+def test_trainers_that_name_the_ensemble_differently_draw_each_sample_once(root: Path):
+    fill(2, 10, trainers=2)
+    drawn = []
+    for rank, name in enumerate(["ens", f"{root}/ens"]):
+        with Reservoir(name, members=2, batch=4, rank=rank, size=2) as reservoir:
+            drawn += [(sample.member, sample.number) for batch in reservoir for sample in batch]
+    assert sorted((member[-1], number) for member, number in drawn) == [(m, n) for m in "01" for n in range(10)]
+
+
 def test_samples_that_a_member_retains_no_longer_are_not_asked_for():
     with fb.open("ens.0", "a", rank=0, size=1, retention="last:3") as ch:
         for step in ch.steps(10):

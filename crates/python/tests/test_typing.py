@@ -56,6 +56,14 @@ def consume() -> float:
         total += float(cells.sum()) + len(memoryview(region)) + len(region.durability)
     async def follow(reader: fb.Reader) -> int:
         return sum([step.version async for step in reader.steps(timeout=1)])
+    class OnGpu:
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            return {}
+    with fb.open("heat", "w") as writer, fb.open("heat") as reader:
+        writer.put("T", OnGpu())
+        filled: OnGpu = reader.get("T", out=OnGpu())
+        total += len(filled.__cuda_array_interface__)
     try:
         fb.inspect("heat")
     except fb.errors.PeerMissing as e:

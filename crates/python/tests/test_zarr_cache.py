@@ -107,6 +107,14 @@ async def test_a_value_is_fetched_once_and_parts_of_it_as_parts():
     assert await value(cache, "a") == b"other" and store.asked.count("a") == 2
 
 
+async def test_processes_say_the_same_of_the_budget():
+    Cache(MemoryStore(), "cache", budget="32MiB", processes=2)
+    with pytest.raises(fb.errors.OptionMismatch):
+        Cache(MemoryStore(), "cache", budget="16MiB")
+    with pytest.raises(fb.errors.OptionMismatch):
+        Cache(MemoryStore(), "cache", budget="64MiB", processes=4)
+
+
 async def test_tasks_that_want_the_same_wait_for_one():
     store = Counted(MemoryStore({"a": buffer(b"x" * 1000)}), seconds=0.2)
     cache = Cache(store, "cache", budget="16MiB")

@@ -16,7 +16,7 @@ zarr = pytest.importorskip("zarr", minversion="3")
 pytest.importorskip("hypothesis")
 pytest.importorskip("pytest_asyncio")
 
-from forebay.zarr import Store  # noqa: E402
+from forebay.zarr import Store, _objects  # noqa: E402
 from forebay.zarr._objects import Objects  # noqa: E402
 from hypothesis import HealthCheck, settings  # noqa: E402
 from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
@@ -160,6 +160,43 @@ def test_a_large_value_finds_its_space_among_small_ones():
         assert all(value(store, f"a/{i}") == bytes([i]) * (1 << 20) for i in range(1, 9, 2))
 
 
+def test_a_put_waits_for_a_reader_that_holds_the_memory_it_needs():
+    with Store("results", quota="4MiB", timeout=20) as store:
+        store.set_sync("a", buffer(bytes(256 << 10)))
+        # As a process that is just copying the value.
+        reader = fb.open(f"{store.path}/members/0", observer=True)
+        view = reader.open_version(0).view("object")
+        held = [view]
+        del view
+        release = threading.Timer(0.5, held.clear)
+        release.start()
+        for turn in range(24):
+            store.set_sync("a", buffer(bytes([turn]) * (256 << 10)))
+        assert not held, "the memory that was held was needed"
+        assert value(store, "a") == bytes([23]) * (256 << 10)
+        reader.close()
+
+
+def test_links_and_all_directories_above_them_are_synced_where_spaces_are(monkeypatch):
+    synced = []
+    monkeypatch.setattr(_objects, "_sync", lambda directory: synced.append(directory))
+    with Store("kept", quota=QUOTA, horizon="epoch") as store:
+        store.set_sync("z", buffer(b"1"))
+        synced.clear()
+        store.set_sync("a/b/c", buffer(b"1"))
+        keys = f"{store.path}/keys"
+        assert set(synced) == {keys, f"{keys}/+a", f"{keys}/+a/+b"}
+        synced.clear()
+        store.delete_sync("a/b/c")
+        assert synced == [f"{keys}/+a/+b"]
+        assert os.listdir(keys) == ["=z"]
+    with Store("scratch", quota=QUOTA) as store:
+        store.set_sync("z", buffer(b"1"))
+        synced.clear()
+        store.set_sync("a/b/c", buffer(b"1"))
+        assert synced == []
+
+
 @pytest.mark.parametrize("size", [0, 10, 1000])
 def test_small_values_are_replaced_for_ever(size):
     with Store("results", quota="4MiB", timeout=1) as store:
@@ -283,14 +320,18 @@ def test_a_store_is_removed_with_its_lower_tiers_unless_it_is_in_use(tmp_path: P
     child = children.start(
         """
         from forebay.zarr import Store
+        from zarr.core.buffer import cpu
         store = Store("results")
+        store.set_sync("mine", cpu.Buffer.from_bytes(b"1"))
         print(len(store.get_sync("a/1")), flush=True)
         sys.stdin.read() or time.sleep(100)
         """
     )
     assert child.line() == str(1 << 20)
+    # Nothing goes, also not the space that is not in use any more.
     with pytest.raises(fb.errors.NameInUse):
         store.destroy()
+    assert sorted(os.listdir(f"{store.path}/members")) == ["0", "1"]
     child.process.kill()
     child.wait()
     assert value(store, "a/29") == bytes([29]) * (1 << 20)

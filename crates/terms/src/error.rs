@@ -63,7 +63,7 @@ kinds! {
     NotContiguous = 12 exits 2;
     /// The space exists with other options than the ones asked for.
     OptionMismatch = 13 exits 2;
-    /// The array lies in device memory (a GPU), which this build cannot read.
+    /// The array lies in the memory of a GPU that cannot be copied from or to.
     DeviceMemory = 14 exits 2;
 
     /// A job of several nodes, where only one node can be served.

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import EllipsisType, TracebackType
-from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, overload
+from typing import Any, Final, Literal, Protocol, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -17,7 +17,6 @@ from forebay._step_array import StepArray
 from forebay._window import _Options
 
 __version__: Final[str]
-"""From this many bytes on ``get`` prefers a view to a copy."""
 
 _Dims = SupportsIndex | tuple[SupportsIndex, ...] | list[int]
 _Slices = slice | SupportsIndex | EllipsisType | tuple[slice | SupportsIndex | EllipsisType, ...]
@@ -31,7 +30,13 @@ class _DLPack(Protocol):
     def __dlpack__(self, *, stream: Any = ...) -> Any: ...
     def __dlpack_device__(self) -> tuple[Any, Any]: ...
 
-_Array = ArrayLike | Buffer | _DLPack | str
+class _OnDevice(Protocol):
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
+_Array = ArrayLike | Buffer | _DLPack | _OnDevice | str
+_Out = NDArray[Any] | _DLPack | _OnDevice
+_O = TypeVar("_O", bound=_Out)
 
 class Piece:
     """The part of a variable that one put brought."""
@@ -94,6 +99,18 @@ class WriteStep:
         count: _Dims | None = None,
         concat: bool = False,
     ) -> NDArray[Any]: ...
+    def _reserve_for(
+        self,
+        name: str,
+        local: _Dims,
+        dtype: DTypeLike,
+        shape: _Dims | None,
+        start: _Dims | None,
+        dims: str | Sequence[str] | None,
+        attrs: Mapping[str, object] | None,
+        concat: bool,
+    ) -> NDArray[Any]: ...
+    def _lose(self, array: NDArray[Any]) -> None: ...
     def commit(self, array: NDArray[Any]) -> None: ...
     def describe(
         self,
@@ -191,6 +208,7 @@ class Writer:
 class ReadStep:
     """One complete version, open for reading."""
 
+    @overload
     def get(
         self,
         name: str,
@@ -199,9 +217,21 @@ class ReadStep:
         *,
         start: _Dims | None = None,
         count: _Dims | None = None,
-        out: NDArray[Any] | None = None,
+        out: None = None,
         copy: bool | None = True,
     ) -> NDArray[Any]: ...
+    @overload
+    def get(
+        self,
+        name: str,
+        box: _Slices | None = None,
+        /,
+        *,
+        start: _Dims | None = None,
+        count: _Dims | None = None,
+        out: _O,
+        copy: bool | None = True,
+    ) -> _O: ...
     def get_many(self, names: Iterable[str], *, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
     def view(
         self,
@@ -282,6 +312,7 @@ class Reader:
     def version(self) -> int | None: ...
     @property
     def missed(self) -> int: ...
+    @overload
     def get(
         self,
         name: str,
@@ -290,9 +321,21 @@ class Reader:
         *,
         start: _Dims | None = None,
         count: _Dims | None = None,
-        out: NDArray[Any] | None = None,
+        out: None = None,
         copy: bool | None = True,
     ) -> NDArray[Any]: ...
+    @overload
+    def get(
+        self,
+        name: str,
+        box: _Slices | None = None,
+        /,
+        *,
+        start: _Dims | None = None,
+        count: _Dims | None = None,
+        out: _O,
+        copy: bool | None = True,
+    ) -> _O: ...
     def get_many(self, names: Iterable[str], *, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
     def view(
         self,

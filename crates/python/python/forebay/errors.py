@@ -152,7 +152,7 @@ class OptionMismatch(Error, ValueError):
 
 
 class DeviceMemory(Error, BufferError):
-    """The array lies in device memory (a GPU), which this build cannot read."""
+    """The array lies in the memory of a GPU that cannot be copied from or to."""
 
     kind = "DeviceMemory"
     code = 14

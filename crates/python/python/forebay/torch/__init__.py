@@ -20,8 +20,8 @@ one of them, in each epoch. Their order depends on the seed, the epoch and the n
 
 Importing this package imports torch; ``torch.distributed.checkpoint`` is imported when it is asked for.
 
-Not here: memory of a GPU (copy batches there, ``DataLoader(pin_memory=True)``), storing into a space from torch (put a
-tensor as any other array).
+Not here: batches in the memory of a GPU (copy them there, ``DataLoader(pin_memory=True)``), storing into a space from
+torch (put a tensor as any other array, also one on a GPU).
 """
 
 import importlib

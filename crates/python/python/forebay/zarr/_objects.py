@@ -184,6 +184,10 @@ class Member:
             self.cursor.begin_step(timeout=0)
         return self.cursor.step if self.cursor.step.version < last else None
 
+    def is_held(self) -> bool:
+        """Whether a reader holds versions that the cursor has passed: one that copies a value."""
+        return self.cursor.versions().start < self.passed
+
     def close(self) -> None:
         self.cursor.close()
         self.writer.close()
@@ -621,7 +625,11 @@ class Objects:
             # The space itself says so.
             return
         all_passed = False
+        end = time.monotonic() + self.patience
         while (free := member.writer.free_bytes or 0) < wanted + spare:
+            if all_passed and member.is_held() and time.monotonic() < end:
+                time.sleep(0.001)
+                continue
             if all_passed:
                 raise errors.QuotaFull(
                     f"what this process has put into {self.path} leaves no space for {wanted} bytes",
