@@ -11,9 +11,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use forebay_space::{
-    Description, Dims, Dtype, Error, Kind, Mechanism, OpenOptions, Reader, Result, Writer, CONCAT,
-};
+use forebay_space::{Description, Dims, Dtype, Error, Kind, OpenOptions, Result, Writer, CONCAT};
 use forebay_tier::process::ForkMark;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -94,7 +92,6 @@ pub struct PyWriter {
     rank: u32,
     size: u32,
     timeout: Duration,
-    mechanism: Mechanism,
 }
 
 impl PyWriter {
@@ -112,7 +109,7 @@ impl PyWriter {
             Producing { writer: Some(writer), step: None, reserved: Vec::new(), iterators: 0, process };
         let shared = Arc::new(Cell::new(state));
         handles::note(py, key, Box::new(Former { shared: Arc::downgrade(&shared), timeout }));
-        Ok(PyWriter { shared, name, path, rank, size, timeout, mechanism: options.channel })
+        Ok(PyWriter { shared, name, path, rank, size, timeout })
     }
 
     fn ask<R>(&self, py: Python<'_>, question: impl FnOnce(&mut Writer) -> R) -> PyResult<R> {
@@ -252,12 +249,7 @@ impl PyWriter {
     }
 
     fn _attributes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.ask(py, |_| ())?;
-        // Writers only set; what all ranks have set is seen by a look from outside.
-        let component = Some("forebay attributes".to_string());
-        let options =
-            OpenOptions { observer: true, channel: self.mechanism, component, ..Default::default() };
-        let found = detached(py, || Reader::open(&self.path, &options)?.attributes());
+        let found = self.ask(py, |writer| writer.attributes())?;
         convert::attributes(py, found.or_raise(py)?)
     }
 

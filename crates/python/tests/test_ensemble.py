@@ -3,6 +3,7 @@
 import collections
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -257,6 +258,75 @@ def test_trainers_that_name_the_ensemble_differently_draw_each_sample_once(root:
         with Reservoir(name, members=2, batch=4, rank=rank, size=2) as reservoir:
             drawn += [(sample.member, sample.number) for batch in reservoir for sample in batch]
     assert sorted((member[-1], number) for member, number in drawn) == [(m, n) for m in "01" for n in range(10)]
+
+
+def test_a_trainer_that_was_killed_before_it_moved_its_cursors_stops_no_member(children):
+    member = """
+    from forebay.ensemble import Member
+    with Member("ens", 0, quota="4MiB", timeout=20) as member:
+        for i in range(20):
+            member.put(x=np.zeros(900 << 10, "u1"))
+    """
+    trainer = """
+    from forebay import ensemble
+    from forebay.ensemble import Reservoir
+    move = ensemble._Source.move_cursor
+    def killed(source):
+        # When all samples that the member has space for are drawn.
+        if source.base >= source.reader.versions().stop >= 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        move(source)
+    ensemble._Source.move_cursor = killed
+    with Reservoir("ens", members=1, batch=4, timeout=20) as reservoir:
+        for batch in reservoir:
+            time.sleep(0.5)
+    """
+    putting = children.start(member)
+    assert children.start(trainer).wait()[0] == -signal.SIGKILL
+    with Reservoir("ens", members=1, batch=4, timeout=10) as reservoir:
+        numbers = [sample.number for batch in reservoir for sample in batch]
+    assert sorted(numbers) == list(range(numbers[0] if len(numbers) == 1 else min(numbers), 20))
+    putting.ok()
+
+
+def test_samples_of_other_trainers_alone_hold_no_memory(children):
+    member = """
+    from forebay.ensemble import Member
+    with Member("ens", 0, trainers=6, quota="8MiB", timeout=20) as member:
+        for i in range(40):
+            member.put(x=np.zeros(1100 << 10, "u1"))
+    """
+    trainer = """
+    from forebay.ensemble import Reservoir
+    with Reservoir("ens", members=1, batch=1, rank=int(sys.argv[1]), size=6, timeout=20) as reservoir:
+        print(*[sample.number for batch in reservoir for sample in batch], flush=True)
+    """
+    putting = children.start(member)
+    trainers = [children.start(trainer, rank) for rank in range(6)]
+    drawn = [int(number) for one in trainers for number in one.line().split()]
+    assert sorted(drawn) == list(range(40))
+    for child in (putting, *trainers):
+        child.ok()
+
+
+def test_what_was_drawn_and_not_committed_holds_no_memory_while_a_watermark_waits(children):
+    member = """
+    from forebay.ensemble import Member
+    with Member("ens", 0, quota="4MiB", timeout=20) as member:
+        for i in range(100):
+            member.put(x=np.zeros(100 << 10, "u1"))
+    """
+    other = Member("ens", 1, quota="4MiB")
+    putting = children.start(member)
+    drawn = 0
+    reservoir = Reservoir("ens", members=2, batch=4, watermark=20, policy="fifo", commit_every=50, timeout=3)
+    with pytest.raises(fb.errors.TimedOut, match="computing=ens.1"):
+        for batch in reservoir:
+            drawn += len(batch)
+    assert drawn >= 80
+    reservoir.close()
+    putting.ok()
+    other.close()
 
 
 def test_samples_that_a_member_retains_no_longer_are_not_asked_for():

@@ -1046,3 +1046,19 @@ def test_no_more_than_a_few_spaces_stay_open():
         open_space(f"heat{i}").close()
     assert len(_space.Space._kept) == _space._KEPT_MAX
     assert pickle.loads(pickle.dumps(open_space("heat0")))["T"].values.size == 12
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_values_that_are_the_fill_value_of_the_version_before_are_refused(lazily):
+    encoding = {"v": {"dtype": "i4", "_FillValue": -999}}
+    xr.Dataset({"v": ("x", [1.0, np.nan])}).forebay.save("out", encoding=encoding, quota="16MiB")
+
+    def added(*values, dtype="i8"):
+        data = xr.Dataset({"v": ("x", np.array(values, dtype))})
+        return data.chunk(x=1) if lazily else data
+
+    for bad in (added(-999, 5), added(-999, 5, dtype="f8"), added(-999, 5, dtype="i4")):
+        with pytest.raises(errors.VariableMismatch, match="fill value -999"):
+            bad.forebay.save("out", mode="a")
+    assert added(np.nan, 5, dtype="f8").forebay.save("out", mode="a") == 1
+    assert np.array_equal(xr.open_dataset("out", engine="forebay")["v"], [np.nan, 5], equal_nan=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -233,6 +234,52 @@ async def test_what_is_deleted_below_a_prefix_is_not_read_any_more():
     assert [await value(cache, f"a/{i}") for i in range(5)] == [b"x"] * 5
     await cache.delete_dir("a")
     assert [await value(cache, f"a/{i}") for i in range(5)] == [None] * 5
+
+
+async def test_a_killed_process_holds_up_no_one_though_its_child_lives(children, tmp_path: Path):
+    await LocalStore(tmp_path).set("a", buffer(b"value"))
+    code = """
+    import asyncio
+    from zarr.core.buffer import cpu, default_buffer_prototype
+    from zarr.storage import LocalStore, WrapperStore
+    from forebay.zarr import Cache
+    class Slow(WrapperStore):
+        async def get(self, key, prototype, byte_range=None):
+            pid = os.fork()
+            if pid == 0:
+                time.sleep(60)
+                os._exit(0)
+            print(pid, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+    asyncio.run(Cache(Slow(LocalStore(sys.argv[1])), "cache", budget="16MiB").get("a", default_buffer_prototype()))
+    """
+    child = children.start(code, tmp_path)
+    orphan = int(child.line())
+    try:
+        child.process.wait()
+        cache = Cache(LocalStore(tmp_path), "cache", budget="16MiB", timeout=30)
+        # With its lock held this would be TimedOut.
+        await asyncio.wait_for(cache.set("a", buffer(b"newer")), 20)
+        assert await value(cache, "a") == b"newer"
+    finally:
+        os.kill(orphan, signal.SIGKILL)
+
+
+async def test_values_of_all_sizes_come_and_go():
+    random.seed(3)
+    data = {f"k/{i}": buffer(bytes([i]) * random.randrange(3_000_000)) for i in range(100)}
+    store = Counted(MemoryStore(data))
+    cache = Cache(store, "cache", budget="32MiB")
+    assert await value(cache, "none") is None
+    await store.set("large", buffer(bytes(40 << 20)))
+    for _ in range(3):
+        for key in data:
+            assert await value(cache, key) == data[key].to_bytes()
+        await value(cache, "large")
+    store.asked.clear()
+    for i in range(95, 100):
+        await value(cache, f"k/{i}")
+    assert store.asked == [], "what came last is kept"
 
 
 async def test_keys_that_only_the_store_can_have_are_passed_on():

@@ -155,8 +155,8 @@ def test_a_large_value_finds_its_space_among_small_ones():
         for i in range(0, 9, 2):
             store.delete_sync(f"a/{i}")
         for _ in range(3):
-            store.set_sync("large", buffer(b"x" * (3 << 20)))
-        assert value(store, "large") == b"x" * (3 << 20)
+            store.set_sync("large", buffer(b"x" * (5 << 19)))
+        assert value(store, "large") == b"x" * (5 << 19)
         assert all(value(store, f"a/{i}") == bytes([i]) * (1 << 20) for i in range(1, 9, 2))
 
 
@@ -165,7 +165,7 @@ def test_a_put_waits_for_a_reader_that_holds_the_memory_it_needs():
         store.set_sync("a", buffer(bytes(256 << 10)))
         # As a process that is just copying the value.
         reader = fb.open(f"{store.path}/members/0", observer=True)
-        view = reader.open_version(0).view("object")
+        view = reader.open_version(0).view("key")
         held = [view]
         del view
         release = threading.Timer(0.5, held.clear)
@@ -175,6 +175,68 @@ def test_a_put_waits_for_a_reader_that_holds_the_memory_it_needs():
         assert not held, "the memory that was held was needed"
         assert value(store, "a") == bytes([23]) * (256 << 10)
         reader.close()
+
+
+@pytest.mark.parametrize("spill", [None, "64MiB"])
+def test_values_of_all_sizes_are_replaced_for_ever(tmp_path: Path, spill: str | None):
+    random.seed(14)
+    options = {} if spill is None else {"spill": f"{tmp_path},quota={spill}"}
+    with Store("results", quota="32MiB", timeout=2, **options) as store:
+        expected = {}
+        for turn in range(1500):
+            key, size = f"k/{random.randrange(14)}", random.randrange(1_200_000)
+            expected[key] = bytes([turn % 251]) * size
+            store.set_sync(key, buffer(expected[key]))
+        assert all(value(store, key) == data for key, data in expected.items())
+
+
+def test_a_full_store_of_which_half_is_deleted_takes_as_much_again():
+    with Store("results", quota="16MiB", timeout=1) as store:
+        store.set_sync("large", buffer(bytes(2 << 20)))
+        put = 0
+        with pytest.raises(fb.errors.QuotaFull):
+            for put in range(1000):
+                store.set_sync(f"a/{put}", buffer(bytes(100_000)))
+        for i in range(put // 2):
+            store.delete_sync(f"a/{i}")
+        for turn in range(3):
+            for i in range(put // 2, put):
+                store.set_sync(f"a/{i}", buffer(bytes([turn]) * 100_000))
+        assert value(store, "large") == bytes(2 << 20)
+
+
+def test_a_value_that_is_refused_leaves_the_store_as_it_was():
+    with Store("results", quota="16MiB", timeout=1) as store:
+        store.set_sync("a", buffer(b"kept"))
+        with pytest.raises(fb.errors.VersionTooLarge):
+            store.set_sync("b", buffer(bytes(20 << 20)))
+        for turn in range(300):
+            store.set_sync("c", buffer(bytes([turn % 251]) * 100_000))
+        assert value(store, "a") == b"kept" and value(store, "b") is None
+
+
+def test_who_takes_over_a_member_can_move_its_largest_value(root: Path):
+    for process in range(3):
+        with Store("results", quota="16MiB", timeout=1) as store:
+            if process == 0:
+                store.set_sync("large", buffer(bytes(3 << 20)))
+            for turn in range(200):
+                store.set_sync(f"a/{turn % 40}", buffer(bytes([turn]) * 100_000))
+            assert value(store, "large") == bytes(3 << 20)
+        # As a member of an earlier version, which did not say what its largest value is.
+        for attributes in root.glob("results/members/*/attributes*"):
+            attributes.unlink()
+
+
+@pytest.mark.parametrize("wrong", [{"tier": "nonsense"}, {"spill": "/missing/there"}, {"horizon": "hello"}])
+def test_wrong_options_make_no_store(wrong):
+    for _ in range(2):
+        with pytest.raises(fb.errors.Error):
+            Store("results", quota="16MiB", **wrong).set_sync("a", buffer(b"x"))
+    assert not os.path.exists(os.path.join(fb.root(), "results"))
+    with Store("results", quota="16MiB") as store:
+        store.set_sync("a", buffer(b"x"))
+        assert os.listdir(f"{store.path}/new") == []
 
 
 def test_links_and_all_directories_above_them_are_synced_where_spaces_are(monkeypatch):
@@ -289,7 +351,7 @@ def test_a_value_that_is_moved_does_not_replace_a_newer_one(monkeypatch):
     monkeypatch.setattr(mine, "_put_waiting", overtaken)
     member = mine._own()
     for _ in range(2):
-        assert mine._pass_oldest(member, member.writer.next_version)
+        assert mine._pass_oldest(member, member.writer.next_version, time.monotonic() + 10)
     assert bytes(mine.get("a")) == b"new" and mine.get("b") is None and bytes(mine.get("c")) == b"third"
     monkeypatch.undo()
     # One key, one process at a time.

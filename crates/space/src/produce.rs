@@ -6,6 +6,7 @@
 use forebay_config::{environment, Mode, OpenOptions, Pace};
 use forebay_tier::host::time::Instant;
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::path::Path;
 use std::sync::atomic::Ordering::Acquire;
@@ -642,6 +643,11 @@ impl SpaceWriter {
         attributes::set(&space.dir, key, value, space.is_durable(), &|change| {
             space.members.with_lock(LOCK_ATTRIBUTES, timeout, change)
         })
+    }
+
+    pub(crate) fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
+        self.member.check_fork()?;
+        attributes::read(&self.space().dir)
     }
 
     pub(crate) fn keep_alive(&self) -> Option<Arc<dyn Any + Send + Sync>> {

@@ -367,6 +367,11 @@ impl Writer {
         either!(&mut self.inner, w => w.set_attribute(key, value))
     }
 
+    /// The channel's attributes as they are now, of all ranks.
+    pub fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
+        either!(&self.inner, w => w.attributes())
+    }
+
     /// Fails with `ProducerDied` or `Fenced` when another rank died or a newer start of the program took over.
     pub fn check_peers(&mut self) -> Result<()> {
         either!(&mut self.inner, w => w.check_peers())

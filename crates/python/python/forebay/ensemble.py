@@ -302,7 +302,8 @@ class Reservoir(Closing):
         self._order: deque[tuple[_Entry, int]] = deque()
         self._handed: list[_Entry] = []
         self._given: list[Sample] = []
-        self._uncommitted = 0
+        # Batches since the last commit, and samples of other trainers that were met since.
+        self._uncommitted = self._others = 0
         self._looked = self._stood = 0.0
         self._stands = False
         self._turn = 0
@@ -417,6 +418,8 @@ class Reservoir(Closing):
         if kept is not None:
             source.take(kept)
         source.begin_at(reader.versions().start)
+        # Also what a trainer had passed that was killed before it could say so.
+        source.move_cursor()
         self._sources[key] = source
 
     def _ask(self, source: _Source) -> None:
@@ -462,8 +465,9 @@ class Reservoir(Closing):
                     self._entries.append(entry)
                     if self._policy == "uniform":
                         self._order.append((entry, entry.since))
-                else:
+                elif version not in source.done:
                     source.done.add(version)
+                    self._others += 1
                 source.known += 1
                 more = True
 
@@ -517,8 +521,8 @@ class Reservoir(Closing):
             n = len(self._entries)
             if n and (n >= self._watermark or self._all_stand()):
                 return True
-            if not n and self._uncommitted and self._commit_every is not None:
-                # Members may wait for the memory of what was drawn.
+            if pause > _PAUSE_SECONDS_MIN and self._may_commit():
+                # Members may wait for the memory of what was drawn here, or is for other trainers.
                 self.commit()
                 continue
             if n > before:
@@ -527,6 +531,10 @@ class Reservoir(Closing):
                 raise self._late(n)
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
+
+    def _may_commit(self) -> bool:
+        """Whether a commit frees memory, and is not the program's own to make."""
+        return self._commit_every is not None if self._uncommitted else self._others > 0
 
     def _late(self, samples: int) -> errors.TimedOut:
         """The error when no batch could be drawn for too long."""
@@ -611,7 +619,7 @@ class Reservoir(Closing):
         """Keeps what was drawn: after a restart it counts as seen, and members use its memory again."""
         if not self._skips:
             self._count()
-        self._uncommitted = 0
+        self._uncommitted = self._others = 0
         for source in self._sources.values():
             source.pass_done()
         members = {**self._kept.get("members", {}), **{name: one.state() for name, one in self._sources.items()}}

@@ -9,7 +9,7 @@ use super::object::Object;
 use super::object_file;
 use super::stream::{explained, Counters, DoneDf, IncarnationDf, Patience, Producers, Stream};
 use crate::agreement::check_files;
-use crate::attributes::Attribute;
+use crate::attributes::{self, Attribute};
 use crate::declared::{disagreement, Declared, First};
 use crate::groups::hint_for_awaited;
 use crate::name;
@@ -26,6 +26,7 @@ use forebay_tier::host::fs::{self, DirBuilder, File};
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::ForkMark;
 use forebay_tier::{clock, Durability, Error, Horizon, Kind, Result};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
@@ -569,6 +570,11 @@ impl FilesWriter {
     pub(crate) fn set_attribute(&mut self, key: &str, value: &Attribute) -> Result<()> {
         self.check_handle()?;
         self.stream.set_attribute(key, value, self.options.timeout)
+    }
+
+    pub(crate) fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {
+        self.check_handle()?;
+        attributes::read(&self.stream.dir)
     }
 
     pub(crate) fn set_timeout(&mut self, timeout: Duration) {

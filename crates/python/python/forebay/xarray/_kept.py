@@ -6,7 +6,7 @@ numbers to a multiple of their ``scale_factor``. Times are checked by xarray its
 is made the same error.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,12 +67,14 @@ def surviving(name: str, given: xr.Variable, encoded: xr.Variable) -> xr.Variabl
     if encoded.dtype.kind not in "biufc" or encoded.dims != given.dims:
         return encoded
     packed = not {"scale_factor", "add_offset"}.isdisjoint(encoded.attrs)
-    if given.dtype.kind not in "biufc" or (given.dtype == encoded.dtype and not packed):
+    fills = [encoded.attrs[key] for key in ("_FillValue", "missing_value") if key in encoded.attrs]
+    if given.dtype.kind not in "biufc" or (given.dtype == encoded.dtype and not packed and not fills):
         return encoded
 
     def checked(stored: _Array, values: _Array) -> _Array:
-        if not _survive(np.asarray(values), np.asarray(stored), encoded.attrs):
-            said = f"values of variable {name} would not survive as {encoded.dtype}, which the version before has"
+        if not _survive(np.asarray(values), np.asarray(stored), encoded.attrs, fills):
+            fill = f" with the fill value {fills[0]}" if fills else ""
+            said = f"values of variable {name} would not survive as {encoded.dtype}{fill}, which the version before has"
             raise errors.VariableMismatch(said, {"variable": name}, HINT)
         return stored
 
@@ -114,17 +116,18 @@ def _mapped(function: Callable[..., _Array], encoded: xr.Variable, *arrays: Any)
 
 
 @np.errstate(all="ignore")
-def _survive(values: _Array, stored: _Array, attrs: Mapping[Any, Any]) -> bool:
-    """Whether what is stored means the values; NaN does where it is stored as NaN or as a fill value."""
+def _survive(values: _Array, stored: _Array, attrs: Mapping[Any, Any], fills: Sequence[Any]) -> bool:
+    """Whether what is stored means the values; NaN does where it is stored as NaN or as a fill value, others do not."""
     if values.dtype.kind in "fc":
         missing = np.isnan(values)
         if missing.any():
             of_missing = stored[missing]
-            fills = [attrs[key] for key in ("_FillValue", "missing_value") if key in attrs]
             means_missing = np.logical_or.reduce([of_missing != of_missing, *(of_missing == fill for fill in fills)])
             if not means_missing.all():
                 return False
             values, stored = values[~missing], stored[~missing]
+    if any(bool((stored == fill).any()) for fill in fills):
+        return False
     if attrs.get("_Unsigned") in ("true", "false") and stored.dtype.kind in "iu":
         stored = stored.view(f"{'u' if attrs['_Unsigned'] == 'true' else 'i'}{stored.dtype.itemsize}")
     if not {"scale_factor", "add_offset"}.isdisjoint(attrs):

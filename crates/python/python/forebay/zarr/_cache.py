@@ -30,7 +30,7 @@ from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from forebay import errors
 from forebay._forebay import ReadStep, _bytes
 from forebay.zarr._buffers import bytes_of, part_of
-from forebay.zarr._locks import try_lock, unlock
+from forebay.zarr._locks import LockFile
 from forebay.zarr._objects import Link, Member, Objects, directory_of
 from forebay.zarr._reads import THREAD_BYTES
 
@@ -53,7 +53,7 @@ class _Kept(Objects):
             if os.lstat(path).st_mtime_ns:
                 os.utime(path, ns=(0, 0), follow_symlinks=False)
 
-    def _keep(self, member: Member, key: str, link: Link, step: ReadStep) -> None:
+    def _keep(self, member: Member, key: str, link: Link, step: ReadStep, end: float) -> None:
         path = self._path_of(key)
         with self._locked(key):
             if Link.read(path) != link:
@@ -61,7 +61,7 @@ class _Kept(Objects):
             if os.lstat(path).st_mtime_ns:
                 self._unlink(path)
                 return
-        super()._keep(member, key, link, step)
+        super()._keep(member, key, link, step, end)
 
     def put(self, key: str, data: NDArray[np.uint8], *, only_new: bool = False) -> bool:
         """Puts an object, if it can be kept; what cannot is read from the store again."""
@@ -217,10 +217,10 @@ class Cache(ZarrStore):
         error.
         """
         # An open file of its own also keeps the tasks of this process apart.
-        file = os.open(self._fetching, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = LockFile(self._fetching)
         try:
             end, pause = time.monotonic() + self._timeout, 0.0002
-            while not (is_held := try_lock(file, key)) and time.monotonic() < end:
+            while not (is_held := file.try_lock(key)) and time.monotonic() < end:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _PAUSE_SECONDS_MAX)
             if strict and not is_held:
@@ -230,8 +230,7 @@ class Cache(ZarrStore):
                 )
             yield is_held
         finally:
-            unlock(file)
-            os.close(file)
+            file.close()
 
     async def exists(self, key: str) -> bool:
         """Whether the store has such a key."""

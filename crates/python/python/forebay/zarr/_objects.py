@@ -10,6 +10,8 @@ deleted is used again. Every wait has a deadline. Not here: what keys mean.
 
 A member's space is a log. To use memory again, its writer passes the oldest versions (a cursor of the reader group
 ``store`` of its own), and puts again what is still in use; a kill at any point leaves the one or the other version.
+Large objects are put as pieces, each shorter than a segment: then any free segments are space for any object. Some
+segments stay free, as many as the largest object takes when it is moved, and those that moving may waste.
 """
 
 import contextlib
@@ -20,7 +22,7 @@ import shutil
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -29,7 +31,7 @@ from numpy.typing import NDArray
 import forebay as fb
 from forebay import errors
 from forebay._forebay import Reader, ReadStep, Writer, _bytes
-from forebay.zarr._locks import try_lock, unlock
+from forebay.zarr._locks import LockFile
 
 _FORMAT = "forebay-objects"
 _VERSION = 1
@@ -37,10 +39,14 @@ _ABOUT = "objects.json"
 # The variables of a version: the object and its key.
 _OBJECT, _KEY = "object", "key"
 _GROUP = "store"
-# A process's quota in segments, which are short, since a larger object has one of its own length; and how many of them
-# are for what is begun and for what is moved, beside space for the largest object.
+# A process's quota in segments, and how many of them are for what is begun and for what is moved, beside space for the
+# largest object.
 _SEGMENTS = 128
 _SPARE_SEGMENTS = 4
+# So many pieces fit into a segment: at most one of them is wasted at its end.
+_PIECES = 16
+# An attribute of a member's space: the bytes of the largest object that it was made to hold.
+_LARGEST = "largest"
 _SEGMENT_BYTES_MAX = 1 << 20
 _QUOTA_BYTES_MIN = 4 << 20
 _SEGMENT_BYTES_MIN = 256 << 10
@@ -148,9 +154,12 @@ class Member:
         # Of memory and of the lower tiers.
         self.quota_bytes = sum(int(tier["quota_bytes"]) for tier in info["tiers"])
         self.segment_bytes = int(info["segment_bytes"])
+        # A piece with its header is no longer than its share of a segment.
+        self.piece_bytes = self.segment_bytes // _PIECES - _RECORD_BYTES
+        # What the largest object takes that there may be, put by this process or an earlier one.
+        self.largest = cast("int", writer.attrs.get(_LARGEST, 0))
         # So much can be put before free space is asked for.
         self.unasked = 0
-        self.largest = 0
         # Of what this process has put: key and size by version, and the version that a key was linked to last.
         self.puts: dict[int, tuple[str, int]] = {}
         self.links: dict[str, int] = {}
@@ -160,12 +169,12 @@ class Member:
     def put(self, key: str, data: NDArray[np.uint8]) -> int:
         """Puts an object; it is committed when this returns. Returns its version."""
         writer = self.writer
-        self.largest = max(self.largest, data.nbytes)
         writer.begin_step()
         version = writer.step.version
         try:
             # Both may have another length in each version.
-            writer.put(_OBJECT, data, concat=True)
+            for at in range(0, data.nbytes or 1, self.piece_bytes):
+                writer.put(_OBJECT, data[at : at + self.piece_bytes], concat=True)
             writer.put(_KEY, np.frombuffer(key.encode(), "u1"), concat=True)
             writer.end_step()
         except BaseException:
@@ -174,6 +183,27 @@ class Member:
         if len(self.puts) < _REMEMBERED_MAX:
             self.puts[version] = key, data.nbytes
         return version
+
+    def needs(self, size: int, key: str) -> int:
+        """Bytes that an object of that many bytes takes, with its key and all headers."""
+        return size + len(key.encode()) + (2 + size // self.piece_bytes) * _RECORD_BYTES
+
+    def in_segments(self, needed: int) -> int:
+        """Bytes of the segments that an object lies in, as badly as it may."""
+        used = self.segment_bytes - self.piece_bytes - _RECORD_BYTES
+        return -(-needed // used) * self.segment_bytes
+
+    def spare_bytes(self, needed: int) -> int:
+        """What is kept free beside an object, for moving: with it what is oldest can always be put again."""
+        wasted = self.quota_bytes // self.segment_bytes * (self.piece_bytes + _RECORD_BYTES)
+        return _SPARE_SEGMENTS * self.segment_bytes + self.in_segments(max(self.largest, needed)) + wasted
+
+    def expect(self, needed: int) -> None:
+        """From now on there may be an object that takes so much."""
+        if needed > self.largest:
+            # Rounded up, so that this is rare.
+            self.largest = -(-needed // self.segment_bytes) * self.segment_bytes
+            self.writer.attrs[_LARGEST] = self.largest
 
     def oldest(self, last: int) -> ReadStep | None:
         """The oldest version that the cursor has not passed; None when it is no longer one below ``last``."""
@@ -219,7 +249,7 @@ class Objects:
         self._members_max = members_max
         self._keys = os.path.join(self.path, "keys")
         self._options = self._about(create, dict(options or {}))
-        self._lock_file: int | None = None
+        self._lock_file: LockFile | None = None
         self._begin()
         _all.add(self)
 
@@ -235,10 +265,7 @@ class Objects:
         self._closed = False
 
     def _forked(self) -> None:
-        """Called in a forked child: a lock of the parent would be held until this process has closed it, too."""
-        if self._lock_file is not None:
-            os.close(self._lock_file)
-            self._lock_file = None
+        """Called in a forked child."""
         closed = self._closed
         self._begin()
         self._closed = closed
@@ -308,6 +335,7 @@ class Objects:
             raise errors.Usage(f"a quota of {quota} bytes for each process is less than {_QUOTA_BYTES_MIN >> 20} MiB")
         segment = quota // _SEGMENTS
         kept["segment"] = max(_SEGMENT_BYTES_MIN, min(segment, _SEGMENT_BYTES_MAX)) // 4096 * 4096
+        self._try_options(kept)
         mine = f"{about}.{os.getpid()}.{next(_numbers)}"
         with open(mine, "w", encoding="utf-8") as file:
             json.dump({"format": _FORMAT, "version": _VERSION, "options": kept}, file)
@@ -319,6 +347,28 @@ class Objects:
         finally:
             os.unlink(mine)
         _sync(self.path)
+
+    def _try_options(self, options: dict[str, object]) -> None:
+        """Makes a space with the options, which are kept for good, and removes it."""
+        trial = os.path.join(self.path, "new", f"trial-{os.getpid()}-{next(_numbers)}")
+        try:
+            fb.open(trial, "w", **self._made(options)).close()
+            fb.destroy(trial)
+        except BaseException:
+            # What another process has made here stays.
+            for name in ("keys", "members", "new", ""):
+                with contextlib.suppress(OSError):
+                    os.rmdir(os.path.join(self.path, name))
+            raise
+
+    def _made(self, options: dict[str, object]) -> dict[str, Any]:
+        """The options with which members are made; also what the environment could say otherwise."""
+        made = {key: value for key, value in options.items() if key != "processes"}
+        made.update(
+            rank=0, size=1, channel="space", retention="released", scope="node", absent="hold", timeout=self.timeout
+        )
+        made["when_full"] = "spill" if made.get("spill") else "error"
+        return made
 
     def _directory_of(self, parts: list[str]) -> str:
         """The directory of keys that begin with these parts."""
@@ -335,11 +385,11 @@ class Objects:
     @contextlib.contextmanager
     def _locked(self, key: str) -> Iterator[None]:
         """Holds the lock of a key against other processes; the kernel drops it when this one is killed."""
-        if self._lock_file is None:
-            self._lock_file = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if self._lock_file is None or not self._lock_file.is_open:
+            self._lock_file = LockFile(os.path.join(self.path, "lock"))
         end = time.monotonic() + self.timeout
         pause = 20e-6
-        while not try_lock(self._lock_file, key):
+        while not self._lock_file.try_lock(key):
             if time.monotonic() > end:
                 raise errors.TimedOut(
                     f"another process has been changing key {key!r} of {self.path} for {self.timeout:g} s",
@@ -350,7 +400,7 @@ class Objects:
         try:
             yield
         finally:
-            unlock(self._lock_file)
+            self._lock_file.unlock()
 
     # --- members
 
@@ -371,14 +421,8 @@ class Objects:
         path = os.path.join(self.path, "members", str(number))
         # A second handle of one process is a member of its own.
         component = f"store-{os.getpid()}-{next(_numbers)}"
-        made = {key: value for key, value in self._options.items() if key != "processes"}
-        # Also what the environment could say otherwise.
-        made.update(
-            rank=0, size=1, channel="space", retention="released", scope="node", absent="hold", timeout=self.timeout
-        )
-        made["when_full"] = "spill" if made.get("spill") else "error"
         try:
-            writer = fb.open(path, "a", component=component, readers={_GROUP: 1}, **made)  # type: ignore[call-overload]
+            writer = fb.open(path, "a", component=component, readers={_GROUP: 1}, **self._made(self._options))
         except errors.NameInUse:
             return None
         try:
@@ -392,10 +436,22 @@ class Objects:
                 scope="node",
                 timeout=self.timeout,
             )
-            return Member(number, writer, cursor)
+            member = Member(number, writer, cursor)
+            if not member.largest and writer.next_version:
+                member.expect(self._largest_of(member))
+            return member
         except BaseException:
             writer.close()
             raise
+
+    def _largest_of(self, member: Member) -> int:
+        """What the largest object of a member takes of which the space itself does not say it."""
+        largest = 0
+        for key in self.keys():
+            link = Link.read(self._path_of(key))
+            if link is not None and link.member == member.number:
+                largest = max(largest, member.needs(link.size, key))
+        return largest
 
     def _reader(self, number: int, uuid: str) -> Reader:
         """An observer of a member's space."""
@@ -593,58 +649,55 @@ class Objects:
 
     def _put(self, member: Member, key: str, data: NDArray[np.uint8]) -> int:
         """Puts into the own space, and passes old versions until there is space for it."""
-        # Once through all that is there now: what is moved is not met again.
-        last = member.writer.next_version
-        self._make_space(member, data.nbytes + len(key.encode()) + _RECORD_BYTES, last)
-        # A large object needs its segment in one.
-        return self._put_waiting(member, key, data, lambda: self._pass_oldest(member, last) is not None)
-
-    def _put_waiting(
-        self, member: Member, key: str, data: NDArray[np.uint8], passes: Callable[[], bool] = lambda: False
-    ) -> int:
-        """Puts into the own space; waits for readers, which hold versions that were passed while they copy them."""
+        # All waits together.
         end = time.monotonic() + self.patience
+        # Once through all that is there now: what is moved is not met again.
+        self._make_space(member, member.needs(data.nbytes, key), member.writer.next_version, end)
+        return self._put_waiting(member, key, data, end)
+
+    def _put_waiting(self, member: Member, key: str, data: NDArray[np.uint8], end: float) -> int:
+        """Puts into the own space; waits for readers, which hold versions that were passed while they copy them."""
         while True:
             try:
                 return member.put(key, data)
             except (errors.QuotaFull, errors.TierFull):
-                if passes():
-                    continue
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.001)
 
-    def _make_space(self, member: Member, wanted: int, last: int) -> None:
+    def _make_space(self, member: Member, needed: int, last: int, end: float) -> None:
         """Passes old versions until so many bytes are free, and some segments for what is moved."""
-        if wanted <= member.unasked:
-            member.unasked -= wanted
+        if needed <= min(member.unasked, member.largest):
+            member.unasked -= needed
             return
-        segment = max(member.segment_bytes, wanted)
-        spare = _SPARE_SEGMENTS * member.segment_bytes + max(member.largest, wanted)
+        spare = member.spare_bytes(needed)
+        wanted = member.in_segments(needed) + spare
         if wanted > member.quota_bytes:
-            # The space itself says so.
-            return
+            raise errors.VersionTooLarge(
+                f"an object that takes {needed} bytes is too large for a process's part of {self.path}",
+                {"quota": str(member.quota_bytes), "kept_free": str(spare)},
+                "make the store with a larger quota= or with a lower tier: spill=",
+            )
         all_passed = False
-        end = time.monotonic() + self.patience
-        while (free := member.writer.free_bytes or 0) < wanted + spare:
+        while (free := member.writer.free_bytes or 0) < wanted:
             if all_passed and member.is_held() and time.monotonic() < end:
                 time.sleep(0.001)
-                continue
-            if all_passed:
+            elif all_passed:
                 raise errors.QuotaFull(
-                    f"what this process has put into {self.path} leaves no space for {wanted} bytes",
+                    f"what this process has put into {self.path} leaves no space for {needed} bytes",
                     {"free": str(free), "kept_free": str(spare)},
                     "delete objects, or make the store with a larger quota= or with a lower tier: spill=",
                 )
-            # A segment's worth at a time.
+            # A segment's worth at a time: so much can be put again.
             passed = 0
-            while passed < segment and not all_passed:
-                size = self._pass_oldest(member, last)
+            while passed < member.segment_bytes and not all_passed:
+                size = self._pass_oldest(member, last, end)
                 all_passed = size is None
                 passed += size or 0
+        member.expect(needed)
         member.unasked = member.segment_bytes
 
-    def _pass_oldest(self, member: Member, last: int) -> int | None:
+    def _pass_oldest(self, member: Member, last: int, end: float) -> int | None:
         """Passes the oldest version of the own space, and puts its object again if it is in use; returns its bytes."""
         step = member.oldest(last)
         if step is None:
@@ -665,7 +718,7 @@ class Objects:
         link = Link(member.number, version, size, member.uuid)
         # Where this fails the version stays the oldest.
         if Link.read(self._path_of(key)) == link:
-            self._keep(member, key, link, step)
+            self._keep(member, key, link, step, end)
         return self._passed(member, version, size)
 
     def _passed(self, member: Member, version: int, size: int) -> int:
@@ -673,7 +726,7 @@ class Objects:
         member.passed = version + 1
         return size + _RECORD_BYTES
 
-    def _keep(self, member: Member, key: str, link: Link, step: ReadStep) -> None:
+    def _keep(self, member: Member, key: str, link: Link, step: ReadStep, end: float) -> None:
         """Puts an object again whose version is about to be passed."""
         try:
             data = step.get(_OBJECT, copy=None)
@@ -681,7 +734,7 @@ class Objects:
             raise errors.Damaged(
                 f"object {key!r} of {self.path} cannot be moved: {error.message}", error.context, "delete that key"
             ) from error
-        moved = link._replace(version=self._put_waiting(member, key, data))
+        moved = link._replace(version=self._put_waiting(member, key, data, end))
         path = self._path_of(key)
         with self._locked(key):
             if Link.read(path) == link:
@@ -697,7 +750,7 @@ class Objects:
             for reader in self._readers.values():
                 reader.close()
             if self._lock_file is not None:
-                os.close(self._lock_file)
+                self._lock_file.close()
             self._member, self._readers, self._lock_file, self._closed = None, {}, None, True
 
     def destroy(self) -> None:
