@@ -563,6 +563,8 @@ log = open(sys.argv[3], "a")
 n = 0
 while True:
     n += 1
+    if n == 5:
+        print("puts", flush=True)
     key = f"k/{chance.randrange(12)}" if chance.random() < 0.5 else f"own/{me}/{chance.randrange(12)}"
     if chance.random() < 0.15:
         print("begin", key, "-", file=log, flush=True)
@@ -596,13 +598,17 @@ def test_killed_writers_lose_and_tear_nothing(children, root: Path):
     for name in ("p", "q"):
         start(name)
     for _ in range(KILLS):
-        time.sleep(chance.uniform(0.1, 0.6))
         name = chance.choice(list(writers))
+        # Most are killed when they put, on a busy machine too, some while they open the store.
+        if chance.random() < 0.8:
+            assert writers[name].line() == "puts"
+        time.sleep(chance.uniform(0.0, 0.5))
         writers[name].process.kill()
         status, _, wrong = writers[name].wait()
         assert status == -9, wrong
         start(name)
     for writer in writers.values():
+        assert writer.line() == "puts"
         writer.process.kill()
         writer.wait()
     store = Store("results")
@@ -623,5 +629,5 @@ def test_killed_writers_lose_and_tear_nothing(children, root: Path):
         found = value(store, key)
         unit = found[: found.index(b" ", found.index(b" ") + 1) + 1]
         assert unit.startswith(key.encode() + b" ") and found == unit * (len(found) // len(unit))
-    assert sets > 10 * KILLS and len(os.listdir(f"{store.path}/members")) <= 3
+    assert sets > KILLS and len(os.listdir(f"{store.path}/members")) <= 3
     assert used_bytes(store) <= 3 * (16 << 20)
