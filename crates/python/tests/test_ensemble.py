@@ -272,20 +272,31 @@ def test_a_trainer_that_was_killed_before_it_moved_its_cursors_stops_no_member(c
     from forebay.ensemble import Reservoir
     move = ensemble._Source.move_cursor
     def killed(source):
-        # When all samples that the member has space for are drawn.
-        if source.base >= source.reader.versions().stop >= 3:
+        if source.base >= source.reader.versions().stop > 0:
             os.kill(os.getpid(), signal.SIGKILL)
         move(source)
     ensemble._Source.move_cursor = killed
-    with Reservoir("ens", members=1, batch=4, timeout=20) as reservoir:
+    with Reservoir("ens", members=1, batch=20, timeout=20) as reservoir:
         for batch in reservoir:
-            time.sleep(0.5)
+            print(len(batch), flush=True)
     """
     putting = children.start(member)
-    assert children.start(trainer).wait()[0] == -signal.SIGKILL
+
+    def is_full() -> bool:
+        try:
+            return any(one["waiting_for"] for one in fb.inspect("ens.0")["members"])
+        except fb.errors.PeerMissing:
+            return False
+
+    while not is_full():
+        assert putting.process.poll() is None
+        time.sleep(0.01)
+    killed = children.start(trainer)
+    drawn = int(killed.line())
+    assert drawn >= 2 and killed.wait()[0] == -signal.SIGKILL
     with Reservoir("ens", members=1, batch=4, timeout=10) as reservoir:
         numbers = [sample.number for batch in reservoir for sample in batch]
-    assert sorted(numbers) == list(range(numbers[0] if len(numbers) == 1 else min(numbers), 20))
+    assert sorted(numbers) == list(range(drawn, 20))
     putting.ok()
 
 
