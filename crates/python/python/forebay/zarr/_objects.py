@@ -44,10 +44,10 @@ _GROUP = "store"
 _SEGMENTS = 128
 _SPARE_SEGMENTS = 4
 # So many pieces fit into a segment: at most one of them is wasted at its end.
-_PIECES = 16
+_PIECES = 8
 # An attribute of a member's space: the bytes of the largest object that it was made to hold.
 _LARGEST = "largest"
-_SEGMENT_BYTES_MAX = 1 << 20
+_SEGMENT_BYTES_MAX = 2 << 20
 _QUOTA_BYTES_MIN = 4 << 20
 _SEGMENT_BYTES_MIN = 256 << 10
 # What a version takes beside its object and its key, at most: two headers, a commit, the ends of each.
