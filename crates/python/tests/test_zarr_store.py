@@ -155,8 +155,8 @@ def test_a_large_value_finds_its_space_among_small_ones():
         for i in range(0, 9, 2):
             store.delete_sync(f"a/{i}")
         for _ in range(3):
-            store.set_sync("large", buffer(b"x" * (5 << 19)))
-        assert value(store, "large") == b"x" * (5 << 19)
+            store.set_sync("large", buffer(b"x" * (2 << 20)))
+        assert value(store, "large") == b"x" * (2 << 20)
         assert all(value(store, f"a/{i}") == bytes([i]) * (1 << 20) for i in range(1, 9, 2))
 
 
