@@ -15,7 +15,7 @@ DEMO_WORKFLOW := examples/gray-scott/workflow$(if $(SMALL),-small).toml
 help:
 	@echo 'make demo             couple the Gray-Scott simulation with its analytics, write a report'
 	@echo 'make lab              the programs and benchmarks of the studies: forebay bench, forebay app'
-	@echo 'make test             build, and run every test once'
+	@echo 'make test             build the product, and run every test of it once'
 	@echo 'make test-all         what takes longer; CI runs it after make test'
 	@echo 'make soak             the same with many more rounds, and sanitizers: hours'
 	@echo 'make test-dax         tests on persistent memory, memory nodes and sockets, in an emulated machine'

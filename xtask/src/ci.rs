@@ -1,8 +1,9 @@
 //! `cargo xtask ci`: the stages of `make test`, and with `--all` those of `make test-all`, in the order of what fails
 //! soonest. CI runs both.
 //!
-//! `make test` is a newcomer's: it builds, and runs every test once. `make test-all` has what takes longer: lints,
-//! licences, crash images, simulated processes, other privileges, the emulated machine, the package as it ships.
+//! `make test` is a newcomer's: it builds the product, and runs every test of it once. `make test-all` has what takes
+//! longer: lints, licences, the lab, crash images, simulated processes, other privileges, the emulated machine, the
+//! package as it ships.
 //! `--long`, by hand, is `--all` with many more rounds, and sanitizers.
 //!
 //! A stage that fails does not stop the others, except that nothing is run that was not built. The last line is
@@ -39,6 +40,10 @@ const BUILD: &[&str] = &[
     "--examples",
     "--quiet",
 ];
+
+/// The crates of the lab, which is no part of the product: what takes longer has its build and its tests. Without them
+/// the dependencies have the same features.
+const LAB: &[&str] = &["forebay-lab", "forebay-programs", "forebay-suite"];
 
 /// The version of cargo-deny that reads deny.toml.
 const DENY_VERSION: &str = "0.20.2";
@@ -132,6 +137,12 @@ pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
     }
 }
 
+/// The same call for the product and its examples alone.
+fn without_lab(arguments: &[&'static str]) -> Vec<&'static str> {
+    let excluded = LAB.iter().flat_map(|name| ["--exclude", name]);
+    arguments.iter().copied().chain(excluded).collect()
+}
+
 impl Run<'_> {
     fn stages(&mut self) {
         self.optional_packages();
@@ -142,7 +153,11 @@ impl Run<'_> {
                 ["clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
             self.cargo_stage("clippy", &lints);
         }
-        if !self.cargo_stage("build", BUILD) {
+        let build = match self.extent {
+            Extent::Newcomer => without_lab(BUILD),
+            Extent::All | Extent::Long => BUILD.to_vec(),
+        };
+        if !self.cargo_stage("build", &build) {
             self.summary.skip("tests, python, demo", "the build failed");
             return;
         }
@@ -165,6 +180,7 @@ impl Run<'_> {
     fn what_takes_longer(&mut self) {
         let long = self.extent == Extent::Long;
         self.check("formats", formats::run);
+        self.tests_of_the_lab();
         self.check("crash simulation", |root| crash::check(root, long));
         let minutes = if long { SIMULATION_LONG_MINUTES } else { SIMULATION_MINUTES };
         self.check("simulated processes", |root| simulate::check(root, minutes));
@@ -311,15 +327,34 @@ impl Run<'_> {
     fn tests(&mut self) {
         title("tests");
         let mut command = self.command(&cargo());
-        command.args(TEST_BUILD).arg("--no-fail-fast").current_dir(self.root);
+        command.args(without_lab(TEST_BUILD)).arg("--no-fail-fast").current_dir(self.root);
+        self.test_binary("tests", command, TEST_LIMIT);
+    }
+
+    /// As they were built for the whole workspace: cargo called for the lab alone would build dependencies again.
+    fn tests_of_the_lab(&mut self) {
+        title("tests of the lab");
+        let binaries = match privilege::binaries(self.root) {
+            Ok(binaries) => binaries,
+            Err(why) => return self.summary.fail(format!("tests of the lab: {why}")),
+        };
+        for binary in binaries.iter().filter(|binary| binary.folder.starts_with(self.root.join("lab"))) {
+            let mut command = self.command(&binary.path.to_string_lossy());
+            command.current_dir(&binary.folder).env("CARGO_MANIFEST_DIR", &binary.folder);
+            self.test_binary("tests of the lab", command, TEST_LIMIT);
+        }
+    }
+
+    /// Runs a test binary, or cargo with several, and counts what it tested.
+    pub fn test_binary(&mut self, name: &str, mut command: Command, limit: Duration) {
         self.environment(&mut command);
         self.clear_noted();
-        let ran = run(&mut command, TEST_LIMIT);
+        let ran = run(&mut command, limit);
         let noted = self.noted();
         let before = self.summary.failed;
-        self.summary.libtest("tests", &ran.output, &noted);
+        self.summary.libtest(name, &ran.output, &noted);
         if let Some(why) = ran.failure.filter(|_| self.summary.failed == before) {
-            self.summary.fail(format!("tests: {why}"));
+            self.summary.fail(format!("{name}: {why}"));
         }
     }
 

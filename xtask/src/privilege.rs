@@ -88,17 +88,9 @@ fn one(ci: &mut Run, setting: &Setting, binary: &Binary) {
     let mut command = launcher(ci.root, setting);
     command.arg("--").arg(&copy).current_dir(&binary.folder);
     command.env("CARGO_MANIFEST_DIR", &binary.folder);
-    ci.environment(&mut command);
     // Of the rounds of killed processes, which are many, enough to see that they are possible here.
     command.env("SPACE_TEST_ROUNDS", "50");
-    ci.clear_noted();
-    let ran = run(&mut command, BINARY_LIMIT);
-    let noted = ci.noted();
-    let before = ci.summary.failed;
-    ci.summary.libtest(&label, &ran.output, &noted);
-    if let Some(why) = ran.failure.filter(|_| ci.summary.failed == before) {
-        ci.summary.fail(format!("{label}: {why}"));
-    }
+    ci.test_binary(&label, command, BINARY_LIMIT);
     let _ = std::fs::remove_file(&copy);
 }
 
