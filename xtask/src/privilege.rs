@@ -7,7 +7,7 @@
 
 use crate::ci::Run;
 use crate::packages::cargo;
-use crate::stages::{run, title};
+use crate::stages::title;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
