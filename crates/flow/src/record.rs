@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use forebay_profile::date;
 use forebay_space::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -414,20 +415,9 @@ fn fresh_dir(runs: &Path, name: &str, job: Option<&str>) -> Result<PathBuf> {
     Err(Error::new(Kind::TooMany, format!("no free run directory in {}", runs.display())))
 }
 
-/// `20261121-113000` in UTC (civil date from days: H. Hinnant, "chrono-compatible low-level date algorithms").
+/// `20261121-113000` in UTC.
 pub fn timestamp(unix_s: u64) -> String {
-    let (days, second) = ((unix_s / 86_400) as i64, unix_s % 86_400);
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    let (hour, minute) = (second / 3600, second / 60 % 60);
-    format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{:02}", second % 60)
+    date::formatted(unix_s, "%Y%m%d-%H%M%S")
 }
 
 /// Wall clock, ns since 1970.

@@ -6,7 +6,7 @@ use super::find::{Found, Tiers};
 use super::machine::Machine;
 use super::nodes::last_level_cache;
 use crate::kernels::together;
-use forebay_profile::{Citation, Host, MemoryNode, Quantity};
+use forebay_profile::{date, Citation, Host, MemoryNode, Quantity};
 
 /// The node, from what the kernel says of it.
 pub fn describe(machine: &Machine, tiers: &Tiers) -> Host {
@@ -91,21 +91,7 @@ fn list(numbers: &[usize]) -> String {
 
 /// Now, as a profile writes it: `2026-03-01T10:20:30Z`.
 pub fn now() -> String {
-    date(clock::realtime_ns() / 1_000_000_000)
-}
-
-/// Seconds since 1970 as a date (civil date from days: H. Hinnant, "chrono-compatible low-level date algorithms").
-fn date(seconds: u64) -> String {
-    let days = seconds / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let second = seconds % 86_400;
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3600, second / 60 % 60, second % 60)
+    date::of_unix(clock::realtime_ns() / 1_000_000_000)
 }
 
 #[cfg(test)]
@@ -113,13 +99,6 @@ mod tests {
     use super::*;
     use crate::find::find;
     use crate::sample::{two_sockets_and_cxl, TOLD};
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        assert_eq!(date(0), "1970-01-01T00:00:00Z");
-        assert_eq!(date(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(date(1_767_225_599), "2025-12-31T23:59:59Z");
-    }
 
     #[test]
     fn the_node_is_described() {

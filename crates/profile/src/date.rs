@@ -1,19 +1,23 @@
-//! Dates as profiles have them.
+//! Dates as profiles have them, and as others write the same moment.
+//!
+//! Guarantees: UTC; years have four digits. What lies behind the last of them is its last second.
+
+use jiff::Timestamp;
 
 /// `2026-03-01T10:20:30Z` of seconds since 1970.
 pub fn of_unix(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant's civil_from_days: years that begin in March, in eras of 400 years.
-    let z = days + 719_468;
-    let day_of_era = z % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + z / 146_097 * 400 + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    moment(seconds).to_string()
+}
+
+/// Seconds since 1970 in the form that the letters of strftime say.
+pub fn formatted(seconds: u64, form: &'static str) -> String {
+    moment(seconds).strftime(form).to_string()
+}
+
+fn moment(seconds: u64) -> Timestamp {
+    let last = Timestamp::MAX.as_second();
+    let seconds = i64::try_from(seconds).map_or(last, |s| s.min(last));
+    Timestamp::from_second(seconds).expect("1970 to the last second of a calendar")
 }
 
 #[cfg(test)]
@@ -32,5 +36,12 @@ mod tests {
         ] {
             assert_eq!(of_unix(seconds), text);
         }
+        assert!(of_unix(u64::MAX).starts_with("9999-12-3"), "{}", of_unix(u64::MAX));
+    }
+
+    #[test]
+    fn other_forms_of_a_moment() {
+        assert_eq!(formatted(951_782_400, "%Y%m%d-%H%M%S"), "20000229-000000");
+        assert_eq!(formatted(1_795_260_600, "%a, %d %b %Y %H:%M:%S GMT"), "Sat, 21 Nov 2026 11:30:00 GMT");
     }
 }

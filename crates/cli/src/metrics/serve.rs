@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_flow::record::timestamp;
 use forebay_tier::{clock, Error, Kind, Result};
 
 use super::text::Form;
@@ -251,13 +250,7 @@ fn wants_open_metrics(range: &str) -> bool {
 
 /// `Sat, 21 Nov 2026 11:30:00 GMT`, as HTTP writes dates.
 fn date(unix_s: u64) -> String {
-    // 1970-01-01 was a Thursday.
-    let weekday = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"][(unix_s / 86_400 % 7) as usize];
-    let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let stamp = timestamp(unix_s);
-    let month = stamp[4..6].parse::<usize>().ok().and_then(|m| months.get(m.wrapping_sub(1))).unwrap_or(&"");
-    let (day, year) = (&stamp[6..8], &stamp[..4]);
-    format!("{weekday}, {day} {month} {year} {}:{}:{} GMT", &stamp[9..11], &stamp[11..13], &stamp[13..15])
+    forebay_profile::date::formatted(unix_s, "%a, %d %b %Y %H:%M:%S GMT")
 }
 
 /// An answer before it is written.

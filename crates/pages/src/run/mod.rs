@@ -22,7 +22,7 @@ use self::plots::{latencies, row, share_bar, timeline, Chart, Doing, Quantiles, 
 use crate::drawing::escape;
 use crate::page::{head, legend, section, table_row, whole};
 use forebay_flow::progress::{in_ms, in_rate, read_fill, Fill};
-use forebay_flow::record::{replace_file, timestamp, ChannelRecord, ComponentRecord, RunRecord, State};
+use forebay_flow::record::{replace_file, ChannelRecord, ComponentRecord, RunRecord, State};
 use forebay_flow::trace::{bandwidths, median, Side, Trace, Traces};
 
 /// Name of the file in the run directory.
@@ -668,8 +668,7 @@ fn quantiles(label: String, doing: Doing, values: impl Iterator<Item = u64>) -> 
 
 /// `2026-11-21 11:30:00 UTC`.
 fn readable_time(unix_s: u64) -> String {
-    let t = timestamp(unix_s);
-    format!("{}-{}-{} {}:{}:{} UTC", &t[0..4], &t[4..6], &t[6..8], &t[9..11], &t[11..13], &t[13..15])
+    forebay_profile::date::formatted(unix_s, "%Y-%m-%d %H:%M:%S UTC")
 }
 
 fn scale_of(bytes: u64) -> (f64, &'static str) {
