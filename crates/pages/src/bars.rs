@@ -5,7 +5,9 @@
 
 use std::fmt::Write;
 
-use crate::drawing::{escape, line, open_svg, text, tick_step, tick_text};
+use maud::{html, Markup};
+
+use crate::drawing::{closed, line, open_svg, text, tick_step, tick_text};
 use crate::page::whole;
 
 const WIDTH: f64 = 760.0;
@@ -53,20 +55,18 @@ pub struct Bar {
 
 /// The page as HTML. Bars without a finite number, and pictures without bars, are left out.
 pub fn page(sheet: &Sheet) -> String {
-    let mut out = String::with_capacity(1 << 14);
-    let _ = write!(
-        out,
-        "<header>\n<h1>{}</h1>\n<p class=\"what\">{}</p>\n</header>\n",
-        escape(&sheet.title),
-        escape(&sheet.facts.join(" · "))
-    );
-    sheet.charts.iter().for_each(|chart| draw(&mut out, chart));
-    let _ = writeln!(
-        out,
-        "<footer>Forebay {} · each number is measured, published, predicted or emulated, as the legend says</footer>",
-        env!("CARGO_PKG_VERSION")
-    );
-    whole(&format!("{} · Forebay", sheet.title), include_str!("charts.css"), &out, None)
+    let body = html! {
+        header {
+            h1 { (sheet.title) }
+            p.what { (sheet.facts.join(" · ")) }
+        }
+        @for chart in &sheet.charts { (section(chart)) }
+        footer {
+            "Forebay " (env!("CARGO_PKG_VERSION"))
+            " · each number is measured, published, predicted or emulated, as the legend says"
+        }
+    };
+    whole(&format!("{} · Forebay", sheet.title), include_str!("charts.css"), &body, None)
 }
 
 /// The scale of a picture: from numbers to places.
@@ -125,10 +125,11 @@ fn plain(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-fn draw(out: &mut String, chart: &Chart) {
+/// A picture with its heading and its legend.
+fn section(chart: &Chart) -> Markup {
     let bars: Vec<&Bar> = chart.bars.iter().filter(|bar| bar.value.is_finite() && bar.value >= 0.0).collect();
     if bars.is_empty() {
-        return;
+        return Markup::default();
     }
     let mut series: Vec<(&str, &str)> = Vec::new();
     for bar in &bars {
@@ -146,40 +147,55 @@ fn draw(out: &mut String, chart: &Chart) {
     let scale = Scale::of(&bars);
     let logarithmic = if scale.logarithmic { ", logarithmic" } else { "" };
     let heading = format!("{} ({}{logarithmic})", chart.title, chart.unit);
-    let _ = writeln!(out, "<section>\n<h2>{}</h2>\n<div class=\"streams\">", escape(&heading));
+    html! {
+        section {
+            h2 { (heading) }
+            div.streams {
+                (svg(&bars, &scale, &heading, &colour))
+                ul.legend {
+                    @for (name, kind) in series {
+                        li class={ "c" (colour(name)) (open(kind)) } {
+                            (name) " " span class={ "kind " (kind) } { (kind) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Style of what was not measured.
+fn open(kind: &str) -> &'static str {
+    if kind == "measured" {
+        ""
+    } else {
+        " second"
+    }
+}
+
+fn svg(bars: &[&Bar], scale: &Scale, heading: &str, colour: &dyn Fn(&str) -> usize) -> Markup {
     let bottom = TOP + ROW * bars.len() as f64;
-    out.push_str(&open_svg(WIDTH, bottom + BELOW, &heading));
+    let mut out = open_svg(WIDTH, bottom + BELOW, heading);
     for (value, words) in scale.ticks() {
         let x = scale.place(value);
-        line(out, "grid", (x, TOP), (x, bottom));
-        text(out, x, bottom + 16.0, "tick mid", &words);
+        line(&mut out, "grid", (x, TOP), (x, bottom));
+        text(&mut out, x, bottom + 16.0, "tick mid", &words);
     }
     for (at, bar) in bars.iter().enumerate() {
-        let y = TOP + ROW * at as f64;
-        let (end, open) = (scale.place(bar.value), if bar.kind == "measured" { "" } else { " second" });
+        let (y, end) = (TOP + ROW * at as f64, scale.place(bar.value));
         let _ = write!(
             out,
-            "<rect class=\"column c{}{open}\" x=\"{LEFT:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
+            "<rect class=\"column c{}{}\" x=\"{LEFT:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"/>",
             colour(&bar.series),
+            open(&bar.kind),
             y + 3.0,
             (end - LEFT).max(0.5),
             ROW - 6.0
         );
-        text(out, LEFT - 8.0, y + 14.0, "end", &bar.label);
-        text(out, end + 6.0, y + 14.0, "tick", &plain(bar.value));
+        text(&mut out, LEFT - 8.0, y + 14.0, "end", &bar.label);
+        text(&mut out, end + 6.0, y + 14.0, "tick", &plain(bar.value));
     }
-    out.push_str("</svg>\n<ul class=\"legend\">\n");
-    for (name, kind) in series {
-        let open = if kind == "measured" { "" } else { " second" };
-        let kind = escape(kind);
-        let _ = writeln!(
-            out,
-            "<li class=\"c{}{open}\">{} <span class=\"kind {kind}\">{kind}</span></li>",
-            colour(name),
-            escape(name)
-        );
-    }
-    out.push_str("</ul>\n</div>\n</section>\n");
+    closed(out)
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@
 
 use std::fmt::Write;
 
-use crate::drawing::{escape, line, open_svg, text, tick_step, tick_text};
+use maud::Markup;
+
+use crate::drawing::{closed, escape, line, open_svg, text, tick_step, tick_text};
 use forebay_profile::words::{digits, size, three_digits};
 use forebay_profile::{Axis, Estimate};
 
@@ -50,7 +52,7 @@ pub struct CurveChart {
 
 impl CurveChart {
     /// The picture.
-    pub fn svg(&self) -> String {
+    pub fn svg(&self) -> Markup {
         let (left, right, top, bottom) = AREA;
         let mut xs: Vec<f64> = self.lines.iter().flat_map(|l| l.points.iter().map(|p| p.0)).collect();
         xs.sort_by(f64::total_cmp);
@@ -87,8 +89,7 @@ impl CurveChart {
         for one in &self.lines {
             self.draw(&mut out, one, &x_of, &y_of);
         }
-        out.push_str("</svg>");
-        out
+        closed(out)
     }
 
     /// Powers of two lie evenly, but for the mix.
@@ -164,7 +165,7 @@ mod tests {
     #[test]
     fn a_line_has_its_points_bars_and_knee() {
         let points = vec![(1.0, Estimate::new(10.0, 4.0)), (2.0, Estimate::bare(20.0))];
-        let svg = chart(Axis::Threads, points, Some(2.0)).svg();
+        let svg = chart(Axis::Threads, points, Some(2.0)).svg().into_string();
         assert_eq!(svg.matches("<circle class=\"dot").count(), 2);
         assert_eq!(svg.matches("class=\"bar c2\"").count(), 3, "one bar of three strokes: {svg}");
         assert_eq!(svg.matches("class=\"knee").count(), 1);
@@ -176,7 +177,7 @@ mod tests {
     fn one_point_or_none_is_a_picture_too() {
         for over in [Axis::Threads, Axis::Bytes, Axis::ReadsPercent] {
             for points in [vec![], vec![(50.0, Estimate::bare(0.0))]] {
-                let svg = chart(over, points, None).svg();
+                let svg = chart(over, points, None).svg().into_string();
                 assert!(svg.ends_with("</svg>") && !svg.contains("NaN") && !svg.contains("inf"), "{svg}");
             }
         }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::drawing::{escape, open_svg, text};
+use maud::Markup;
+
+use crate::drawing::{closed, escape, open_svg, text};
 use forebay_profile::words::{digits, size, three_digits};
 use forebay_profile::Estimate;
 
@@ -38,7 +40,7 @@ impl HeatMap {
     }
 
     /// The picture.
-    pub fn svg(&self) -> String {
+    pub fn svg(&self) -> Markup {
         let mut columns: Vec<u32> = self.cells.iter().map(|c| c.0).collect();
         let mut rows: Vec<u64> = self.cells.iter().map(|c| c.1).collect();
         columns.sort_unstable();
@@ -64,8 +66,7 @@ impl HeatMap {
             let corner = (LEFT + x as f64 * CELL.0, TOP + y as f64 * CELL.1);
             self.cell(&mut out, corner, *column, *bytes, *value);
         }
-        out.push_str("</svg>");
-        out
+        closed(out)
     }
 
     fn cell(&self, out: &mut String, (x, y): (f64, f64), column: u32, bytes: u64, value: Estimate) {
@@ -107,7 +108,7 @@ mod tests {
             cells,
             highest: 32768.0,
         };
-        let svg = map.svg();
+        let svg = map.svg().into_string();
         assert_eq!(svg.matches("class=\"heat\"").count(), 6);
         assert!(svg.contains("fill-opacity=\"1.000\"") && svg.contains(">4 KiB<"), "{svg}");
     }

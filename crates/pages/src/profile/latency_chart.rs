@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
+use maud::Markup;
+
 use super::curve_chart::COLOURS;
-use crate::drawing::{escape, line, open_svg, text};
+use crate::drawing::{closed, escape, line, open_svg, text};
 use forebay_profile::words::time;
 use forebay_profile::{histogram, Estimate, Latency};
 
@@ -35,7 +37,7 @@ impl LatencyRow<'_> {
 
 /// Quantiles on a logarithmic scale: a bar from the median to the highest quantile, a mark at each, the mean as a
 /// diamond.
-pub fn quantiles(rows: &[LatencyRow<'_>]) -> String {
+pub fn quantiles(rows: &[LatencyRow<'_>]) -> Markup {
     let longest = rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0);
     let (left, right, pitch) = ((longest as f64 * 6.4 + 16.0).clamp(80.0, 420.0), WIDTH - 20.0, 24.0);
     let bottom = 8.0 + rows.len() as f64 * pitch;
@@ -54,8 +56,7 @@ pub fn quantiles(rows: &[LatencyRow<'_>]) -> String {
         text(&mut out, left - 10.0, y + 4.0, "label end", &row.label);
         draw_row(&mut out, row, y, &x_of);
     }
-    out.push_str("</svg>");
-    out
+    closed(out)
 }
 
 fn draw_row(out: &mut String, row: &LatencyRow<'_>, y: f64, x_of: &dyn Fn(f64) -> f64) {
@@ -109,10 +110,10 @@ fn decade_text(power: i32) -> String {
 }
 
 /// Whole distributions: the quantile to the right by its nines (50 %, 90 %, 99 %, …), the time upwards, logarithmic.
-pub fn distributions(rows: &[LatencyRow<'_>]) -> String {
+pub fn distributions(rows: &[LatencyRow<'_>]) -> Markup {
     let rows: Vec<&LatencyRow<'_>> = rows.iter().filter(|r| !r.latency.histogram.is_empty()).collect();
     if rows.is_empty() {
-        return String::new();
+        return Markup::default();
     }
     let (left, right, top, bottom) = (64.0, WIDTH - 24.0, 12.0, 240.0);
     let times: Vec<f64> = rows.iter().flat_map(|r| r.latency.histogram.iter().map(|b| b.0 as f64)).collect();
@@ -156,8 +157,7 @@ pub fn distributions(rows: &[LatencyRow<'_>]) -> String {
             escape(&row.label)
         );
     }
-    out.push_str("</svg>");
-    out
+    closed(out)
 }
 
 #[cfg(test)]
@@ -178,16 +178,16 @@ mod tests {
         bare.mean_ns = Some(Estimate::bare(300.0));
         let row = |latency, second| LatencyRow { label: "read".into(), colour: 0, second, latency };
         let rows = [row(&full, false), row(&bare, true)];
-        let svg = quantiles(&rows);
+        let svg = quantiles(&rows).into_string();
         assert_eq!(
             (svg.matches("class=\"mark").count(), svg.matches("class=\"tail").count()),
             (3, 1),
             "{svg}"
         );
-        let curves = distributions(&rows);
+        let curves = distributions(&rows).into_string();
         assert_eq!(curves.matches("class=\"line").count(), 1, "{curves}");
-        assert!(distributions(&rows[1..]).is_empty());
-        for picture in [svg, curves, quantiles(&[])] {
+        assert!(distributions(&rows[1..]).0.is_empty());
+        for picture in [svg, curves, quantiles(&[]).into_string()] {
             assert!(!picture.contains("NaN") && !picture.contains("inf"), "{picture}");
         }
     }

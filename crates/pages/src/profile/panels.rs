@@ -3,6 +3,8 @@
 //! Guarantees: a picture holds curves over one axis, of one direction and one unit; curves of the same conditions have
 //! the same colour in both profiles; of many curves the highest are drawn, and how many are left out is said.
 
+use maud::Markup;
+
 use super::curve_chart::{CurveChart, Line, COLOURS};
 use super::heat_map::HeatMap;
 use forebay_profile::words::{concurrency, details, direction_alone, plain, scale_of};
@@ -13,7 +15,7 @@ pub struct Panel {
     /// Heading.
     pub title: String,
     /// The picture.
-    pub svg: String,
+    pub svg: Markup,
     /// (colour, second profile, name, source, doubt) of each line.
     pub legend: Vec<LegendEntry>,
     /// Curves that are in the table only.
@@ -158,7 +160,7 @@ pub struct Heat {
     /// What it shows.
     pub title: String,
     /// One picture for each profile that has enough for one; whose it is, and where its numbers come from.
-    pub maps: Vec<(bool, String, Citation)>,
+    pub maps: Vec<(bool, Markup, Citation)>,
     /// Unit of the numbers.
     pub unit: &'static str,
 }

@@ -7,8 +7,9 @@
 use std::fmt::Write;
 
 use forebay_terms::Horizon;
+use maud::{html, Markup};
 
-use crate::drawing::{escape, line, open_svg, text, tick_step, tick_text};
+use crate::drawing::{closed, escape, line, open_svg, text, tick_step, tick_text};
 use forebay_profile::words::{digits, plain, scale_of, three_digits};
 use forebay_profile::{Estimate, Profile, Stream, Unit};
 
@@ -47,11 +48,11 @@ fn values(row: &Stream) -> [Estimate; 4] {
 }
 
 /// The picture with its legend, as HTML; nothing when no profile has STREAM.
-pub fn figure(profiles: &[(bool, &Profile)]) -> String {
+pub fn figure(profiles: &[(bool, &Profile)]) -> Markup {
     let rows = || profiles.iter().flat_map(|(second, p)| p.streams.iter().map(move |row| (*second, *p, row)));
     let highest = rows().flat_map(|(_, _, row)| values(row)).map(|v| v.bounds().1).fold(0.0, f64::max);
     if highest <= 0.0 {
-        return String::new();
+        return Markup::default();
     }
     let (scale, unit) = scale_of(highest, Unit::Bytes);
     let mut groups: Vec<Group<'_>> = Vec::new();
@@ -77,27 +78,26 @@ pub fn figure(profiles: &[(bool, &Profile)]) -> String {
     }
     let several = profiles.len() > 1;
     let per_row = if several { GROUPS_OF_TWO } else { GROUPS_ALONE };
-    format!(
-        "<div class=\"streams\">{}{}</div>\n",
-        svg(&groups, per_row, several, highest / scale, unit),
-        legend(profiles)
-    )
+    html! {
+        div.streams { (svg(&groups, per_row, several, highest / scale, unit)) (legend(profiles)) }
+    }
 }
 
-fn legend(profiles: &[(bool, &Profile)]) -> String {
-    let mut out = String::from("<ul class=\"legend\">\n");
-    for (second, profile) in profiles.iter().filter(|(_, p)| !p.streams.is_empty()) {
-        for (kernel, name) in KERNELS.iter().enumerate() {
-            let class = if *second { " second" } else { "" };
-            let whose =
-                if profiles.len() > 1 { format!(", {}", escape(&profile.name)) } else { String::new() };
-            let _ = writeln!(out, "<li class=\"c{kernel}{class}\">{name}{whose}</li>");
+fn legend(profiles: &[(bool, &Profile)]) -> Markup {
+    html! {
+        ul.legend {
+            @for (second, profile) in profiles.iter().filter(|(_, p)| !p.streams.is_empty()) {
+                @for (kernel, name) in KERNELS.iter().enumerate() {
+                    li class={ "c" (kernel) @if *second { " second" } } {
+                        (name) @if profiles.len() > 1 { ", " (profile.name) }
+                    }
+                }
+            }
         }
     }
-    out + "</ul>\n"
 }
 
-fn svg(groups: &[Group<'_>], per_row: usize, several: bool, highest: f64, unit: &str) -> String {
+fn svg(groups: &[Group<'_>], per_row: usize, several: bool, highest: f64, unit: &str) -> Markup {
     let lines = groups.len().div_ceil(per_row);
     let row_height = ABOVE + HEIGHT + BELOW;
     let mut out = open_svg(WIDTH, row_height * lines as f64, "STREAM by where the arrays lie");
@@ -124,8 +124,7 @@ fn svg(groups: &[Group<'_>], per_row: usize, several: bool, highest: f64, unit: 
             text(&mut out, middle, bottom + 33.0, "tick mid", &horizon);
         }
     }
-    out.push_str("</svg>\n");
-    out
+    closed(out)
 }
 
 fn draw(
@@ -188,11 +187,11 @@ mod tests {
     #[test]
     fn every_number_of_every_row_is_a_column() {
         let (gen1, gen3) = (platform("optane-gen1").unwrap(), platform("optane-gen3").unwrap());
-        let one = figure(&[(false, &gen1)]);
+        let one = figure(&[(false, &gen1)]).into_string();
         assert_eq!(one.matches("<rect class=\"column").count(), gen1.streams.len() * 4);
         assert!(one.contains(">dram → pmem<") && one.contains(">horizon epoch<"), "{one}");
         assert!(one.contains("optane-gen1, Triad: 24.90 ± 0.05 GB/s") && one.contains(">0.88<"), "{one}");
-        let both = figure(&[(false, &gen1), (true, &gen3)]);
+        let both = figure(&[(false, &gen1), (true, &gen3)]).into_string();
         let open = both.matches(" second\" x=").count();
         assert_eq!(open, gen3.streams.len() * 4);
         assert_eq!(both.matches("→").count(), gen1.streams.len(), "the same places are one group");
@@ -202,13 +201,13 @@ mod tests {
     #[test]
     fn error_bars_are_drawn_and_caveats_are_marked() {
         let mut profile = platform("ddr4-2666").unwrap();
-        assert!(!figure(&[(false, &profile)]).contains("bar over"), "half a GB/s of 154 is too short");
+        assert!(!figure(&[(false, &profile)]).0.contains("bar over"), "half a GB/s of 154 is too short");
         profile.streams[0].copy = Estimate::new(136.0, 20.0);
         profile.streams[0].doubt = Some("a <cache> answered".into());
-        let svg = figure(&[(false, &profile)]);
+        let svg = figure(&[(false, &profile)]).into_string();
         assert_eq!(svg.matches("bar over").count(), 3, "{svg}");
         assert!(svg.contains(">136!<"), "{svg}");
         profile.streams.clear();
-        assert_eq!(figure(&[(false, &profile)]), "");
+        assert_eq!(figure(&[(false, &profile)]).0, "");
     }
 }

@@ -12,15 +12,14 @@ mod plots;
 mod trials;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use forebay_space::{format_bytes, Result};
 use hdrhistogram::Histogram;
+use maud::{display, html, Markup, Render};
 
 use self::plots::{latencies, row, share_bar, timeline, Chart, Doing, Quantiles, Row, Series, COLOURS};
-use crate::drawing::escape;
-use crate::page::{head, legend, section, table_row, whole};
+use crate::page::{legend, section, table, whole};
 use forebay_flow::progress::{in_ms, in_rate, read_fill, Fill};
 use forebay_flow::record::{replace_file, ChannelRecord, ComponentRecord, RunRecord, State};
 use forebay_flow::trace::{bandwidths, median, Side, Trace, Traces};
@@ -79,25 +78,24 @@ impl Flow<'_> {
 
 impl Page<'_> {
     fn html(&self) -> String {
-        let mut out = String::with_capacity(1 << 16);
-        self.heading(&mut out);
-        self.failure(&mut out);
-        self.components(&mut out);
-        pictures::pictures(&mut out, self.dir);
-        self.timeline(&mut out);
         let flows = self.flows();
-        self.traffic(&mut out, &flows);
-        self.bandwidth(&mut out, &flows);
-        self.latency(&mut out, &flows);
-        self.pool_fill(&mut out);
-        self.channels(&mut out);
-        if let Some(tried) = &self.record.tried {
-            trials::trials(&mut out, tried);
-        }
-        self.notes(&mut out);
-        self.footer(&mut out);
+        let body = html! {
+            (self.heading())
+            (self.failure())
+            (self.components())
+            (pictures::pictures(self.dir))
+            (self.timeline())
+            (self.traffic(&flows))
+            (self.bandwidth(&flows))
+            (self.latency(&flows))
+            (self.pool_fill())
+            (self.channels())
+            @if let Some(tried) = &self.record.tried { (trials::trials(tried)) }
+            (self.notes())
+            (self.footer())
+        };
         let title = format!("{} · Forebay run", self.record.name);
-        whole(&title, include_str!("run.css"), &out, Some(include_str!("run.js")))
+        whole(&title, include_str!("run.css"), &body, Some(include_str!("run.js")))
     }
 
     /// Components that put or got something, by channel and side, declared channels first.
@@ -123,7 +121,7 @@ impl Page<'_> {
         self.record.channels.iter().find(|c| c.name == name)
     }
 
-    fn heading(&self, out: &mut String) {
+    fn heading(&self) -> Markup {
         let record = self.record;
         let (state, word) = match (record.state, record.signal) {
             (State::Finished, _) => ("finished", "finished".to_owned()),
@@ -134,15 +132,21 @@ impl Page<'_> {
             (State::Interrupted, None) => ("failed", "interrupted".to_owned()),
             (State::Running, _) => ("running", "no end recorded".to_owned()),
         };
-        let _ = write!(
-            out,
-            "<header>\n<h1>{}</h1><span class=\"badge {state}\">{}</span>\n<p class=\"flow\">{}</p>\n",
-            escape(&record.name),
-            escape(&word),
-            self.flow_sentence()
-        );
-        let machine = &record.machine;
-        let start = record.start_unix_ns / 1_000_000_000;
+        html! {
+            header {
+                h1 { (record.name) }
+                span class={ "badge " (state) } { (word) }
+                p.flow { (self.flow_sentence()) }
+                p.machine { (self.machine()) }
+                (self.tiles())
+            }
+        }
+    }
+
+    /// When and where it ran.
+    fn machine(&self) -> String {
+        let machine = &self.record.machine;
+        let start = self.record.start_unix_ns / 1_000_000_000;
         let memory =
             if machine.memory_bytes > 0 { format_bytes(machine.memory_bytes) } else { String::new() };
         let cores = if machine.cores == 1 { "1 core".to_owned() } else { format!("{} cores", machine.cores) };
@@ -154,37 +158,34 @@ impl Page<'_> {
             memory,
             machine.kernel.clone(),
         ];
-        let facts: Vec<String> = facts.iter().filter(|f| !f.is_empty()).map(|f| escape(f)).collect();
-        let _ = writeln!(out, "<p class=\"machine\">{}</p>", facts.join(" · "));
-        self.tiles(out);
-        out.push_str("</header>\n");
+        facts.into_iter().filter(|fact| !fact.is_empty()).collect::<Vec<_>>().join(" · ")
     }
 
     /// `simulation (4 ranks) → field → analysis (3 ranks)`, one line per channel.
-    fn flow_sentence(&self) -> String {
+    fn flow_sentence(&self) -> Markup {
         let named = |name: &str| {
             let component = self.record.components.iter().find(|c| c.name == name);
             let ranks = component.map_or(0, |c| c.ranks.iter().filter(|r| r.rank.is_some()).count());
-            let unit = if ranks == 1 { "rank" } else { "ranks" };
-            format!("<b>{}</b> ({ranks} {unit})", escape(name))
+            html! { b { (name) } " (" (ranks) @if ranks == 1 { " rank)" } @else { " ranks)" } }
+        };
+        let list = |names: &mut dyn Iterator<Item = &str>| {
+            html! { @for (i, name) in names.enumerate() { @if i > 0 { ", " } (named(name)) } }
         };
         let declared: Vec<&ChannelRecord> = self.record.channels.iter().filter(|c| c.declared).collect();
         if declared.is_empty() {
-            return self.record.components.iter().map(|c| named(&c.name)).collect::<Vec<_>>().join(", ");
+            return list(&mut self.record.components.iter().map(|c| c.name.as_str()));
         }
-        let line = |channel: &&ChannelRecord| {
-            let readers: Vec<String> = channel.readers.iter().map(|r| named(r)).collect();
-            let readers = if readers.is_empty() { "none".to_owned() } else { readers.join(", ") };
-            format!(
-                "{} → <span class=\"channel\">{}</span> → {readers}",
-                named(&channel.writer),
-                escape(&channel.name)
-            )
-        };
-        declared.iter().map(line).collect::<Vec<_>>().join("<br>")
+        html! {
+            @for (i, channel) in declared.iter().enumerate() {
+                @if i > 0 { br; }
+                (named(&channel.writer)) " → " span.channel { (channel.name) } " → "
+                @if channel.readers.is_empty() { "none" }
+                (list(&mut channel.readers.iter().map(String::as_str)))
+            }
+        }
     }
 
-    fn tiles(&self, out: &mut String) {
+    fn tiles(&self) -> Markup {
         let record = self.record;
         let steps = record.components.iter().map(|c| c.steps).max().unwrap_or(0);
         let declared = |trace: &&Trace| self.channel(&trace.header.channel).is_some_and(|c| c.declared);
@@ -212,60 +213,55 @@ impl Page<'_> {
         if all > 0.0 {
             tiles.push((format!("{:.1} %", 100.0 * wait / all), "of rank time waiting".to_owned()));
         }
-        out.push_str("<div class=\"tiles\">\n");
-        for (value, label) in tiles {
-            let _ = writeln!(
-                out,
-                "<div class=\"tile\"><b>{}</b><span>{}</span></div>",
-                escape(&value),
-                escape(&label)
-            );
+        html! {
+            div.tiles { @for (value, label) in tiles { div.tile { b { (value) } span { (label) } } } }
         }
-        out.push_str("</div>\n");
     }
 
-    fn failure(&self, out: &mut String) {
-        let Some(failure) = &self.record.failure else { return };
-        let _ = writeln!(
-            out,
-            "<section id=\"failure\" class=\"failure\">\n<p>{}</p>\n{}<div class=\"what\">{}</div>\n</section>",
-            escape(&failure.message),
-            preformatted(&failure.log_tail, "its standard error is empty"),
-            escape(&failure.log.display().to_string())
-        );
+    fn failure(&self) -> Markup {
+        let Some(failure) = &self.record.failure else { return Markup::default() };
+        html! {
+            section id="failure" class="failure" {
+                p { (failure.message) }
+                @if failure.log_tail.trim().is_empty() {
+                    div.what { "its standard error is empty" }
+                } @else {
+                    pre { (failure.log_tail) }
+                }
+                div.what { (display(failure.log.display())) }
+            }
+        }
     }
 
-    fn components(&self, out: &mut String) {
-        section(
-            out,
-            "components",
-            "Where the time went",
-            "Time of all ranks of a component together, measured: compute is what lies outside of \
-             Forebay; put/get is inside its calls; wait is blocked, for data or for free space.",
-        );
-        legend(out, &Doing::ALL.map(|d| (d.word(), d.word())));
-        head(
-            out,
-            &["component", "#ranks", "#steps", "#run time", "#compute", "#put / get", "#wait", "share"],
-        );
-        for component in &self.record.components {
+    fn components(&self) -> Markup {
+        let rows = self.record.components.iter().map(|component| {
             let ranks: Vec<_> = component.ranks.iter().filter(|r| r.rank.is_some()).collect();
             let start = ranks.iter().map(|r| r.start_ns).min().unwrap_or(0);
             let end = ranks.iter().map(|r| r.end_ns).max().unwrap_or(0);
             let (put_s, get_s, wait_s) = self.sides(component);
-            let cells = [
-                escape(&component.name),
-                ranks.len().to_string(),
-                component.steps.to_string(),
-                in_ms(end.saturating_sub(start) as f64 / 1e6),
-                in_ms(component.compute_s * 1e3),
-                in_ms(component.io_s * 1e3),
-                in_ms(component.wait_s * 1e3),
+            [
+                component.name.render(),
+                ranks.len().render(),
+                component.steps.render(),
+                in_ms(end.saturating_sub(start) as f64 / 1e6).render(),
+                in_ms(component.compute_s * 1e3).render(),
+                in_ms(component.io_s * 1e3).render(),
+                in_ms(component.wait_s * 1e3).render(),
                 share_bar([component.compute_s, put_s, get_s, wait_s]),
-            ];
-            table_row(out, &cells, "lnnnnnnl");
-        }
-        out.push_str("</table></div>\n</section>\n");
+            ]
+        });
+        let titles =
+            ["component", "#ranks", "#steps", "#run time", "#compute", "#put / get", "#wait", "share"];
+        section(
+            "components",
+            "Where the time went",
+            "Time of all ranks of a component together, measured: compute is what lies outside of \
+             Forebay; put/get is inside its calls; wait is blocked, for data or for free space.",
+            &html! {
+                (legend(Doing::ALL.map(|d| (d.word(), d.word()))))
+                (table(titles, &rows.collect::<Vec<_>>()))
+            },
+        )
     }
 
     /// Seconds in put, in get, and waiting.
@@ -277,7 +273,7 @@ impl Page<'_> {
         (sum(Side::Write), sum(Side::Read), component.wait_s)
     }
 
-    fn timeline(&self, out: &mut String) {
+    fn timeline(&self) -> Markup {
         let end_ns =
             self.record.components.iter().flat_map(|c| &c.ranks).map(|r| r.end_ns).max().unwrap_or(0);
         let end_ns = end_ns.max(self.record.end_ns.min(end_ns + 1));
@@ -299,7 +295,7 @@ impl Page<'_> {
                 rows.push(row(&component.name, rank, &mine, index == 0, end_ns));
             }
         }
-        let Some(begin_ns) = rows.iter().map(|r| r.lived_ns.0).min() else { return };
+        let Some(begin_ns) = rows.iter().map(|r| r.lived_ns.0).min() else { return Markup::default() };
         let all = rows.len();
         if all > ROWS_MAX {
             let every = all.div_ceil(ROWS_MAX);
@@ -320,83 +316,73 @@ impl Page<'_> {
              height of a colour is its share of the time there. A cross marks a process that did not \
              end well.{shown}"
         );
-        section(out, "timeline", "Timeline", &text);
-        legend(out, &Doing::ALL.map(|d| (d.word(), d.word())));
-        out.push_str(&timeline(&rows, begin_ns, end_ns));
-        out.push_str("\n</section>\n");
+        let body = html! {
+            (legend(Doing::ALL.map(|d| (d.word(), d.word()))))
+            (timeline(&rows, begin_ns, end_ns))
+        };
+        section("timeline", "Timeline", &text, &body)
     }
 
-    fn traffic(&self, out: &mut String, flows: &[Flow<'_>]) {
+    fn traffic(&self, flows: &[Flow<'_>]) -> Markup {
         if flows.is_empty() {
-            section(
-                out,
-                "traffic",
-                "Traffic",
-                "No component traced a step: none opened a channel, or none ended a step.",
-            );
-            out.push_str("</section>\n");
-            return;
+            let what = "No component traced a step: none opened a channel, or none ended a step.";
+            return section("traffic", "Traffic", what, &Markup::default());
         }
+        let titles = [
+            "component",
+            "",
+            "channel",
+            "#ranks",
+            "#steps",
+            "#bytes",
+            "#per step, slowest rank",
+            "#wait per step",
+            "#bandwidth, median",
+            "survives",
+        ];
+        let rows: Vec<[Markup; 10]> = flows.iter().map(|flow| self.traffic_of(flow)).collect();
         section(
-            out,
             "traffic",
             "Traffic",
             "Per component and channel. Bandwidth of a step: bytes of all ranks over the time in \
              which at least one of them was in its calls. An acknowledged write survives what the \
              last column says.",
-        );
-        head(
-            out,
-            &[
-                "component",
-                "",
-                "channel",
-                "#ranks",
-                "#steps",
-                "#bytes",
-                "#per step, slowest rank",
-                "#wait per step",
-                "#bandwidth, median",
-                "survives",
-            ],
-        );
-        for flow in flows {
-            let totals: Vec<_> = flow.traces.iter().map(|t| t.totals()).collect();
-            let ranks: BTreeSet<u32> = flow.traces.iter().map(|t| t.header.rank).collect();
-            let steps = totals.iter().map(|t| t.steps).max().unwrap_or(0);
-            let bytes: u64 = totals.iter().map(|t| t.bytes).sum();
-            let slowest = |pick: fn(&forebay_flow::trace::Step) -> u64| {
-                let mut longest: BTreeMap<u64, u64> = BTreeMap::new();
-                for step in flow.traces.iter().flat_map(|t| &t.steps) {
-                    let most = longest.entry(step.version).or_default();
-                    *most = pick(step).max(*most);
-                }
-                median(longest.into_values().map(|ns| ns as f64))
-            };
-            let rate = median(bandwidths(flow.traces.iter().copied()).into_iter().map(|p| p.1));
-            let or_dash = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
-            let measured =
-                |text: String| format!("{} <span class=\"measured\">measured</span>", escape(&text));
-            let durability =
-                self.channel(flow.channel).map(|c| c.durability.clone()).filter(|d| !d.is_empty());
-            let cells = [
-                escape(flow.component),
-                flow.verb().word().to_owned(),
-                escape(flow.channel),
-                ranks.len().to_string(),
-                steps.to_string(),
-                format_bytes(bytes),
-                or_dash(slowest(|s| s.op_ns).map(|ns| in_ms(ns / 1e6))),
-                or_dash(slowest(|s| s.wait_ns).map(|ns| in_ms(ns / 1e6))),
-                or_dash(rate.map(|r| measured(in_rate(r)))),
-                or_dash(durability.map(|d| escape(&d))),
-            ];
-            table_row(out, &cells, "lllnnnnnnl");
-        }
-        out.push_str("</table></div>\n</section>\n");
+            &table(titles, &rows),
+        )
     }
 
-    fn bandwidth(&self, out: &mut String, flows: &[Flow<'_>]) {
+    /// A row of the table.
+    fn traffic_of(&self, flow: &Flow<'_>) -> [Markup; 10] {
+        let totals: Vec<_> = flow.traces.iter().map(|t| t.totals()).collect();
+        let ranks: BTreeSet<u32> = flow.traces.iter().map(|t| t.header.rank).collect();
+        let steps = totals.iter().map(|t| t.steps).max().unwrap_or(0);
+        let bytes: u64 = totals.iter().map(|t| t.bytes).sum();
+        let slowest = |pick: fn(&forebay_flow::trace::Step) -> u64| {
+            let mut longest: BTreeMap<u64, u64> = BTreeMap::new();
+            for step in flow.traces.iter().flat_map(|t| &t.steps) {
+                let most = longest.entry(step.version).or_default();
+                *most = pick(step).max(*most);
+            }
+            let ns = median(longest.into_values().map(|ns| ns as f64));
+            or_dash(&ns.map_or(String::new(), |ns| in_ms(ns / 1e6)))
+        };
+        let rate = median(bandwidths(flow.traces.iter().copied()).into_iter().map(|p| p.1));
+        let measured = |rate| html! { (in_rate(rate)) " " span.measured { "measured" } };
+        [
+            flow.component.render(),
+            flow.verb().word().render(),
+            flow.channel.render(),
+            ranks.len().render(),
+            steps.render(),
+            format_bytes(bytes).render(),
+            slowest(|s| s.op_ns),
+            slowest(|s| s.wait_ns),
+            rate.map_or_else(|| or_dash(""), measured),
+            or_dash(self.channel(flow.channel).map_or("", |c| &c.durability)),
+        ]
+    }
+
+    fn bandwidth(&self, flows: &[Flow<'_>]) -> Markup {
         let span_s = self.span_s();
         let mut series = Vec::new();
         for flow in flows {
@@ -410,46 +396,43 @@ impl Page<'_> {
             }
         }
         if series.is_empty() {
-            return;
+            return Markup::default();
         }
-        section(
-            out,
-            "bandwidth",
-            "Bandwidth over time",
-            "Each point is one step, where its last rank ended it; measured while calls were running, \
-             waiting not counted. Of many steps the line is the mean and the band the range.",
-        );
         // Helper spaces move far less: a chart of their own, or they would be a line on the axis.
         let of_declared = |s: &Series| {
             flows.iter().any(|f| f.label() == s.name && self.channel(f.channel).is_some_and(|c| c.declared))
         };
-        let (declared, helpers): (Vec<Series>, Vec<Series>) = series.into_iter().partition(of_declared);
-        let mut colour = 0;
-        for (label, group) in
-            [("Bandwidth of channels over time", declared), ("Bandwidth of helper spaces over time", helpers)]
-        {
-            if group.is_empty() {
-                continue;
+        let (mut declared, mut helpers): (Vec<Series>, Vec<Series>) =
+            series.into_iter().partition(of_declared);
+        declared.truncate(COLOURS);
+        helpers.truncate(COLOURS);
+        let first = declared.len();
+        let chart = |label, series: Vec<Series>, colour: usize| {
+            let style = |i: usize| format!("c{}", (colour + i) % COLOURS);
+            let names: Vec<(String, &str)> =
+                series.iter().enumerate().map(|(i, s)| (style(i), s.name.as_str())).collect();
+            let legend = legend(names.iter().map(|(style, name)| (style.as_str(), *name)));
+            let unit = "GB/s";
+            html! {
+                @if !series.is_empty() {
+                    (legend)
+                    (Chart { label, unit, series, span_s, stepped: false, limit: None, colour }.svg())
+                }
             }
-            let mut group = group;
-            group.truncate(COLOURS);
-            let names: Vec<(String, String)> = group
-                .iter()
-                .enumerate()
-                .map(|(i, s)| (format!("c{}", (colour + i) % COLOURS), s.name.clone()))
-                .collect();
-            legend(out, &names.iter().map(|(c, n)| (c.as_str(), n.as_str())).collect::<Vec<_>>());
-            let count = group.len();
-            out.push_str(
-                &Chart { label, unit: "GB/s", series: group, span_s, stepped: false, limit: None, colour }
-                    .svg(),
-            );
-            colour += count;
-        }
-        out.push_str("\n</section>\n");
+        };
+        section(
+            "bandwidth",
+            "Bandwidth over time",
+            "Each point is one step, where its last rank ended it; measured while calls were running, \
+             waiting not counted. Of many steps the line is the mean and the band the range.",
+            &html! {
+                (chart("Bandwidth of channels over time", declared, 0))
+                (chart("Bandwidth of helper spaces over time", helpers, first))
+            },
+        )
     }
 
-    fn latency(&self, out: &mut String, flows: &[Flow<'_>]) {
+    fn latency(&self, flows: &[Flow<'_>]) -> Markup {
         let mut rows = Vec::new();
         for flow in flows {
             let steps = || flow.traces.iter().flat_map(|t| &t.steps);
@@ -460,28 +443,26 @@ impl Page<'_> {
         }
         let rows: Vec<Quantiles> = rows.into_iter().flatten().collect();
         if rows.is_empty() {
-            return;
+            return Markup::default();
         }
+        let cells = rows.iter().map(|row| {
+            let [p50, p90, p99, max] = row.ns.map(|ns| in_ms(ns as f64 / 1e6).render());
+            [row.label.render(), p50, p90, p99, max]
+        });
         section(
-            out,
             "latency",
             "Latency",
             "Per step and rank, measured: time in calls, and time blocked. The circle is the median; \
              thick to p90, thinner to p99, thin to the longest. Both directions of one space have \
              their own rows.",
-        );
-        out.push_str(&latencies(&rows));
-        head(out, &["", "#p50", "#p90", "#p99", "#max"]);
-        for row in &rows {
-            let cell = |ns: u64| in_ms(ns as f64 / 1e6);
-            let cells =
-                [escape(&row.label), cell(row.ns[0]), cell(row.ns[1]), cell(row.ns[2]), cell(row.ns[3])];
-            table_row(out, &cells, "lnnnn");
-        }
-        out.push_str("</table></div>\n</section>\n");
+            &html! {
+                (latencies(&rows))
+                (table(["", "#p50", "#p90", "#p99", "#max"], &cells.collect::<Vec<_>>()))
+            },
+        )
     }
 
-    fn pool_fill(&self, out: &mut String) {
+    fn pool_fill(&self) -> Markup {
         let mut spaces: BTreeMap<&str, Vec<&Fill>> = BTreeMap::new();
         for sample in self.fill {
             spaces.entry(&sample.channel).or_default().push(sample);
@@ -490,150 +471,133 @@ impl Page<'_> {
         let mut order: Vec<(&str, Vec<&Fill>)> = spaces.into_iter().filter(|(_, s)| s.len() > 1).collect();
         order.sort_by_key(|(name, _)| (!declared(name), name.to_string()));
         if order.is_empty() {
-            return;
+            return Markup::default();
         }
         section(
-            out,
             "fill",
             "Pool fill over time",
             "Bytes in use, sampled five times a second. A pool that stays at its quota means that \
              readers are the slower side.",
-        );
-        for (index, (name, samples)) in order.iter().take(FILL_CHARTS_MAX).enumerate() {
-            let quota = samples.last().map_or(0, |s| s.quota_bytes);
-            let held = samples
-                .iter()
-                .map(|s| s.versions_complete.saturating_sub(s.versions_oldest))
-                .max()
-                .unwrap_or(0);
-            let used_max = samples.iter().map(|s| s.used_bytes).max().unwrap_or(0);
-            let unit = scale_of(used_max);
-            let points =
-                samples.iter().map(|s| (self.since_start_s(s.t_ns), s.used_bytes as f64 / unit.0)).collect();
-            let facts = format!(
-                "most {} of {}, at most {held} {} held",
-                format_bytes(used_max),
-                if quota > 0 { format!("a quota of {}", format_bytes(quota)) } else { "no quota".to_owned() },
-                if held == 1 { "version" } else { "versions" }
-            );
-            let _ = writeln!(out, "<h3>{}</h3><div class=\"what\">{}</div>", escape(name), escape(&facts));
-            let limit = (quota > 0).then(|| (quota as f64 / unit.0, "quota".to_owned()));
-            let series = vec![Series { name: name.to_string(), points }];
-            let label = format!("Pool fill of {name}");
-            out.push_str(
-                &Chart {
-                    label: &label,
-                    unit: unit.1,
-                    series,
-                    span_s: self.span_s(),
-                    stepped: true,
-                    limit,
-                    colour: index,
+            &html! {
+                @for (index, (name, samples)) in order.iter().take(FILL_CHARTS_MAX).enumerate() {
+                    (self.fill_of(name, samples, index))
                 }
-                .svg(),
-            );
-        }
-        out.push_str("\n</section>\n");
+            },
+        )
     }
 
-    fn channels(&self, out: &mut String) {
+    /// The chart of one space.
+    fn fill_of(&self, name: &str, samples: &[&Fill], colour: usize) -> Markup {
+        let quota = samples.last().map_or(0, |s| s.quota_bytes);
+        let held = samples.iter().map(|s| s.versions_complete.saturating_sub(s.versions_oldest)).max();
+        let held = held.unwrap_or(0);
+        let used_max = samples.iter().map(|s| s.used_bytes).max().unwrap_or(0);
+        let unit = scale_of(used_max);
+        let points =
+            samples.iter().map(|s| (self.since_start_s(s.t_ns), s.used_bytes as f64 / unit.0)).collect();
+        let facts = format!(
+            "most {} of {}, at most {held} {} held",
+            format_bytes(used_max),
+            if quota > 0 { format!("a quota of {}", format_bytes(quota)) } else { "no quota".to_owned() },
+            if held == 1 { "version" } else { "versions" }
+        );
+        let chart = Chart {
+            label: &format!("Pool fill of {name}"),
+            unit: unit.1,
+            series: vec![Series { name: name.to_string(), points }],
+            span_s: self.span_s(),
+            stepped: true,
+            limit: (quota > 0).then(|| (quota as f64 / unit.0, "quota".to_owned())),
+            colour,
+        };
+        html! { h3 { (name) } div.what { (facts) } (chart.svg()) }
+    }
+
+    fn channels(&self) -> Markup {
         if self.record.channels.is_empty() {
-            return;
+            return Markup::default();
         }
+        let titles = [
+            "name",
+            "state",
+            "#versions",
+            "tier",
+            "horizon",
+            "survives",
+            "#most used",
+            "#quota",
+            "retention",
+            "after the run",
+        ];
+        let rows = self.record.channels.iter().map(|channel| {
+            let quota = channel.quota_bytes;
+            [
+                html! { (channel.name) @if !channel.declared { " " span.unit { "helper" } } },
+                or_dash(&channel.state),
+                channel.versions_complete.render(),
+                or_dash(if channel.kind == "files" { "files" } else { &channel.tier }),
+                or_dash(&channel.horizon),
+                or_dash(&channel.durability),
+                format_bytes(channel.used_bytes_max).render(),
+                or_dash(&if quota > 0 { format_bytes(quota) } else { String::new() }),
+                or_dash(&channel.retention),
+                if channel.keep { "kept" } else { "removed" }.render(),
+            ]
+        });
         section(
-            out,
             "channels",
             "Channels",
             "Last known state. Spaces without a mark in the workflow were opened by the programs themselves.",
-        );
-        head(
-            out,
-            &[
-                "name",
-                "state",
-                "#versions",
-                "tier",
-                "horizon",
-                "survives",
-                "#most used",
-                "#quota",
-                "retention",
-                "after the run",
-            ],
-        );
-        for channel in &self.record.channels {
-            let or_dash = |text: &str| if text.is_empty() { "–".to_owned() } else { escape(text) };
-            let name = match channel.declared {
-                true => escape(&channel.name),
-                false => format!("{} <span class=\"unit\">helper</span>", escape(&channel.name)),
+            &table(titles, &rows.collect::<Vec<_>>()),
+        )
+    }
+
+    fn notes(&self) -> Markup {
+        let body = html! {
+            @if !self.record.notes.is_empty() {
+                ul.notes { @for note in &self.record.notes { li { (note) } } }
+            }
+            @for component in &self.record.components { (self.processes(component)) }
+        };
+        section("processes", "Processes and notes", "", &body)
+    }
+
+    /// Those of a component.
+    fn processes(&self, component: &ComponentRecord) -> Markup {
+        let command = component.command.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ");
+        let rows = component.ranks.iter().map(|rank| {
+            let end = match (rank.code, rank.signal, rank.ended_by_runner) {
+                (_, _, true) => "ended by the runner".to_owned(),
+                (Some(code), _, _) => format!("exit status {code}"),
+                (None, Some(signal), _) => forebay_flow::launch::signal_name(signal),
+                (None, None, _) => "not recorded".to_owned(),
             };
-            let kind = if channel.kind == "files" { "files" } else { channel.tier.as_str() };
-            let cells = [
-                name,
-                or_dash(&channel.state),
-                channel.versions_complete.to_string(),
-                or_dash(kind),
-                or_dash(&channel.horizon),
-                or_dash(&channel.durability),
-                format_bytes(channel.used_bytes_max),
-                if channel.quota_bytes > 0 { format_bytes(channel.quota_bytes) } else { "–".to_owned() },
-                or_dash(&channel.retention),
-                if channel.keep { "kept".to_owned() } else { "removed".to_owned() },
-            ];
-            table_row(out, &cells, "llnlllnnll");
+            [
+                rank.rank.map_or_else(|| "files".render(), |r| r.render()),
+                rank.pid.render(),
+                in_ms(self.since_start_s(rank.start_ns) * 1e3).render(),
+                in_ms(rank.end_ns.saturating_sub(rank.start_ns) as f64 / 1e6).render(),
+                end.render(),
+                format_args!("{}, {}", rank.out.display(), rank.err.display()).render(),
+            ]
+        });
+        html! {
+            details {
+                summary { (component.name) ": " (component.ranks.len()) " processes" }
+                pre { (command) }
+                (table(["rank", "#pid", "#started", "#ran", "end", "output"], &rows.collect::<Vec<_>>()))
+            }
         }
-        out.push_str("</table></div>\n</section>\n");
     }
 
-    fn notes(&self, out: &mut String) {
-        section(out, "processes", "Processes and notes", "");
-        if !self.record.notes.is_empty() {
-            out.push_str("<ul class=\"notes\">\n");
-            for note in &self.record.notes {
-                let _ = writeln!(out, "<li>{}</li>", escape(note));
+    fn footer(&self) -> Markup {
+        let record = self.record;
+        html! {
+            footer {
+                "Forebay " (record.forebay_version) " · " (display(record.workflow_file.display())) " · "
+                (display(record.run_dir.display())) " · every number is measured in this run on this machine"
             }
-            out.push_str("</ul>\n");
         }
-        for component in &self.record.components {
-            let command = component.command.iter().map(|w| quoted(w)).collect::<Vec<_>>().join(" ");
-            let _ = writeln!(
-                out,
-                "<details><summary>{}: {} processes</summary>\n<pre>{}</pre>",
-                escape(&component.name),
-                component.ranks.len(),
-                escape(&command)
-            );
-            head(out, &["rank", "#pid", "#started", "#ran", "end", "output"]);
-            for rank in &component.ranks {
-                let end = match (rank.code, rank.signal, rank.ended_by_runner) {
-                    (_, _, true) => "ended by the runner".to_owned(),
-                    (Some(code), _, _) => format!("exit status {code}"),
-                    (None, Some(signal), _) => forebay_flow::launch::signal_name(signal),
-                    (None, None, _) => "not recorded".to_owned(),
-                };
-                let cells = [
-                    rank.rank.map_or("files".to_owned(), |r| r.to_string()),
-                    rank.pid.to_string(),
-                    in_ms(self.since_start_s(rank.start_ns) * 1e3),
-                    in_ms(rank.end_ns.saturating_sub(rank.start_ns) as f64 / 1e6),
-                    escape(&end),
-                    escape(&format!("{}, {}", rank.out.display(), rank.err.display())),
-                ];
-                table_row(out, &cells, "lnnnll");
-            }
-            out.push_str("</table></div>\n</details>\n");
-        }
-        out.push_str("</section>\n");
-    }
-
-    fn footer(&self, out: &mut String) {
-        let _ = writeln!(
-            out,
-            "<footer>Forebay {} · {} · {} · every number is measured in this run on this machine</footer>",
-            escape(&self.record.forebay_version),
-            escape(&self.record.workflow_file.display().to_string()),
-            escape(&self.record.run_dir.display().to_string())
-        );
     }
 
     fn span_s(&self) -> f64 {
@@ -680,11 +644,9 @@ fn scale_of(bytes: u64) -> (f64, &'static str) {
     }
 }
 
-fn preformatted(text: &str, instead: &str) -> String {
-    match text.trim().is_empty() {
-        true => format!("<div class=\"what\">{}</div>\n", escape(instead)),
-        false => format!("<pre>{}</pre>\n", escape(text)),
-    }
+/// What a cell without a text says.
+fn or_dash(text: &str) -> Markup {
+    if text.is_empty() { "–" } else { text }.render()
 }
 
 /// A word of a command as a shell would need it.

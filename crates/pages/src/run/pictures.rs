@@ -4,14 +4,13 @@
 //! version of each is seen without scripts. Whatever else lies there is neither waited for nor read.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use forebay_tier::plain::read_regular;
+use maud::{html, Markup};
 use serde::Deserialize;
 
-use crate::drawing::escape;
 use crate::page::section;
 
 /// Versions of one picture that are embedded; more are thinned out evenly.
@@ -23,41 +22,43 @@ const PICTURE_BYTES_MAX: u64 = 24 << 20;
 /// Longest `index.json` that is read.
 const INDEX_BYTES_MAX: u64 = 16 << 20;
 
-/// Writes the section, if there are any.
-pub fn pictures(out: &mut String, run_dir: &Path) {
-    let albums = find_albums(run_dir);
-    let (mut budget, mut albums_text) = (PICTURE_BYTES_MAX, String::new());
-    for (dir, album) in &albums {
-        let mut axes: BTreeMap<(String, u64), Vec<&Slice>> = BTreeMap::new();
-        for slice in &album.slices {
-            axes.entry((cut_of(slice), slice.index.unwrap_or(0))).or_default().push(slice);
-        }
-        let name = album.variable.as_deref().or(album.field.as_deref()).unwrap_or("field");
-        let mut figures = String::new();
-        for ((cut, _), slices) in &axes {
-            figure(&mut figures, dir, name, cut, slices, &mut budget);
-        }
-        if !figures.is_empty() {
-            let shape = album.shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" × ");
-            let range = album
-                .range
-                .map_or(String::new(), |r| format!(", colours from {} to {}", short(r[0]), short(r[1])));
-            let of = if shape.is_empty() { String::new() } else { format!(" of {shape} cells") };
-            let title = format!("{}{of}{}", escape(name), escape(&range));
-            let _ = writeln!(albums_text, "<h3>{title}</h3>\n<div class=\"slices\">\n{figures}</div>");
-        }
-    }
-    if albums_text.is_empty() {
-        return;
+/// The section, if there are any.
+pub fn pictures(run_dir: &Path) -> Markup {
+    let mut budget = PICTURE_BYTES_MAX;
+    let albums: Vec<Markup> =
+        find_albums(run_dir).iter().filter_map(|(dir, album)| shown(dir, album, &mut budget)).collect();
+    if albums.is_empty() {
+        return Markup::default();
     }
     section(
-        out,
         "slices",
         "Slices of the field",
         "Pictures that a component wrote, the last step first shown; move the slider for earlier ones.",
-    );
-    out.push_str(&albums_text);
-    out.push_str("</section>\n");
+        &html! { @for album in &albums { (album) } },
+    )
+}
+
+/// All pictures of a directory.
+fn shown(dir: &Path, album: &Album, budget: &mut u64) -> Option<Markup> {
+    let mut axes: BTreeMap<(String, u64), Vec<&Slice>> = BTreeMap::new();
+    for slice in &album.slices {
+        axes.entry((cut_of(slice), slice.index.unwrap_or(0))).or_default().push(slice);
+    }
+    let name = album.variable.as_deref().or(album.field.as_deref()).unwrap_or("field");
+    let figures =
+        axes.iter().filter_map(|((cut, _), slices)| figure(dir, &(name.to_owned() + cut), slices, budget));
+    let figures: Vec<Markup> = figures.collect();
+    let shape = album.shape.iter().map(u64::to_string).collect::<Vec<_>>().join(" × ");
+    (!figures.is_empty()).then(|| {
+        html! {
+            h3 {
+                (name)
+                @if !shape.is_empty() { " of " (shape) " cells" }
+                @if let Some([low, high]) = album.range { ", colours from " (short(low)) " to " (short(high)) }
+            }
+            div.slices { @for figure in &figures { (figure) } }
+        }
+    })
 }
 
 /// A number with four digits.
@@ -130,7 +131,7 @@ fn find_albums(run_dir: &Path) -> Vec<(PathBuf, Album)> {
 }
 
 /// One picture with its versions; the last is shown without scripts.
-fn figure(out: &mut String, dir: &Path, name: &str, cut: &str, slices: &[&Slice], budget: &mut u64) {
+fn figure(dir: &Path, name: &str, slices: &[&Slice], budget: &mut u64) -> Option<Markup> {
     let every = slices.len().div_ceil(PICTURES_MAX).max(1);
     // Counted from the end, so that the last one is there.
     let chosen =
@@ -148,32 +149,22 @@ fn figure(out: &mut String, dir: &Path, name: &str, cut: &str, slices: &[&Slice]
         *budget -= bytes.len() as u64;
         pictures.push((slice, base64::engine::general_purpose::STANDARD.encode(bytes)));
     }
-    if pictures.is_empty() {
-        return;
-    }
     pictures.reverse();
-    let last = pictures.len() - 1;
-    let _ = writeln!(out, "<figure data-versions=\"{}\">", pictures.len());
-    for (i, (slice, data)) in pictures.iter().enumerate() {
+    let last = pictures.len().checked_sub(1)?;
+    let version = |slice: &Slice| {
         let step = slice.step.map_or(String::new(), |s| format!(", step {s}"));
-        let hidden = if i == last { "" } else { " hidden" };
-        let _ = writeln!(
-            out,
-            "<img{hidden} alt=\"version {}{step}\" src=\"data:image/png;base64,{data}\">",
-            slice.version
-        );
-    }
-    let slice = pictures[last].0;
-    let step = slice.step.map_or(String::new(), |s| format!(", step {s}"));
-    let _ = writeln!(
-        out,
-        "<input class=\"slider\" type=\"range\" min=\"0\" max=\"{last}\" value=\"{last}\" hidden \
-         aria-label=\"version of {name}{cut}\">\n\
-         <figcaption>{name}{cut}: <output>version {}{step}</output></figcaption>\n</figure>",
-        slice.version,
-        name = escape(name),
-        cut = escape(cut)
-    );
+        format!("version {}{step}", slice.version)
+    };
+    Some(html! {
+        figure data-versions=(pictures.len()) {
+            @for (i, (slice, data)) in pictures.iter().enumerate() {
+                img hidden[i != last] alt=(version(slice)) src={ "data:image/png;base64," (data) };
+            }
+            input class="slider" type="range" min="0" max=(last) value=(last) hidden
+                aria-label={ "version of " (name) };
+            figcaption { (name) ": " output { (version(pictures[last].0)) } }
+        }
+    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,9 @@
 
 use std::fmt::Write;
 
-use crate::drawing::{escape, open_svg, text, tick_step, tick_text};
+use maud::Markup;
+
+use crate::drawing::{closed, escape, open_svg, text, tick_step, tick_text};
 
 use forebay_flow::record::RankRecord;
 use forebay_flow::trace::{Side, Trace};
@@ -143,7 +145,7 @@ fn time_axis(out: &mut String, left: f64, right: f64, top: f64, bottom: f64, spa
 }
 
 /// What every rank did when: one row per rank.
-pub fn timeline(rows: &[Row], begin_ns: u64, end_ns: u64) -> String {
+pub fn timeline(rows: &[Row], begin_ns: u64, end_ns: u64) -> Markup {
     let longest = rows.iter().map(|r| r.label.chars().count()).max().unwrap_or(0);
     let left = (longest as f64 * 6.8 + 12.0).clamp(60.0, 220.0);
     let right = WIDTH - 14.0;
@@ -179,8 +181,7 @@ pub fn timeline(rows: &[Row], begin_ns: u64, end_ns: u64) -> String {
         }
         y += pitch;
     }
-    out.push_str("</svg>");
-    out
+    closed(out)
 }
 
 fn draw_row(out: &mut String, row: &Row, x_of: &dyn Fn(u64) -> f64, y: f64, bar: f64) {
@@ -280,7 +281,7 @@ pub struct Chart<'a> {
 
 impl Chart<'_> {
     /// The picture.
-    pub fn svg(&self) -> String {
+    pub fn svg(&self) -> Markup {
         let (left, right, top, bottom) = (64.0, WIDTH - 14.0, 24.0, 210.0);
         let values = self.series.iter().flat_map(|s| s.points.iter().map(|p| p.1));
         let highest = values.fold(0.0f64, f64::max);
@@ -316,8 +317,7 @@ impl Chart<'_> {
             let colour = format!("c{}", (self.colour + index) % COLOURS);
             draw_series(&mut out, series, &colour, self.stepped, span_s, &x_of, &y_of);
         }
-        out.push_str("</svg>");
-        out
+        closed(out)
     }
 }
 
@@ -396,7 +396,7 @@ pub struct Quantiles {
 }
 
 /// Quantiles on a logarithmic scale: a bar from the median to the maximum, marks at p50, p90, p99, max.
-pub fn latencies(rows: &[Quantiles]) -> String {
+pub fn latencies(rows: &[Quantiles]) -> Markup {
     let shown: Vec<&Quantiles> = rows.iter().filter(|r| r.ns[3] > 0).collect();
     let longest = shown.iter().map(|r| r.label.chars().count()).max().unwrap_or(0);
     let (left, right, pitch) = ((longest as f64 * 6.8 + 16.0).clamp(80.0, 330.0), WIDTH - 20.0, 22.0);
@@ -427,8 +427,7 @@ pub fn latencies(rows: &[Quantiles]) -> String {
         }
         let _ = write!(out, "<circle class=\"median\" cx=\"{:.1}\" cy=\"{y:.1}\" r=\"4\"/>", x[0]);
     }
-    out.push_str("</svg>");
-    out
+    closed(out)
 }
 
 fn power_text(power: i32) -> String {
@@ -444,7 +443,7 @@ fn power_text(power: i32) -> String {
 }
 
 /// A bar that shows how a component's time is shared out.
-pub fn share_bar(shares: [f64; 4]) -> String {
+pub fn share_bar(shares: [f64; 4]) -> Markup {
     let sum: f64 = shares.iter().sum();
     let mut out = "<svg class=\"share\" viewBox=\"0 0 160 14\" preserveAspectRatio=\"none\" role=\"img\" \
                    aria-label=\"share of time\">"
@@ -461,8 +460,7 @@ pub fn share_bar(shares: [f64; 4]) -> String {
         );
         x += width;
     }
-    out.push_str("</svg>");
-    out
+    closed(out)
 }
 
 #[cfg(test)]
@@ -511,7 +509,7 @@ mod tests {
         let shares = bin_shares(&row);
         let mean = |i: usize| shares.iter().map(|s| s[i]).sum::<f64>() / BINS as f64;
         assert!((mean(0) - 0.3).abs() < 1e-6 && (mean(2) - 0.1).abs() < 1e-6, "{} {}", mean(0), mean(2));
-        let long = timeline(&[row], 0, 5_000_000).len();
+        let long = timeline(&[row], 0, 5_000_000).0.len();
         assert!(long < 60_000, "a long run must not make a large picture: {long}");
     }
 
