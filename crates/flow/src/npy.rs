@@ -148,13 +148,17 @@ fn shape_of(value: &str) -> Option<Vec<u64>> {
 
 /// The bytes before the data: a header for an array of this dtype and shape in C order.
 pub fn write_header(dtype: Dtype, shape: &[u64]) -> Vec<u8> {
+    write_header_as(descr(dtype), shape)
+}
+
+/// The same for a dtype in NumPy's own words.
+pub fn write_header_as(descr: &str, shape: &[u64]) -> Vec<u8> {
     let mut extents: Vec<String> = shape.iter().map(u64::to_string).collect();
     if extents.len() == 1 {
         extents.push(String::new());
     }
     let shape = extents.join(", ");
-    let text =
-        format!("{{'descr': '{}', 'fortran_order': False, 'shape': ({}), }}", descr(dtype), shape.trim_end());
+    let text = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({}), }}", shape.trim_end());
     let fixed = |version: u8| if version == 1 { 10 } else { 12 };
     // Spaces up to the next 64 bytes, the last one a line end.
     let padded = |version: u8| (fixed(version) + text.len() + 1).next_multiple_of(64) - fixed(version);

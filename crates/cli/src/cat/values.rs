@@ -6,6 +6,7 @@
 
 use std::io::{self, Write};
 
+use forebay_flow::npy::{write_header, write_header_as};
 use forebay_space::Dtype;
 
 /// How one element is spelled.
@@ -180,42 +181,11 @@ fn half(bits: u16) -> f32 {
     }
 }
 
-/// Header of a `.npy` file (format version 1.0) for an array in C order.
+/// Header of a `.npy` file. bfloat16 has no name in NumPy: two opaque bytes, as the `ml_dtypes` package writes it.
 pub fn npy_header(dtype: Dtype, shape: &[u64]) -> Vec<u8> {
-    let shape = match shape {
-        [one] => format!("({one},)"),
-        many => format!("({})", many.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")),
-    };
-    let text = format!("{{'descr': '{}', 'fortran_order': False, 'shape': {shape}, }}", npy_name(dtype));
-    // Magic, version and length take 10 bytes; the data has to start at a multiple of 64.
-    let padded = (10 + text.len() + 1).next_multiple_of(64) - 10;
-    let mut header = b"\x93NUMPY\x01\x00".to_vec();
-    let length = u16::try_from(padded).expect("16 dimensions of 20 digits fit a header of 64 KiB");
-    header.extend_from_slice(&length.to_le_bytes());
-    header.extend_from_slice(text.as_bytes());
-    header.resize(10 + padded - 1, b' ');
-    header.push(b'\n');
-    header
-}
-
-/// NumPy's short name. bfloat16 has none: two opaque bytes, as the `ml_dtypes` package writes it.
-fn npy_name(dtype: Dtype) -> &'static str {
     match dtype {
-        Dtype::Bool => "|b1",
-        Dtype::I8 => "|i1",
-        Dtype::I16 => "<i2",
-        Dtype::I32 => "<i4",
-        Dtype::I64 => "<i8",
-        Dtype::U8 | Dtype::Str => "|u1",
-        Dtype::U16 => "<u2",
-        Dtype::U32 => "<u4",
-        Dtype::U64 => "<u8",
-        Dtype::F16 => "<f2",
-        Dtype::BF16 => "|V2",
-        Dtype::F32 => "<f4",
-        Dtype::F64 => "<f8",
-        Dtype::C64 => "<c8",
-        Dtype::C128 => "<c16",
+        Dtype::BF16 => write_header_as("|V2", shape),
+        _ => write_header(dtype, shape),
     }
 }
 
@@ -301,5 +271,7 @@ mod tests {
         }
         let text = String::from_utf8_lossy(&npy_header(Dtype::F64, &[4, 5])).into_owned();
         assert!(text.contains("'descr': '<f8', 'fortran_order': False, 'shape': (4, 5), }"), "{text}");
+        let text = String::from_utf8_lossy(&npy_header(Dtype::BF16, &[3])).into_owned();
+        assert!(text.contains("'descr': '|V2', 'fortran_order': False, 'shape': (3,), }"), "{text}");
     }
 }
