@@ -14,8 +14,10 @@ pub struct Machine {
 /// One line of `/proc/self/mountinfo`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Number of the device below, `major:minor`.
+    /// Number of the device below, `major:minor`: the same file system has the same one in every namespace.
     pub device: String,
+    /// Directory of the file system that is mounted.
+    pub root: String,
     /// Where.
     pub point: PathBuf,
     /// Type: `tmpfs`, `ext4`, `lustre`, …
@@ -27,6 +29,16 @@ pub struct Mount {
 }
 
 impl Mount {
+    /// Value of an option written `name=value`.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.iter().find_map(|o| o.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// Whether an option stands there, with or without a value.
+    pub fn has(&self, name: &str) -> bool {
+        self.options.iter().any(|o| o == name) || self.option(name).is_some()
+    }
+
     /// Whether its files are mapped past the page cache. (`dax=never` is not.)
     pub fn is_dax(&self) -> bool {
         self.options.iter().any(|o| matches!(o.as_str(), "dax" | "dax=always" | "dax=inode"))
@@ -76,9 +88,14 @@ impl Machine {
         self.place(path).canonicalize().ok()
     }
 
-    /// The mounts, in the order they were made.
+    /// The mounts this process sees, in the order they were made.
     pub fn mounts(&self) -> Vec<Mount> {
-        let table = self.read("/proc/self/mountinfo").unwrap_or_default();
+        self.mounts_of("self")
+    }
+
+    /// The mounts that a process sees; none when the kernel does not tell.
+    pub fn mounts_of(&self, process: &str) -> Vec<Mount> {
+        let table = self.read(&format!("/proc/{process}/mountinfo")).unwrap_or_default();
         table.lines().filter_map(mount).collect()
     }
 
@@ -104,6 +121,7 @@ fn mount(line: &str) -> Option<Mount> {
     let options = left.get(5)?.split(',').chain(right.get(2).copied().unwrap_or("").split(','));
     Some(Mount {
         device: left.get(2)?.to_string(),
+        root: unescaped(left.get(3)?),
         point: PathBuf::from(unescaped(left.get(4)?)),
         kind: right.first()?.to_string(),
         source: unescaped(right.get(1)?),
@@ -162,6 +180,8 @@ mod tests {
         let m = mount(line).expect("a good line");
         assert_eq!((m.point.to_str(), m.kind.as_str()), (Some("/mnt/x y"), "ext4"));
         assert_eq!((m.device.as_str(), m.source.as_str(), m.is_dax()), ("98:0", "/dev/pmem0", true));
+        assert_eq!((m.root.as_str(), m.option("dax")), ("/a", Some("always")));
+        assert!(m.has("dax") && m.has("noatime") && !m.has("da"));
         assert_eq!(mount("nonsense"), None);
         let never = mount(&line.replace("dax=always", "dax=never")).expect("a good line");
         assert!(!never.is_dax());

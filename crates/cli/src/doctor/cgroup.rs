@@ -3,7 +3,8 @@
 //! tmpfs pages count against the cgroup of the process that touches them first, so the smallest headroom on the way up
 //! is the real size of `/dev/shm`, whatever the file system says.
 
-use super::machine::{Machine, Mount};
+use super::machine::Machine;
+use forebay_probe::machine::Mount;
 
 /// Limits above this are how version 1 says "none" (the largest multiple of a page below 2^63).
 const UNLIMITED_FROM: u64 = 1 << 60;
@@ -69,7 +70,7 @@ fn climb(machine: &Machine, mount: &Mount, path: &str, files: &Files, found: &mu
     let mut parts: Vec<&str> = inside.split('/').filter(|p| !p.is_empty() && *p != "..").collect();
     loop {
         let below = parts.iter().map(|p| format!("/{p}")).collect::<String>();
-        if let Some(group) = group(machine, &format!("{}{below}", mount.point), &below, files) {
+        if let Some(group) = group(machine, &format!("{}{below}", mount.point.display()), &below, files) {
             found.push(group);
         }
         if parts.pop().is_none() {

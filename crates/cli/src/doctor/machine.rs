@@ -7,40 +7,23 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
 
 /// The kernel gives the PID namespace it boots with a fixed number (`PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// A machine, real or made up.
+/// A machine, real or made up. How its files are read is the probe's.
 pub struct Machine {
-    root: Option<PathBuf>,
+    files: forebay_probe::machine::Machine,
+    live: bool,
 }
 
-/// One line of `/proc/self/mountinfo`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mount {
-    /// Device number as `major:minor`: the same file system has the same one in every namespace.
-    pub device: String,
-    /// Directory of the file system that is mounted.
-    pub root: String,
-    /// Where.
-    pub point: String,
-    /// Per-mount options, then those of the file system.
-    pub options: Vec<String>,
-    /// Type: `tmpfs`, `ext4`, `cgroup2`, …
-    pub kind: String,
-}
+impl Deref for Machine {
+    type Target = forebay_probe::machine::Machine;
 
-impl Mount {
-    /// Value of an option written `name=value`.
-    pub fn option(&self, name: &str) -> Option<&str> {
-        self.options.iter().find_map(|o| o.strip_prefix(name)?.strip_prefix('='))
-    }
-
-    /// Whether an option stands there, with or without a value.
-    pub fn has(&self, name: &str) -> bool {
-        self.options.iter().any(|o| o == name) || self.option(name).is_some()
+    fn deref(&self) -> &Self::Target {
+        &self.files
     }
 }
 
@@ -56,34 +39,14 @@ pub struct FileSystemSize {
 impl Machine {
     /// The running machine, or the one described below `root`.
     pub fn new(root: Option<PathBuf>) -> Machine {
-        Machine { root }
+        use forebay_probe::machine::Machine as Files;
+        let live = root.is_none();
+        Machine { files: root.map_or_else(Files::here, Files::at), live }
     }
 
     /// Whether this is the running machine.
     pub fn is_live(&self) -> bool {
-        self.root.is_none()
-    }
-
-    fn place(&self, path: &str) -> PathBuf {
-        match &self.root {
-            None => PathBuf::from(path),
-            // Only plain names: a made-up machine's mount table must not lead out of its folder.
-            Some(root) => Path::new(path)
-                .components()
-                .filter(|c| matches!(c, Component::Normal(_)))
-                .fold(root.clone(), |place, c| place.join(c)),
-        }
-    }
-
-    /// A file's text without the blanks around it.
-    pub fn read(&self, path: &str) -> Option<String> {
-        let bytes = fs::read(self.place(path)).ok()?;
-        Some(String::from_utf8_lossy(&bytes).trim().to_string())
-    }
-
-    /// A file that holds one number; `max` and the like are `None`.
-    pub fn number(&self, path: &str) -> Option<u64> {
-        self.read(path)?.parse().ok()
+        self.live
     }
 
     /// Whether something is there.
@@ -94,15 +57,6 @@ impl Machine {
     /// Where a symbolic link points.
     pub fn link(&self, path: &str) -> Option<String> {
         Some(fs::read_link(self.place(path)).ok()?.to_string_lossy().into_owned())
-    }
-
-    /// Names in a directory, sorted; none when there is no such directory.
-    pub fn names(&self, path: &str) -> Vec<String> {
-        let Ok(entries) = fs::read_dir(self.place(path)) else { return Vec::new() };
-        let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
-        let mut names: Vec<String> = entries.filter_map(|entry| Some(name(entry.ok()?))).collect();
-        names.sort_unstable();
-        names
     }
 
     /// Whether this process could write there; unknown on a made-up machine.
@@ -129,17 +83,6 @@ impl Machine {
         })
     }
 
-    /// The mounts this process sees, in the order they were made.
-    pub fn mounts(&self) -> Vec<Mount> {
-        self.mounts_of("self")
-    }
-
-    /// The mounts that a process sees; none when the kernel does not tell.
-    pub fn mounts_of(&self, process: &str) -> Vec<Mount> {
-        let table = self.read(&format!("/proc/{process}/mountinfo")).unwrap_or_default();
-        table.lines().filter_map(mount).collect()
-    }
-
     /// Whether this process lives in a PID namespace of its own, as in a container.
     pub fn in_pid_namespace(&self) -> Option<bool> {
         Some(self.link("/proc/self/ns/pid")? != INITIAL_PID_NAMESPACE)
@@ -147,9 +90,7 @@ impl Machine {
 
     /// Value of `key:` in `/proc/self/status`.
     pub fn status(&self, key: &str) -> Option<String> {
-        let text = self.read("/proc/self/status")?;
-        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-        Some(value.trim().to_string())
+        self.value("/proc/self/status", key)
     }
 
     /// The effective user.
@@ -178,11 +119,7 @@ impl Machine {
 
     /// Flags of the first processor that lists any.
     pub fn cpu_flags(&self) -> Vec<String> {
-        let text = self.read("/proc/cpuinfo").unwrap_or_default();
-        let flags = text.lines().find_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            matches!(key.trim(), "flags" | "Features").then_some(value)
-        });
+        let flags = ["flags", "Features"].iter().find_map(|key| self.value("/proc/cpuinfo", key));
         flags.unwrap_or_default().split_whitespace().map(str::to_string).collect()
     }
 
@@ -193,41 +130,6 @@ impl Machine {
         let version = (numbers.next()??, numbers.next()??);
         Some((release, version))
     }
-}
-
-/// Reads one line of a mount table.
-fn mount(line: &str) -> Option<Mount> {
-    let (left, right) = line.split_once(" - ")?;
-    let left: Vec<&str> = left.split(' ').collect();
-    let right: Vec<&str> = right.split(' ').collect();
-    let options = left.get(5)?.split(',').chain(right.get(2).copied().unwrap_or("").split(','));
-    Some(Mount {
-        device: left.get(2)?.to_string(),
-        root: unescaped(left.get(3)?),
-        point: unescaped(left.get(4)?),
-        options: options.filter(|o| !o.is_empty()).map(str::to_string).collect(),
-        kind: right.first()?.to_string(),
-    })
-}
-
-/// The kernel writes blank, tab, newline and backslash of a path as three octal digits.
-fn unescaped(text: &str) -> String {
-    let (mut out, bytes) = (Vec::new(), text.as_bytes());
-    let mut i = 0;
-    while i < bytes.len() {
-        let digits = bytes.get(i + 1..i + 4).and_then(|d| std::str::from_utf8(d).ok());
-        match digits.and_then(|d| u8::from_str_radix(d, 8).ok()) {
-            Some(byte) if bytes[i] == b'\\' => {
-                out.push(byte);
-                i += 4;
-            }
-            _ => {
-                out.push(bytes[i]);
-                i += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// Reads `4k`, `512M`, `50%` (of `memory`) as the `size=` of a tmpfs mount.
@@ -265,18 +167,6 @@ pub fn is_conf(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reads_a_mount_line() {
-        let m = mount(
-            r"36 35 98:0 /a\040b /mnt/x\134y rw,noatime shared:1 master:2 - ext4 /dev/root rw,dax=always",
-        );
-        let m = m.expect("a good line");
-        assert_eq!((m.root.as_str(), m.point.as_str(), m.kind.as_str()), ("/a b", r"/mnt/x\y", "ext4"));
-        assert_eq!((m.device.as_str(), m.option("dax")), ("98:0", Some("always")));
-        assert!(m.has("dax") && m.has("noatime") && !m.has("da"));
-        assert_eq!(mount("nonsense"), None);
-    }
 
     #[test]
     fn reads_sizes_of_tmpfs() {

@@ -6,8 +6,9 @@ use forebay_config::{environment, format_bytes};
 use forebay_tier::{Placement, TierKind};
 
 use super::cgroup;
-use super::machine::{is_conf, setting, tmpfs_size, Machine, Mount};
+use super::machine::{is_conf, setting, tmpfs_size, Machine};
 use super::Finding;
+use forebay_probe::machine::Mount;
 
 const SHM: &str = "/dev/shm";
 /// One segment of a pool; a space on `dram` needs at least one.
@@ -21,7 +22,7 @@ const ELSEWHERE: &str = "export FOREBAY_DIR=/path/on/a/scratch/disk (tier `file`
 
 /// The mount that counts at a path: the last one made there.
 fn mounted<'a>(mounts: &'a [Mount], point: &str) -> Option<&'a Mount> {
-    mounts.iter().rev().find(|m| m.point == point)
+    mounts.iter().rev().find(|m| m.point == Path::new(point))
 }
 
 /// `/dev/shm`: there, a tmpfs, writable, large enough.
@@ -251,9 +252,8 @@ pub fn headroom(machine: &Machine) -> Finding {
 
 /// A line of `/proc/meminfo`, in bytes.
 fn memory_of(machine: &Machine, key: &str) -> Option<u64> {
-    let text = machine.read("/proc/meminfo")?;
-    let kib = text.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':')?.split_whitespace().next());
-    kib?.parse::<u64>().ok()?.checked_mul(1024)
+    let kib = machine.value("/proc/meminfo", key)?;
+    kib.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Whether shared memory can come in huge pages.
@@ -287,14 +287,14 @@ pub fn persistent_memory(machine: &Machine) -> Finding {
     let mut found: Vec<String> = Vec::new();
     let mut refused = false;
     for mount in dax {
-        let tier = machine.is_live().then(|| forebay_tier::detect(mount.point.as_ref()).ok()).flatten();
+        let tier = machine.is_live().then(|| forebay_tier::detect(&mount.point).ok()).flatten();
         refused |= tier.is_some_and(|t| t != TierKind::Pmem);
         let verdict = match tier {
             Some(TierKind::Pmem) => "MAP_SYNC works",
             Some(_) => "MAP_SYNC refused, or not writable",
             None => "not tried",
         };
-        found.push(format!("{} ({}, {verdict})", mount.point, mount.kind));
+        found.push(format!("{} ({}, {verdict})", mount.point.display(), mount.kind));
     }
     let devices = machine.names("/dev").into_iter().filter(|n| n.starts_with("dax") && n.contains('.'));
     found.extend(devices.map(|n| format!("/dev/{n}")));
