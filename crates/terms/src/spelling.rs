@@ -2,15 +2,18 @@
 //!
 //! Guarantees: a word that is far from every candidate has none. It does not know what the words are for.
 
+use strsim::osa_distance;
+
 /// The candidate that `word` was most likely meant to be, if one is near enough: at most a third of the
 /// letters wrong, missing, added or swapped with their neighbour, and of up to four letters one. Upper and lower case,
 /// `-` and `_` are the same.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = folded(word);
+    let letters = word.chars().count();
     candidates
         .into_iter()
-        .map(|candidate| (distance(&word, &folded(candidate)), candidate))
-        .filter(|(far, candidate)| *far <= distance_max(candidate.chars().count().max(word.len())))
+        .map(|candidate| (osa_distance(&word, &folded(candidate)), candidate))
+        .filter(|(far, candidate)| *far <= distance_max(candidate.chars().count().max(letters)))
         .filter(|(far, candidate)| *far < candidate.chars().count())
         .min_by_key(|(far, _)| *far)
         .map(|(_, candidate)| candidate)
@@ -54,28 +57,9 @@ pub fn unknown(message: &str) -> Option<Unknown> {
 }
 
 /// Letters for comparison: the common prefix of all variables would make each near to each.
-fn folded(word: &str) -> Vec<char> {
+fn folded(word: &str) -> String {
     let lower = word.to_lowercase().replace('-', "_");
-    lower.strip_prefix("forebay_").unwrap_or(&lower).chars().collect()
-}
-
-/// Number of single-letter edits and neighbour swaps from `a` to `b` (optimal string alignment).
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>(); a.len() + 1];
-    for (i, row) in rows.iter_mut().enumerate() {
-        row[0] = i;
-    }
-    for i in 1..=a.len() {
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = best;
-        }
-    }
-    rows[a.len()][b.len()]
+    lower.strip_prefix("forebay_").unwrap_or(&lower).to_owned()
 }
 
 #[cfg(test)]
