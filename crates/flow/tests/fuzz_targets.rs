@@ -9,49 +9,36 @@ mod targets;
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-struct Random(u64);
+use fastrand::Rng;
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// A number as it is found at the edges of what code expects.
-    fn edge(&mut self) -> u64 {
-        let value = 1u64 << self.below(64);
-        [0, 1, value, value - 1, u64::MAX, u64::MAX - value, self.next() % 5000, self.next()][self.below(8)]
-    }
+/// A number as it is found at the edges of what code expects.
+fn edge(random: &mut Rng) -> u64 {
+    let value = 1u64 << random.u32(..64);
+    let all = [0, 1, value, value - 1, u64::MAX, u64::MAX - value, random.u64(..5000), random.u64(..)];
+    all[random.usize(..8)]
 }
 
 /// A sample with a few bytes or words changed, removed or doubled.
-fn changed(random: &mut Random, sample: &[u8]) -> Vec<u8> {
+fn changed(random: &mut Rng, sample: &[u8]) -> Vec<u8> {
     let mut bytes = sample.to_vec();
-    for _ in 0..1 + random.below(6) {
+    for _ in 0..1 + random.usize(..6) {
         if bytes.is_empty() {
             break;
         }
-        let at = random.below(bytes.len());
-        let length = random.below(12).min(bytes.len() - at);
-        match random.below(6) {
-            0 => bytes[at] ^= 1 << random.below(8),
+        let at = random.usize(..bytes.len());
+        let length = random.usize(..12).min(bytes.len() - at);
+        match random.usize(..6) {
+            0 => bytes[at] ^= 1 << random.usize(..8),
             1 => bytes.truncate(at),
             2 => drop(bytes.drain(at..at + length)),
             3 => {
                 let part = bytes[at..at + length].to_vec();
-                let to = random.below(bytes.len());
+                let to = random.usize(..bytes.len());
                 bytes.splice(to..to, part);
             }
             _ => {
-                let word = random.edge().to_le_bytes();
-                let length = [1, 2, 4, 8][random.below(4)].min(bytes.len() - at);
+                let word = edge(random).to_le_bytes();
+                let length = [1, 2, 4, 8][random.usize(..4)].min(bytes.len() - at);
                 bytes[at..at + length].copy_from_slice(&word[..length]);
             }
         }
@@ -60,20 +47,20 @@ fn changed(random: &mut Random, sample: &[u8]) -> Vec<u8> {
 }
 
 /// Places and words: where the sample holds something that is not zero, mostly.
-fn places(random: &mut Random, interesting: &[usize]) -> Vec<u8> {
+fn places(random: &mut Rng, interesting: &[usize]) -> Vec<u8> {
     let mut out = Vec::new();
-    for _ in 0..1 + random.below(4) {
-        let at = match random.below(4) {
-            0 => random.below(1 << 20) as u32,
-            _ => (interesting[random.below(interesting.len())] / 8 + random.below(3)) as u32,
+    for _ in 0..1 + random.usize(..4) {
+        let at = match random.usize(..4) {
+            0 => random.usize(..1 << 20) as u32,
+            _ => (interesting[random.usize(..interesting.len())] / 8 + random.usize(..3)) as u32,
         };
         out.extend_from_slice(&at.to_le_bytes());
-        out.extend_from_slice(&random.edge().to_le_bytes());
+        out.extend_from_slice(&edge(random).to_le_bytes());
     }
     out
 }
 
-fn input(random: &mut Random, target: &str, samples: &[Vec<u8>], words: &[usize]) -> Vec<u8> {
+fn input(random: &mut Rng, target: &str, samples: &[Vec<u8>], words: &[usize]) -> Vec<u8> {
     match target {
         "pool" | "control" => places(random, words),
         "space_pool" | "space_lower" | "space_control" | "space_cursors" => {
@@ -81,10 +68,10 @@ fn input(random: &mut Random, target: &str, samples: &[Vec<u8>], words: &[usize]
             let near =
                 |sample: &Vec<u8>| u32::from_le_bytes(sample[1..5].try_into().expect("four")) as usize * 8;
             let near: Vec<usize> = samples.iter().map(near).collect();
-            [vec![random.below(16) as u8], places(random, &near)].concat()
+            [vec![random.usize(..16) as u8], places(random, &near)].concat()
         }
         _ => {
-            let sample = &samples[random.below(samples.len())];
+            let sample = &samples[random.usize(..samples.len())];
             changed(random, sample)
         }
     }
@@ -112,7 +99,7 @@ fn no_input_makes_a_target_panic() {
         .collect();
     let mut failed = Vec::new();
     for (name, target) in targets::TARGETS {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let words = if *name == "pool" { &pool_words } else { &control_words };
         let samples = targets::samples(name);
         for (known, data) in regressions(name) {

@@ -219,11 +219,8 @@ mod tests {
     /// Random calls against a plain list of pages.
     #[test]
     fn pages_are_live_as_a_list_of_them_says() {
-        let (capacity, mut seed) = (64u64, 7u64);
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            (seed >> 33) % below
-        };
+        let (capacity, mut numbers) = (64u64, fastrand::Rng::with_seed(7));
+        let mut random = |below: u64| numbers.u64(..below);
         let mut all = Extents::new(capacity * TILE, TILE);
         let mut pages = vec![false; (capacity * TILE / PAGE) as usize];
         for _ in 0..3000 {

@@ -32,10 +32,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let pool = Pool::new(PoolOptions { tile_max: tile.max(64 << 10), ..PoolOptions::new(budget) })?;
     let array = Array::open(&pool, Arc::new(backing), &ArrayOptions { policy, ..ArrayOptions::new(tile) })?;
     let limit = Duration::from_secs_f64(seconds.parse()?);
-    let mut state = 1u64;
+    let mut numbers = fastrand::Rng::with_seed(1);
     let mut out = vec![0; ITEMS * ITEM_BYTES];
     let mut gather = || -> forebay_tier::Result<()> {
-        let indices: Vec<u64> = (0..ITEMS).map(|_| next(&mut state) % (bytes / ITEM_BYTES as u64)).collect();
+        let indices: Vec<u64> = (0..ITEMS).map(|_| numbers.u64(..bytes / ITEM_BYTES as u64)).collect();
         array.gather(&indices, ITEM_BYTES, &mut out)?;
         black_box(&out);
         Ok(())
@@ -63,10 +63,4 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // What was found in the budget the disk did not give: only what was loaded counts.
     println!("{}", (loaded() - before) as f64 / begun.elapsed().as_secs_f64());
     Ok(())
-}
-
-/// The next of a row of numbers that look random.
-fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *state >> 33
 }

@@ -7,6 +7,7 @@ mod skips;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::Arc;
 
+use fastrand::Rng;
 use forebay_pager::{Array, ArrayOptions, FileBacking, Mode, Policy, Pool, PoolOptions};
 
 const TILE: usize = 4096;
@@ -20,16 +21,6 @@ fn engines() -> Vec<bool> {
             skips::skipped("threads on io_uring", &e.to_string());
             vec![false]
         }
-    }
-}
-
-/// A generator of numbers, each thread its own.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
     }
 }
 
@@ -54,10 +45,10 @@ fn no_increment_is_lost() {
                 for thread in 0..THREADS {
                     let (array, totals) = (&array, &totals);
                     scope.spawn(move || {
-                        let mut numbers = Numbers(thread);
+                        let mut numbers = Rng::with_seed(thread);
                         for _ in 0..ROUNDS {
-                            let number = numbers.below(TILES);
-                            match numbers.below(3) {
+                            let number = numbers.u64(..TILES);
+                            match numbers.u32(..3) {
                                 0 => {
                                     let mut tile = array.pin_mut(number).unwrap();
                                     tile.values::<u64>().unwrap().iter_mut().for_each(|value| *value += 1);
@@ -68,7 +59,7 @@ fn no_increment_is_lost() {
                                     let values = tile.values::<u64>().unwrap();
                                     assert!(values.iter().all(|value| *value == values[0]), "torn");
                                 }
-                                _ if numbers.below(100) == 0 => array.flush().unwrap(),
+                                _ if numbers.u32(..100) == 0 => array.flush().unwrap(),
                                 _ => array.prefetch(number * TILE as u64..(number + 2) * TILE as u64),
                             }
                         }

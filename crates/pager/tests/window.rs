@@ -8,20 +8,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use fastrand::Rng;
 use forebay_pager::{Advice, Mode, Window, WindowEngine, WindowOptions};
 use forebay_tier::Kind;
 
 const TILE: usize = 4096;
-
-/// A generator of numbers, each thread its own.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
 
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).or_else(|_| tempfile::tempdir()).unwrap()
@@ -73,9 +64,9 @@ fn every_word_is_that_of_the_file() {
                 values.iter().zip(first..).all(|(value, wanted)| *value == wanted),
                 "{engine:?} in order"
             );
-            let mut numbers = Numbers(7);
+            let mut numbers = Rng::with_seed(7);
             for _ in 0..2000 {
-                let at = numbers.below(values.len() as u64);
+                let at = numbers.u64(..values.len() as u64);
                 assert_eq!(values[at as usize], first + at, "{engine:?} at random");
             }
             let mut part = vec![0; 3 * TILE];
@@ -99,11 +90,11 @@ fn what_is_stored_arrives() {
     for engine in engines(&path, Mode::ReadWrite) {
         numbered(dir.path(), words);
         let mut window = Window::open(&path, &options(engine, Mode::ReadWrite)).unwrap();
-        let mut numbers = Numbers(3);
+        let mut numbers = Rng::with_seed(3);
         let mut wanted: Vec<u64> = (0..words).collect();
         let values: &mut [u64] = window.values_mut().unwrap();
         for round in 0..4000 {
-            let at = numbers.below(words) as usize;
+            let at = numbers.u64(..words) as usize;
             match round % 3 {
                 0 => assert_eq!(values[at], wanted[at], "{engine:?}"),
                 _ => {
@@ -327,10 +318,10 @@ fn soak(dir: &Path, engine: WindowEngine, touches: u64) -> u64 {
             for (thread, mut mine) in parts.into_iter().enumerate() {
                 let totals = &totals;
                 scope.spawn(move || {
-                    let mut numbers = Numbers(seed * THREADS + thread as u64);
+                    let mut numbers = Rng::with_seed(seed * THREADS + thread as u64);
                     for _ in 0..turn / THREADS {
-                        let tile = numbers.below(TILES) as usize;
-                        if numbers.below(2) == 0 {
+                        let tile = numbers.u64(..TILES) as usize;
+                        if numbers.bool() {
                             mine[tile][0] += 1;
                             totals[tile].fetch_add(1, Relaxed);
                         } else {

@@ -122,16 +122,16 @@ pub fn check(root: &Path, guest: &Guest, images: &Path, cuts: u32, eadr: bool) -
     let shapes = [Shape::Ext4, Shape::Xfs];
     let machine = Machine { shapes, eadr, images: images.to_owned(), limit: Duration::from_secs(400) };
     let reference = reference(root, images)?;
-    let mut random = seed();
+    let seed = fastrand::u64(..);
+    let mut random = fastrand::Rng::with_seed(seed);
     println!(
-        "   seed {random:#x}; power cut at random up to {LONGEST_MS} ms behind the first acknowledgements"
+        "   seed {seed:#x}; power cut at random up to {LONGEST_MS} ms behind the first acknowledgements"
     );
     let (mut before, mut counted, mut of_demo) = (Heard::default(), 0, 0);
     // One boot more than cuts: the last one only looks.
     for boot in 0..=cuts + cuts / 4 + 1 {
         let turn = Turn::after(counted, cuts);
-        random = next(random);
-        let after = Duration::from_millis(random % LONGEST_MS);
+        let after = Duration::from_millis(random.u64(..LONGEST_MS));
         let mut heard = Heard::default();
         let ended = machine.run(guest, root, &command(root, &reference, &before, turn), &mut |line| {
             heard.line(line);
@@ -234,18 +234,6 @@ fn command(root: &Path, reference: &Path, before: &Heard, turn: Turn) -> Vec<Str
 /// Where programs lie that were built.
 pub fn built(root: &Path) -> PathBuf {
     super::guest::build_folder(root).join("release")
-}
-
-fn seed() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(1, |time| time.as_nanos() as u64) | 1
-}
-
-/// The next number of a xorshift sequence (Marsaglia 2003).
-fn next(mut number: u64) -> u64 {
-    number ^= number << 13;
-    number ^= number >> 7;
-    number ^ number << 17
 }
 
 #[cfg(test)]

@@ -101,11 +101,10 @@ impl Ground {
     /// A file of `lines` lines in no order.
     pub fn lines(&self, name: &str, lines: usize) -> Found {
         self.once(name, || {
-            let (mut text, mut seed) = (String::with_capacity(lines * 32), 7u64);
+            let (mut text, mut numbers) = (String::with_capacity(lines * 32), fastrand::Rng::with_seed(7));
             for _ in 0..lines {
-                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let (a, b) = (seed >> 40, seed >> 20 & 0xfffff);
-                text.push_str(&format!("{a:08} {b:x} of {}\n", seed % 1009));
+                let (a, b, of) = (numbers.u32(..1 << 24), numbers.u32(..1 << 20), numbers.u32(..1009));
+                text.push_str(&format!("{a:08} {b:x} of {of}\n"));
             }
             self.data(name, &text)
         })

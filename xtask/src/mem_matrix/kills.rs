@@ -2,7 +2,7 @@
 //!
 //! Killed is in turn the command, the program below it, or the whole group. When, is drawn from a seed that is told.
 
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use super::watch::{self, Memory, Places, Running};
 use super::{Matrix, User, MIB, NUMBER};
@@ -28,25 +28,20 @@ enum Target {
 
 /// Kills `times` runs, and counts each.
 pub fn run(matrix: &Matrix, times: u64, seed: Option<u64>, users: &[User], summary: &mut Summary) {
-    let now =
-        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| since.as_nanos() as u64);
-    let mut seed = seed.unwrap_or(now >> 10);
+    let seed = seed.unwrap_or_else(|| fastrand::u64(..));
     println!("killing {times} runs: --kills {times} --seed {seed}");
+    let mut numbers = fastrand::Rng::with_seed(seed);
     let mut alive = 0;
     for number in 0..times {
-        let mut random = |below: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (seed >> 33) % below
-        };
-        let (program, forks) = PROGRAMS[random(PROGRAMS.len() as u64) as usize];
-        let target = match random(3) {
+        let (program, forks) = PROGRAMS[numbers.usize(..PROGRAMS.len())];
+        let target = match numbers.u32(..3) {
             _ if forks => Target::Group,
             0 => Target::Command,
             1 => Target::Program,
             _ => Target::Group,
         };
-        let user = users[random(users.len() as u64) as usize];
-        let after = Duration::from_millis(random(LATEST_MS));
+        let user = users[numbers.usize(..users.len())];
+        let after = Duration::from_millis(numbers.u64(..LATEST_MS));
         let what = format!("{program} as {}, {target:?} killed after {} ms", user.name(), after.as_millis());
         match one(matrix, program, user, target, after) {
             Ok(killed) => alive += u64::from(killed),
