@@ -8,7 +8,7 @@
 //! has no word for them, so they are written as `{"float":"NaN"}`). With `durable` a set attribute survives a
 //! crash of the system. Not here: versions. An attribute has one value for the whole space, the last one set.
 
-use crate::whole_file;
+use crate::place::whole_file;
 use forebay_tier::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -29,58 +29,27 @@
 // Extension traits of the standard library's files, whose methods the simulator's files have themselves.
 #![cfg_attr(forebay_simulated, allow(unused_imports))]
 
-mod agreement;
-mod attach;
 mod attributes;
-mod backing;
-mod clean;
-mod consume;
-mod contents;
 mod control;
-mod create;
-mod cursors;
 mod declared;
 mod description;
-mod directory;
 mod element;
-mod emulated;
 mod files;
-mod gate;
-mod groups;
-mod helper;
-mod index;
-mod inspect;
-mod membership;
-mod mover;
-mod name;
-mod new_directory;
+mod lane;
 #[cfg(test)]
 mod one_mapping;
-mod opening;
-mod ownership;
-mod pool;
-mod prefetch;
-mod produce;
-mod protocol;
+mod open;
+mod place;
 mod reader;
-mod segments;
-mod shared_state;
 mod stats;
-mod steer;
-mod tiers;
 mod trace;
-mod trial;
-mod verify;
+mod upkeep;
 mod version_range;
-mod view;
-mod whole_file;
 mod writer;
 
 pub use attributes::Attribute;
-pub use backing::VersionBacking;
-pub use clean::{clean, destroy, remove_leftovers, CleanOptions, CleanReport, Kept, Removed};
 pub use control::control_layouts;
-pub use cursors::cursor_layouts;
+pub use control::cursors::cursor_layouts;
 pub use description::Description;
 pub use element::Element;
 pub use files::object_layout;
@@ -92,18 +61,20 @@ pub use forebay_config::{
 pub use forebay_log::{Dims, Dtype, NdBox, Piece, CONCAT};
 pub use forebay_tier::adapter::throttle::{Curves, Locality};
 pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
-pub use groups::{leave_reader_group, remove_reader_group};
-pub use index::{PieceInfo, VariableInfo};
-pub use inspect::{
+pub use lane::index::{PieceInfo, VariableInfo};
+pub use lane::mover::{drain, DrainReport};
+pub use lane::view::View;
+pub use open::groups::{leave_reader_group, remove_reader_group};
+pub use open::opening::{check_writable, mechanism_of};
+pub use place::name::{make_root, root, root_path};
+pub use reader::backing::VersionBacking;
+pub use reader::{Reader, Subscription};
+pub use stats::Stats;
+pub use upkeep::clean::{clean, destroy, remove_leftovers, CleanOptions, CleanReport, Kept, Removed};
+pub use upkeep::inspect::{
     glance, glance_within, inspect, list, verify, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo,
     SpaceInfo, TierInfo, VerifyReport, VersionInfo,
 };
-pub use mover::{drain, DrainReport};
-pub use name::{make_root, root, root_path};
-pub use opening::{check_writable, mechanism_of};
-pub use reader::{Reader, Subscription};
-pub use stats::Stats;
-pub use steer::{Progress, Steering};
+pub use upkeep::steer::{Progress, Steering};
 pub use version_range::format_versions;
-pub use view::View;
 pub use writer::{Reservation, Writer};

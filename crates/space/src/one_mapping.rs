@@ -16,11 +16,11 @@ use forebay_log::{Dtype, Piece};
 use forebay_tier::adapter::throttle::Locality;
 use forebay_tier::Access;
 
-use crate::attach::Attachment;
-use crate::consume::SpaceReader;
-use crate::create::Missing;
-use crate::membership::Membership;
-use crate::produce::SpaceWriter;
+use crate::open::attach::Attachment;
+use crate::open::create::Missing;
+use crate::open::membership::Membership;
+use crate::reader::consume::SpaceReader;
+use crate::writer::produce::SpaceWriter;
 use crate::{OpenOptions, SpillTier};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -113,7 +113,7 @@ fn on_one_mapping(options: OpenOptions) {
         .collect();
     let readers: Vec<SpaceReader> = (0..RANKS)
         .map(|rank| {
-            let group = Some(("readers", crate::groups::Keep::AsKnown));
+            let group = Some(("readers", crate::open::groups::Keep::AsKnown));
             let joined = Membership::join_readers(&space, rank, RANKS, "readers", group, deadline).unwrap();
             SpaceReader::of_member(joined, &name, of(rank, "readers"))
         })

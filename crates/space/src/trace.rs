@@ -9,7 +9,7 @@
 //! loses at most the last second, and at most its last line is cut off. Not here: what the times mean (see
 //! [`TraceStep`]) beyond their names, and reading traces.
 
-use crate::name::sanitised;
+use crate::place::name::sanitised;
 use forebay_config::{
     environment::{self, Lookup},
     Pace,
@@ -181,7 +181,7 @@ impl Drop for Trace {
 
 /// The last part of a path, the whole of a short name.
 fn last_part(channel: &str) -> &str {
-    crate::name::display_name(channel)
+    crate::place::name::display_name(channel)
 }
 
 /// A file that did not exist: a process that opens the same channel again gets a second one.

@@ -7,9 +7,9 @@
 use super::read::VersionFiles;
 use super::readers::ReaderDf;
 use super::stream::{is_unfinished, misplaced, Producers, Stream, LOCK_STREAM, MEMBERS_FILE};
-use crate::clean::{CleanOptions, Removed, BY_A_KILL};
-use crate::directory::remove_directory;
-use crate::inspect::{
+use crate::open::directory::remove_directory;
+use crate::upkeep::clean::{CleanOptions, Removed, BY_A_KILL};
+use crate::upkeep::inspect::{
     oldest_unread, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo, VerifyReport,
     VersionInfo,
 };

@@ -40,7 +40,7 @@ fn object_file(rank: u32, index: u32, variable: &str) -> String {
 
 /// What a file name shows of a variable's name. Not unique: the header has the name itself.
 fn shown(variable: &str) -> String {
-    crate::name::sanitised(variable, 120)
+    crate::place::name::sanitised(variable, 120)
 }
 
 /// Rank, index and shown name of an object's file.

@@ -7,10 +7,10 @@
 //! objects.
 
 use super::stream::{read_json, write_json, Counters, DroppedDf, Producers, Stream};
-use crate::directory::remove_directory;
-use crate::groups;
-use crate::name::sanitised;
-use crate::opening;
+use crate::open::directory::remove_directory;
+use crate::open::groups;
+use crate::open::opening;
+use crate::place::name::sanitised;
 use forebay_config::{environment, launch, OpenOptions, Retention};
 use forebay_tier::checksum::crc32c;
 use forebay_tier::host::fs;

@@ -18,14 +18,14 @@
 //! anyone (files have no wake-up: a process that waits polls).
 
 use crate::attributes::{Attribute, ATTRIBUTES_FILE};
-use crate::contents;
-use crate::directory::{put_in_place, remove_leftovers, remove_unfinished, take_away};
-use crate::name;
-use crate::name::{behind_links, place_of};
-use crate::new_directory::NewDirectory;
-use crate::opening::{may_have_come_before, Writers};
-use crate::ownership::LOCK_FILE;
-use crate::whole_file;
+use crate::control::ownership::LOCK_FILE;
+use crate::open::contents;
+use crate::open::directory::{put_in_place, remove_leftovers, remove_unfinished, take_away};
+use crate::open::new_directory::NewDirectory;
+use crate::open::opening::{may_have_come_before, Writers};
+use crate::place::name;
+use crate::place::name::{behind_links, place_of};
+use crate::place::whole_file;
 use forebay_config::{OpenOptions, Retention};
 use forebay_tier::host::fs;
 use forebay_tier::host::time::Instant;

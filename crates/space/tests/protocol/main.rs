@@ -5,7 +5,7 @@
 //! ordering and barrier in protocol.rs is weakened in turn, one child process each, and some model must fail.
 
 #[allow(dead_code)]
-#[path = "../../src/protocol.rs"]
+#[path = "../../src/control/protocol.rs"]
 mod protocol;
 
 mod models;
@@ -62,7 +62,7 @@ fn child() {
 
 /// The places in protocol.rs that ask for more than a relaxed access.
 fn sites_in_source() -> usize {
-    let source = include_str!("../../src/protocol.rs");
+    let source = include_str!("../../src/control/protocol.rs");
     // The traits for the standard atomics hand orderings on; what comes after them asks for some.
     let (_, protocols) = source.split_once("// ---- commit").expect("the part with the protocols");
     let code = protocols.lines().filter(|line| !line.trim_start().starts_with("//"));

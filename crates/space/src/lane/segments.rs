@@ -1,0 +1,717 @@
+//! Segments for a producer's lane: quota, free space, waiting.
+//!
+//! The quota is shared by the ranks: a rank may always use its equal part, and more than that only for the
+//! lowest version that is not complete, so that a fast rank cannot fill the pool with versions that a slow one
+//! has not begun. Space is freed when readers release versions: each producer frees its own segments in its calls, or
+//! in its helper thread when another rank asks for space meanwhile ([`crate::lane::helper`]). When a producer finds no free
+//! space, it also frees those of producers that are gone. What else a full pool leads to is the space's policy
+//! ([`WhenFull`]); moving segments to lower pools is the mover's work ([`crate::lane::mover`]).
+
+use forebay_config::{Pace, WhenFull};
+use forebay_tier::host::sync::{Mutex, MutexGuard};
+use forebay_tier::host::time::Instant;
+use std::ops::Range;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use forebay_log::reclaim::retire;
+use forebay_log::{LaneId, Ledger, SegmentSource};
+use forebay_tier::{clock, Error, Kind, Result};
+
+use crate::control::shared_state::LOCK_ALLOCATE;
+use crate::control::{head, GranuleState, ProducerState, Waiting};
+use crate::lane::gate::Gate;
+use crate::lane::helper::Helper;
+use crate::lane::mover::{free_left_places, is_orphan, try_adopting, Mover, Owner};
+use crate::open::attach::{lock_timeout, Attachment};
+use crate::open::groups::{awaited_group, check_present, hint_for_awaited};
+use crate::open::membership::{
+    drop_released, free_run, holders, lowest_lease, producer_died, release_floor, settle_producers,
+    wipe_unpublished, Membership,
+};
+
+/// A waiter looks again at least this often: who died says nothing.
+pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(50);
+/// The allocation lock is held for microseconds; a holder that is stopped for longer is worth an error.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The first segment of a lane where no size is asked for, so that a small space takes little memory; or a granule.
+const SEGMENT_BYTES_FIRST: u64 = 256 << 10;
+
+/// Segments of one lane.
+pub(crate) struct LaneSpace {
+    member: Arc<Membership>,
+    lane: LaneId,
+    /// Shared with the mover; held for a look, never while something is copied.
+    ledger: Arc<Mutex<Ledger>>,
+    helper: Option<Helper>,
+    /// Where the space has lower tiers.
+    mover: Option<Mover>,
+    /// A segment was begun since space was last freed, or a version that tells how far the lane has got.
+    grown: bool,
+    /// Segments become longer with what the lane holds. False: all have the size that was asked for.
+    grows: bool,
+    /// How long a call may wait for free space.
+    pub deadline_in: Duration,
+    /// Time spent waiting for free space, in all.
+    pub wait_ns: u64,
+    /// How many producers may be at work. This one steps aside while it waits for free space.
+    pub gate: Gate,
+}
+
+impl LaneSpace {
+    /// For a producer that has just joined. Prepares the first segment before it returns, so that the first step meets
+    /// no page that was never touched. `grows`: see there. Errors: [`Kind::TierFull`].
+    pub(crate) fn new(member: Arc<Membership>, deadline_in: Duration, grows: bool) -> Result<LaneSpace> {
+        let lane = LaneId { incarnation: member.incarnation, rank: member.rank };
+        let mut this = LaneSpace {
+            member: member.clone(),
+            lane,
+            ledger: Arc::default(),
+            helper: None,
+            mover: None,
+            grown: false,
+            grows,
+            deadline_in,
+            wait_ns: 0,
+            gate: Gate::new(member.clone()),
+        };
+        let first = this.allocate(this.ordinary_bytes(), Place::Aligned, Instant::now() + deadline_in)?;
+        if let Some(first) = &first {
+            prepare_or_free(&member.space, first.clone())?;
+        }
+        this.start_threads(first).inspect_err(|_| {
+            // The first error is the one to report. What runs holds the member, and so its lane.
+            let _ = this.stop();
+        })?;
+        Ok(this)
+    }
+
+    /// `first` is the segment that is taken first.
+    fn start_threads(&mut self, first: Option<Range<u64>>) -> Result<()> {
+        let start = Helper::start(self.member.clone(), self.lane, self.ledger.clone(), first.clone());
+        self.helper = Some(start.inspect_err(|_| {
+            if let Some(range) = first {
+                free_run(self.space(), (range.start / self.space().superblock.granule_bytes) as usize);
+            }
+        })?);
+        if self.space().pools.len() > 1 {
+            self.mover = Some(Mover::start(self.member.clone(), self.lane, self.ledger.clone())?);
+        }
+        Ok(())
+    }
+
+    fn space(&self) -> &Arc<Attachment> {
+        &self.member.space
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Length of the next segment unless a record needs a longer one: as much as the lane holds, in all its tiers. So
+    /// a lane whose readers keep up stays small, and one that holds much has few segments.
+    fn ordinary_bytes(&self) -> u64 {
+        let superblock = &self.space().superblock;
+        let most = superblock.segment_bytes;
+        match self.grows {
+            true => self.ledger().bytes().max(SEGMENT_BYTES_FIRST).max(superblock.granule_bytes).min(most),
+            false => most,
+        }
+    }
+
+    /// Frees what was released, if this lane has something to free.
+    pub(crate) fn reclaim(&mut self) -> Result<()> {
+        if free_released(self.space(), &self.ledger, By::Writer)? {
+            if let Some(mover) = &self.mover {
+                mover.kick();
+            }
+        }
+        Ok(())
+    }
+
+    /// Frees what was released, also segments of producers that are gone.
+    pub(crate) fn reclaim_all(&mut self, deadline: Instant) -> Result<()> {
+        self.reclaim()?;
+        reclaim_orphans(&self.member, deadline).map(drop)
+    }
+
+    /// Frees what was released, if the lane has begun a segment since: the one before may go now, and another
+    /// rank may be waiting for it while this one waits for that rank. What fails here fails again, and is reported,
+    /// when a put needs the space. Called when a record is written.
+    #[inline]
+    pub(crate) fn reclaim_if_grown(&mut self) {
+        if std::mem::take(&mut self.grown) {
+            let space = self.space();
+            if space.is_durable() {
+                // The helper may have to make the record that it is told of persistent.
+                space.device.fence();
+            }
+            self.ledger().note_begun(&*space.device);
+            let _ = self.reclaim();
+        }
+    }
+
+    /// Takes free granules for a segment, or None if there are not enough for now.
+    fn allocate(&self, bytes_min: u64, place: Place, deadline: Instant) -> Result<Option<Range<u64>>> {
+        let owner = Owner { lane: self.lane, slot: Some(self.member.slot) };
+        allocate(self.space(), owner, 0, bytes_min, place, lock_timeout(deadline))
+    }
+
+    /// Granules of the first pool that the lane has.
+    fn used_granules(&self) -> u64 {
+        let space = self.space();
+        self.ledger().bytes_below(space.first_end()) / space.superblock.granule_bytes
+    }
+
+    /// Whether this rank may have `granules` more whichever version they are for.
+    fn is_within_share(&self, granules: u64) -> bool {
+        let share = self.space().pools[0].len() as u64 / u64::from(self.member.size);
+        self.used_granules() + granules <= share
+    }
+
+    /// Whether the quota lets this rank take `granules` more for `version`.
+    fn is_admitted(&self, granules: u64, version: u64) -> bool {
+        self.is_within_share(granules) || version <= self.space().control.complete()
+    }
+
+    /// A version that fills the quota, with those that were begun after it, will never fit: says so at once.
+    fn check_possible(&self, granules: u64, version: u64) -> Result<()> {
+        let space = self.space();
+        let control = &space.control;
+        let total = space.pools[0].len() as u64;
+        let is_lowest = self.may_go(version) >= version && control.complete() == version;
+        let stuck = is_lowest && self.not_held_from(version).is_some_and(|left| left < granules);
+        if granules <= total && !stuck {
+            return Ok(());
+        }
+        // What a rank holds that died goes when the group starts again.
+        check_group(&self.member)?;
+        let bytes = |granules: u64| crate::format_bytes(granules * space.superblock.granule_bytes);
+        Err(Error::new(
+            Kind::VersionTooLarge,
+            format!(
+                "version {version} of space {} exceeds what the quota leaves beside the version before",
+                space.name
+            ),
+        )
+        .with("quota", bytes(total))
+        .with("has", bytes(self.used_granules()))
+        .with("wanted_more", bytes(granules))
+        .with("rank", self.member.rank)
+        .with("ranks", self.member.size)
+        .hint("make the space with a quota of two versions or more, or put less per version"))
+    }
+
+    /// The version below which everything has gone or may go as soon as space is wanted.
+    fn may_go(&self, version: u64) -> u64 {
+        let space = self.space();
+        let gone = space.control.oldest().max(space.control.base());
+        match space.tiers.when_full {
+            // Released or not, lower tiers take it, last segments too.
+            WhenFull::Spill => gone,
+            WhenFull::DropOldest => gone.max(version.min(space.control.complete())),
+            WhenFull::Block | WhenFull::Error => gone.max(release_floor(space)),
+        }
+    }
+
+    /// The longest run of granules of the first pool that no segment of `version` or a later one takes, nor the last
+    /// one of this lane, which stays until the next is begun; None where one is left that may go: of an earlier
+    /// version, or of producers that are gone.
+    fn not_held_from(&self, version: u64) -> Option<u64> {
+        let control = &self.space().control;
+        let granule = self.space().superblock.granule_bytes;
+        let own_last = self.ledger().last_offset();
+        let (mut longest, mut free) = (0, 0);
+        for run in control.runs(self.space().pools[0].clone()) {
+            free = match run.state {
+                GranuleState::Segment { lane, .. } => {
+                    let stays = lane.incarnation == self.lane.incarnation;
+                    let is_own_last = own_last == Some(run.first as u64 * granule);
+                    if !stays || (run.last < version && !is_own_last) {
+                        return None;
+                    }
+                    0
+                }
+                _ => free + run.granules as u64,
+            };
+            longest = free.max(longest);
+        }
+        Some(longest)
+    }
+
+    /// One attempt at a segment of at least `bytes_min`; one that is not prepared becomes an ordinary one.
+    fn try_take(&mut self, bytes_min: u64, version: u64, deadline: Instant) -> Result<Option<Range<u64>>> {
+        let granule = self.space().superblock.granule_bytes;
+        let spare = self.helper.as_ref().map_or(Ok(None), |helper| helper.take(deadline))?;
+        if let Some(spare) = spare {
+            if spare.end - spare.start >= bytes_min {
+                return Ok(Some(spare));
+            }
+            // The pool holds larger objects than the ordinary segment: the spare only takes their space.
+            free_run(self.space(), (spare.start / granule) as usize);
+        }
+        self.reclaim()?;
+        let bytes = bytes_min.max(self.ordinary_bytes());
+        let granules = bytes.div_ceil(granule);
+        if !self.is_admitted(granules, version) {
+            return Ok(None);
+        }
+        let place = if version <= self.space().control.complete() { Place::Anywhere } else { Place::Aligned };
+        if let Some(range) = self.allocate(bytes, place, deadline)? {
+            return Ok(Some(range));
+        }
+        if reclaim_orphans(&self.member, deadline)? {
+            return self.allocate(bytes, place, deadline);
+        }
+        Ok(None)
+    }
+
+    /// Waits until the deadline for free space for a segment of at least `bytes_min`.
+    fn take(&mut self, bytes_min: u64, version: u64) -> Result<Range<u64>> {
+        let space = self.space().clone();
+        let control = &space.control;
+        self.check_possible(self.wanted_granules(bytes_min), version)?;
+        let deadline = Instant::now() + self.deadline_in;
+        let mut began = None;
+        let mut aside = 0;
+        let mut result = loop {
+            let seen = control.free_space().load(Acquire);
+            match self.try_take(bytes_min, version, deadline) {
+                Ok(None) => {}
+                Ok(Some(range)) => break Ok(range),
+                Err(e) => break Err(e),
+            }
+            ask_for_free_space(&self.member);
+            if began.is_none() {
+                began = Some(clock::now_ns());
+                // The rank whose commit frees the space may be waiting for this place.
+                aside = self.gate.step_aside();
+                self.member.set_waiting(Waiting::FreeSpace(version));
+            }
+            let granules = self.wanted_granules(bytes_min);
+            let possible = self.check_possible(granules, version).and_then(|()| check_group(&self.member));
+            let possible = possible.and_then(|()| check_present(&space));
+            match possible.and_then(|()| self.apply_full_policy(granules, version)) {
+                Err(e) => break Err(e),
+                Ok(true) => continue,
+                Ok(false) => {}
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break Err(quota_full(&space, version));
+            }
+            control.wait_free_space(seen, left.min(WAIT_SLICE));
+        };
+        if let Some(began) = began {
+            // Without free space there is nothing to do inside; the caller comes out when it hears of it.
+            if let Ok(range) = &result {
+                if let Err(e) = self.gate.come_back(aside, self.deadline_in, check_group) {
+                    free_run(&space, (range.start / space.superblock.granule_bytes) as usize);
+                    control.announce_space();
+                    result = Err(e);
+                }
+            }
+            self.wait_ns += clock::now_ns() - began;
+            self.member.set_waiting(Waiting::No);
+            if let Some(mover) = &self.mover {
+                mover.set_blocked(false)?;
+            }
+        }
+        result
+    }
+
+    /// Granules of a segment of at least `bytes_min`, if it is taken now.
+    fn wanted_granules(&self, bytes_min: u64) -> u64 {
+        bytes_min.max(self.ordinary_bytes()).div_ceil(self.space().superblock.granule_bytes)
+    }
+
+    /// What the space's policy does about a full first pool. True: look again at once.
+    fn apply_full_policy(&mut self, granules: u64, version: u64) -> Result<bool> {
+        let space = self.space().clone();
+        match space.tiers.when_full {
+            WhenFull::Block => Ok(false),
+            WhenFull::Error => Err(quota_full(&space, version)),
+            WhenFull::DropOldest => {
+                // While a slower rank holds this one up, dropping what is complete would free nothing.
+                let helps = self.is_admitted(granules, version)
+                    || self.ledger().has_reclaimable(space.control.complete());
+                Ok(helps && drop_oldest(&space, version))
+            }
+            WhenFull::Spill => match &self.mover {
+                Some(mover) => mover.set_blocked(true).map(|()| false),
+                None => Ok(false),
+            },
+        }
+    }
+
+    /// Lets the helper prepare another segment as long as the last one: one that is shorter would only be in the way
+    /// of a lane of large objects. Within the share only: it may be for a version behind those that others still write.
+    fn want_spare(&self, bytes: u64) {
+        let granules = bytes / self.space().superblock.granule_bytes;
+        if let Some(helper) = self.helper.as_ref().filter(|_| self.is_within_share(granules)) {
+            helper.prepare(bytes);
+        }
+    }
+
+    /// Ends mover and helper and frees the spare. Errors: a move that failed and that no put has told of.
+    pub(crate) fn stop(&mut self) -> Result<()> {
+        // A thread that is at work needs a moment, whatever the deadline of the program's calls.
+        let deadline = Instant::now() + self.deadline_in.max(LOCK_TIMEOUT);
+        let moved = self.mover.as_mut().map_or(Ok(()), |mover| mover.stop(deadline));
+        if let Some(range) = self.helper.as_mut().and_then(|helper| helper.stop(deadline)) {
+            let space = self.space();
+            free_run(space, (range.start / space.superblock.granule_bytes) as usize);
+            space.control.announce_space();
+        }
+        moved
+    }
+}
+
+impl SegmentSource for LaneSpace {
+    fn segment(&mut self, bytes_min: u64, version: u64, sequence: u64) -> Result<Range<u64>> {
+        let space = self.member.space.clone();
+        let granule = space.superblock.granule_bytes;
+        let range = self.take(bytes_min, version)?;
+        prepare_or_free(&space, range.clone())?;
+        let first = (range.start / granule) as usize;
+        let length = ((range.end - range.start) / granule) as usize;
+        let control = &space.control;
+        control.describe_run(first, sequence, length, version);
+        let slot = Some(self.member.slot);
+        control.set_granule_state(first, GranuleState::Segment { lane: self.lane, slot });
+        self.ledger().push(range.clone(), version);
+        self.grown = true;
+        if let Some(mover) = &self.mover {
+            mover.kick();
+        }
+        self.want_spare(self.ordinary_bytes().max(range.end - range.start));
+        Ok(range)
+    }
+
+    fn note_version(&mut self, offset: u64, version: u64) {
+        let space = &self.member.space;
+        let index = (offset / space.superblock.granule_bytes) as usize;
+        space.control.set_granule_last(index, version);
+        let mut ledger = self.ledger();
+        ledger.note_version(version);
+        let is_untold = ledger.is_untold();
+        drop(ledger);
+        self.grown |= is_untold;
+    }
+
+    fn note_filled(&mut self, offset: u64, bytes: u64) {
+        let space = &self.member.space;
+        space.control.set_filled((offset / space.superblock.granule_bytes) as usize, bytes);
+    }
+
+    fn release(&mut self, range: Range<u64>) {
+        let last = self.ledger().pop_last();
+        assert!(last.is_some_and(|s| s.range == range), "only the last segment can come back");
+        let space = self.space();
+        free_run(space, (range.start / space.superblock.granule_bytes) as usize);
+        space.control.announce_space();
+    }
+}
+
+/// Who frees segments of a lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The thread that writes the lane.
+    Writer,
+    /// Its helper, while that thread may be writing.
+    Helper,
+}
+
+/// Frees what was released of a lane. True if there was something.
+pub(crate) fn free_released(space: &Attachment, ledger: &Mutex<Ledger>, by: By) -> Result<bool> {
+    let lock = || ledger.lock().unwrap_or_else(PoisonError::into_inner);
+    if !lock().has_reclaimable(u64::MAX) || !lock().has_reclaimable(release_floor(space)) {
+        return Ok(false);
+    }
+    let floor = drop_released(space);
+    let (granule, horizon) = (space.superblock.granule_bytes, space.superblock.horizon);
+    let mut freed = false;
+    let free = |range: Range<u64>| {
+        free_run(space, (range.start / granule) as usize);
+        freed = true;
+        Ok(())
+    };
+    match by {
+        By::Writer => lock().reclaim(&*space.device, horizon, floor, free)?,
+        By::Helper => lock().reclaim_aside(&*space.device, horizon, floor, free)?,
+    }
+    if freed {
+        space.control.announce_space();
+    }
+    Ok(freed)
+}
+
+/// Asks the ranks that hold what every reader has released, or a segment that they do not need yet, to free it:
+/// they may be waiting for this rank.
+fn ask_for_free_space(member: &Membership) {
+    let space = &member.space;
+    let (control, floor) = (&space.control, release_floor(space));
+    for index in space.pools[0].clone() {
+        let holder = match control.granule_state(index) {
+            GranuleState::Segment { slot, .. } if control.granule_last(index) < floor => slot,
+            GranuleState::Spare { slot, .. } => slot,
+            _ => None,
+        };
+        if let Some(slot) = holder.filter(|slot| *slot != member.slot) {
+            control.ask_for_free_space(slot);
+        }
+    }
+}
+
+/// Faults a range in; if that is refused the range is free again.
+pub(crate) fn prepare_or_free(space: &Attachment, range: Range<u64>) -> Result<()> {
+    space.device.prepare(range.clone()).inspect_err(|_| {
+        free_run(space, (range.start / space.superblock.granule_bytes) as usize);
+    })
+}
+
+/// Where a run of granules may lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At a multiple of its own length, so that runs of one length leave no gaps that are too short for another.
+    Aligned,
+    /// As aligned, and not the last free space.
+    Spare,
+    /// Aligned where that is possible, else anywhere: without it no rank could go on.
+    Anywhere,
+}
+
+/// A run of free granules of pool `pool`, or None if there is none so long. First fit from the start of the pool:
+/// what was used before comes first, because its pages are there. Waits `timeout` for the lock of the granule table.
+pub(crate) fn allocate(
+    space: &Attachment,
+    owner: Owner,
+    pool: usize,
+    bytes: u64,
+    place: Place,
+    timeout: Duration,
+) -> Result<Option<Range<u64>>> {
+    let control = &space.control;
+    let granule = space.superblock.granule_bytes;
+    let wanted = bytes.div_ceil(granule) as usize;
+    space.members.with_lock(LOCK_ALLOCATE, timeout, || {
+        let pool = space.pools[pool].clone();
+        let Some(first) = find_free(space, pool.clone(), wanted, wanted)
+            .or_else(|| (place == Place::Anywhere).then(|| find_free(space, pool, wanted, 1)).flatten())
+            .filter(|_| place != Place::Spare || leaves_free_space(space, wanted))
+        else {
+            return Ok(None);
+        };
+        let Owner { lane, slot } = owner;
+        control.describe_run(first, 0, wanted, 0);
+        control.set_granule_state(first, GranuleState::Spare { lane, slot });
+        Ok(Some(first as u64 * granule..(first + wanted) as u64 * granule))
+    })
+}
+
+/// The first of `wanted` free granules that begin at a multiple of `step` from the start of the pool.
+fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize) -> Option<usize> {
+    let mut free = 0;
+    for run in space.control.runs(pool.clone()) {
+        let is_free = run.state == GranuleState::Free;
+        // A run may begin here, or go on.
+        free = match is_free {
+            true if free > 0 || (run.first - pool.start) % step == 0 => free + 1,
+            _ => 0,
+        };
+        if free == wanted {
+            return Some(run.first + 1 - wanted);
+        }
+    }
+    None
+}
+
+/// A spare is a convenience: it must not take the last free space from a rank that has real data.
+fn leaves_free_space(space: &Attachment, wanted: usize) -> bool {
+    let runs = space.control.runs(space.pools[0].clone());
+    let free = runs.filter(|run| run.state == GranuleState::Free).count();
+    free >= wanted * 2
+}
+
+/// Drops the oldest complete version that no reader holds, and with it what was released. True if there was one.
+fn drop_oldest(space: &Attachment, version: u64) -> bool {
+    let control = &space.control;
+    let oldest = control.oldest();
+    let floor = || oldest.saturating_add(1).min(control.complete()).min(lowest_lease(space));
+    if oldest >= version || floor() <= oldest {
+        return false;
+    }
+    let unread = floor() > release_floor(space);
+    control.drop_below(floor);
+    if unread {
+        control.word(head::DROPPED).fetch_add(1, Relaxed);
+    }
+    true
+}
+
+/// Frees released segments of producers that are gone, or have ended. True if there were some.
+fn reclaim_orphans(member: &Membership, deadline: Instant) -> Result<bool> {
+    let space = &member.space;
+    let floor = drop_released(space);
+    // No process adopts a segment while it is freed here. Where one does so now, the caller looks again.
+    let freed = try_adopting(space, WAIT_SLICE, || {
+        let left = free_left_places(space)?;
+        let timeout = lock_timeout(deadline);
+        let released = space.members.with_lock(LOCK_ALLOCATE, timeout, || free_orphans(member, floor))?;
+        Ok(left || released)
+    })?
+    .unwrap_or(false);
+    if freed {
+        space.control.announce_space();
+    }
+    Ok(freed)
+}
+
+fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
+    let space = &member.space;
+    let control = &space.control;
+    let mut freed = false;
+    for index in 1..control.granules() {
+        let (lane, slot, is_segment) = match control.granule_state(index) {
+            GranuleState::Segment { lane, slot } => (lane, slot, true),
+            GranuleState::Spare { lane, slot } => (lane, slot, false),
+            _ => continue,
+        };
+        let has_ended = lane.incarnation == member.incarnation && control.lane_owner(lane.rank).1;
+        if !(has_ended || lane.incarnation < member.incarnation) || !is_orphan(space, lane, slot) {
+            continue;
+        }
+        let last = control.granule_last(index);
+        let is_released = match has_ended {
+            // A later segment of the lane tells recovery that it has ended, and with which version.
+            true => {
+                last < floor
+                    && control
+                        .find_segment(lane, |later, _| later > control.granule_segment(index).0)
+                        .is_some()
+            }
+            // What an earlier incarnation wrote from the current one's first version on never became complete.
+            false => last.min(control.base().saturating_sub(1)) < floor || control.base() == 0,
+        };
+        if is_segment && !is_released {
+            continue;
+        }
+        if is_segment {
+            let at = index as u64 * space.superblock.granule_bytes;
+            retire(&*space.device, at, space.superblock.horizon)?;
+        } else {
+            wipe_unpublished(space, index)?;
+        }
+        free_run(space, index);
+        freed = true;
+    }
+    Ok(freed)
+}
+
+/// [`Kind::Fenced`] or [`Kind::ProducerDied`] when this producer's group is over.
+pub(crate) fn check_group(member: &Membership) -> Result<()> {
+    let space = &member.space;
+    let (incarnation, _) = space.control.producers();
+    space.control.check()?;
+    if incarnation != member.incarnation {
+        return Err(Error::new(
+            Kind::Fenced,
+            format!("a newer group of writers has taken over space {}", space.name),
+        )
+        .with("rank", member.rank)
+        .with("incarnation", member.incarnation)
+        .with("current", incarnation)
+        .hint("this process belongs to an earlier start of the program; end it"));
+    }
+    match settle_producers(space) {
+        ProducerState::Died(slot) | ProducerState::Withdrawn(slot) => Err(producer_died(space, slot)),
+        _ => Ok(()),
+    }
+}
+
+fn quota_full(space: &Attachment, version: u64) -> Error {
+    let control = &space.control;
+    let oldest = control.oldest();
+    let when = match space.tiers.when_full {
+        WhenFull::Error => "",
+        _ => " before the deadline",
+    };
+    let mode = match control.pace() {
+        Pace::Serial => "; mode serial keeps all versions until the writers have ended",
+        _ => "",
+    };
+    let what = format!("space {} has no free space for version {version}{when}{mode}", space.name);
+    let error = Error::new(Kind::QuotaFull, what)
+        .with("quota", crate::format_bytes(space.first_bytes()))
+        .with("when_full", space.tiers.when_full)
+        .with("oldest_version", oldest)
+        .with("complete_versions", control.complete())
+        .with("held_by", holders(space, oldest).join("; "));
+    let lower: Vec<String> = (1..space.pools.len())
+        .map(|pool| {
+            let fill = space.fill_of(pool);
+            format!(
+                "{}: {} of {}",
+                space.tiers.path_of(pool, space.first.path()).display(),
+                crate::format_bytes(fill.reserved_bytes),
+                crate::format_bytes(fill.quota_bytes)
+            )
+        })
+        .collect();
+    if let Some(group) = awaited_group(space, oldest) {
+        return error.hint(hint_for_awaited(&space.name, &group));
+    }
+    if lower.is_empty() {
+        return error.hint(
+            "start or speed up the readers, release views, make the space with a larger quota, or give it a lower \
+             tier: spill = \"DIRECTORY\"",
+        );
+    }
+    error
+        .with("lower_tiers", lower.join("; "))
+        .hint("start or speed up the readers, release views, or make the space with larger quotas")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open::create::attached;
+    use crate::{OpenOptions, Writer};
+    use forebay_tier::TierKind;
+    use std::sync::mpsc;
+
+    #[test]
+    fn a_put_waits_for_the_granule_table_until_its_own_deadline() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/held", dir.path().display());
+        let options = OpenOptions {
+            tier: Some(TierKind::Dram),
+            quota_bytes: Some(16 << 20),
+            timeout: Duration::from_millis(200),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        let space = attached(&name);
+        writer.begin_step().unwrap();
+        let (held, is_held) = mpsc::channel();
+        let (failed, has_failed) = mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                space.members.with_lock(LOCK_ALLOCATE, LOCK_TIMEOUT, move || {
+                    held.send(()).unwrap();
+                    // A put that waits longer than it was told succeeds then.
+                    let _ = has_failed.recv_timeout(LOCK_TIMEOUT / 2);
+                    Ok(())
+                })
+            });
+            is_held.recv().unwrap();
+            // More than a segment that was prepared ahead.
+            let bytes = 6 << 20;
+            let put = writer.put_array("a", &[bytes], &[0], &[bytes], &vec![1u8; bytes as usize]);
+            assert_eq!(put.map_err(|e| e.kind()), Err(Kind::TimedOut));
+            failed.send(()).unwrap();
+        });
+    }
+}

@@ -1,0 +1,1105 @@
+//! Taking part in a space: a slot of the members table, alive as long as the kernel says so.
+//!
+//! Producers form one group of declared size per incarnation; readers form named groups. Who joins does so under
+//! the setup lock; who dies is noticed by those that wait, because the kernel drops a dead process's lock. What a
+//! reader still needs stands in its own slot (cursor and lease), so that a survivor can tell a dead member's
+//! needs from a live one's. Leases end by release or death, never by time.
+
+use forebay_config::Retention;
+use forebay_tier::host::atomic::AtomicU64;
+use forebay_tier::host::sync::Mutex;
+use forebay_tier::host::time::Instant;
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::{Arc, PoisonError};
+
+use forebay_log::format::{SegmentDf, INCARNATION_END, VERSION_END};
+use forebay_log::reclaim::retire;
+use forebay_log::recover::{recover, take_over};
+use forebay_log::LaneId;
+use forebay_tier::liveness::SlotGuard;
+use forebay_tier::process::{self, ForkMark};
+use forebay_tier::{clock, Error, Kind, Result};
+
+use crate::control::protocol;
+pub(crate) use crate::control::protocol::HOLDS_NOTHING;
+use crate::control::shared_state::{LOCK_ADOPT, LOCK_ALLOCATE};
+use crate::control::{
+    group, head, member, too_many, Control, GranuleState, ProducerState, Waiting, MEMBERS_MAX,
+    READERS_REMOVED_MARK,
+};
+use crate::lane::mover::is_orphan;
+use crate::open::attach::{lock_timeout, Attachment};
+use crate::open::groups::{self, Keep};
+use crate::open::opening::{self, may_have_come_before, Writers};
+use crate::version_range::format_versions;
+
+/// What a member does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A producer rank.
+    Writer,
+    /// A rank of a registered reader group.
+    Reader,
+    /// Looks, holds leases, is never waited for.
+    Observer,
+}
+
+impl Role {
+    pub(crate) fn of_state(word: u64) -> Option<Role> {
+        match word {
+            1 => Some(Role::Writer),
+            2 => Some(Role::Reader),
+            3 => Some(Role::Observer),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn state(self) -> u64 {
+        match self {
+            Role::Writer => 1,
+            Role::Reader => 2,
+            Role::Observer => 3,
+        }
+    }
+
+    /// As in messages and lists.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Writer => "writer",
+            Role::Reader => "reader",
+            Role::Observer => "observer",
+        }
+    }
+}
+
+/// One member's place in a space. Shared by the handle and its views; the slot is free again when all are gone.
+pub struct Membership {
+    /// The space.
+    pub space: Arc<Attachment>,
+    /// Its slot.
+    pub slot: u32,
+    /// What it does.
+    pub role: Role,
+    /// Its rank in its group.
+    pub rank: u32,
+    /// Ranks of its group.
+    pub size: u32,
+    /// Producers: the incarnation.
+    pub incarnation: u32,
+    group: Option<usize>,
+    /// Readers of a group that keeps a cursor: the version that this rank goes on at, dropped or not.
+    pub(crate) resumes_at: Option<u64>,
+    /// The version below which this rank has ended all before it joined, where its group keeps cursors.
+    pub(crate) read_below: u64,
+    mark: ForkMark,
+    /// Versions held by views, with their number.
+    leases: Mutex<BTreeMap<u64, u32>>,
+    guard: Option<SlotGuard>,
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        if self.mark.is_forked() {
+            // The slot is the parent's. The guard knows that too.
+            return;
+        }
+        let control = &self.space.control;
+        protocol::release(control.member(self.slot, member::CURSOR), HOLDS_NOTHING);
+        protocol::release(control.member(self.slot, member::LEASE), HOLDS_NOTHING);
+        control.member(self.slot, member::STATE).store(0, Release);
+        self.guard = None;
+        control.announce();
+        control.announce_space();
+        crate::upkeep::clean::remove_if_read(&self.space);
+    }
+}
+
+/// Under the setup lock: a slot for a member of this process. `joins` is the reader group that it is to be of.
+fn claim_slot(
+    space: &Arc<Attachment>,
+    role: Role,
+    (rank, size): (u32, u32),
+    component: &str,
+    joins: Option<usize>,
+) -> Result<(u32, SlotGuard)> {
+    let control = &space.control;
+    // Slots of dead members come last: what they say is still wanted for messages.
+    let unused = |slot: &u32| control.member(*slot, member::STATE).load(Acquire) == 0;
+    let slots = 0..MEMBERS_MAX as u32;
+    for slot in slots.clone().filter(unused).chain(slots.filter(|s| !unused(s))) {
+        let Some(guard) = space.members.lock_slot(slot)? else { continue };
+        groups::forget_killed(space, slot, joins)?;
+        control.member(slot, member::STATE).store(0, Release);
+        let fields = [
+            (member::RANK, u64::from(rank) << 32 | u64::from(size)),
+            (member::PID, u64::from(process::pid())),
+            (member::SINCE, clock::realtime_ns()),
+            (member::START_TICKS, process::start_time_ticks(process::pid()).unwrap_or(0)),
+            (member::INCARNATION, 0),
+            (member::GROUP, u64::MAX),
+            (member::CURSOR, HOLDS_NOTHING),
+            (member::LEASE, HOLDS_NOTHING),
+            (member::LEASE_NEWEST, 0),
+            (member::WAITING, 0),
+            (member::WAITING_SINCE, 0),
+            (member::STEPS, 0),
+            (member::BYTES_MOVED, 0),
+            (member::OP_NS, 0),
+            (member::WAIT_NS, 0),
+            (member::CALLS, 0),
+        ];
+        for (field, value) in fields {
+            control.member(slot, field).store(value, Relaxed);
+        }
+        control.set_member_name(slot, component);
+        control.word(head::MEMBERS_HIGH).fetch_max(u64::from(slot) + 1, AcqRel);
+        control.member(slot, member::STATE).store(role.state(), Release);
+        return Ok((slot, guard));
+    }
+    Err(too_many("member", MEMBERS_MAX))
+}
+
+/// A member in words: `writer rank 2 of gray-scott (pid 17, since 12 s)`.
+pub(crate) fn describe(space: &Attachment, slot: u32) -> String {
+    let control = &space.control;
+    let rank = control.member(slot, member::RANK).load(Relaxed) >> 32;
+    let pid = control.member(slot, member::PID).load(Relaxed);
+    let since = control.member(slot, member::SINCE).load(Relaxed);
+    let role = Role::of_state(control.member(slot, member::STATE).load(Acquire)).map_or("member", Role::name);
+    let age_s = clock::realtime_ns().saturating_sub(since) / 1_000_000_000;
+    format!("{role} rank {rank} of {} (pid {pid}, since {age_s} s)", control.member_name(slot))
+}
+
+impl Membership {
+    /// Joins the producers of the space as `rank` of `size`; a restarted group becomes a new incarnation.
+    /// Errors: [`Kind::NameInUse`], [`Kind::GroupMismatch`], [`Kind::TooMany`].
+    #[cfg(test)]
+    pub(crate) fn join_producers(
+        space: &Arc<Attachment>,
+        rank: u32,
+        size: u32,
+        component: &str,
+        token: u64,
+        deadline: Instant,
+    ) -> Result<Arc<Membership>> {
+        space.with_setup_lock(deadline, || {
+            settle_left_behind(space);
+            let writers = opening::writers_for(space, rank, token);
+            Self::join_producers_locked(space, (rank, size), component, token, writers, deadline)
+        })
+    }
+
+    /// Under the setup lock, with the writers as seen under it: as [`Membership::join_producers`].
+    pub(crate) fn join_producers_locked(
+        space: &Arc<Attachment>,
+        (rank, size): (u32, u32),
+        component: &str,
+        token: u64,
+        writers: Writers,
+        deadline: Instant,
+    ) -> Result<Arc<Membership>> {
+        let control = &space.control;
+        let is_open = writers == Writers::Open;
+        if is_open {
+            check_joinable(space, rank, size, control.producers().1, token)?;
+        }
+        let (slot, guard) = claim_slot(space, Role::Writer, (rank, size), component, None)?;
+        if !is_open {
+            new_incarnation(space, size, component, token, deadline)
+                .inspect_err(|_| control.member(slot, member::STATE).store(0, Release))?;
+        }
+        let (incarnation, _) = control.producers();
+        control.member(slot, member::INCARNATION).store(u64::from(incarnation), Relaxed);
+        control.lane_pid(rank).store(u64::from(process::pid()), Relaxed);
+        let start_ticks = process::start_time_ticks(process::pid()).unwrap_or(0);
+        control.lane_start_ticks(rank).store(start_ticks, Relaxed);
+        control.set_lane_owner(rank, Some(slot), false);
+        if !is_open {
+            // Last: until now a kill leaves the state of the group before.
+            control.open_producers(incarnation);
+        }
+        control.announce();
+        Ok(Arc::new(Membership {
+            space: space.clone(),
+            slot,
+            role: Role::Writer,
+            rank,
+            size,
+            incarnation,
+            group: None,
+            resumes_at: None,
+            read_below: 0,
+            mark: ForkMark::here(),
+            leases: Mutex::default(),
+            guard: Some(guard),
+        }))
+    }
+
+    /// For a producer that was not opened whole and has written nothing: leaves the lane to another try, and the space
+    /// as it was before this rank joined. Errors: those of the setup lock.
+    pub(crate) fn withdraw(&self, deadline: Instant) -> Result<()> {
+        let control = &self.space.control;
+        let left = self.space.with_setup_lock(deadline, || {
+            if control.producers().0 == self.incarnation
+                && control.lane_owner(self.rank) == (Some(self.slot), false)
+            {
+                control.settle_reopened(self.incarnation, self.size, Some(self.rank));
+                control.set_lane_owner(self.rank, None, false);
+                control.announce();
+            }
+            Ok(())
+        });
+        left.inspect_err(|_| {
+            // The lane still names this member, which leaves: the state of the producers has to say so.
+            control.mark_died(self.slot, self.incarnation);
+        })
+    }
+
+    /// For a producer whose lane has ended: this rank puts nothing more.
+    pub(crate) fn end(&self, deadline: Instant) -> Result<()> {
+        self.space.with_setup_lock(deadline, || {
+            let control = &self.space.control;
+            if control.producers().0 != self.incarnation {
+                return Ok(());
+            }
+            control.word(head::CLOSED).store(clock::realtime_ns(), Release);
+            control.settle_reopened(self.incarnation, self.size, Some(self.rank));
+            control.set_lane_owner(self.rank, Some(self.slot), true);
+            control.settle_all_ended(self.incarnation, self.size);
+            control.announce();
+            control.announce_space();
+            Ok(())
+        })
+    }
+
+    /// Joins a reader group as `rank` of `size`, or, without one, looks on as an observer.
+    /// Errors: [`Kind::NameInUse`], [`Kind::GroupMismatch`], [`Kind::TooMany`], [`Kind::Damaged`].
+    pub(crate) fn join_readers(
+        space: &Arc<Attachment>,
+        rank: u32,
+        size: u32,
+        component: &str,
+        group: Option<(&str, Keep)>,
+        deadline: Instant,
+    ) -> Result<Arc<Membership>> {
+        space.with_setup_lock(deadline, || {
+            settle_left_behind(space);
+            let control = &space.control;
+            let role = if group.is_none() { Role::Observer } else { Role::Reader };
+            let mut begins = None;
+            if let Some((name, keep)) = group {
+                let index = groups::find_or_add_group(space, name, size, keep)?;
+                if let Some(other) = groups::live_reader(space, index, rank) {
+                    let hint = match opening::is_own_slot(space, other) {
+                        true => "this process has that reader open: close it first",
+                        false => "give this program another component name, or end the other one",
+                    };
+                    return Err(Error::new(
+                        Kind::NameInUse,
+                        format!("rank {rank} of reader group {name} is already reading {}", space.name),
+                    )
+                    .with("holder", describe(space, other))
+                    .hint(hint));
+                }
+                begins = Some((index, groups::begin(space, index, rank)?));
+            }
+            let joins = begins.map(|(index, _)| index);
+            let (slot, guard) = claim_slot(space, role, (rank, size), component, joins)?;
+            let (mut resumes_at, mut read_below) = (None, 0);
+            if let Some((index, (start, resumes))) = begins {
+                read_below = groups::read_below(control, index, rank);
+                join_group(space, slot, (index, rank), (start, resumes))
+                    .inspect_err(|_| control.member(slot, member::STATE).store(0, Release))?;
+                resumes_at = resumes.then_some(start);
+            }
+            control.announce();
+            Ok(Arc::new(Membership {
+                space: space.clone(),
+                slot,
+                role,
+                rank,
+                size,
+                incarnation: 0,
+                group: joins,
+                resumes_at,
+                read_below,
+                mark: ForkMark::here(),
+                leases: Mutex::default(),
+                guard: Some(guard),
+            }))
+        })
+    }
+
+    /// [`Kind::ForkedHandle`] in a forked child.
+    #[inline]
+    pub(crate) fn check_fork(&self) -> Result<()> {
+        if self.mark.is_forked() {
+            return self.mark.check(&format!("{} of space {}", self.role.name(), self.space.name));
+        }
+        Ok(())
+    }
+
+    /// The version up to which this reader has released everything.
+    pub(crate) fn cursor(&self) -> u64 {
+        self.space.control.member(self.slot, member::CURSOR).load(SeqCst)
+    }
+
+    /// Releases every version below `version`. Errors: those of the file of cursors; nothing is released then.
+    pub(crate) fn release_below(&self, version: u64) -> Result<()> {
+        if let Some(group) = self.group {
+            groups::advance(&self.space, group, self.rank, version)?;
+            groups::note_reads_on(&self.space.control, group, self.rank);
+        }
+        protocol::release(self.space.control.member(self.slot, member::CURSOR), version);
+        self.space.control.announce_space();
+        Ok(())
+    }
+
+    /// This process holds nothing as a reader any more; views keep their leases, and the group its cursor.
+    pub(crate) fn leave(&self) {
+        let control = &self.space.control;
+        protocol::release(control.member(self.slot, member::CURSOR), HOLDS_NOTHING);
+        control.member(self.slot, member::GROUP).store(u64::MAX, SeqCst);
+        control.announce_space();
+    }
+
+    /// Before [`Membership::leave`]: this rank does not come again.
+    pub(crate) fn leave_for_good(&self, deadline: Instant) -> Result<()> {
+        let Some(group) = self.group else { return Ok(()) };
+        self.space.with_setup_lock(deadline, || groups::leave(&self.space, group, self.rank))
+    }
+
+    /// Marks that this reader saw the end of the stream, `version` being the first that is not there.
+    pub(crate) fn note_ended(&self, version: u64) -> Result<()> {
+        let Some(group) = self.group else { return Ok(()) };
+        self.release_below(version)?;
+        self.space.control.set_group_bit(group, group::ENDED, self.rank);
+        Ok(())
+    }
+
+    /// Holds `version` until a matching [`Membership::drop_lease`]. False when it was dropped already.
+    pub(crate) fn take_lease(&self, version: u64) -> bool {
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        *leases.entry(version).or_insert(0) += 1;
+        let control = &self.space.control;
+        let words = lease_words(control, self.slot);
+        let held = protocol::hold_range(words, Self::range(&leases), control.oldest_word(), version);
+        if !held {
+            Self::remove_lease(&mut leases, version);
+            protocol::release_range(words, Self::range(&leases));
+        }
+        held
+    }
+
+    /// Ends one hold on `version`.
+    pub(crate) fn drop_lease(&self, version: u64) {
+        if self.mark.is_forked() {
+            return;
+        }
+        let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = Self::range(&leases);
+        Self::remove_lease(&mut leases, version);
+        if Self::range(&leases) != before {
+            let control = &self.space.control;
+            protocol::release_range(lease_words(control, self.slot), Self::range(&leases));
+            drop_beyond_last(&self.space);
+            control.announce_space();
+        }
+    }
+
+    fn remove_lease(leases: &mut BTreeMap<u64, u32>, version: u64) {
+        let count = leases.get_mut(&version).expect("a lease that was taken");
+        *count -= 1;
+        if *count == 0 {
+            leases.remove(&version);
+        }
+    }
+
+    /// The slot holds two words for all leases. The oldest leased version holds itself and everything newer; movers
+    /// also ask for the newest.
+    fn range(leases: &BTreeMap<u64, u32>) -> (u64, u64) {
+        let newest = leases.keys().next_back().copied().unwrap_or(0);
+        (leases.keys().next().copied().unwrap_or(HOLDS_NOTHING), newest)
+    }
+
+    /// Says in the slot what this member waits for.
+    pub(crate) fn set_waiting(&self, waiting: Waiting) {
+        let control = &self.space.control;
+        let since = if waiting == Waiting::No { 0 } else { clock::realtime_ns() };
+        control.member(self.slot, member::WAITING_SINCE).store(since, Relaxed);
+        control.member(self.slot, member::WAITING).store(waiting.word(), Release);
+    }
+
+    /// Publishes counters for `ls`, `top` and the runner's progress lines.
+    pub(crate) fn publish_stats(&self, steps: u64, bytes: u64, op_ns: u64, wait_ns: u64) {
+        let control = &self.space.control;
+        for (field, value) in [
+            (member::STEPS, steps),
+            (member::BYTES_MOVED, bytes),
+            (member::OP_NS, op_ns),
+            (member::WAIT_NS, wait_ns),
+        ] {
+            control.member(self.slot, field).store(value, Relaxed);
+        }
+    }
+}
+
+/// The producers' state after asking the kernel who is alive: an open group with a dead rank is dead.
+pub(crate) fn settle_producers(space: &Attachment) -> ProducerState {
+    let control = &space.control;
+    if control.producer_state() == ProducerState::Open {
+        let (incarnation, size) = control.producers();
+        for rank in 0..size {
+            if let (Some(slot), false) = control.lane_owner(rank) {
+                if !owns_lane(space, slot, LaneId { incarnation, rank }) && still_owned(space, rank, slot) {
+                    control.mark_died(slot, incarnation);
+                    break;
+                }
+            }
+        }
+        control.settle_all_ended(incarnation, size);
+    }
+    control.producer_state()
+}
+
+/// Under the setup lock: a member becomes a rank of a reader group, which it holds from `start` on.
+fn join_group(
+    space: &Attachment,
+    slot: u32,
+    (index, rank): (usize, u32),
+    (start, resumes): (u64, bool),
+) -> Result<()> {
+    let control = &space.control;
+    // The rank lives again: that it was killed before says nothing of the group any more.
+    let killed = groups::readers_of(control, index)
+        .filter(|old| control.member(*old, member::RANK).load(Relaxed) >> 32 == u64::from(rank));
+    killed.for_each(|old| control.member(old, member::GROUP).store(u64::MAX, Relaxed));
+    control.member(slot, member::GROUP).store(index as u64, Relaxed);
+    // Published before the rank counts as joined: until then the group's start holds for it.
+    let at = protocol::settle_on(control.member(slot, member::CURSOR), control.oldest_word(), start);
+    groups::note_come(space, index)?;
+    // What it missed counts as read when it ends the next version: until then it may be told again.
+    groups::advance(space, index, rank, if resumes { start } else { at })?;
+    control.set_group_bit(index, group::JOINED, rank);
+    Ok(())
+}
+
+/// Under the setup lock: finishes a group that was opened after one that had finished, and of which no rank writes, as
+/// a process leaves it that is killed while it joins or ends.
+pub(crate) fn settle_left_behind(space: &Attachment) {
+    groups::forget_unjoined(space);
+    let (incarnation, size) = space.control.producers();
+    space.control.settle_reopened(incarnation, size, None);
+}
+
+/// Whether the member in a slot lives and is the producer of a lane: its slot may be another's now.
+pub(crate) fn owns_lane(space: &Attachment, slot: u32, lane: LaneId) -> bool {
+    is_of_lane(space, slot, lane) && space.is_alive(slot)
+}
+
+/// Whether a slot speaks of the producer of a lane, alive or dead.
+pub(crate) fn is_of_lane(space: &Attachment, slot: u32, lane: LaneId) -> bool {
+    let word = |field| space.control.member(slot, field).load(Acquire);
+    word(member::STATE) == Role::Writer.state()
+        && word(member::INCARNATION) == u64::from(lane.incarnation)
+        && word(member::RANK) >> 32 == u64::from(lane.rank)
+}
+
+/// Whether the lane was not ended or given free between the two looks that found its owner dead.
+fn still_owned(space: &Attachment, rank: u32, slot: u32) -> bool {
+    space.control.lane_owner(rank) == (Some(slot), false)
+}
+
+/// Whether `rank` of a launch may come late to the open group: others of its launch came and ended, it never was there.
+/// Where nothing tells launches apart, its process has to be older than the end of the others.
+pub(crate) fn has_late_writers(space: &Attachment, rank: u32, token: u64) -> bool {
+    let control = &space.control;
+    let (_, size) = control.producers();
+    let has_ended = (0..size).any(|rank| control.lane_owner(rank).1);
+    has_ended
+        && rank < size
+        && control.lane_owner(rank).0.is_none()
+        && control.word(head::RUN_TOKEN).load(Relaxed) == token
+        && (token != 0 || may_have_come_before(control.word(head::CLOSED).load(Acquire)))
+}
+
+fn check_joinable(space: &Attachment, rank: u32, size: u32, known_size: u32, token: u64) -> Result<()> {
+    let control = &space.control;
+    let in_use = |slot: u32| in_use_by_writer(space, slot);
+    let owner = (0..known_size).find_map(|r| control.lane_owner(r).0.filter(|_| !control.lane_owner(r).1));
+    let known_token = control.word(head::RUN_TOKEN).load(Relaxed);
+    if let (Some(owner), true) = (owner, known_token != token) {
+        return Err(in_use(owner));
+    }
+    if size != known_size {
+        return Err(Error::new(
+            Kind::GroupMismatch,
+            format!("the writers of space {} have another size", space.name),
+        )
+        .with("size", size)
+        .with("known_size", known_size)
+        .hint("all ranks of a component must be started with the same size"));
+    }
+    if rank >= size {
+        return Err(Error::new(Kind::Usage, "the rank must be below the size")
+            .with("rank", rank)
+            .with("size", size));
+    }
+    match control.lane_owner(rank).0 {
+        Some(slot) => Err(in_use(slot).with("rank", rank)),
+        None => Ok(()),
+    }
+}
+
+/// The error for a space that a live writer has open, naming it.
+fn in_use_by_writer(space: &Attachment, slot: u32) -> Error {
+    if opening::is_own_slot(space, slot) {
+        return Error::new(
+            Kind::NameInUse,
+            format!("this process has space {} open for writing", space.name),
+        )
+        .with("holder", describe(space, slot))
+        .hint("close that writer first");
+    }
+    Error::new(Kind::NameInUse, format!("space {} is being written by another run", space.name))
+        .with("holder", describe(space, slot))
+        .hint("choose another name, or wait for that run to end")
+}
+
+/// The pool lacks versions that the control segment calls complete: it is an older copy, or was damaged.
+#[cold]
+fn lost_versions(space: &Attachment, versions: std::ops::Range<u64>) -> Error {
+    Error::new(Kind::Damaged, format!("the pool of space {} lacks versions that were acknowledged", space.name))
+        .with("versions", format_versions(versions))
+        .with("pool", space.first.path().display())
+        .with("control", space.control_path().display())
+        .hint(
+            "was an older copy put in its place? put the right one back; or, to go on with what is there, remove \
+             the control segment",
+        )
+}
+
+/// Under the setup lock: fences the old incarnation, finds out how far it got, and prepares the next, which its first
+/// rank opens.
+fn new_incarnation(
+    space: &Attachment,
+    size: u32,
+    component: &str,
+    token: u64,
+    deadline: Instant,
+) -> Result<()> {
+    let control = &space.control;
+    let (old, old_size) = control.producers();
+    let mut incarnation = old.saturating_add(1);
+    let mut base = control.base();
+    if old > 0 {
+        // From here on no late commit of the old incarnation can succeed. What it had committed by now is in the
+        // lanes, which are the truth; this control segment may be half changed by a joiner that died here.
+        base = control.close_lanes(incarnation, old_size.max(size));
+    }
+    let found = recover(&*space.device, &space.superblock)?;
+    if found.complete < base && control.oldest() < base {
+        return Err(lost_versions(space, found.complete.max(control.oldest())..base));
+    }
+    base = found.complete.max(base);
+    // No number is given twice, whatever a damaged control segment says of the last one.
+    let known = found.incarnations.last().map_or(0, |last| last.number);
+    incarnation = incarnation.max(known + 1);
+    if incarnation >= INCARNATION_END || base >= VERSION_END {
+        return Err(Error::new(
+            Kind::Damaged,
+            format!("the counts of space {} are out of range", space.name),
+        )
+        .with("incarnation", incarnation)
+        .with("version", base)
+        .hint("remove its shared state, the file `control`: it is rebuilt from the pool"));
+    }
+    take_over(&*space.device, &space.superblock, &found, incarnation, size, base)?;
+    for rank in 0..old_size.max(size) {
+        control.set_lane_owner(rank, None, false);
+    }
+    control.word(head::RUN_TOKEN).store(token, Relaxed);
+    let producer = head::PRODUCER;
+    control.set_name(producer, component);
+    control.remember(incarnation, size, base);
+    groups::forget_ends_of_left_ranks(control);
+    control.open_lanes(incarnation, size, base);
+    // Neither a drain that adopts a lane nor another producer may be filling such a run meanwhile.
+    space.members.with_lock(LOCK_ADOPT, lock_timeout(deadline), || {
+        space.members.with_lock(LOCK_ALLOCATE, lock_timeout(deadline), || free_lost_granules(space))
+    })
+}
+
+/// Under the locks of adoption and of allocation: frees runs that a dead producer had taken but never written a segment
+/// header to.
+fn free_lost_granules(space: &Attachment) -> Result<()> {
+    let control = &space.control;
+    for index in 1..control.granules() {
+        if let GranuleState::Spare { lane, slot } = control.granule_state(index) {
+            if is_orphan(space, lane, slot) {
+                wipe_unpublished(space, index)?;
+                free_run(space, index);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A mover that was killed between copying and publishing leaves a whole segment, which must not be found again.
+pub(crate) fn wipe_unpublished(space: &Attachment, index: usize) -> Result<()> {
+    let at = index as u64 * space.superblock.granule_bytes;
+    let mut head = [0; std::mem::size_of::<SegmentDf>()];
+    space.device.read(at, &mut head)?;
+    if SegmentDf::decode(&head, &space.superblock.uuid, at).is_some() {
+        retire(&*space.device, at, space.superblock.horizon)?;
+    }
+    Ok(())
+}
+
+/// Frees the run of granules that begins at `index`.
+pub(crate) fn free_run(space: &Attachment, index: usize) {
+    space.control.set_granule_state(index, GranuleState::Free);
+}
+
+/// The version below which no member needs anything: what producers may drop. Never above the complete ones.
+pub(crate) fn release_floor(space: &Attachment) -> u64 {
+    let control = &space.control;
+    let complete = control.complete();
+    let floor = match space.retention() {
+        Retention::Forever => 0,
+        Retention::Last(k) => complete.saturating_sub(k),
+        Retention::Released => released_by_groups(space),
+    };
+    floor.min(complete).min(lowest_lease(space)).max(control.oldest().min(lowest_lease(space)))
+}
+
+/// Drops what no reader needs; returns below which version space may be used again.
+pub(crate) fn drop_released(space: &Attachment) -> u64 {
+    space.control.drop_below(|| release_floor(space))
+}
+
+/// With retention `last:K`: drops all but the K newest complete versions and what is held, whether or not the lanes
+/// have a whole segment to free by that.
+pub(crate) fn drop_beyond_last(space: &Attachment) {
+    if matches!(space.retention(), Retention::Last(_)) {
+        drop_released(space);
+    }
+}
+
+/// The oldest version that a live view holds.
+pub(crate) fn lowest_lease(space: &Attachment) -> u64 {
+    let control = &space.control;
+    let leases = (0..control.members_high()).map(|slot| control.member(slot, member::LEASE));
+    protocol::lowest_held(leases, |slot| space.is_alive(slot as u32))
+}
+
+/// Whether a member holds a version from `first` to `last`, or may be about to.
+pub(crate) fn is_leased(space: &Attachment, first: u64, last: u64) -> bool {
+    protocol::is_held(leases(space), (first, last), |slot| space.is_alive(slot as u32))
+}
+
+/// Whether a place that holds versions from `first` to `last`, and was left before this call, is read by no process.
+pub(crate) fn is_deserted(space: &Attachment, first: u64, last: u64) -> bool {
+    protocol::is_deserted(leases(space), (first, last), |slot| space.is_alive(slot as u32))
+}
+
+fn leases(space: &Attachment) -> impl Iterator<Item = (&AtomicU64, &AtomicU64)> {
+    (0..space.control.members_high()).map(|slot| lease_words(&space.control, slot))
+}
+
+/// The oldest and the newest version that a member holds.
+fn lease_words(control: &Control, slot: u32) -> (&AtomicU64, &AtomicU64) {
+    (control.member(slot, member::LEASE), control.member(slot, member::LEASE_NEWEST))
+}
+
+/// The version that each reader will ask for next; where ranks or groups are still to come, the oldest there is.
+pub(crate) fn reading_positions(space: &Attachment) -> Vec<u64> {
+    let control = &space.control;
+    let mut out = Vec::new();
+    let mut groups = 0;
+    for index in groups::registered_groups(control) {
+        groups += 1;
+        out.extend(groups::awaited_from(space, index));
+        out.extend(groups::held_by_cursors(space, index));
+    }
+    for slot in 0..control.members_high() {
+        let cursor = control.member(slot, member::CURSOR).load(Acquire);
+        let reads = control.member(slot, member::STATE).load(Acquire) == Role::Reader.state();
+        if reads && cursor != HOLDS_NOTHING && space.is_alive(slot) {
+            out.push(cursor);
+        }
+    }
+    if groups == 0 {
+        out.push(control.oldest());
+    }
+    out
+}
+
+/// The version below which every reader that is there, or is still to come for the first time, has released everything;
+/// with `absent` also every group that is away and holds by its cursors.
+fn released_by(space: &Attachment, absent: bool) -> u64 {
+    let control = &space.control;
+    let mut floor = HOLDS_NOTHING;
+    let mut groups = 0;
+    for index in groups::registered_groups(control) {
+        groups += 1;
+        floor = groups::awaited_from(space, index).map_or(floor, |awaited| floor.min(awaited));
+        if absent {
+            floor = groups::held_by_cursors(space, index).map_or(floor, |held| floor.min(held));
+        }
+    }
+    if groups == 0 {
+        // Before any reader came everything is kept, until the quota; when the last group was removed, nothing.
+        let removed = control.word(head::READERS_REMOVED).load(SeqCst) == READERS_REMOVED_MARK;
+        return if removed { control.complete() } else { 0 };
+    }
+    let cursors = (0..control.members_high()).map(|slot| control.member(slot, member::CURSOR));
+    floor.min(protocol::lowest_held(cursors, |slot| {
+        let state = control.member(slot as u32, member::STATE).load(Acquire);
+        state == Role::Reader.state() && space.is_alive(slot as u32)
+    }))
+}
+
+/// The version below which no reader group needs anything.
+pub(crate) fn released_by_groups(space: &Attachment) -> u64 {
+    released_by(space, true)
+}
+
+/// The version below which the readers that are there have released everything: what writers wait for that go by turns.
+pub(crate) fn released_by_present(space: &Attachment) -> u64 {
+    released_by(space, false)
+}
+
+/// Who keeps version `version` from being dropped, in words; for the error of a full space.
+pub(crate) fn holders(space: &Attachment, version: u64) -> Vec<String> {
+    let control = &space.control;
+    let mut out = Vec::new();
+    let mut groups = 0;
+    for index in groups::registered_groups(control) {
+        groups += 1;
+        out.extend(groups::absent_holders(space, index, version));
+    }
+    for slot in 0..control.members_high() {
+        let state = control.member(slot, member::STATE).load(Acquire);
+        let cursor = control.member(slot, member::CURSOR).load(SeqCst);
+        let lease = control.member(slot, member::LEASE).load(SeqCst);
+        let reads = state == Role::Reader.state() && space.retention() == Retention::Released;
+        if state != 0 && (lease <= version || (reads && cursor <= version)) && space.is_alive(slot) {
+            let what = if lease <= version {
+                format!("holds a view of version {lease}")
+            } else {
+                format!("has not released version {cursor}")
+            };
+            out.push(format!("{} {what}", describe(space, slot)));
+        }
+    }
+    if groups == 0 && space.retention() == Retention::Released {
+        out.push("no reader has come yet".into());
+    }
+    match space.retention() {
+        Retention::Forever => out.push("retention forever drops nothing".into()),
+        Retention::Last(count) if version.saturating_add(count) >= control.complete() => {
+            out.push(format!("retention last:{count} keeps the {count} newest complete versions"));
+        }
+        _ => {}
+    }
+    out
+}
+
+/// The ranks whose commit version `version` lacks, in words.
+pub(crate) fn missing_producers(space: &Attachment, version: u64) -> Vec<String> {
+    let control = &space.control;
+    let (incarnation, size) = control.producers();
+    if size == 0 {
+        return vec!["no writer has come yet".into()];
+    }
+    let mut out = Vec::new();
+    for rank in 0..size {
+        let (lane, committed) = control.progress(rank);
+        if lane == incarnation && committed > version {
+            continue;
+        }
+        out.push(match control.lane_owner(rank) {
+            (None, _) => format!("writer rank {rank} of {} never joined", control.name(head::PRODUCER)),
+            (Some(slot), false) if is_of_lane(space, slot, LaneId { incarnation, rank }) => {
+                describe(space, slot)
+            }
+            (Some(_), false) => {
+                let pid = control.lane_pid(rank).load(Relaxed);
+                format!("writer rank {rank} of {} (pid {pid}, gone)", control.name(head::PRODUCER))
+            }
+            (Some(_), true) => format!("writer rank {rank} ended before version {version}"),
+        });
+    }
+    out
+}
+
+/// The error for producers of which one died or left, naming it. The lane says who it was: its slot may be another's.
+pub(crate) fn producer_died(space: &Attachment, slot: Option<u32>) -> Error {
+    let control = &space.control;
+    let reason = slot.and_then(|slot| control.reason_of(slot));
+    let what = match reason {
+        Some(_) => format!("a writer of space {} left", space.name),
+        None => format!("a writer of space {} died", space.name),
+    };
+    let error = Error::new(Kind::ProducerDied, what);
+    let rank = slot.and_then(|slot| {
+        let ranks = 0..control.producers().1;
+        // A rank that has ended keeps the number of its slot, which another member may use now.
+        ranks.into_iter().find(|rank| control.lane_owner(*rank) == (Some(slot), false))
+    });
+    let error = match (slot, rank) {
+        (_, Some(rank)) => error
+            .with("rank", rank)
+            .with("pid", control.lane_pid(rank).load(Relaxed))
+            .with("component", control.name(head::PRODUCER)),
+        (Some(_), None) => error.with("rank", "unknown: another group of writers is taking over"),
+        (None, _) => error.with("rank", "unknown: it was before this boot, or the shared state was lost"),
+    };
+    let error = match reason {
+        Some(reason) => error.with("reason", reason),
+        None => error,
+    };
+    error.with("complete_versions", control.complete()).hint(
+        "complete versions stay readable; start all ranks again with mode=\"a\" to go on behind the last of them",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::kills;
+    use crate::lane::mover::Owner;
+    use crate::lane::segments::{allocate, Place, LOCK_TIMEOUT};
+    use crate::open::create::attached;
+    use crate::{CleanOptions, OpenOptions, Reader, Writer};
+    use std::time::Duration;
+
+    const GRANULES: usize = 4;
+
+    fn owner(rank: u32) -> Owner {
+        Owner { lane: LaneId { incarnation: 1, rank }, slot: None }
+    }
+
+    fn take(space: &Attachment, rank: u32, granules: usize) -> Option<usize> {
+        let bytes = granules as u64 * space.superblock.granule_bytes;
+        let range = allocate(space, owner(rank), 0, bytes, Place::Anywhere, LOCK_TIMEOUT).unwrap()?;
+        Some((range.start / space.superblock.granule_bytes) as usize)
+    }
+
+    /// Rank 1 takes every granule that is free and publishes a segment in each.
+    fn publish_everywhere(space: &Attachment) -> Vec<usize> {
+        let taken: Vec<usize> = std::iter::from_fn(|| take(space, 1, 1)).collect();
+        for (sequence, granule) in (0..).zip(&taken) {
+            space.control.describe_run(*granule, sequence, 1, 0);
+            let segment = GranuleState::Segment { lane: owner(1).lane, slot: None };
+            space.control.set_granule_state(*granule, segment);
+        }
+        taken
+    }
+
+    /// Rank 0 is killed while it takes a run, or releases one, after `changes` changes. Whether it was.
+    fn kill(space: &Attachment, changes: u32, frees: bool) -> bool {
+        let run = if frees { take(space, 0, GRANULES) } else { None };
+        kills::after(changes, || match run {
+            Some(run) => free_run(space, run),
+            None => drop(take(space, 0, GRANULES)),
+        })
+    }
+
+    /// A space that one writer has made, ended and left unread, with its directory.
+    fn finished() -> (tempfile::TempDir, String) {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/s", root.path().display());
+        let options = OpenOptions {
+            quota_bytes: Some(2 << 20),
+            component: Some("test".into()),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        writer.begin_step().unwrap();
+        writer.put_array("x", &[1], &[0], &[1], &[7u64]).unwrap();
+        writer.end_step().unwrap();
+        writer.close().unwrap();
+        (root, name)
+    }
+
+    fn join(space: &Arc<Attachment>, rank: u32, size: u32) -> Result<Arc<Membership>> {
+        Membership::join_producers(space, rank, size, "test", 0, Instant::now() + Duration::from_secs(60))
+    }
+
+    /// Readers are at the end of the stream, and what they have not read stays.
+    fn check_finished(space: &Attachment, when: &str) {
+        let state = settle_producers(space);
+        assert!(state.is_finished(), "{state:?} {when}");
+        let dead = CleanOptions { names: vec![space.name.clone()], dead_only: true, dry_run: false };
+        let report = crate::clean(&dead).unwrap();
+        assert!(report.removed.is_empty(), "{report:?} {when}");
+    }
+
+    /// Another process holds the setup lock for longer than a writer waits to say that it has ended.
+    #[test]
+    fn a_writer_that_cannot_say_that_it_has_ended_is_dead_and_no_damage() {
+        let (_root, name) = finished();
+        let space = attached(&name);
+        let options = OpenOptions {
+            component: Some("test".into()),
+            mode: crate::Mode::Append,
+            timeout: Duration::from_millis(200),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        writer.begin_step().unwrap();
+        writer.put_array("x", &[1], &[0], &[1], &[8u64]).unwrap();
+        writer.end_step().unwrap();
+        let closed = space.with_setup_lock(Instant::now() + Duration::from_secs(60), || Ok(writer.close()));
+        assert_eq!(closed.unwrap().unwrap_err().kind(), Kind::TimedOut);
+        // The reader uses the slot of the writer.
+        let reader = Reader::open(&name, &OpenOptions { finished: true, ..options }).unwrap();
+        let damaged = crate::verify(&name).unwrap().damaged;
+        assert!(damaged.is_empty(), "{damaged:?}");
+        assert!(matches!(space.control.producer_state(), ProducerState::Died(_)));
+        drop((reader, space));
+        crate::destroy(&name).unwrap();
+    }
+
+    #[test]
+    fn a_join_that_finds_no_free_slot_leaves_a_finished_space_as_it_was() {
+        let (_root, name) = finished();
+        let space = attached(&name);
+        let slots: Vec<_> =
+            (0..MEMBERS_MAX as u32).map(|slot| space.members.lock_slot(slot).unwrap()).collect();
+        assert_eq!(join(&space, 0, 1).err().map(|e| e.kind()), Some(Kind::TooMany));
+        drop(slots);
+        check_finished(&space, "after a refused join");
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// Killed before each change, while it joins, gives its lane up, or ends.
+    #[test]
+    fn a_writer_that_is_killed_before_its_first_version_leaves_a_finished_space_as_it_was() {
+        let (_root, name) = finished();
+        let space = attached(&name);
+        let deadline = || Instant::now() + Duration::from_secs(60);
+        for size in [1, 2] {
+            for step in ["joins", "withdraws", "ends"] {
+                let mut changes = 0;
+                loop {
+                    let mut member = (step != "joins").then(|| join(&space, 0, size).unwrap());
+                    let was_killed = kills::after(changes, || match &member {
+                        None => member = Some(join(&space, 0, size).unwrap()),
+                        Some(member) if step == "withdraws" => member.withdraw(deadline()).unwrap(),
+                        Some(member) => member.end(deadline()).unwrap(),
+                    });
+                    drop(member);
+                    check_finished(&space, &format!("killed after {changes} changes, {step}, of {size}"));
+                    if !was_killed {
+                        break;
+                    }
+                    changes += 1;
+                }
+                assert!(changes > 0, "it was killed at least once");
+            }
+        }
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+
+    /// Rank 0 of two has ended and rank 1 never joined, so the group is still open when a new launch takes it over.
+    #[test]
+    fn a_rank_that_is_killed_while_it_takes_over_an_open_group_keeps_no_writer_out() {
+        let mut changes = 0;
+        loop {
+            let root = tempfile::tempdir_in("/dev/shm").unwrap();
+            let name = format!("{}/s", root.path().display());
+            let options = OpenOptions {
+                rank: Some(0),
+                size: Some(2),
+                quota_bytes: Some(2 << 20),
+                component: Some("test".into()),
+                ..OpenOptions::default()
+            };
+            Writer::open(&name, &options).unwrap().close().unwrap();
+            let space = attached(&name);
+            let was_killed = kills::after(changes, || drop(join(&space, 0, 2).unwrap()));
+            let next = join(&space, 0, 2);
+            assert!(next.is_ok(), "{:?} after {changes} changes", next.err());
+            drop((next, space));
+            crate::destroy(&name).unwrap();
+            if !was_killed {
+                break;
+            }
+            changes += 1;
+        }
+        assert!(changes > 0, "it was killed at least once");
+    }
+
+    /// As an earlier release left it.
+    #[test]
+    fn a_reopened_group_without_a_writer_is_finished_by_the_next_process() {
+        let (_root, name) = finished();
+        let space = attached(&name);
+        let left_behind = || {
+            let (incarnation, size) = space.control.producers();
+            (0..size).for_each(|rank| space.control.set_lane_owner(rank, None, false));
+            space.control.open_producers(incarnation);
+            assert_eq!(space.control.producer_state(), ProducerState::Open);
+        };
+        left_behind();
+        let dead = CleanOptions { names: vec![name.clone()], dead_only: true, dry_run: false };
+        assert!(crate::clean(&dead).unwrap().removed.is_empty());
+        left_behind();
+        let options =
+            OpenOptions { finished: true, component: Some("test".into()), ..OpenOptions::default() };
+        let mut reader = Reader::open(&name, &options).unwrap();
+        reader.set_timeout(Duration::from_secs(20));
+        assert_eq!(reader.begin_step(None).unwrap(), Some(0));
+        reader.end_step().unwrap();
+        assert_eq!(reader.begin_step(None).unwrap(), None);
+        drop(space);
+    }
+
+    /// What a killed rank left half done is never another's, and comes free whole.
+    #[test]
+    fn a_kill_while_a_run_is_taken_or_freed_touches_no_other_run() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/s", root.path().display());
+        let options = OpenOptions {
+            quota_bytes: Some(2 << 20),
+            component: Some("test".into()),
+            ..OpenOptions::default()
+        };
+        Writer::open(&name, &options).unwrap().close().unwrap();
+        let space = attached(&name);
+        let all = (1..space.control.granules()).filter(|i| {
+            let is_segment = matches!(space.control.granule_state(*i), GranuleState::Segment { .. });
+            is_segment.then(|| free_run(&space, *i));
+            true
+        });
+        let all = all.count();
+        for frees in [false, true] {
+            let mut changes = 0;
+            loop {
+                let was_killed = kill(&space, changes, frees);
+                let published = publish_everywhere(&space);
+                free_lost_granules(&space).unwrap();
+                for granule in &published {
+                    let stays = space.control.is_segment_of(*granule, owner(1).lane);
+                    assert!(stays, "granule {granule} after {changes} changes, frees: {frees}");
+                }
+                // The killed rank's run is free, and nothing is lost.
+                assert_eq!(published.len() + publish_everywhere(&space).len(), all);
+                (1..=all).for_each(|granule| free_run(&space, granule));
+                if !was_killed {
+                    break;
+                }
+                changes += 1;
+            }
+            assert!(changes > 0, "it was killed at least once");
+        }
+        drop(space);
+        crate::destroy(&name).unwrap();
+    }
+}
