@@ -36,6 +36,7 @@ mod description;
 mod element;
 mod files;
 mod lane;
+mod many;
 #[cfg(test)]
 mod one_mapping;
 mod open;
@@ -62,19 +63,18 @@ pub use forebay_log::{Dims, Dtype, NdBox, Piece, CONCAT};
 pub use forebay_tier::adapter::throttle::{Curves, Locality};
 pub use forebay_tier::{Durability, Error, Horizon, Kind, Result, TierKind};
 pub use lane::index::{PieceInfo, VariableInfo};
-pub use lane::mover::{drain, DrainReport};
 pub use lane::view::View;
-pub use open::groups::{leave_reader_group, remove_reader_group};
-pub use open::opening::{check_writable, mechanism_of};
+pub use open::existing::mechanism_of;
 pub use place::name::{make_root, root, root_path};
 pub use reader::backing::VersionBacking;
 pub use reader::{Reader, Subscription};
 pub use stats::Stats;
-pub use upkeep::clean::{clean, destroy, remove_leftovers, CleanOptions, CleanReport, Kept, Removed};
-pub use upkeep::inspect::{
-    glance, glance_within, inspect, list, verify, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo,
-    SpaceInfo, TierInfo, VerifyReport, VersionInfo,
-};
+pub use upkeep::clean::{clean, destroy, remove_leftovers};
+pub use upkeep::drain::{drain, DrainReport};
+pub use upkeep::info::{GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo, VersionInfo};
+pub use upkeep::inspect::{glance, glance_within, inspect, list, verify, VerifyReport};
+pub use upkeep::reader_groups::{leave_reader_group, remove_reader_group};
+pub use upkeep::removed::{CleanOptions, CleanReport, Kept, Removed};
 pub use upkeep::steer::{Progress, Steering};
 pub use version_range::format_versions;
-pub use writer::{Reservation, Writer};
+pub use writer::{check_writable, Reservation, Writer};

@@ -19,6 +19,7 @@ use forebay_tier::Access;
 use crate::open::attach::Attachment;
 use crate::open::create::Missing;
 use crate::open::membership::Membership;
+use crate::open::read_to_end::Member;
 use crate::reader::consume::SpaceReader;
 use crate::writer::produce::SpaceWriter;
 use crate::{OpenOptions, SpillTier};
@@ -108,14 +109,14 @@ fn on_one_mapping(options: OpenOptions) {
     let writers: Vec<SpaceWriter> = (0..RANKS)
         .map(|rank| {
             let joined = Membership::join_producers(&space, rank, RANKS, "writers", 1, deadline).unwrap();
-            SpaceWriter::of_member(joined, &name, of(rank, "writers"), deadline).unwrap()
+            SpaceWriter::of_member(Member::of(joined), &name, of(rank, "writers"), deadline).unwrap()
         })
         .collect();
     let readers: Vec<SpaceReader> = (0..RANKS)
         .map(|rank| {
             let group = Some(("readers", crate::open::groups::Keep::AsKnown));
             let joined = Membership::join_readers(&space, rank, RANKS, "readers", group, deadline).unwrap();
-            SpaceReader::of_member(joined, &name, of(rank, "readers"))
+            SpaceReader::of_member(Member::of(joined), &name, of(rank, "readers"))
         })
         .collect();
     std::thread::scope(|scope| {

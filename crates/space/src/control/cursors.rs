@@ -16,7 +16,7 @@ use forebay_tier::checksum::crc32c;
 use forebay_tier::host::fs::File;
 use forebay_tier::{Error, Kind, Result};
 
-use crate::control::{CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX, NAME_BYTES};
+use super::layout::{CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX, NAME_BYTES};
 use crate::place::whole_file::sync_directory_of;
 
 /// Name of the file.

@@ -24,10 +24,9 @@ use forebay_tier::pool_lock::PoolLock;
 use forebay_tier::{process, Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::control::{Control, CONTROL_VERSION};
-use crate::open::new_directory::{hidden, Hidden};
-use crate::place::trial;
-use crate::place::whole_file;
+use super::layout::CONTROL_VERSION;
+use crate::place::name::{hidden, Hidden};
+use crate::place::{trial, whole_file};
 
 /// Name of the lock file in the directory of a space.
 pub(crate) const LOCK_FILE: &str = "lock";
@@ -89,7 +88,8 @@ pub(crate) struct Claim<'a> {
     pub soft_dir: &'a Path,
     pub pool: FileId,
     pub members: &'a MembersFile,
-    pub control: std::result::Result<&'a Control, Misfit>,
+    /// The instance of the control segment that is there.
+    pub control: std::result::Result<u64, Misfit>,
 }
 
 /// The hold of an attachment on its pool; it ends when this is dropped.
@@ -143,12 +143,12 @@ impl Ownership {
     /// # Errors
     /// `NameInUse` and `Damaged` while a process uses the pool through another control segment or another pool file;
     /// `TimedOut`; those of `make`.
-    pub(crate) fn claim(
+    pub(crate) fn claim<T>(
         &self,
         claim: &Claim<'_>,
         deadline: Instant,
-        make: impl FnOnce(u64) -> Result<Control>,
-    ) -> Result<Option<Control>> {
+        make: impl FnOnce(u64) -> Result<T>,
+    ) -> Result<Option<T>> {
         let soft = fs::metadata(claim.soft_dir)
             .map_err(|e| Error::io(format!("looking at {}", claim.soft_dir.display()), e))?;
         let soft = FileId::of(&soft);
@@ -165,8 +165,7 @@ impl Ownership {
 
     fn claim_by_lock(&self, claim: &Claim<'_>, soft: FileId) -> Result<Option<u64>> {
         let misfit = match claim.control {
-            Ok(control) => {
-                let instance = control.instance();
+            Ok(instance) => {
                 // In the directory of the pool no other control segment can have superseded it, whatever became of
                 // the lock file.
                 let is_beside_pool = claim.soft_dir == self.dir;
@@ -232,8 +231,8 @@ impl Ownership {
         }
         let owner = self.owner()?;
         let is_own = owner.as_ref().is_some_and(|owner| owner.soft == soft);
-        if let (true, Some(owner), Ok(control)) = (is_own, &owner, claim.control) {
-            if owner.instance == control.instance() {
+        if let (true, Some(owner), Ok(instance)) = (is_own, &owner, claim.control) {
+            if owner.instance == instance {
                 return Ok(None);
             }
         }
@@ -384,7 +383,7 @@ mod tests {
         let claim = Claim { soft_dir: dir.path(), pool, members: &members, control: Err(Misfit::Missing) };
         let (own, other) =
             (Ownership::open("heat", dir.path()).unwrap(), Ownership::open("heat", dir.path()).unwrap());
-        let refused = own.claim(&claim, Instant::now() + Duration::from_secs(5), |_| {
+        let refused = own.claim::<()>(&claim, Instant::now() + Duration::from_secs(5), |_| {
             assert!(other.is_live().unwrap(), "it is being made");
             Err(Error::new(Kind::TierFull, "no space"))
         });

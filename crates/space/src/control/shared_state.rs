@@ -20,15 +20,13 @@ use forebay_log::recover;
 use forebay_tier::liveness::MembersFile;
 use forebay_tier::{process, Device, Error, Kind, Result};
 
-use crate::control::cursors::CursorsFile;
+use crate::control::cursors::{Cursor, CursorsFile, Found};
 use crate::control::ownership::{Claim, FileId, Ownership};
-use crate::control::{head, Control, GranuleState, LANES_MAX};
-use crate::open::groups::restore_groups;
-use crate::open::new_directory::{hidden, remove_all};
-use crate::place::name;
-use crate::place::name::behind_links;
+use crate::control::{group, head, Control, GranuleState, LANES_MAX};
+use crate::place::name::{behind_links, hidden};
 use crate::place::pool::{has_other_name, read_superblock, retention_of, uuid_bytes, POOL_FILE};
-use crate::place::tiers;
+use crate::place::removal::remove_all;
+use crate::place::{name, tiers};
 
 /// Names of its files.
 pub(crate) const CONTROL_FILE: &str = "control";
@@ -305,7 +303,7 @@ pub(crate) fn open_or_rebuild_control(
         soft_dir: soft.dir,
         pool: identity,
         members: soft.members,
-        control: found.as_ref().map_err(|misfit| *misfit),
+        control: found.as_ref().map(Control::instance).map_err(|misfit| *misfit),
     };
     let make = |instance| {
         let new = soft.dir.join(CONTROL_NEW_FILE);
@@ -378,5 +376,37 @@ fn rebuild(control: &Control, superblock: &Superblock, device: &dyn Device) -> R
     control.set_producers(last.number, ranks as u32);
     let has_finished = newest_begun.ended.iter().all(|ended| *ended);
     control.close_producers(last.number, has_finished);
+    Ok(())
+}
+
+/// Fills the table of groups of a control segment that no other process knows yet from what the file says. Versions
+/// that the pool has lost, as it may at horizon `none`, are not counted as read.
+fn restore_groups(control: &Control, found: &Found) -> Result<()> {
+    let (oldest, complete) = (control.oldest(), control.complete());
+    for (index, record) in &found.groups {
+        // The file gives no record without them.
+        let Some(places) = record.places() else { continue };
+        let mut start = complete;
+        for place in places.clone() {
+            let cursor = match found.cursor(place) {
+                Cursor::Free => Cursor::At(oldest),
+                Cursor::At(version) => Cursor::At(version.min(complete)),
+                cursor => cursor,
+            };
+            if let Cursor::At(version) = cursor {
+                start = version.min(start);
+            }
+            // A damaged one stays damaged, for who needs it to say so.
+            control.set_cursor_as_found(place, cursor);
+        }
+        control.group(*index, group::SIZE).store(u64::from(record.size), Ordering::Relaxed);
+        control.set_group_name(*index, &record.name);
+        control.group(*index, group::POLICY).store(u64::from(record.policy), Ordering::Relaxed);
+        control.set_group_cursors(*index, &places);
+        control.group(*index, group::START).store(start, Ordering::Relaxed);
+        control.group(*index, group::CAME).store(u64::from(record.came), Ordering::Relaxed);
+        control.sum_group(*index);
+        control.register_group(*index);
+    }
     Ok(())
 }

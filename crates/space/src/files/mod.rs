@@ -12,7 +12,6 @@
 //! quota is checked before a version begins, so that one version may go beyond it. Not here: pools, lanes and
 //! anything shared in memory.
 
-mod inspect;
 mod object;
 mod read;
 mod readers;
@@ -22,15 +21,10 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use inspect::{
-    clean, clean_damaged, clean_unfinished, destroy, info, leave_reader_group, remove_reader_group,
-    remove_unstarted, verify,
-};
 pub use object::object_layout;
-pub(crate) use read::FilesReader;
-pub(crate) use stream::{
-    explained, holds_only_own, is_of_a_stream, is_stream, is_unfinished, lacks_stream_file, StreamDf,
-};
+pub(crate) use read::{FilesReader, VersionFiles};
+pub(crate) use readers::ReaderDf;
+pub(crate) use stream::{Producers, Stream, LOCK_STREAM};
 pub(crate) use write::{check_writable, FilesReservation, FilesWriter};
 
 /// Name of the file of an object: rank, index, and as much of the variable's name as a file name can show.

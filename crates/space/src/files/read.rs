@@ -7,23 +7,24 @@
 
 use super::object::Object;
 use super::readers::ReaderDf;
-use super::stream::{explained, Counters, Patience, Producers, Stream};
+use super::stream::{Counters, Patience, Producers, Stream};
 use super::write::unless_removed;
 use super::{parse_object_file, shown};
 use crate::attributes::{self, Attribute};
 use crate::description::{is_reserved, Description};
 use crate::lane::index::{PieceInfo, VariableInfo};
 use crate::lane::view::View;
+use crate::open::channel::explained;
 use crate::open::opening::{self, Writers};
 use crate::place::name;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
-use crate::upkeep::inspect::VerifyReport;
 use crate::version_range::format_versions;
 use forebay_config::{environment, OpenOptions, Pace, Retention, Verify};
 use forebay_log::gather::{contiguous_range, copy_overlap, coverage_gap};
 use forebay_log::nd_box::{concatenate, format_shape, NdBox, CONCAT};
 use forebay_log::verify::Damage;
+use forebay_log::verify::Report as VerifyReport;
 use forebay_log::{Dims, Dtype};
 use forebay_tier::host::fs::{self, File};
 use forebay_tier::liveness::SlotGuard;
@@ -77,7 +78,7 @@ struct Current {
 }
 
 /// The files of a version.
-pub(super) struct VersionFiles {
+pub(crate) struct VersionFiles {
     dir: PathBuf,
     version: u64,
     incarnation: u32,
@@ -690,7 +691,7 @@ fn missing_objects(version: u64) -> Error {
 
 impl VersionFiles {
     /// Lists the files of a complete version and compares their number with what each rank said.
-    pub(super) fn list(stream: &Stream, version: u64) -> Result<VersionFiles> {
+    pub(crate) fn list(stream: &Stream, version: u64) -> Result<VersionFiles> {
         let dir = stream.version_dir(version);
         let owner = stream.df.owner_of(version).ok_or_else(|| missing_objects(version))?;
         let listing = |e| Error::io(format!("list {}", dir.display()), e);
@@ -725,17 +726,17 @@ impl VersionFiles {
     }
 
     /// Number of objects.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Payload bytes of all objects.
-    pub(super) fn payload_bytes(&mut self) -> Result<u64> {
+    pub(crate) fn payload_bytes(&mut self) -> Result<u64> {
         (0..self.entries.len()).map(|i| Ok(self.header(i)?.0.payload_bytes)).sum()
     }
 
     /// Reads every object and compares it with its checksum; what is wrong goes into the report.
-    pub(super) fn verify_all(&mut self, report: &mut VerifyReport) {
+    pub(crate) fn verify_all(&mut self, report: &mut VerifyReport) {
         for entry in 0..self.entries.len() {
             report.records += 1;
             let mut variable = None;
@@ -808,7 +809,7 @@ impl VersionFiles {
     }
 
     /// Names of all variables that users put, each once, in the order of their first piece. Reads every header.
-    pub(super) fn names(&mut self) -> Result<Vec<String>> {
+    pub(crate) fn names(&mut self) -> Result<Vec<String>> {
         let mut seen = rustc_hash::FxHashSet::default();
         let mut names = Vec::new();
         for i in 0..self.entries.len() {

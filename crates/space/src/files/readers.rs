@@ -6,10 +6,9 @@
 //! come yet, unless all that came were killed. All of it changes under the lock of the channel. Not here: reading
 //! objects.
 
-use super::stream::{read_json, write_json, Counters, DroppedDf, Producers, Stream};
+use super::stream::{is_written_here, read_json, write_json, Counters, DroppedDf, Producers, Stream};
 use crate::open::directory::remove_directory;
-use crate::open::groups;
-use crate::open::opening;
+use crate::open::{groups, opening};
 use crate::place::name::sanitised;
 use forebay_config::{environment, launch, OpenOptions, Retention};
 use forebay_tier::checksum::crc32c;
@@ -35,12 +34,12 @@ const CHOSEN_MAX: usize = 1024;
 /// A reader rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ReaderDf {
-    pub(super) group: String,
-    pub(super) rank: u32,
-    pub(super) size: u32,
+    pub(crate) group: String,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
     slot: u32,
-    pub(super) pid: u32,
-    pub(super) since_unix_ns: u64,
+    pub(crate) pid: u32,
+    pub(crate) since_unix_ns: u64,
     /// First version that the group was to see.
     start: u64,
     /// Everything below is released.
@@ -62,7 +61,7 @@ pub(crate) struct ReaderDf {
     pub(super) read_below: u64,
     pub(crate) done: Counters,
     /// Holds its lease only; no writer waits for its cursor.
-    pub(super) observer: bool,
+    pub(crate) observer: bool,
 }
 
 impl ReaderDf {
@@ -109,7 +108,7 @@ impl Stream {
         self.dir.join(format!("{}{:04}.json", file_prefix(&reader.group), reader.rank))
     }
 
-    pub(super) fn readers(&self) -> Result<Vec<ReaderDf>> {
+    pub(crate) fn readers(&self) -> Result<Vec<ReaderDf>> {
         let mut readers = Vec::new();
         for path in self.reader_files()? {
             let read = read_json::<ReaderDf>(&path).map_err(|e| match e.kind() {
@@ -155,7 +154,7 @@ impl Stream {
         Ok(removed)
     }
 
-    pub(super) fn holds(&self, reader: &ReaderDf) -> bool {
+    pub(crate) fn holds(&self, reader: &ReaderDf) -> bool {
         !reader.ended && self.members.is_alive(reader.slot)
     }
 
@@ -423,7 +422,7 @@ impl Stream {
     }
 
     /// The reader groups that count, with their sizes: declared ones and those that came.
-    pub(super) fn groups(&self, readers: &[ReaderDf]) -> BTreeMap<String, u32> {
+    pub(crate) fn groups(&self, readers: &[ReaderDf]) -> BTreeMap<String, u32> {
         let mut groups = self.df.readers.clone();
         groups.extend(readers.iter().filter(|r| !r.observer).map(|r| (r.group.clone(), r.size)));
         groups
@@ -446,7 +445,7 @@ impl Stream {
     }
 
     /// The lowest version that a rank of a group still wants, complete or not; None when no rank wants any.
-    pub(super) fn needed(&self, readers: &[ReaderDf], group: &str, size: u32) -> Option<u64> {
+    pub(crate) fn needed(&self, readers: &[ReaderDf], group: &str, size: u32) -> Option<u64> {
         let came = readers.iter().filter(|r| !r.observer && r.group == group);
         let start = came.map(|r| r.start).min().unwrap_or(0);
         let keeps_cursors = self.keeps_cursors(group);
@@ -567,7 +566,7 @@ impl Stream {
         let has_cursor =
             size.is_some_and(|size| self.needed(&readers, group, *size).is_some_and(|at| at < complete));
         Ok(opening::streams(writers, || opening::Claim {
-            same_run: has_same_run() || opening::is_written_here(&self.df.uuid),
+            same_run: has_same_run() || is_written_here(&self.df.uuid),
             is_started_together: opening::is_started_together(writers_lived.clone()),
             has_peers: readers.iter().any(lives),
             has_cursor,

@@ -17,15 +17,14 @@
 //! Not here: readers (see `readers`), objects; waking
 //! anyone (files have no wake-up: a process that waits polls).
 
-use crate::attributes::{Attribute, ATTRIBUTES_FILE};
+use crate::attributes::Attribute;
 use crate::control::ownership::LOCK_FILE;
-use crate::open::contents;
+use crate::open::channel::{is_stream, version_of, MEMBERS_FILE, STREAM_FILE};
 use crate::open::directory::{put_in_place, remove_leftovers, remove_unfinished, take_away};
 use crate::open::new_directory::NewDirectory;
 use crate::open::opening::{may_have_come_before, Writers};
-use crate::place::name;
 use crate::place::name::{behind_links, place_of};
-use crate::place::whole_file;
+use crate::place::{name, whole_file};
 use forebay_config::{OpenOptions, Retention};
 use forebay_tier::host::fs;
 use forebay_tier::host::time::Instant;
@@ -33,21 +32,20 @@ use forebay_tier::liveness::MembersFile;
 use forebay_tier::{clock, process, Durability, Error, Horizon, Kind, Result, TierKind};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Schema of `stream.json`.
 const SCHEMA: &str = "forebay.files/1";
 const SCHEMA_FAMILY: &str = "forebay.files/";
-const STREAM_FILE: &str = "stream.json";
-pub(super) const MEMBERS_FILE: &str = "members";
 
 /// The one lock: joining, groups, cursors, dropping. And one for attributes.
-pub(super) const LOCK_STREAM: u64 = 0;
+pub(crate) const LOCK_STREAM: u64 = 0;
 const LOCK_ATTRIBUTES: u64 = 1;
 
 /// A lock is held for the time of a few small files; even a passed deadline gets a fair try.
@@ -58,7 +56,7 @@ const LOCK_WAIT_MIN: Duration = Duration::from_millis(500);
 pub(crate) struct StreamDf {
     schema: String,
     /// Host that the kernel locks are good for.
-    pub(super) host: String,
+    pub(crate) host: String,
     pub(crate) uuid: String,
     pub(crate) horizon: Horizon,
     pub(crate) retention: Retention,
@@ -82,16 +80,16 @@ pub(crate) struct IncarnationDf {
     pub(crate) first_version: u64,
     pub(crate) component: String,
     /// The run it belongs to; empty when none was said.
-    pub(super) run: String,
+    pub(crate) run: String,
 }
 
 /// A writer rank that came (`.open`) or ended (`.closed`).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RankDf {
     incarnation: u32,
-    pub(super) pid: u32,
-    pub(super) since_unix_ns: u64,
-    pub(super) done: Counters,
+    pub(crate) pid: u32,
+    pub(crate) since_unix_ns: u64,
+    pub(crate) done: Counters,
 }
 
 /// What a member did so far, for lists.
@@ -141,90 +139,8 @@ pub(crate) struct Stream {
     seen: Seen,
 }
 
-/// True when the directory holds a file-per-object channel.
-pub(crate) fn is_stream(dir: &Path) -> bool {
-    dir.join(STREAM_FILE).exists()
-}
-
-/// Whether a file of this name may be one of a channel; its versions are directories.
-fn is_own(name: &str) -> bool {
-    let known = [MEMBERS_FILE, STREAM_FILE, "dropped.json", ATTRIBUTES_FILE, LOCK_FILE].contains(&name);
-    let of_reader =
-        ["reader-", "latest-"].iter().any(|begin| name.starts_with(begin)) && name.ends_with(".json");
-    known || is_of_rank(name) || of_reader
-}
-
-/// Whether a file of this name is one of a writer rank.
-fn is_of_rank(name: &str) -> bool {
-    let end = name.strip_suffix(".open").or_else(|| name.strip_suffix(".closed"));
-    let rank = end.and_then(|begin| begin.strip_prefix('r'));
-    rank.is_some_and(|rank| rank.len() >= 4 && rank.bytes().all(|b| b.is_ascii_digit()))
-}
-
-/// None: the directory cannot be listed, so that nothing is known of what it holds.
-fn names_in(dir: &Path) -> Option<Vec<String>> {
-    let name = |entry: std::io::Result<fs::DirEntry>| {
-        entry.map(|entry| entry.file_name().to_string_lossy().into_owned()).ok()
-    };
-    fs::read_dir(dir).ok()?.map(name).collect()
-}
-
-/// Whether a directory holds nothing but what a channel makes, whatever state that is in.
-pub(crate) fn is_of_a_stream(dir: &Path) -> bool {
-    names_in(dir).is_some_and(|names| names.iter().any(|name| name == MEMBERS_FILE)) && holds_only_own(dir)
-}
-
-/// Whether a directory holds nothing that is not of a channel.
-pub(crate) fn holds_only_own(dir: &Path) -> bool {
-    // Of some files there is a new one for a moment; a version goes under a hidden name.
-    let temporary =
-        |name: &str| name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")).is_some_and(is_own);
-    let is_version = |name: &str| version_of(name.strip_prefix(".gone-").unwrap_or(name)).is_some();
-    let is_own = |name: &String| is_own(name) || temporary(name) || is_version(name);
-    names_in(dir).is_some_and(|names| names.iter().all(is_own))
-}
-
-/// Whether a directory is that of a channel whose `stream.json` is gone.
-pub(crate) fn lacks_stream_file(dir: &Path) -> bool {
-    let has_rank = || names_in(dir).is_some_and(|names| names.iter().any(|name| is_of_rank(name)));
-    !is_stream(dir) && is_of_a_stream(dir) && has_rank()
-}
-
-/// Whether a directory is what a process left that was killed before it had made a channel.
-pub(crate) fn is_unfinished(dir: &Path) -> bool {
-    let Some(names) = names_in(dir) else { return false };
-    let temporary = whole_file::temporary_beside(&dir.join(STREAM_FILE));
-    let temporary = temporary.file_name().map(|name| name.to_string_lossy().into_owned());
-    let is_empty = |name: &str| {
-        let meta = fs::symlink_metadata(dir.join(name));
-        meta.is_ok_and(|meta| meta.is_file() && meta.len() == 0)
-    };
-    let is_own = |name: &String| name == MEMBERS_FILE && is_empty(name) || Some(name) == temporary.as_ref();
-    fs::symlink_metadata(dir).is_ok_and(|meta| meta.is_dir()) && names.iter().all(is_own)
-}
-
-/// What has the name of a file of the channel and is not a regular file.
-pub(super) fn misplaced(dir: &Path) -> Option<PathBuf> {
-    let own = names_in(dir).into_iter().flatten().filter(|name| is_own(name)).map(|name| dir.join(name));
-    own.into_iter().find(|path| fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()))
-}
-
-/// An error of a channel in words that say what is damaged, and what to do next.
-pub(crate) fn explained(name: &str, dir: &Path, error: Error) -> Error {
-    contents::explained_by(name, dir, error, || misplaced(dir))
-}
-
 fn version_name(version: u64) -> String {
     format!("v{version:010}")
-}
-
-/// The version that a directory of this name holds.
-fn version_of(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix('v')?;
-    if digits.len() < 10 || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    digits.parse().ok()
 }
 
 pub(super) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
@@ -457,7 +373,7 @@ impl Stream {
     }
 
     /// What a rank that came in the current incarnation said last.
-    pub(super) fn came(&self, rank: u32) -> Result<Option<RankDf>> {
+    pub(crate) fn came(&self, rank: u32) -> Result<Option<RankDf>> {
         let number = self.df.current().map_or(0, |i| i.number);
         Ok(read_json::<RankDf>(&self.open_file(rank))?.filter(|df| df.incarnation == number))
     }
@@ -480,7 +396,7 @@ impl Stream {
     }
 
     /// True when a rank of the current incarnation ended cleanly.
-    pub(super) fn is_closed(&self, rank: u32) -> Result<bool> {
+    pub(crate) fn is_closed(&self, rank: u32) -> Result<bool> {
         self.says(&self.closed_file(rank), self.df.current().map_or(0, |i| i.number))
     }
 
@@ -900,4 +816,17 @@ impl Patience {
     pub(crate) fn waited(&self) -> Duration {
         self.began.elapsed()
     }
+}
+
+/// Channels of files that this process has written, by UUID. A space has this in its control segment.
+static WRITTEN_HERE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// Notes that this process writes a channel of files.
+pub(crate) fn note_written(uuid: &str) {
+    WRITTEN_HERE.lock().unwrap_or_else(PoisonError::into_inner).insert(uuid.into());
+}
+
+/// Whether this process wrote a channel of files.
+pub(crate) fn is_written_here(uuid: &str) -> bool {
+    WRITTEN_HERE.lock().unwrap_or_else(PoisonError::into_inner).contains(uuid)
 }

@@ -3,7 +3,7 @@
 use super::stream::Stream;
 use super::{FilesReader, FilesWriter};
 use crate::attributes::Attribute;
-use crate::upkeep::clean::CleanOptions;
+use crate::upkeep::removed::CleanOptions;
 use forebay_config::{Mode, OpenOptions, Retention, Verify};
 use forebay_log::NdBox;
 use forebay_log::{Dtype, Piece};

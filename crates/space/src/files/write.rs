@@ -7,14 +7,14 @@
 
 use super::object::Object;
 use super::object_file;
-use super::stream::{explained, Counters, DoneDf, IncarnationDf, Patience, Producers, Stream};
+use super::stream::{note_written, Counters, DoneDf, IncarnationDf, Patience, Producers, Stream, StreamDf};
 use crate::attributes::{self, Attribute};
 use crate::declared::{disagreement, Declared, First};
-use crate::open::agreement::check_files;
+use crate::open::agreement::{agree, agree_on, sizes_in_words};
+use crate::open::channel::explained;
 use crate::open::groups::hint_for_awaited;
 use crate::open::opening::{self, Refusal, Writers, Writing};
-use crate::place::name;
-use crate::place::whole_file;
+use crate::place::{name, whole_file};
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
 use crate::version_range::format_versions;
@@ -166,7 +166,7 @@ impl FilesWriter {
                 Writing::Join | Writing::Resume => {
                     check_files(name, &stream.df, options)?;
                     let me = stream.join_writers(rank, size, options, &run, writers)?;
-                    opening::note_written(&stream.df.uuid);
+                    note_written(&stream.df.uuid);
                     Ok(Some((me, slot)))
                 }
                 Writing::Replace => stream.replace(options).map(|()| None),
@@ -643,7 +643,7 @@ pub(super) fn unless_removed(error: Error) -> Result<()> {
     }
 }
 
-/// See [`opening::check_writable`]; for a channel that is there.
+/// See [`crate::check_writable`]; for a channel that is there.
 pub(crate) fn check_writable(name: &str, options: &OpenOptions) -> Result<()> {
     let Some(stream) = Stream::open(name, &name::directory(name)?, options, false)? else { return Ok(()) };
     let writers = stream.writers()?;
@@ -692,4 +692,16 @@ fn refuse_gate(options: &OpenOptions) -> Result<()> {
 
 fn no_step(what: &str) -> Error {
     Error::new(Kind::StepState, "no step is open").with("in", what).hint("call begin_step first")
+}
+
+/// Fails where an option that is given differs from what a channel was made with.
+fn check_files(name: &str, made: &StreamDf, options: &OpenOptions) -> Result<()> {
+    agree_on(name, "horizon", options.horizon, made.horizon)?;
+    agree_on(name, "retention", options.retention, made.retention)?;
+    agree_on(name, "checksum", options.checksum, made.checksum)?;
+    let Some(wanted) = options.quota_bytes else { return Ok(()) };
+    agree(name, "quota", made.quota_bytes == Some(wanted), || match made.quota_bytes {
+        Some(is) => sizes_in_words(wanted, is),
+        None => (crate::format_bytes(wanted), "none".into()),
+    })
 }

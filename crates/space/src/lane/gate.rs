@@ -18,15 +18,17 @@ use std::time::Duration;
 use forebay_tier::{clock, Error, Kind, Result};
 
 use crate::control::{member, Waiting, MEMBERS_MAX};
-use crate::lane::segments::WAIT_SLICE;
-use crate::open::membership::{describe, Membership, Role};
+use crate::lane::granules::WAIT_SLICE;
+use crate::open::member::{describe, Role};
+use crate::open::membership::Membership;
+use crate::open::read_to_end::Member;
 
 /// Bits of a token that hold the slot.
 const SLOT_BITS: u32 = 16;
 
 /// One member's way in and out.
 pub(crate) struct Gate {
-    member: Arc<Membership>,
+    member: Arc<Member>,
     /// How many may be inside; None: as many as like. As it was when the step began.
     places: Option<u32>,
     /// The place that this member has, and how often it went in.
@@ -37,7 +39,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(member: Arc<Membership>) -> Gate {
+    pub(crate) fn new(member: Arc<Member>) -> Gate {
         Gate { member, places: None, held: None, depth: 0, wait_ns: 0 }
     }
 

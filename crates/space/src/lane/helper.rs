@@ -18,17 +18,17 @@ use forebay_log::{LaneId, Ledger};
 use forebay_tier::{wait, Error, Kind, Result};
 
 use crate::control::FREE_SPACE_ASKED;
-use crate::lane::mover::Owner;
-use crate::lane::segments::{allocate, free_released, prepare_or_free, By, Place, LOCK_TIMEOUT};
+use crate::lane::granules::{allocate, free_released, prepare_or_free, By, Owner, Place, LOCK_TIMEOUT};
 use crate::open::attach::Attachment;
-use crate::open::membership::{free_run, Membership};
+use crate::open::read_to_end::Member;
+use crate::open::runs::free_run;
 
 /// The helper is woken for everything it does; this only bounds the wait.
 const HELPER_WAIT: Duration = Duration::from_secs(10);
 
 /// The helper of one lane.
 pub(crate) struct Helper {
-    member: Arc<Membership>,
+    member: Arc<Member>,
     spare: Arc<Spare>,
     thread: Option<JoinHandle<()>>,
 }
@@ -66,7 +66,7 @@ impl Helper {
     /// Starts the thread. `first` is the segment that is taken first, prepared already. Errors: `Io` when there
     /// can be no thread.
     pub(crate) fn start(
-        member: Arc<Membership>,
+        member: Arc<Member>,
         lane: LaneId,
         ledger: Arc<Mutex<Ledger>>,
         first: Option<Range<u64>>,
@@ -200,7 +200,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-fn run(member: &Arc<Membership>, lane: LaneId, ledger: &Mutex<Ledger>, spare: &Spare) {
+fn run(member: &Arc<Member>, lane: LaneId, ledger: &Mutex<Ledger>, spare: &Spare) {
     let space = &member.space;
     let calls = space.control.calls(member.slot);
     let _ending = Ending(spare);

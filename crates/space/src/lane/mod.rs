@@ -5,6 +5,7 @@
 //! Not here: joining (`open/`), what a record holds (the crate `log`), steps (`writer/`, `reader/`).
 
 pub(crate) mod gate;
+pub(crate) mod granules;
 pub(crate) mod helper;
 pub(crate) mod index;
 pub(crate) mod mover;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_log::{Dims, Dtype};
 use forebay_tier::Device;
 
-use crate::open::membership::Membership;
+use crate::open::read_to_end::Member;
 
 /// A read-only box of a committed version, without a copy. It keeps a lease: as long as it lives, also after its
 /// reader was closed, the version is not dropped and the producer may have to wait for free space.
@@ -26,14 +26,14 @@ enum Bytes {
 
 /// One hold on a version, ended when dropped.
 pub(crate) struct Lease {
-    member: Arc<Membership>,
+    member: Arc<Member>,
     device: Arc<dyn Device>,
     version: u64,
 }
 
 impl Lease {
     /// Holds `version`, or None if it was dropped already.
-    pub(crate) fn take(member: &Arc<Membership>, version: u64) -> Option<Lease> {
+    pub(crate) fn take(member: &Arc<Member>, version: u64) -> Option<Lease> {
         member.take_lease(version).then(|| Lease {
             member: member.clone(),
             device: member.space.device.clone(),

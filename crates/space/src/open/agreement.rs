@@ -7,7 +7,6 @@ use forebay_config::{durable_one_by_one, Emulation, OpenOptions, SpillTier};
 use forebay_tier::host::fs;
 use forebay_tier::{Error, Horizon, Kind, Result};
 
-use crate::files::StreamDf;
 use crate::format_bytes;
 use crate::open::attach::Attachment;
 use crate::open::create::segment_in_granules;
@@ -49,20 +48,8 @@ pub(crate) fn check_space(space: &Attachment, options: &OpenOptions) -> Result<(
     agree_on_spill(of, space, &options.spill)
 }
 
-/// The same of a channel of files.
-pub(crate) fn check_files(name: &str, made: &StreamDf, options: &OpenOptions) -> Result<()> {
-    agree_on(name, "horizon", options.horizon, made.horizon)?;
-    agree_on(name, "retention", options.retention, made.retention)?;
-    agree_on(name, "checksum", options.checksum, made.checksum)?;
-    let Some(wanted) = options.quota_bytes else { return Ok(()) };
-    agree(name, "quota", made.quota_bytes == Some(wanted), || match made.quota_bytes {
-        Some(is) => sizes_in_words(wanted, is),
-        None => (format_bytes(wanted), "none".into()),
-    })
-}
-
 /// Two sizes that differ, in bytes where rounding hides the difference.
-fn sizes_in_words(wanted: u64, is: u64) -> (String, String) {
+pub(crate) fn sizes_in_words(wanted: u64, is: u64) -> (String, String) {
     let rounded = (format_bytes(wanted), format_bytes(is));
     match rounded.0 == rounded.1 {
         true => (format!("{wanted} bytes"), format!("{is} bytes")),
@@ -70,7 +57,12 @@ fn sizes_in_words(wanted: u64, is: u64) -> (String, String) {
     }
 }
 
-fn agree_on<T: PartialEq + ToString>(of: &str, what: &'static str, wanted: Option<T>, is: T) -> Result<()> {
+pub(crate) fn agree_on<T: PartialEq + ToString>(
+    of: &str,
+    what: &'static str,
+    wanted: Option<T>,
+    is: T,
+) -> Result<()> {
     match wanted {
         Some(wanted) => agree(of, what, wanted == is, || (wanted.to_string(), is.to_string())),
         None => Ok(()),
@@ -118,7 +110,12 @@ fn in_words(spill: &SpillTier) -> String {
 }
 
 /// `asked_for` and `is`, for the error.
-fn agree(of: &str, what: &'static str, fits: bool, words: impl FnOnce() -> (String, String)) -> Result<()> {
+pub(crate) fn agree(
+    of: &str,
+    what: &'static str,
+    fits: bool,
+    words: impl FnOnce() -> (String, String),
+) -> Result<()> {
     if fits {
         return Ok(());
     }

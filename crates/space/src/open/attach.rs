@@ -28,13 +28,11 @@ use crate::control::shared_state::{
 use crate::control::{head, Control, GranuleState};
 use crate::open::contents;
 use crate::open::directory::remove_directory;
-use crate::place::emulated;
-use crate::place::name;
 use crate::place::pool::{
     check_granules, check_owner, has_other_name, read_superblock, retention_of, POOL_FILE,
 };
 use crate::place::tiers::Tiers;
-use crate::place::trial;
+use crate::place::{emulated, name, trial};
 
 /// What is taken of a pool.
 #[derive(Clone, Copy, Debug, Default)]
@@ -362,7 +360,7 @@ fn open_pool(name: &str, dir: &Path, pool: &Path) -> Result<Option<File>> {
             Err(_) => {}
         }
     }
-    if crate::files::is_stream(dir) {
+    if crate::open::channel::is_stream(dir) {
         return Err(Error::new(Kind::OptionMismatch, format!("{name} is a channel of files, not a space"))
             .with("directory", dir.display())
             .hint("open it with channel=\"files\""));

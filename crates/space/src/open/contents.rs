@@ -18,9 +18,8 @@ use crate::control::cursors::CURSORS_FILE;
 use crate::control::ownership::{self, LOCK_FILE};
 use crate::control::shared_state::{CONTROL_FILE, MEMBERS_FILE};
 use crate::control::CONTROL_MAGIC;
-use crate::place::emulated;
 use crate::place::pool::POOL_FILE;
-use crate::place::tiers;
+use crate::place::{emulated, tiers};
 
 /// Files of a space. Of some there is a new one for a moment.
 const OWN: [&str; 9] = [

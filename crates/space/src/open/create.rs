@@ -19,12 +19,10 @@ use crate::open::attach::Attachment;
 use crate::open::contents;
 use crate::open::directory::{put_in_place, remove_leftovers, remove_unfinished, take_away};
 use crate::open::new_directory::NewDirectory;
-use crate::place::emulated;
-use crate::place::name;
 use crate::place::name::{behind_links, place_of};
 use crate::place::pool::{retention_code, uuid_bytes, GRANULES_MAX, POOL_FILE};
 use crate::place::tiers::Tiers;
-use crate::place::trial;
+use crate::place::{emulated, name, trial};
 
 /// A granule is at least this large.
 const GRANULE_BYTES_MIN: u64 = if cfg!(forebay_simulated) { 16 << 10 } else { 256 << 10 };
@@ -300,6 +298,18 @@ fn sizes(
     }
     // One granule more: the superblock's.
     Ok(((quota / granule + 1) * granule, granule, segment))
+}
+
+/// How long to wait for other processes that open or rebuild spaces, in all.
+pub(crate) const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(crate) fn attach(name: &str) -> Result<Arc<Attachment>> {
+    attach_until(name, Instant::now() + OPEN_TIMEOUT)
+}
+
+/// As [`attach`], with a wait of its caller.
+pub(crate) fn attach_until(name: &str, deadline: Instant) -> Result<Arc<Attachment>> {
+    Attachment::open(name, Access::Read, Locality::Local, Missing::Fail, deadline)
 }
 
 #[cfg(test)]

@@ -8,8 +8,9 @@ use forebay_tier::{clock, process, Error, Horizon, Kind, Result};
 
 use crate::control::shared_state::{remove_abandoned_soft_dir, remove_soft_dir, soft_dirs_of_path};
 use crate::open::contents;
-use crate::open::new_directory::{abandoned, hidden, remove_all, Hidden};
-use crate::place::name::behind_links;
+use crate::open::new_directory::abandoned;
+use crate::place::name::{behind_links, hidden, Hidden};
+use crate::place::removal::remove_all;
 use crate::place::tiers::Tiers;
 use crate::place::whole_file;
 
@@ -84,7 +85,7 @@ pub(crate) fn hidden_directories(parent: &Path) -> std::io::Result<Vec<HiddenDir
         let file = entry.file_name().to_string_lossy().into_owned();
         let Some((kind, of)) = hidden(&file) else { continue };
         let path = entry.path();
-        let is_own = || contents::check_own(&path).is_ok() || crate::files::holds_only_own(&path);
+        let is_own = || contents::check_own(&path).is_ok() || crate::open::channel::holds_only_own(&path);
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && is_own() {
             found.push(HiddenDirectory { path, kind, of: of.into() });
         }

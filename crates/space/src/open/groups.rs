@@ -9,19 +9,16 @@
 //! that rank lets the version go. Not here: what lies on the medium ([`crate::control::cursors`]), who is alive.
 
 use forebay_config::Absent;
-use forebay_tier::host::time::Instant;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::time::Duration;
 
 use forebay_tier::{Error, Kind, Result};
 
-use crate::control::cursors::{Cursor, Found, GroupRecord};
+use crate::control::cursors::{Cursor, GroupRecord};
 use crate::control::{
     group, head, member, too_many, Control, CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX, NAME_BYTES,
-    READERS_REMOVED_MARK,
 };
 use crate::open::attach::Attachment;
-use crate::open::membership::{describe, Role};
+use crate::open::member::Role;
 
 /// The word `policy` of a group that keeps no cursor.
 const AD_HOC: u64 = 0;
@@ -280,38 +277,6 @@ fn resize(space: &Attachment, index: usize, size: u32) -> Result<()> {
     Ok(())
 }
 
-/// Fills the table of groups of a control segment that no other process knows yet from what the file says. Versions
-/// that the pool has lost, as it may at horizon `none`, are not counted as read.
-pub(crate) fn restore_groups(control: &Control, found: &Found) -> Result<()> {
-    let (oldest, complete) = (control.oldest(), control.complete());
-    for (index, record) in &found.groups {
-        // The file gives no record without them.
-        let Some(places) = record.places() else { continue };
-        let mut start = complete;
-        for place in places.clone() {
-            let cursor = match found.cursor(place) {
-                Cursor::Free => Cursor::At(oldest),
-                Cursor::At(version) => Cursor::At(version.min(complete)),
-                cursor => cursor,
-            };
-            if let Cursor::At(version) = cursor {
-                start = version.min(start);
-            }
-            // A damaged one stays damaged, for who needs it to say so.
-            control.set_cursor_as_found(place, cursor);
-        }
-        control.group(*index, group::SIZE).store(u64::from(record.size), Relaxed);
-        control.set_group_name(*index, &record.name);
-        control.group(*index, group::POLICY).store(u64::from(record.policy), Relaxed);
-        control.set_group_cursors(*index, &places);
-        control.group(*index, group::START).store(start, Relaxed);
-        control.group(*index, group::CAME).store(u64::from(record.came), Relaxed);
-        control.sum_group(*index);
-        control.register_group(*index);
-    }
-    Ok(())
-}
-
 /// The registered group of this name.
 pub(crate) fn find_group(space: &Attachment, name: &str) -> Option<usize> {
     space.control.mend_groups_high();
@@ -324,7 +289,7 @@ pub(crate) fn registered_groups(control: &Control) -> impl Iterator<Item = usize
 
 /// Under the setup lock: no group of this place in the table is registered any more. What dead members say of it goes
 /// too, so that it is not said of the next group there.
-fn forget_group(space: &Attachment, index: usize) -> Result<()> {
+pub(crate) fn forget_group(space: &Attachment, index: usize) -> Result<()> {
     let control = &space.control;
     // First, so that a kill leaves a group that can be removed again.
     if let Some(file) = space.known_cursors_file()? {
@@ -686,51 +651,6 @@ pub(crate) fn check_present(space: &Attachment) -> Result<()> {
     Ok(())
 }
 
-/// Removes a reader group: versions are no longer kept for it, and its cursors are forgotten.
-///
-/// # Errors
-/// [`Kind::PeerMissing`] without such a space, [`Kind::UnknownComponent`] without such a group, [`Kind::NameInUse`]
-/// while one of its ranks lives.
-pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
-    let dir = crate::place::name::directory(name)?;
-    if crate::files::is_stream(&dir) {
-        return crate::files::remove_reader_group(name, &dir, group);
-    }
-    let space = crate::upkeep::inspect::attach(name)?;
-    space.with_setup_lock(Instant::now() + REMOVE_TIMEOUT, || {
-        let control = &space.control;
-        let Some(index) = find_group(&space, group) else {
-            let known: Vec<String> = registered_groups(control).map(|i| control.group_name(i)).collect();
-            return Err(unknown_group(name, group, &known.join(", ")));
-        };
-        if let Some(slot) = readers_of(control, index).find(|slot| space.is_alive(*slot)) {
-            return Err(group_in_use(name, group, &describe(&space, slot)));
-        }
-        forget_group(&space, index)?;
-        control.word(head::READERS_REMOVED).store(READERS_REMOVED_MARK, SeqCst);
-        control.announce_space();
-        Ok(())
-    })
-}
-
-/// Leaves a reader group in the place of a rank that is not there and does not come any more, as
-/// [`crate::Reader::leave`] does; nothing happens where the rank lives. Waits `timeout` for a lock. Whether there is
-/// such a group.
-///
-/// # Errors
-/// [`Kind::PeerMissing`] without such a space; [`Kind::TimedOut`]; [`Kind::Io`].
-pub fn leave_reader_group(name: &str, group: &str, rank: u32, timeout: Duration) -> Result<bool> {
-    let dir = crate::place::name::directory(name)?;
-    if crate::files::is_stream(&dir) {
-        return crate::files::leave_reader_group(name, &dir, (group, rank), timeout);
-    }
-    let deadline = Instant::now() + timeout;
-    let space = crate::upkeep::inspect::attach_until(name, deadline)?;
-    let is_known = space.with_setup_lock(deadline, || leave_unjoined(&space, group, rank))?;
-    crate::upkeep::clean::remove_if_read(&space);
-    Ok(is_known)
-}
-
 /// The error for a reader group that is not registered; `known` are those that are.
 pub(crate) fn unknown_group(space: &str, group: &str, known: &str) -> Error {
     Error::new(Kind::UnknownComponent, format!("space {space} has no reader group {group}"))
@@ -751,15 +671,15 @@ pub(crate) fn hint_for_awaited(space: &str, group: &str) -> String {
     )
 }
 
-/// Changes of the table of groups take microseconds.
-const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::READERS_REMOVED_MARK;
     use crate::open::create::attached;
     use crate::{OpenOptions, Reader, Writer};
+    use forebay_tier::host::time::Instant;
     use std::sync::Arc;
+    use std::time::Duration;
 
     /// A space with three versions, and its writer.
     fn written() -> (tempfile::TempDir, Arc<Attachment>, Writer) {
@@ -868,10 +788,10 @@ mod tests {
         let (_root, space, _writer) = written();
         for word in [1, 2, u64::MAX] {
             space.control.word(head::READERS_REMOVED).store(word, SeqCst);
-            assert_eq!(crate::open::membership::released_by_groups(&space), 0, "{word}");
+            assert_eq!(crate::open::released::released_by_groups(&space), 0, "{word}");
         }
         space.control.word(head::READERS_REMOVED).store(READERS_REMOVED_MARK, SeqCst);
-        assert_eq!(crate::open::membership::released_by_groups(&space), 3);
+        assert_eq!(crate::open::released::released_by_groups(&space), 3);
     }
 
     #[test]

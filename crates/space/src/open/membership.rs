@@ -5,73 +5,29 @@
 //! reader still needs stands in its own slot (cursor and lease), so that a survivor can tell a dead member's
 //! needs from a live one's. Leases end by release or death, never by time.
 
-use forebay_config::Retention;
-use forebay_tier::host::atomic::AtomicU64;
 use forebay_tier::host::sync::Mutex;
 use forebay_tier::host::time::Instant;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::{Arc, PoisonError};
 
-use forebay_log::format::{SegmentDf, INCARNATION_END, VERSION_END};
-use forebay_log::reclaim::retire;
+use forebay_log::format::{INCARNATION_END, VERSION_END};
 use forebay_log::recover::{recover, take_over};
-use forebay_log::LaneId;
 use forebay_tier::liveness::SlotGuard;
 use forebay_tier::process::{self, ForkMark};
 use forebay_tier::{clock, Error, Kind, Result};
 
-use crate::control::protocol;
-pub(crate) use crate::control::protocol::HOLDS_NOTHING;
-use crate::control::shared_state::{LOCK_ADOPT, LOCK_ALLOCATE};
+pub(crate) use crate::control::shared_state::{LOCK_ADOPT, LOCK_ALLOCATE};
 use crate::control::{
-    group, head, member, too_many, Control, GranuleState, ProducerState, Waiting, MEMBERS_MAX,
-    READERS_REMOVED_MARK,
+    group, head, member, protocol, too_many, GranuleState, Waiting, HOLDS_NOTHING, MEMBERS_MAX,
 };
-use crate::lane::mover::is_orphan;
 use crate::open::attach::{lock_timeout, Attachment};
 use crate::open::groups::{self, Keep};
-use crate::open::opening::{self, may_have_come_before, Writers};
+use crate::open::member::{describe, is_own_slot, Role};
+use crate::open::opening::Writers;
+use crate::open::released::{drop_beyond_last, lease_words};
+use crate::open::runs::{free_run, is_orphan, wipe_unpublished};
 use crate::version_range::format_versions;
-
-/// What a member does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// A producer rank.
-    Writer,
-    /// A rank of a registered reader group.
-    Reader,
-    /// Looks, holds leases, is never waited for.
-    Observer,
-}
-
-impl Role {
-    pub(crate) fn of_state(word: u64) -> Option<Role> {
-        match word {
-            1 => Some(Role::Writer),
-            2 => Some(Role::Reader),
-            3 => Some(Role::Observer),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn state(self) -> u64 {
-        match self {
-            Role::Writer => 1,
-            Role::Reader => 2,
-            Role::Observer => 3,
-        }
-    }
-
-    /// As in messages and lists.
-    pub fn name(self) -> &'static str {
-        match self {
-            Role::Writer => "writer",
-            Role::Reader => "reader",
-            Role::Observer => "observer",
-        }
-    }
-}
 
 /// One member's place in a space. Shared by the handle and its views; the slot is free again when all are gone.
 pub struct Membership {
@@ -111,7 +67,6 @@ impl Drop for Membership {
         self.guard = None;
         control.announce();
         control.announce_space();
-        crate::upkeep::clean::remove_if_read(&self.space);
     }
 }
 
@@ -160,17 +115,6 @@ fn claim_slot(
     Err(too_many("member", MEMBERS_MAX))
 }
 
-/// A member in words: `writer rank 2 of gray-scott (pid 17, since 12 s)`.
-pub(crate) fn describe(space: &Attachment, slot: u32) -> String {
-    let control = &space.control;
-    let rank = control.member(slot, member::RANK).load(Relaxed) >> 32;
-    let pid = control.member(slot, member::PID).load(Relaxed);
-    let since = control.member(slot, member::SINCE).load(Relaxed);
-    let role = Role::of_state(control.member(slot, member::STATE).load(Acquire)).map_or("member", Role::name);
-    let age_s = clock::realtime_ns().saturating_sub(since) / 1_000_000_000;
-    format!("{role} rank {rank} of {} (pid {pid}, since {age_s} s)", control.member_name(slot))
-}
-
 impl Membership {
     /// Joins the producers of the space as `rank` of `size`; a restarted group becomes a new incarnation.
     /// Errors: [`Kind::NameInUse`], [`Kind::GroupMismatch`], [`Kind::TooMany`].
@@ -182,10 +126,10 @@ impl Membership {
         component: &str,
         token: u64,
         deadline: Instant,
-    ) -> Result<Arc<Membership>> {
+    ) -> Result<Membership> {
         space.with_setup_lock(deadline, || {
             settle_left_behind(space);
-            let writers = opening::writers_for(space, rank, token);
+            let writers = crate::open::producers::writers_for(space, rank, token);
             Self::join_producers_locked(space, (rank, size), component, token, writers, deadline)
         })
     }
@@ -198,7 +142,7 @@ impl Membership {
         token: u64,
         writers: Writers,
         deadline: Instant,
-    ) -> Result<Arc<Membership>> {
+    ) -> Result<Membership> {
         let control = &space.control;
         let is_open = writers == Writers::Open;
         if is_open {
@@ -220,7 +164,7 @@ impl Membership {
             control.open_producers(incarnation);
         }
         control.announce();
-        Ok(Arc::new(Membership {
+        Ok(Membership {
             space: space.clone(),
             slot,
             role: Role::Writer,
@@ -233,7 +177,7 @@ impl Membership {
             mark: ForkMark::here(),
             leases: Mutex::default(),
             guard: Some(guard),
-        }))
+        })
     }
 
     /// For a producer that was not opened whole and has written nothing: leaves the lane to another try, and the space
@@ -282,7 +226,7 @@ impl Membership {
         component: &str,
         group: Option<(&str, Keep)>,
         deadline: Instant,
-    ) -> Result<Arc<Membership>> {
+    ) -> Result<Membership> {
         space.with_setup_lock(deadline, || {
             settle_left_behind(space);
             let control = &space.control;
@@ -291,7 +235,7 @@ impl Membership {
             if let Some((name, keep)) = group {
                 let index = groups::find_or_add_group(space, name, size, keep)?;
                 if let Some(other) = groups::live_reader(space, index, rank) {
-                    let hint = match opening::is_own_slot(space, other) {
+                    let hint = match is_own_slot(space, other) {
                         true => "this process has that reader open: close it first",
                         false => "give this program another component name, or end the other one",
                     };
@@ -314,7 +258,7 @@ impl Membership {
                 resumes_at = resumes.then_some(start);
             }
             control.announce();
-            Ok(Arc::new(Membership {
+            Ok(Membership {
                 space: space.clone(),
                 slot,
                 role,
@@ -327,7 +271,7 @@ impl Membership {
                 mark: ForkMark::here(),
                 leases: Mutex::default(),
                 guard: Some(guard),
-            }))
+            })
         })
     }
 
@@ -445,24 +389,6 @@ impl Membership {
     }
 }
 
-/// The producers' state after asking the kernel who is alive: an open group with a dead rank is dead.
-pub(crate) fn settle_producers(space: &Attachment) -> ProducerState {
-    let control = &space.control;
-    if control.producer_state() == ProducerState::Open {
-        let (incarnation, size) = control.producers();
-        for rank in 0..size {
-            if let (Some(slot), false) = control.lane_owner(rank) {
-                if !owns_lane(space, slot, LaneId { incarnation, rank }) && still_owned(space, rank, slot) {
-                    control.mark_died(slot, incarnation);
-                    break;
-                }
-            }
-        }
-        control.settle_all_ended(incarnation, size);
-    }
-    control.producer_state()
-}
-
 /// Under the setup lock: a member becomes a rank of a reader group, which it holds from `start` on.
 fn join_group(
     space: &Attachment,
@@ -491,37 +417,6 @@ pub(crate) fn settle_left_behind(space: &Attachment) {
     groups::forget_unjoined(space);
     let (incarnation, size) = space.control.producers();
     space.control.settle_reopened(incarnation, size, None);
-}
-
-/// Whether the member in a slot lives and is the producer of a lane: its slot may be another's now.
-pub(crate) fn owns_lane(space: &Attachment, slot: u32, lane: LaneId) -> bool {
-    is_of_lane(space, slot, lane) && space.is_alive(slot)
-}
-
-/// Whether a slot speaks of the producer of a lane, alive or dead.
-pub(crate) fn is_of_lane(space: &Attachment, slot: u32, lane: LaneId) -> bool {
-    let word = |field| space.control.member(slot, field).load(Acquire);
-    word(member::STATE) == Role::Writer.state()
-        && word(member::INCARNATION) == u64::from(lane.incarnation)
-        && word(member::RANK) >> 32 == u64::from(lane.rank)
-}
-
-/// Whether the lane was not ended or given free between the two looks that found its owner dead.
-fn still_owned(space: &Attachment, rank: u32, slot: u32) -> bool {
-    space.control.lane_owner(rank) == (Some(slot), false)
-}
-
-/// Whether `rank` of a launch may come late to the open group: others of its launch came and ended, it never was there.
-/// Where nothing tells launches apart, its process has to be older than the end of the others.
-pub(crate) fn has_late_writers(space: &Attachment, rank: u32, token: u64) -> bool {
-    let control = &space.control;
-    let (_, size) = control.producers();
-    let has_ended = (0..size).any(|rank| control.lane_owner(rank).1);
-    has_ended
-        && rank < size
-        && control.lane_owner(rank).0.is_none()
-        && control.word(head::RUN_TOKEN).load(Relaxed) == token
-        && (token != 0 || may_have_come_before(control.word(head::CLOSED).load(Acquire)))
 }
 
 fn check_joinable(space: &Attachment, rank: u32, size: u32, known_size: u32, token: u64) -> Result<()> {
@@ -554,7 +449,7 @@ fn check_joinable(space: &Attachment, rank: u32, size: u32, known_size: u32, tok
 
 /// The error for a space that a live writer has open, naming it.
 fn in_use_by_writer(space: &Attachment, slot: u32) -> Error {
-    if opening::is_own_slot(space, slot) {
+    if is_own_slot(space, slot) {
         return Error::new(
             Kind::NameInUse,
             format!("this process has space {} open for writing", space.name),
@@ -646,234 +541,17 @@ fn free_lost_granules(space: &Attachment) -> Result<()> {
     Ok(())
 }
 
-/// A mover that was killed between copying and publishing leaves a whole segment, which must not be found again.
-pub(crate) fn wipe_unpublished(space: &Attachment, index: usize) -> Result<()> {
-    let at = index as u64 * space.superblock.granule_bytes;
-    let mut head = [0; std::mem::size_of::<SegmentDf>()];
-    space.device.read(at, &mut head)?;
-    if SegmentDf::decode(&head, &space.superblock.uuid, at).is_some() {
-        retire(&*space.device, at, space.superblock.horizon)?;
-    }
-    Ok(())
-}
-
-/// Frees the run of granules that begins at `index`.
-pub(crate) fn free_run(space: &Attachment, index: usize) {
-    space.control.set_granule_state(index, GranuleState::Free);
-}
-
-/// The version below which no member needs anything: what producers may drop. Never above the complete ones.
-pub(crate) fn release_floor(space: &Attachment) -> u64 {
-    let control = &space.control;
-    let complete = control.complete();
-    let floor = match space.retention() {
-        Retention::Forever => 0,
-        Retention::Last(k) => complete.saturating_sub(k),
-        Retention::Released => released_by_groups(space),
-    };
-    floor.min(complete).min(lowest_lease(space)).max(control.oldest().min(lowest_lease(space)))
-}
-
-/// Drops what no reader needs; returns below which version space may be used again.
-pub(crate) fn drop_released(space: &Attachment) -> u64 {
-    space.control.drop_below(|| release_floor(space))
-}
-
-/// With retention `last:K`: drops all but the K newest complete versions and what is held, whether or not the lanes
-/// have a whole segment to free by that.
-pub(crate) fn drop_beyond_last(space: &Attachment) {
-    if matches!(space.retention(), Retention::Last(_)) {
-        drop_released(space);
-    }
-}
-
-/// The oldest version that a live view holds.
-pub(crate) fn lowest_lease(space: &Attachment) -> u64 {
-    let control = &space.control;
-    let leases = (0..control.members_high()).map(|slot| control.member(slot, member::LEASE));
-    protocol::lowest_held(leases, |slot| space.is_alive(slot as u32))
-}
-
-/// Whether a member holds a version from `first` to `last`, or may be about to.
-pub(crate) fn is_leased(space: &Attachment, first: u64, last: u64) -> bool {
-    protocol::is_held(leases(space), (first, last), |slot| space.is_alive(slot as u32))
-}
-
-/// Whether a place that holds versions from `first` to `last`, and was left before this call, is read by no process.
-pub(crate) fn is_deserted(space: &Attachment, first: u64, last: u64) -> bool {
-    protocol::is_deserted(leases(space), (first, last), |slot| space.is_alive(slot as u32))
-}
-
-fn leases(space: &Attachment) -> impl Iterator<Item = (&AtomicU64, &AtomicU64)> {
-    (0..space.control.members_high()).map(|slot| lease_words(&space.control, slot))
-}
-
-/// The oldest and the newest version that a member holds.
-fn lease_words(control: &Control, slot: u32) -> (&AtomicU64, &AtomicU64) {
-    (control.member(slot, member::LEASE), control.member(slot, member::LEASE_NEWEST))
-}
-
-/// The version that each reader will ask for next; where ranks or groups are still to come, the oldest there is.
-pub(crate) fn reading_positions(space: &Attachment) -> Vec<u64> {
-    let control = &space.control;
-    let mut out = Vec::new();
-    let mut groups = 0;
-    for index in groups::registered_groups(control) {
-        groups += 1;
-        out.extend(groups::awaited_from(space, index));
-        out.extend(groups::held_by_cursors(space, index));
-    }
-    for slot in 0..control.members_high() {
-        let cursor = control.member(slot, member::CURSOR).load(Acquire);
-        let reads = control.member(slot, member::STATE).load(Acquire) == Role::Reader.state();
-        if reads && cursor != HOLDS_NOTHING && space.is_alive(slot) {
-            out.push(cursor);
-        }
-    }
-    if groups == 0 {
-        out.push(control.oldest());
-    }
-    out
-}
-
-/// The version below which every reader that is there, or is still to come for the first time, has released everything;
-/// with `absent` also every group that is away and holds by its cursors.
-fn released_by(space: &Attachment, absent: bool) -> u64 {
-    let control = &space.control;
-    let mut floor = HOLDS_NOTHING;
-    let mut groups = 0;
-    for index in groups::registered_groups(control) {
-        groups += 1;
-        floor = groups::awaited_from(space, index).map_or(floor, |awaited| floor.min(awaited));
-        if absent {
-            floor = groups::held_by_cursors(space, index).map_or(floor, |held| floor.min(held));
-        }
-    }
-    if groups == 0 {
-        // Before any reader came everything is kept, until the quota; when the last group was removed, nothing.
-        let removed = control.word(head::READERS_REMOVED).load(SeqCst) == READERS_REMOVED_MARK;
-        return if removed { control.complete() } else { 0 };
-    }
-    let cursors = (0..control.members_high()).map(|slot| control.member(slot, member::CURSOR));
-    floor.min(protocol::lowest_held(cursors, |slot| {
-        let state = control.member(slot as u32, member::STATE).load(Acquire);
-        state == Role::Reader.state() && space.is_alive(slot as u32)
-    }))
-}
-
-/// The version below which no reader group needs anything.
-pub(crate) fn released_by_groups(space: &Attachment) -> u64 {
-    released_by(space, true)
-}
-
-/// The version below which the readers that are there have released everything: what writers wait for that go by turns.
-pub(crate) fn released_by_present(space: &Attachment) -> u64 {
-    released_by(space, false)
-}
-
-/// Who keeps version `version` from being dropped, in words; for the error of a full space.
-pub(crate) fn holders(space: &Attachment, version: u64) -> Vec<String> {
-    let control = &space.control;
-    let mut out = Vec::new();
-    let mut groups = 0;
-    for index in groups::registered_groups(control) {
-        groups += 1;
-        out.extend(groups::absent_holders(space, index, version));
-    }
-    for slot in 0..control.members_high() {
-        let state = control.member(slot, member::STATE).load(Acquire);
-        let cursor = control.member(slot, member::CURSOR).load(SeqCst);
-        let lease = control.member(slot, member::LEASE).load(SeqCst);
-        let reads = state == Role::Reader.state() && space.retention() == Retention::Released;
-        if state != 0 && (lease <= version || (reads && cursor <= version)) && space.is_alive(slot) {
-            let what = if lease <= version {
-                format!("holds a view of version {lease}")
-            } else {
-                format!("has not released version {cursor}")
-            };
-            out.push(format!("{} {what}", describe(space, slot)));
-        }
-    }
-    if groups == 0 && space.retention() == Retention::Released {
-        out.push("no reader has come yet".into());
-    }
-    match space.retention() {
-        Retention::Forever => out.push("retention forever drops nothing".into()),
-        Retention::Last(count) if version.saturating_add(count) >= control.complete() => {
-            out.push(format!("retention last:{count} keeps the {count} newest complete versions"));
-        }
-        _ => {}
-    }
-    out
-}
-
-/// The ranks whose commit version `version` lacks, in words.
-pub(crate) fn missing_producers(space: &Attachment, version: u64) -> Vec<String> {
-    let control = &space.control;
-    let (incarnation, size) = control.producers();
-    if size == 0 {
-        return vec!["no writer has come yet".into()];
-    }
-    let mut out = Vec::new();
-    for rank in 0..size {
-        let (lane, committed) = control.progress(rank);
-        if lane == incarnation && committed > version {
-            continue;
-        }
-        out.push(match control.lane_owner(rank) {
-            (None, _) => format!("writer rank {rank} of {} never joined", control.name(head::PRODUCER)),
-            (Some(slot), false) if is_of_lane(space, slot, LaneId { incarnation, rank }) => {
-                describe(space, slot)
-            }
-            (Some(_), false) => {
-                let pid = control.lane_pid(rank).load(Relaxed);
-                format!("writer rank {rank} of {} (pid {pid}, gone)", control.name(head::PRODUCER))
-            }
-            (Some(_), true) => format!("writer rank {rank} ended before version {version}"),
-        });
-    }
-    out
-}
-
-/// The error for producers of which one died or left, naming it. The lane says who it was: its slot may be another's.
-pub(crate) fn producer_died(space: &Attachment, slot: Option<u32>) -> Error {
-    let control = &space.control;
-    let reason = slot.and_then(|slot| control.reason_of(slot));
-    let what = match reason {
-        Some(_) => format!("a writer of space {} left", space.name),
-        None => format!("a writer of space {} died", space.name),
-    };
-    let error = Error::new(Kind::ProducerDied, what);
-    let rank = slot.and_then(|slot| {
-        let ranks = 0..control.producers().1;
-        // A rank that has ended keeps the number of its slot, which another member may use now.
-        ranks.into_iter().find(|rank| control.lane_owner(*rank) == (Some(slot), false))
-    });
-    let error = match (slot, rank) {
-        (_, Some(rank)) => error
-            .with("rank", rank)
-            .with("pid", control.lane_pid(rank).load(Relaxed))
-            .with("component", control.name(head::PRODUCER)),
-        (Some(_), None) => error.with("rank", "unknown: another group of writers is taking over"),
-        (None, _) => error.with("rank", "unknown: it was before this boot, or the shared state was lost"),
-    };
-    let error = match reason {
-        Some(reason) => error.with("reason", reason),
-        None => error,
-    };
-    error.with("complete_versions", control.complete()).hint(
-        "complete versions stay readable; start all ranks again with mode=\"a\" to go on behind the last of them",
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::control::kills;
-    use crate::lane::mover::Owner;
-    use crate::lane::segments::{allocate, Place, LOCK_TIMEOUT};
+    use crate::control::ProducerState;
+    use crate::lane::granules::Owner;
+    use crate::lane::granules::{allocate, Place, LOCK_TIMEOUT};
     use crate::open::create::attached;
+    use crate::open::producers::settle_producers;
     use crate::{CleanOptions, OpenOptions, Reader, Writer};
+    use forebay_log::LaneId;
     use std::time::Duration;
 
     const GRANULES: usize = 4;
@@ -925,7 +603,7 @@ mod tests {
         (root, name)
     }
 
-    fn join(space: &Arc<Attachment>, rank: u32, size: u32) -> Result<Arc<Membership>> {
+    fn join(space: &Arc<Attachment>, rank: u32, size: u32) -> Result<Membership> {
         Membership::join_producers(space, rank, size, "test", 0, Instant::now() + Duration::from_secs(60))
     }
 

@@ -6,10 +6,17 @@
 
 pub(crate) mod agreement;
 pub(crate) mod attach;
+pub(crate) mod channel;
 pub(crate) mod contents;
 pub(crate) mod create;
 pub(crate) mod directory;
+pub(crate) mod existing;
 pub(crate) mod groups;
+pub(crate) mod member;
 pub(crate) mod membership;
 pub(crate) mod new_directory;
 pub(crate) mod opening;
+pub(crate) mod producers;
+pub(crate) mod read_to_end;
+pub(crate) mod released;
+pub(crate) mod runs;

@@ -65,26 +65,6 @@ fn lock(dir: &Path) -> Result<Option<PoolLock>> {
     Ok((lock.take(MAKER, true)? && is_there()).then_some(lock))
 }
 
-/// What a hidden directory is, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hidden {
-    /// On its way in.
-    New,
-    /// On its way out.
-    Gone,
-}
-
-/// Whether a file name is that of a directory on its way in or out, and the name that it is to have or had.
-pub(crate) fn hidden(file: &str) -> Option<(Hidden, &str)> {
-    [(".new-", Hidden::New), (".gone-", Hidden::Gone)].into_iter().find_map(|(mark, hidden)| {
-        let (front, numbers) = file.rsplit_once(mark)?;
-        let (pid, time) = numbers.split_once('-')?;
-        let is_number = |text: &str| text.parse::<u64>().is_ok();
-        let name = front.strip_prefix('.')?;
-        (is_number(pid) && is_number(time)).then_some((hidden, name))
-    })
-}
-
 /// The right to remove a directory on its way in: its maker cannot go on in it while this lives.
 pub(crate) struct Abandoned {
     _lock: Option<PoolLock>,
@@ -114,22 +94,4 @@ pub(crate) fn abandoned(dir: &Path, dry_run: bool) -> Result<std::result::Result
         true if lock.take(MAKER, true)? => Ok(Abandoned { _lock: Some(lock) }),
         true => Err("a live process makes it".into()),
     })
-}
-
-/// How often the removal of a directory is tried into which other processes write.
-const REMOVALS: u32 = 100;
-
-/// Removes a directory with what is in it, also where processes that ask who is alive make their files anew meanwhile;
-/// none is as good.
-pub(crate) fn remove_all(directory: &Path) -> Result<()> {
-    for tries in (0..REMOVALS).rev() {
-        match fs::remove_dir_all(directory) {
-            Err(e) if e.kind() == std::io::ErrorKind::DirectoryNotEmpty && tries > 0 => {}
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(Error::io(format!("removing {}", directory.display()), e));
-            }
-            _ => break,
-        }
-    }
-    Ok(())
 }

@@ -3,28 +3,15 @@
 //! Guarantees: one table for both kinds of channels. [`writing`] and [`streams`] decide by the state that the caller
 //! has seen and touch nothing; docs/src/guide/opening.md has the table, and a test carries out each of its cells. What
 //! readers have not read goes only when the caller asks for it.
-//! Not here: making and replacing spaces ([`crate::open::create`]), joining them ([`crate::open::membership`]).
+//! Not here: the state of a space ([`crate::open::existing`]), making and replacing spaces ([`crate::open::create`]),
+//! joining them ([`crate::open::membership`]).
 
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::{Mutex, PoisonError};
 
-use forebay_config::{environment, launch, Mechanism, Mode, OpenOptions};
-use forebay_log::LaneId;
-use forebay_tier::{process, Error, Kind, Result};
+use forebay_config::{environment, launch, Mode, OpenOptions};
+use forebay_tier::{process, Error, Kind};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
-
-use crate::control::{group, head, member, ProducerState};
-use crate::files;
-use crate::open::attach::Attachment;
-use crate::open::contents;
-use crate::open::groups::{self, find_group, live_reader, registered_groups, unread_from};
-use crate::open::membership::{describe, has_late_writers, owns_lane, settle_producers, Role, HOLDS_NOTHING};
-use crate::place::name;
-use crate::upkeep::inspect;
-use crate::version_range::format_versions;
 
 /// How the writers of a space stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,168 +175,10 @@ pub(crate) fn run_token() -> u64 {
     }
 }
 
-// ---- spaces -----------------------------------------------------------------------------------------------
-
-/// How the writers of a space stand, for `rank` of the launch `token`.
-pub(crate) fn writers_for(space: &Attachment, rank: u32, token: u64) -> Writers {
-    match settle_producers(space) {
-        ProducerState::None => Writers::NeverCame,
-        ProducerState::Finished | ProducerState::Withdrawn(_) => Writers::Finished,
-        ProducerState::Died(_) => Writers::Dead,
-        ProducerState::Open if has_writers(space) || has_late_writers(space, rank, token) => Writers::Open,
-        ProducerState::Open => Writers::Dead,
-    }
-}
-
-/// How the writers of a space stand, for a reader.
-pub(crate) fn writers_of(space: &Attachment) -> Writers {
-    match settle_producers(space) {
-        ProducerState::None => Writers::NeverCame,
-        ProducerState::Finished | ProducerState::Withdrawn(_) => Writers::Finished,
-        ProducerState::Died(_) => Writers::Dead,
-        ProducerState::Open if has_writers(space) => Writers::Open,
-        ProducerState::Open => Writers::Dead,
-    }
-}
-
-/// Whether a rank of the open group has joined, has not ended and is alive. The state of the producers alone does not
-/// say that: it stays open when a rank is killed while it takes over a group some ranks of which never joined.
-pub(crate) fn has_writers(space: &Attachment) -> bool {
-    let (incarnation, size) = space.control.producers();
-    (0..size).any(|rank| match space.control.lane_owner(rank) {
-        (Some(slot), false) => owns_lane(space, slot, LaneId { incarnation, rank }),
-        _ => false,
-    })
-}
-
-/// Retained versions that some registered reader group has not read; without a group all of them.
-pub(crate) fn unread(space: &Attachment) -> Range<u64> {
-    let control = &space.control;
-    let complete = control.complete();
-    let read =
-        registered_groups(control).map(|index| unread_from(space, index).unwrap_or(HOLDS_NOTHING)).min();
-    let first = read.unwrap_or(0).max(control.oldest()).min(complete);
-    first..complete
-}
-
-/// Ranks of the group that never joined, while others have committed steps and ended cleanly. Empty if a rank died or
-/// is alive.
-fn unjoined_ranks(space: &Attachment) -> Vec<u32> {
-    let control = &space.control;
-    let (incarnation, size) = control.producers();
-    let has_committed = |rank| {
-        let (of, committed) = control.progress(rank);
-        of == incarnation && committed > control.base()
-    };
-    let has_ended = (0..size).any(|rank| control.lane_owner(rank).1 && has_committed(rank));
-    if control.producer_state() != ProducerState::Open || has_writers(space) || !has_ended {
-        return Vec::new();
-    }
-    (0..size).filter(|rank| control.lane_owner(*rank).0.is_none()).collect()
-}
-
 /// `rank 0`, or `ranks 0, 2`.
 pub(crate) fn format_ranks(ranks: &[u32]) -> String {
     let all: Vec<String> = ranks.iter().map(u32::to_string).collect();
     format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, all.join(", "))
-}
-
-/// A member that has the space in use, in words: a reader that holds a view or has not read what is complete, or a
-/// writer that has not ended.
-pub(crate) fn holder(space: &Attachment) -> Option<String> {
-    let control = &space.control;
-    (0..control.members_high()).find_map(|slot| {
-        let role = Role::of_state(control.member(slot, member::STATE).load(Acquire))?;
-        let lease = control.member(slot, member::LEASE).load(SeqCst);
-        let cursor = control.member(slot, member::CURSOR).load(SeqCst);
-        let rank = control.member(slot, member::RANK).load(Relaxed) >> 32;
-        let what = if role == Role::Writer && control.lane_owner(rank as u32) == (Some(slot), false) {
-            "lives".to_string()
-        } else if lease != HOLDS_NOTHING {
-            format!("holds version {lease}")
-        } else if role == Role::Reader && cursor < control.complete() {
-            format!("has not read version {cursor}")
-        } else {
-            return None;
-        };
-        space.is_alive(slot).then(|| format!("{} {what}", describe(space, slot)))
-    })
-}
-
-/// Whether a writer that opens the space `name` with these options now would be let in. Changes nothing; without such a
-/// space it would make one.
-///
-/// # Errors
-/// `NameInUse` with the ways on, as of [`crate::Writer::open`]; those of opening the space.
-pub fn check_writable(name: &str, options: &OpenOptions) -> Result<()> {
-    if files::is_stream(&name::directory(name)?) {
-        return files::check_writable(name, options);
-    }
-    let space = match inspect::attach(name) {
-        Err(e) if e.kind() == Kind::PeerMissing => return Ok(()),
-        space => space?,
-    };
-    let writers = writers_of(&space);
-    if writers == Writers::Open {
-        let detail = holder(&space).unwrap_or_default();
-        return Err(refused(&format!("space {name}"), Refusal::Held, writers, &detail));
-    }
-    match decided(&space, options, writers) {
-        Writing::Refuse(why) => Err(refused_space(&space, why, writers)),
-        _ => Ok(()),
-    }
-}
-
-/// What a writer does with a space.
-pub(crate) fn decided(space: &Attachment, options: &OpenOptions, writers: Writers) -> Writing {
-    let is_partial = || !unjoined_ranks(space).is_empty();
-    writing(options, writers, || holder(space).is_some(), || !unread(space).is_empty(), is_partial)
-}
-
-/// The error of a writer that is refused by a space.
-pub(crate) fn refused_space(space: &Attachment, why: Refusal, writers: Writers) -> Error {
-    let detail = match why {
-        Refusal::Held => holder(space).unwrap_or_default(),
-        Refusal::Partial => format_ranks(&unjoined_ranks(space)),
-        _ => {
-            let unread = unread(space);
-            format!("versions {}", format_versions(unread))
-        }
-    };
-    refused(&format!("space {}", space.name), why, writers, &detail)
-}
-
-/// How programs exchange data through what has this name; None where there is nothing, or nothing of Forebay.
-///
-/// # Errors
-/// `BadName`.
-pub fn mechanism_of(name: &str) -> Result<Option<Mechanism>> {
-    let dir = name::directory(name)?;
-    Ok(match () {
-        () if crate::files::is_stream(&dir) => Some(Mechanism::Files),
-        () if contents::is_of_a_space(&dir) => Some(Mechanism::Space),
-        () => None,
-    })
-}
-
-/// The reader group that a reader is of.
-pub(crate) fn group_of(options: &OpenOptions) -> &str {
-    options.group.as_deref().or(options.component.as_deref()).unwrap_or_default()
-}
-
-/// Whether a reader streams the space.
-pub(crate) fn is_streamed(space: &Attachment, options: &OpenOptions) -> bool {
-    let group = group_of(options);
-    let claim = || Claim {
-        finished: options.finished,
-        same_run: is_of_this_run(space),
-        is_started_together: is_started_together(writers_lived(space)),
-        // A group that has read all of it has nothing to take: what it waits for is to come.
-        has_cursor: groups::stored_cursor(space, group).is_some_and(|at| at < space.control.complete()),
-        has_peers: has_peers(space, group, options.rank.unwrap_or(0)),
-    };
-    // Asked first: it costs nothing.
-    options.finished || streams(writers_of(space), claim)
 }
 
 /// Processes that began within so many nanoseconds may have been started together, by a script or by hand.
@@ -372,64 +201,6 @@ fn are_together(began: Range<u64>, writers: Range<u64>) -> bool {
 /// of others that have ended completes what they wrote.
 pub(crate) fn may_have_come_before(ended_unix_ns: u64) -> bool {
     process::began_unix_ns().is_some_and(|began| began.start <= ended_unix_ns)
-}
-
-/// When the last of the writers' processes began, and when the last of them ended; nanoseconds since 1970.
-fn writers_lived(space: &Attachment) -> Range<u64> {
-    let control = &space.control;
-    let start_ticks = |rank| control.lane_start_ticks(rank).load(Relaxed);
-    let last = (0..control.producers().1).map(start_ticks).max().unwrap_or(0);
-    process::ticks_unix_ns(last)..control.word(head::CLOSED).load(Acquire)
-}
-
-/// Whether the last writers were of this run or job, or of this process.
-fn is_of_this_run(space: &Attachment) -> bool {
-    let control = &space.control;
-    let (token, own) = (control.word(head::RUN_TOKEN).load(Relaxed), run_token());
-    if own != 0 && token == own {
-        return true;
-    }
-    let pid = process::pid();
-    let start_ticks = process::start_time_ticks(pid).unwrap_or(0);
-    (0..control.producers().1).any(|rank| {
-        control.lane_pid(rank).load(Relaxed) == u64::from(pid)
-            && control.lane_start_ticks(rank).load(Relaxed) == start_ticks
-    })
-}
-
-/// Whether a member slot speaks of this process.
-pub(crate) fn is_own_slot(space: &Attachment, slot: u32) -> bool {
-    let word = |field| space.control.member(slot, field).load(Relaxed);
-    let pid = process::pid();
-    word(member::PID) == u64::from(pid)
-        && word(member::START_TICKS) == process::start_time_ticks(pid).unwrap_or(0)
-}
-
-/// Whether ranks of the group stream the space and await this one.
-fn has_peers(space: &Attachment, name: &str, rank: u32) -> bool {
-    let control = &space.control;
-    let Some(index) = find_group(space, name) else { return false };
-    let lives = |other: u32| other != rank && live_reader(space, index, other).is_some();
-    let is_awaited = rank < control.group_size(index)
-        && control.group_count(index, group::JOINED) > 0
-        && groups::awaited_from(space, index).is_some()
-        && groups::rank_awaited_from(space, index, rank).is_some();
-    is_awaited || (0..control.group_size(index)).any(lives)
-}
-
-// ---- files ------------------------------------------------------------------------------------------------
-
-/// Channels of files that this process has written, by UUID. A space has this in its control segment.
-static WRITTEN_HERE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-
-/// Notes that this process writes a channel of files.
-pub(crate) fn note_written(uuid: &str) {
-    WRITTEN_HERE.lock().unwrap_or_else(PoisonError::into_inner).insert(uuid.into());
-}
-
-/// Whether this process wrote a channel of files.
-pub(crate) fn is_written_here(uuid: &str) -> bool {
-    WRITTEN_HERE.lock().unwrap_or_else(PoisonError::into_inner).contains(uuid)
 }
 
 #[cfg(test)]

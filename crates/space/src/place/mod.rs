@@ -7,6 +7,7 @@
 pub(crate) mod emulated;
 pub(crate) mod name;
 pub(crate) mod pool;
+pub(crate) mod removal;
 pub(crate) mod tiers;
 pub(crate) mod trial;
 pub(crate) mod whole_file;

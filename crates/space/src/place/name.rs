@@ -6,7 +6,6 @@
 //! link, owned by this uid, not writable by other users, so that none of them can plant a space in it. Not here:
 //! making or opening the space.
 
-use crate::open::new_directory::hidden;
 use forebay_config::environment::{self, Lookup};
 use forebay_tier::host::fs;
 pub use forebay_tier::own_directory::effective_uid;
@@ -265,6 +264,26 @@ pub fn sanitised(text: &str, bytes_max: usize) -> String {
         safe.insert(0, '_');
     }
     safe
+}
+
+/// What a hidden directory is, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hidden {
+    /// On its way in.
+    New,
+    /// On its way out.
+    Gone,
+}
+
+/// Whether a file name is that of a directory on its way in or out, and the name that it is to have or had.
+pub(crate) fn hidden(file: &str) -> Option<(Hidden, &str)> {
+    [(".new-", Hidden::New), (".gone-", Hidden::Gone)].into_iter().find_map(|(mark, hidden)| {
+        let (front, numbers) = file.rsplit_once(mark)?;
+        let (pid, time) = numbers.split_once('-')?;
+        let is_number = |text: &str| text.parse::<u64>().is_ok();
+        let name = front.strip_prefix('.')?;
+        (is_number(pid) && is_number(time)).then_some((hidden, name))
+    })
 }
 
 #[cfg(test)]

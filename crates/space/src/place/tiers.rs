@@ -23,10 +23,8 @@ use forebay_tier::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::place::name;
 use crate::place::pool::{has_other_name, read_superblock, POOL_FILE};
-use crate::place::trial;
-use crate::place::whole_file;
+use crate::place::{name, trial, whole_file};
 
 pub(crate) const FILE: &str = "tiers.json";
 const SCHEMA: &str = "forebay.tiers/1";

@@ -15,14 +15,18 @@ use rustc_hash::FxHashMap;
 use crate::attributes::{self, Attribute};
 use crate::control::{member, ProducerState, Waiting};
 use crate::lane::gate::Gate;
+use crate::lane::granules::WAIT_SLICE;
 use crate::lane::index::{self, Bring, LaneCursor, VariableInfo, VersionIndex};
-use crate::lane::segments::WAIT_SLICE;
 use crate::lane::view::{Lease, View};
+use crate::many::at_object;
 use crate::open::attach::Attachment;
 use crate::open::create::Missing;
+use crate::open::existing::{group_of, is_streamed};
 use crate::open::groups::{self, Keep};
-use crate::open::membership::{missing_producers, producer_died, settle_producers, Membership};
+use crate::open::membership::Membership;
 use crate::open::opening;
+use crate::open::producers::{missing_producers, producer_died, settle_producers, writers_of};
+use crate::open::read_to_end::Member;
 use crate::reader::backing::VersionBacking;
 use crate::reader::prefetch::Prefetch;
 use crate::stats::{CallTimer, Stats};
@@ -33,7 +37,7 @@ use forebay_log::NdBox;
 
 /// One rank that reads a space.
 pub(crate) struct SpaceReader {
-    member: Arc<Membership>,
+    member: Arc<Member>,
     options: OpenOptions,
     /// Next version of the stream.
     next: u64,
@@ -90,14 +94,14 @@ impl SpaceReader {
     }
 
     /// Waits for the space and joins its readers; as one that looks on only, where it is not to stream what is there.
-    fn join(name: &str, options: &OpenOptions, deadline: Instant) -> Result<(Arc<Membership>, bool)> {
+    fn join(name: &str, options: &OpenOptions, deadline: Instant) -> Result<(Arc<Member>, bool)> {
         let (rank, size) = (options.rank.expect("resolved"), options.size.expect("resolved"));
         let component = options.component.as_deref().expect("resolved");
         loop {
             let missing = if options.observer { Missing::Fail } else { Missing::Wait };
             let locality = options.locality.unwrap_or_default();
             let space = Attachment::open(&options.place(name), Access::Read, locality, missing, deadline)?;
-            let is_streaming = options.observer || opening::is_streamed(&space, options);
+            let is_streaming = options.observer || is_streamed(&space, options);
             let keep = match options.group.is_some() || options.absent.is_some() {
                 true => Keep::Declared(options.absent),
                 false => Keep::AsKnown,
@@ -106,7 +110,7 @@ impl SpaceReader {
             let group = takes_part.then_some((options.group.as_deref().unwrap_or(component), keep));
             match Membership::join_readers(&space, rank, size, component, group, deadline) {
                 Err(_) if space.control.is_removed() && Instant::now() < deadline => continue,
-                other => break Ok((other?, is_streaming)),
+                other => break Ok((Member::of(other?), is_streaming)),
             }
         }
     }
@@ -117,7 +121,7 @@ impl SpaceReader {
             let space = self.space().clone();
             let seen = space.control.events().load(Acquire);
             let is_removed = space.control.is_removed();
-            if is_removed || opening::is_streamed(&space, &self.options) {
+            if is_removed || is_streamed(&space, &self.options) {
                 let joined = Self::join(&self.opened_as, &self.options, deadline);
                 let no_space = joined.as_ref().is_err_and(|e| e.kind() == Kind::PeerMissing);
                 if !no_space {
@@ -127,7 +131,7 @@ impl SpaceReader {
                 }
             }
             space.control.check()?;
-            let writers = opening::writers_of(&space);
+            let writers = writers_of(&space);
             let what = format!("space {}", self.name());
             if !std::mem::replace(&mut self.has_said, true) {
                 opening::say_left_behind(&what, writers);
@@ -142,7 +146,7 @@ impl SpaceReader {
     }
 
     /// Goes on with another membership, perhaps of another space under this name.
-    fn go_on_as(&mut self, member: Arc<Membership>, is_streaming: bool) {
+    fn go_on_as(&mut self, member: Arc<Member>, is_streaming: bool) {
         self.next = member.resumes_at.unwrap_or_else(|| member.cursor());
         self.prefetch = Prefetch::start(&member.space);
         self.gate = Gate::new(member.clone());
@@ -153,7 +157,7 @@ impl SpaceReader {
     }
 
     /// For a reader that has joined the space, which its caller calls `name`.
-    pub(crate) fn of_member(member: Arc<Membership>, name: &str, options: OpenOptions) -> SpaceReader {
+    pub(crate) fn of_member(member: Arc<Member>, name: &str, options: OpenOptions) -> SpaceReader {
         let (rank, size) = (member.rank, member.size);
         let component = options.component.clone().expect("resolved");
         let side = Side::Reader;
@@ -173,7 +177,7 @@ impl SpaceReader {
     }
 
     /// A handle at no version, which neither waits nor looks ahead.
-    fn of_nothing(member: Arc<Membership>, options: OpenOptions) -> SpaceReader {
+    fn of_nothing(member: Arc<Member>, options: OpenOptions) -> SpaceReader {
         SpaceReader {
             spin_ns: 0,
             prefetch: None,
@@ -822,7 +826,7 @@ impl SpaceReader {
             true => Ok(()),
             // It waited for writers, as no member of its group.
             false if !self.is_streaming && !self.options.observer => {
-                let (space, group) = (self.space(), opening::group_of(&self.options));
+                let (space, group) = (self.space(), group_of(&self.options));
                 space.with_setup_lock(deadline, || {
                     groups::leave_unjoined(space, group, self.member.rank).map(drop)
                 })
@@ -862,18 +866,6 @@ impl Drop for SpaceReader {
 #[cold]
 fn no_step() -> Error {
     Error::new(Kind::StepState, "no step is open").hint("call begin_step to begin reading a version")
-}
-
-/// Says which of many objects an error is about.
-#[cold]
-pub(crate) fn at_object(error: Error, index: usize, name: &str) -> Error {
-    let named = error.context().iter().any(|(key, _)| *key == "variable");
-    let error = error.with("object", index);
-    if named {
-        error
-    } else {
-        error.with("variable", name)
-    }
 }
 
 /// The box that is meant, checked against the shape.

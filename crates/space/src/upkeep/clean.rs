@@ -1,138 +1,39 @@
 //! Removing spaces: when they were read to their end, on request, or because the processes that used them are dead.
 
-use forebay_config::Retention;
 use forebay_tier::host::fs;
 use forebay_tier::host::time::Instant;
 use std::path::Path;
-use std::sync::atomic::Ordering::Acquire;
 use std::time::Duration;
 
 use forebay_tier::{Error, Kind, Result};
-use serde::Serialize;
 
-use crate::control::member;
+use super::channels;
+use super::removed::{CleanOptions, CleanReport, Outcome, Removed, BY_A_KILL};
 use crate::control::shared_state::{
     remove_abandoned_soft_dir, soft_dirs, soft_dirs_of_path, Unused, MEMBERS_FILE,
 };
-use crate::files;
-use crate::open::attach::{is_open_anywhere, Attachment};
+use crate::open::attach::is_open_anywhere;
+use crate::open::channel::{explained, is_of_a_stream, is_stream, is_unfinished, lacks_stream_file};
 use crate::open::contents;
+use crate::open::create::attach;
 use crate::open::directory::{
     self, hidden_directories, remove_directory, remove_unfinished, HiddenDirectory,
 };
-use crate::open::groups::{has_read_all, registered_groups, was_read_by};
-use crate::open::membership::{describe, settle_left_behind, settle_producers};
-use crate::open::new_directory::{abandoned, Hidden};
+use crate::open::membership::settle_left_behind;
+use crate::open::new_directory::abandoned;
+use crate::open::producers::settle_producers;
+use crate::open::read_to_end::{live_member, reason, say_kept};
 use crate::place::name;
-use crate::place::name::{behind_links, place_of};
-use crate::upkeep::inspect::{attach, names, names_of};
-
-/// What to remove.
-#[derive(Clone, Debug, Default)]
-pub struct CleanOptions {
-    /// Names or paths; empty: every space under the root of short names.
-    pub names: Vec<String>,
-    /// Only what dead processes left behind: also keep spaces that ended cleanly and were not read yet.
-    pub dead_only: bool,
-    /// Say what would go, remove nothing.
-    pub dry_run: bool,
-}
-
-/// What was removed and what was kept.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct CleanReport {
-    /// Removed, or to be removed in a dry run.
-    pub removed: Vec<Removed>,
-    /// Kept, with the reason.
-    pub kept: Vec<Kept>,
-}
-
-/// A space that was removed.
-#[derive(Clone, Debug, Serialize)]
-pub struct Removed {
-    /// Its name.
-    pub name: String,
-    /// Bytes it had allocated.
-    pub bytes: u64,
-    /// Why it could go.
-    pub reason: String,
-}
-
-/// A space that was kept.
-#[derive(Clone, Debug, Serialize)]
-pub struct Kept {
-    /// Its name.
-    pub name: String,
-    /// Why it stays.
-    pub reason: String,
-    /// It could not be removed; else it is in use, or is not to be removed by this call.
-    pub failed: bool,
-    /// The kind of the error; `NameInUse` where nothing failed.
-    #[serde(skip)]
-    pub kind: Kind,
-}
-
-impl Kept {
-    /// It is in use, or this call does not remove it.
-    pub fn in_use(name: String, reason: String) -> Kept {
-        Kept { name, reason, failed: false, kind: Kind::NameInUse }
-    }
-
-    /// It could not be removed.
-    pub fn failed(name: String, error: &Error) -> Kept {
-        Kept { name, reason: error.to_string(), failed: true, kind: error.kind() }
-    }
-}
+use crate::place::name::{behind_links, place_of, Hidden};
+use crate::upkeep::inspect::{names, names_of};
 
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
-pub(crate) const BY_A_KILL: &str = "left by a process that was killed";
 
 /// Bytes that the files of a directory have allocated.
 fn allocated_bytes(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let files = fs::read_dir(dir).into_iter().flatten().flatten();
     files.filter_map(|f| f.metadata().ok()).map(|m| m.blocks() * 512).sum()
-}
-
-/// A member that lives, in words.
-fn live_member(space: &Attachment) -> Option<String> {
-    let control = &space.control;
-    (0..control.members_high())
-        .find(|slot| control.member(*slot, member::STATE).load(Acquire) != 0 && space.is_alive(*slot))
-        .map(|slot| describe(space, slot))
-}
-
-/// Whether every reader group of a finished stream has read all that it was to read, and a rank all there is.
-fn is_read_to_its_end(space: &Attachment) -> bool {
-    let control = &space.control;
-    let groups = || registered_groups(control);
-    // What no rank has read to its end stays where all have left, too.
-    groups().any(|i| was_read_by(space, i)) && groups().all(|i| has_read_all(space, i))
-}
-
-/// Called whenever a member has gone: the last one takes a space away that was read to its end.
-pub(crate) fn remove_if_read(space: &Attachment) {
-    let may_go = || {
-        space.retention() == Retention::Released
-            && space.control.producer_state().is_finished()
-            && is_read_to_its_end(space)
-            && live_member(space).is_none()
-    };
-    if !may_go() {
-        return;
-    }
-    // A space that cannot be removed now stays for `forebay clean`; the program that ends here did its work.
-    let removed = space.with_setup_lock(Instant::now() + LOCK_TIMEOUT, || {
-        if may_go() {
-            say_kept(space, &space.remove_files()?);
-        }
-        Ok(())
-    });
-    if let Err(e) = removed {
-        if e.kind() != Kind::PeerMissing {
-            eprintln!("forebay: removing space {}: {e}", space.name);
-        }
-    }
 }
 
 /// Removes spaces that no live process has open, and what killed processes left of them. Never touches one in use.
@@ -153,7 +54,7 @@ pub fn clean(options: &CleanOptions) -> Result<CleanReport> {
         }
     }
     if options.names.is_empty() {
-        let unfinished = names_of(files::is_unfinished)?;
+        let unfinished = names_of(is_unfinished)?;
         for name in names()?.into_iter().chain(unfinished) {
             match clean_one(&name, options) {
                 Ok(outcome) => report.add(&name, outcome),
@@ -166,36 +67,20 @@ pub fn clean(options: &CleanOptions) -> Result<CleanReport> {
     Ok(report)
 }
 
-/// What became of a space, or why it stays.
-type Outcome = std::result::Result<Removed, String>;
-
-impl CleanReport {
-    fn add(&mut self, name: &str, outcome: Outcome) {
-        match outcome {
-            Ok(removed) => self.removed.push(removed),
-            Err(reason) => self.kept.push(Kept::in_use(name.into(), reason)),
-        }
-    }
-
-    fn fail(&mut self, name: &str, error: &Error) {
-        self.kept.push(Kept::failed(name.into(), error));
-    }
-}
-
 fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
     let dir = name::directory(name)?;
-    if files::is_unfinished(&dir) && is_made_here(name, &dir) {
-        if let Some(removed) = files::clean_unfinished(name, &dir, options)? {
+    if is_unfinished(&dir) && is_made_here(name, &dir) {
+        if let Some(removed) = channels::clean_unfinished(name, &dir, options)? {
             return Ok(Ok(removed));
         }
     }
-    if !options.dead_only && files::lacks_stream_file(&dir) {
-        return files::clean_damaged(name, &dir, options);
+    if !options.dead_only && lacks_stream_file(&dir) {
+        return channels::clean_damaged(name, &dir, options);
     }
-    if files::is_stream(&dir) {
-        return match files::clean(name, &dir, options).map_err(|e| files::explained(name, &dir, e)) {
-            Err(e) if e.kind() == Kind::Damaged && !options.dead_only && files::is_of_a_stream(&dir) => {
-                files::clean_damaged(name, &dir, options)
+    if is_stream(&dir) {
+        return match channels::clean(name, &dir, options).map_err(|e| explained(name, &dir, e)) {
+            Err(e) if e.kind() == Kind::Damaged && !options.dead_only && is_of_a_stream(&dir) => {
+                channels::clean_damaged(name, &dir, options)
             }
             cleaned => cleaned,
         };
@@ -235,14 +120,6 @@ fn clean_one(name: &str, options: &CleanOptions) -> Result<Outcome> {
         let kept = if options.dry_run { Vec::new() } else { space.remove_files()? };
         Ok(Ok(Removed { name: name.into(), bytes, reason: reason(why, &kept) }))
     })
-}
-
-/// Why a space could go, and which files stay.
-fn reason(why: &str, kept: &[String]) -> String {
-    match kept {
-        [] => why.into(),
-        kept => format!("{why}; lower pools that stay: {}", kept.join("; ")),
-    }
 }
 
 /// Directories that a process left while it made or removed a space: of the space `of`, else of every one below the
@@ -310,10 +187,10 @@ pub fn remove_leftovers(name: Option<&str>) -> Result<()> {
 fn remove_unstarted_channel(name: &str) -> Result<()> {
     let dir = name::directory(name)?;
     let removed = match () {
-        () if files::is_unfinished(&dir) && is_made_here(name, &dir) => {
-            files::clean_unfinished(name, &dir, &CleanOptions::default()).map(drop)
+        () if is_unfinished(&dir) && is_made_here(name, &dir) => {
+            channels::clean_unfinished(name, &dir, &CleanOptions::default()).map(drop)
         }
-        () if files::is_stream(&dir) => files::remove_unstarted(name, &dir),
+        () if is_stream(&dir) => channels::remove_unstarted(name, &dir),
         () => Ok(()),
     };
     match removed {
@@ -349,18 +226,11 @@ fn clean_leftover(path: &Path, hidden: Hidden, shown: &str, options: &CleanOptio
 /// `PeerMissing` when there is none.
 pub fn destroy(name: &str) -> Result<()> {
     let dir = name::directory(name)?;
-    if files::is_stream(&dir) {
-        return files::destroy(name, &dir);
+    if is_stream(&dir) {
+        return channels::destroy(name, &dir);
     }
     let space = attach(name)?;
     let kept = space.with_setup_lock(Instant::now() + LOCK_TIMEOUT, || space.remove_files())?;
     say_kept(&space, &kept);
     Ok(())
-}
-
-/// What stays of a space that is removed without a report.
-fn say_kept(space: &Attachment, kept: &[String]) {
-    if !kept.is_empty() {
-        eprintln!("forebay: {}", reason(&format!("space {} was removed", space.name), kept));
-    }
 }

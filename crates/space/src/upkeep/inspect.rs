@@ -4,242 +4,35 @@
 
 use forebay_tier::host::fs;
 use forebay_tier::host::time::Instant;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
-use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_log::LaneId;
-use forebay_tier::adapter::throttle::Locality;
-use forebay_tier::{Access, Error, Kind, Result};
-use serde::Serialize;
+use forebay_tier::{Error, Kind, Result};
 
-use crate::control::{group, head, member, ProducerState, Waiting};
-use crate::files;
+use super::channels;
+use super::info::{
+    oldest_unread, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo, VersionInfo,
+};
+use crate::control::{group, head, member, ProducerState, Waiting, HOLDS_NOTHING};
 use crate::lane::index::{self, Bring, VersionIndex};
 use crate::open::attach::{Attachment, Fill};
+use crate::open::channel::{explained, is_stream};
 use crate::open::contents;
-use crate::open::create::Missing;
+use crate::open::create::{attach, attach_until, OPEN_TIMEOUT};
 use crate::open::groups::{awaited_from, held_by_cursors, policy_of, registered_groups};
-use crate::open::membership::{holders, missing_producers, settle_producers, Role, HOLDS_NOTHING};
+use crate::open::member::Role;
+use crate::open::producers::{missing_producers, settle_producers};
+use crate::open::released::holders;
 use crate::place::name;
 use crate::place::pool::POOL_FILE;
 
 pub use forebay_log::verify::Report as VerifyReport;
 
-/// A space as it is now.
-#[derive(Clone, Debug, Serialize)]
-pub struct SpaceInfo {
-    /// Short name, or path.
-    pub name: String,
-    /// Its directory.
-    pub path: PathBuf,
-    /// Identity of the pool.
-    pub uuid: String,
-    /// Tier of the pool.
-    pub tier: String,
-    /// When stores are made persistent.
-    pub horizon: String,
-    /// What an acknowledged version survives.
-    pub durability: String,
-    /// When versions go.
-    pub retention: String,
-    /// Who may be at work when.
-    pub pace: String,
-    /// Whether payloads carry checksums.
-    pub checksum: bool,
-    /// Most bytes it may hold, in all its pools.
-    pub quota_bytes: u64,
-    /// Bytes of records, in all its pools.
-    pub used_bytes: u64,
-    /// Bytes of segments, in all its pools: what is used, what is left in the segments that are being written, and
-    /// those that are prepared.
-    pub reserved_bytes: u64,
-    /// Bytes of an ordinary segment.
-    pub segment_bytes: u64,
-    /// First version that was not dropped.
-    pub versions_oldest: u64,
-    /// Number of complete versions; the retained ones are oldest..complete.
-    pub versions_complete: u64,
-    /// "new", "open", "finished", "producer died", or "dead" when no live process has it open.
-    pub state: String,
-    /// Directory of the run that made it.
-    pub run: Option<String>,
-    /// Host that owns it.
-    pub host: String,
-    /// Creation time, nanoseconds since 1970.
-    pub created_unix_ns: u64,
-    /// The producers.
-    pub producer: Option<GroupInfo>,
-    /// Registered reader groups.
-    pub readers: Vec<ReaderGroupInfo>,
-    /// Oldest complete version that some reader has not released; without readers, the oldest. None: all are.
-    pub oldest_unread: Option<u64>,
-    /// Processes that have it open.
-    pub members: Vec<MemberInfo>,
-    /// Its pools, the fastest first; what does not fit into one may spill to the next.
-    pub tiers: Vec<TierInfo>,
-    /// What was moved between its pools.
-    pub moved: MovedInfo,
-    /// Retained versions, only from [`inspect`].
-    pub versions: Vec<VersionInfo>,
-}
-
-/// One pool of a space.
-#[derive(Clone, Debug, Serialize)]
-pub struct TierInfo {
-    /// Tier.
-    pub tier: String,
-    /// Pool file.
-    pub path: PathBuf,
-    /// Most bytes it may hold.
-    pub quota_bytes: u64,
-    /// Bytes of records.
-    pub used_bytes: u64,
-    /// Bytes of segments.
-    pub reserved_bytes: u64,
-}
-
-/// Totals of moves between the pools of a space, since its control segment was made.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct MovedInfo {
-    /// Bytes moved down a tier.
-    pub spilled_bytes: u64,
-    /// Bytes moved up a tier.
-    pub promoted_bytes: u64,
-    /// Moves that failed; each was also an error of a producer.
-    pub failed: u64,
-    /// Versions dropped, unread by some reader, because the space was full.
-    pub dropped_versions: u64,
-}
-
-/// The producer group.
-#[derive(Clone, Debug, Serialize)]
-pub struct GroupInfo {
-    /// Component.
-    pub component: String,
-    /// Ranks.
-    pub size: u32,
-    /// Which start of the program.
-    pub incarnation: u32,
-    /// Ranks that joined.
-    pub joined: u32,
-    /// Ranks that ended cleanly.
-    pub closed: u32,
-}
-
-/// A reader group.
-#[derive(Clone, Debug, Serialize)]
-pub struct ReaderGroupInfo {
-    /// Its name.
-    pub name: String,
-    /// Ranks.
-    pub size: u32,
-    /// Ranks that joined, ever.
-    pub joined: u32,
-    /// Ranks that saw the end of the stream.
-    pub ended: u32,
-    /// Lowest version that a live rank has not released; None if none is alive.
-    pub version_min: Option<u64>,
-    /// Oldest complete version that a live rank, or one still to join, has not released; None when all are.
-    pub oldest_unread: Option<u64>,
-    /// Complete versions from that one on: how far the group's slowest rank is behind.
-    pub lag_versions: u64,
-    /// Of a group that keeps a cursor: what it means to the writers while it is absent, `hold`, `drop` or `error`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub absent: Option<crate::Absent>,
-}
-
-impl ReaderGroupInfo {
-    /// `needed` is the lowest version that some rank still wants, complete or not; None when no rank wants any.
-    pub(crate) fn new(
-        name: String,
-        size: u32,
-        (joined, ended): (u32, u32),
-        (version_min, needed): (Option<u64>, Option<u64>),
-        complete: u64,
-    ) -> ReaderGroupInfo {
-        let oldest_unread = needed.filter(|v| *v < complete);
-        let lag_versions = oldest_unread.map_or(0, |v| complete - v);
-        ReaderGroupInfo { name, size, joined, ended, version_min, oldest_unread, lag_versions, absent: None }
-    }
-}
-
-/// Oldest retained version that some reader still has to read; before any reader came, the oldest of all.
-pub(crate) fn oldest_unread(readers: &[ReaderGroupInfo], oldest: u64, complete: u64) -> Option<u64> {
-    match readers.is_empty() {
-        true => Some(oldest).filter(|v| *v < complete),
-        false => readers.iter().filter_map(|g| g.oldest_unread).min(),
-    }
-}
-
-/// A process that has the space open.
-#[derive(Clone, Debug, Serialize)]
-pub struct MemberInfo {
-    /// "writer", "reader" or "observer".
-    pub role: String,
-    /// Component or group.
-    pub component: String,
-    /// Rank.
-    pub rank: u32,
-    /// Ranks of its group.
-    pub size: u32,
-    /// Process id, in its own namespace.
-    pub pid: u32,
-    /// Host; the owner's, a space has one.
-    pub host: String,
-    /// Whether the kernel says that it lives.
-    pub alive: bool,
-    /// Since when, nanoseconds since 1970.
-    pub since_unix_ns: u64,
-    /// Next version it will put or wants.
-    pub version: u64,
-    /// Steps ended.
-    pub steps: u64,
-    /// Payload bytes moved.
-    pub bytes: u64,
-    /// Time inside put or get.
-    pub op_ns: u64,
-    /// Time waiting.
-    pub wait_ns: u64,
-    /// What it waits for and who is missing, if it waits.
-    pub waiting_for: Option<String>,
-    /// Since when it waits, nanoseconds since 1970.
-    pub waiting_since_unix_ns: Option<u64>,
-    /// Oldest version its views hold.
-    pub lease: Option<u64>,
-}
-
-/// A retained version.
-#[derive(Clone, Debug, Serialize)]
-pub struct VersionInfo {
-    /// Number.
-    pub version: u64,
-    /// Whether every rank has committed it.
-    pub complete: bool,
-    /// Payload bytes.
-    pub bytes: u64,
-    /// Pieces.
-    pub records: u64,
-    /// Names of its variables.
-    pub variables: Vec<String>,
-}
-
-/// How long to wait for other processes that open or rebuild spaces, in all.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
-
-pub(crate) fn attach(name: &str) -> Result<Arc<Attachment>> {
-    attach_until(name, Instant::now() + OPEN_TIMEOUT)
-}
-
-/// As [`attach`], with a wait of its caller.
-pub(crate) fn attach_until(name: &str, deadline: Instant) -> Result<Arc<Attachment>> {
-    Attachment::open(name, Access::Read, Locality::Local, Missing::Fail, deadline)
-}
-
 /// Names of the spaces below the root of short names, sorted.
 pub(crate) fn names() -> Result<Vec<String>> {
-    names_of(|dir| files::is_stream(dir) || dir.join(POOL_FILE).exists() || contents::is_of_a_space(dir))
+    names_of(|dir| is_stream(dir) || dir.join(POOL_FILE).exists() || contents::is_of_a_space(dir))
 }
 
 /// Names below the root of short names whose directory is one of these, sorted.
@@ -281,8 +74,8 @@ pub fn list() -> Result<Vec<SpaceInfo>> {
 
 fn describe_by_name(name: &str, deadline: Instant) -> Result<SpaceInfo> {
     let dir = name::directory(name)?;
-    if files::is_stream(&dir) {
-        return files::info(name, &dir, false).map_err(|e| files::explained(name, &dir, e));
+    if is_stream(&dir) {
+        return channels::info(name, &dir, false).map_err(|e| explained(name, &dir, e));
     }
     attach_until(name, deadline).map(|space| describe(&space, name))
 }
@@ -340,8 +133,8 @@ pub fn glance_within(name: &str, timeout: Duration) -> Result<SpaceInfo> {
 /// `PeerMissing` when there is none; `Damaged`, `UnknownFormat`, `PoolOwnedElsewhere`, `BadName`.
 pub fn inspect(name: &str) -> Result<SpaceInfo> {
     let dir = name::directory(name)?;
-    if files::is_stream(&dir) {
-        return files::info(name, &dir, true).map_err(|e| files::explained(name, &dir, e));
+    if is_stream(&dir) {
+        return channels::info(name, &dir, true).map_err(|e| explained(name, &dir, e));
     }
     let space = attach(name)?;
     let mut info = describe(&space, name);
@@ -528,8 +321,8 @@ fn waiting_for(space: &Attachment, waiting: Waiting) -> Option<String> {
 pub fn verify(name: &str) -> Result<VerifyReport> {
     let dir = name::directory(name)?;
     check_directory(name, &dir)?;
-    if files::is_stream(&dir) {
-        return files::verify(name, &dir).map_err(|e| files::explained(name, &dir, e));
+    if is_stream(&dir) {
+        return channels::verify(name, &dir).map_err(|e| explained(name, &dir, e));
     }
     let space = attach(name)?;
     crate::upkeep::verify::verify(&space)

@@ -3,7 +3,12 @@
 //! Guarantees: nothing here takes part: no process waits for it.
 //! Not here: a space that goes because it was read to its end (`open/read_to_end.rs`).
 
+pub(crate) mod channels;
 pub(crate) mod clean;
+pub(crate) mod drain;
+pub(crate) mod info;
 pub(crate) mod inspect;
+pub(crate) mod reader_groups;
+pub(crate) mod removed;
 pub(crate) mod steer;
 pub(crate) mod verify;

@@ -18,7 +18,7 @@ use forebay_tier::{Access, Error, Kind, Result};
 use crate::control::ProducerState;
 use crate::open::attach::Attachment;
 use crate::open::create::Missing;
-use crate::open::membership::released_by_present;
+use crate::open::released::released_by_present;
 
 /// How long opening may take.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(2);

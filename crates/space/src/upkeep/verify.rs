@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::control::{group, head, member, GranuleState, ProducerState, GROUPS_MAX, LANES_MAX, MEMBERS_MAX};
 use crate::lane::index::{self, Bring, LaneCursor, VersionIndex};
 use crate::open::attach::Attachment;
-use crate::open::membership::{is_of_lane, Role};
+use crate::open::member::{is_of_lane, Role};
 
 /// How often a space that has live members is looked at before a difference counts.
 const LOOKS: usize = 5;
@@ -353,7 +353,7 @@ impl Check<'_> {
 mod tests {
     use super::*;
     use crate::open::create::attached;
-    use crate::open::membership::free_run;
+    use crate::open::runs::free_run;
     use crate::{OpenOptions, Retention, Writer};
 
     /// A process was killed while it freed the segments of a version that all readers had released.

@@ -16,8 +16,14 @@ use forebay_tier::{Durability, Error, Kind, Result};
 use crate::attributes::Attribute;
 use crate::description::{self, Description, Descriptions, DESCRIPTIONS};
 use crate::element::Element;
-use crate::files::{FilesReservation, FilesWriter};
-use crate::reader::consume::at_object;
+use crate::files::{self, FilesReservation, FilesWriter};
+use crate::many::at_object;
+use crate::open::channel::is_stream;
+use crate::open::create::attach;
+use crate::open::existing::{decided, holder, refused_space};
+use crate::open::opening::{refused, Refusal, Writers, Writing};
+use crate::open::producers::writers_of;
+use crate::place::name;
 use crate::stats::Stats;
 use crate::writer::produce::{no_step, SpaceWriter};
 
@@ -420,5 +426,29 @@ impl Writer {
             Inner::Space(w) => w.free_bytes().map(Some),
             Inner::Files(_) => Ok(None),
         }
+    }
+}
+
+/// Whether a writer that opens the space `name` with these options now would be let in. Changes nothing; without such a
+/// space it would make one.
+///
+/// # Errors
+/// `NameInUse` with the ways on, as of [`crate::Writer::open`]; those of opening the space.
+pub fn check_writable(name: &str, options: &OpenOptions) -> Result<()> {
+    if is_stream(&name::directory(name)?) {
+        return files::check_writable(name, options);
+    }
+    let space = match attach(name) {
+        Err(e) if e.kind() == Kind::PeerMissing => return Ok(()),
+        space => space?,
+    };
+    let writers = writers_of(&space);
+    if writers == Writers::Open {
+        let detail = holder(&space).unwrap_or_default();
+        return Err(refused(&format!("space {name}"), Refusal::Held, writers, &detail));
+    }
+    match decided(&space, options, writers) {
+        Writing::Refuse(why) => Err(refused_space(&space, why, writers)),
+        _ => Ok(()),
     }
 }

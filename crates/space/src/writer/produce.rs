@@ -21,24 +21,25 @@ use crate::attributes::{self, Attribute};
 use crate::control::shared_state::LOCK_ATTRIBUTES;
 use crate::control::{too_many, ProducerState, Waiting, CURSORS_MAX, GROUPS_MAX, GROUP_RANKS_MAX, LANES_MAX};
 use crate::declared::{disagreement, Declared, First};
-use crate::lane::segments::{check_group, LaneSpace, WAIT_SLICE};
+use crate::lane::granules::WAIT_SLICE;
+use crate::lane::segments::{check_group, LaneSpace};
+use crate::many::at_object;
 use crate::open::agreement::check_space;
 use crate::open::attach::Attachment;
-use crate::open::create::replace;
-use crate::open::create::Missing;
+use crate::open::create::{replace, Missing};
+use crate::open::existing::{decided, refused_space};
 use crate::open::groups::{check_present, find_or_add_group, Keep};
-use crate::open::membership::{
-    drop_beyond_last, holders, producer_died, released_by_present, settle_left_behind, settle_producers,
-    Membership,
-};
+use crate::open::membership::{settle_left_behind, Membership};
 use crate::open::opening::{self, run_token, Writing};
-use crate::reader::consume::at_object;
+use crate::open::producers::{producer_died, settle_producers, writers_for};
+use crate::open::read_to_end::Member;
+use crate::open::released::{drop_beyond_last, holders, released_by_present};
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
 
 /// One rank that writes a space.
 pub(crate) struct SpaceWriter {
-    member: Arc<Membership>,
+    member: Arc<Member>,
     lane: Lane,
     segments: LaneSpace,
     options: OpenOptions,
@@ -142,27 +143,27 @@ impl SpaceWriter {
         (rank, size): (u32, u32),
         component: &str,
         deadline: Instant,
-    ) -> Result<Option<Arc<Membership>>> {
+    ) -> Result<Option<Arc<Member>>> {
         let token = run_token();
         space.with_setup_lock(deadline, || {
             settle_left_behind(space);
-            let writers = opening::writers_for(space, rank, token);
-            match opening::decided(space, options, writers) {
+            let writers = writers_for(space, rank, token);
+            match decided(space, options, writers) {
                 Writing::Join | Writing::Resume => {
                     check_space(space, options)?;
                     let group = (rank, size);
                     Membership::join_producers_locked(space, group, component, token, writers, deadline)
-                        .map(Some)
+                        .map(|joined| Some(Member::of(joined)))
                 }
                 Writing::Replace => replace(space, options, size).map(|()| None),
-                Writing::Refuse(why) => Err(opening::refused_space(space, why, writers)),
+                Writing::Refuse(why) => Err(refused_space(space, why, writers)),
             }
         })
     }
 
     /// For a producer that has joined the space, which its caller calls `name`.
     pub(crate) fn of_member(
-        member: Arc<Membership>,
+        member: Arc<Member>,
         name: &str,
         options: OpenOptions,
         deadline: Instant,

@@ -2,19 +2,18 @@
 //!
 //! Guarantees: nothing here registers, waits or changes what members see, except for removal, which never
 //! touches a channel that a live process has open unless it is told to. Numbers are a moment's. Not here:
-//! finding channels (see the crate's `inspect`).
+//! finding channels (`inspect.rs`).
 
-use super::read::VersionFiles;
-use super::readers::ReaderDf;
-use super::stream::{is_unfinished, misplaced, Producers, Stream, LOCK_STREAM, MEMBERS_FILE};
+use crate::files::{Producers, ReaderDf, Stream, VersionFiles, LOCK_STREAM};
+use crate::open::channel::{is_unfinished, misplaced, MEMBERS_FILE};
 use crate::open::directory::remove_directory;
-use crate::upkeep::clean::{CleanOptions, Removed, BY_A_KILL};
-use crate::upkeep::inspect::{
-    oldest_unread, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo, VerifyReport,
-    VersionInfo,
+use crate::upkeep::info::{
+    oldest_unread, GroupInfo, MemberInfo, MovedInfo, ReaderGroupInfo, SpaceInfo, TierInfo, VersionInfo,
 };
+use crate::upkeep::removed::{CleanOptions, Removed, BY_A_KILL};
 use forebay_config::OpenOptions;
 use forebay_log::verify::Damage;
+use forebay_log::verify::Report as VerifyReport;
 use forebay_tier::host::fs;
 use forebay_tier::liveness::MembersFile;
 use forebay_tier::{Error, Kind, Result};

@@ -1,0 +1,135 @@
+//! Granules of the pools as lanes take them and give them back: a run for a segment, and what was released.
+//!
+//! Guarantees: a run is taken under the allocation lock, by one store; what a killed process had taken is known as its.
+//! Not here: how much a lane may have, and waiting (`segments.rs`).
+
+use forebay_tier::host::sync::Mutex;
+use std::ops::Range;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use forebay_log::{LaneId, Ledger};
+use forebay_tier::Result;
+
+use crate::control::shared_state::LOCK_ALLOCATE;
+use crate::control::GranuleState;
+use crate::open::attach::Attachment;
+use crate::open::released::{drop_released, release_floor};
+use crate::open::runs::free_run;
+
+/// A waiter looks again at least this often: who died says nothing.
+pub(crate) const WAIT_SLICE: Duration = Duration::from_millis(50);
+
+/// The allocation lock is held for microseconds; a holder that is stopped for longer is worth an error.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Who a run of granules belongs to.
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    pub lane: LaneId,
+    /// Member slot, or none for a lane whose producer is gone.
+    pub slot: Option<u32>,
+}
+
+/// Who frees segments of a lane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The thread that writes the lane.
+    Writer,
+    /// Its helper, while that thread may be writing.
+    Helper,
+}
+
+/// Frees what was released of a lane. True if there was something.
+pub(crate) fn free_released(space: &Attachment, ledger: &Mutex<Ledger>, by: By) -> Result<bool> {
+    let lock = || ledger.lock().unwrap_or_else(PoisonError::into_inner);
+    if !lock().has_reclaimable(u64::MAX) || !lock().has_reclaimable(release_floor(space)) {
+        return Ok(false);
+    }
+    let floor = drop_released(space);
+    let (granule, horizon) = (space.superblock.granule_bytes, space.superblock.horizon);
+    let mut freed = false;
+    let free = |range: Range<u64>| {
+        free_run(space, (range.start / granule) as usize);
+        freed = true;
+        Ok(())
+    };
+    match by {
+        By::Writer => lock().reclaim(&*space.device, horizon, floor, free)?,
+        By::Helper => lock().reclaim_aside(&*space.device, horizon, floor, free)?,
+    }
+    if freed {
+        space.control.announce_space();
+    }
+    Ok(freed)
+}
+
+/// Faults a range in; if that is refused the range is free again.
+pub(crate) fn prepare_or_free(space: &Attachment, range: Range<u64>) -> Result<()> {
+    space.device.prepare(range.clone()).inspect_err(|_| {
+        free_run(space, (range.start / space.superblock.granule_bytes) as usize);
+    })
+}
+
+/// Where a run of granules may lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At a multiple of its own length, so that runs of one length leave no gaps that are too short for another.
+    Aligned,
+    /// As aligned, and not the last free space.
+    Spare,
+    /// Aligned where that is possible, else anywhere: without it no rank could go on.
+    Anywhere,
+}
+
+/// A run of free granules of pool `pool`, or None if there is none so long. First fit from the start of the pool:
+/// what was used before comes first, because its pages are there. Waits `timeout` for the lock of the granule table.
+pub(crate) fn allocate(
+    space: &Attachment,
+    owner: Owner,
+    pool: usize,
+    bytes: u64,
+    place: Place,
+    timeout: Duration,
+) -> Result<Option<Range<u64>>> {
+    let control = &space.control;
+    let granule = space.superblock.granule_bytes;
+    let wanted = bytes.div_ceil(granule) as usize;
+    space.members.with_lock(LOCK_ALLOCATE, timeout, || {
+        let pool = space.pools[pool].clone();
+        let Some(first) = find_free(space, pool.clone(), wanted, wanted)
+            .or_else(|| (place == Place::Anywhere).then(|| find_free(space, pool, wanted, 1)).flatten())
+            .filter(|_| place != Place::Spare || leaves_free_space(space, wanted))
+        else {
+            return Ok(None);
+        };
+        let Owner { lane, slot } = owner;
+        control.describe_run(first, 0, wanted, 0);
+        control.set_granule_state(first, GranuleState::Spare { lane, slot });
+        Ok(Some(first as u64 * granule..(first + wanted) as u64 * granule))
+    })
+}
+
+/// The first of `wanted` free granules that begin at a multiple of `step` from the start of the pool.
+fn find_free(space: &Attachment, pool: Range<usize>, wanted: usize, step: usize) -> Option<usize> {
+    let mut free = 0;
+    for run in space.control.runs(pool.clone()) {
+        let is_free = run.state == GranuleState::Free;
+        // A run may begin here, or go on.
+        free = match is_free {
+            true if free > 0 || (run.first - pool.start) % step == 0 => free + 1,
+            _ => 0,
+        };
+        if free == wanted {
+            return Some(run.first + 1 - wanted);
+        }
+    }
+    None
+}
+
+/// A spare is a convenience: it must not take the last free space from a rank that has real data.
+fn leaves_free_space(space: &Attachment, wanted: usize) -> bool {
+    let runs = space.control.runs(space.pools[0].clone());
+    let free = runs.filter(|run| run.state == GranuleState::Free).count();
+    free >= wanted * 2
+}
