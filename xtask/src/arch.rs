@@ -1,4 +1,5 @@
-//! `cargo xtask arch`: the crates and the arrows between them are those of the table in ARCHITECTURE.md.
+//! `cargo xtask arch`: the crates and the arrows between them are those of the table in ARCHITECTURE.md, and so are the
+//! folders of a crate (`folders.rs`).
 //!
 //! The table's rows are `| rank | crate | … |`; a crate may use only crates of a lower rank. A rank written as
 //! `–` may use any crate with a rank, and no crate may use it. What a crate of the product (`crates/`) ships uses
@@ -6,7 +7,10 @@
 //! crates, so that none of them can reach `tier`. A row whose crate is followed by *planned*
 //! has no folder yet; when the folder appears the mark has to go, so that the table cannot rot in either direction.
 
+mod folders;
+
 use crate::packages::{packages, Package};
+use crate::tree;
 use crate::{no_findings, Outcome, Stop};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,12 +32,13 @@ pub fn run(root: &Path) -> Outcome {
     let packages = packages(root)?;
     let mut findings = compare(&table(&text), &packages);
     findings.extend(outside_the_product(&packages));
+    findings.extend(folders::findings(&text, &tree::files(root)));
     no_findings(findings)
 }
 
 /// The rows by crate name, without the prefix `forebay-`.
 fn table(text: &str) -> BTreeMap<String, Row> {
-    let start = text.lines().skip_while(|line| !(line.starts_with("| rank") && line.contains("| crate")));
+    let start = text.lines().skip_while(|line| !(line.starts_with("| rank") && line.contains("| crate ")));
     let rows = start.skip(2).take_while(|line| line.starts_with('|'));
     let row = |line: &str| {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();

@@ -123,7 +123,7 @@ const UNREVISED: &[&str] = &["CHANGELOG.md"];
 /// Names that are fixed and contain such a word: an option, fields of the control segment, the user of uid 65534.
 const FIXED_NAMES: &[(&str, &str)] = &[
     ("crates/cli/src/mem.rs", concat!("ro", "om")),
-    ("crates/space/src/control.rs", concat!("ro", "om")),
+    ("crates/space/src/control/layout.rs", concat!("ro", "om")),
     ("docs/src/formats/control.md", concat!("ro", "om")),
     ("docs/src/guide/mem.md", concat!("ro", "om")),
     ("xtask/src/main.rs", concat!("no", "body")),

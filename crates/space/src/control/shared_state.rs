@@ -12,7 +12,7 @@ use forebay_tier::host::time::Instant;
 use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::Ordering::{self, Relaxed};
 use std::time::Duration;
 
 use forebay_log::format::{IncarnationDf, Superblock, HEADER_BYTES, INCARNATION_OFFSETS};
@@ -399,12 +399,12 @@ fn restore_groups(control: &Control, found: &Found) -> Result<()> {
             // A damaged one stays damaged, for who needs it to say so.
             control.set_cursor_as_found(place, cursor);
         }
-        control.group(*index, group::SIZE).store(u64::from(record.size), Ordering::Relaxed);
+        control.group(*index, group::SIZE).store(u64::from(record.size), Relaxed);
         control.set_group_name(*index, &record.name);
-        control.group(*index, group::POLICY).store(u64::from(record.policy), Ordering::Relaxed);
+        control.group(*index, group::POLICY).store(u64::from(record.policy), Relaxed);
         control.set_group_cursors(*index, &places);
-        control.group(*index, group::START).store(start, Ordering::Relaxed);
-        control.group(*index, group::CAME).store(u64::from(record.came), Ordering::Relaxed);
+        control.group(*index, group::START).store(start, Relaxed);
+        control.group(*index, group::CAME).store(u64::from(record.came), Relaxed);
         control.sum_group(*index);
         control.register_group(*index);
     }

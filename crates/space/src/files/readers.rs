@@ -6,7 +6,9 @@
 //! come yet, unless all that came were killed. All of it changes under the lock of the channel. Not here: reading
 //! objects.
 
-use super::stream::{is_written_here, read_json, write_json, Counters, DroppedDf, Producers, Stream};
+use super::stream::{
+    group_mismatch, is_written_here, read_json, write_json, Counters, DroppedDf, Producers, Stream,
+};
 use crate::open::directory::remove_directory;
 use crate::open::{groups, opening};
 use crate::place::name::sanitised;
@@ -618,11 +620,4 @@ fn file_prefix(group: &str) -> String {
         true => format!("reader-{safe}-"),
         false => format!("reader-{safe}~{:08x}-", crc32c(group.as_bytes())),
     }
-}
-
-pub(super) fn group_mismatch(group: &str, size: u32, known: u32) -> Error {
-    Error::new(Kind::GroupMismatch, format!("reader group {group} has another size"))
-        .with("size", size)
-        .with("known_size", known)
-        .hint("all ranks of a component must be started with the same size")
 }

@@ -539,7 +539,7 @@ impl Stream {
     pub(super) fn declare_group(&mut self, group: &str, size: u32) -> Result<()> {
         self.df.readers_removed = false;
         match self.df.readers.insert(group.into(), size) {
-            Some(known) if known != size => Err(super::readers::group_mismatch(group, size, known)),
+            Some(known) if known != size => Err(group_mismatch(group, size, known)),
             _ => Ok(()),
         }
     }
@@ -829,4 +829,11 @@ pub(crate) fn note_written(uuid: &str) {
 /// Whether this process wrote a channel of files.
 pub(crate) fn is_written_here(uuid: &str) -> bool {
     WRITTEN_HERE.lock().unwrap_or_else(PoisonError::into_inner).contains(uuid)
+}
+
+pub(super) fn group_mismatch(group: &str, size: u32, known: u32) -> Error {
+    Error::new(Kind::GroupMismatch, format!("reader group {group} has another size"))
+        .with("size", size)
+        .with("known_size", known)
+        .hint("all ranks of a component must be started with the same size")
 }

@@ -1,4 +1,4 @@
-//! Granules of the pools as lanes take them and give them back: a run for a segment, and what was released.
+//! Granules of the pools as lanes take and free them: a run for a segment, and what was released.
 //!
 //! Guarantees: a run is taken under the allocation lock, by one store; what a killed process had taken is known as its.
 //! Not here: how much a lane may have, and waiting (`segments.rs`).

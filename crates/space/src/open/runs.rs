@@ -1,4 +1,4 @@
-//! Runs of granules: whose one is, and giving it back.
+//! Runs of granules: whose one is, and freeing it.
 //!
 //! Not here: taking one (`lane/`), and which of them may go.
 

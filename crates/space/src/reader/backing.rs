@@ -193,11 +193,17 @@ impl VersionBacking {
                     .hint("is the writer still computing? try again when a version is complete")
             })?,
         };
-        reader.open_version(version)?.backing(name)
+        VersionBacking::of_current(&reader.open_version(version)?, name)
+    }
+
+    /// Of the current version of a reader. See [`crate::Reader::backing`].
+    pub(crate) fn of_current(reader: &SpaceReader, name: &str) -> Result<VersionBacking> {
+        let (space, lease, index, verify) = reader.held()?;
+        watched(|| VersionBacking::of(space, lease, index, name, verify))
     }
 
     /// Of a version that is leased and indexed.
-    pub(crate) fn of(
+    fn of(
         space: &Attachment,
         lease: &Arc<Lease>,
         index: &VersionIndex,

@@ -27,7 +27,6 @@ use crate::open::membership::Membership;
 use crate::open::opening;
 use crate::open::producers::{missing_producers, producer_died, settle_producers, writers_of};
 use crate::open::read_to_end::Member;
-use crate::reader::backing::VersionBacking;
 use crate::reader::prefetch::Prefetch;
 use crate::stats::{CallTimer, Stats};
 use crate::trace::{Side, Trace, TraceHead, TraceStep};
@@ -789,13 +788,11 @@ impl SpaceReader {
         self.bring = Bring::Headers;
     }
 
-    /// See [`crate::Reader::backing`].
-    pub(crate) fn backing(&mut self, name: &str) -> Result<VersionBacking> {
+    /// The current version for who reads it without this reader: lease and index, and how payloads are checked.
+    pub(crate) fn held(&self) -> Result<(&Attachment, &Arc<Lease>, &VersionIndex, Verify)> {
         self.check_open()?;
         let current = self.current()?;
-        watched(|| {
-            VersionBacking::of(self.space(), &current.lease, &current.index, name, self.options.verify)
-        })
+        Ok((self.space(), &current.lease, &current.index, self.options.verify))
     }
 
     pub(crate) fn attributes(&self) -> Result<BTreeMap<String, Attribute>> {

@@ -312,8 +312,8 @@ impl Reader {
     /// `UnknownVariable`, `VariableMismatch`, `Damaged`, `StepState`; `NotPossibleHere` on a channel of files.
     pub fn backing(&mut self, name: &str) -> Result<VersionBacking> {
         match &mut self.inner {
-            Inner::Space(r) => r.backing(name),
-            Inner::Files(_) => Err(crate::reader::backing::no_files(name)),
+            Inner::Space(r) => VersionBacking::of_current(r, name),
+            Inner::Files(_) => Err(backing::no_files(name)),
         }
     }
 
