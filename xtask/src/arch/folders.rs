@@ -18,9 +18,8 @@ type Table = BTreeMap<String, BTreeMap<String, u32>>;
 /// Files at the top of a crate, together.
 const TOP: &str = "*.rs";
 
-/// Words with which an item begins, after its attributes.
-const ITEMS: [&str; 16] = [
-    "pub",
+/// Words with which an item begins, after its attributes and its visibility.
+const ITEMS: [&str; 15] = [
     "fn",
     "mod",
     "impl",
@@ -37,6 +36,10 @@ const ITEMS: [&str; 16] = [
     "extern",
     "macro_rules",
 ];
+
+/// How the attributes begin by which something is compiled for tests alone.
+const TESTS: [&[&str]; 2] =
+    [&["#", "[", "cfg", "(", "test", ")", "]"], &["#", "[", "cfg", "(", "all", "(", "test", ","]];
 
 /// Arrows and rows that are wrong, of the crates that the table in this text lists.
 pub fn findings(text: &str, files: &[File]) -> Vec<String> {
@@ -127,7 +130,7 @@ impl Crate {
         own.collect()
     }
 
-    /// The folder that a path from the root of the crate leads to; None: none, as of what `lib.rs` takes from elsewhere.
+    /// The folder that a path from the root of the crate leads to; None: what `lib.rs` takes from elsewhere.
     fn target(&self, path: &[String]) -> Option<&String> {
         let first = path.first()?;
         self.parts.get(first).or_else(|| self.parts.get(self.exports.get(first)?))
@@ -198,11 +201,11 @@ fn without_tests(tokens: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut kept, mut modules) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < tokens.len() {
-        let marks = ["#[cfg(test)]", "#[cfg(all(test,"].iter().any(|mark| {
-            let mark = self::tokens(mark);
-            tokens[at..].starts_with(&mark)
-        });
-        if !marks {
+        let rest = &tokens[at..];
+        if !TESTS
+            .iter()
+            .any(|mark| rest.len() >= mark.len() && rest.iter().zip(*mark).all(|(is, of)| is == of))
+        {
             kept.push(tokens[at].clone());
             at += 1;
             continue;
@@ -238,9 +241,14 @@ fn closed(tokens: &[String], at: usize) -> usize {
 
 /// Behind the item, statement, field or arm that begins at `at`.
 fn item_end(tokens: &[String], at: usize) -> usize {
-    let first = tokens.get(at).map_or("", String::as_str);
-    let is_item = ITEMS.contains(&first);
-    let is_use = tokens[at..].iter().take_while(|token| *token != ";").any(|token| token == "use");
+    let word = |at: usize| tokens.get(at).map_or("", String::as_str);
+    // Behind `pub`, or `pub(crate)`.
+    let named = match (word(at), word(at + 1)) {
+        ("pub", "(") => closed(tokens, at + 1),
+        ("pub", _) => at + 1,
+        _ => at,
+    };
+    let (is_item, is_use) = (ITEMS.contains(&word(named)), word(named) == "use");
     let mut i = at;
     while let Some(token) = tokens.get(i) {
         match token.as_str() {
@@ -364,4 +372,173 @@ fn resolved(here: &[String], leaf: &[String]) -> Option<Vec<String>> {
         }
     }
     Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "text\n\n| rank | crate/folder | what |\n|---|---|---|\n| 0 | `a/low` | x |\n\
+        | 1 | `a/*.rs` | x |\n| 2 | `a/high` | x |\n| 2 | `a/beside` | x |\n| 3 | `a/own.rs` | x |\n\nafter\n";
+
+    /// Findings where the file at `path` has this text, beside a file of each folder.
+    fn findings_of(path: &str, text: &str) -> Vec<String> {
+        let lib = "mod low; mod plain; mod high; mod beside; mod own; pub use high::deep::Shown; pub use log::Lane;";
+        let others = [
+            ("lib.rs", lib),
+            ("low/mod.rs", "mod deep;"),
+            ("plain.rs", ""),
+            ("high/mod.rs", ""),
+            ("beside/mod.rs", ""),
+            ("own.rs", ""),
+        ];
+        let mut files: Vec<File> = others
+            .iter()
+            .filter(|(other, _)| *other != path)
+            .chain([&(path, text)])
+            .map(|(path, text)| File { path: format!("crates/a/src/{path}"), text: text.to_string() })
+            .collect();
+        // Of a crate that is not listed.
+        files.push(File { path: "crates/b/src/x/mod.rs".into(), text: "use crate::y::Z;".into() });
+        findings(TABLE, &files)
+    }
+
+    fn wrong(path: &str, user: &str, used: &str) -> String {
+        format!("crates/a/src/{path}: a/{user} may not use a/{used}: its rank is not lower")
+    }
+
+    fn none() -> Vec<String> {
+        Vec::new()
+    }
+
+    #[test]
+    fn the_table_is_read() {
+        let table = table(TABLE);
+        let rows: Vec<(&str, u32)> = table["a"].iter().map(|(row, rank)| (row.as_str(), *rank)).collect();
+        assert_eq!(rows, [("*.rs", 1), ("beside", 2), ("high", 2), ("low", 0), ("own.rs", 3)]);
+        assert_eq!(findings("nothing", &[]).len(), 1);
+    }
+
+    #[test]
+    fn arrows_that_point_down_or_stay_inside_are_right() {
+        for (path, text) in [
+            ("high/x.rs", "use crate::low::deep::X; use crate::plain; use super::y::Z; use crate::high::Y;"),
+            ("high/x.rs", "use crate::Lane; use std::fmt; use log::high; fn f() { low::f() }"),
+            ("own.rs", "fn f() -> crate::high::X { super::beside::f(); self::g() }"),
+            ("plain.rs", "use crate::low; use crate::plain::X;"),
+            ("lib.rs", "mod low; mod plain; mod high; mod beside; mod own; use crate::high::X;"),
+        ] {
+            assert_eq!(findings_of(path, text), none(), "{path}: {text}");
+        }
+    }
+
+    #[test]
+    fn arrows_that_do_not_point_down_are_found() {
+        for text in [
+            "use crate::high::X;",
+            "pub(crate) use crate::high;",
+            "use crate::high as other;",
+            "use crate::high::*;",
+            "fn f() { crate::high::f() }",
+            "fn f(x: &crate::high::X<u8>) {}",
+            "macro_rules! m { () => { $crate::high::f() } }",
+            "use super::high::X;",
+            "fn f() { super::high::f() }",
+        ] {
+            assert_eq!(findings_of("low/mod.rs", text), [wrong("low/mod.rs", "low", "high")], "{text}");
+        }
+        // Of the same rank; of all files at the top; of one that has a row of its own.
+        assert_eq!(findings_of("high/x.rs", "use crate::beside;"), [wrong("high/x.rs", "high", "beside")]);
+        assert_eq!(findings_of("plain.rs", "use crate::own::X;"), [wrong("plain.rs", "*.rs", "own.rs")]);
+        assert_eq!(findings_of("low/x.rs", "use crate::plain;"), [wrong("low/x.rs", "low", "*.rs")]);
+    }
+
+    #[test]
+    fn grouped_imports_are_read_to_their_leaves() {
+        let text = "use crate::{low::{self, deep::{A, B}}, high::{C, d::*}, plain as p};";
+        let high = wrong("low/x.rs", "low", "high");
+        assert_eq!(findings_of("low/x.rs", text), [wrong("low/x.rs", "low", "*.rs"), high.clone()]);
+        assert_eq!(findings_of("low/x.rs", "use super::{super::{high::{X}}, deep};"), [high]);
+        assert_eq!(findings_of("own.rs", text), none());
+    }
+
+    #[test]
+    fn paths_upwards_are_followed_from_where_they_stand() {
+        let found = [wrong("low/deep/x.rs", "low", "high")];
+        assert_eq!(findings_of("low/deep/x.rs", "use super::super::super::high::X;"), found);
+        assert_eq!(findings_of("low/deep/x.rs", "fn f() { super::super::super::high::f() }"), found);
+        // Modules that are named like a folder, and stand elsewhere.
+        assert_eq!(
+            findings_of("low/deep/x.rs", "use super::super::high::X; use super::high; use self::high;"),
+            none()
+        );
+        assert_eq!(findings_of("low/deep/mod.rs", "use super::high; use self::high;"), none());
+        // Out of a module inside the file, and behind it.
+        let inside = "mod inner { use super::super::super::high::X; } use super::high::Y;";
+        assert_eq!(findings_of("low/deep/mod.rs", inside), [wrong("low/deep/mod.rs", "low", "high")]);
+        assert_eq!(findings_of("low/deep/mod.rs", "mod inner { use super::super::high::X; }"), none());
+    }
+
+    #[test]
+    fn a_name_that_the_crate_exports_stands_for_where_it_comes_from() {
+        assert_eq!(findings_of("low/x.rs", "use crate::Shown;"), [wrong("low/x.rs", "low", "high")]);
+        assert_eq!(findings_of("low/x.rs", "fn f(_: crate::Shown) {}"), [wrong("low/x.rs", "low", "high")]);
+        assert_eq!(findings_of("own.rs", "use crate::{Shown, Lane};"), none());
+        let all = findings_of("low/x.rs", "use crate::*;");
+        assert_eq!(all, ["crates/a/src/low/x.rs: names everything at the top of its crate"]);
+    }
+
+    #[test]
+    fn comments_literals_and_tests_are_left_out() {
+        for text in [
+            "//! See [`crate::high::X`].\n/* use crate::high::X; */\n",
+            "const A: &str = \"use crate::high::X;\";",
+            "#[cfg(test)]\nmod tests { use crate::high::X; }",
+            "#[cfg(test)]\n#[allow(dead_code)]\npub(crate) fn f() { crate::high::f() }",
+            "#[cfg(test)]\nuse crate::{high::X, low};\nfn g() {}",
+            "fn f() { #[cfg(test)] crate::high::f(); }",
+            "struct A { #[cfg(test)] a: crate::high::X, b: u8 }",
+        ] {
+            assert_eq!(findings_of("low/x.rs", text), none(), "{text}");
+        }
+        // What follows is none.
+        for text in [
+            "#[cfg(test)]\nmod tests { fn f() {} }\nuse crate::high::X;",
+            "struct A { #[cfg(test)] pub(crate) a: u8, b: crate::high::X }",
+            "fn f() { #[cfg(test)] g(); crate::high::f() }",
+        ] {
+            assert_eq!(findings_of("low/x.rs", text), [wrong("low/x.rs", "low", "high")], "{text}");
+        }
+    }
+
+    #[test]
+    fn files_that_only_tests_have_are_left_out() {
+        let file = |path: &str, text: &str| File { path: format!("crates/a/src/{path}"), text: text.into() };
+        let rest =
+            || vec![file("plain.rs", ""), file("high/x.rs", ""), file("beside/x.rs", ""), file("own.rs", "")];
+        let mut files = rest();
+        files.push(file("lib.rs", "mod low; #[cfg(test)] mod all;"));
+        files.push(file("low/mod.rs", "#[cfg(test)]\nmod checks;"));
+        files.push(file("low/checks.rs", "use crate::high::X; mod more;"));
+        files.push(file("low/checks/more.rs", "use crate::high::X;"));
+        files.push(file("all/mod.rs", "use crate::high::X;"));
+        assert_eq!(findings(TABLE, &files), none());
+        files[5].text = "mod checks;".to_string();
+        assert_eq!(findings(TABLE, &files).len(), 2, "no tests any more");
+    }
+
+    #[test]
+    fn folders_missing_on_either_side_are_found() {
+        assert_eq!(findings_of("new/x.rs", ""), ["ARCHITECTURE.md: the table of folders lacks a/new"]);
+        // A file beside a folder of its name is of the folder.
+        assert_eq!(findings_of("high.rs", "use crate::low::X;"), none());
+        let file = |path: &str| File { path: format!("crates/a/src/{path}"), text: String::new() };
+        let vain = |row: &str| format!("ARCHITECTURE.md: the table lists a/{row}, which is not there");
+        let found = findings(TABLE, &[file("lib.rs"), file("low/mod.rs"), file("high/mod.rs")]);
+        assert_eq!(found, [vain("*.rs"), vain("beside"), vain("own.rs")]);
+        // Without a row for all of them each file at the top needs its own.
+        let files = [file("lib.rs"), file("main.rs"), file("low.rs"), file("own.rs")];
+        let table = "| rank | crate/folder |\n|---|---|\n| 0 | `a/own.rs` |\n";
+        assert_eq!(findings(table, &files), ["ARCHITECTURE.md: the table of folders lacks a/low.rs"]);
+    }
 }

@@ -3,8 +3,8 @@
 //!
 //! On a memory tier it stands beside the pool. For pools on other tiers it stands in shared memory, in
 //! `.soft-<uuid>-<inode of the pool>` beside the short names, because a page cache would write it to the disk over and
-//! over; one such soft directory at a time is in use ([`crate::control::ownership`]). The link `pool` in it says whose it is, so
-//! that it goes with `clean` once its pool was removed by hand.
+//! over; one such soft directory at a time is in use ([`crate::control::ownership`]). The link `pool` in it says whose
+//! it is, so that it goes with `clean` once its pool was removed by hand.
 
 use forebay_config::Retention;
 use forebay_tier::host::fs::{self, File};

@@ -2,8 +2,8 @@
 //!
 //! A file of 64-bit words in shared memory that every member maps: who produces, who reads, how far each rank
 //! has committed, which granule belongs to which lane. It is *soft*: everything in it that matters is rebuilt
-//! from the lanes and the members' kernel locks at any time ([`crate::control::shared_state`]). It holds no lock; each change is
-//! one atomic store or exchange, or redoable under a lock that the kernel releases when its holder dies.
+//! from the lanes and the members' kernel locks at any time ([`crate::control::shared_state`]). It holds no lock; each
+//! change is one atomic store or exchange, or redoable under a lock that the kernel releases when its holder dies.
 //! Not here: where which word stands (`layout.rs`), and the protocols over several of them (`protocol.rs`).
 
 use forebay_config::{Pace, GATE_PLACES_MAX};

@@ -2,7 +2,7 @@
 //! they are read (promotion).
 //!
 //! Each producer has a thread that moves segments of its own lane; a lane whose producer is gone is adopted, under
-//! a lock of the kernel, by a producer that needs space or by [`drain`]. A move is copy, publish, and, after the last
+//! a lock of the kernel, by a producer that needs space or by a drain. A move is copy, publish, and, after the last
 //! reader that may look at the old place has let go, reclaim: a read during a move always finds the data at one of
 //! the two places. What a killed mover leaves is a run of granules that the next producer, or a rebuild, finds
 //! and frees.

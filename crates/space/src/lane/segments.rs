@@ -3,8 +3,8 @@
 //! The quota is shared by the ranks: a rank may always use its equal part, and more than that only for the
 //! lowest version that is not complete, so that a fast rank cannot fill the pool with versions that a slow one
 //! has not begun. Space is freed when readers release versions: each producer frees its own segments in its calls, or
-//! in its helper thread when another rank asks for space meanwhile ([`crate::lane::helper`]). When a producer finds no free
-//! space, it also frees those of producers that are gone. What else a full pool leads to is the space's policy
+//! in its helper thread when another rank asks for space meanwhile ([`crate::lane::helper`]). When a producer finds no
+//! free space, it also frees those of producers that are gone. What else a full pool leads to is the space's policy
 //! ([`WhenFull`]); moving segments to lower pools is the mover's work ([`crate::lane::mover`]).
 
 use forebay_config::{Pace, WhenFull};

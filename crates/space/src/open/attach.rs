@@ -2,8 +2,8 @@
 //!
 //! A space is a directory: `pool` (the durable part), `attributes.json`, `tiers.json`, `lock`, and, on a memory tier,
 //! its shared state ([`crate::control::shared_state`]). A new directory appears under its name whole, by one rename
-//! ([`crate::open::create`]). It goes by being renamed away ([`crate::open::directory`]), under the same lock that every opener
-//! takes, so that no process opens half a space.
+//! ([`crate::open::create`]). It goes by being renamed away ([`crate::open::directory`]), under the same lock that
+//! every opener takes, so that no process opens half a space.
 
 use forebay_config::Retention;
 use forebay_tier::host::fs::{self, File};

@@ -3,7 +3,8 @@
 //! Guarantees: [`check_own`] and [`is_of_a_space`] decide what `clean` may remove. A directory in which no file was
 //! made by Forebay, or which holds other files too, is never removed.
 //! [`explained`] says of an error of opening what it means for the space, and what to do next.
-//! Not here: removing ([`crate::open::directory`]), lower pools and whether they belong to the space ([`crate::place::tiers`]).
+//! Not here: removing ([`crate::open::directory`]), lower pools and whether they belong to the space
+//! ([`crate::place::tiers`]).
 
 use forebay_tier::host::fs;
 use std::io::Read;

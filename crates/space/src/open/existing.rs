@@ -1,7 +1,6 @@
-//! A space that is there already, by the table of `opening.rs`: what a writer does with it, and whether a reader streams
-//! it.
+//! A space that is there already, by the table of `opening.rs`: what a writer does with it, and who streams it.
 //!
-//! Guarantees: looks and changes nothing.
+//! Guarantees: changes nothing, but that writers which are dead are noted as dead.
 //! Not here: how its writers stand (`producers.rs`).
 
 use std::ops::Range;

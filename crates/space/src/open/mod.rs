@@ -1,7 +1,7 @@
 //! Finding a space, making it, attaching to it, and taking part in it.
 //!
-//! Guarantees: what many processes do at once here they do under the setup lock, or by one rename; who is alive is asked
-//! of the kernel.
+//! Guarantees: what many processes do at once here they do under the setup lock, or by one rename; who is alive is
+//! asked of the kernel.
 //! Not here: the memory of lanes (`lane/`), what is put and got (`writer/`, `reader/`).
 
 pub(crate) mod agreement;

@@ -1,8 +1,8 @@
 //! A space that was read to its end goes with the last of its members.
 //!
 //! Guarantees: a [`Member`], as writers, readers and their views hold it, frees its slot when the last of them is
-//! dropped, and looks then whether the space is still wanted: one whose retention is another, that a group has not read,
-//! or in which a member lives, stays. A [`Membership`] by itself removes nothing.
+//! dropped, and looks then whether the space is still wanted: one whose retention is another, that a group has not
+//! read, or in which a member lives, stays. A [`Membership`] by itself removes nothing.
 //! Not here: removing spaces on request (`upkeep/`).
 
 use forebay_config::Retention;

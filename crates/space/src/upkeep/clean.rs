@@ -1,4 +1,7 @@
-//! Removing spaces: when they were read to their end, on request, or because the processes that used them are dead.
+//! Removing spaces on request, or because the processes that used them are dead.
+//!
+//! Guarantees: a space that a live process has open stays, unless it is destroyed by its name.
+//! Not here: a space that goes because it was read to its end (`open/read_to_end.rs`).
 
 use forebay_tier::host::fs;
 use forebay_tier::host::time::Instant;

@@ -59,7 +59,7 @@ pub struct SpaceInfo {
     pub tiers: Vec<TierInfo>,
     /// What was moved between its pools.
     pub moved: MovedInfo,
-    /// Retained versions, only from [`inspect`].
+    /// Retained versions, only from [`crate::inspect`].
     pub versions: Vec<VersionInfo>,
 }
 

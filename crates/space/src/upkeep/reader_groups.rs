@@ -26,7 +26,7 @@ const REMOVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Removes a reader group: versions are no longer kept for it, and its cursors are forgotten.
 ///
 /// # Errors
-/// [`Kind::PeerMissing`] without such a space, [`Kind::UnknownComponent`] without such a group, [`Kind::NameInUse`]
+/// `PeerMissing` without such a space, `UnknownComponent` without such a group, `NameInUse`
 /// while one of its ranks lives.
 pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
     let dir = name::directory(name)?;
@@ -55,7 +55,7 @@ pub fn remove_reader_group(name: &str, group: &str) -> Result<()> {
 /// such a group.
 ///
 /// # Errors
-/// [`Kind::PeerMissing`] without such a space; [`Kind::TimedOut`]; [`Kind::Io`].
+/// `PeerMissing` without such a space; `TimedOut`; `Io`.
 pub fn leave_reader_group(name: &str, group: &str, rank: u32, timeout: Duration) -> Result<bool> {
     let dir = name::directory(name)?;
     if is_stream(&dir) {
