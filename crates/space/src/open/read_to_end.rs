@@ -117,3 +117,47 @@ pub(crate) fn say_kept(space: &Attachment, kept: &[String]) {
         eprintln!("forebay: {}", reason(&format!("space {} was removed", space.name), kept));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::open::create::attached;
+    use crate::{OpenOptions, Reader, Writer};
+    use std::path::Path;
+
+    #[test]
+    fn the_last_handle_of_a_member_removes_what_was_read_and_a_membership_does_not() {
+        let root = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/s", root.path().display());
+        let options = OpenOptions {
+            quota_bytes: Some(2 << 20),
+            component: Some("test".into()),
+            finished: true,
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        writer.begin_step().unwrap();
+        writer.end_step().unwrap();
+        writer.close().unwrap();
+        let space = attached(&name);
+        let look_on = || {
+            let deadline = Instant::now() + Duration::from_secs(60);
+            Membership::join_readers(&space, 0, 1, "test", None, deadline).unwrap()
+        };
+        // While one looks on, the reader that has read it to its end leaves it there.
+        let membership = look_on();
+        let mut reader = Reader::open(&name, &options).unwrap();
+        assert_eq!(reader.begin_step(None).unwrap(), Some(0));
+        reader.end_step().unwrap();
+        assert_eq!(reader.begin_step(None).unwrap(), None);
+        drop(reader);
+        drop(membership);
+        assert!(Path::new(&name).exists());
+        let first = Member::of(look_on());
+        let last = first.clone();
+        drop(first);
+        assert!(Path::new(&name).exists());
+        drop(last);
+        assert!(!Path::new(&name).exists());
+    }
+}
