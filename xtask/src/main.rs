@@ -35,7 +35,7 @@ usage: cargo xtask TASK
   ci [--all | --long]         make test; --all: make test-all, what takes longer; --long: make soak, with many more
                               rounds, sanitizers, Miri and libFuzzer
   tidy [--bless]              rules on the source tree; --bless lowers xtask/long-functions.txt
-  arch                        the crates and their arrows against the table in ARCHITECTURE.md
+  arch                        crates, folders and their arrows against the tables in ARCHITECTURE.md
   formats                     the durable layouts of the code against docs/src/formats
   readme                      runs the programs and commands that README.md and the guide show
   wheel                       the Python package, built into target/wheels and installed into .venv
