@@ -521,7 +521,7 @@ class Reservoir(Closing):
             n = len(self._entries)
             if n and (n >= self._watermark or self._all_stand()):
                 return True
-            if pause > _PAUSE_SECONDS_MIN and self._may_commit():
+            if self._may_commit(pause):
                 # Members may wait for the memory of what was drawn here, or is for other trainers.
                 self.commit()
                 continue
@@ -532,9 +532,12 @@ class Reservoir(Closing):
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
-    def _may_commit(self) -> bool:
-        """Whether a commit frees memory, and is not the program's own to make."""
-        return self._commit_every is not None if self._uncommitted else self._others > 0
+    def _may_commit(self, pause: float) -> bool:
+        """Whether a commit frees memory, behind such a pause, and is not the program's own to make."""
+        if self._uncommitted:
+            return self._commit_every is not None and pause > _PAUSE_SECONDS_MIN
+        # These come all the time.
+        return self._others > 0 and pause > _PAUSE_SECONDS_MAX / 4
 
     def _late(self, samples: int) -> errors.TimedOut:
         """The error when no batch could be drawn for too long."""
