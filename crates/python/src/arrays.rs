@@ -34,8 +34,9 @@ pub fn to_contiguous<'py>(object: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, Py
     let array = if object.is_instance(&ndarray)? || object.is_instance(&np.getattr("generic")?)? {
         refuse_masked(&np, object)?;
         np.call_method1("asarray", (object,))?
+    } else if is_on_cuda_device(object)? {
+        gpu(py)?.call_method1("to_host", (object,))?
     } else if object.hasattr("__dlpack_device__")? {
-        refuse_device(object)?;
         np.call_method1("from_dlpack", (object,))?
     } else if let Ok(buffer) = py.import("builtins")?.call_method1("memoryview", (object,)) {
         np.call_method1("asarray", (buffer,))?
@@ -96,30 +97,28 @@ fn refuse_masked(np: &Bound<'_, PyModule>, object: &Bound<'_, PyAny>) -> PyResul
     Ok(())
 }
 
-/// Whether this is an array in the memory of a CUDA device, which `forebay._gpu` copies.
+/// Whether this is an array in the memory of a CUDA device, which `forebay._gpu` copies; that of another is refused.
 #[cold]
 pub fn is_on_cuda_device(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = object.py();
-    if buffer::type_number(object).is_some()
-        || !(object.hasattr("__dlpack_device__")? || object.hasattr("__cuda_array_interface__")?)
-    {
-        return Ok(false);
+    if object.hasattr("__dlpack_device__")? {
+        return is_cuda(object);
     }
-    gpu(py)?.getattr("is_on_device")?.call1((object,))?.is_truthy()
+    object.hasattr("__cuda_array_interface__")
 }
 
-/// Copies to and from the memory of a CUDA device.
+/// Copies from and to the memory of a CUDA device.
 pub fn gpu(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
     py.import("forebay._gpu")
 }
 
-/// DLPack's device types; those that a CPU can read are let through.
-fn refuse_device(object: &Bound<'_, PyAny>) -> PyResult<()> {
+/// By DLPack's device types: whether it is CUDA; no for those that a CPU can read, and others are refused.
+fn is_cuda(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let device = object.call_method0("__dlpack_device__")?;
     let (kind, number): (i64, i64) = (device.get_item(0)?.extract()?, device.get_item(1)?.extract()?);
     let name = match kind {
         // The CPU; and pinned or managed memory, which it addresses too.
-        1 | 3 | 11 | 13 => return Ok(()),
+        1 | 3 | 11 | 13 => return Ok(false),
+        2 => return Ok(true),
         4 => "OpenCL",
         7 => "Vulkan",
         8 => "Metal",

@@ -989,11 +989,14 @@ impl ReadStep {
                 return Ok(out.clone());
             }
         } else if arrays::is_on_cuda_device(out)? {
-            let dims = PyTuple::new(py, &target.dims)?;
-            let about = (out, target.name, arrays::dtype_object(py, target.dtype)?, dims);
-            let fill = arrays::gpu(py)?.getattr("fill")?.call1(about)?;
-            fill.call1((self.view_or_copy(py, target)?,))?;
-            return Ok(out.clone());
+            let about = (out, arrays::dtype_object(py, target.dtype)?, PyTuple::new(py, &target.dims)?);
+            let filling = arrays::gpu(py)?.getattr("Filling")?.call1(about)?;
+            let host = filling.getattr("host")?;
+            if let Some(into) = buffer::destination(&host) {
+                self.fill(py, target, into.bytes)?;
+                filling.call_method0("finish")?;
+                return Ok(out.clone());
+            }
         } else if arrays::fits_strided(out, target.dtype, &target.dims)? {
             let gathered = self.gather(py, target)?;
             py.import("numpy")?.call_method1("copyto", (out, gathered))?;

@@ -48,7 +48,7 @@ enum Memory {
         shape: Vec<u64>,
         start: Vec<u64>,
     },
-    /// Its commit, or filling it, has failed, and the memory is gone: the step cannot be whole.
+    /// Its commit has failed, and the memory is gone: the step cannot be whole.
     Lost,
 }
 
@@ -66,11 +66,6 @@ impl Reserved {
     /// The concatenated variable that it is a part of.
     pub fn concatenated(&self) -> Option<&str> {
         self.concatenated.as_deref()
-    }
-
-    /// What it should hold has failed: the step cannot be whole.
-    pub fn lose(&mut self) {
-        self.memory = Memory::Lost;
     }
 
     /// Makes the array read-only.
@@ -108,7 +103,7 @@ impl Reserved {
             Memory::Lost => Err(usage(
                 py,
                 Kind::StepState,
-                "an array that was reserved could not be filled or committed, so the step is not whole",
+                "the commit of a reserved array has failed, so the step is not whole",
                 "abort the step, and put it again",
             )),
         }

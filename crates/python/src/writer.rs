@@ -388,7 +388,7 @@ impl WriteStep {
     ///
     /// shape is the global shape and start the place of this array in it; both default to the whole when the group
     /// has one rank. Any ndarray, buffer, DLPack object, str or number is taken, also an array in the memory of a CUDA
-    /// device, which is complete in the space when this returns. With concat=True the variable is
+    /// device. With concat=True the variable is
     /// what all ranks put, one behind the other along the first dimension in the order of ranks, and no rank needs to
     /// know what the others bring. dims names the dimensions, attrs are attributes of the variable in this version.
     #[pyo3(signature = (name, array, /, shape=None, start=None, *, dims=None, attrs=None, concat=false))]
@@ -409,11 +409,6 @@ impl WriteStep {
             let said = description_of(py, name, found.dims, dims, attrs)?;
             self.put_bytes(py, name, found.dtype, found.dims, found.bytes, place)?;
             return self.say(py, name, said);
-        }
-        if arrays::is_on_cuda_device(array)? {
-            let slf = Bound::new(py, self.again())?;
-            let all = (slf, name, array, shape, start, dims, attrs, concat);
-            return arrays::gpu(py)?.getattr("put")?.call1(all).map(drop);
         }
         let (copy, text) = arrays::to_contiguous(array)?;
         let found = buffer::contiguous(&copy).expect("to_contiguous returns what contiguous reads");
@@ -507,38 +502,10 @@ impl WriteStep {
             self.reserved_box(py, &shape, start, count)?
         };
         let place = reserve::Place { name, dtype, shape: &shape, start: &start, count: &count };
-        self.take_place(py, &place)
-    }
-
-    /// Memory for an array of size `local` that is copied there: reserve() with the arguments of put().
-    #[allow(clippy::too_many_arguments)]
-    fn _reserve_for<'py>(
-        &self,
-        py: Python<'py>,
-        name: &str,
-        local: &Bound<'py, PyAny>,
-        dtype: &Bound<'py, PyAny>,
-        shape: Option<&Bound<'py, PyAny>>,
-        start: Option<&Bound<'py, PyAny>>,
-        dims: Option<&Bound<'py, PyAny>>,
-        attrs: Option<&Bound<'py, PyAny>>,
-        concat: bool,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let (dtype, local) = (arrays::parse_dtype(dtype)?, arrays::dims(local)?);
-        description_of(py, name, &local, dims, attrs)?;
-        let (shape, start) = if concat {
-            (self.concatenated(py, &local, shape, start)?, Dims::from_slice(zeros(py, &local)?))
-        } else {
-            self.placed(py, &local, shape, start)?
-        };
-        self.take_place(py, &reserve::Place { name, dtype, shape: &shape, start: &start, count: &local })
-    }
-
-    /// A reserved array that could not be filled: the step cannot be ended.
-    fn _lose(&self, py: Python<'_>, array: &Bound<'_, PyAny>) {
-        self.shared.with(py, |state| {
-            state.reserved.iter_mut().filter(|r| r.is(array)).for_each(reserve::Reserved::lose);
-        });
+        let (version, skipped) = (self.version, self.skipped);
+        let (reserved, array) = reserve::reserve(py, &self.shared, version, skipped, &place, self.timeout)?;
+        self.shared.with(py, |state| state.reserved.push(reserved));
+        Ok(array)
     }
 
     /// Publishes one reserved array before the end of the step; it is read-only afterwards.
@@ -582,20 +549,6 @@ impl WriteStep {
 }
 
 impl WriteStep {
-    /// Another object of this step.
-    fn again(&self) -> WriteStep {
-        let WriteStep { version, skipped, size, timeout, .. } = *self;
-        WriteStep { shared: self.shared.clone(), version, skipped, size, timeout }
-    }
-
-    /// Reserves a place of the open step.
-    fn take_place<'py>(&self, py: Python<'py>, place: &reserve::Place<'_>) -> PyResult<Bound<'py, PyAny>> {
-        let (version, skipped) = (self.version, self.skipped);
-        let (reserved, array) = reserve::reserve(py, &self.shared, version, skipped, place, self.timeout)?;
-        self.shared.with(py, |state| state.reserved.push(reserved));
-        Ok(array)
-    }
-
     /// Says what a variable is, behind its put: one that fails leaves nothing.
     #[inline]
     fn say(&self, py: Python<'_>, name: &str, said: Option<Description>) -> PyResult<()> {

@@ -127,7 +127,7 @@ def test_dlpack(pair):
 @pytest.fixture
 def no_driver(monkeypatch):
     monkeypatch.setattr(_gpu, "LIBRARY", "libcuda-none.so.1")
-    _gpu._loaded.cache_clear()
+    monkeypatch.setattr(_gpu, "_driver", None)
 
 
 @pytest.mark.parametrize("kind", [4, 7, 10, 14, 99])

@@ -99,18 +99,6 @@ class WriteStep:
         count: _Dims | None = None,
         concat: bool = False,
     ) -> NDArray[Any]: ...
-    def _reserve_for(
-        self,
-        name: str,
-        local: _Dims,
-        dtype: DTypeLike,
-        shape: _Dims | None,
-        start: _Dims | None,
-        dims: str | Sequence[str] | None,
-        attrs: Mapping[str, object] | None,
-        concat: bool,
-    ) -> NDArray[Any]: ...
-    def _lose(self, array: NDArray[Any]) -> None: ...
     def commit(self, array: NDArray[Any]) -> None: ...
     def describe(
         self,

@@ -1,39 +1,48 @@
-"""Arrays in the memory of a CUDA device, between it and the pool: by the driver, which is loaded when first needed.
+"""Arrays in the memory of a CUDA device, copied from and to memory of the host by the driver, which is loaded when first
+needed.
 
-Guarantees: what ``put`` takes is complete when it returns, and what ``get`` fills is; work that the device has queued
-on the array comes first, as its ``__dlpack__`` or ``__cuda_array_interface__`` says. The memory of the pool is pinned
-for the time of a large copy, so that the device moves the bytes itself, and never longer: pages of a pool may be given
-to other versions later. The program's current context stays what it was. A copy that fails leaves the step not whole:
-it cannot be ended. Not here: other makes of GPU, several devices at once, kernels of any kind.
+Guarantees: what ``to_host`` returns is a copy, and what ``Filling`` fills is complete when it has finished; work that the
+device has queued on the array comes first, as its ``__dlpack__`` or ``__cuda_array_interface__`` says. The device copies
+from and to pinned memory of this module alone, never the pool: memory of a pool is given to other versions when a step
+is aborted, also by another thread. All calls of the driver are made by one thread of this module, so that the caller's
+context stays what it is, and no signal handler of Python comes between two calls. Not here: other makes of GPU, several
+devices at once, kernels of any kind.
 """
 
 import contextlib
 import ctypes
-import functools
 import itertools
 import math
-import mmap
 import os
 import threading
-from collections.abc import Iterator
-from typing import Any
+import weakref
+from collections import deque
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from forebay import errors
 
 LIBRARY = "libcuda.so.1"
-# DLPack's number of the device type, and the stream by which a producer is told "the legacy default stream".
+# DLPack's number of the device type.
 _DLPACK_CUDA = 2
-_DEFAULT_STREAM = 1
-# Below this, pinning takes longer than the driver's own copy through its buffers.
-_PINNED_BYTES_MIN = 1 << 20
-# Of the driver's interface: cuda.h.
-_ATTRIBUTE_MEMORY_TYPE = 2
-_ATTRIBUTE_DEVICE_ORDINAL = 9
+# Handles of streams: the legacy default stream, by which a producer is asked to have its work done before, and the one
+# that each thread has of its own.
+_DEFAULT_STREAM, _OWN_STREAM = 1, 2
+# Of the driver's interface, cuda.h.
+_ATTRIBUTE_CONTEXT, _ATTRIBUTE_MEMORY_TYPE, _ATTRIBUTE_DEVICE_ORDINAL = 1, 2, 9
 _MEMORY_TYPE_HOST, _MEMORY_TYPE_DEVICE = 1, 2
-_REGISTER_READ_ONLY = 8
+_HOST_ALLOC_PORTABLE = 1
 _PITCH_MAX = (1 << 31) - 1
+# Pinned memory is asked for in such units, and so much of it is kept for the next copy, in at most so many parts.
+_STAGING_UNIT_BYTES = 1 << 20
+_STAGING_KEPT_BYTES = 256 << 20
+_STAGING_KEPT_MAX = 4
+
+_Array = np.ndarray[Any, Any]
+_T = TypeVar("_T")
 
 
 class _Copy2D(ctypes.Structure):
@@ -82,133 +91,10 @@ class _Versioned(ctypes.Structure):
     ]
 
 
-class _Driver:
-    """The CUDA driver of this process."""
-
-    def __init__(self) -> None:
-        self._library = ctypes.CDLL(LIBRARY)
-        self._pid = os.getpid()
-        # Ranges that overlap cannot be pinned twice, and a copy must not reach beyond a range that is.
-        self.lock = threading.Lock()
-        self._call("cuInit", ctypes.c_uint(0))
-
-    def check_fork(self) -> None:
-        """A child has the driver's memory, and none of its threads and handles."""
-        if self._pid != os.getpid():
-            raise errors.DeviceMemory(
-                "a CUDA device cannot be used in a child of the process that has used it",
-                hint='start processes with multiprocessing.set_start_method("spawn")',
-            )
-
-    def _call(self, name: str, *arguments: Any, what: str = "") -> None:
-        try:
-            function = getattr(self._library, name)
-        except AttributeError:
-            raise errors.DeviceMemory(
-                f"the CUDA driver {LIBRARY} has no {name}", hint="it needs CUDA 11 or later"
-            ) from None
-        status = function(*arguments)
-        if status:
-            error = self._name_of(status)
-            raise errors.DeviceMemory(f"the CUDA driver failed at {what or name}: {error} ({status})", {"cuda": error})
-
-    def _name_of(self, status: int) -> str:
-        name = ctypes.c_char_p()
-        failed = self._library.cuGetErrorName(ctypes.c_int(status), ctypes.byref(name))
-        return "unknown" if failed or name.value is None else name.value.decode()
-
-    def device_of(self, pointer: int) -> int:
-        """The number of the device whose memory that is."""
-        kind, number = ctypes.c_uint(), ctypes.c_int()
-        address = ctypes.c_uint64(pointer)
-        what = f"asking whose memory {pointer:#x} is"
-        kinds = ctypes.byref(kind), ctypes.c_int(_ATTRIBUTE_MEMORY_TYPE)
-        self._call("cuPointerGetAttribute", *kinds, address, what=what)
-        if kind.value != _MEMORY_TYPE_DEVICE:
-            raise errors.DeviceMemory(f"the array says that it lies on a CUDA device, and {pointer:#x} does not")
-        numbers = ctypes.byref(number), ctypes.c_int(_ATTRIBUTE_DEVICE_ORDINAL)
-        self._call("cuPointerGetAttribute", *numbers, address, what=what)
-        return number.value
-
-    @contextlib.contextmanager
-    def current(self, number: int) -> Iterator[None]:
-        """The primary context of a device is the current one, and afterwards the one that was."""
-        device, context, last = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(number))
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        try:
-            self._call("cuCtxPushCurrent_v2", context)
-            try:
-                yield
-            finally:
-                self._call("cuCtxPopCurrent_v2", ctypes.byref(last))
-        finally:
-            self._call("cuDevicePrimaryCtxRelease_v2", device)
-
-    @contextlib.contextmanager
-    def pinned(self, host: np.ndarray[Any, Any]) -> Iterator[None]:
-        """The device can reach the array's pages itself, where the system allows that."""
-        first = host.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
-        end = -(-(host.ctypes.data + host.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
-        flags = ctypes.c_uint(0 if host.flags.writeable else _REGISTER_READ_ONLY)
-        is_pinned = host.nbytes >= _PINNED_BYTES_MIN and not self._library.cuMemHostRegister_v2(
-            ctypes.c_void_p(first), ctypes.c_size_t(end - first), flags
-        )
-        try:
-            yield
-        finally:
-            if is_pinned:
-                self._call("cuMemHostUnregister", ctypes.c_void_p(first))
-
-    def wait(self, stream: int) -> None:
-        """Until all that is queued on the stream is done."""
-        self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
-
-    def rows(self, device: int, pitch: int, host: int, width: int, height: int, *, to_host: bool) -> None:
-        """Rows of ``width`` bytes, ``pitch`` bytes apart on the device and side by side on the host."""
-        there = {"type": _MEMORY_TYPE_DEVICE, "device": device, "pitch": pitch}
-        here = {"type": _MEMORY_TYPE_HOST, "host": host, "pitch": width}
-        source, target = (there, here) if to_host else (here, there)
-        copy = _Copy2D(width=width, height=height)
-        for side, fields in (("source_", source), ("target_", target)):
-            for name, value in fields.items():
-                setattr(copy, side + name, value)
-        self._call("cuMemcpy2D_v2", ctypes.byref(copy), what=_what(width * height, to_host))
-
-    def run(self, device: int, host: int, count: int, *, to_host: bool) -> None:
-        """``count`` bytes."""
-        there, here, size = ctypes.c_uint64(device), ctypes.c_void_p(host), ctypes.c_size_t(count)
-        if to_host:
-            self._call("cuMemcpyDtoH_v2", here, there, size, what=_what(count, to_host))
-        else:
-            self._call("cuMemcpyHtoD_v2", there, here, size, what=_what(count, to_host))
-
-
-@functools.cache
-def _loaded() -> _Driver:
-    return _Driver()
-
-
-def _driver_for(array: Any) -> _Driver:
-    try:
-        driver = _loaded()
-    except OSError as e:
-        number = f" {array.__dlpack_device__()[1]}" if hasattr(array, "__dlpack_device__") else ""
-        what = f"this {type(array).__qualname__} lies in the memory of CUDA device{number}"
-        raise errors.DeviceMemory(
-            f"{what}, and the driver {LIBRARY} cannot be loaded: {e}",
-            {"device": f"CUDA device{number}"},
-            "copy it to the host first, for example with .cpu() or .get()",
-        ) from None
-    driver.check_fork()
-    return driver
-
-
 class _Memory:
     """Where an array on a device lies; held, so that it stays there."""
 
     def __init__(self, array: Any) -> None:
-        self.driver = _driver_for(array)
         self.array = array
         self.stream: int | None = None
         self.is_read_only = False
@@ -216,7 +102,7 @@ class _Memory:
             self._from_dlpack(array)
         else:
             self._from_interface(array.__cuda_array_interface__)
-        self.device = self.driver.device_of(self.pointer) if self.nbytes else None
+        self.nbytes = math.prod(self.shape) * self.dtype.itemsize
 
     def _from_dlpack(self, array: Any) -> None:
         try:
@@ -251,97 +137,282 @@ class _Memory:
         self.pointer = self.pointer or 0
         self.stream = interface.get("stream")
 
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
+    def overlaps(self) -> bool:
+        """Whether elements lie at the same place, by a stride of 0."""
+        return any(stride == 0 and n > 1 for stride, n in zip(self.strides or (), self.shape, strict=False))
 
-    def copy(self, host: np.ndarray[Any, Any], *, to_host: bool) -> None:
-        """Between the device and an array of the same dtype and shape in C order."""
-        if self.device is None:
-            return
-        driver = self.driver
-        with driver.lock, driver.current(self.device):
-            if self.stream is not None:
-                driver.wait(self.stream)
-            axes = self._dense_axes()
-            if axes is None:
-                with driver.pinned(host):
-                    self._copy_rows(driver, host.ctypes.data, to_host)
-            else:
-                self._copy_whole(driver, host.transpose(axes), to_host)
-            # A copy from memory that is not pinned may still be on its way on the device.
-            driver.wait(_DEFAULT_STREAM)
-
-    def _dense_axes(self) -> list[int] | None:
+    def dense_axes(self) -> list[int] | None:
         """The order of axes in which the array has no gaps between its elements; none, when it has some."""
-        if self.strides is None:
+        strides = self.strides
+        if strides is None:
             return list(range(len(self.shape)))
-        axes = sorted(range(len(self.shape)), key=lambda axis: (-self.strides[axis], -self.shape[axis]))
+        axes = sorted(range(len(self.shape)), key=lambda axis: (-strides[axis], -self.shape[axis]))
         size = self.dtype.itemsize
         for axis in reversed(axes):
-            if self.shape[axis] != 1 and self.strides[axis] != size:
+            if self.shape[axis] != 1 and strides[axis] != size:
                 return None
             size *= self.shape[axis]
         return axes
 
-    def _copy_whole(self, driver: _Driver, host: np.ndarray[Any, Any], to_host: bool) -> None:
+
+class _Driver:
+    """The CUDA driver of this process. All but ``run`` and ``to_host`` is for the thread that ``run`` calls in."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(LIBRARY)
+        # What the thread is to do, each with a place for the outcome and a lock that it releases behind it.
+        self._work: SimpleQueue[tuple[Callable[[], Any], list[Any], threading.Lock]] = SimpleQueue()
+        threading.Thread(target=self._serve, name="forebay-gpu", daemon=True).start()
+        # Of devices by number: their primary contexts, which stay, since pinned memory goes with its context.
+        self._contexts: dict[int, ctypes.c_void_p] = {}
+        # Pinned memory that is kept, and what was given back since: pointers and sizes.
+        self._kept: list[tuple[int, int]] = []
+        self._returned: deque[tuple[int, int]] = deque()
+        self.run(lambda: self._call("cuInit", ctypes.c_uint(0)))
+
+    def run(self, work: Callable[[], _T]) -> _T:
+        """Calls ``work`` in the thread of the driver, and returns when it is done, also when a signal handler raises."""
+        outcome: list[Any] = []
+        done = threading.Lock()
+        done.acquire()
+        self._work.put((work, outcome, done))
+        try:
+            done.acquire()
+        except BaseException:
+            # The signal may have come when the lock was taken already.
+            if not outcome:
+                done.acquire()
+            raise
+        error, result = outcome
+        if error is not None:
+            raise error
+        return cast("_T", result)
+
+    def _serve(self) -> None:
+        while True:
+            work, outcome, done = self._work.get()
+            try:
+                outcome[:] = [None, work()]
+            except BaseException as error:
+                outcome[:] = [error, None]
+            done.release()
+            # What they hold goes now, and not with the next work.
+            del work, outcome, done
+
+    def to_host(self, memory: _Memory) -> _Array:
+        """A copy of an array, in C order."""
+
+        def work() -> _Array:
+            host = self.stage(memory)
+            self.copy(memory, host, to_host=True)
+            return host
+
+        return self.run(work)
+
+    def stage(self, memory: _Memory) -> _Array:
+        """Memory of the host for an array, pinned where the system allows that; it is used again when the array and all
+        that are made of it are gone."""
+        self._enter(memory)
+        pointer, size = self._take(memory.nbytes)
+        if not pointer:
+            return np.empty(memory.shape, memory.dtype)
+        # Arrays that are made of this one keep it, and not only the memory, as that is no array.
+        whole = np.frombuffer((ctypes.c_uint8 * size).from_address(pointer), "u1")
+        weakref.finalize(whole, self._returned.append, (pointer, size)).atexit = False
+        return whole[: memory.nbytes].view(memory.dtype).reshape(memory.shape)
+
+    def copy(self, memory: _Memory, host: _Array, *, to_host: bool) -> None:
+        """Between the device and an array of the same dtype and shape in C order."""
+        self._enter(memory)
+        if memory.stream is not None:
+            self._wait(memory.stream)
+        axes = memory.dense_axes()
+        if axes is None:
+            self._copy_rows(memory, host.ctypes.data, to_host)
+        else:
+            self._copy_whole(memory, host.transpose(axes), to_host)
+        # A copy from memory that is not pinned may still be on its way on the device.
+        self._wait(_DEFAULT_STREAM)
+
+    def _copy_whole(self, memory: _Memory, host: _Array, to_host: bool) -> None:
         straight = host if host.flags.c_contiguous else np.empty(host.shape, host.dtype)
         if straight is not host and not to_host:
             np.copyto(straight, host)
-        with driver.pinned(straight):
-            driver.run(self.pointer, straight.ctypes.data, self.nbytes, to_host=to_host)
+        self._copy_run(memory.pointer, straight.ctypes.data, memory.nbytes, to_host)
         if straight is not host and to_host:
             np.copyto(host, straight)
 
-    def _copy_rows(self, driver: _Driver, host: int, to_host: bool) -> None:
-        assert self.strides is not None
-        width, inner = self.dtype.itemsize, len(self.shape)
-        while inner and (self.shape[inner - 1] == 1 or self.strides[inner - 1] == width):
+    def _copy_rows(self, memory: _Memory, host: int, to_host: bool) -> None:
+        shape, strides = memory.shape, memory.strides
+        assert strides is not None
+        width, inner = memory.dtype.itemsize, len(shape)
+        while inner and (shape[inner - 1] == 1 or strides[inner - 1] == width):
             inner -= 1
-            width *= self.shape[inner]
-        height, pitch = self.shape[inner - 1], self.strides[inner - 1]
+            width *= shape[inner]
+        height, pitch = shape[inner - 1], strides[inner - 1]
         is_regular = width <= pitch <= _PITCH_MAX
         outer = inner - 1 if is_regular else inner
-        for index in itertools.product(*map(range, self.shape[:outer])):
-            at = self.pointer + sum(i * stride for i, stride in zip(index, self.strides, strict=False))
+        for index in itertools.product(*map(range, shape[:outer])):
+            at = memory.pointer + sum(i * stride for i, stride in zip(index, strides, strict=False))
             if is_regular:
-                driver.rows(at, pitch, host, width, height, to_host=to_host)
+                self._copy_2d(at, pitch, host, width, height, to_host)
                 host += width * height
             else:
-                driver.run(at, host, width, to_host=to_host)
+                self._copy_run(at, host, width, to_host)
                 host += width
 
+    def _copy_2d(self, device: int, pitch: int, host: int, width: int, height: int, to_host: bool) -> None:
+        """Rows of ``width`` bytes, ``pitch`` bytes apart on the device and side by side on the host."""
+        there = {"type": _MEMORY_TYPE_DEVICE, "device": device, "pitch": pitch}
+        here = {"type": _MEMORY_TYPE_HOST, "host": host, "pitch": width}
+        source, target = (there, here) if to_host else (here, there)
+        copy = _Copy2D(width=width, height=height)
+        for side, fields in (("source_", source), ("target_", target)):
+            for name, value in fields.items():
+                setattr(copy, side + name, value)
+        self._call("cuMemcpy2D_v2", ctypes.byref(copy), what=_what(width * height, to_host))
 
-def is_on_device(array: Any) -> bool:
-    """Whether this is an array in the memory of a CUDA device, as far as it says so."""
-    if hasattr(array, "__dlpack_device__"):
-        return bool(array.__dlpack_device__()[0] == _DLPACK_CUDA)
-    return hasattr(array, "__cuda_array_interface__")
+    def _copy_run(self, device: int, host: int, count: int, to_host: bool) -> None:
+        there, here, size = ctypes.c_uint64(device), ctypes.c_void_p(host), ctypes.c_size_t(count)
+        if to_host:
+            self._call("cuMemcpyDtoH_v2", here, there, size, what=_what(count, to_host))
+        else:
+            self._call("cuMemcpyHtoD_v2", there, here, size, what=_what(count, to_host))
+
+    def _wait(self, stream: int) -> None:
+        """Until all that is queued on the stream is done."""
+        if stream == _OWN_STREAM:
+            # That of the thread which has made the array is meant, not that of this one.
+            self._call("cuCtxSynchronize")
+        else:
+            self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def _enter(self, memory: _Memory) -> None:
+        """Makes the context current in which an array was made."""
+        address, what = ctypes.c_uint64(memory.pointer), f"asking whose memory {memory.pointer:#x} is"
+        kind, number, own = ctypes.c_uint(), ctypes.c_int(), ctypes.c_void_p()
+        for attribute, value in ((_ATTRIBUTE_MEMORY_TYPE, kind), (_ATTRIBUTE_DEVICE_ORDINAL, number)):
+            self._call("cuPointerGetAttribute", ctypes.byref(value), ctypes.c_int(attribute), address, what=what)
+        if kind.value != _MEMORY_TYPE_DEVICE:
+            raise errors.DeviceMemory(
+                f"the array says that it lies on a CUDA device, and {memory.pointer:#x} does not",
+                hint="put the array of the host that it shows",
+            )
+        self._call("cuCtxSetCurrent", self._context_of(number.value))
+        # Memory of a pool of the driver has none.
+        attribute = ctypes.c_int(_ATTRIBUTE_CONTEXT)
+        if not self._library.cuPointerGetAttribute(ctypes.byref(own), attribute, address) and own.value:
+            self._call("cuCtxSetCurrent", own)
+
+    def _context_of(self, number: int) -> ctypes.c_void_p:
+        """The primary context of a device."""
+        if number not in self._contexts:
+            device, context = ctypes.c_int(), ctypes.c_void_p()
+            self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(number))
+            self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
+            self._contexts[number] = context
+        return self._contexts[number]
+
+    def _take(self, count: int) -> tuple[int, int]:
+        """Pinned memory of at least so many bytes, and its size; a pointer of 0 where there is none."""
+        while self._returned:
+            self._kept.append(self._returned.popleft())
+        fits = [one for one in self._kept if one[1] >= count]
+        taken = min(fits, key=lambda one: one[1], default=None)
+        if taken is not None:
+            self._kept.remove(taken)
+        # The smallest stay.
+        self._kept.sort(key=lambda one: one[1])
+        while len(self._kept) > _STAGING_KEPT_MAX or sum(size for _, size in self._kept) > _STAGING_KEPT_BYTES:
+            self._call("cuMemFreeHost", ctypes.c_void_p(self._kept.pop()[0]))
+        if taken is not None:
+            return taken
+        size = -(-count // _STAGING_UNIT_BYTES) * _STAGING_UNIT_BYTES
+        pointer = ctypes.c_void_p()
+        flags = ctypes.c_uint(_HOST_ALLOC_PORTABLE)
+        failed = self._library.cuMemHostAlloc(ctypes.byref(pointer), ctypes.c_size_t(size), flags)
+        return (0, 0) if failed else (pointer.value or 0, size)
+
+    def _call(self, name: str, *arguments: Any, what: str = "") -> None:
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise errors.DeviceMemory(
+                f"the CUDA driver {LIBRARY} has no {name}", hint="it needs CUDA 11 or later"
+            ) from None
+        status = function(*arguments)
+        if status:
+            text = ctypes.c_char_p()
+            failed = self._library.cuGetErrorName(ctypes.c_int(status), ctypes.byref(text))
+            error = "unknown" if failed or text.value is None else text.value.decode()
+            raise errors.DeviceMemory(f"the CUDA driver failed at {what or name}: {error} ({status})", {"cuda": error})
 
 
-def put(step: Any, name: str, array: Any, shape: Any, start: Any, dims: Any, attrs: Any, concat: bool) -> None:
-    """As ``step.put`` of an array on the host, into the memory that the step reserves for it."""
-    memory = _Memory(array)
-    target = step._reserve_for(name, memory.shape, memory.dtype, shape, start, dims, attrs, concat)
-    try:
-        memory.copy(target, to_host=True)
-    except BaseException:
-        step._lose(target)
-        raise
-    step.commit(target)
-    step.describe(name, dims=dims, attrs=attrs)
+_driver: _Driver | None = None
+_making = threading.Lock()
+# This process is a child of one that has used the driver: it has the driver's memory, and none of its threads.
+_is_child = False
 
 
-def fill(out: Any, name: str, dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Where ``step.get`` puts a variable of that dtype and shape: a function that takes it, in C order."""
-    memory = _Memory(out)
-    overlaps = any(stride == 0 and n > 1 for stride, n in zip(memory.strides or (), memory.shape, strict=False))
-    if memory.is_read_only or overlaps or (memory.dtype, memory.shape) != (np.dtype(dtype), tuple(shape)):
-        raise errors.BufferMismatch(
-            f"out= does not fit {name}: it needs dtype {np.dtype(dtype)}, shape {list(shape)}, and to be writable",
-            {"dtype": str(memory.dtype), "shape": str(list(memory.shape))},
+def _forked() -> None:
+    global _driver, _making, _is_child
+    _is_child = _is_child or _driver is not None
+    _driver, _making = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _driver_for(array: Any) -> _Driver:
+    global _driver
+    if _is_child:
+        raise errors.DeviceMemory(
+            "a CUDA device cannot be used in a child of the process that has used it",
+            hint='start processes with multiprocessing.set_start_method("spawn")',
         )
-    return functools.partial(memory.copy, to_host=False)
+    try:
+        if _driver is None:
+            with _making:
+                _driver = _driver or _Driver()
+        return _driver
+    except OSError as e:
+        number = f" {array.__dlpack_device__()[1]}" if hasattr(array, "__dlpack_device__") else ""
+        raise errors.DeviceMemory(
+            f"this {type(array).__qualname__} lies in the memory of CUDA device{number}, and the driver {LIBRARY} "
+            f"cannot be loaded: {e}",
+            {"device": f"CUDA device{number}"},
+            "copy it to the host first, for example with .cpu() or .get()",
+        ) from None
+
+
+def to_host(array: Any) -> _Array:
+    """A copy of an array in memory of the host, in C order. Blocks until it is there."""
+    driver = _driver_for(array)
+    memory = _Memory(array)
+    return driver.to_host(memory) if memory.nbytes else np.empty(memory.shape, memory.dtype)
+
+
+class Filling:
+    """An array on a device that is filled: what belongs there goes into ``host`` first, in C order; then ``finish``."""
+
+    def __init__(self, out: Any, dtype: Any, shape: tuple[int, ...]) -> None:
+        self._driver = _driver_for(out)
+        self._memory = memory = _Memory(out)
+        is_empty = not memory.nbytes
+        is_writable = is_empty or not (memory.is_read_only or memory.overlaps())
+        if not is_writable or (memory.dtype, memory.shape) != (np.dtype(dtype), tuple(shape)):
+            raise errors.BufferMismatch(
+                f"out= does not fit: it needs dtype {np.dtype(dtype)}, shape {list(shape)}, and to be writable",
+                {"dtype": str(memory.dtype), "shape": str(list(memory.shape))},
+            )
+        self.host: _Array = (
+            np.empty(memory.shape, memory.dtype) if is_empty else self._driver.run(lambda: self._driver.stage(memory))
+        )
+
+    def finish(self) -> None:
+        """Copies ``host`` to the device. Blocks until it is there."""
+        if self._memory.nbytes:
+            self._driver.run(lambda: self._driver.copy(self._memory, self.host, to_host=False))
 
 
 def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any]:
@@ -362,4 +433,3 @@ def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any]:
 
 def _what(count: int, to_host: bool) -> str:
     return f"copying {count} bytes {'from' if to_host else 'to'} the device"
-

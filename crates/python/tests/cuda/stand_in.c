@@ -1,19 +1,21 @@
 /* A stand-in for the CUDA driver: the calls that forebay._gpu makes, on memory of the host.
  *
  * What it calls device memory has addresses that no processor can load from, so that a program which touches it without
- * the driver dies. It refuses what the driver refuses: calls without a context, ranges outside one allocation, memory
- * that is pinned twice, a copy that reaches beyond what is pinned. The tests ask it what was done, and make it fail. */
+ * the driver dies. It refuses what the driver refuses: calls without a context, in another one than the memory's, ranges
+ * outside one allocation. The tests ask it what was done, make it fail, and make it slow. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define API __attribute__((visibility("default")))
-enum { OK = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_CONTEXT = 201, ALREADY = 712, NOT_REGISTERED = 713 };
-enum { SIZE = 64 << 20, DEVICES = 2, RANGES = 64 };
+enum { OK = 0, INVALID_VALUE = 1, NOT_INITIALIZED = 3, INVALID_CONTEXT = 201 };
+enum { SIZE = 64 << 20, DEVICES = 2, RANGES = 1024 };
 /* Not canonical: a load from here is a fault. */
 #define BASE 0x0100000000000000ull
 
-typedef struct { uint64_t first, bytes; int device; } Range;
+/* The context is the number of the device and 100, or one that the program has made. */
+typedef struct { uint64_t first, bytes; int device, context; } Range;
 typedef struct {
   size_t x, y; unsigned type; uint64_t host, device; void *array; size_t pitch;
 } Side;
@@ -22,34 +24,37 @@ typedef struct { Side source, target; size_t width, height; } Copy2D;
 static char *memory;
 static uint64_t used;
 static Range allocated[RANGES], pinned[RANGES];
-static int allocations, pins, is_ready, depth, retained, stack[16];
-static const char *fails;
-static int fails_with, fails_after;
+static int allocations, pins, is_ready, retained;
+static __thread int current;
+static const char *fails, *sleeps;
+static int fails_with, sleeps_ms;
 
 /* What the tests read: bytes copied from and to the device, of those how many from or to pinned memory, and calls. */
-API uint64_t stand_in_from, stand_in_to, stand_in_pinned, stand_in_copies, stand_in_waits;
+API uint64_t stand_in_from, stand_in_to, stand_in_pinned, stand_in_copies, stand_in_waits, stand_in_inits;
 
 API int stand_in_pins(void) { return pins; }
-API int stand_in_contexts(void) { return depth * 1000 + retained; }
-/* From its nth call on (counted from 0) that function fails with this status. */
-API void stand_in_fail(const char *name, int status, int after) {
-  fails = name, fails_with = status, fails_after = after;
-}
+API int stand_in_current(void) { return current; }
+API int stand_in_retained(void) { return retained; }
+/* That function fails with this status. */
+API void stand_in_fail(const char *name, int status) { fails = name, fails_with = status; }
+/* That function takes so long. */
+API void stand_in_sleep(const char *name, int ms) { sleeps = name, sleeps_ms = ms; }
 API void stand_in_reset(void) {
-  used = 0, allocations = 0, fails = NULL;
-  stand_in_from = stand_in_to = stand_in_pinned = stand_in_copies = stand_in_waits = 0;
+  used = 0, allocations = 0, fails = sleeps = NULL;
+  stand_in_from = stand_in_to = stand_in_pinned = stand_in_copies = stand_in_waits = stand_in_inits = 0;
 }
-API uint64_t stand_in_allocate(uint64_t bytes, int device) {
+API uint64_t stand_in_allocate(uint64_t bytes, int device, int context) {
   if (!memory) memory = malloc(SIZE);
   if (used + bytes > SIZE || allocations == RANGES) return 0;
-  allocated[allocations++] = (Range){BASE + used, bytes, device};
+  allocated[allocations++] = (Range){BASE + used, bytes, device, context ? context : device + 100};
   used += (bytes + 511) / 512 * 512;
   return allocated[allocations - 1].first;
 }
 API void *stand_in_host(uint64_t pointer) { return memory + (pointer - BASE); }
 
 static int check(const char *name) {
-  if (fails && !strcmp(fails, name) && fails_after-- <= 0) return fails_with;
+  if (sleeps && !strcmp(sleeps, name)) usleep(sleeps_ms * 1000);
+  if (fails && !strcmp(fails, name)) return fails_with;
   return is_ready ? OK : NOT_INITIALIZED;
 }
 static Range *owner(uint64_t pointer, uint64_t bytes) {
@@ -60,7 +65,7 @@ static Range *owner(uint64_t pointer, uint64_t bytes) {
 }
 
 API int cuInit(unsigned flags) {
-  is_ready = 1;
+  is_ready = 1, stand_in_inits++;
   return flags ? INVALID_VALUE : check("cuInit");
 }
 API int cuGetErrorName(int status, const char **name) {
@@ -71,9 +76,12 @@ API int cuGetErrorName(int status, const char **name) {
 }
 API int cuPointerGetAttribute(void *data, int attribute, uint64_t pointer) {
   Range *range = owner(pointer, 1);
-  if (check("cuPointerGetAttribute")) return check("cuPointerGetAttribute");
+  int status = check("cuPointerGetAttribute");
+  if (status) return status;
   if (!range) return INVALID_VALUE;
-  if (attribute == 2) *(unsigned *)data = 2;
+  if (attribute == 1 && range->device == 1) return INVALID_VALUE; /* as of memory of a pool of the driver */
+  if (attribute == 1) *(void **)data = (void *)(uintptr_t)range->context;
+  else if (attribute == 2) *(unsigned *)data = 2;
   else if (attribute == 9) *(int *)data = range->device;
   else return INVALID_VALUE;
   return OK;
@@ -89,48 +97,44 @@ API int cuDevicePrimaryCtxRetain(void **context, int device) {
   *context = (void *)(uintptr_t)(device - 40 + 100);
   return OK;
 }
-API int cuDevicePrimaryCtxRelease_v2(int device) { retained--; return device >= 40 ? OK : INVALID_VALUE; }
-API int cuCtxPushCurrent_v2(void *context) {
-  int status = check("cuCtxPushCurrent_v2");
-  if (!status) stack[depth++] = (int)(uintptr_t)context - 100;
+API int cuCtxSetCurrent(void *context) {
+  int status = check("cuCtxSetCurrent");
+  if (!status) current = (int)(uintptr_t)context;
   return status;
 }
-API int cuCtxPopCurrent_v2(void **context) {
-  if (!depth) return INVALID_CONTEXT;
-  *context = (void *)(uintptr_t)(stack[--depth] + 100);
-  return OK;
-}
-API int cuMemHostRegister_v2(void *host, size_t bytes, unsigned flags) {
-  uint64_t first = (uint64_t)host;
-  int status = check("cuMemHostRegister_v2");
+API int cuMemHostAlloc(void **host, size_t bytes, unsigned flags) {
+  int status = check("cuMemHostAlloc");
   if (status) return status;
-  if (!depth) return INVALID_CONTEXT;
-  if (first % 4096 || bytes % 4096 || (flags & ~8u) || pins == RANGES) return INVALID_VALUE;
-  for (int i = 0; i < pins; i++)
-    if (first < pinned[i].first + pinned[i].bytes && pinned[i].first < first + bytes) return ALREADY;
-  pinned[pins++] = (Range){first, bytes, (int)flags};
+  if (current < 100 || current >= 100 + DEVICES) return INVALID_CONTEXT; /* it would go with the program's own */
+  if (flags != 1 || pins == RANGES || posix_memalign(host, 4096, bytes)) return INVALID_VALUE;
+  pinned[pins++] = (Range){(uint64_t)*host, bytes, 0, current};
   return OK;
 }
-API int cuMemHostUnregister(void *host) {
+API int cuMemFreeHost(void *host) {
   for (int i = 0; i < pins; i++)
-    if (pinned[i].first == (uint64_t)host) { pinned[i] = pinned[--pins]; return depth ? OK : INVALID_CONTEXT; }
-  return NOT_REGISTERED;
+    if (pinned[i].first == (uint64_t)host) {
+      pinned[i] = pinned[--pins];
+      free(host);
+      return check("cuMemFreeHost");
+    }
+  return INVALID_VALUE;
 }
-API int cuStreamSynchronize(void *stream) { (void)stream; stand_in_waits++; return check("cuStreamSynchronize"); }
+API int cuStreamSynchronize(void *stream) {
+  stand_in_waits++;
+  if (!current || stream == (void *)2) return INVALID_CONTEXT;
+  return check("cuStreamSynchronize");
+}
+API int cuCtxSynchronize(void) { stand_in_waits++; return current ? check("cuCtxSynchronize") : INVALID_CONTEXT; }
 
 static int copy(const char *name, uint64_t device, char *host, uint64_t bytes, int to_host) {
   uint64_t first = (uint64_t)host;
   Range *range = owner(device, bytes);
   int status = check(name);
   if (status) return status;
-  if (!depth) return INVALID_CONTEXT;
-  if (!range || range->device != stack[depth - 1]) return INVALID_VALUE;
-  for (int i = 0; i < pins; i++) {
-    int meets = first < pinned[i].first + pinned[i].bytes && pinned[i].first < first + bytes;
-    int lies_in = first >= pinned[i].first && first + bytes <= pinned[i].first + pinned[i].bytes;
-    if (meets && (!lies_in || (to_host && pinned[i].device))) return INVALID_VALUE;
-    if (meets) stand_in_pinned += bytes;
-  }
+  if (!range) return INVALID_VALUE;
+  if (range->context != current) return INVALID_CONTEXT;
+  for (int i = 0; i < pins; i++)
+    if (first >= pinned[i].first && first + bytes <= pinned[i].first + pinned[i].bytes) stand_in_pinned += bytes;
   if (to_host) memcpy(host, stand_in_host(device), bytes), stand_in_from += bytes;
   else memcpy(stand_in_host(device), host, bytes), stand_in_to += bytes;
   return OK;
