@@ -388,9 +388,9 @@ impl WriteStep {
     ///
     /// shape is the global shape and start the place of this array in it; both default to the whole when the group
     /// has one rank. Any ndarray, buffer, DLPack object, str or number is taken, also an array in the memory of a CUDA
-    /// device. With concat=True the variable is
-    /// what all ranks put, one behind the other along the first dimension in the order of ranks, and no rank needs to
-    /// know what the others bring. dims names the dimensions, attrs are attributes of the variable in this version.
+    /// device. With concat=True the variable is what all ranks put, one behind the other along the first dimension in
+    /// the order of ranks, and no rank needs to know what the others bring. dims names the dimensions, attrs are
+    /// attributes of the variable in this version.
     #[pyo3(signature = (name, array, /, shape=None, start=None, *, dims=None, attrs=None, concat=false))]
     #[allow(clippy::too_many_arguments)]
     fn put(

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -338,6 +339,21 @@ def test_what_was_drawn_and_not_committed_holds_no_memory_while_a_watermark_wait
     reservoir.close()
     putting.ok()
     other.close()
+
+
+def test_a_trainer_that_waits_commits_for_others_now_and_then_only():
+    member = Member("ens", 0, trainers=2, quota="64MiB")
+    reservoir = Reservoir("ens", members=1, batch=8, watermark=3000, rank=0, size=2, timeout=1)
+    puts = threading.Thread(target=lambda: [member.put(x=i) for i in range(1500)])
+    puts.start()
+    with pytest.raises(fb.errors.TimedOut, match="watermark=3000"):
+        next(reservoir)
+    puts.join()
+    commits = reservoir._space.next_version
+    reservoir.close()
+    member.close()
+    # Some ten a second, for as long as samples come.
+    assert 1 <= commits < 100
 
 
 def test_samples_that_a_member_retains_no_longer_are_not_asked_for():

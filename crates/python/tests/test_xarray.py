@@ -1062,3 +1062,30 @@ def test_values_that_are_the_fill_value_of_the_version_before_are_refused(lazily
             bad.forebay.save("out", mode="a")
     assert added(np.nan, 5, dtype="f8").forebay.save("out", mode="a") == 1
     assert np.array_equal(xr.open_dataset("out", engine="forebay")["v"], [np.nan, 5], equal_nan=True)
+
+
+@pytest.mark.parametrize("encoding", [{"missing_value": -999.0}, {"missing_value": -999.0, "_FillValue": None}])
+def test_floats_with_a_missing_value_are_appended_to_their_own_copy(encoding):
+    data = xr.Dataset({"v": ("x", [1.0, np.nan])})
+    data["v"].encoding = dict(encoding)
+    data.forebay.save("out", quota="16MiB")
+    for version in (1, 2):
+        assert data.forebay.save("out", mode="a") == version
+        assert xr.Dataset({"v": ("x", [np.nan, 3.0])}).forebay.save("more", mode="a", quota="16MiB") == version - 1
+    assert np.array_equal(xr.open_dataset("out", engine="forebay")["v"], [1, np.nan], equal_nan=True)
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_what_was_not_decoded_is_appended_to_its_own_copy(lazily):
+    encoding = {"v": {"dtype": "i2", "_FillValue": -1, "scale_factor": 0.1, "missing_value": -1}}
+    xr.Dataset({"v": ("x", [0.5, np.nan])}).forebay.save("out", encoding=encoding, quota="16MiB")
+    raw = xr.open_dataset("out", engine="forebay", mask_and_scale=False).load()
+    assert (raw.chunk(x=1) if lazily else raw).forebay.save("out", mode="a") == 1
+    assert np.allclose(xr.open_dataset("out", engine="forebay")["v"], [0.5, np.nan], equal_nan=True)
+
+
+def test_several_missing_values_cannot_be_kept():
+    attrs = {"missing_value": np.array([-1, -2], "i2")}
+    xr.Dataset({"v": ("x", np.array([1, -1], "i2"), attrs)}).forebay.save("out", quota="16MiB")
+    with pytest.raises(errors.VariableMismatch, match="several missing values"):
+        xr.Dataset({"v": ("x", [1.0, np.nan])}).forebay.save("out", mode="a")

@@ -215,6 +215,92 @@ def test_a_value_that_is_refused_leaves_the_store_as_it_was():
         assert value(store, "a") == b"kept" and value(store, "b") is None
 
 
+def test_a_key_whose_path_is_too_long_is_refused_before_it_is_put():
+    with Store("results", quota="4MiB", timeout=1) as store:
+        for n in range(3):
+            with pytest.raises(fb.errors.Usage, match="too long"):
+                store.set_sync("/".join(["x" * 250] * 17), buffer(b"x"))
+        assert store._objects._member is None or store._objects._member.writer.next_version == 0
+        # As an earlier version has put it: it is passed when it is the oldest.
+        member = store._objects._own()
+        member.put("/".join(["x" * 250] * 17), np.zeros(100_000, "u1"))
+        for turn in range(100):
+            store.set_sync("a", buffer(bytes([turn]) * 100_000))
+        assert value(store, "a") == bytes([99]) * 100_000
+
+
+@pytest.mark.parametrize("quota", [4 << 20, 16 << 20, 64 << 20])
+def test_a_value_that_is_taken_is_taken_again_and_can_be_replaced(quota):
+    refused = []
+    for part in range(2, 60):
+        size = quota * part // 100
+        with Store("results", quota=quota, timeout=0.5) as store:
+            try:
+                store.set_sync("large", buffer(bytes(size)))
+            except fb.errors.VersionTooLarge:
+                refused.append(part)
+                continue
+            store.delete_sync("large")
+            for turn in range(3):
+                store.set_sync("large", buffer(bytes([turn]) * size))
+                for i in range(3):
+                    store.set_sync("small", buffer(bytes([i]) * 30_000))
+            assert value(store, "large") == bytes([2]) * size
+            store.destroy()
+    assert refused == list(range(refused[0], 60)) and refused[0] > 9
+
+
+def test_a_missing_directory_of_a_lower_tier_is_named():
+    with pytest.raises(fb.errors.Error, match="(?s)/missing/there.*hint") as raised:
+        Store("results", quota="16MiB", spill="/missing/there").set_sync("a", buffer(b"x"))
+    assert "None" not in str(raised.value)
+
+
+def test_options_that_a_killed_process_tried_leave_nothing(tmp_path: Path, children):
+    code = """
+    from forebay.zarr import Store
+    from zarr.core.buffer import cpu
+    destroy = fb.destroy
+    def killed(name):
+        os.kill(os.getpid(), signal.SIGKILL)
+    fb.destroy = killed
+    Store("results", quota="16MiB", spill=sys.argv[1]).set_sync("a", cpu.Buffer.from_bytes(b"x"))
+    """
+    spill = f"{tmp_path},quota=64MiB"
+    assert children.start(code, spill).wait()[0] == -9
+    assert list(tmp_path.iterdir())
+    with Store("results", quota="16MiB", spill=spill) as store:
+        store.set_sync("a", buffer(b"x"))
+        assert not any(name.startswith("trial") for name in os.listdir(f"{store.path}/new"))
+        store.destroy()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_forked_child_that_drops_a_reader_says_nothing(tmp_path: Path, children):
+    child = children.start(
+        """
+        import gc
+        options = {"quota": "4MiB", "spill": f"{sys.argv[1]},quota=64MiB"}
+        with fb.open("s", "w", readers={"r": 1}, when_full="spill", **options) as writer:
+            reader = fb.open("s", group="r")
+            for step in writer.steps(20):
+                step.put("x", np.zeros(1 << 20, "u1"))
+            for step in reader.steps(3):
+                step.get("x")
+            pid = os.fork()
+            if pid == 0:
+                del step, reader
+                gc.collect()
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            reader.close()
+        """,
+        tmp_path,
+    )
+    status, _, wrong = child.wait()
+    assert status == 0 and "panicked" not in wrong, wrong
+
+
 def test_who_takes_over_a_member_can_move_its_largest_value(root: Path):
     for process in range(3):
         with Store("results", quota="16MiB", timeout=1) as store:

@@ -1,12 +1,11 @@
-"""Arrays in the memory of a CUDA device, copied from and to memory of the host by the driver, which is loaded when first
-needed.
+"""Arrays in the memory of a CUDA device, copied from and to memory of the host by the driver, loaded when first needed.
 
-Guarantees: what ``to_host`` returns is a copy, and what ``Filling`` fills is complete when it has finished; work that the
-device has queued on the array comes first, as its ``__dlpack__`` or ``__cuda_array_interface__`` says. The device copies
-from and to pinned memory of this module alone, never the pool: memory of a pool is given to other versions when a step
-is aborted, also by another thread. All calls of the driver are made by one thread of this module, so that the caller's
-context stays what it is, and no signal handler of Python comes between two calls. Not here: other makes of GPU, several
-devices at once, kernels of any kind.
+Guarantees: what ``to_host`` returns is a copy, and what ``Filling`` fills is complete when it has finished; work that
+the device has queued on the array comes first, as its ``__dlpack__`` or ``__cuda_array_interface__`` says. The device
+copies from and to pinned memory of this module alone, never the pool: memory of a pool is given to other versions when
+a step is aborted, also by another thread. All calls of the driver are made by one thread of this module, so that the
+caller's context stays what it is, and no signal handler of Python comes between two calls. Copies wait for each other,
+and as long as the device takes. Not here: other makes of GPU, several devices at once, kernels of any kind.
 """
 
 import contextlib
@@ -165,13 +164,13 @@ class _Driver:
         threading.Thread(target=self._serve, name="forebay-gpu", daemon=True).start()
         # Of devices by number: their primary contexts, which stay, since pinned memory goes with its context.
         self._contexts: dict[int, ctypes.c_void_p] = {}
-        # Pinned memory that is kept, and what was given back since: pointers and sizes.
+        # Pinned memory that is kept, and what was released since: pointers and sizes.
         self._kept: list[tuple[int, int]] = []
         self._returned: deque[tuple[int, int]] = deque()
         self.run(lambda: self._call("cuInit", ctypes.c_uint(0)))
 
     def run(self, work: Callable[[], _T]) -> _T:
-        """Calls ``work`` in the thread of the driver, and returns when it is done, also when a signal handler raises."""
+        """Calls ``work`` in the thread of the driver; returns when it is done, also when a signal handler raises."""
         outcome: list[Any] = []
         done = threading.Lock()
         done.acquire()

@@ -42,6 +42,8 @@ _STATE_FORMAT, _STATE_VERSION = "forebay-reservoir", 1
 # How often new members are looked for, and whether those without new samples still live.
 _LOOK_SECONDS = 0.1
 _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.001, 0.02
+# Between two commits for the samples of other trainers alone.
+_OTHERS_SECONDS = 0.1
 # A sample that was passed over so many times the window comes next.
 _STALE_WINDOWS = 4
 # Versions of the trainer's space: the state, and the one before it.
@@ -304,6 +306,7 @@ class Reservoir(Closing):
         self._given: list[Sample] = []
         # Batches since the last commit, and samples of other trainers that were met since.
         self._uncommitted = self._others = 0
+        self._committed = 0.0
         self._looked = self._stood = 0.0
         self._stands = False
         self._turn = 0
@@ -521,10 +524,9 @@ class Reservoir(Closing):
             n = len(self._entries)
             if n and (n >= self._watermark or self._all_stand()):
                 return True
-            if self._may_commit(pause):
+            if pause > _PAUSE_SECONDS_MIN and self._may_commit():
                 # Members may wait for the memory of what was drawn here, or is for other trainers.
                 self.commit()
-                continue
             if n > before:
                 before, end = n, time.monotonic() + self.timeout
             if time.monotonic() > end:
@@ -532,12 +534,12 @@ class Reservoir(Closing):
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_SECONDS_MAX)
 
-    def _may_commit(self, pause: float) -> bool:
-        """Whether a commit frees memory, behind such a pause, and is not the program's own to make."""
+    def _may_commit(self) -> bool:
+        """Whether a commit frees memory, and is not the program's own to make."""
         if self._uncommitted:
-            return self._commit_every is not None and pause > _PAUSE_SECONDS_MIN
+            return self._commit_every is not None
         # These come all the time.
-        return self._others > 0 and pause > _PAUSE_SECONDS_MAX / 4
+        return self._others > 0 and time.monotonic() - self._committed > _OTHERS_SECONDS
 
     def _late(self, samples: int) -> errors.TimedOut:
         """The error when no batch could be drawn for too long."""
@@ -622,7 +624,7 @@ class Reservoir(Closing):
         """Keeps what was drawn: after a restart it counts as seen, and members use its memory again."""
         if not self._skips:
             self._count()
-        self._uncommitted = self._others = 0
+        self._uncommitted, self._others, self._committed = 0, 0, time.monotonic()
         for source in self._sources.values():
             source.pass_done()
         members = {**self._kept.get("members", {}), **{name: one.state() for name, one in self._sources.items()}}

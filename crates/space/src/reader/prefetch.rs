@@ -11,6 +11,7 @@ use std::sync::{Arc, PoisonError};
 use forebay_log::LaneId;
 use forebay_tier::host::sync::{Condvar, Mutex, MutexGuard};
 use forebay_tier::host::thread::{Builder, JoinHandle};
+use forebay_tier::process::ForkMark;
 
 use crate::control::GranuleState;
 use crate::lane::index::producers_of;
@@ -23,6 +24,7 @@ const AHEAD: usize = 2;
 pub(crate) struct Prefetch {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    mark: ForkMark,
 }
 
 #[derive(Default)]
@@ -75,7 +77,7 @@ impl Prefetch {
                 }
             }
         });
-        Some(Prefetch { shared, thread: Some(thread.ok()?) })
+        Some(Prefetch { shared, thread: Some(thread.ok()?), mark: ForkMark::here() })
     }
 
     /// Brings `version` in, unless the thread is behind already.
@@ -90,6 +92,11 @@ impl Prefetch {
 
 impl Drop for Prefetch {
     fn drop(&mut self) {
+        if self.mark.is_forked() {
+            // The thread is the parent's, and may hold the lock for ever here.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.shared.lock().stopped = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {

@@ -66,16 +66,18 @@ def surviving(name: str, given: xr.Variable, encoded: xr.Variable) -> xr.Variabl
         return encoded if encoded.chunks is None else _encoding_times(name, given, encoded)
     if encoded.dtype.kind not in "biufc" or encoded.dims != given.dims:
         return encoded
-    packed = not {"scale_factor", "add_offset"}.isdisjoint(encoded.attrs)
-    fills = [encoded.attrs[key] for key in ("_FillValue", "missing_value") if key in encoded.attrs]
+    # What the variable says by attributes of its own was not decoded, and is stored as it is.
+    said = {key: value for key, value in encoded.attrs.items() if key not in given.attrs}
+    packed = not {"scale_factor", "add_offset"}.isdisjoint(said)
+    fills = [said[key] for key in ("_FillValue", "missing_value") if key in said]
     if given.dtype.kind not in "biufc" or (given.dtype == encoded.dtype and not packed and not fills):
         return encoded
 
     def checked(stored: _Array, values: _Array) -> _Array:
-        if not _survive(np.asarray(values), np.asarray(stored), encoded.attrs, fills):
+        if not _survive(np.asarray(values), np.asarray(stored), said, fills):
             fill = f" with the fill value {fills[0]}" if fills else ""
-            said = f"values of variable {name} would not survive as {encoded.dtype}{fill}, which the version before has"
-            raise errors.VariableMismatch(said, {"variable": name}, HINT)
+            what = f"values of variable {name} would not survive as {encoded.dtype}{fill}, which the version before has"
+            raise errors.VariableMismatch(what, {"variable": name}, HINT)
         return stored
 
     return _mapped(checked, encoded, encoded.data, given.data)

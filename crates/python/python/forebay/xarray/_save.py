@@ -7,13 +7,14 @@ import weakref
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+import numpy as np
 import xarray as xr
 from xarray.backends.api import DATAARRAY_NAME, DATAARRAY_VARIABLE
 
 import forebay as fb
 from forebay import errors
 from forebay.xarray._backend import ForebayBackendEntrypoint, space_name
-from forebay.xarray._kept import family
+from forebay.xarray._kept import HINT, family
 from forebay.xarray._layout import Layout
 from forebay.xarray._names import group_of
 from forebay.xarray._read import array_below
@@ -162,10 +163,16 @@ def _kept(encoding: Mapping[str, Any]) -> dict[str, Any]:
     if dtype is None or getattr(dtype, "kind", "O") not in "biufc":
         return {}
     kept = {key: encoding[key] for key in _KEPT if key in encoding}
-    if "missing_value" not in kept:
-        # Else xarray would fill floats with NaN where the version before has no fill value.
-        kept.setdefault("_FillValue", None)
+    # Else xarray would fill floats with NaN where the version before has no fill value.
+    fill = kept.setdefault("_FillValue", None)
+    if _is_nan(fill) and "missing_value" in kept and not _is_nan(kept["missing_value"]):
+        # That one xarray adds by itself, and takes it for a conflict when it is said.
+        del kept["_FillValue"]
     return kept
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
 def _encoded(
@@ -228,6 +235,14 @@ def _store(
         for name, kept in before.encodings.get(group, {}).items():
             if name in dataset.variables and name not in encoding:
                 variable = dataset.variables[name]
+                # What its attributes say was not decoded, and is stored as it is.
+                kept = {key: value for key, value in kept.items() if key not in variable.attrs}
+                if np.ndim(kept.get("missing_value")):
+                    raise errors.VariableMismatch(
+                        f"variable {name} has several missing values in the version before, and xarray encodes one",
+                        {"variable": str(name)},
+                        HINT,
+                    )
                 variable.encoding = {**variable.encoding, **kept}
     dataset.dump_to_store(store, encoding=dict(encoding), unlimited_dims=sizes_unlimited(dataset, unlimited_dims))
     return store

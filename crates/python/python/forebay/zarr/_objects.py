@@ -36,6 +36,8 @@ from forebay.zarr._locks import LockFile
 _FORMAT = "forebay-objects"
 _VERSION = 1
 _ABOUT = "objects.json"
+# How spaces are named by which options are tried.
+_TRIAL = "trial-"
 # The variables of a version: the object and its key.
 _OBJECT, _KEY = "object", "key"
 _GROUP = "store"
@@ -52,8 +54,9 @@ _QUOTA_BYTES_MIN = 4 << 20
 _SEGMENT_BYTES_MIN = 256 << 10
 # What a version takes beside its object and its key, at most: two headers, a commit, the ends of each.
 _RECORD_BYTES = 1024
-# Of a part of a key: a file name has 255 bytes, and one says whether it is the last part.
+# Of a part of a key: a file name has 255 bytes, and one says whether it is the last part; of the path of a link.
 _PART_BYTES_MAX = 254
+_PATH_BYTES_MAX = 4095
 # Most processes that put at the same time.
 _MEMBERS_MAX = 4096
 # Of so many objects that a process has put it remembers the key.
@@ -184,14 +187,18 @@ class Member:
             self.puts[version] = key, data.nbytes
         return version
 
+    @property
+    def _used_bytes(self) -> int:
+        """Of a segment, at least: the next piece may not have fitted into the rest."""
+        return self.segment_bytes - self.piece_bytes - _RECORD_BYTES
+
     def needs(self, size: int, key: str) -> int:
         """Bytes that an object of that many bytes takes, with its key and all headers."""
         return size + len(key.encode()) + (2 + size // self.piece_bytes) * _RECORD_BYTES
 
     def in_segments(self, needed: int) -> int:
         """Bytes of the segments that an object lies in, as badly as it may."""
-        used = self.segment_bytes - self.piece_bytes - _RECORD_BYTES
-        return -(-needed // used) * self.segment_bytes
+        return -(-needed // self._used_bytes) * self.segment_bytes
 
     def spare_bytes(self, needed: int) -> int:
         """What is kept free beside an object, for moving: with it what is oldest can always be put again."""
@@ -202,7 +209,8 @@ class Member:
         """From now on there may be an object that takes so much."""
         if needed > self.largest:
             # Rounded up, so that this is rare.
-            self.largest = -(-needed // self.segment_bytes) * self.segment_bytes
+            used = self._used_bytes
+            self.largest = -(-needed // used) * used
             self.writer.attrs[_LARGEST] = self.largest
 
     def oldest(self, last: int) -> ReadStep | None:
@@ -297,6 +305,8 @@ class Objects:
                 self._make(about, given)
             with open(about, encoding="utf-8") as file:
                 text = file.read()
+        except errors.Error:
+            raise
         except FileNotFoundError:
             raise errors.PeerMissing(f"there is no store at {self.path}") from None
         except OSError as error:
@@ -350,16 +360,26 @@ class Objects:
 
     def _try_options(self, options: dict[str, object]) -> None:
         """Makes a space with the options, which are kept for good, and removes it."""
-        trial = os.path.join(self.path, "new", f"trial-{os.getpid()}-{next(_numbers)}")
+        self._remove_trials()
+        trial = os.path.join(self.path, "new", f"{_TRIAL}{os.getpid()}-{next(_numbers)}")
         try:
             fb.open(trial, "w", **self._made(options)).close()
-            fb.destroy(trial)
+            self._remove_trials()
         except BaseException:
             # What another process has made here stays.
             for name in ("keys", "members", "new", ""):
                 with contextlib.suppress(OSError):
                     os.rmdir(os.path.join(self.path, name))
             raise
+
+    def _remove_trials(self) -> None:
+        """Removes spaces by which options were tried, also those of processes that were killed."""
+        new = os.path.join(self.path, "new")
+        for name in _entries(new):
+            if name.startswith(_TRIAL):
+                # One that another process is trying, or has just removed.
+                with contextlib.suppress(errors.Error):
+                    fb.destroy(os.path.join(new, name))
 
     def _made(self, options: dict[str, object]) -> dict[str, Any]:
         """The options with which members are made; also what the environment could say otherwise."""
@@ -375,7 +395,11 @@ class Objects:
         for part in parts:
             if not part or "\0" in part or len(part.encode(errors="surrogatepass")) > _PART_BYTES_MAX:
                 raise errors.Usage(f"key {'/'.join(parts)!r} is not valid: part {part!r}")
-        return "/+".join([self._keys, *parts])
+        path = "/+".join([self._keys, *parts])
+        size = len(os.fsencode(path))
+        if size > _PATH_BYTES_MAX:
+            raise errors.Usage(f"key {'/'.join(parts)[:100]!r}… is too long: the path of its link has {size} bytes")
+        return path
 
     def _path_of(self, key: str) -> str:
         """The link of a key."""
@@ -672,7 +696,8 @@ class Objects:
             return
         spare = member.spare_bytes(needed)
         wanted = member.in_segments(needed) + spare
-        if wanted > member.quota_bytes:
+        # It is replaced while it is there, and the writer has two segments for what comes next.
+        if wanted + member.in_segments(needed) > member.quota_bytes - 2 * member.segment_bytes:
             raise errors.VersionTooLarge(
                 f"an object that takes {needed} bytes is too large for a process's part of {self.path}",
                 {"quota": str(member.quota_bytes), "kept_free": str(spare)},
@@ -716,8 +741,13 @@ class Objects:
             return self._passed(member, version, 0)
         size = step.variables[_OBJECT].shape[0]
         link = Link(member.number, version, size, member.uuid)
+        try:
+            path = self._path_of(key)
+        except errors.Usage:
+            # It never had a link.
+            return self._passed(member, version, size)
         # Where this fails the version stays the oldest.
-        if Link.read(self._path_of(key)) == link:
+        if Link.read(path) == link:
             self._keep(member, key, link, step, end)
         return self._passed(member, version, size)
 
@@ -756,6 +786,7 @@ class Objects:
     def destroy(self) -> None:
         """Closes the spaces here and removes all, lower tiers too. ``NameInUse`` while another process has one open."""
         self.close()
+        self._remove_trials()
         # Where it is refused, this one goes on.
         self._closed = False
         members = os.path.join(self.path, "members")
