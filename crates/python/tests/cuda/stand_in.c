@@ -1,8 +1,8 @@
 /* A stand-in for the CUDA driver: the calls that forebay._gpu makes, on memory of the host.
  *
  * What it calls device memory has addresses that no processor can load from, so that a program which touches it
- * without the driver dies. It refuses what the driver refuses: calls without a context, in another one than the memory's, ranges
- * outside one allocation. The tests ask it what was done, make it fail, and make it slow. */
+ * without the driver dies. It refuses what the driver refuses: calls without a context, in another one than the
+ * memory's, ranges outside one allocation. The tests ask it what was done, make it fail, and make it slow. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
