@@ -59,8 +59,17 @@ pub(crate) struct Sim {
     pub(crate) crashes: Mutex<Vec<World>>,
     /// Its crashes are not wanted.
     pub(crate) quiet: bool,
-    /// What another rank does as soon as a commit record has its name, which is not durable yet.
-    pub(crate) overtake: Mutex<Option<Overtake>>,
+    /// What another rank does meanwhile, and when.
+    pub(crate) overtake: Mutex<Option<(When, Overtake)>>,
+}
+
+/// When another rank goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    /// As soon as a commit record has its name, which is not durable yet.
+    Committed,
+    /// As soon as this file was read.
+    Loaded(String),
 }
 
 pub(crate) type Overtake = Box<dyn FnOnce() + Send>;
@@ -121,6 +130,11 @@ impl Sim {
             world.files[file] = vec![now];
         }
         self.moment(&world);
+    }
+
+    fn be_overtaken(&self, now: &When) {
+        let overtake = self.overtake.lock().unwrap().take_if(|(when, _)| when == now);
+        overtake.into_iter().for_each(|(_, overtake)| overtake());
     }
 
     fn content(&self, name: &str) -> Option<Arc<Vec<u8>>> {
@@ -206,8 +220,9 @@ impl Place for Sim {
         world.set(from, None);
         self.moment(&world);
         drop(world);
-        let overtake = self.overtake.lock().unwrap().take_if(|_| to.ends_with("/commit"));
-        overtake.into_iter().for_each(|overtake| overtake());
+        if to.ends_with("/commit") {
+            self.be_overtaken(&When::Committed);
+        }
         Ok(())
     }
 
@@ -227,7 +242,9 @@ impl Place for Sim {
     }
 
     fn load(&self, name: &str, _: u64) -> Result<Option<Vec<u8>>> {
-        Ok(self.content(name).map(|content| content.to_vec()))
+        let content = self.content(name).map(|content| content.to_vec());
+        self.be_overtaken(&When::Loaded(name.to_string()));
+        Ok(content)
     }
 
     fn open(&self, name: &str) -> Result<Option<Box<dyn Blob>>> {
@@ -428,7 +445,7 @@ fn overtaken(keep: usize, packing: Packing, acknowledges: bool) -> Vec<World> {
                     }
                     other.reclaim(3 * LENGTH as u64, 0, 1, &[]).unwrap();
                 };
-                *sim.overtake.lock().unwrap() = Some(Box::new(overtake));
+                *sim.overtake.lock().unwrap() = Some((When::Committed, Box::new(overtake)));
             }
             assert_eq!(level.commit(id, rank, 2, &|| Ok(())).unwrap(), rank == 1);
         }
@@ -543,4 +560,59 @@ fn each_flush_is_needed() {
             assert!(fault.is_some(), "flush {flaw} of {flushes} is superfluous or not covered: {case:?}");
         }
     }
+}
+
+/// A rank goes through the open steps of its run, and others go on meanwhile: what they have dropped is not missed.
+#[test]
+fn a_step_that_others_commit_and_drop_meanwhile_is_no_damage() {
+    let sim = Arc::new(Sim { quiet: true, ..Sim::default() });
+    let packing = Packing { full_every: 7, zstd: None };
+    let level = |_| Level { packing, ..Level::new(sim.clone(), Keep::last(1)) };
+    let levels: Vec<Level> = (0..2).map(level).collect();
+    let id = |step| StepId { incarnation: 1, step };
+    fn write(level: &Level, id: StepId, rank: u32) {
+        // The third step is another one as a whole.
+        let bytes: Vec<u8> = (0..4)
+            .flat_map(|chunk| vec![if chunk == 0 { id.step as u8 } else { (id.step / 3) as u8 }; CHUNK_BYTES])
+            .collect();
+        let piece = Piece {
+            id,
+            rank,
+            size: 2,
+            saved_unix_ns: 0,
+            program: "",
+            variables: &[Variable {
+                name: "u".into(),
+                dtype: Dtype::U8,
+                shape: Dims::from_slice(&[bytes.len() as u64]),
+                part: NdBox::whole(&[bytes.len() as u64]),
+            }],
+            sources: &[&bytes],
+            metric: None,
+        };
+        level.write(&piece).unwrap();
+    }
+    for (rank, level) in (0..2).zip(&levels) {
+        write(level, id(1), rank);
+        assert_eq!(level.commit(id(1), rank, 2, &|| Ok(())).unwrap(), rank == 1);
+    }
+    // Rank 0 is two steps ahead.
+    write(&levels[0], id(2), 0);
+    write(&levels[0], id(3), 0);
+    write(&levels[1], id(2), 1);
+    let other = levels[1].clone();
+    let overtake = move || {
+        assert!(other.commit(id(2), 1, 2, &|| Ok(())).unwrap());
+        write(&other, id(3), 1);
+        assert!(other.commit(id(3), 1, 2, &|| Ok(())).unwrap());
+        other.prune(1, 1, 1).unwrap();
+    };
+    let when = When::Loaded("s0000000002-r000001/00001.manifest".into());
+    *sim.overtake.lock().unwrap() = Some((when, Box::new(overtake)));
+    levels[0].commit_whole((0, 2), 1, &|| Ok(())).unwrap();
+    assert!(sim.overtake.lock().unwrap().is_none(), "rank 1 came in between");
+    assert_eq!(levels[0].steps().unwrap()[0].id, id(3));
+    levels[0].prune(1, 0, 1).unwrap();
+    let left: Vec<StepId> = levels[0].steps().unwrap().iter().map(|found| found.id).collect();
+    assert_eq!(left, [id(3)]);
 }

@@ -359,7 +359,9 @@ impl Level {
                 base: manifest.base.map(|base| base.step),
             });
         }
-        self.commit_bases(&commit, rank, fence)?;
+        if !self.commit_bases(&commit, rank, fence)? {
+            return Ok(false);
+        }
         fence()?;
         self.publish(&in_step(id, COMMIT), rank, &commit.encode())?;
         self.settle(id).map(|()| true)

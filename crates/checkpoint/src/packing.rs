@@ -220,7 +220,8 @@ impl Level {
         }
     }
 
-    /// Sees to it that what a step stands on is committed, with durable names, before it is.
+    /// Sees to it that what a step stands on is committed, with durable names, before it is. False where other ranks
+    /// have committed the step meanwhile, and a later one, and have dropped it.
     ///
     /// # Errors
     /// `Damaged` when that is not possible.
@@ -229,10 +230,15 @@ impl Level {
         step: &Commit,
         rank: u32,
         fence: &dyn Fn() -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         for base in step.bases() {
             // The last rank to save the full step has committed it before it saved this one, unless that failed.
             if !self.commit(base, rank, step.ranks.len() as u32, fence)? {
+                // Each rank drops what stands on a full step before it drops its part of that one.
+                let (missing, _) = self.missing_ranks(step.id)?;
+                if !missing.is_empty() || self.place.list(&directory_of(step.id))?.is_empty() {
+                    return Ok(false);
+                }
                 return Err(damaged(
                     &base.to_string(),
                     "an incremental step stands on it, and it is not whole",
@@ -241,7 +247,7 @@ impl Level {
                 .hint("the next save writes a full step"));
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -129,6 +129,23 @@ pub trait SegmentSource {
     /// The segment that was given last is not used: its header could not be written, and now it is too small. Its
     /// header is wiped. The next segment has the same sequence.
     fn release(&mut self, range: Range<u64>);
+
+    /// Retires the last segment, if all its records are of `version`, which was given up, and frees its space.
+    fn take_back(&mut self, version: u64) -> TakenBack;
+
+    /// Whether the last segment begins at `offset`, and stays there while it is the last one.
+    fn is_last(&self, offset: u64) -> bool;
+}
+
+/// What became of a segment that was to be taken back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TakenBack {
+    /// Its space is free. The next segment has the same sequence.
+    Free,
+    /// It is still the lane's. Its header was to be wiped, which failed: it is as one that was never opened.
+    Unopened(Range<u64>),
+    /// It stays as it is, since something else is known by it.
+    Stays,
 }
 
 /// Who a lane belongs to.
@@ -155,6 +172,12 @@ struct OpenVersion {
     written: Option<Range<u64>>,
     /// Reservations that were neither filled nor dropped into a void.
     reserved: u32,
+    /// Segments that were begun for it.
+    segments: u32,
+    /// The segment before those, with the newest version noted for it and its tail.
+    before: Option<(Range<u64>, u64, u64)>,
+    /// The program has, or had, memory of the pool to write to.
+    is_lent: bool,
 }
 
 /// The append end of one lane.
@@ -315,6 +338,9 @@ impl Lane {
             payload_bytes: 0,
             written: None,
             reserved: 0,
+            segments: 0,
+            before: None,
+            is_lent: false,
         });
     }
 
@@ -430,6 +456,7 @@ impl Lane {
         self.advance(at, payload_at + payload_bytes, 0, 0)?;
         let open = self.open.as_mut().expect("a version is open");
         open.reserved += 1;
+        open.is_lent |= self.device.byte_addressable();
         Ok(Reserved {
             staged: Some(staged),
             at,
@@ -548,21 +575,45 @@ impl Lane {
         match sealed {
             Ok(sealed) => sealed.flush()?.commit(),
             Err(e) => {
-                self.abort();
+                self.abort(source);
                 Err(e)
             }
         }
     }
 
-    /// Gives the open version up; its space is used again. Reservations of it can no longer be filled.
-    pub fn abort(&mut self) {
-        // The records stay where they are: they belong to no commit, and their numbers are never used again.
-        self.open = None;
+    /// Gives the open version up. Reservations of it can no longer be filled. Segments that were begun for it are free
+    /// again, unless memory of the pool was reserved, which the program may still write to: then they are when the
+    /// version has been released. So are they where a device fails.
+    pub fn abort(&mut self, source: &mut dyn SegmentSource) {
+        // Records in older segments stay where they are: they belong to no commit, and their numbers are never used
+        // again.
+        let Some(open) = self.open.take() else { return };
         if let Some(at) = self.batch.as_mut().and_then(Batch::clear) {
             // Those that were never written would leave a hole, which ends a scan. A write that failed may have left
             // some of them.
             self.stale_end = Some(self.tail);
             self.tail = at;
+        }
+        if open.is_lent || self.unopened.is_some() {
+            return;
+        }
+        // The newest first: what a crash leaves of the chain has no gap.
+        for _ in 0..open.segments {
+            let taken = source.take_back(open.version);
+            if taken == TakenBack::Stays {
+                return;
+            }
+            self.next_segment -= 1;
+            (self.current, self.stale_end) = (None, None);
+            if let TakenBack::Unopened(range) = taken {
+                self.unopened = Some(range);
+                return;
+            }
+        }
+        // The one before has space for the commit and the end that no other is needed for.
+        if let Some((range, noted, tail)) = open.before.filter(|(range, ..)| source.is_last(range.start)) {
+            self.current = Some((range, noted));
+            self.tail = tail;
         }
     }
 
@@ -644,9 +695,15 @@ impl Lane {
             group_size: self.owner.group_size,
             crc: 0,
         };
-        // From here on nothing goes into the segment before: its owner counts it as closed.
-        if let Some((before, _)) = self.current.take() {
-            source.note_filled(before.start, self.tail - before.start);
+        // From here on nothing goes into the segment before, unless this version is given up: its owner counts it as
+        // closed.
+        let before = self.current.take().map(|(range, noted)| (range, noted, self.tail));
+        if let Some((range, ..)) = &before {
+            source.note_filled(range.start, self.tail - range.start);
+        }
+        let open = self.open.as_mut().expect("a version is open");
+        if open.segments == 0 && open.before.is_none() {
+            open.before = before;
         }
         if let Err(e) = self.device.write(range.start, bytemuck::bytes_of(&df.sealed())) {
             self.unopened = Some(range);
@@ -654,6 +711,7 @@ impl Lane {
         }
         self.unopened = None;
         self.next_segment += 1;
+        self.open.as_mut().expect("as above").segments += 1;
         self.tail = range.start + HEADER_BYTES;
         self.note_written(range.start..self.tail);
         self.current = Some((range, version));

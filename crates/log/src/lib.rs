@@ -29,7 +29,7 @@ pub mod relocate;
 pub mod scan;
 pub mod verify;
 
-pub use append::{Flushed, Lane, LaneOwner, Piece, Reserved, Sealed, SegmentSource, Unflushed};
+pub use append::{Flushed, Lane, LaneOwner, Piece, Reserved, Sealed, SegmentSource, TakenBack, Unflushed};
 pub use dtype::{Dims, Dtype};
 pub use forebay_tier::{Error, Kind, Result};
 pub use format::{Superblock, CHUNK_BYTES, DIMS_MAX, NAME_BYTES_MAX};

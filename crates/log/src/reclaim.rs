@@ -10,6 +10,7 @@ use std::ops::Range;
 
 use forebay_tier::{watch, Device, Horizon, Result};
 
+use crate::append::TakenBack;
 use crate::format::{RecordHeader, RecordKind, SegmentDf, SEGMENT_CRC_WORD};
 use crate::recover::segment_in;
 use crate::scan::SegmentScan;
@@ -27,6 +28,8 @@ pub struct Segment {
     moving: bool,
     /// While it is the last one: a record of a later version than the segments before it hold.
     told: Option<Telling>,
+    /// Segments before it were retired because of what it tells.
+    is_needed: bool,
 }
 
 /// A whole record that tells how far its lane has got.
@@ -52,12 +55,39 @@ impl Ledger {
             last_version: version,
             moving: false,
             told: None,
+            is_needed: false,
         });
     }
 
     /// The last segment was never opened and is taken back.
     pub fn pop_last(&mut self) -> Option<Segment> {
         self.segments.pop_back()
+    }
+
+    /// Retires the last segment and hands its range to `free`, if all its records are of `version`, which its lane has
+    /// given up. It stays where it has older ones, or where recovery learns from it how far the lane has got.
+    pub fn take_back(
+        &mut self,
+        device: &dyn Device,
+        horizon: Horizon,
+        version: u64,
+        free: impl FnOnce(&Range<u64>),
+    ) -> TakenBack {
+        let Some(last) = self.segments.back().filter(|s| s.first_version == version && !s.is_needed) else {
+            return TakenBack::Stays;
+        };
+        // What failed may have wiped it all the same.
+        if retire(device, last.range.start, horizon).is_err() {
+            return TakenBack::Unopened(last.range.clone());
+        }
+        free(&last.range);
+        self.segments.pop_back();
+        TakenBack::Free
+    }
+
+    /// Whether the last segment begins at `offset`, and is not being moved: then it stays there.
+    pub fn is_last(&self, offset: u64) -> bool {
+        self.segments.back().is_some_and(|s| s.range.start == offset && !s.moving)
     }
 
     /// All segments, oldest first.
@@ -190,7 +220,7 @@ impl Ledger {
     /// newest commit may lie in the first, or belong to pieces there, without which a block device's recovery leaves
     /// it out. A record of a later version tells as much, once it is persistent.
     fn progress_is_kept(
-        &self,
+        &mut self,
         look_at_last: bool,
         device: &dyn Device,
         horizon: Horizon,
@@ -213,6 +243,7 @@ impl Ledger {
         if horizon != Horizon::None && told.version >= floor {
             device.persist(next.range.start..told.end)?;
         }
+        self.segments[index].is_needed = true;
         Ok(true)
     }
 }

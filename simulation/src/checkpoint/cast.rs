@@ -12,7 +12,7 @@ use crate::danger::{Dangers, MEMORY};
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Levels, and the fewest ranks that they need.
-const LEVELS: [(u32, &[&str]); 10] = [
+const LEVELS: [(u32, &[&str]); 12] = [
     (1, &["file"]),
     (1, &["file,keep=1"]),
     (1, &["direct"]),
@@ -23,10 +23,12 @@ const LEVELS: [(u32, &[&str]); 10] = [
     (1, &["file,keep=1", "direct,every=2"]),
     (2, &["file+partner"]),
     (3, &["dram", "file+xor:3"]),
+    (2, &["file,incremental=7,keep=1"]),
+    (2, &["dram", "file,incremental=7,keep=1"]),
 ];
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 13] = [
+pub const SMALLER: [(&str, &[u64]); 14] = [
     ("launch", &[1]),
     ("cuts", &[0, 1]),
     ("interrupts", &[0]),
@@ -38,6 +40,7 @@ pub const SMALLER: [(&str, &[u64]); 13] = [
     ("kills", &[0, 1, 2]),
     ("levels", &[0, 1, 3]),
     ("ranks", &[1, 2]),
+    ("stays", &[0]),
     ("elements", &[10, 1000]),
     ("steps", &[1, 2, 3, 4]),
 ];
@@ -53,6 +56,8 @@ pub struct Cast {
     pub steps: u64,
     /// Elements of 8 bytes that each rank protects.
     pub elements: u64,
+    /// All but the first elements of a rank change every so many steps, and some more in later ranks; 0: in each.
+    pub stays: u64,
     /// Which of [`LEVELS`].
     pub levels: usize,
     /// Of a hundred steps a rank waits until so many are carried down.
@@ -77,6 +82,7 @@ impl Cast {
             ranks: *random.pick(&[1, 1, 2, 2, 3, 4]),
             steps: 1 + random.below(7),
             elements: *random.pick(&[3, 100, 1000, 9000, 20_000]),
+            stays: 0,
             levels: random.below(LEVELS.len() as u64) as usize,
             waits: *random.pick(&[0, 30, 100]),
             carers: *random.pick(&[0, 30, 70]),
@@ -92,8 +98,20 @@ impl Cast {
                 jump_per_million: if calm { 0 } else { *random.pick(&[0, 0, 20, 300]) },
             },
         };
+        cast.draw_what_stays(seed);
         cast.settle();
         cast
+    }
+
+    /// How much of the arrays changes from one step to the next, from numbers of its own: of few changes in many steps
+    /// incremental ones come.
+    fn draw_what_stays(&mut self, seed: u64) {
+        let mut random = Random::new(seed, 43);
+        if random.percent(50) {
+            self.stays = 1 + random.below(5);
+            self.elements = *random.pick(&[9000, 20_000, 40_000]);
+            self.steps += random.below(20);
+        }
     }
 
     /// Levels that the ranks are too few for are others.
@@ -115,6 +133,7 @@ impl Cast {
             "launch" => self.says_launch = number > 0,
             "levels" => self.levels = number.min(LEVELS.len() as u64 - 1) as usize,
             "ranks" => self.ranks = number.max(1) as u32,
+            "stays" => self.stays = number,
             "steps" => self.steps = number.max(1),
             "zombies" => self.zombies = number as u32,
             key if self.dangers.set(key, number) => {}

@@ -10,6 +10,8 @@ use super::oracle::{element, Id, Oracle};
 
 /// A save that failed is made again so often.
 const TRIES: u32 = 3;
+/// Elements of each rank that change in each step.
+const CHANGING: usize = 100;
 /// Past its deadline a call may wait for a lock that a stopped process holds, and a clock may jump.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -40,6 +42,8 @@ fn explained<T>(cast: &Cast, during: &str, error: &Error) -> std::result::Result
     }
     if cast.dangers.fault_per_million > 0 {
         kinds.extend([Kind::Io, Kind::TierFull, Kind::Poisoned, Kind::TooMany]);
+        // What an incremental step stands on has not come down, since a call failed: the next is a full one.
+        kinds.push(Kind::Damaged);
     }
     if !kinds.contains(&error.kind()) {
         process::fail(format!("{during}: {error}"));
@@ -112,12 +116,12 @@ fn restore_and_save(
     oracle.check_restored(cast, number, least, restored.as_ref());
     if let Some(restored) = &restored {
         process::note(format!("run {number} goes on behind step {} of run {}", restored.step, restored.run));
-        check(&state, (restored.run, restored.step), first);
+        check(cast, &state, (restored.run, restored.step), rank);
     }
     let mut newest = None;
     for step in restored.map_or(0, |restored| restored.step + 1)..cast.steps {
         let id = (number, step);
-        fill(&mut state, id, first);
+        fill(cast, &mut state, id, rank);
         save(cast, checkpoint, step, &state)?;
         oracle.saved(cast, id, rank);
         newest = Some(id);
@@ -144,15 +148,22 @@ fn save(cast: &Cast, checkpoint: &mut Checkpoint, step: u64, state: &[u8]) -> To
     Ok(())
 }
 
-fn fill(state: &mut [u8], id: (u64, u64), first: u64) {
+/// An element of a rank in a step.
+fn content(cast: &Cast, (run, step): Id, rank: u32, index: usize) -> [u8; 8] {
+    let every = cast.stays + u64::from(rank);
+    let changed = if cast.stays == 0 || index < CHANGING { step } else { step / every * every };
+    element((run, changed), cast.elements * u64::from(rank) + index as u64).to_le_bytes()
+}
+
+fn fill(cast: &Cast, state: &mut [u8], id: Id, rank: u32) {
     for (index, bytes) in state.chunks_exact_mut(8).enumerate() {
-        bytes.copy_from_slice(&element(id, first + index as u64).to_le_bytes());
+        bytes.copy_from_slice(&content(cast, id, rank, index));
     }
 }
 
-fn check(state: &[u8], id: (u64, u64), first: u64) {
+fn check(cast: &Cast, state: &[u8], id: Id, rank: u32) {
     for (index, bytes) in state.chunks_exact(8).enumerate() {
-        if bytes != element(id, first + index as u64).to_le_bytes() {
+        if bytes != content(cast, id, rank, index) {
             process::fail(format!("element {index} of step {} of run {} is wrong", id.1, id.0));
         }
     }

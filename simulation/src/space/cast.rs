@@ -16,7 +16,8 @@ pub const GRANULE_BYTES: u64 = 16 << 10;
 pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 28] = [
+pub const SMALLER: [(&str, &[u64]); 29] = [
+    ("aborts", &[0]),
     ("drains", &[0]),
     ("reserves", &[0]),
     ("absent", &[1]),
@@ -104,6 +105,8 @@ pub struct Cast {
     pub looks: u32,
     /// Of a hundred versions so many are begun with a piece that is filled in place.
     pub reserves: u32,
+    /// Of a hundred versions so many are begun, and given up, several times before.
+    pub aborts: u32,
     /// Caretakers mostly move down what dead writers left.
     pub drains: bool,
     /// So many versions more, all of them heavy: the quota is filled again and again.
@@ -169,6 +172,7 @@ impl Cast {
             pace: Pace::Parallel,
             looks: 0,
             reserves: 0,
+            aborts: 0,
             drains: false,
             press: 0,
         };
@@ -176,11 +180,16 @@ impl Cast {
         // A version of a heavy run takes up to three granules of each rank; one that is held stays beside the next.
         let more = if cast.is_heavy { 2 } else { 0 } + if cast.keeps_views { 6 } else { 0 };
         cast.granules += more * u64::from(writers);
-        cast.draw_tiers();
-        cast.draw_handles();
-        cast.draw_looks();
-        cast.draw_absences();
+        cast.draw_more();
         cast
+    }
+
+    /// What follows from numbers of its own each: what else a seed draws does not depend on it.
+    fn draw_more(&mut self) {
+        self.draw_tiers();
+        self.draw_handles();
+        self.draw_looks();
+        self.draw_absences();
     }
 
     /// Who looks how often, how full it gets, and the pace, from numbers of its own. A space that fills by itself is
@@ -206,6 +215,9 @@ impl Cast {
         self.absent = absent(*random.pick(&[1, 1, 2]));
         self.reserves = *random.pick(&[0, 50]);
         self.drains = self.spills && random.percent(50);
+        self.aborts = *random.pick(&[0, 0, 20, 60]);
+        // What was given up in a segment begun before stays there.
+        self.granules += u64::from(self.writers) * u64::from(self.aborts > 0);
     }
 
     /// Where the pools lie, from numbers of its own: what else a seed draws does not depend on it.
@@ -267,6 +279,7 @@ impl Cast {
             "looks" => self.looks = number as u32,
             "press" => self.press = number,
             "reserves" => self.reserves = number as u32,
+            "aborts" => self.aborts = number as u32,
             "drains" => self.drains = number > 0,
             "pace" => self.pace = pace(number),
             "absent" => self.absent = absent(number),

@@ -155,6 +155,7 @@ pub fn writer(run: &Run, rank: u32) -> Told {
         census::as_member(run, &Own { next: Some(base), ..own });
     }
     for version in base..cast.versions() {
+        give_up_some(run, &mut w, (rank, incarnation), version)?;
         timed(run, "begin_version", || w.begin_version(version))?;
         put_all(run, &mut w, (rank, incarnation), version)?;
         timed(run, "end_step", || w.end_step())?;
@@ -168,6 +169,24 @@ pub fn writer(run: &Run, rank: u32) -> Told {
     drop(leaving);
     timed(run, "close", || w.close())?;
     oracle.facts().closed.entry(incarnation).or_default().insert(rank);
+    Ok(())
+}
+
+/// Begins a version, puts what does not belong there, as much as will, and gives it up; again and again.
+fn give_up_some(run: &Run, w: &mut Writer, (rank, incarnation): (u32, u64), version: u64) -> Told {
+    let cast = &run.cast;
+    let mut random = Random::new(cast.seed ^ version << 20 ^ u64::from(rank) ^ incarnation << 40, 47);
+    if !random.percent(cast.aborts.into()) {
+        return Ok(());
+    }
+    let (size, count) = (u64::from(cast.writers), cast.elements(version));
+    for _ in 0..1 + random.below(8) {
+        timed(run, "begin_version", || w.begin_version(version))?;
+        let some = if random.percent(60) { count } else { 1 + random.below(count) };
+        let (data, start) = (vec![u64::MAX; some as usize], u64::from(rank) * count);
+        timed(run, "put", || w.put_array("data", &[size * count], &[start], &[some], &data))?;
+        timed(run, "abort_step", || w.abort_step())?;
+    }
     Ok(())
 }
 

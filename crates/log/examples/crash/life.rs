@@ -243,7 +243,7 @@ impl<'a> Group<'a> {
     fn abort(&mut self, rank: usize) {
         let step = self.begin_step(rank, "abort");
         self.ranks[rank].reserved = None;
-        self.ranks[rank].lane.abort();
+        self.ranks[rank].lane.abort(&mut Source { pool: &mut self.pool, rank });
         self.attempt(rank).aborted = step;
     }
 
@@ -335,12 +335,12 @@ impl<'a> Group<'a> {
 
     fn finish(&mut self, rank: usize) -> Result<()> {
         let step = self.begin_step(rank, "finish");
-        let life = self.life();
-        let next = life.committed(rank);
         // A lane without a segment ends without a record.
-        if life.attempts[rank].iter().all(|a| a.puts.is_empty() && a.commit_began == NEVER) {
+        if !self.pool.has_segments(rank) {
             return Ok(());
         }
+        let life = self.life();
+        let next = life.committed(rank);
         life.finished[rank].0 = step;
         match self.ranks[rank].lane.finish(&mut Source { pool: &mut self.pool, rank }, next) {
             Ok(()) => self.life().finished[rank].1 = step,

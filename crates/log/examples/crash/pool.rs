@@ -10,7 +10,7 @@ use std::sync::Arc;
 use forebay_log::format::{SegmentDf, Superblock, HEADER_BYTES};
 use forebay_log::reclaim::{retire, Segment};
 use forebay_log::relocate::{copy_segment, used_bytes};
-use forebay_log::{Error, Kind, Ledger, Recovered, Result, SegmentSource};
+use forebay_log::{Error, Kind, Ledger, Recovered, Result, SegmentSource, TakenBack};
 use forebay_tier::Device;
 
 /// A segment of an incarnation that is over.
@@ -123,6 +123,11 @@ impl Pool {
         }
         self.orphans = kept;
         Ok(())
+    }
+
+    /// Whether a rank has a segment.
+    pub fn has_segments(&self, rank: usize) -> bool {
+        self.ledgers[rank].segments().next().is_some()
     }
 
     /// Whether there is a lower pool.
@@ -239,5 +244,18 @@ impl SegmentSource for Source<'_> {
         let last = self.pool.ledgers[self.rank].pop_last();
         assert!(last.is_some_and(|s| s.range == range), "only the last segment can come back");
         self.pool.mark(&range, false);
+    }
+
+    fn take_back(&mut self, version: u64) -> TakenBack {
+        let Pool { ledgers, device, superblock, .. } = &mut *self.pool;
+        let mut free = None;
+        let keep = |range: &Range<u64>| free = Some(range.clone());
+        let taken = ledgers[self.rank].take_back(&**device, superblock.horizon, version, keep);
+        free.iter().for_each(|range| self.pool.mark(range, false));
+        taken
+    }
+
+    fn is_last(&self, offset: u64) -> bool {
+        self.pool.ledgers[self.rank].is_last(offset)
     }
 }

@@ -162,7 +162,7 @@ fn get_over(tier: TierKind, dir: &Path, plan: &str, kind: Kind, (after, batched)
         }
         if give_up || failed(commit(&mut lane, &mut source), version) {
             if after == After::Abort {
-                lane.abort();
+                lane.abort(&mut source);
                 lane.begin(version);
                 for record in [2, 0, 1] {
                     put(&mut lane, &mut source, version, record, true).unwrap();
@@ -240,7 +240,7 @@ fn a_step_that_is_shorter_than_the_torn_batch_before_it_comes_back() {
                 };
                 if put(&mut lane, &mut source, 40).is_err() {
                     torn += 1;
-                    lane.abort();
+                    lane.abort(&mut source);
                     match repeated {
                         2 => {
                             lane.begin(version);
@@ -284,7 +284,7 @@ fn a_failed_flush_poisons_and_a_new_handle_goes_on() {
             };
             assert_eq!((error.kind(), acknowledged), (Kind::Poisoned, failing - 1));
             assert!(error.message().contains("flush failed"), "{error}");
-            lane.abort();
+            lane.abort(&mut source);
             lane.begin(acknowledged);
             assert_eq!(append(&mut lane, &mut source, acknowledged, 0).unwrap_err().kind(), Kind::Poisoned);
             check(&*fault, &superblock, acknowledged);
@@ -414,7 +414,7 @@ fn what_was_not_flushed_may_be_lost_or_torn() {
             }
             if version == 2 {
                 // Given up and put again.
-                lane.abort();
+                lane.abort(&mut source);
                 lose(version);
                 lane.begin(version);
                 for record in 0..RECORDS.len() {

@@ -95,6 +95,12 @@ impl forebay_log::SegmentSource for Kept {
         self.ledger.pop_last();
         self.bump.release(range);
     }
+    fn take_back(&mut self, _: u64) -> forebay_log::TakenBack {
+        forebay_log::TakenBack::Stays
+    }
+    fn is_last(&self, offset: u64) -> bool {
+        self.ledger.is_last(offset)
+    }
 }
 
 #[test]
@@ -209,7 +215,7 @@ fn a_failed_flush_acknowledges_nothing_and_poisons_the_pool() {
     lane.append(&mut source, &piece("a", &[10]), &[2; 10]).unwrap();
     assert!(p.device.inject_flush_failure(5));
     assert!(lane.seal(&mut source).unwrap().flush().is_err());
-    lane.abort();
+    lane.abort(&mut source);
     lane.begin(0);
     let again = lane.append(&mut source, &piece("a", &[10]), &[2; 10]).unwrap_err();
     assert_eq!(again.kind(), Kind::Poisoned);
@@ -279,7 +285,7 @@ fn a_batch_that_is_given_up_leaves_no_hole() {
         for version in 0..8u64 {
             lane.begin(version);
             (0..3).for_each(|_| lane.append(&mut source, &piece("lost", &[500]), &[9; 500]).unwrap());
-            lane.abort();
+            lane.abort(&mut source);
             lane.begin(version);
             let data = vec![version as u8; next_bytes as usize];
             lane.append(&mut source, &piece("kept", &[next_bytes]), &data).unwrap();

@@ -5,7 +5,7 @@ use std::ops::Range;
 use forebay_log::format::{RecordKind, SegmentDf};
 use forebay_log::reclaim::retire;
 use forebay_log::relocate::{copy_segment, used_bytes};
-use forebay_log::{recover, Dtype, Lane, Ledger, Piece, Result, SegmentScan, SegmentSource};
+use forebay_log::{recover, Dtype, Lane, Ledger, Piece, Result, SegmentScan, SegmentSource, TakenBack};
 use forebay_tier::{Device, Horizon, TierKind};
 
 use crate::lanes::{pool, Pool};
@@ -35,6 +35,14 @@ impl SegmentSource for Kept {
     fn release(&mut self, range: Range<u64>) {
         self.ledger.pop_last();
         self.next = range.start;
+    }
+
+    fn take_back(&mut self, _: u64) -> TakenBack {
+        TakenBack::Stays
+    }
+
+    fn is_last(&self, offset: u64) -> bool {
+        self.ledger.is_last(offset)
     }
 }
 

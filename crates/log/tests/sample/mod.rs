@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_log::format::{PoolPart, Superblock, HEADER_BYTES};
-use forebay_log::{Dtype, Lane, LaneOwner, Piece, SegmentSource, CONCAT};
+use forebay_log::{Dtype, Lane, LaneOwner, Piece, SegmentSource, TakenBack, CONCAT};
 use forebay_tier::{Device, Horizon, Result, TierKind};
 
 /// Gives segments one behind the other.
@@ -27,6 +27,14 @@ impl SegmentSource for Bump {
     fn release(&mut self, range: Range<u64>) {
         assert_eq!(range.end, self.next, "only the last segment comes back");
         self.next = range.start;
+    }
+
+    fn take_back(&mut self, _: u64) -> TakenBack {
+        TakenBack::Stays
+    }
+
+    fn is_last(&self, _: u64) -> bool {
+        false
     }
 }
 
@@ -74,7 +82,7 @@ pub fn write_pool(path: &Path, tier: TierKind) -> Result<Arc<dyn Device>> {
             put_all(lane, &mut source, version, rank as u64)?;
             if version == 1 {
                 // Given up and begun again.
-                lane.abort();
+                lane.abort(&mut source);
                 lane.begin(version);
                 put_all(lane, &mut source, version, rank as u64)?;
             }

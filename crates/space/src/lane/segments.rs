@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use forebay_log::reclaim::retire;
-use forebay_log::{LaneId, Ledger, SegmentSource};
+use forebay_log::{LaneId, Ledger, SegmentSource, TakenBack};
 use forebay_tier::{clock, Error, Kind, Result};
 
 use crate::control::shared_state::LOCK_ALLOCATE;
@@ -354,6 +354,12 @@ impl LaneSpace {
         }
     }
 
+    fn free(&self, range: &Range<u64>) {
+        let space = self.space();
+        free_run(space, (range.start / space.superblock.granule_bytes) as usize);
+        space.control.announce_space();
+    }
+
     /// Ends mover and helper and frees the spare. Errors: a move that failed and that no put has told of.
     pub(crate) fn stop(&mut self) -> Result<()> {
         // A thread that is at work needs a moment, whatever the deadline of the program's calls.
@@ -408,9 +414,17 @@ impl SegmentSource for LaneSpace {
     fn release(&mut self, range: Range<u64>) {
         let last = self.ledger().pop_last();
         assert!(last.is_some_and(|s| s.range == range), "only the last segment can come back");
+        self.free(&range);
+    }
+
+    fn take_back(&mut self, version: u64) -> TakenBack {
         let space = self.space();
-        free_run(space, (range.start / space.superblock.granule_bytes) as usize);
-        space.control.announce_space();
+        let free = |range: &Range<u64>| self.free(range);
+        self.ledger().take_back(&*space.device, space.superblock.horizon, version, free)
+    }
+
+    fn is_last(&self, offset: u64) -> bool {
+        self.ledger().is_last(offset)
     }
 }
 

@@ -630,7 +630,7 @@ impl SpaceWriter {
                 let keys = self.declared.names().map(|name| self.key_of(name, version));
                 keys.for_each(|key| self.space().control.forget(key));
             }
-            self.lane.abort();
+            self.lane.abort(&mut self.segments);
             self.segments.gate.leave_all();
         }
         self.step = Step::None;
@@ -706,7 +706,7 @@ impl SpaceWriter {
             return;
         }
         self.closed = true;
-        self.lane.abort();
+        self.lane.abort(&mut self.segments);
         if let Err(e) = self.segments.stop() {
             eprintln!("forebay: moving data of space {}: {e}", self.space().name);
         }

@@ -54,6 +54,11 @@ impl Root {
         Root::below(Path::new("/dev/shm"))
     }
 
+    /// On a disk, for tier `direct`.
+    pub fn on_disk() -> Root {
+        Root::below(&std::env::temp_dir())
+    }
+
     fn below(parent: &Path) -> Root {
         Root(tempfile::Builder::new().prefix("forebay-test-").tempdir_in(parent).expect("a directory"))
     }

@@ -2,7 +2,7 @@
 
 use crate::support::{options, ranked, reader, soon, writer, Root};
 use forebay_space::{
-    Dtype, Horizon, Kind, Mechanism, Mode, NdBox, OpenOptions, Reader, Retention, WhenFull, Writer,
+    Dtype, Horizon, Kind, Mechanism, Mode, NdBox, OpenOptions, Reader, Retention, TierKind, WhenFull, Writer,
 };
 use std::time::Duration;
 
@@ -562,4 +562,69 @@ fn a_full_space_names_the_retention_that_fills_it() {
         let full = full.expect("a quota for two versions");
         assert!(full.kind() == Kind::QuotaFull && full.to_string().contains(says), "{full}");
     }
+}
+
+#[test]
+fn a_version_that_is_given_up_again_and_again_fills_nothing() {
+    let tiers = [TierKind::Dram, TierKind::File, TierKind::Direct];
+    for (tier, before, spills) in tiers.iter().flat_map(|t| [(*t, 0, false), (*t, 1, false), (*t, 3, true)]) {
+        let root = if tier == TierKind::Direct { Root::on_disk() } else { Root::new() };
+        let name = root.name("retried");
+        std::fs::create_dir(root.name("lower")).unwrap();
+        let lower = format!("{},quota=8MiB,tier=file", root.name("lower")).parse().unwrap();
+        let options = OpenOptions {
+            tier: Some(tier),
+            quota_bytes: Some(8 << 20),
+            retention: Some(Retention::Last(2)),
+            spill: if spills { vec![lower] } else { Vec::new() },
+            ..options()
+        };
+        let mut w = Writer::open(&name, &options).unwrap();
+        let put = |w: &mut Writer, value: u8| {
+            w.begin_step().unwrap();
+            // Large objects have segments of their own, small ones share one.
+            for (name, count) in [("small", 1000), ("large", 2 << 20), ("also small", 50_000)] {
+                w.put_array(name, &[count], &[0], &[count], &vec![value; count as usize]).unwrap();
+            }
+        };
+        for version in 0..before {
+            put(&mut w, version as u8);
+            w.end_step().unwrap();
+        }
+        for _ in 0..30 {
+            put(&mut w, 99);
+            w.abort_step().unwrap();
+        }
+        put(&mut w, before as u8);
+        w.end_step().unwrap();
+        let mut r = reader(&name, 0, 1).unwrap();
+        while r.begin_step(None).unwrap() != Some(before) {
+            r.end_step().unwrap();
+        }
+        let read: Vec<u8> = r.get_array("large", None).unwrap();
+        assert!(read.iter().all(|value| *value == before as u8), "{tier} {before}");
+        drop(r);
+        assert_eq!(forebay_space::verify(&name).unwrap().damaged, [], "{tier} {before}");
+        w.close().unwrap();
+    }
+}
+
+#[test]
+fn memory_that_was_reserved_is_not_given_away_when_the_step_is_given_up() {
+    let root = Root::new();
+    let name = root.name("reserved");
+    let options = OpenOptions { tier: Some(TierKind::Dram), quota_bytes: Some(16 << 20), ..options() };
+    let mut w = Writer::open(&name, &options).unwrap();
+    w.begin_step().unwrap();
+    let count = 3 << 20;
+    let mut reserved = w.reserve("a", Dtype::U8, &[count], &[0], &[count]).unwrap();
+    w.abort_step().unwrap();
+    w.begin_step().unwrap();
+    w.put_array("a", &[count], &[0], &[count], &vec![7u8; count as usize]).unwrap();
+    // A program that fills what it was lent, although the step is over.
+    reserved.as_mut_slice().fill(1);
+    w.end_step().unwrap();
+    let mut r = reader(&name, 0, 1).unwrap();
+    r.begin_step(None).unwrap();
+    assert!(r.get_array::<u8>("a", None).unwrap().iter().all(|value| *value == 7));
 }
