@@ -132,6 +132,8 @@ fn _kinds() -> Vec<(&'static str, u16, i32)> {
 #[pymodule]
 fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    // NumPy's interface is looked for at the first array otherwise: a signal handler that raises there is a panic.
+    numpy::dtype::<u8>(module.py());
     let end = pyo3::wrap_pyfunction!(detach::end, module)?;
     module.py().import("atexit")?.call_method1("register", (end,))?;
     module.add_class::<writer::PyWriter>()?;

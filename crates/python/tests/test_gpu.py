@@ -501,6 +501,9 @@ def test_where_nothing_can_be_got_into(driver, pair):
     read_only.is_read_only, frozen.flags = True, 1
     same = Interface(driver, np.zeros((2, 3)))
     same.strides = (0, 8)
+    # As JAX shows one.
+    unchanging = OldDLPack(driver, np.zeros((2, 3)))
+    unchanging.__cuda_array_interface__ = {**read_only.__cuda_array_interface__, "data": (unchanging.pointer, True)}
     rocm = DLPack(driver, np.zeros((2, 3)))
     rocm.kind = 10
     with pytest.raises(errors.DeviceMemory, match="ROCm"):
@@ -508,6 +511,7 @@ def test_where_nothing_can_be_got_into(driver, pair):
     for out in (
         read_only,
         frozen,
+        unchanging,
         same,
         Interface(driver, np.zeros((3, 2))),
         Interface(driver, np.zeros((2, 3), np.float32)),

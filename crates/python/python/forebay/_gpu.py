@@ -121,6 +121,9 @@ class _Memory:
             tensor = versioned.tensor
         else:
             tensor = _DLTensor.from_address(get(capsule, b"dltensor"))
+            # Such a capsule does not say it. JAX, whose arrays never change, says it there.
+            interface = getattr(array, "__cuda_array_interface__", None)
+            self.is_read_only = interface is not None and interface["data"][1]
         self.dtype = _dtype(tensor.code, tensor.bits, tensor.lanes)
         self.shape = tuple(tensor.shape[: tensor.ndim])
         size = self.dtype.itemsize
