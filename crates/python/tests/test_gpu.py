@@ -252,6 +252,42 @@ def test_pinned_memory_that_is_kept_has_a_limit(driver, monkeypatch):
     assert driver.library.stand_in_pins() <= before + 4
 
 
+END = """
+    import threading
+    sys.path.insert(0, sys.argv[1])
+    import test_gpu as t
+    from forebay import _gpu
+    _gpu.LIBRARY = sys.argv[2]
+    driver = t.Driver(_gpu.LIBRARY)
+    x = t.Interface(driver, np.full(4 << 20, 7, "u1"))
+    writer = fb.open("gpu", "w", quota="64MiB")
+    driver.sleep("cuMemcpyDtoH_v2", 50)
+    told = []
+    def put():
+        try:
+            while True:
+                writer.begin_step()
+                writer.put("T", x)
+                writer.abort_step()
+        except fb.errors.DeviceMemory as e:
+            print(e, flush=True)
+            time.sleep(100)
+    threading.Thread(target=put, daemon=True).start()
+    time.sleep(0.2)
+    # As the driver does it at the end of the process.
+    import atexit
+    ended = lambda: (print("in use", len(_gpu._driver._in_use)), os._exit(0 if not _gpu._driver._in_use else 9))
+    atexit.unregister(_gpu._end)
+    atexit.register(ended)
+    atexit.register(_gpu._end)
+"""
+
+
+def test_the_end_of_the_interpreter_waits_for_copies_and_lets_none_begin(driver, library, children):
+    out = children.start(END, Path(__file__).parent, library).ok()
+    assert "in use 0" in out
+
+
 def test_where_nothing_can_be_pinned_the_driver_copies_through_its_buffers(driver, pair):
     writer, reader = pair
     data = np.arange(MIB, dtype=np.float32)

@@ -8,12 +8,14 @@ caller's context stays what it is, and no signal handler of Python comes between
 and as long as the device takes. Not here: other makes of GPU, several devices at once, kernels of any kind.
 """
 
+import atexit
 import contextlib
 import ctypes
 import itertools
 import math
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -39,6 +41,8 @@ _PITCH_MAX = (1 << 31) - 1
 _STAGING_UNIT_BYTES = 1 << 20
 _STAGING_KEPT_BYTES = 256 << 20
 _STAGING_KEPT_MAX = 4
+# How long the end of the interpreter waits for copies of threads that go on.
+_END_SECONDS = 10.0
 
 _Array = np.ndarray[Any, Any]
 _T = TypeVar("_T")
@@ -158,7 +162,7 @@ class _Memory:
 
 
 class _Driver:
-    """The CUDA driver of this process. All but ``run`` and ``to_host`` is for the thread that ``run`` calls in."""
+    """The CUDA driver of this process. What calls it is for the thread of ``run`` alone."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(LIBRARY)
@@ -170,6 +174,10 @@ class _Driver:
         # Pinned memory that is kept, and what was released since: pointers and sizes.
         self._kept: list[tuple[int, int]] = []
         self._returned: deque[tuple[int, int]] = deque()
+        # One for each array of the host that is in use. Both are for any thread, under the lock.
+        self._in_use: set[object] = set()
+        self._is_ending = False
+        self._lock = threading.Lock()
         self.run(lambda: self._call("cuInit", ctypes.c_uint(0)))
 
     def run(self, work: Callable[[], _T]) -> _T:
@@ -214,18 +222,59 @@ class _Driver:
     def stage(self, memory: _Memory) -> _Array:
         """Memory of the host for an array, pinned where the system allows that; it is used again when the array and all
         that are made of it are gone."""
+        kept = self.stage_kept(memory)
+        if kept is not None:
+            return kept
         self._enter(memory)
-        pointer, size = self._take(memory.nbytes)
-        if not pointer:
-            return np.empty(memory.shape, memory.dtype)
+        size = -(-memory.nbytes // _STAGING_UNIT_BYTES) * _STAGING_UNIT_BYTES
+        pointer, flags = ctypes.c_void_p(), ctypes.c_uint(_HOST_ALLOC_PORTABLE)
+        failed = self._library.cuMemHostAlloc(ctypes.byref(pointer), ctypes.c_size_t(size), flags)
+        return self._array(memory, 0 if failed else pointer.value or 0, size)
+
+    def stage_kept(self, memory: _Memory) -> _Array | None:
+        """As ``stage``, of memory that was kept; for any thread."""
+        with self._lock:
+            self._take_returned()
+            fits = [one for one in self._kept if one[1] >= memory.nbytes]
+            taken = min(fits, key=lambda one: one[1], default=None)
+            if taken is None:
+                return None
+            self._kept.remove(taken)
+        return self._array(memory, *taken)
+
+    def _array(self, memory: _Memory, pointer: int, size: int) -> _Array:
+        with self._lock:
+            if self._is_ending:
+                raise errors.DeviceMemory("the interpreter is at its end", hint="join the threads that put and get")
+            key = object()
+            self._in_use.add(key)
         # Arrays that are made of this one keep it, and not only the memory, as that is no array.
-        whole = np.frombuffer((ctypes.c_uint8 * size).from_address(pointer), "u1")
-        weakref.finalize(whole, self._returned.append, (pointer, size)).atexit = False
+        whole = np.frombuffer((ctypes.c_uint8 * size).from_address(pointer), "u1") if pointer else np.empty(size, "u1")
+        weakref.finalize(whole, self._give_back, key, pointer, size).atexit = False
         return whole[: memory.nbytes].view(memory.dtype).reshape(memory.shape)
+
+    def _take_returned(self) -> None:
+        while self._returned:
+            self._kept.append(self._returned.popleft())
+
+    def _give_back(self, key: object, pointer: int, size: int) -> None:
+        # No lock: it may be held by the thread in which this is called.
+        if pointer:
+            self._returned.append((pointer, size))
+        self._in_use.discard(key)
+
+    def end(self) -> None:
+        """Waits for what threads copy now, and lets none begin: the driver takes its memory away with the process."""
+        with self._lock:
+            self._is_ending = True
+        deadline = time.monotonic() + _END_SECONDS
+        while self._in_use and time.monotonic() < deadline:
+            time.sleep(0.001)
 
     def copy(self, memory: _Memory, host: _Array, *, to_host: bool) -> None:
         """Between the device and an array of the same dtype and shape in C order."""
         self._enter(memory)
+        self._let_go()
         if memory.stream is not None:
             self._wait(memory.stream)
         axes = memory.dense_axes()
@@ -315,25 +364,16 @@ class _Driver:
             self._contexts[number] = context
         return self._contexts[number]
 
-    def _take(self, count: int) -> tuple[int, int]:
-        """Pinned memory of at least so many bytes, and its size; a pointer of 0 where there is none."""
-        while self._returned:
-            self._kept.append(self._returned.popleft())
-        fits = [one for one in self._kept if one[1] >= count]
-        taken = min(fits, key=lambda one: one[1], default=None)
-        if taken is not None:
-            self._kept.remove(taken)
-        # The smallest stay.
-        self._kept.sort(key=lambda one: one[1])
-        while len(self._kept) > _STAGING_KEPT_MAX or sum(size for _, size in self._kept) > _STAGING_KEPT_BYTES:
-            self._call("cuMemFreeHost", ctypes.c_void_p(self._kept.pop()[0]))
-        if taken is not None:
-            return taken
-        size = -(-count // _STAGING_UNIT_BYTES) * _STAGING_UNIT_BYTES
-        pointer = ctypes.c_void_p()
-        flags = ctypes.c_uint(_HOST_ALLOC_PORTABLE)
-        failed = self._library.cuMemHostAlloc(ctypes.byref(pointer), ctypes.c_size_t(size), flags)
-        return (0, 0) if failed else (pointer.value or 0, size)
+    def _let_go(self) -> None:
+        """Frees pinned memory that is too much to be kept; the smallest stays."""
+        with self._lock:
+            self._take_returned()
+            self._kept.sort(key=lambda one: one[1])
+            spare = []
+            while len(self._kept) > _STAGING_KEPT_MAX or sum(size for _, size in self._kept) > _STAGING_KEPT_BYTES:
+                spare.append(self._kept.pop())
+        for pointer, _ in spare:
+            self._call("cuMemFreeHost", ctypes.c_void_p(pointer))
 
     def _call(self, name: str, *arguments: Any, what: str = "") -> None:
         try:
@@ -363,6 +403,12 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
+
+
+@atexit.register
+def _end() -> None:
+    if _driver is not None:
+        _driver.end()
 
 
 def _driver_for(array: Any) -> _Driver:
@@ -407,9 +453,8 @@ class Filling:
                 f"out= does not fit: it needs dtype {np.dtype(dtype)}, shape {list(shape)}, and to be writable",
                 {"dtype": str(memory.dtype), "shape": str(list(memory.shape))},
             )
-        self.host: _Array = (
-            np.empty(memory.shape, memory.dtype) if is_empty else self._driver.run(lambda: self._driver.stage(memory))
-        )
+        kept = np.empty(memory.shape, memory.dtype) if is_empty else self._driver.stage_kept(memory)
+        self.host: _Array = self._driver.run(lambda: self._driver.stage(memory)) if kept is None else kept
 
     def finish(self) -> None:
         """Copies ``host`` to the device. Blocks until it is there."""
