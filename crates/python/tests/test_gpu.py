@@ -276,7 +276,10 @@ END = """
     time.sleep(0.2)
     # As the driver does it at the end of the process.
     import atexit
-    ended = lambda: (time.sleep(0.2), print("in use", len(_gpu._driver._in_use)), os._exit(0 if not _gpu._driver._in_use else 9))
+    def ended():
+        time.sleep(0.2)
+        print("in use", len(_gpu._driver._in_use), flush=True)
+        os._exit(0)
     atexit.unregister(_gpu._end)
     atexit.register(ended)
     atexit.register(_gpu._end)
