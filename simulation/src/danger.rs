@@ -98,10 +98,20 @@ impl Fate {
     }
 }
 
+/// Makes the folders of a run: that of memory, and these, which lie on disks.
+pub fn make_folders(root: &Path, disks: &[&str]) {
+    const BESIDE: &str = "removed";
+    for folder in disks.iter().chain([&MEMORY, &BESIDE]) {
+        std::fs::create_dir_all(root.join(folder)).expect("a folder");
+    }
+    simulation::lose_names_below(disks.iter().map(|disk| root.join(disk)).collect(), root.join(BESIDE));
+}
+
 /// Cuts the power of a machine whose processes are all dead: of the files below these folders what was not flushed may
 /// be lost, those in memory are, and the next boot begins.
 pub fn cut_power(root: &Path, folders: &[&str], random: &mut Random) {
     let mut cut = || {
+        simulation::cut_names(random)?;
         for folder in folders {
             simulation::cut_power(&root.join(folder), random)?;
         }

@@ -466,8 +466,10 @@ fn admit(base: &Directory, members: &MembersFile, comer: &Comer<'_>) -> Result<u
         }
     };
     control.joined.push(comer.rank);
-    // A new number is durable before anybody uses it.
-    write_control(base, &control, control.joined.len() == 1)?;
+    // A new number is durable before anybody uses it; so is who joins ranks that have closed: with the power cut, only
+    // that tells whether the rank was in the run.
+    let durable = control.joined.len() == 1 || !control.closed.is_empty();
+    write_control(base, &control, durable)?;
     Ok(control.incarnation)
 }
 

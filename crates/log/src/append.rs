@@ -130,11 +130,9 @@ pub trait SegmentSource {
     /// header is wiped. The next segment has the same sequence.
     fn release(&mut self, range: Range<u64>);
 
-    /// Retires the last segment, if all its records are of `version`, which was given up, and frees its space.
-    fn take_back(&mut self, version: u64) -> TakenBack;
-
-    /// Whether the last segment begins at `offset`, and stays there while it is the last one.
-    fn is_last(&self, offset: u64) -> bool;
+    /// Retires the last segment and frees its space, if all its records are of `version`, which was given up, and if
+    /// the lane can go on in the one `before`: it is where it was, and stays there. None: there is none before.
+    fn take_back(&mut self, version: u64, before: Option<&Range<u64>>) -> TakenBack;
 }
 
 /// What became of a segment that was to be taken back.
@@ -142,7 +140,7 @@ pub trait SegmentSource {
 pub enum TakenBack {
     /// Its space is free. The next segment has the same sequence.
     Free,
-    /// It is still the lane's. Its header was to be wiped, which failed: it is as one that was never opened.
+    /// It is still the lane's last. Its header was to be wiped, which failed: it is as one that was never opened.
     Unopened(Range<u64>),
     /// It stays as it is, since something else is known by it.
     Stays,
@@ -174,8 +172,8 @@ struct OpenVersion {
     reserved: u32,
     /// Segments that were begun for it.
     segments: u32,
-    /// The segment before those, with the newest version noted for it and its tail.
-    before: Option<(Range<u64>, u64, u64)>,
+    /// The segment before those and all of them but the last, with the newest version noted for each and its tail.
+    closed: Vec<(Range<u64>, u64, u64)>,
     /// The program has, or had, memory of the pool to write to.
     is_lent: bool,
 }
@@ -339,7 +337,7 @@ impl Lane {
             written: None,
             reserved: 0,
             segments: 0,
-            before: None,
+            closed: Vec::new(),
             is_lent: false,
         });
     }
@@ -587,7 +585,7 @@ impl Lane {
     pub fn abort(&mut self, source: &mut dyn SegmentSource) {
         // Records in older segments stay where they are: they belong to no commit, and their numbers are never used
         // again.
-        let Some(open) = self.open.take() else { return };
+        let Some(mut open) = self.open.take() else { return };
         if let Some(at) = self.batch.as_mut().and_then(Batch::clear) {
             // Those that were never written would leave a hole, which ends a scan. A write that failed may have left
             // some of them.
@@ -597,9 +595,14 @@ impl Lane {
         if open.is_lent || self.unopened.is_some() {
             return;
         }
-        // The newest first: what a crash leaves of the chain has no gap.
+        // The newest first: what a crash leaves of the chain has no gap. The one before has space for the commit or the
+        // end that comes next.
         for _ in 0..open.segments {
-            let taken = source.take_back(open.version);
+            let before = open.closed.pop();
+            if before.is_none() && self.next_segment > 1 {
+                return;
+            }
+            let taken = source.take_back(open.version, before.as_ref().map(|(range, ..)| range));
             if taken == TakenBack::Stays {
                 return;
             }
@@ -609,11 +612,9 @@ impl Lane {
                 self.unopened = Some(range);
                 return;
             }
-        }
-        // The one before has space for the commit and the end that no other is needed for.
-        if let Some((range, noted, tail)) = open.before.filter(|(range, ..)| source.is_last(range.start)) {
-            self.current = Some((range, noted));
-            self.tail = tail;
+            if let Some((range, noted, tail)) = before {
+                (self.current, self.tail) = (Some((range, noted)), tail);
+            }
         }
     }
 
@@ -701,10 +702,7 @@ impl Lane {
         if let Some((range, ..)) = &before {
             source.note_filled(range.start, self.tail - range.start);
         }
-        let open = self.open.as_mut().expect("a version is open");
-        if open.segments == 0 && open.before.is_none() {
-            open.before = before;
-        }
+        self.open.as_mut().expect("a version is open").closed.extend(before);
         if let Err(e) = self.device.write(range.start, bytemuck::bytes_of(&df.sealed())) {
             self.unopened = Some(range);
             return Err(e);

@@ -65,14 +65,25 @@ impl Ledger {
     }
 
     /// Retires the last segment and hands its range to `free`, if all its records are of `version`, which its lane has
-    /// given up. It stays where it has older ones, or where recovery learns from it how far the lane has got.
+    /// given up. It stays where it has older ones, where recovery learns from it how far the lane has got, and where the
+    /// lane cannot go on in the one `before` (None: it is the only one): that was moved, is being moved, or has gone.
     pub fn take_back(
         &mut self,
         device: &dyn Device,
         horizon: Horizon,
         version: u64,
+        before: Option<&Range<u64>>,
         free: impl FnOnce(&Range<u64>),
     ) -> TakenBack {
+        let can_go_on = match (before, self.last_two()) {
+            // A place is taken again with another length.
+            (Some(range), Some((segment, _))) => segment.range == *range && !segment.moving,
+            (None, None) => true,
+            _ => false,
+        };
+        if !can_go_on {
+            return TakenBack::Stays;
+        }
         let Some(last) = self.segments.back().filter(|s| s.first_version == version && !s.is_needed) else {
             return TakenBack::Stays;
         };
@@ -83,11 +94,6 @@ impl Ledger {
         free(&last.range);
         self.segments.pop_back();
         TakenBack::Free
-    }
-
-    /// Whether the last segment begins at `offset`, and is not being moved: then it stays there.
-    pub fn is_last(&self, offset: u64) -> bool {
-        self.segments.back().is_some_and(|s| s.range.start == offset && !s.moving)
     }
 
     /// All segments, oldest first.

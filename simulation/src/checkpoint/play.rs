@@ -11,7 +11,7 @@ use forebay_tier::simulation::Random;
 use super::cast::Cast;
 use super::oracle::Oracle;
 use super::roles::{self, Run, Told};
-use crate::danger::{self, Fate, MEMORY};
+use crate::danger::{self, Fate};
 
 /// From this life of the program on nothing happens to it any more.
 const LIVES_IN_DANGER: u32 = 5;
@@ -34,9 +34,7 @@ struct Play {
 
 /// The first process of a run.
 pub fn play(cast: Cast) {
-    for folder in [MEMORY, DISK] {
-        std::fs::create_dir_all(cast.root.join(folder)).expect("a folder");
-    }
+    danger::make_folders(&cast.root, &[DISK]);
     let fate = Fate::of(&cast.dangers);
     let random = process::random();
     let run = Run { cast, oracle: Oracle::default() };

@@ -48,9 +48,7 @@ struct Play {
 
 /// The first process of a run.
 pub fn play(cast: Cast) {
-    for folder in FOLDERS {
-        std::fs::create_dir_all(cast.root.join(folder)).expect("a folder");
-    }
+    danger::make_folders(&cast.root, &FOLDERS[1..]);
     let writers = (0..cast.writers).map(Role::Writer);
     let readers = cast.groups.iter().enumerate();
     let readers = readers.flat_map(|(group, size)| (0..*size).map(move |rank| Role::Reader(group, rank)));

@@ -246,16 +246,12 @@ impl SegmentSource for Source<'_> {
         self.pool.mark(&range, false);
     }
 
-    fn take_back(&mut self, version: u64) -> TakenBack {
+    fn take_back(&mut self, version: u64, before: Option<&Range<u64>>) -> TakenBack {
         let Pool { ledgers, device, superblock, .. } = &mut *self.pool;
         let mut free = None;
         let keep = |range: &Range<u64>| free = Some(range.clone());
-        let taken = ledgers[self.rank].take_back(&**device, superblock.horizon, version, keep);
+        let taken = ledgers[self.rank].take_back(&**device, superblock.horizon, version, before, keep);
         free.iter().for_each(|range| self.pool.mark(range, false));
         taken
-    }
-
-    fn is_last(&self, offset: u64) -> bool {
-        self.pool.ledgers[self.rank].is_last(offset)
     }
 }

@@ -95,11 +95,8 @@ impl forebay_log::SegmentSource for Kept {
         self.ledger.pop_last();
         self.bump.release(range);
     }
-    fn take_back(&mut self, _: u64) -> forebay_log::TakenBack {
+    fn take_back(&mut self, _: u64, _: Option<&std::ops::Range<u64>>) -> forebay_log::TakenBack {
         forebay_log::TakenBack::Stays
-    }
-    fn is_last(&self, offset: u64) -> bool {
-        self.ledger.is_last(offset)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the log on real devices: what is appended is found again, what is damaged is found out.
 
+mod aborts;
 mod faults;
 mod fixtures;
 mod lanes;

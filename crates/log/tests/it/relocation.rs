@@ -37,12 +37,8 @@ impl SegmentSource for Kept {
         self.next = range.start;
     }
 
-    fn take_back(&mut self, _: u64) -> TakenBack {
+    fn take_back(&mut self, _: u64, _: Option<&std::ops::Range<u64>>) -> TakenBack {
         TakenBack::Stays
-    }
-
-    fn is_last(&self, offset: u64) -> bool {
-        self.ledger.is_last(offset)
     }
 }
 

@@ -29,12 +29,8 @@ impl SegmentSource for Bump {
         self.next = range.start;
     }
 
-    fn take_back(&mut self, _: u64) -> TakenBack {
+    fn take_back(&mut self, _: u64, _: Option<&std::ops::Range<u64>>) -> TakenBack {
         TakenBack::Stays
-    }
-
-    fn is_last(&self, _: u64) -> bool {
-        false
     }
 }
 

@@ -417,14 +417,10 @@ impl SegmentSource for LaneSpace {
         self.free(&range);
     }
 
-    fn take_back(&mut self, version: u64) -> TakenBack {
+    fn take_back(&mut self, version: u64, before: Option<&Range<u64>>) -> TakenBack {
         let space = self.space();
         let free = |range: &Range<u64>| self.free(range);
-        self.ledger().take_back(&*space.device, space.superblock.horizon, version, free)
-    }
-
-    fn is_last(&self, offset: u64) -> bool {
-        self.ledger().is_last(offset)
+        self.ledger().take_back(&*space.device, space.superblock.horizon, version, before, free)
     }
 }
 

@@ -652,7 +652,7 @@ pub mod fs {
 
     use super::{interruptible_at, syscall_at, transfer_bytes};
     use crate::simulation::kernel::{closed, flushed};
-    use crate::simulation::scheduler;
+    use crate::simulation::{names, scheduler};
 
     /// As in the standard library.
     #[derive(Debug)]
@@ -838,14 +838,18 @@ pub mod fs {
         /// As in the standard library.
         #[track_caller]
         pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
-            syscall_at(if self.makes { "open to make" } else { "open" }, Location::caller())?;
-            self.real.open(path).and_then(opened)
+            if !self.makes {
+                syscall_at("open", Location::caller())?;
+                return self.real.open(path).and_then(opened);
+            }
+            syscall_at("open to make", Location::caller())?;
+            names::making(path.as_ref(), || self.real.open(&path)).and_then(opened)
         }
     }
 
     /// As in the standard library.
     #[derive(Debug)]
-    pub struct DirBuilder(real::DirBuilder);
+    pub struct DirBuilder(real::DirBuilder, bool);
 
     impl Default for DirBuilder {
         fn default() -> DirBuilder {
@@ -856,12 +860,13 @@ pub mod fs {
     impl DirBuilder {
         /// As in the standard library.
         pub fn new() -> DirBuilder {
-            DirBuilder(real::DirBuilder::new())
+            DirBuilder(real::DirBuilder::new(), false)
         }
 
         /// As in the standard library.
         pub fn recursive(&mut self, value: bool) -> &mut DirBuilder {
             self.0.recursive(value);
+            self.1 = value;
             self
         }
 
@@ -875,7 +880,13 @@ pub mod fs {
         #[track_caller]
         pub fn create(&self, path: impl AsRef<Path>) -> io::Result<()> {
             syscall_at("mkdir", Location::caller())?;
-            self.0.create(path)
+            let path = path.as_ref();
+            let missing =
+                path.parent().filter(|above| self.1 && !above.as_os_str().is_empty() && !above.exists());
+            if let Some(above) = missing {
+                self.create(above)?;
+            }
+            names::making(path, || self.0.create(path))
         }
     }
 
@@ -898,11 +909,41 @@ pub mod fs {
         read_dir(path) -> ReadDir as "open";
         read_link(path) -> PathBuf as "readlink";
         canonicalize(path) -> PathBuf as "readlink";
-        rename(from, to) -> () as "rename";
-        hard_link(from, to) -> () as "link";
-        remove_file(path) -> () as "unlink";
-        remove_dir(path) -> () as "rmdir";
-        create_dir(path) -> () as "mkdir";
+    }
+
+    /// As in the standard library.
+    #[track_caller]
+    pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        syscall_at("rename", Location::caller())?;
+        names::renaming(from.as_ref(), to.as_ref())
+    }
+
+    /// As in the standard library.
+    #[track_caller]
+    pub fn hard_link(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        syscall_at("link", Location::caller())?;
+        names::making(to.as_ref(), || real::hard_link(from, &to))
+    }
+
+    /// As in the standard library.
+    #[track_caller]
+    pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+        syscall_at("unlink", Location::caller())?;
+        names::removing(path.as_ref())
+    }
+
+    /// As in the standard library.
+    #[track_caller]
+    pub fn remove_dir(path: impl AsRef<Path>) -> io::Result<()> {
+        syscall_at("rmdir", Location::caller())?;
+        names::removing_directory(path.as_ref())
+    }
+
+    /// As in the standard library.
+    #[track_caller]
+    pub fn create_dir(path: impl AsRef<Path>) -> io::Result<()> {
+        syscall_at("mkdir", Location::caller())?;
+        names::making(path.as_ref(), || real::create_dir(&path))
     }
 
     /// As in the standard library.
@@ -939,6 +980,6 @@ pub mod fs {
     pub fn write(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         syscall_at("open to make", Location::caller())?;
         syscall_at("write", Location::caller())?;
-        real::write(path, bytes)
+        names::making(path.as_ref(), || real::write(&path, bytes))
     }
 }

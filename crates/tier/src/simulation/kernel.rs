@@ -15,6 +15,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::mutation::{self, Site};
+use super::names::{self, Names};
 use super::random::Random;
 use super::scheduler::{self, block, point_at, with_kernel, Key, What};
 use crate::sys::Locked;
@@ -39,13 +40,19 @@ pub(super) struct Kernel {
     mappings: BTreeMap<usize, Mapped>,
     /// Of each file what is certainly on its medium: its content at the last flush. None: the power is never cut.
     flushed: Option<HashMap<(u64, u64), Vec<u8>>>,
+    /// Changes of names that are not. None: as above.
+    pub(super) names: Option<Names>,
     /// What a process has one of, by process and by the address that stands for it.
     local: HashMap<(u32, usize), &'static (dyn Any + Send + Sync)>,
 }
 
 impl Kernel {
     pub(super) fn new(keeps_flushed: bool) -> Kernel {
-        Kernel { flushed: keeps_flushed.then(HashMap::new), ..Kernel::default() }
+        Kernel {
+            flushed: keeps_flushed.then(HashMap::new),
+            names: keeps_flushed.then(Names::default),
+            ..Kernel::default()
+        }
     }
 
     pub(super) fn release_locks(&mut self, pid: u32) {
@@ -130,13 +137,19 @@ pub(super) fn closed(file: (u64, u64)) {
     }
 }
 
-/// What a file holds now is on its medium.
+/// What a file or directory holds now is on its medium.
 pub(crate) fn flushed(file: &File) {
     if scheduler::me().is_none() || with_kernel(|kernel| kernel.flushed.is_none()) {
         return;
     }
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    if let Ok(folder) = std::fs::read_link(&path).and_then(|path| path.metadata().map(|meta| (path, meta))) {
+        if folder.1.is_dir() {
+            return names::flushed(&folder.0);
+        }
+    }
     // By another descriptor: this one may be for writing only.
-    let content = std::fs::read(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let content = std::fs::read(path);
     if let (Ok(file), Ok(content)) = (key_of(file), content) {
         with_kernel(|kernel| kernel.flushed.as_mut().map(|flushed| flushed.insert(file, content)));
     }
@@ -146,8 +159,8 @@ pub(crate) fn flushed(file: &File) {
 const BLOCK_BYTES: usize = 512;
 
 /// The power fails: each block of the files in `folder` that was written since the file was flushed holds what it held
-/// then, zeros in a file that never was, or what was written last. Names and sizes stay. The caller has killed every
-/// other process, removes what lies in memory, and goes on with the next boot.
+/// then, zeros in a file that never was, or what was written last. Names and sizes stay: see [`super::cut_names`], which
+/// comes first. The caller has killed every other process, removes what lies in memory, and goes on with the next boot.
 pub fn cut_power(folder: &Path, random: &mut Random) -> io::Result<()> {
     let kept = *random.pick(&[0, 50, 50, 90, 100]);
     for entry in std::fs::read_dir(folder)? {

@@ -16,6 +16,7 @@
 pub mod host;
 mod kernel;
 pub mod mutation;
+mod names;
 pub mod process;
 mod random;
 mod scheduler;
@@ -26,6 +27,7 @@ pub(crate) use kernel::{
     description_lock, description_unlock, flushed, futex_wait, futex_wake, is_description_locked,
     is_record_locked, local_state, map_added, map_removed, record_lock, record_lock_holder, record_unlock,
 };
+pub use names::{cut_names, lose_names_below};
 pub use random::Random;
 pub(crate) use scheduler::{began_ns, clock_ns, pid};
 pub use scheduler::{run, Failure, Outcome, Settings};
