@@ -65,8 +65,8 @@ impl Ledger {
     }
 
     /// Retires the last segment and hands its range to `free`, if all its records are of `version`, which its lane has
-    /// given up. It stays where it has older ones, where recovery learns from it how far the lane has got, and where the
-    /// lane cannot go on in the one `before` (None: it is the only one): that was moved, is being moved, or has gone.
+    /// given up. It stays where it has older ones, where recovery learns from it how far the lane has got, and where
+    /// the lane cannot go on in the one `before` (None: it is the only one): that was or is being moved, or has gone.
     pub fn take_back(
         &mut self,
         device: &dyn Device,

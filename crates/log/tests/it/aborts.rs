@@ -1,4 +1,4 @@
-//! Versions that are given up: which segments are free again, and that the lane goes on where there is space for its end.
+//! Versions that are given up: which segments are free again, and that the lane has space for its end.
 
 use std::ops::Range;
 use std::sync::Arc;

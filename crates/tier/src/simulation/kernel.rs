@@ -159,8 +159,8 @@ pub(crate) fn flushed(file: &File) {
 const BLOCK_BYTES: usize = 512;
 
 /// The power fails: each block of the files in `folder` that was written since the file was flushed holds what it held
-/// then, zeros in a file that never was, or what was written last. Names and sizes stay: see [`super::cut_names`], which
-/// comes first. The caller has killed every other process, removes what lies in memory, and goes on with the next boot.
+/// then, zeros in a file that never was, or what was written last. Names and sizes stay: [`super::cut_names`] comes
+/// first. The caller has killed every other process, removes what lies in memory, and goes on with the next boot.
 pub fn cut_power(folder: &Path, random: &mut Random) -> io::Result<()> {
     let kept = *random.pick(&[0, 50, 50, 90, 100]);
     for entry in std::fs::read_dir(folder)? {

@@ -1,8 +1,8 @@
 //! Names under power cuts: what processes made, renamed and removed in directories, and what a cut takes back of it.
 //!
-//! A file system keeps the order of changes of names. Those of a directory are certain when it was flushed, and all that
-//! came before them. A cut takes back the newest of the others, from any one on. Until its removal is certain a file
-//! stays in a folder beside.
+//! A file system keeps the order of changes of names. Those of a directory are certain when it was flushed, and all
+//! that came before them. A cut takes back the newest of the others, from any one on. Until its removal is certain a
+//! file stays in a folder beside.
 
 use std::fs;
 use std::io;
