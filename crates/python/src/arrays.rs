@@ -4,6 +4,9 @@
 //! is not C-contiguous in native byte order is copied once, by NumPy, before it is put. Decides nothing about where
 //! pieces lie.
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
+
 use forebay_space::{Dims, Dtype, Error, Kind, NdBox};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -11,7 +14,25 @@ use pyo3::types::{PyDict, PyEllipsis, PySlice, PyString, PyTuple};
 use smallvec::SmallVec;
 
 use crate::buffer;
+use crate::detach::detached;
 use crate::errors::{raise, usage, OrRaise};
+
+/// Imports NumPy and looks its interface up, once. Another thread does that, in which no signal handler of Python runs:
+/// one that raises meanwhile would be a panic of the `numpy` crate.
+///
+/// # Errors
+/// What the import raises.
+pub fn prepare_numpy(py: Python<'_>) -> PyResult<()> {
+    static IS_READY: AtomicBool = AtomicBool::new(false);
+    if IS_READY.load(SeqCst) {
+        return Ok(());
+    }
+    py.import("numpy")?;
+    let look_up = || Python::attach(|py| drop(numpy::dtype::<u8>(py)));
+    let done = detached(py, || thread::spawn(look_up).join());
+    IS_READY.store(done.is_ok(), SeqCst);
+    Ok(())
+}
 
 /// NumPy, imported at the first array that needs more than its C API.
 pub fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {

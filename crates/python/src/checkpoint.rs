@@ -12,6 +12,7 @@ use forebay_tier::adapter::fault::FaultPlan;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use crate::arrays;
 use crate::buffer;
 use crate::cell::Cell;
 use crate::convert::{to_python, Whole};
@@ -40,7 +41,7 @@ impl PyCheckpoint {
     /// keywords: the options of a checkpoint, and rank, size, comm, scope, timeout as `forebay.open` knows them.
     #[new]
     fn new(py: Python<'_>, path: PathBuf, keywords: &Bound<'_, PyDict>) -> PyResult<PyCheckpoint> {
-        py.import("numpy")?;
+        arrays::prepare_numpy(py)?;
         let (said, known) = options::of_checkpoint(py, &path.display().to_string(), keywords)?;
         let options = Options {
             node: environment::value("FOREBAY_NODE", &environment::process),

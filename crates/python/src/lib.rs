@@ -57,7 +57,7 @@ fn open<'py>(
     };
     let options = options::from_keywords(py, &name, writes, options)?;
     // Here an interrupt of the import is an exception; in the first array it would be a panic.
-    py.import("numpy")?;
+    arrays::prepare_numpy(py)?;
     match writes {
         None => Ok(Bound::new(py, reader::PyReader::open(py, &name, options)?)?.into_any()),
         Some(_) => Ok(Bound::new(py, writer::PyWriter::open(py, &name, options)?)?.into_any()),
@@ -132,8 +132,6 @@ fn _kinds() -> Vec<(&'static str, u16, i32)> {
 #[pymodule]
 fn _forebay(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    // NumPy's interface is looked for at the first array otherwise: a signal handler that raises there is a panic.
-    numpy::dtype::<u8>(module.py());
     let end = pyo3::wrap_pyfunction!(detach::end, module)?;
     module.py().import("atexit")?.call_method1("register", (end,))?;
     module.add_class::<writer::PyWriter>()?;

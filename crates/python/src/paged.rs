@@ -39,7 +39,7 @@ impl PyPool {
         budget: &Bound<'_, PyAny>,
         tile_max: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PyPool> {
-        py.import("numpy")?;
+        arrays::prepare_numpy(py)?;
         let mut options = PoolOptions::new(bytes("budget", budget)?);
         if let Some(tile) = tile_max {
             options.tile_max = bytes("tile_max", tile)? as usize;

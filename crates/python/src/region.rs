@@ -39,7 +39,7 @@ pub fn map<'py>(
     tier: Option<&str>,
     mode: &str,
 ) -> PyResult<Bound<'py, PyRegion>> {
-    py.import("numpy")?;
+    arrays::prepare_numpy(py)?;
     let bytes = nbytes.map(|n| size("nbytes", n)).transpose()?;
     let tier = tier.map(str::parse::<TierKind>).transpose().or_raise(py)?;
     let mode: MapMode = mode.parse().or_raise(py)?;

@@ -416,3 +416,34 @@ def test_close_in_a_forked_child_ends_nothing(children, channel):
         channel,
     )
     assert child.ok().split() == ["21.0"]
+
+
+@pytest.mark.parametrize("tier", ["dram", "file"])
+def test_writers_that_are_killed_in_a_step_again_and_again_fill_nothing(children, tier):
+    for start in range(8):
+        child = children.start(
+            """
+            with fb.open("s", "a", tier=sys.argv[1], quota="64MiB", retention="last:2", timeout=10) as w:
+                for version in range(2 if sys.argv[2] == "0" else 0):
+                    w.begin_step()
+                    w.put("x", np.full(8 << 20, version, "u1"))
+                    w.end_step()
+                w.begin_step()
+                # In more than one segment.
+                for name in ("x", "y"):
+                    w.put(name, np.full(6 << 20, 99, "u1"))
+                print("put", flush=True)
+                time.sleep(60)
+            """,
+            tier,
+            start,
+        )
+        line = child.line()
+        child.signal(signal.SIGKILL)
+        assert line == "put", (start, line, child.wait())
+        child.wait()
+    with fb.open("s", timeout=5, finished=True) as reader:
+        for version in range(2):
+            reader.begin_step()
+            assert (reader.get("x") == version).all()
+            reader.end_step()

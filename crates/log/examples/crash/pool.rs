@@ -8,14 +8,16 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_log::format::{SegmentDf, Superblock, HEADER_BYTES};
-use forebay_log::reclaim::{retire, Segment};
+use forebay_log::reclaim::{begins_at, retire, Segment};
 use forebay_log::relocate::{copy_segment, used_bytes};
-use forebay_log::{Error, Kind, Ledger, Recovered, Result, SegmentSource, TakenBack};
+use forebay_log::{Error, Kind, LaneId, Ledger, Recovered, Result, SegmentSource, TakenBack};
 use forebay_tier::Device;
 
 /// A segment of an incarnation that is over.
 struct Orphan {
     range: Range<u64>,
+    /// Its lane, and its number there.
+    place: (LaneId, u64),
     last_version: u64,
 }
 
@@ -69,7 +71,8 @@ impl Pool {
         for segment in &found.segments {
             let range = segment.df.offset_bytes..segment.df.offset_bytes + segment.df.length_bytes;
             pool.mark(&range, true);
-            pool.orphans.push(Orphan { range, last_version: segment.last_version });
+            let place = (segment.lane(), segment.df.sequence);
+            pool.orphans.push(Orphan { range, place, last_version: segment.last_version });
         }
         pool
     }
@@ -110,11 +113,17 @@ impl Pool {
 
     /// Frees released segments of earlier incarnations.
     pub fn reclaim_orphans(&mut self) -> Result<()> {
-        let mut kept = Vec::new();
-        for orphan in std::mem::take(&mut self.orphans) {
+        let mut kept: Vec<Orphan> = Vec::new();
+        let mut orphans = std::mem::take(&mut self.orphans);
+        // The newest of each lane first.
+        orphans.sort_by_key(|orphan| std::cmp::Reverse(orphan.place));
+        for orphan in orphans {
             // What an earlier incarnation wrote from the current one's first version on never became complete.
             let last = orphan.last_version.min(self.base.saturating_sub(1));
-            if last >= self.floor && self.base > 0 {
+            let is_newest = kept.iter().all(|later| later.place.0 != orphan.place.0);
+            let (uuid, at) = (&self.superblock.uuid, orphan.range.start);
+            let is_never_complete = is_newest && begins_at(&*self.device, uuid, at, self.base);
+            if last >= self.floor && self.base > 0 && !is_never_complete {
                 kept.push(orphan);
                 continue;
             }

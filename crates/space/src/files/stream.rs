@@ -20,7 +20,7 @@
 use crate::attributes::Attribute;
 use crate::control::ownership::LOCK_FILE;
 use crate::open::channel::{is_stream, version_of, MEMBERS_FILE, STREAM_FILE};
-use crate::open::directory::{put_in_place, remove_leftovers, remove_unfinished, take_away};
+use crate::open::directory::{put_in_place, remove_leftovers, remove_unfinished, settle_name, take_away};
 use crate::open::new_directory::NewDirectory;
 use crate::open::opening::{may_have_come_before, Writers};
 use crate::place::name::{behind_links, place_of};
@@ -277,7 +277,7 @@ impl Stream {
             .and_then(|()| write_json(&new.path.join(STREAM_FILE), &df, is_durable))
             .and_then(|()| take_away(&dir, &parent, &file));
         let gone = made.inspect_err(|_| drop(remove_unfinished(&new.path)))?;
-        match put_in_place(&self.name, &new.path, &dir, &parent, df.horizon) {
+        match put_in_place(&self.name, &new.path, &dir) {
             // The lock of its maker. Of another process's space it would be another one.
             Ok(true) => drop(fs::remove_file(dir.join(LOCK_FILE))),
             Ok(false) => {}
@@ -465,6 +465,7 @@ impl Stream {
         run: &str,
         writers: Writers,
     ) -> Result<IncarnationDf> {
+        settle_name(&self.dir, self.df.horizon)?;
         let component = options.component.clone().unwrap_or_default();
         let joinable = match self.df.current() {
             Some(current) if writers == Writers::Open => {

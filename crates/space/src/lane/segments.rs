@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use forebay_log::reclaim::retire;
+use forebay_log::reclaim::{begins_at, retire};
 use forebay_log::{LaneId, Ledger, SegmentSource, TakenBack};
 use forebay_tier::{clock, Error, Kind, Result};
 
@@ -465,7 +465,13 @@ fn reclaim_orphans(member: &Membership, deadline: Instant) -> Result<bool> {
     let freed = try_adopting(space, WAIT_SLICE, || {
         let left = free_left_places(space)?;
         let timeout = lock_timeout(deadline);
-        let released = space.members.with_lock(LOCK_ALLOCATE, timeout, || free_orphans(member, floor))?;
+        let released = space.members.with_lock(LOCK_ALLOCATE, timeout, || {
+            let mut freed = false;
+            while free_orphans(member, floor)? {
+                freed = true;
+            }
+            Ok(freed)
+        })?;
         Ok(left || released)
     })?
     .unwrap_or(false);
@@ -499,7 +505,11 @@ fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
                         .is_some()
             }
             // What an earlier incarnation wrote from the current one's first version on never became complete.
-            false => last.min(control.base().saturating_sub(1)) < floor || control.base() == 0,
+            false => {
+                last.min(control.base().saturating_sub(1)) < floor
+                    || control.base() == 0
+                    || is_never_complete(space, index, lane)
+            }
         };
         if is_segment && !is_released {
             continue;
@@ -514,6 +524,19 @@ fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
         freed = true;
     }
     Ok(freed)
+}
+
+/// Whether a segment of an earlier incarnation holds nothing that became complete. Only the newest of a lane, also
+/// among old places of segments that were moved: recovery takes what lies before a gap for released.
+fn is_never_complete(space: &Attachment, index: usize, lane: LaneId) -> bool {
+    let (control, superblock) = (&space.control, &space.superblock);
+    let sequence = control.granule_segment(index).0;
+    let at = index as u64 * superblock.granule_bytes;
+    let is_left =
+        |index| matches!(control.granule_state(index), GranuleState::Leaving { lane: of, .. } if of == lane);
+    control.find_segment(lane, |later, _| later > sequence).is_none()
+        && !(1..control.granules()).any(is_left)
+        && begins_at(&*space.device, &superblock.uuid, at, control.base())
 }
 
 /// [`Kind::Fenced`] or [`Kind::ProducerDied`] when this producer's group is over.

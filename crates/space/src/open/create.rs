@@ -101,7 +101,7 @@ fn create(name: &str, dir: &Path, options: &OpenOptions, ranks: u32) -> Result<(
     let (parent, file) = place_of(name, &dir)?;
     remove_leftovers(&parent, Some(&file));
     let new = make_new(name, &parent, &file, options, ranks)?;
-    put_in_place(name, &new.path, &dir, &parent, options.horizon.unwrap_or_default()).map(drop)
+    put_in_place(name, &new.path, &dir).map(drop)
 }
 
 /// A new space under a hidden name, with its shared state: a space whose shared state does not fit would be there, and
@@ -151,7 +151,7 @@ pub(crate) fn replace(old: &Attachment, options: &OpenOptions, ranks: u32) -> Re
     }
     let gone = taken?;
     if let Some(new) = new {
-        put_in_place(&old.name, &new.path, &dir, &parent, options.horizon.unwrap_or_default())?;
+        put_in_place(&old.name, &new.path, &dir)?;
     }
     if let Some(gone) = gone {
         let kept = remove_unfinished(&gone)?;

@@ -15,28 +15,28 @@ use crate::place::tiers::Tiers;
 use crate::place::whole_file;
 
 /// Gives a new space or channel its name, unless another one has it: then the new one goes. Whether it has the name.
-pub(crate) fn put_in_place(
-    name: &str,
-    new: &Path,
-    dir: &Path,
-    parent: &Path,
-    horizon: Horizon,
-) -> Result<bool> {
-    let placed = match fs::rename(new, dir) {
-        Ok(()) if horizon != Horizon::None => {
-            // Versions that are acknowledged below a name that is lost would be lost with it.
-            whole_file::sync_directory_of(dir)
-                .map_err(|e| Error::io(format!("syncing {}", parent.display()), e))
-        }
-        Ok(()) => Ok(()),
+/// The name is not durable before [`settle_name`].
+pub(crate) fn put_in_place(name: &str, new: &Path, dir: &Path) -> Result<bool> {
+    match fs::rename(new, dir) {
+        Ok(()) => Ok(true),
         // Another process was first.
-        Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => return remove_unfinished(new).map(|_| false),
-        Err(e) => Err(Error::io(format!("putting space {name} in place"), e)),
-    };
-    if placed.is_err() {
-        let _ = remove_unfinished(new);
+        Err(e) if matches!(e.raw_os_error(), Some(17 | 39)) => remove_unfinished(new).map(|_| false),
+        Err(e) => {
+            let _ = remove_unfinished(new);
+            Err(Error::io(format!("putting space {name} in place"), e))
+        }
     }
-    placed.map(|()| true)
+}
+
+/// Makes the name of a space or channel durable, as its horizon says. Every writer does so before it joins: versions
+/// that are acknowledged below a name that is lost are lost with it, and who gave the name may have been killed.
+pub(crate) fn settle_name(dir: &Path, horizon: Horizon) -> Result<()> {
+    if horizon == Horizon::None {
+        return Ok(());
+    }
+    let dir = behind_links(dir);
+    whole_file::sync_directory_of(&dir)
+        .map_err(|e| Error::io(format!("making the name {} durable", dir.display()), e))
 }
 
 /// Takes a directory away under another name first, so that no process sees it half empty; then its shared state and

@@ -27,6 +27,7 @@ use crate::many::at_object;
 use crate::open::agreement::check_space;
 use crate::open::attach::Attachment;
 use crate::open::create::{replace, Missing};
+use crate::open::directory::settle_name;
 use crate::open::existing::{decided, refused_space};
 use crate::open::groups::{check_present, find_or_add_group, Keep};
 use crate::open::membership::{settle_left_behind, Membership};
@@ -151,6 +152,7 @@ impl SpaceWriter {
             match decided(space, options, writers) {
                 Writing::Join | Writing::Resume => {
                     check_space(space, options)?;
+                    settle_name(&space.dir, space.superblock.horizon)?;
                     let group = (rank, size);
                     Membership::join_producers_locked(space, group, component, token, writers, deadline)
                         .map(|joined| Some(Member::of(joined)))
