@@ -266,18 +266,17 @@ fn telling(device: &dyn Device, start: u64, version: u64) -> Option<Telling> {
     Some(Telling { version: header.place().version, end: record.offset + header.payload_offset() })
 }
 
-/// Whether the segment at `offset` holds nothing below `version`: a lane's versions rise, so the first record tells.
-pub fn begins_at(device: &dyn Device, uuid: &[u8; 16], offset: u64, version: u64) -> bool {
+/// Whether the segment at `offset` holds nothing below `version`, nor says that its lane ended.
+pub fn holds_none_below(device: &dyn Device, uuid: &[u8; 16], offset: u64, version: u64) -> bool {
     let head = device.bytes(offset..offset + size_of::<SegmentDf>() as u64);
     let (head, lost) = watch(|| bytemuck::pod_read_unaligned::<SegmentDf>(head));
     let found = segment_in(device, bytemuck::bytes_of(&head), uuid, offset).filter(|_| lost.is_none());
     let Some(df) = found else { return false };
     let mut scan = SegmentScan::new(device, &df);
-    match scan.next() {
-        Some((_, header)) => header.place().version >= version,
-        // Behind a damaged place something else may stand.
-        None => scan.resync().is_none() && !scan.met_lost_page(),
-    }
+    let fits =
+        |header: &RecordHeader<'_>| header.place().version >= version && header.kind() != RecordKind::End;
+    // Behind a damaged place something else may stand.
+    scan.by_ref().all(|(_, header)| fits(&header)) && scan.resync().is_none() && !scan.met_lost_page()
 }
 
 /// Wipes the header of the segment at `offset`; afterwards its space may be used again.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_log::format::{SegmentDf, Superblock, HEADER_BYTES};
-use forebay_log::reclaim::{begins_at, retire, Segment};
+use forebay_log::reclaim::{holds_none_below, retire, Segment};
 use forebay_log::relocate::{copy_segment, used_bytes};
 use forebay_log::{Error, Kind, LaneId, Ledger, Recovered, Result, SegmentSource, TakenBack};
 use forebay_tier::Device;
@@ -122,7 +122,7 @@ impl Pool {
             let last = orphan.last_version.min(self.base.saturating_sub(1));
             let is_newest = kept.iter().all(|later| later.place.0 != orphan.place.0);
             let (uuid, at) = (&self.superblock.uuid, orphan.range.start);
-            let is_never_complete = is_newest && begins_at(&*self.device, uuid, at, self.base);
+            let is_never_complete = is_newest && holds_none_below(&*self.device, uuid, at, self.base);
             if last >= self.floor && self.base > 0 && !is_never_complete {
                 kept.push(orphan);
                 continue;

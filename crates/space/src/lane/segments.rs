@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use forebay_log::reclaim::{begins_at, retire};
+use forebay_log::reclaim::{holds_none_below, retire};
 use forebay_log::{LaneId, Ledger, SegmentSource, TakenBack};
 use forebay_tier::{clock, Error, Kind, Result};
 
@@ -508,7 +508,7 @@ fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
             false => {
                 last.min(control.base().saturating_sub(1)) < floor
                     || control.base() == 0
-                    || is_never_complete(space, index, lane)
+                    || is_never_complete(member, index, lane)
             }
         };
         if is_segment && !is_released {
@@ -526,17 +526,28 @@ fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
     Ok(freed)
 }
 
-/// Whether a segment of an earlier incarnation holds nothing that became complete. Only the newest of a lane, also
-/// among old places of segments that were moved: recovery takes what lies before a gap for released.
-fn is_never_complete(space: &Attachment, index: usize, lane: LaneId) -> bool {
-    let (control, superblock) = (&space.control, &space.superblock);
+/// Whether a segment of an earlier incarnation holds nothing that became complete, and may go. Only the newest of a
+/// lane, also among copies of segments that were, or were to be, moved: recovery takes what lies before a gap for
+/// released. The last one of an incarnation goes only where a later one has left some: by it a rebuild tells that
+/// writers began again and died. Those of the caller's own incarnation do not count: they may not be durable yet.
+fn is_never_complete(member: &Membership, index: usize, lane: LaneId) -> bool {
+    let (control, superblock) = (&member.space.control, &member.space.superblock);
     let sequence = control.granule_segment(index).0;
+    let (mut is_newest, mut is_told) = (true, false);
+    for other in (1..control.granules()).filter(|other| *other != index) {
+        match control.granule_state(other) {
+            GranuleState::Leaving { lane: of, .. } | GranuleState::Spare { lane: of, .. } if of == lane => {
+                is_newest = false;
+            }
+            GranuleState::Segment { lane: of, .. } => {
+                is_newest &= of != lane || control.granule_segment(other).0 < sequence;
+                is_told |= (lane.incarnation..member.incarnation).contains(&of.incarnation);
+            }
+            _ => {}
+        }
+    }
     let at = index as u64 * superblock.granule_bytes;
-    let is_left =
-        |index| matches!(control.granule_state(index), GranuleState::Leaving { lane: of, .. } if of == lane);
-    control.find_segment(lane, |later, _| later > sequence).is_none()
-        && !(1..control.granules()).any(is_left)
-        && begins_at(&*space.device, &superblock.uuid, at, control.base())
+    is_newest && is_told && holds_none_below(&*member.space.device, &superblock.uuid, at, control.base())
 }
 
 /// [`Kind::Fenced`] or [`Kind::ProducerDied`] when this producer's group is over.
