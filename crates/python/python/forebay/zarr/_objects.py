@@ -38,6 +38,7 @@ _VERSION = 1
 _ABOUT = "objects.json"
 # How spaces are named by which options are tried.
 _TRIAL = "trial-"
+_TRIES_MAX = 10
 # The variables of a version: the object and its key.
 _OBJECT, _KEY = "object", "key"
 _GROUP = "store"
@@ -361,9 +362,16 @@ class Objects:
     def _try_options(self, options: dict[str, object]) -> None:
         """Makes a space with the options, which are kept for good, and removes it."""
         self._remove_trials()
-        trial = os.path.join(self.path, "new", f"{_TRIAL}{os.getpid()}-{next(_numbers)}")
         try:
-            fb.open(trial, "w", **self._made(options)).close()
+            for attempt in range(_TRIES_MAX):
+                trial = os.path.join(self.path, "new", f"{_TRIAL}{os.getpid()}-{next(_numbers)}")
+                try:
+                    fb.open(trial, "w", **self._made(options)).close()
+                    break
+                except errors.PeerMissing:
+                    # Another process, which tries options too, has removed it before it was open.
+                    if attempt + 1 == _TRIES_MAX:
+                        raise
             self._remove_trials()
         except BaseException:
             # What another process has made here stays.
