@@ -78,6 +78,11 @@ pub(crate) fn directory_of(id: StepId) -> String {
     format!("s{:010}-r{:06}", id.step, id.incarnation)
 }
 
+/// Whether a file in a step's directory is the manifest of a rank.
+fn is_manifest(name: &str) -> bool {
+    name.ends_with(MANIFEST) && !name.starts_with('.')
+}
+
 /// The step of a directory of that name.
 pub(crate) fn step_of(name: &str) -> Option<StepId> {
     let (step, run) = name.strip_prefix('s')?.split_once("-r")?;
@@ -331,11 +336,9 @@ impl Level {
         size: u32,
         fence: &dyn Fn() -> Result<()>,
     ) -> Result<bool> {
-        let dir = directory_of(id);
         if size > 1 {
-            let names = self.place.list(&dir)?;
-            let is_manifest = |name: &&String| name.ends_with(MANIFEST) && !name.starts_with('.');
-            let there = names.iter().filter(is_manifest).count();
+            let names = self.place.list(&directory_of(id))?;
+            let there = names.iter().filter(|name| is_manifest(name)).count();
             if there < size as usize && !names.iter().any(|name| name == COMMIT) {
                 return Ok(false);
             }
@@ -511,20 +514,21 @@ impl Level {
         Ok(true)
     }
 
+    /// Names of the manifests of a step.
+    pub(crate) fn manifests(&self, id: StepId) -> Result<Vec<String>> {
+        Ok(self.place.list(&directory_of(id))?.into_iter().filter(|name| is_manifest(name)).collect())
+    }
+
     /// Whether a step can never be committed: a rank has saved a newer one of the run, and this one not, because its
     /// save or its way down failed.
     fn is_given_up(&self, id: StepId, steps: &[Found]) -> Result<bool> {
         let newer = |step: &&Found| step.id.incarnation == id.incarnation && step.id.step > id.step;
-        let manifests = |id| -> Result<Vec<String>> {
-            let names = self.place.list(&directory_of(id))?;
-            Ok(names.into_iter().filter(|name| name.ends_with(MANIFEST) && !name.starts_with('.')).collect())
-        };
         let mut later = Vec::new();
         for step in steps.iter().filter(newer) {
-            later.extend(manifests(step.id)?);
+            later.extend(self.manifests(step.id)?);
         }
         // Looked at after the newer ones: what a rank saves first is seen first.
-        let here = if later.is_empty() { Vec::new() } else { manifests(id)? };
+        let here = if later.is_empty() { Vec::new() } else { self.manifests(id)? };
         Ok(later.iter().any(|name| !here.contains(name)))
     }
 

@@ -235,8 +235,7 @@ impl Level {
             // The last rank to save the full step has committed it before it saved this one, unless that failed.
             if !self.commit(base, rank, step.ranks.len() as u32, fence)? {
                 // Each rank drops what stands on a full step before it drops its part of that one.
-                let (missing, _) = self.missing_ranks(step.id)?;
-                if !missing.is_empty() || self.place.list(&directory_of(step.id))?.is_empty() {
+                if self.manifests(step.id)?.len() < step.ranks.len() {
                     return Ok(false);
                 }
                 return Err(damaged(

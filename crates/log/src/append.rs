@@ -130,16 +130,15 @@ pub trait SegmentSource {
     /// header is wiped. The next segment has the same sequence.
     fn release(&mut self, range: Range<u64>);
 
-    /// Retires the last segment and frees its space, if all its records are of `version`, which was given up, and if
-    /// the lane can go on in the one `before`: it is where it was, and stays there. None: there is none before.
+    /// Retires the last segment and frees its space, as [`crate::Ledger::take_back`] says, which a source calls for it.
     fn take_back(&mut self, version: u64, before: Option<&Range<u64>>) -> TakenBack;
 }
 
 /// What became of a segment that was to be taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TakenBack {
-    /// Its space is free. The next segment has the same sequence.
-    Free,
+    /// It is retired, and is no segment of the lane any more. The next segment has the same sequence.
+    Retired(Range<u64>),
     /// It is still the lane's last. Its header was to be wiped, which failed: it is as one that was never opened.
     Unopened(Range<u64>),
     /// It stays as it is, since something else is known by it.

@@ -64,16 +64,15 @@ impl Ledger {
         self.segments.pop_back()
     }
 
-    /// Retires the last segment and hands its range to `free`, if all its records are of `version`, which its lane has
-    /// given up. It stays where it has older ones, where recovery learns from it how far the lane has got, and where
-    /// the lane cannot go on in the one `before` (None: it is the only one): that was or is being moved, or has gone.
+    /// Retires the last segment and takes it away, if all its records are of `version`, which its lane has given up. It
+    /// stays where it has older ones, where recovery learns from it how far the lane has got, and where the lane cannot
+    /// go on in the one `before` (None: it is the only one): that was or is being moved, or has gone.
     pub fn take_back(
         &mut self,
         device: &dyn Device,
         horizon: Horizon,
         version: u64,
         before: Option<&Range<u64>>,
-        free: impl FnOnce(&Range<u64>),
     ) -> TakenBack {
         let can_go_on = match (before, self.last_two()) {
             // A place is taken again with another length.
@@ -81,19 +80,15 @@ impl Ledger {
             (None, None) => true,
             _ => false,
         };
-        if !can_go_on {
-            return TakenBack::Stays;
-        }
-        let Some(last) = self.segments.back().filter(|s| s.first_version == version && !s.is_needed) else {
-            return TakenBack::Stays;
-        };
+        let may_go = |s: &&Segment| can_go_on && s.first_version == version && !s.is_needed;
+        let Some(last) = self.segments.back().filter(may_go) else { return TakenBack::Stays };
+        let range = last.range.clone();
         // What failed may have wiped it all the same.
-        if retire(device, last.range.start, horizon).is_err() {
-            return TakenBack::Unopened(last.range.clone());
+        if retire(device, range.start, horizon).is_err() {
+            return TakenBack::Unopened(range);
         }
-        free(&last.range);
         self.segments.pop_back();
-        TakenBack::Free
+        TakenBack::Retired(range)
     }
 
     /// All segments, oldest first.
@@ -254,11 +249,16 @@ impl Ledger {
     }
 }
 
+/// The segment that begins at `start`, of whichever pool it says that it is.
+fn segment_at(device: &dyn Device, start: u64) -> Option<SegmentDf> {
+    let head = device.bytes(start..start + size_of::<SegmentDf>() as u64);
+    let (head, lost): (SegmentDf, _) = watch(|| bytemuck::pod_read_unaligned(head));
+    segment_in(device, bytemuck::bytes_of(&head), &head.uuid, start).filter(|_| lost.is_none())
+}
+
 /// The first record of a version above `version` in the segment at `start`.
 fn telling(device: &dyn Device, start: u64, version: u64) -> Option<Telling> {
-    let head = device.bytes(start..start + size_of::<SegmentDf>() as u64);
-    let (head, _): (SegmentDf, _) = watch(|| bytemuck::pod_read_unaligned(head));
-    let df = segment_in(device, bytemuck::bytes_of(&head), &head.uuid, start)?;
+    let df = segment_at(device, start)?;
     // A void may become a piece at any time, and is neither while its header is being written.
     let tells =
         |header: &RecordHeader<'_>| header.kind() != RecordKind::Void && header.place().version > version;
@@ -268,10 +268,7 @@ fn telling(device: &dyn Device, start: u64, version: u64) -> Option<Telling> {
 
 /// Whether the segment at `offset` holds nothing below `version`, nor says that its lane ended.
 pub fn holds_none_below(device: &dyn Device, uuid: &[u8; 16], offset: u64, version: u64) -> bool {
-    let head = device.bytes(offset..offset + size_of::<SegmentDf>() as u64);
-    let (head, lost) = watch(|| bytemuck::pod_read_unaligned::<SegmentDf>(head));
-    let found = segment_in(device, bytemuck::bytes_of(&head), uuid, offset).filter(|_| lost.is_none());
-    let Some(df) = found else { return false };
+    let Some(df) = segment_at(device, offset).filter(|df| df.uuid == *uuid) else { return false };
     let mut scan = SegmentScan::new(device, &df);
     let fits =
         |header: &RecordHeader<'_>| header.place().version >= version && header.kind() != RecordKind::End;

@@ -29,8 +29,10 @@ pub fn prepare_numpy(py: Python<'_>) -> PyResult<()> {
     }
     py.import("numpy")?;
     let look_up = || Python::attach(|py| drop(numpy::dtype::<u8>(py)));
-    let done = detached(py, || thread::spawn(look_up).join());
-    IS_READY.store(done.is_ok(), SeqCst);
+    // Where no thread can be started, or it ends in a panic, the first array looks it up.
+    let looked_up =
+        detached(py, || thread::Builder::new().spawn(look_up).map(|thread| thread.join().is_ok()));
+    IS_READY.store(looked_up.unwrap_or(false), SeqCst);
     Ok(())
 }
 

@@ -56,7 +56,6 @@ fn open<'py>(
         }
     };
     let options = options::from_keywords(py, &name, writes, options)?;
-    // Here an interrupt of the import is an exception; in the first array it would be a panic.
     arrays::prepare_numpy(py)?;
     match writes {
         None => Ok(Bound::new(py, reader::PyReader::open(py, &name, options)?)?.into_any()),

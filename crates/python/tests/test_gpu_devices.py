@@ -15,6 +15,7 @@ from typing import Any
 import forebay as fb
 import numpy as np
 import pytest
+import test_gpu
 from forebay import errors
 
 MIB = 1 << 20
@@ -118,22 +119,9 @@ def got(reader: fb.Reader, out: Any = None) -> Any:
 
 
 def layouts() -> dict[str, np.ndarray[Any, Any]]:
-    # Small numbers: JAX makes 32 bits of 64.
-    a = np.arange(240, dtype=np.float64).reshape(4, 6, 10)
-    return {
-        "C order": a,
-        "Fortran order": np.asfortranarray(a),
-        "permuted": a.transpose(1, 2, 0),
-        "columns": a[:, :, 3],
-        "inner part": a[1:3, 2:5, 1:9],
-        "steps": a[::2, ::3, ::4],
-        "backwards": a[::-1, :, ::-1],
-        "a number": a[1, 2, 3:4].reshape(()),
-        "empty": a[2:2],
-        "extents of one": a[1:2, 3:4],
-        "with ones between": a[:, None, :, None],
-        "the same row": np.broadcast_to(a[0, :1], (5, 10)),
-    }
+    # Numbers below 2^24: JAX makes 32 bits of 64.
+    found = test_gpu.layouts()
+    return {**found, "the same row": np.broadcast_to(found["C order"][0, :1], (5, 10))}
 
 
 @pytest.mark.parametrize("layout", layouts())

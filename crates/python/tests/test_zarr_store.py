@@ -325,6 +325,23 @@ def test_wrong_options_make_no_store(wrong):
         assert os.listdir(f"{store.path}/new") == []
 
 
+def test_options_are_tried_again_where_another_process_removed_the_trial(monkeypatch):
+    opened = []
+
+    def removed_at_first(name, *args, **options):
+        if "trial" in name:
+            opened.append(name)
+            if len(opened) < 3:
+                raise fb.errors.PeerMissing(f"space {name} was removed")
+        return real(name, *args, **options)
+
+    real = fb.open
+    monkeypatch.setattr(fb, "open", removed_at_first)
+    with Store("results", quota="16MiB") as store:
+        store.set_sync("a", buffer(b"x"))
+    assert len(set(opened)) == 3
+
+
 def test_links_and_all_directories_above_them_are_synced_where_spaces_are(monkeypatch):
     synced = []
     monkeypatch.setattr(_objects, "_sync", lambda directory: synced.append(directory))

@@ -172,7 +172,7 @@ pub fn writer(run: &Run, rank: u32) -> Told {
     Ok(())
 }
 
-/// Begins a version, puts what does not belong there, as much as will, and gives it up; again and again.
+/// Begins a version, puts what does not belong there, at most as much as what does, and aborts it; again and again.
 fn give_up_some(run: &Run, w: &mut Writer, (rank, incarnation): (u32, u64), version: u64) -> Told {
     let cast = &run.cast;
     let mut random = Random::new(cast.seed ^ version << 20 ^ u64::from(rank) ^ incarnation << 40, 47);

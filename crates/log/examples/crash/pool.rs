@@ -122,7 +122,8 @@ impl Pool {
             let last = orphan.last_version.min(self.base.saturating_sub(1));
             let is_newest = kept.iter().all(|later| later.place.0 != orphan.place.0);
             let (uuid, at) = (&self.superblock.uuid, orphan.range.start);
-            let is_never_complete = is_newest && holds_none_below(&*self.device, uuid, at, self.base);
+            let is_never_complete =
+                is_newest && self.left.is_empty() && holds_none_below(&*self.device, uuid, at, self.base);
             if last >= self.floor && self.base > 0 && !is_never_complete {
                 kept.push(orphan);
                 continue;
@@ -257,10 +258,10 @@ impl SegmentSource for Source<'_> {
 
     fn take_back(&mut self, version: u64, before: Option<&Range<u64>>) -> TakenBack {
         let Pool { ledgers, device, superblock, .. } = &mut *self.pool;
-        let mut free = None;
-        let keep = |range: &Range<u64>| free = Some(range.clone());
-        let taken = ledgers[self.rank].take_back(&**device, superblock.horizon, version, before, keep);
-        free.iter().for_each(|range| self.pool.mark(range, false));
+        let taken = ledgers[self.rank].take_back(&**device, superblock.horizon, version, before);
+        if let TakenBack::Retired(range) = &taken {
+            self.pool.mark(range, false);
+        }
         taken
     }
 }

@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_log::{recover, Dtype, Error, Kind, Lane, Ledger, Piece, Result, SegmentSource, TakenBack};
+use forebay_log::{
+    reclaim, recover, Dtype, Error, Kind, Lane, Ledger, Piece, Result, SegmentSource, TakenBack,
+};
 use forebay_tier::{Device, Horizon, TierKind};
 
 use crate::lanes::{pool, Pool};
@@ -38,9 +40,8 @@ impl SegmentSource for Counted {
     }
 
     fn take_back(&mut self, version: u64, before: Option<&Range<u64>>) -> TakenBack {
-        let mut freed = 0;
-        let taken = self.ledger.take_back(&*self.device, HORIZON, version, before, |_| freed += 1);
-        self.left += freed;
+        let taken = self.ledger.take_back(&*self.device, HORIZON, version, before);
+        self.left += u64::from(matches!(taken, TakenBack::Retired(_)));
         taken
     }
 }
@@ -116,6 +117,28 @@ fn a_segment_by_which_the_progress_is_known_stays_and_the_lane_ends_in_it() {
     lane.abort(&mut source);
     assert_eq!(starts(&source), kept[..1], "it tells that version 0 was committed");
     check_end(&pool, &mut source, &mut lane, 1);
+}
+
+#[test]
+fn a_segment_holds_none_below_a_version_if_none_of_its_records_is_nor_ends_the_lane() {
+    let pool = pool(TierKind::Dram, HORIZON, 256);
+    let (mut source, mut lane) = lane_in(&pool);
+    lane.begin(3);
+    put(&mut lane, &mut source, 6);
+    commit(&mut lane, &mut source);
+    lane.begin(4);
+    put(&mut lane, &mut source, 6);
+    let holds_none_below = |source: &Counted, nth: usize, version| {
+        let at = starts(source)[nth] * GRANULE;
+        reclaim::holds_none_below(&*pool.device, &pool.superblock.uuid, at, version)
+    };
+    assert!(holds_none_below(&source, 0, 3) && !holds_none_below(&source, 0, 4));
+    assert!(holds_none_below(&source, 1, 4) && !holds_none_below(&source, 1, 5));
+    commit(&mut lane, &mut source);
+    lane.finish(&mut source, 5).unwrap();
+    let last = starts(&source).len() - 1;
+    assert!(!holds_none_below(&source, last, 0), "the end of the lane lies there");
+    assert!(!reclaim::holds_none_below(&*pool.device, &[9; 16], GRANULE, 0), "of another pool");
 }
 
 /// A segment was moved down and up again, to the place where it was, as long as what is used of it.

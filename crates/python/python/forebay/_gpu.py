@@ -162,7 +162,7 @@ class _Memory:
 
 
 class _Driver:
-    """The CUDA driver of this process. What calls it is for the thread of ``run`` alone."""
+    """The CUDA driver of this process. What calls the library is for the thread that ``run`` calls in."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(LIBRARY)
@@ -174,9 +174,10 @@ class _Driver:
         # Pinned memory that is kept, and what was released since: pointers and sizes.
         self._kept: list[tuple[int, int]] = []
         self._returned: deque[tuple[int, int]] = deque()
-        # One for each array of the host that is in use. Both are for any thread, under the lock.
+        # One for each array of the host that is in use, and whether there may be more.
         self._in_use: set[object] = set()
         self._is_ending = False
+        # For these four, which threads of the program change too.
         self._lock = threading.Lock()
         self.run(lambda: self._call("cuInit", ctypes.c_uint(0)))
 
@@ -243,6 +244,7 @@ class _Driver:
         return self._array(memory, *taken)
 
     def _array(self, memory: _Memory, pointer: int, size: int) -> _Array:
+        """An array of the host in pinned memory; for a pointer of 0 in memory of NumPy."""
         with self._lock:
             if self._is_ending:
                 raise errors.DeviceMemory("the interpreter is at its end", hint="join the threads that put and get")
@@ -258,7 +260,7 @@ class _Driver:
             self._kept.append(self._returned.popleft())
 
     def _give_back(self, key: object, pointer: int, size: int) -> None:
-        # No lock: it may be held by the thread in which this is called.
+        # Without the lock, which the thread may hold in which this is called: one step of a deque, and of a set.
         if pointer:
             self._returned.append((pointer, size))
         self._in_use.discard(key)

@@ -354,6 +354,7 @@ impl LaneSpace {
         }
     }
 
+    /// Frees a segment that is in the ledger no more, and tells those who wait.
     fn free(&self, range: &Range<u64>) {
         let space = self.space();
         free_run(space, (range.start / space.superblock.granule_bytes) as usize);
@@ -419,8 +420,11 @@ impl SegmentSource for LaneSpace {
 
     fn take_back(&mut self, version: u64, before: Option<&Range<u64>>) -> TakenBack {
         let space = self.space();
-        let free = |range: &Range<u64>| self.free(range);
-        self.ledger().take_back(&*space.device, space.superblock.horizon, version, before, free)
+        let taken = self.ledger().take_back(&*space.device, space.superblock.horizon, version, before);
+        if let TakenBack::Retired(range) = &taken {
+            self.free(range);
+        }
+        taken
     }
 }
 
@@ -484,6 +488,7 @@ fn reclaim_orphans(member: &Membership, deadline: Instant) -> Result<bool> {
 fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
     let space = &member.space;
     let control = &space.control;
+    let base = control.base();
     let mut freed = false;
     for index in 1..control.granules() {
         let (lane, slot, is_segment) = match control.granule_state(index) {
@@ -506,9 +511,9 @@ fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
             }
             // What an earlier incarnation wrote from the current one's first version on never became complete.
             false => {
-                last.min(control.base().saturating_sub(1)) < floor
-                    || control.base() == 0
-                    || is_never_complete(member, index, lane)
+                last.min(base.saturating_sub(1)) < floor
+                    || base == 0
+                    || (last >= base && is_never_complete(space, (member.incarnation, base), index, lane))
             }
         };
         if is_segment && !is_released {
@@ -526,28 +531,28 @@ fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
     Ok(freed)
 }
 
-/// Whether a segment of an earlier incarnation holds nothing that became complete, and may go. Only the newest of a
-/// lane, also among copies of segments that were, or were to be, moved: recovery takes what lies before a gap for
+/// Whether a segment of an incarnation before `current`, whose first version is `base`, holds nothing that became
+/// complete, and may go. Only the newest of a lane, also among copies of segments that were, or were to be, moved: recovery takes what lies before a gap for
 /// released. The last one of an incarnation goes only where a later one has left some: by it a rebuild tells that
-/// writers began again and died. Those of the caller's own incarnation do not count: they may not be durable yet.
-fn is_never_complete(member: &Membership, index: usize, lane: LaneId) -> bool {
-    let (control, superblock) = (&member.space.control, &member.space.superblock);
+/// writers began again and died. Those of `current` do not count: they may not be durable yet.
+fn is_never_complete(space: &Attachment, (current, base): (u32, u64), index: usize, lane: LaneId) -> bool {
+    let (control, superblock) = (&space.control, &space.superblock);
     let sequence = control.granule_segment(index).0;
     let (mut is_newest, mut is_told) = (true, false);
     for other in (1..control.granules()).filter(|other| *other != index) {
         match control.granule_state(other) {
-            GranuleState::Leaving { lane: of, .. } | GranuleState::Spare { lane: of, .. } if of == lane => {
-                is_newest = false;
+            GranuleState::Leaving { lane: of, .. } | GranuleState::Spare { lane: of, .. } => {
+                is_newest &= of != lane;
             }
             GranuleState::Segment { lane: of, .. } => {
                 is_newest &= of != lane || control.granule_segment(other).0 < sequence;
-                is_told |= (lane.incarnation..member.incarnation).contains(&of.incarnation);
+                is_told |= (lane.incarnation..current).contains(&of.incarnation);
             }
             _ => {}
         }
     }
     let at = index as u64 * superblock.granule_bytes;
-    is_newest && is_told && holds_none_below(&*member.space.device, &superblock.uuid, at, control.base())
+    is_newest && is_told && holds_none_below(&*space.device, &superblock.uuid, at, base)
 }
 
 /// [`Kind::Fenced`] or [`Kind::ProducerDied`] when this producer's group is over.
@@ -618,7 +623,7 @@ fn quota_full(space: &Attachment, version: u64) -> Error {
 mod tests {
     use super::*;
     use crate::open::create::attached;
-    use crate::{OpenOptions, Writer};
+    use crate::{OpenOptions, Retention, Writer};
     use forebay_tier::TierKind;
     use std::sync::mpsc;
 
@@ -653,5 +658,55 @@ mod tests {
             assert_eq!(put.map_err(|e| e.kind()), Err(Kind::TimedOut));
             failed.send(()).unwrap();
         });
+    }
+
+    #[test]
+    fn what_never_became_complete_goes_the_newest_first_and_leaves_a_trace() {
+        let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+        let name = format!("{}/killed", dir.path().display());
+        let options = OpenOptions {
+            tier: Some(TierKind::Dram),
+            quota_bytes: Some(16 << 20),
+            retention: Some(Retention::Forever),
+            ..OpenOptions::default()
+        };
+        let mut writer = Writer::open(&name, &options).unwrap();
+        // Each in a segment of its own.
+        for version in 0..2u8 {
+            writer.begin_step().unwrap();
+            writer.put_array("a", &[2 << 20], &[0], &[2 << 20], &vec![version; 2 << 20]).unwrap();
+            writer.end_step().unwrap();
+        }
+        writer.abandon();
+        let space = attached(&name);
+        let control = &space.control;
+        let lane = |incarnation| LaneId { incarnation, rank: 0 };
+        let taken = |lane| {
+            let owner = Owner { lane, slot: None };
+            let range = allocate(&space, owner, 0, 1, Place::Anywhere, LOCK_TIMEOUT).unwrap();
+            (range.expect("free space").start / space.superblock.granule_bytes) as usize
+        };
+        let segments: Vec<usize> = (control.runs(1..control.granules()))
+            .filter(|run| matches!(run.state, GranuleState::Segment { .. }))
+            .map(|run| run.first)
+            .collect();
+        let [.., before, newest] = segments[..] else { panic!("two segments or more: {segments:?}") };
+        let may_go = |current, base, index| is_never_complete(&space, (current, base), index, lane(1));
+        assert!(
+            may_go(2, 1, newest) && may_go(2, 0, newest) && !may_go(2, 2, newest),
+            "only from the base on"
+        );
+        assert!(!may_go(2, 0, before), "only the newest");
+        let copy = taken(lane(1));
+        assert!(!may_go(2, 1, newest), "a copy of some segment of the lane is there");
+        control.set_granule_state(copy, GranuleState::Leaving { lane: lane(1), slot: None });
+        assert!(!may_go(2, 1, newest), "an old place is");
+        free_run(&space, copy);
+        segments[..segments.len() - 1].iter().for_each(|index| free_run(&space, *index));
+        assert!(!may_go(2, 1, newest), "nothing else tells that the group began");
+        let other = taken(lane(2));
+        control.set_granule_state(other, GranuleState::Segment { lane: lane(2), slot: None });
+        assert!(!may_go(2, 1, newest), "it is of the group that asks");
+        assert!(may_go(3, 1, newest), "a later group tells it too");
     }
 }

@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{options, tier_of_roots, Root};
+use crate::support::{has_direct, options, tier_of_roots, Root};
 use forebay_space::{Horizon, Kind, OpenOptions, Reader, Result, Retention, TierKind, Writer};
 
 /// The child met a fault and got over it.
@@ -18,14 +18,6 @@ const UNHARMED: i32 = 11;
 const VERSIONS: u64 = 6;
 /// Elements of each piece: a record in a block, one of several blocks, and one larger than a segment.
 const PIECES: [(&str, u64); 3] = [("small", 20), ("middle", 9000), ("large", 40_000)];
-
-/// Whether a directory takes pools that are written past the page cache; says so when it does not.
-fn has_direct(dir: &Path) -> bool {
-    let probe = dir.join("probe-direct");
-    let made = forebay_tier::create(TierKind::Direct, &probe, 4096);
-    let _ = std::fs::remove_file(&probe);
-    made.map_err(|e| crate::skips::skipped("spaces on tier direct with faults", e.message())).is_ok()
-}
 
 /// Runs a role with a fault plan. Returns [`MET`] or [`UNHARMED`].
 fn run(role: &str, tier: TierKind, name: &str, plan: &str) -> i32 {

@@ -25,6 +25,14 @@ pub fn soon() -> Duration {
     }
 }
 
+/// Whether a directory takes pools that are written past the page cache; says so when it does not.
+pub fn has_direct(dir: &Path) -> bool {
+    let probe = dir.join("probe-direct");
+    let made = forebay_tier::create(TierKind::Direct, &probe, 4096);
+    let _ = std::fs::remove_file(&probe);
+    made.map_err(|e| crate::skips::skipped("spaces on tier direct", e.message())).is_ok()
+}
+
 /// The tier of a [`Root`], for tests that name it, and a horizon that it takes.
 pub fn tier_of_roots() -> (TierKind, Horizon) {
     match is_elsewhere() {
@@ -54,7 +62,7 @@ impl Root {
         Root::below(Path::new("/dev/shm"))
     }
 
-    /// On a disk, for tier `direct`.
+    /// Where temporary files lie, whatever that is on.
     pub fn on_disk() -> Root {
         Root::below(&std::env::temp_dir())
     }
