@@ -314,3 +314,24 @@ def test_a_warning_that_is_an_error_loses_no_step():
                 found.append(r.version)
                 r.end_step()
             assert found == expected
+
+
+def test_no_signal_handler_runs_while_the_interface_of_numpy_is_looked_up(children):
+    """Python code does that, and the `numpy` crate panics where it raises; handlers run in the main thread alone."""
+    out = children.start("""
+        import threading
+        looked_up = []
+
+        class Version(np.lib.NumpyVersion):
+            def __init__(self, *args):
+                looked_up.append(threading.get_ident())
+                super().__init__(*args)
+
+        np.lib.NumpyVersion = Version
+        with fb.open("first", "w", quota="16MiB") as w:
+            w.begin_step()
+            w.put("x", np.zeros(3))
+            w.end_step()
+        print(len(looked_up), threading.main_thread().ident in looked_up)
+    """).ok()
+    assert out.split() == ["1", "False"]

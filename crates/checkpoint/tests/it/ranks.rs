@@ -121,6 +121,38 @@ fn ranks_whose_full_steps_differ_save_many_steps_side_by_side() {
     }
 }
 
+/// What stays only because one rank's piece of the newest step stands on it lacks what the other rank's stood on.
+#[test]
+fn verify_passes_over_steps_that_are_not_kept() {
+    let (base, memory) = dirs();
+    let options = options(&["file,incremental=7,keep=1"], memory.path());
+    let shape = [5 << 16];
+    let mut ranks = [0, 1].map(|rank| {
+        let options = Options { rank, size: 2, ..options.clone() };
+        let mut checkpoint = Checkpoint::open(base.path(), &options).unwrap();
+        checkpoint.protect(&format!("own {rank}"), Dtype::U8, &shape, &NdBox::whole(&shape)).unwrap();
+        checkpoint
+    });
+    let mut not_kept = 0;
+    for step in 0..30u64 {
+        for (rank, checkpoint) in (0..).zip(&mut ranks) {
+            // Rank 0 changes as a whole every third step, rank 1 every fourth.
+            let mut bytes = vec![(step / (3 + rank)) as u8; 5 << 16];
+            bytes[..8].copy_from_slice(&step.to_le_bytes());
+            checkpoint.save(step, &[&bytes]).unwrap();
+        }
+        let reports = forebay_checkpoint::verify(base.path(), None).unwrap();
+        assert!(reports.iter().any(|report| report.step == step), "{reports:?}");
+        assert!(reports.iter().all(|report| report.fault.is_none()), "{reports:?}");
+        let listed = &forebay_checkpoint::list(base.path()).unwrap().levels[0].steps;
+        for found in listed.iter().filter(|found| found.step < step) {
+            let asked = forebay_checkpoint::verify(base.path(), Some(found.step)).unwrap();
+            not_kept += asked.iter().filter(|report| report.fault.is_some()).count();
+        }
+    }
+    assert!(not_kept > 0, "some step was not whole, and told when it was asked for");
+}
+
 #[test]
 fn ranks_save_many_steps_side_by_side_also_with_space_for_one() {
     for memory_bytes_max in [None, Some(300 << 10)] {

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_log::{
-    reclaim, recover, Dtype, Error, Kind, Lane, Ledger, Piece, Result, SegmentSource, TakenBack,
-};
+use forebay_log::reclaim::{self, Segment};
+use forebay_log::{recover, Dtype, Error, Kind, Lane, Ledger, Piece, Result, SegmentSource, TakenBack};
+use forebay_tier::adapter::fault::{Fault, FaultPlan};
 use forebay_tier::{Device, Horizon, TierKind};
 
 use crate::lanes::{pool, Pool};
@@ -53,15 +53,21 @@ fn lane_in(pool: &Pool) -> (Counted, Lane) {
 }
 
 /// Puts as many pieces; a segment holds some six.
+fn try_put(lane: &mut Lane, source: &mut Counted, pieces: u64) -> Result<()> {
+    let piece = Piece { name: "T", dtype: Dtype::U8, shape: &[4000], start: &[0], count: &[4000] };
+    (0..pieces).try_for_each(|_| lane.append(source, &piece, &[7; 4000]))
+}
+
 fn put(lane: &mut Lane, source: &mut Counted, pieces: u64) {
-    for _ in 0..pieces {
-        let piece = Piece { name: "T", dtype: Dtype::U8, shape: &[4000], start: &[0], count: &[4000] };
-        lane.append(source, &piece, &[7; 4000]).unwrap();
-    }
+    try_put(lane, source, pieces).unwrap();
+}
+
+fn try_commit(lane: &mut Lane, source: &mut Counted) -> Result<()> {
+    lane.seal(source)?.flush()?.commit()
 }
 
 fn commit(lane: &mut Lane, source: &mut Counted) {
-    lane.seal(source).unwrap().flush().unwrap().commit().unwrap();
+    try_commit(lane, source).unwrap();
 }
 
 fn starts(source: &Counted) -> Vec<u64> {
@@ -119,6 +125,27 @@ fn a_segment_by_which_the_progress_is_known_stays_and_the_lane_ends_in_it() {
     check_end(&pool, &mut source, &mut lane, 1);
 }
 
+/// The first of two segments of version 0 was retired because version 1 had begun; the second was about to be moved.
+#[test]
+fn a_segment_stays_because_of_which_another_one_was_retired() {
+    let pool = pool(TierKind::File, HORIZON, 256);
+    let (mut source, mut lane) = lane_in(&pool);
+    lane.begin(0);
+    put(&mut lane, &mut source, 8);
+    commit(&mut lane, &mut source);
+    lane.begin(1);
+    put(&mut lane, &mut source, 20);
+    let all = starts(&source);
+    let second = |s: &Segment| (s.range.start == all[1] * GRANULE).then_some(0);
+    let moved = source.ledger.begin_move(1, second).expect("it is closed and committed");
+    source.ledger.reclaim(&*pool.device, HORIZON, 1, |_| Ok(())).unwrap();
+    source.ledger.end_move(moved.range.start, None);
+    assert_eq!(starts(&source), all[1..]);
+    lane.abort(&mut source);
+    assert_eq!(starts(&source), all[1..3]);
+    check_end(&pool, &mut source, &mut lane, 1);
+}
+
 #[test]
 fn a_segment_holds_none_below_a_version_if_none_of_its_records_is_nor_ends_the_lane() {
     let pool = pool(TierKind::Dram, HORIZON, 256);
@@ -139,6 +166,43 @@ fn a_segment_holds_none_below_a_version_if_none_of_its_records_is_nor_ends_the_l
     let last = starts(&source).len() - 1;
     assert!(!holds_none_below(&source, last, 0), "the end of the lane lies there");
     assert!(!reclaim::holds_none_below(&*pool.device, &[9; 16], GRANULE, 0), "of another pool");
+}
+
+/// A write, or a store of a word, fails at one place after the other, also while headers of segments are wiped.
+#[test]
+fn what_is_committed_behind_an_abort_that_failed_in_part_is_there() {
+    for (tier, what) in
+        [TierKind::Dram, TierKind::File].map(|tier| [(tier, "write"), (tier, "word")]).concat()
+    {
+        (1..70).for_each(|n| check_with_a_failure(tier, &format!("{what}:eio@{n}")));
+    }
+}
+
+/// Two versions, each aborted and written again; a call that fails is made again.
+fn check_with_a_failure(tier: TierKind, plan: &str) {
+    let mut pool = pool(tier, HORIZON, 256);
+    pool.device = Arc::new(Fault::new(pool.device.clone(), FaultPlan::parse(plan).unwrap()));
+    let (mut source, mut lane) = lane_in(&pool);
+    for version in 0..2 {
+        for (pieces, aborts) in [(20, true), (9, false)] {
+            let mut attempt = || -> Result<()> {
+                lane.begin(version);
+                let put = try_put(&mut lane, &mut source, pieces);
+                let done = if aborts { put } else { put.and_then(|()| try_commit(&mut lane, &mut source)) };
+                if aborts || done.is_err() {
+                    lane.abort(&mut source);
+                }
+                done
+            };
+            attempt().or_else(|_| attempt()).expect("one call fails");
+        }
+    }
+    let found = recover(&*pool.device, &pool.superblock).unwrap();
+    assert_eq!((found.oldest, found.complete), (0, 2), "{plan} on {tier}");
+    let sequences: Vec<u64> = found.segments.iter().map(|s| s.df.sequence).collect();
+    assert!(sequences.iter().zip(0..).all(|(found, wanted)| *found == wanted), "{sequences:?}, {plan}");
+    let report = forebay_log::verify::verify(&*pool.device, &pool.superblock).unwrap();
+    assert_eq!((report.versions, report.damaged.len()), (2, 0), "{plan} on {tier}");
 }
 
 /// A segment was moved down and up again, to the place where it was, as long as what is used of it.

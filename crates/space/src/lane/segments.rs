@@ -532,9 +532,10 @@ fn free_orphans(member: &Membership, floor: u64) -> Result<bool> {
 }
 
 /// Whether a segment of an incarnation before `current`, whose first version is `base`, holds nothing that became
-/// complete, and may go. Only the newest of a lane, also among copies of segments that were, or were to be, moved: recovery takes what lies before a gap for
-/// released. The last one of an incarnation goes only where a later one has left some: by it a rebuild tells that
-/// writers began again and died. Those of `current` do not count: they may not be durable yet.
+/// complete, and may go. Only the newest of a lane, also among copies of segments that were, or were to be, moved:
+/// recovery takes what lies before a gap for released. The last one of an incarnation goes only where a later one has
+/// left some: by it a rebuild tells that writers began again and died. Those of `current` do not count: they may not be
+/// durable yet.
 fn is_never_complete(space: &Attachment, (current, base): (u32, u64), index: usize, lane: LaneId) -> bool {
     let (control, superblock) = (&space.control, &space.superblock);
     let sequence = control.granule_segment(index).0;
