@@ -71,6 +71,15 @@ impl Root {
         Root(tempfile::Builder::new().prefix("forebay-test-").tempdir_in(parent).expect("a directory"))
     }
 
+    /// The shared state in memory of the spaces on a disk in it.
+    fn shared_state(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        let entries = forebay_space::root().ok().and_then(|root| std::fs::read_dir(root).ok());
+        let paths = entries.into_iter().flatten().flatten().map(|entry| entry.path());
+        paths.filter(|path| {
+            std::fs::read_link(path.join("pool")).is_ok_and(|pool| pool.starts_with(self.0.path()))
+        })
+    }
+
     /// A path of a space in it.
     pub fn name(&self, space: &str) -> String {
         format!("{}/{space}", self.0.path().display())
@@ -80,6 +89,14 @@ impl Root {
     pub fn left(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.0.path()).expect("readable");
         entries.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        for shared in self.shared_state() {
+            let _ = std::fs::remove_dir_all(shared);
+        }
     }
 }
 
