@@ -309,6 +309,7 @@ fn write_all_with(
 }
 
 /// fdatasync. EINTR is repeated (nothing was reported lost); any other error means that pages may be lost.
+#[cfg_attr(forebay_simulated, track_caller)]
 pub(crate) fn flush_data(file: &File) -> io::Result<()> {
     host::syscall("fdatasync")?;
     loop {
