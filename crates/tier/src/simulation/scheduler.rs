@@ -44,7 +44,7 @@ pub struct Settings {
 }
 
 /// What happens to processes where a mutation acts: other threads run, and what is left of this.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
     /// Kills: of the thread's own process soon after, or of another one at once.
     pub kills: u32,
@@ -157,6 +157,8 @@ pub(super) struct SimProcess {
     pub(super) stop_in: Option<(u64, u64)>,
     /// How often in a million of its system calls one fails.
     pub(super) fault_per_million: u32,
+    /// It may be killed and stopped where a mutation acts.
+    pub(super) is_in_danger: bool,
     pub(super) points: u64,
 }
 
@@ -170,7 +172,7 @@ pub(super) struct State {
     faults: u64,
     overslept: u64,
     jumps: u32,
-    pressure: Pressure,
+    pub(super) pressure: Pressure,
     presses: u32,
     first_thread: usize,
     threads: Vec<SimThread>,
@@ -307,6 +309,7 @@ pub(super) fn start_process(
         kill_in: None,
         stop_in: None,
         fault_per_million,
+        is_in_danger: false,
         points: 0,
     });
     let process = s.processes.len() - 1;
@@ -640,24 +643,25 @@ impl State {
         }
         self.presses += 1;
         let Pressure { kills, stops } = self.pressure;
+        let is_in_danger = self.processes[process].is_in_danger;
         match self.random.below(8) {
-            0 if kills > 0 && process != 0 => {
+            0 if kills > 0 && is_in_danger => {
                 self.pressure.kills -= 1;
                 let scale = self.random.below(8);
                 self.processes[process].kill_in = Some(self.random.below(2 << scale));
             }
             1 if kills > 0 => {
-                let runs =
-                    |(at, other): &(usize, &SimProcess)| other.exit.is_none() && ![0, process].contains(at);
-                let count = self.processes.iter().enumerate().filter(runs).count() as u64;
-                let chosen = self.random.below(count.max(1)) as usize;
-                let other = self.processes.iter().enumerate().filter(runs).nth(chosen).map(|(at, _)| at);
-                if let Some(other) = other {
+                let others: Vec<usize> = (0..self.processes.len())
+                    .filter(|other| *other != process && self.processes[*other].is_in_danger)
+                    .filter(|other| self.processes[*other].exit.is_none())
+                    .collect();
+                if !others.is_empty() {
                     self.pressure.kills -= 1;
+                    let other = *self.random.pick(&others);
                     self.processes[other].kill_in = Some(0);
                 }
             }
-            2 if stops > 0 && process != 0 => {
+            2 if stops > 0 && is_in_danger => {
                 self.pressure.stops -= 1;
                 self.processes[process].stop_in = Some((0, 1_000_000 << self.random.below(16)));
             }
