@@ -173,13 +173,14 @@ impl CursorsFile {
         if !read_or_zeros(&this.file, &mut head, 0).map_err(|e| this.failed("reading", e))?
             || head == [0; HEAD_BYTES]
         {
-            // Made just now, or by a process that was killed before it wrote the head.
-            this.write(&encode_head(uuid), 0)?;
+            // Made just now, or by a process that was killed, or failed, before it wrote the head: which comes last, so
+            // that a file that has one is there after a power failure.
             this.file.set_len(FILE_BYTES).map_err(|e| this.failed("sizing", e))?;
-            this.sync()?;
             if is_durable {
                 sync_directory_of(&this.path).map_err(|e| this.failed("syncing the directory of", e))?;
             }
+            this.write(&encode_head(uuid), 0)?;
+            this.sync()?;
         }
         Ok(this)
     }
