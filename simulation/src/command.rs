@@ -137,7 +137,8 @@ fn run_seeds(arguments: &Arguments) -> bool {
     let mut sums =
         BTreeMap::from([("points", 0), ("switches", 0), ("kills", 0), ("faults", 0), ("mutated", 0)]);
     let (mut runs, mut failed) = (0, false);
-    for (seed, schedule) in runs_of(arguments) {
+    let mut choice = Choice::of(arguments);
+    while let Some((seed, schedule)) = choice.next() {
         let enough = arguments.count.is_some_and(|count| runs >= count)
             || arguments.points.is_some_and(|points| sums["points"] >= points)
             || arguments.seconds.is_some_and(|s| begin.elapsed() >= Duration::from_secs(s));
@@ -148,6 +149,9 @@ fn run_seeds(arguments: &Arguments) -> bool {
         mutation::collect_seed(seed);
         let outcome = run_one(seed, arguments);
         mutation::collect_points(seed, outcome.points);
+        if outcome.mutated > 0 {
+            choice.made_a_difference(seed);
+        }
         runs += 1;
         for (what, count) in [
             ("points", outcome.points),
@@ -175,15 +179,54 @@ fn run_seeds(arguments: &Arguments) -> bool {
     failed
 }
 
-/// Seeds with their schedules. Those of --seeds come again with other schedules where --points says how much is to run.
-fn runs_of(arguments: &Arguments) -> Box<dyn Iterator<Item = (u64, Option<u64>)> + '_> {
-    match (&arguments.seeds, arguments.points) {
-        (Some(seeds), Some(_)) => {
-            let schedules = std::iter::once(arguments.schedule).chain((1..).map(Some));
-            Box::new(schedules.flat_map(|schedule| seeds.iter().map(move |seed| (*seed, schedule))))
+/// Which run is next. The seeds of --seeds come again with other schedules where --points says how much is to run;
+/// every second run then is one of a seed in which the mutation has made a difference.
+struct Choice<'a> {
+    arguments: &'a Arguments,
+    /// Runs that were chosen.
+    chosen: u64,
+    /// Of these so many were the next in the list.
+    listed: u64,
+    /// Runs of each seed.
+    runs: BTreeMap<u64, u64>,
+    /// Seeds in which the mutation has made a difference.
+    telling: Vec<u64>,
+    told: usize,
+}
+
+impl Choice<'_> {
+    fn of(arguments: &Arguments) -> Choice<'_> {
+        Choice { arguments, chosen: 0, listed: 0, runs: BTreeMap::new(), telling: Vec::new(), told: 0 }
+    }
+
+    /// Seed and schedule; None: that was all.
+    fn next(&mut self) -> Option<(u64, Option<u64>)> {
+        let Arguments { seeds, points, schedule, seed, .. } = self.arguments;
+        self.chosen += 1;
+        let Some(seeds) = seeds else { return Some((seed + self.chosen - 1, *schedule)) };
+        if points.is_none() {
+            return Some((*seeds.get(self.chosen as usize - 1)?, *schedule));
         }
-        (Some(seeds), None) => Box::new(seeds.iter().map(|seed| (*seed, arguments.schedule))),
-        (None, _) => Box::new((arguments.seed..).map(|seed| (seed, arguments.schedule))),
+        let seed = match self.telling.len() {
+            count if count > 0 && self.chosen % 2 == 0 => {
+                self.told += 1;
+                self.telling[self.told % count]
+            }
+            _ => {
+                self.listed += 1;
+                *seeds.get((self.listed - 1) as usize % seeds.len().max(1))?
+            }
+        };
+        let runs = self.runs.entry(seed).or_default();
+        *runs += 1;
+        Some((seed, if *runs == 1 { *schedule } else { Some(*runs - 1) }))
+    }
+
+    /// The mutation has made a difference in a run of this seed.
+    fn made_a_difference(&mut self, seed: u64) {
+        if !self.telling.contains(&seed) {
+            self.telling.push(seed);
+        }
     }
 }
 
@@ -252,7 +295,8 @@ type Play = Box<dyn FnOnce() + Send>;
 fn of_spaces(seed: u64, root: &Path, arguments: &Arguments) -> (Settings, bool, Play) {
     let mut cast = space::Cast::new(seed, root);
     apply(arguments, |set| cast.set(set));
-    (settings(seed, arguments, &cast.dangers, &cast), cast.is_calm(), Box::new(move || space::play(cast)))
+    let is_calm = cast.is_calm() && cast.is_awake();
+    (settings(seed, arguments, &cast.dangers, &cast), is_calm, Box::new(move || space::play(cast)))
 }
 
 /// A run of a program that checkpoints.

@@ -122,7 +122,7 @@ pub struct Met {
     pub times: u64,
     /// In which runs how often, by their seeds.
     runs: Vec<(u64, u64)>,
-    /// Those runs, the ones in which it happens most often by their points first.
+    /// Some of those runs: the ones in which it happens most often by their points, and others in between.
     pub seeds: Vec<u64>,
 }
 
@@ -209,7 +209,13 @@ pub fn collected() -> Vec<(Mutation, Met)> {
             (points > POINTS_MANY, std::cmp::Reverse(u128::from(*times) * 1_000_000 / u128::from(points)))
         };
         met.runs.sort_by_key(rank);
-        met.seeds = met.runs.iter().take(SEEDS_MAX).map(|(seed, _)| *seed).collect();
+        // What is frequent may make a difference only where something else happens: others from all over the list, too.
+        let of = |runs: &[(u64, u64)]| runs.iter().map(|(seed, _)| *seed).collect::<Vec<_>>();
+        let first = of(&met.runs[..met.runs.len().min(SEEDS_MAX / 2)]);
+        let rest = of(&met.runs[first.len()..]);
+        let mut others = rest.iter().step_by((rest.len() / (SEEDS_MAX / 2)).max(1));
+        met.seeds =
+            first.into_iter().flat_map(|seed| [Some(seed), others.next().copied()]).flatten().collect();
     }
     all.sort_by_key(|(mutation, _)| *mutation);
     all
