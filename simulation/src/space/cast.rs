@@ -14,9 +14,19 @@ use crate::danger::Dangers;
 pub const GRANULE_BYTES: u64 = 16 << 10;
 /// No call waits longer for a peer, in virtual time.
 pub const TIMEOUT: Duration = Duration::from_secs(20);
+/// A reader that versions do not wait for is away for so long, and writers wait half as long.
+const AWAY: Duration = Duration::from_secs(4);
+/// A writer that thinks makes no call for so long.
+pub const THOUGHT: Duration = Duration::from_secs(3);
 
 /// What a failing run is tried with less of, in this order, and the values that are tried.
-pub const SMALLER: [(&str, &[u64]); 29] = [
+pub const SMALLER: [(&str, &[u64]); 35] = [
+    ("notes", &[0]),
+    ("passers", &[0]),
+    ("drainers", &[0]),
+    ("together", &[0]),
+    ("thinks", &[0]),
+    ("vacations", &[0]),
     ("aborts", &[0]),
     ("drains", &[0]),
     ("reserves", &[0]),
@@ -47,6 +57,23 @@ pub const SMALLER: [(&str, &[u64]); 29] = [
     ("writers", &[1, 2, 3]),
     ("versions", &[1, 2, 3, 4, 6, 8]),
 ];
+
+/// Who makes no calls for a while, who ends or drains together, and what else is done beside.
+#[derive(Clone, Debug, Default)]
+pub struct Habits {
+    /// Of a hundred readers so many close in the middle of the stream and come again.
+    pub vacations: u32,
+    /// Writers make no call for longer than others of them wait, after some versions.
+    pub thinks: bool,
+    /// Of a hundred deaths of readers so many take the other ranks of the group along, as a launcher does.
+    pub together: u32,
+    /// Processes that drain while writers take the space over.
+    pub drainers: u32,
+    /// Most groups of other handles keep no cursors.
+    pub passers: bool,
+    /// The first writer sets an attribute of the space after each version.
+    pub notes: bool,
+}
 
 /// What the seed decides beforehand.
 #[derive(Clone, Debug)]
@@ -111,6 +138,8 @@ pub struct Cast {
     pub drains: bool,
     /// So many versions more, all of them heavy: the quota is filled again and again.
     pub press: u64,
+    /// Who makes no calls for a while, and who ends or drains together.
+    pub habits: Habits,
 }
 
 impl Cast {
@@ -175,6 +204,7 @@ impl Cast {
             aborts: 0,
             drains: false,
             press: 0,
+            habits: Habits::default(),
         };
         cast.leftovers = if random.percent(40) { 1 + random.below(4) as u32 } else { 0 };
         // A version of a heavy run takes up to three granules of each rank; one that is held stays beside the next.
@@ -190,6 +220,7 @@ impl Cast {
         self.draw_handles();
         self.draw_looks();
         self.draw_absences();
+        self.draw_pauses();
     }
 
     /// Who looks how often, how full it gets, and the pace, from numbers of its own. A space that fills by itself is
@@ -218,6 +249,21 @@ impl Cast {
         self.aborts = *random.pick(&[0, 0, 20, 60]);
         // What was given up in a segment begun before stays there.
         self.granules += u64::from(self.writers) * u64::from(self.aborts > 0);
+    }
+
+    /// Who makes no calls for a while, and who ends or drains together, from numbers of its own.
+    fn draw_pauses(&mut self) {
+        let mut random = Random::new(self.seed, 59);
+        let vacations = *random.pick(&[0, 0, 0, 50, 100]);
+        let may_pause = self.declared && self.retention == Retention::Released;
+        self.habits.vacations =
+            if may_pause && self.when_full != WhenFull::DropOldest { vacations } else { 0 };
+        self.habits.thinks = random.percent(15) && self.writers > 1;
+        self.habits.together = *random.pick(&[0, 50, 100]);
+        let drainers = random.below(3) as u32;
+        self.habits.drainers = if self.spills { drainers } else { 0 };
+        self.habits.passers = random.percent(40);
+        self.habits.notes = random.percent(30);
     }
 
     /// Where the pools lie, from numbers of its own: what else a seed draws does not depend on it.
@@ -283,6 +329,12 @@ impl Cast {
             "drains" => self.drains = number > 0,
             "pace" => self.pace = pace(number),
             "absent" => self.absent = absent(number),
+            "vacations" => self.habits.vacations = number as u32,
+            "thinks" => self.habits.thinks = number > 0,
+            "together" => self.habits.together = number as u32,
+            "drainers" => self.habits.drainers = number as u32,
+            "passers" => self.habits.passers = number > 0,
+            "notes" => self.habits.notes = number > 0,
             key if self.dangers.set(key, number) => {}
             _ => return Err(wrong()),
         }
@@ -293,6 +345,62 @@ impl Cast {
     /// Whether nothing happens to any process, nor has before: then every call succeeds.
     pub fn is_calm(&self) -> bool {
         self.dangers.are_none() && self.leftovers == 0
+    }
+
+    /// Whether a process that sleeps to its deadline misses something: else it may wait for one that makes no call.
+    pub fn is_awake(&self) -> bool {
+        !self.habits.thinks && self.habits.vacations == 0
+    }
+
+    /// How long a reader is away: where versions wait for it, for less than writers wait.
+    pub fn vacation(&self) -> Duration {
+        if self.waits_for_the_away() {
+            return Duration::from_millis(500);
+        }
+        AWAY
+    }
+
+    fn waits_for_the_away(&self) -> bool {
+        self.absent != Absent::Drop && !self.spills
+    }
+
+    /// Whether all ranks of a group but the first come when that one has been away. A group that versions do not wait
+    /// for holds them all the same while some of its ranks are there and others have not come.
+    pub fn come_late(&self, size: u32) -> bool {
+        self.absent == Absent::Drop
+            && size > 1
+            && self.habits.vacations > 0
+            && self.is_calm()
+            && !self.habits.thinks
+    }
+
+    /// From which version of its first life on a rank goes away, if it does.
+    pub fn leaves_at(&self, (group, rank): (usize, u32), size: u32) -> Option<u64> {
+        if self.absent == Absent::Drop && size > 1 {
+            return (rank == 0 && self.come_late(size)).then_some(0);
+        }
+        let mut random = Random::new(self.seed ^ u64::from(rank) << 8 ^ group as u64, 67);
+        random.percent(self.habits.vacations.into()).then(|| random.below(self.versions()))
+    }
+
+    /// Whether all that happens are power cuts, and no versions wait for a group that is away.
+    pub fn only_cuts(&self) -> bool {
+        let dangers = Dangers { cuts: 0, ..self.dangers.clone() };
+        let holds = self.absent != Absent::Drop || !self.declared || self.company > 0;
+        dangers.are_none()
+            && self.leftovers == 0
+            && self.dangers.cuts > 0
+            && !holds
+            && self.habits.vacations > 0
+    }
+
+    /// How long writers wait for each other and for space.
+    pub fn writers_timeout(&self) -> Duration {
+        match self.habits.thinks {
+            true => THOUGHT / 2,
+            false if self.habits.vacations > 0 && !self.waits_for_the_away() => AWAY / 2,
+            false => TIMEOUT,
+        }
     }
 
     /// Whether every process lives until its role is over, and every call of it reaches the disk.
@@ -307,10 +415,18 @@ impl Cast {
 
     /// Whether a reader may miss versions.
     pub fn drops(&self) -> bool {
-        let drops_for_absence = self.declared && self.absent == Absent::Drop && !self.is_calm();
+        let is_away = self.habits.vacations > 0 || !self.is_calm();
+        let drops_for_absence = self.declared && self.absent == Absent::Drop && is_away;
         self.when_full == WhenFull::DropOldest
             || matches!(self.retention, Retention::Last(_))
             || drops_for_absence
+    }
+
+    /// Whether a rank may miss versions in a life: a group waits for those that it never had.
+    pub fn drops_in(&self, life: u32, size: u32) -> bool {
+        let is_first = life == 1 && size == 1 && self.is_calm();
+        let waits = self.when_full != WhenFull::DropOldest && self.retention == Retention::Released;
+        self.drops() && !(is_first && waits && self.declared)
     }
 
     /// The folder of the spaces: on a memory tier that of short names, else one that is no memory.
@@ -372,7 +488,10 @@ impl Cast {
         let lower: Vec<TierKind> =
             if self.spills { self.lower.into_iter().flatten().collect() } else { Vec::new() };
         let last = lower.len().saturating_sub(1);
-        let bytes = |index: usize| (index < last).then_some(self.lower_granules * GRANULE_BYTES).or(quota);
+        // Where readers are away for long all of the stream comes down.
+        let all = if self.habits.vacations > 0 { 4 * u64::from(self.writers) * self.versions() } else { 0 };
+        let lowest = quota.map(|quota| quota + all * GRANULE_BYTES);
+        let bytes = |index: usize| (index < last).then_some(self.lower_granules * GRANULE_BYTES).or(lowest);
         let lower = lower.into_iter().enumerate();
         let spill = lower.map(|(index, tier)| SpillTier {
             path: self.lower(),

@@ -187,7 +187,8 @@ fn read(run: &Run, name: &str, over: &AtomicBool, random: &mut Random) -> std::r
     let mut drawn = Random::new(number, 53);
     // Of a group that keeps no cursor a rank is awaited for ever whose process was killed between the ranks.
     let size = if cast.kills_none() { 1 + drawn.below(2) as u32 } else { 1 };
-    let keeps = cast.kills_none() && drawn.percent(75);
+    let passes = cast.habits.passers && Random::new(number, 73).percent(70);
+    let keeps = cast.kills_none() && drawn.percent(75) && !passes;
     let options = |rank| OpenOptions {
         timeout: SLICE,
         group: keeps.then(|| name.to_owned()),

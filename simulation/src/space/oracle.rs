@@ -48,10 +48,19 @@ pub struct Facts {
     pub waits: BTreeMap<u32, (u64, u64)>,
     /// Processes whose writer is inside the gate.
     inside: BTreeSet<u32>,
+    /// Of each group that came as a whole, as far as that is known, in which range it goes on.
+    comes_from: BTreeMap<usize, (u64, u64)>,
+    /// How often each rank has come, or was about to, since no other one of its group was there.
+    tries: BTreeMap<(usize, u32), u32>,
     /// Of each group a version before which none of its ranks begins any more.
     begun_from: BTreeMap<usize, u64>,
     /// Reader groups of other handles, by their process.
     beside: BTreeMap<u32, u64>,
+    /// Groups of which a rank has certainly been there, and those of them that were when the power was cut last.
+    came: BTreeSet<usize>,
+    came_before_cut: BTreeSet<usize>,
+    /// The attribute of the space: what was set last, and what may have been.
+    pub noted: (i64, i64),
     /// The stream was seen finished.
     pub finished: bool,
     /// Inode of the directory of the space that all this is about.
@@ -74,7 +83,9 @@ pub enum Comes {
     First,
     /// It was there before, and others have been there all the time since.
     Again,
-    /// Any of these, or it comes late.
+    /// Late: for the first time since the group came as a whole, at a version in this range.
+    Late(u64, u64),
+    /// Any of these.
     Somehow,
 }
 
@@ -100,14 +111,21 @@ impl Drop for There<'_> {
 }
 
 impl Reading {
-    /// The process has opened the space.
-    pub fn has_opened(&self, size: u32) -> (Comes, There<'_>) {
+    /// The process has opened the space. A rank that may have seen the end of the stream begins where it likes.
+    pub fn has_opened(&self, size: u32, versions: u64) -> (Comes, There<'_>) {
         let mut facts = self.oracle.facts();
         let (group, rank) = self.reader;
         facts.reading.insert(self.reader, (process::own(), true));
+        facts.came.insert(group);
+        facts.came_before_cut.remove(&group);
         let others = facts.others(self.reader);
         let has_company =
             self.there.iter().any(|known| others.iter().any(|(rank, pid, _)| (*rank, *pid) == *known));
+        let has_other = |(rank, pid): &(u32, u32)| others.contains(&(*rank, *pid, true));
+        let is_alone = facts.tries.iter().all(|((of, other), _)| *of != group || *other == rank);
+        let tries = facts.tries.get(&self.reader).copied().unwrap_or(0);
+        let is_unread = facts.released.get(&self.reader).is_none_or(|(_, called)| *called < versions);
+        let is_late = tries == 1 && is_unread && self.there.iter().any(has_other);
         let session = facts.sessions.entry(group).or_default();
         if has_company && !session.insert(rank) {
             if let Some((done, _)) = facts.released.get_mut(&self.reader) {
@@ -121,7 +139,18 @@ impl Reading {
             session.extend(is_first.then_some(rank));
         }
         facts.go_back(self.reader, size);
-        (if is_first { Comes::First } else { Comes::Somehow }, There(self))
+        if !has_company {
+            facts.comes_from.remove(&group);
+        }
+        if is_first {
+            if is_alone {
+                let from = facts.least(group, size);
+                facts.comes_from.insert(group, from);
+            }
+            return (Comes::First, There(self));
+        }
+        let late = facts.comes_from.get(&group).filter(|_| is_late && has_company);
+        (late.map_or(Comes::Somehow, |(from, to)| Comes::Late(*from, *to)), There(self))
     }
 }
 
@@ -233,9 +262,20 @@ impl Oracle {
     /// The power was cut. The name of a space is certain from the moment at which a writer has joined it.
     pub fn power_was_cut(&self) {
         let mut facts = self.facts();
+        facts.came_before_cut = facts.came.clone();
         if facts.joined.is_empty() && facts.complete.is_empty() {
             facts.space = None;
         }
+    }
+
+    /// Whether a group was there before the power was cut, and not yet since.
+    pub fn has_come_before_cut(&self, group: usize) -> bool {
+        self.facts().came_before_cut.contains(&group)
+    }
+
+    /// Whether every group has been there: none is waited for because it never was.
+    pub fn have_all_come(&self, cast: &Cast) -> bool {
+        self.facts().came.len() == cast.groups.len()
     }
 
     /// A process is about to clean, and may be killed before it can tell what went.
@@ -275,15 +315,13 @@ impl Oracle {
     /// that not all of them have ended; where that is not known, a rank goes on at an earlier one, or where it was.
     pub fn may_resume(&self, (group, rank): (usize, u32), size: u32, comes: Comes) -> RangeInclusive<u64> {
         let facts = self.facts();
-        let of = |rank| {
-            let (done, called) = facts.released.get(&(group, rank)).copied().unwrap_or((0, 0));
-            (done, called.max(facts.ended.get(&(group, rank)).copied().unwrap_or(0)))
-        };
+        let of = |rank| facts.has_read((group, rank));
         match comes {
             Comes::First => {
-                let least = |of: &dyn Fn(u32) -> u64| (0..size).map(of).min().unwrap_or(0);
-                least(&|rank| of(rank).0)..=least(&|rank| of(rank).1)
+                let (from, to) = facts.least(group, size);
+                from..=to
             }
+            Comes::Late(from, to) => from..=to,
             Comes::Again => of(rank).0..=of(rank).1,
             Comes::Somehow if size == 1 => of(rank).0..=of(rank).1,
             Comes::Somehow => facts.begun_from.get(&group).copied().unwrap_or(0)..=of(rank).1,
@@ -297,6 +335,11 @@ impl Oracle {
         let there =
             others.iter().filter(|(_, _, is_open)| *is_open).map(|(rank, pid, _)| (*rank, *pid)).collect();
         facts.reading.insert(reader, (process::own(), false));
+        if others.is_empty() {
+            facts.tries.retain(|(group, _), _| *group != reader.0);
+            facts.comes_from.remove(&reader.0);
+        }
+        *facts.tries.entry(reader).or_default() += 1;
         let done = facts.released.get(&reader).map_or(0, |(done, _)| *done);
         if others.is_empty() {
             // It comes as a whole from here on.
@@ -364,6 +407,18 @@ impl Oracle {
 }
 
 impl Facts {
+    /// Below which version a rank has ended all, and below which it may have.
+    fn has_read(&self, reader: (usize, u32)) -> (u64, u64) {
+        let (done, called) = self.released.get(&reader).copied().unwrap_or((0, 0));
+        (done, called.max(self.ended.get(&reader).copied().unwrap_or(0)))
+    }
+
+    /// The first version that not all ranks of a group have ended, as far as it is known.
+    fn least(&self, group: usize, size: u32) -> (u64, u64) {
+        let ranks = || (0..size).map(|rank| self.has_read((group, rank)));
+        (ranks().map(|of| of.0).min().unwrap_or(0), ranks().map(|of| of.1).min().unwrap_or(0))
+    }
+
     /// The version below which all ranks of a group have ended all.
     fn all_done(&self, group: usize, size: u32) -> u64 {
         let done = |rank| self.released.get(&(group, rank)).map_or(0, |(done, _)| *done);

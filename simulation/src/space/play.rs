@@ -44,6 +44,10 @@ struct Play {
     /// Spaces that were cleaned away, as far as it is known here.
     cleaned: u64,
     told: Arc<Mutex<HashMap<u32, Told>>>,
+    /// Decides what a launcher does.
+    launcher: Random,
+    /// Processes that drain.
+    drainers: Vec<u32>,
 }
 
 /// The first process of a run.
@@ -59,7 +63,9 @@ pub fn play(cast: Cast) {
     let fate = Fate::of(&cast.dangers);
     let random = process::random();
     let run = Run { cast, oracle: Oracle::default() };
-    let mut play = Play { run, random, ranks, fate, cleaned: 0, told: Arc::default() };
+    let launcher = Random::new(run.cast.seed, 71);
+    let mut play =
+        Play { run, random, ranks, fate, cleaned: 0, told: Arc::default(), launcher, drainers: Vec::new() };
     play.leave_something();
     play.go();
     play.look_at_what_is_left();
@@ -92,7 +98,8 @@ impl Play {
             self.begin_again();
             self.revive_writers();
             self.revive_readers();
-            if self.ranks.iter().all(|rank| rank.done) {
+            self.drainers.retain(|pid| process::exit(*pid).is_none());
+            if self.ranks.iter().all(|rank| rank.done) && self.drainers.is_empty() {
                 break;
             }
         }
@@ -141,11 +148,13 @@ impl Play {
             rank.pid.take().into_iter().for_each(process::kill);
             rank.done |= matches!(rank.role, Role::Observer | Role::Caretaker);
         }
+        self.drainers.drain(..).for_each(process::kill);
         danger::cut_power(&self.run.cast.root, &FOLDERS[1..], &mut self.random);
         self.run.oracle.power_was_cut();
     }
 
     fn reap(&mut self) {
+        let mut torn = Vec::new();
         for rank in &mut self.ranks {
             let Some(pid) = rank.pid else { continue };
             let Some(exit) = process::exit(pid) else { continue };
@@ -154,11 +163,38 @@ impl Play {
             match (exit, told) {
                 (Exit::Done, Some(Ok(()))) => rank.done = true,
                 (Exit::Done, Some(Err(()))) => {}
-                (Exit::Killed, _) => {}
+                (Exit::Killed, _) => torn.push(rank.role),
                 (exit, told) => process::fail(format!("{:?} ended with {exit:?}, {told:?}", rank.role)),
             }
             // No process waits for those that only look.
             rank.done |= matches!(rank.role, Role::Observer | Role::Caretaker);
+        }
+        for role in torn {
+            self.kill_others_of(role);
+        }
+    }
+
+    /// A rank of a reader group was killed: the launcher may kill the others.
+    fn kill_others_of(&mut self, killed: Role) {
+        let Role::Reader(group, _) = killed else { return };
+        if self.run.cast.groups[group] == 1 || !self.launcher.percent(self.run.cast.habits.together.into()) {
+            return;
+        }
+        let is_of_it = |rank: &&mut Rank| matches!(rank.role, Role::Reader(of, _) if of == group);
+        for rank in self.ranks.iter_mut().filter(is_of_it) {
+            rank.pid.take().into_iter().for_each(process::kill);
+        }
+    }
+
+    /// Processes that drain while writers take the space over.
+    fn start_drainers(&mut self) {
+        for _ in 0..self.run.cast.habits.drainers {
+            let (run, random) = (self.run.clone(), Random::new(self.launcher.next(), 5));
+            let pid = process::start("drainer", 0, move || {
+                let _ = roles::drainer(&run, random);
+            });
+            process::in_danger(pid);
+            self.drainers.push(pid);
         }
     }
 
@@ -219,6 +255,7 @@ impl Play {
             self.ranks[writers].iter_mut().for_each(|rank| rank.done = true);
             return;
         }
+        self.start_drainers();
         // A rank that came alone behind all others would begin a group of which they are missing.
         for i in writers {
             self.ranks[i].done = false;

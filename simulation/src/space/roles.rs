@@ -7,14 +7,14 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use forebay_space::{
-    CleanOptions, Element, Error, Kind, Mode, OpenOptions, Pace, Reader, Result, View, Writer,
+    Attribute, CleanOptions, Element, Error, Kind, Mode, OpenOptions, Pace, Reader, Result, View, Writer,
 };
 use forebay_tier::host::thread;
 use forebay_tier::simulation::{process, Random};
 
-use super::cast::{Cast, TIMEOUT};
+use super::cast::{Cast, THOUGHT, TIMEOUT};
 use super::census::{self, Own};
-use super::oracle::{element, Comes, Oracle};
+use super::oracle::{element, Comes, Oracle, Reading};
 
 /// Past its deadline a call may wait for a lock that a stopped process holds, and a clock may jump.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,6 +40,10 @@ pub fn explained<T>(run: &Run, during: &str, error: &Error) -> std::result::Resu
     let mut kinds = vec![];
     if !cast.is_calm() {
         kinds.extend([Kind::ProducerDied, Kind::Fenced, Kind::TimedOut, Kind::QuotaFull, Kind::PeerMissing]);
+    }
+    if cast.only_cuts() && cast.groups.iter().all(|size| *size == 1) && oracle.have_all_come(cast) {
+        // What is away holds nothing, and what is there reads on.
+        kinds.retain(|kind| *kind != Kind::QuotaFull);
     }
     culprit(run, during, error);
     fenced(during, error);
@@ -122,7 +126,8 @@ pub fn timed<T>(run: &Run, during: &str, call: impl FnOnce() -> Result<T>) -> st
 /// A writer rank: goes on behind what is complete, puts the versions that are due, closes.
 pub fn writer(run: &Run, rank: u32) -> Told {
     let Run { cast, oracle } = run;
-    let options = cast.options_with_policy(rank, cast.writers, "writer");
+    let timeout = cast.writers_timeout();
+    let options = OpenOptions { timeout, ..cast.options_with_policy(rank, cast.writers, "writer") };
     oracle.facts().writers.insert(process::own(), rank);
     // An open or a close that fails leaves a writer that others are told of before this process is.
     oracle.facts().left.insert(process::own());
@@ -150,6 +155,10 @@ pub fn writer(run: &Run, rank: u32) -> Told {
         let mut facts = oracle.facts();
         facts.resumed = facts.resumed.max(base);
     }
+    let notes = cast.habits.notes && rank == 0;
+    if notes {
+        check_note(run, &w)?;
+    }
     let own = Own::new("writer", "writer", (rank, cast.writers));
     if beside.percent((4 * cast.looks).into()) {
         census::as_member(run, &Own { next: Some(base), ..own });
@@ -164,11 +173,44 @@ pub fn writer(run: &Run, rank: u32) -> Told {
             let bytes = 8 * (cast.elements(version) + 1);
             census::as_member(run, &Own { next: Some(version + 1), has_stepped: true, bytes, ..own });
         }
+        if notes {
+            note(run, &mut w)?;
+        }
+        if cast.habits.thinks && Random::new(cast.seed ^ version << 20, 61).percent(20) {
+            thread::sleep(THOUGHT);
+        }
     }
     drop(holding);
     drop(leaving);
     timed(run, "close", || w.close())?;
     oracle.facts().closed.entry(incarnation).or_default().insert(rank);
+    Ok(())
+}
+
+/// Sets the attribute of the space to the next number.
+fn note(run: &Run, w: &mut Writer) -> Told {
+    let next = {
+        let mut facts = run.oracle.facts();
+        facts.noted.1 += 1;
+        facts.noted.1
+    };
+    timed(run, "set_attribute", || w.set_attribute("noted", &Attribute::Int(next)))?;
+    run.oracle.facts().noted.0 = next;
+    Ok(())
+}
+
+/// An attribute that was set stays, also when the power is cut. A process that was stopped may have set it late.
+fn check_note(run: &Run, w: &Writer) -> Told {
+    let found = timed(run, "attributes", || w.attributes())?;
+    let (set, called) = run.oracle.facts().noted;
+    let number = match found.get("noted") {
+        Some(Attribute::Int(number)) => *number,
+        None => 0,
+        other => process::fail(format!("the attribute is {other:?}")),
+    };
+    if !(set..=called).contains(&number) && run.cast.dangers.stops == 0 {
+        process::fail(format!("the attribute is {number}, which was set to {set}, or up to {called}"));
+    }
     Ok(())
 }
 
@@ -252,18 +294,17 @@ impl Kept {
 /// where the stream has got to.
 pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     let Run { cast, oracle } = run;
-    // A reader that was told that a writer died comes again when there may be another one.
-    thread::sleep(LATER * (life - 1));
+    wait_to_come(run, (group, rank), life);
     let size = cast.groups[group];
     let options = cast.options_with_policy(rank, size, &cast.group(group));
     let reading = oracle.reads((group, rank), size);
     let mut r = timed(run, "open to read", || Reader::open(&cast.name(), &options))?;
-    let (comes, there) = reading.has_opened(size);
+    let (comes, there) = reading.has_opened(size, cast.versions());
     let holding = oracle.opened(cast);
-    let mut due: Option<u64> = None;
-    let mut kept: Option<Kept> = None;
+    let (mut due, mut kept): (Option<u64>, Option<Kept>) = (None, None);
     let mut beside = Random::new(cast.seed ^ u64::from(life) << 32 | u64::from(rank) << 8 | group as u64, 23);
     let mut looks = Random::new(cast.seed ^ u64::from(life) << 32 | u64::from(rank) << 8 | group as u64, 37);
+    let leaves_at = cast.leaves_at((group, rank), size).filter(|_| life == 1);
     let name = cast.group(group);
     let mut own = Own::new("reader", &name, (rank, size));
     if looks.percent((4 * cast.looks).into()) {
@@ -271,14 +312,13 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     }
     loop {
         // What a rank has read itself it has not missed, where it is dropped by now.
-        let comes = if cast.drops() { Comes::Somehow } else { comes };
-        let resume = oracle.may_resume((group, rank), size, comes);
-        let begun = begin(run, due, &mut r)?;
-        let Some(version) = begun else { break };
+        let drops = cast.drops_in(life, size);
+        let resume = oracle.may_resume((group, rank), size, if drops { Comes::Somehow } else { comes });
+        let Some(version) = begin(run, due, &mut r)? else { break };
         if looks.percent(cast.looks.into()) {
             see(run, &r)?;
         }
-        check_order(cast, (version, r.missed()), (due, &resume));
+        check_order(cast, drops, (version, r.missed()), (due, &resume));
         own.missed += due.map_or(0, |due| version - due);
         due = Some(version + 1);
         let incarnation = timed(run, "read", || check(cast, &mut r, version))?;
@@ -297,9 +337,7 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
         if looks.percent(cast.looks.into()) {
             census::as_member(run, &Own { lease: Some(Some(version)), ..own });
         }
-        oracle.releases((group, rank), version, false);
-        timed(run, "end_step", || r.end_step())?;
-        oracle.releases((group, rank), version, true);
+        end(run, &mut r, (group, rank), version)?;
         (own.next, own.has_stepped) = (Some(version + 1), true);
         own.bytes += 8 * u64::from(cast.writers) * (cast.elements(version) + 1);
         if looks.percent(cast.looks.into()) {
@@ -309,6 +347,10 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
         // A view that is kept holds the pool; the writers may need what it holds.
         if version % 2 == 1 && !is_last {
             let_go(&mut kept);
+        }
+        if leaves_at.is_some_and(|at| version >= at) {
+            drop((holding, there));
+            return go_away(run, r, kept, reading);
         }
     }
     let last = kept.take().inspect(Kept::check);
@@ -321,6 +363,34 @@ pub fn reader(run: &Run, (group, rank): (usize, u32), life: u32) -> Told {
     }
 }
 
+/// A reader that was told that a writer died comes again when there may be another one. Some come late, or have been
+/// away since the power was cut.
+fn wait_to_come(run: &Run, (group, rank): (usize, u32), life: u32) {
+    let Run { cast, oracle } = run;
+    thread::sleep(LATER * (life - 1));
+    let size = cast.groups[group];
+    let is_away_after_cut = size == 1 && cast.only_cuts() && oracle.has_come_before_cut(group);
+    if (life == 1 && rank > 0 && cast.come_late(size)) || is_away_after_cut {
+        thread::sleep(cast.vacation());
+    }
+}
+
+fn end(run: &Run, r: &mut Reader, reader: (usize, u32), version: u64) -> Told {
+    run.oracle.releases(reader, version, false);
+    timed(run, "end_step", || r.end_step())?;
+    run.oracle.releases(reader, version, true);
+    Ok(())
+}
+
+/// A rank closes in the middle of the stream, and comes again after a while.
+fn go_away(run: &Run, r: Reader, mut kept: Option<Kept>, reading: Reading) -> Told {
+    let_go(&mut kept);
+    timed(run, "close for a while", || r.close())?;
+    drop(reading);
+    thread::sleep(run.cast.vacation());
+    Err(())
+}
+
 fn let_go(kept: &mut Option<Kept>) {
     if let Some(kept) = kept.take() {
         kept.check();
@@ -330,15 +400,14 @@ fn let_go(kept: &mut Option<Kept>) {
 /// A version is the one that is due, or a reader was told how many it missed.
 fn check_order(
     cast: &Cast,
+    drops: bool,
     (version, missed): (u64, u64),
     (due, resume): (Option<u64>, &RangeInclusive<u64>),
 ) {
     process::note(format!("reads version {version}"));
     let in_order = match due {
-        Some(due) if cast.declared => version == due + missed && (missed == 0 || cast.drops()),
-        None if cast.declared => {
-            resume.contains(&(version - missed.min(version))) && (missed == 0 || cast.drops())
-        }
+        Some(due) if cast.declared => version == due + missed && (missed == 0 || drops),
+        None if cast.declared => resume.contains(&(version - missed.min(version))) && (missed == 0 || drops),
         Some(due) if cast.drops() => version >= due,
         Some(due) => version == due,
         None => true,
@@ -550,6 +619,19 @@ fn clean(run: &Run, names: Vec<String>) -> Told {
         Err(e) if e.kind() == Kind::PeerMissing => Ok(()),
         Err(e) => explained(run, "clean", &e),
     }
+}
+
+/// Drains again and again, while writers take the space over and others drain.
+pub fn drainer(run: &Run, mut random: Random) -> Told {
+    for _ in 0..20 {
+        let scale = random.below(12);
+        thread::sleep(Duration::from_micros(random.below(1 << scale)));
+        if run.oracle.facts().finished {
+            break;
+        }
+        drain(run, Duration::from_millis(random.below(200)))?;
+    }
+    Ok(())
 }
 
 /// Moves what dead writers left down. Readers may hold it, a lower tier may have no capacity for it.
