@@ -17,8 +17,9 @@ use forebay_profile::Profile;
 use forebay_space::{format_bytes, Error, Kind, Result};
 use serde::Serialize;
 
+use crate::command::paths::relative;
+use crate::command::profiles::chosen;
 use crate::output::{schema, Output};
-use crate::report::relative;
 
 /// Plans that the table shows without --all.
 const SHOWN: usize = 8;
@@ -137,7 +138,7 @@ impl Asked {
         steps: Option<u32>,
     ) -> Result<Asked> {
         let saved = Saved::of_user()?;
-        let profile = crate::probe::chosen(&saved, profile)?;
+        let profile = chosen(&saved, profile)?;
         let is_platform = platforms::is_platform(&profile.name);
         let measured = if is_platform { saved.newest()? } else { Some(profile.clone()) };
         let mut known = known(&workflow, runs, measured.as_ref())?;

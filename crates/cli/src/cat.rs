@@ -13,8 +13,8 @@ use std::time::Duration;
 use forebay_space::{Attribute, Dtype, Error, Kind, NdBox, OpenOptions, Reader, Result, VariableInfo};
 use serde::Serialize;
 
+use crate::command::spaces;
 use crate::output::{number, schema, table_text, written, Output};
-use crate::spaces;
 use values::{npy_header, Layout, Spelling};
 
 /// Bytes read from the space at a time: a few segments' worth of rows, small beside any node's memory.

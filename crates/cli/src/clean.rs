@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use forebay_space::{format_bytes, CleanOptions, CleanReport, Error, Kept, Kind, Removed, Result};
 
+use crate::command::spaces;
 use crate::output::{schema, Output, Tone};
-use crate::spaces;
 
 /// Remove spaces that no live process holds, and memory of checkpoints that are gone.
 #[derive(clap::Args, Debug)]

@@ -20,8 +20,8 @@ use forebay_flow::Signals;
 use forebay_tier::{clock, Error, Result};
 use serde::Serialize;
 
+use crate::command::spaces;
 use crate::output::{schema, Output};
-use crate::spaces;
 use family::{families, Family, Value};
 use text::{render, Form};
 

@@ -16,8 +16,10 @@ use forebay_profile::{platforms, saved::Saved, Tier};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
+use crate::command::again::self_command;
+use crate::command::paths::relative;
+use crate::command::profiles;
 use crate::output::{schema, Output};
-use crate::report::relative;
 
 /// Show the ways to run a workflow here, write one down, or turn it into a job.
 ///
@@ -104,7 +106,7 @@ pub fn requested(workflow: &Workflow, plan: &Plan, profile: Option<&str>) -> Res
     if plan.tier == AS_THE_FILE_SAYS {
         return warned(PlanFile::new(workflow, &topology, plan, &Home::AsSaid)?, workflow, None);
     }
-    let profile = crate::probe::chosen(&Saved::of_user()?, profile)?;
+    let profile = profiles::chosen(&Saved::of_user()?, profile)?;
     let tier = profile.tier(&plan.tier).ok_or_else(|| {
         let names: Vec<&str> = profile.tiers.iter().map(|t| t.name.as_str()).collect();
         Error::new(Kind::UnknownComponent, format!("the profile {} has no tier {}", profile.name, plan.tier))
@@ -173,7 +175,7 @@ fn existing(args: &Args, workflow: &Workflow, file: &Path, out: &Output) -> Resu
 
 /// The words that start this very command on another node of the same file system.
 fn own_command() -> Result<Vec<String>> {
-    if let Some(words) = crate::run::self_command() {
+    if let Some(words) = self_command() {
         return Ok(words.iter().map(|word| word.to_string_lossy().into_owned()).collect());
     }
     let me = std::env::current_exe().map_err(|e| Error::io("finding the forebay command", e))?;

@@ -6,7 +6,6 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::ValueEnum;
@@ -19,11 +18,12 @@ use forebay_flow::trials::Trials;
 use forebay_flow::{PlanFile, Workflow};
 use forebay_flow::{RunOptions, RunRecord};
 use forebay_model::plan::{Locality, Mode, Plan};
-use forebay_tier::{Error, Kind, Result};
+use forebay_tier::Result;
 use serde::Serialize;
 
+use crate::command::again::self_command;
+use crate::command::paths::{open_in_browser, relative};
 use crate::output::Output;
-use crate::report::{open_in_browser, relative};
 
 /// Run a workflow: start every component, show progress, record the run.
 #[derive(clap::Args, Debug, Default)]
@@ -104,19 +104,6 @@ enum LauncherName {
     Mpiexec,
 }
 
-/// The words that start this very command again, when the caller knows them better than the kernel.
-static SELF_COMMAND: OnceLock<Vec<OsString>> = OnceLock::new();
-
-/// Notes how this command can be started again. The first call counts.
-pub fn set_self_command(words: Vec<OsString>) {
-    let _ = SELF_COMMAND.set(words);
-}
-
-/// How this command can be started again, if its caller has said so.
-pub fn self_command() -> Option<&'static [OsString]> {
-    SELF_COMMAND.get().map(Vec::as_slice)
-}
-
 #[derive(Serialize)]
 struct Body<'a> {
     #[serde(flatten)]
@@ -142,8 +129,8 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
         tee: args.tee,
         ..RunOptions::default()
     };
-    if let Some(words) = SELF_COMMAND.get() {
-        options.self_command = words.clone();
+    if let Some(words) = self_command() {
+        options.self_command = words.to_vec();
     }
     let begin_unix_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     let (record, error) = match forebay_flow::run(&args.workflow, &options) {
@@ -248,19 +235,4 @@ pub fn hidden(args: &[OsString]) -> Option<Result<i32>> {
         forebay_flow::watch::BRIDGE_VERB => Some(forebay_flow::bridge(words).map(|()| 0)),
         _ => None,
     }
-}
-
-/// How to start this command again inside an interpreter that carries it: by the script it was called by.
-pub fn script_of_interpreter(program: Option<&OsString>) -> Option<Vec<OsString>> {
-    let exe = std::env::current_exe().ok()?;
-    let name = exe.file_name()?.to_str()?;
-    let script = Path::new(program?);
-    let interpreted = name.starts_with("python") || name.starts_with("pypy");
-    (interpreted && script.is_absolute()).then(|| vec![script.as_os_str().to_owned()])
-}
-
-/// An error for a run directory that is none.
-pub fn no_run(place: &Path) -> Error {
-    Error::new(Kind::Usage, format!("no run is recorded below {}", place.display()))
-        .hint("forebay run makes one; or name a run directory: forebay report runs/NAME-TIME")
 }

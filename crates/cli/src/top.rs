@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 use forebay_flow::Signals;
 use forebay_tier::{Error, Result};
 
+use crate::command::spaces;
 use crate::output::Output;
-use crate::spaces;
 use keys::Input;
 use look::Look;
 use ratatui::crossterm;

@@ -6,7 +6,7 @@ use forebay_profile::saved::{write_whole, Saved};
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
-use super::show::chosen;
+use crate::command::profiles::chosen;
 use crate::output::{schema, Output};
 
 /// Write a profile to a file: JSON when the name ends in .json, else TOML; `-` is standard output.

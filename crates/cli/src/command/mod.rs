@@ -11,7 +11,14 @@ use clap::{Command, FromArgMatches};
 use forebay_config::environment;
 use forebay_tier::{Error, Kind, Result};
 
-use crate::output::{schema, Colour, Output};
+pub(crate) mod again;
+pub mod output;
+pub(crate) mod paths;
+pub(crate) mod profiles;
+pub mod sizes;
+pub(crate) mod spaces;
+
+use output::{schema, Colour, Output};
 
 /// Widest help text; wider lines are hard to read.
 pub const HELP_COLUMNS_MAX: usize = 100;
