@@ -153,7 +153,7 @@ def test_arrays(path: Path) -> None:
     with pytest.raises(errors.BufferMismatch, match="outside"):
         region.array(0, offset=4097)
     for dtype in (object, [("a", "O")], "S0", "V0"):
-        with pytest.raises(errors.Usage, match="cannot lie"):
+        with pytest.raises(errors.Usage, match="cannot be stored"):
             region.array(1, dtype)
 
 
