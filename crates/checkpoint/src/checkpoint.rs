@@ -10,7 +10,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_log::{Dims, Dtype, NdBox};
 use forebay_tier::adapter::fault::FaultCounts;
@@ -21,16 +21,16 @@ use forebay_tier::{Error, Kind, Result, TierKind};
 
 use crate::drain::{Drain, Job};
 use crate::format::{StepId, Variable, NAME_BYTES_MAX};
-use crate::keep::check_metric;
-use crate::level::{arrange, Level, Piece};
-use crate::load::Wanted;
-use crate::memory::attend;
+use crate::level::keep::check_metric;
+use crate::level::load::Wanted;
+use crate::level::{arrange, Level, LevelInfo, Piece};
 use crate::options::Asked;
 use crate::place::{is_pattern, make_own, of_node, Directory, Objects, Own, Place};
-use crate::redundancy::is_protected;
 use crate::restore::{Restored, Search};
-use crate::run::{Comer, LevelInfo, Run};
-use crate::when::Policy;
+use crate::run::memory::attend;
+use crate::run::{Comer, Run};
+use crate::when::statistics::{follow, Statistics};
+use crate::when::{advice, Policy};
 use crate::Options;
 
 /// See the file's head.
@@ -56,30 +56,6 @@ pub struct Checkpoint {
     statistics: Statistics,
     /// Levels of memory are not cleaned away while these are held.
     _attended: Vec<SlotGuard>,
-}
-
-/// What a checkpoint did so far in this process.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Statistics {
-    /// Calls of `save` that returned a step.
-    pub saves: u64,
-    /// How long they kept the program from going on.
-    pub blocked: Duration,
-    /// Seconds that a save blocks, of late: a mean in which each save counts twice as much as the one before it did.
-    pub cost_s: f64,
-    /// The same for the way down to the last level.
-    pub carried_s: f64,
-    /// Seconds that the last restore took.
-    pub restore_s: f64,
-}
-
-/// A mean that follows what changes.
-pub(crate) fn follow(mean: f64, seen: f64) -> f64 {
-    if mean == 0.0 {
-        seen
-    } else {
-        (mean + seen) / 2.0
-    }
 }
 
 impl Checkpoint {
@@ -292,7 +268,7 @@ impl Checkpoint {
         self.statistics.blocked += took;
         self.statistics.cost_s = follow(self.statistics.cost_s, took.as_secs_f64());
         if self.options.rank == 0 && self.statistics.saves.is_power_of_two() {
-            self.drain.note(crate::advice::write(self.run.base(), &self.statistics()));
+            self.drain.note(advice::write(self.run.base(), &self.statistics()));
         }
         Ok(())
     }
@@ -370,7 +346,7 @@ impl Checkpoint {
             self.run.wait("the redundancy of the newest step is not complete", || {
                 self.drain.take_failure().map_or(Ok(()), Err)?;
                 let gone = || !self.levels[level].is_committed(id);
-                Ok((is_protected(&self.levels[level], id)? || gone()).then_some(()))
+                Ok((self.levels[level].is_protected(id)? || gone()).then_some(()))
             })?;
         }
         Ok(Some(id.step))
@@ -438,7 +414,7 @@ impl Checkpoint {
         }
         let drained = self.drain.finish();
         if self.options.rank == 0 && self.statistics.saves > 0 && drained.is_ok() {
-            crate::advice::write(self.run.base(), &self.statistics())?;
+            advice::write(self.run.base(), &self.statistics())?;
         }
         if std::thread::panicking() || self.gave_up {
             // This rank ends as one that died: the others are not to wait for its next step, nor is a rank of the next

@@ -16,14 +16,14 @@ use forebay_tier::host::thread::{self, JoinHandle};
 use forebay_tier::host::time::Instant;
 use forebay_tier::{Error, Kind, Result};
 
-use crate::checkpoint::follow;
 use crate::format::{damaged, Manifest, StepId, Stored, Variable};
+use crate::level::load::read_piece;
+use crate::level::packing::Pin;
 use crate::level::{arrange, Level, Piece};
-use crate::load::read_piece;
-use crate::packing::Pin;
 use crate::place::Written;
 use crate::redundancy::Owed;
 use crate::run::Run;
+use crate::when::statistics::follow;
 
 /// A step to be carried down.
 pub(crate) struct Job {

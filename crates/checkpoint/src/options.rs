@@ -15,11 +15,11 @@ use forebay_terms::spelling::did_you_mean;
 use forebay_tier::checksum::crc32c;
 use forebay_tier::{device, Error, Kind, Result, TierKind};
 
-use crate::keep::{parse_best, Keep};
-use crate::packing::Packing;
-use crate::place::{check_name, is_pattern, is_url, numbered, of_node, NODE};
-use crate::redundancy::Code;
-use crate::run::LevelInfo;
+use crate::format::check_node;
+use crate::level::keep::parse_best;
+use crate::level::{Code, Keep, LevelInfo, Packing};
+use crate::place::{is_pattern, is_url, make_own, numbered, of_node, NODE};
+use crate::run::memory::FOLDER;
 use crate::when::When;
 
 /// Committed steps that stay in a level of memory: capacity there is scarce, and a lower level has more.
@@ -108,7 +108,7 @@ impl Asked<'_> {
                 .hint("ranks_per_node goes with redundancy, or with {node} in the directory"));
         }
         if !of_objects {
-            crate::place::make_own(&own)?;
+            make_own(&own)?;
         }
         let tier = tier.map_or_else(|| device::detect(&own), Ok)?;
         let last = keep.unwrap_or(if tier.is_memory() { KEEP_MEMORY } else { KEEP });
@@ -154,7 +154,7 @@ impl Asked<'_> {
     /// `BadName`.
     pub(crate) fn node_of(&self, ranks_per_node: Option<u32>) -> Result<String> {
         match &self.node {
-            Some(node) => check_name(node).map(|()| node.clone()),
+            Some(node) => check_node(node).map(|()| node.clone()),
             None => Ok(numbered(self.rank, ranks_per_node.unwrap_or(1))),
         }
     }
@@ -201,7 +201,7 @@ impl Asked<'_> {
             name.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).take(64).collect();
         let number = crc32c(base.as_os_str().as_encoded_bytes());
         let kind = kind.to_string().replace(':', "");
-        Ok(root.join(crate::memory::FOLDER).join(format!("{short}-{number:08x}-{kind}")))
+        Ok(root.join(FOLDER).join(format!("{short}-{number:08x}-{kind}")))
     }
 }
 

@@ -14,10 +14,10 @@ use std::fmt;
 use forebay_tier::{Durability, Error, Kind, Result};
 
 use crate::format::StepId;
+use crate::level::load::{load, Wanted};
 use crate::level::{not_committed, Level};
-use crate::load::{load, Wanted};
 use crate::place::Place;
-use crate::redundancy::{is_protected, repair, Repair};
+use crate::redundancy::{repair, Repair};
 use crate::run::{Acknowledged, Run, WORDS};
 
 /// A step, or one level's copy of it, that was looked at and not taken.
@@ -272,7 +272,7 @@ impl Search<'_> {
     /// rank is about to write it for.
     fn wants_repair(&self, level: &Level, id: StepId, loaded: &Option<Result<()>>) -> Result<bool> {
         Ok(match loaded {
-            Some(Ok(())) => id.incarnation < self.run.incarnation && !is_protected(level, id)?,
+            Some(Ok(())) => id.incarnation < self.run.incarnation && !level.is_protected(id)?,
             Some(Err(e)) => !matches!(e.kind(), Kind::UnknownVariable | Kind::VariableMismatch),
             None => level.steps()?.iter().any(|found| found.id == id),
         })

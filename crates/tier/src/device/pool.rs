@@ -175,18 +175,10 @@ pub(crate) fn create_file(path: &Path, len: u64) -> Result<File> {
     Ok(file)
 }
 
-/// The directory of the file behind `/proc/self/fd/N`: a file that this process has open, perhaps one without a name.
-pub(crate) fn own_descriptor(path: &Path) -> Option<PathBuf> {
-    let number = path.strip_prefix("/proc/self/fd").ok()?.to_str()?;
-    number.parse::<u32>().ok()?;
-    let target = std::fs::read_link(path).ok()?;
-    target.parent().filter(|dir| dir.is_absolute()).map(Path::to_path_buf)
-}
-
 /// Opens an existing file; never follows a symbolic link in its last part, other than to what this process has open.
 pub(crate) fn open_file(path: &Path, access: Access) -> Result<File> {
     let mut options = OpenOptions::new();
-    let follow = if own_descriptor(path).is_some() { 0 } else { libc::O_NOFOLLOW };
+    let follow = if capacity::own_descriptor(path).is_some() { 0 } else { libc::O_NOFOLLOW };
     let opened = host::syscall("open")
         .and_then(|()| sys::open_at_once(options.read(true).write(access == Access::Write), follow, path));
     opened.map_err(|e| Error::io(format!("cannot open {}", path.display()), e))

@@ -6,11 +6,10 @@
 use forebay_log::format::Layout;
 use forebay_tier::Result;
 
-use super::group::{data_slots, stripes};
-use super::Code;
-use crate::bytes::{In, Out};
-use crate::format::{damaged, layout_of, opened, sealed, text, StepId, CHUNK_BYTES, FORMAT};
-use crate::place::check_name;
+use super::{
+    check_node, damaged, data_slots, layout_of, opened, sealed, stripes, text, In, Out, StepId, CHUNK_BYTES,
+    FORMAT, GROUP_NODES_MAX,
+};
 
 const MAGIC: &[u8; 8] = b"FBCKPTRD";
 /// In place of a rank: the node has none in this row.
@@ -36,7 +35,7 @@ const HEADER: [(&str, usize); 15] = [
 const MEMBER: [(&str, usize); 4] = [("manifest_bytes", 8), ("data_bytes", 8), ("rank", 4), ("node_bytes", 4)];
 
 /// The fixed parts, for the format document.
-pub(crate) fn layouts() -> Vec<Layout> {
+pub(super) fn layouts() -> Vec<Layout> {
     vec![layout_of("CheckpointParity", &HEADER), layout_of("CheckpointMember", &MEMBER)]
 }
 
@@ -80,7 +79,7 @@ pub struct ParityRecord {
 
 impl ParityRecord {
     /// Chunks of a slice.
-    pub(super) fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         (self.slice_bytes / CHUNK_BYTES as u64) as usize
     }
 
@@ -90,24 +89,14 @@ impl ParityRecord {
     }
 
     /// Pieces of which one codeword has a slice each.
-    pub(super) fn sources(&self) -> usize {
+    pub(crate) fn sources(&self) -> usize {
         data_slots(self.members.len(), self.lost_max as usize)
     }
 
     /// The checksums of the chunks of which the parity chunk in this row of a stripe is made.
-    pub(super) fn source_table(&self, symbol: usize, row: usize) -> &[u32] {
+    pub(crate) fn source_table(&self, symbol: usize, row: usize) -> &[u32] {
         let at = (symbol * self.rows() + row) * self.sources();
         &self.source_crcs[at..at + self.sources()]
-    }
-
-    /// The kind, in the words of a level.
-    pub(super) fn code_in_words(&self) -> String {
-        let members = self.members.len() as u32;
-        match self.code {
-            1 => Code::Partner.to_string(),
-            2 => Code::Xor { nodes: members }.to_string(),
-            _ => Code::ReedSolomon { data: members - self.lost_max, parity: self.lost_max }.to_string(),
-        }
     }
 
     /// The record as it stands in its file.
@@ -180,7 +169,7 @@ impl ParityRecord {
         from.pad()?;
         let numbers = (members.len(), lost_max as usize);
         if numbers.0 == 0
-            || numbers.0 > super::GROUP_NODES_MAX as usize * 2
+            || numbers.0 > GROUP_NODES_MAX as usize * 2
             || numbers.1 == 0
             || (numbers.0 > 1 && numbers.1 >= numbers.0)
             || slice_bytes % chunk as u64 != 0
@@ -233,7 +222,7 @@ impl ParityRecord {
         };
         let capacity = self.slice_bytes.checked_mul(self.sources() as u64);
         // Pieces are written back to the nodes that are named.
-        let nodes = self.members.iter().all(|member| check_name(&member.node).is_ok());
+        let nodes = self.members.iter().all(|member| check_node(&member.node).is_ok());
         code && nodes
             && (self.position as usize) < members
             && self.slice_bytes > 0
@@ -248,27 +237,7 @@ mod tests {
 
     use forebay_tier::Kind;
 
-    use super::super::parity::Codec;
     use super::*;
-
-    /// Chunks of four pieces, as a generator of numbers gives them, and their two parity chunks.
-    fn codeword() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
-        let mut state = 1u32;
-        let mut byte = || {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (state >> 24) as u8
-        };
-        let sources: Vec<Vec<u8>> = (0..4).map(|_| (0..CHUNK_BYTES).map(|_| byte()).collect()).collect();
-        let all: Vec<&[u8]> = sources.iter().map(Vec::as_slice).collect();
-        let mut codec = Codec::new(3, 4, 2).unwrap();
-        let parity = (0..2).map(|symbol| {
-            let mut out = vec![0; CHUNK_BYTES];
-            codec.encode(&all, symbol, &mut out).unwrap();
-            out
-        });
-        let parity = parity.collect();
-        (sources, parity)
-    }
 
     fn record(code: u32, members: u32, lost_max: u32) -> ParityRecord {
         let member = |n: u32| Member {
@@ -329,8 +298,6 @@ mod tests {
             assert!(!fixture(name).exists(), "{name} is there");
             std::fs::write(fixture(name), bytes).unwrap();
         }
-        assert!(!fixture("rs-4+2.parity").exists());
-        std::fs::write(fixture("rs-4+2.parity"), codeword().1.concat()).unwrap();
     }
 
     #[test]
@@ -339,20 +306,6 @@ mod tests {
             let found = std::fs::read(fixture(name)).unwrap();
             assert!(found == bytes, "{name}");
             assert_eq!(ParityRecord::decode(&found).err().map(|e| e.kind()), kind, "{name}");
-        }
-    }
-
-    #[test]
-    fn the_parity_of_reed_solomon_stays_what_it_was() {
-        let (sources, parity) = codeword();
-        let kept = std::fs::read(fixture("rs-4+2.parity")).unwrap();
-        assert!(kept == parity.concat(), "the code has changed: kept parity would rebuild something else");
-        let mut codec = Codec::new(3, 4, 2).unwrap();
-        let left: Vec<Option<Vec<u8>>> =
-            sources.iter().enumerate().map(|(n, s)| (n % 2 == 0).then(|| s.clone())).collect();
-        let both: Vec<(usize, Vec<u8>)> = parity.into_iter().enumerate().collect();
-        for lost in [1, 3] {
-            assert!(codec.rebuild(&left, &both, lost).unwrap() == sources[lost]);
         }
     }
 

@@ -28,8 +28,10 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_128;
 use zstd::bulk::Compressor;
 
-use crate::format::{damaged, Base, Commit, Manifest, Packed, StepId, Stored, Variable, CHUNK_BYTES};
-use crate::level::{arrange, data_name, directory_of, Level, Piece};
+use super::{arrange, Level, Piece};
+use crate::format::{
+    damaged, data_name, directory_of, Base, Commit, Manifest, Packed, StepId, Stored, Variable, CHUNK_BYTES,
+};
 use crate::place::{threads, Part, Written};
 
 /// Chunks that a thread looks at before it takes the next ones: 4 MiB, a few ms.
@@ -525,7 +527,7 @@ mod tests {
     fn level(dir: &tempfile::TempDir, keep: usize) -> Level {
         let place = Directory::new(dir.path(), TierKind::File, "00000").unwrap();
         let packing = Packing { full_every: 4, zstd: None };
-        Level { packing, ..Level::new(Arc::new(place), crate::keep::Keep::last(keep)) }
+        Level { packing, ..Level::new(Arc::new(place), crate::level::Keep::last(keep)) }
     }
 
     /// Writes a step of which one chunk changes; the step that it stands on.

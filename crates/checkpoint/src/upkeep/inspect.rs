@@ -8,13 +8,11 @@ use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 use serde::Serialize;
 
 use crate::format::{Commit, Manifest, StepId};
-use crate::keep::{Keep, Reason};
-use crate::level::{not_committed, Level};
-use crate::packing::Packing;
+use crate::level::keep::Reason;
+use crate::level::{load, not_committed, Keep, Level, Packing};
 use crate::place::Directory;
 use crate::redundancy::{look, Protection};
-use crate::run::{control, Control};
-use crate::{load, run};
+use crate::run::{self, control, Control};
 
 /// A step in one level.
 #[derive(Clone, Debug, Serialize)]

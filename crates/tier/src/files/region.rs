@@ -279,7 +279,7 @@ impl SharedRegion {
         }
         let tier = match tier {
             Some(tier) => tier,
-            None => match pool::own_descriptor(path) {
+            None => match capacity::own_descriptor(path) {
                 Some(dir) => device::detect(&dir)?,
                 None => device::detect(capacity::parent(path))?,
             },
@@ -600,7 +600,8 @@ fn open(
     }
     let capacity = meta.len();
     // Free space is determined where the file lies, not where descriptors are listed.
-    let lies_at = pool::own_descriptor(path).map_or_else(|| path.to_owned(), |dir| dir.join("(nameless)"));
+    let lies_at =
+        capacity::own_descriptor(path).map_or_else(|| path.to_owned(), |dir| dir.join("(nameless)"));
     let pool = PoolFile { file, path: lies_at, capacity, access };
     let mapped = backing(pool)?;
     if access == Access::Write {

@@ -107,7 +107,15 @@ pub(crate) fn full(path: &Path, kind: TierKind, wanted: u64, free: &Headroom) ->
 /// The directory in which a file lies, also for the path of a file without a name that this process has open
 /// (`/proc/self/fd/N`).
 pub fn folder_of(path: &Path) -> PathBuf {
-    crate::device::pool::own_descriptor(path).unwrap_or_else(|| parent(path).to_path_buf())
+    own_descriptor(path).unwrap_or_else(|| parent(path).to_path_buf())
+}
+
+/// The directory of the file behind `/proc/self/fd/N`: a file that this process has open, perhaps one without a name.
+pub(crate) fn own_descriptor(path: &Path) -> Option<PathBuf> {
+    let number = path.strip_prefix("/proc/self/fd").ok()?.to_str()?;
+    number.parse::<u32>().ok()?;
+    let target = std::fs::read_link(path).ok()?;
+    target.parent().filter(|dir| dir.is_absolute()).map(Path::to_path_buf)
 }
 
 /// The directory of a file.

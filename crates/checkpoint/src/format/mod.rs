@@ -1,7 +1,8 @@
-//! The durable records of a checkpoint: the manifest of one rank's piece, and the commit record of a whole step.
+//! What is durable of a checkpoint: the manifest of one rank's piece and the commit record of a whole step; beside them
+//! the value of a step (`metric.rs`), what parity is of (`parity.rs`, `stripes.rs`), and names of files (`names.rs`).
 //!
 //! Described in docs/src/formats/checkpoint.md; `cargo xtask formats` compares the fixed parts. All numbers are
-//! little-endian. Both records end with the CRC-32C of everything before it.
+//! little-endian. Records end with the CRC-32C of everything before it.
 //!
 //! Invariants, checked by every reader:
 //! - a manifest names step, incarnation, rank and size, and has one checksum per chunk of each variable's bytes;
@@ -16,7 +17,20 @@ use forebay_log::{Dims, Dtype, NdBox};
 use forebay_tier::checksum::crc32c;
 use forebay_tier::{Error, Kind, Result};
 
-use crate::bytes::{In, Out};
+mod bytes;
+mod metric;
+mod names;
+mod parity;
+mod stripes;
+
+pub(crate) use bytes::{In, Out};
+pub(crate) use metric::{decode_metric, encode_metric, METRIC_BYTES};
+pub(crate) use names::{
+    check_node, commit_name, data_name, directory_of, is_manifest, keeper_of, kept_file, manifest_file,
+    manifest_name, metric_name, rank_of_manifest, step_of, COMMIT, DATA, PARITY, RECORD,
+};
+pub use parity::{Member, ParityRecord};
+pub(crate) use stripes::{data_slots, first_holder, stripes, GROUP_NODES_MAX};
 
 /// The version of both records.
 pub const FORMAT: u32 = 1;
@@ -89,13 +103,13 @@ pub fn layouts() -> Vec<Layout> {
         layout_of("CheckpointCommit", &COMMIT_HEADER),
         layout_of("CheckpointRank", &RANK_ENTRY),
     ];
-    layouts.push(layout_of("CheckpointMetric", &crate::keep::METRIC));
-    layouts.extend(crate::redundancy::layouts());
+    layouts.push(layout_of("CheckpointMetric", &metric::METRIC));
+    layouts.extend(parity::layouts());
     layouts
 }
 
 /// A fixed part: its fields one behind the other.
-pub(crate) fn layout_of(name: &'static str, list: &[(&'static str, usize)]) -> Layout {
+fn layout_of(name: &'static str, list: &[(&'static str, usize)]) -> Layout {
     let mut end = 0;
     let mut fields = Vec::new();
     for (field, bytes) in list {
@@ -489,14 +503,14 @@ pub(crate) fn commit_bytes(size: u32) -> u64 {
 }
 
 /// A text of so many bytes, and what fills its last eight.
-pub(crate) fn text(from: &mut In<'_>, bytes: usize) -> Option<String> {
+fn text(from: &mut In<'_>, bytes: usize) -> Option<String> {
     let text = std::str::from_utf8(from.take(bytes)?).ok()?.to_string();
     from.pad()?;
     Some(text)
 }
 
 /// The bytes with their checksum behind them.
-pub(crate) fn sealed(mut out: Out) -> Vec<u8> {
+fn sealed(mut out: Out) -> Vec<u8> {
     let crc = crc32c(&out.0);
     out.u32(crc);
     out.0
@@ -509,7 +523,7 @@ pub(crate) fn seal_of(record: &[u8]) -> Option<u32> {
 }
 
 /// Checks magic, version, checksum and features, in this order; what is left to read begins behind them.
-pub(crate) fn opened<'a>(what: &str, magic: &[u8; 8], bytes: &'a [u8]) -> Result<In<'a>> {
+fn opened<'a>(what: &str, magic: &[u8; 8], bytes: &'a [u8]) -> Result<In<'a>> {
     let mut from = In::of(bytes);
     if from.take(8) != Some(magic) {
         return Err(damaged(what, "it does not begin with the magic word"));

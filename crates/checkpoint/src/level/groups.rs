@@ -17,64 +17,23 @@ use crate::format::Commit;
 
 /// A member of a group: a node, and its rank of that row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Slot {
-    pub(super) node: String,
+pub(crate) struct Slot {
+    pub(crate) node: String,
     /// None: the node has no rank in this row.
-    pub(super) rank: Option<u32>,
+    pub(crate) rank: Option<u32>,
 }
 
 /// A group, and who keeps what protects it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) row: u32,
-    pub(super) slots: Vec<Slot>,
+pub(crate) struct Group {
+    pub(crate) row: u32,
+    pub(crate) slots: Vec<Slot>,
     /// Node and rank of the keeper of each position: those of the slots, or of the one partner.
-    pub(super) holders: Vec<(String, u32)>,
-}
-
-/// A stripe as one keeper sees it: which of its parity symbols is kept, and of which pieces' slices it is made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Stripe {
-    pub(super) symbol: usize,
-    /// The slots, in order; the n-th gives its slice n.
-    pub(super) sources: Vec<usize>,
-}
-
-/// The stripes of which the keeper at `position` of a group of `slots` has a symbol each.
-///
-/// Stripe t has its parity at the positions t, t + 1, … (as many as may be lost), and data at all others: so each
-/// position has parity of exactly those stripes in which it has no data.
-pub(super) fn stripes(slots: usize, lost_max: usize, position: usize) -> Vec<Stripe> {
-    if slots == 1 {
-        return vec![Stripe { symbol: 0, sources: vec![0] }];
-    }
-    let stripe = |symbol: usize| {
-        let first = (slots + position - symbol) % slots;
-        let sources = (0..slots - lost_max).map(|nth| (first + lost_max + nth) % slots).collect();
-        Stripe { symbol, sources }
-    };
-    (0..lost_max).map(stripe).collect()
-}
-
-/// Of the slice `slice` of the piece in `slot`: the position of the keeper of symbol 0 of its stripe.
-pub(super) fn first_holder(slots: usize, lost_max: usize, slot: usize, slice: usize) -> usize {
-    match slots {
-        1 => 0,
-        _ => (2 * slots + slot - lost_max - slice) % slots,
-    }
-}
-
-/// Pieces that a slice of each makes one codeword.
-pub(super) fn data_slots(slots: usize, lost_max: usize) -> usize {
-    if slots == 1 {
-        1
-    } else {
-        slots - lost_max
-    }
+    pub(crate) holders: Vec<(String, u32)>,
 }
 
 /// The groups of a committed step; None while a piece is missing, so that its node is not known.
-pub(super) fn plan(guard: &Guard, commit: &Commit) -> Result<Option<Vec<Group>>> {
+pub(crate) fn plan(guard: &Guard, commit: &Commit) -> Result<Option<Vec<Group>>> {
     let homes = homes(guard, commit.id, commit.ranks.len() as u32)?;
     match homes.into_iter().collect::<Option<Vec<String>>>() {
         Some(homes) => groups(guard.code, &homes).map(Some),
@@ -86,7 +45,7 @@ pub(super) fn plan(guard: &Guard, commit: &Commit) -> Result<Option<Vec<Group>>>
 ///
 /// # Errors
 /// `NotPossibleHere` where they are too few.
-pub(super) fn groups(code: Code, homes: &[String]) -> Result<Vec<Group>> {
+fn groups(code: Code, homes: &[String]) -> Result<Vec<Group>> {
     let mut nodes: BTreeMap<&String, Vec<u32>> = BTreeMap::new();
     for (rank, node) in homes.iter().enumerate() {
         nodes.entry(node).or_default().push(rank as u32);
@@ -161,34 +120,6 @@ mod tests {
                     }
                 }
             }
-        }
-    }
-
-    #[test]
-    fn a_stripe_has_each_node_once() {
-        for (slots, lost_max) in [(2, 1), (4, 1), (6, 2), (7, 3), (3, 2)] {
-            // By first position: the positions of its parity and of its data.
-            let mut seen = vec![Vec::new(); slots];
-            let mut slices = HashSet::new();
-            for position in 0..slots {
-                for stripe in stripes(slots, lost_max, position) {
-                    let first = (slots + position - stripe.symbol) % slots;
-                    seen[first].push(position);
-                    assert_eq!(stripe.sources.len(), data_slots(slots, lost_max));
-                    if stripe.symbol == 0 {
-                        seen[first].extend(&stripe.sources);
-                    }
-                    for (slice, slot) in stripe.sources.iter().enumerate() {
-                        assert_eq!(first_holder(slots, lost_max, *slot, slice), first);
-                        slices.insert((*slot, slice));
-                    }
-                }
-            }
-            for mut all in seen {
-                all.sort_unstable();
-                assert_eq!(all, (0..slots).collect::<Vec<_>>(), "{slots} {lost_max}");
-            }
-            assert_eq!(slices.len(), slots * (slots - lost_max), "every slice of every piece is in a stripe");
         }
     }
 

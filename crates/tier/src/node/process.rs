@@ -3,61 +3,18 @@
 //! Pid, host name and boot id are for messages and for refusing foreign pools; whether a process lives is never decided
 //! by them (they lie across PID namespaces and reboots) but by [`crate::liveness`].
 
-use std::ops::{AddAssign, Range, Sub};
+use std::ops::Range;
 use std::sync::OnceLock;
 
-use serde::Serialize;
-
-use crate::{clock, sys};
-
-/// Remembers in which process a handle was made.
-///
-/// `fork` copies handles but not locks, threads or the right to write. A handle keeps a mark and refuses to
-/// work (`Kind::ForkedHandle`) when [`ForkMark::is_forked`]. Asking costs one read of a page that the kernel
-/// empties on fork (about a nanosecond).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ForkMark(u64);
-
-impl ForkMark {
-    /// The mark of the calling process.
-    pub fn here() -> ForkMark {
-        ForkMark(sys::fork_generation())
-    }
-
-    /// Whether the calling process is a forked child of the one that made this mark.
-    #[inline]
-    pub fn is_forked(self) -> bool {
-        sys::fork_generation() != self.0
-    }
-
-    /// `Kind::ForkedHandle` in a forked child, else nothing. `what` names the handle: "writer of space heat".
-    pub fn check(self, what: &str) -> crate::Result<()> {
-        if !self.is_forked() {
-            return Ok(());
-        }
-        Err(crate::Error::new(
-            crate::Kind::ForkedHandle,
-            format!("the {what} was opened before this process was forked"),
-        )
-        .with("pid", pid())
-        .hint("open it in the child, after fork; with multiprocessing use the start method \"spawn\""))
-    }
-}
+use super::clock;
+use crate::sys;
+pub use crate::sys::{pid, ForkMark, Usage};
 
 /// Whether the calling process is a forked child of one that had already used this library.
 ///
 /// True for all its life, also for handles that the child opens itself: a handle checks its own [`ForkMark`].
 pub fn forked() -> bool {
     sys::fork_generation() != sys::FIRST_GENERATION
-}
-
-/// This process's id, in its own PID namespace.
-pub fn pid() -> u32 {
-    #[cfg(forebay_simulated)]
-    if let Some(pid) = crate::simulation::pid() {
-        return pid;
-    }
-    std::process::id()
 }
 
 /// The node's host name, "unknown" where the kernel does not tell.
@@ -150,55 +107,6 @@ fn used_ns() -> u64 {
     text.split_ascii_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok()).sum()
 }
 
-/// What a thread used of the processor, and how often it was interrupted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Usage {
-    /// Time in the program itself.
-    pub user_ns: u64,
-    /// Time in the kernel for it.
-    pub system_ns: u64,
-    /// How often it gave the processor away to wait.
-    pub waits: u64,
-    /// How often the processor was taken away.
-    pub preemptions: u64,
-    /// Pages that were mapped without reading them from anywhere.
-    pub minor_faults: u64,
-    /// Pages that had to be read first.
-    pub major_faults: u64,
-}
-
-impl Usage {
-    /// Of the calling thread, since it began. One system call.
-    pub fn of_thread() -> Usage {
-        sys::thread_usage()
-    }
-}
-
-impl Sub for Usage {
-    type Output = Usage;
-    fn sub(self, earlier: Usage) -> Usage {
-        Usage {
-            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
-            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
-            waits: self.waits - earlier.waits,
-            preemptions: self.preemptions - earlier.preemptions,
-            minor_faults: self.minor_faults - earlier.minor_faults,
-            major_faults: self.major_faults - earlier.major_faults,
-        }
-    }
-}
-
-impl AddAssign for Usage {
-    fn add_assign(&mut self, other: Usage) {
-        self.user_ns += other.user_ns;
-        self.system_ns += other.system_ns;
-        self.waits += other.waits;
-        self.preemptions += other.preemptions;
-        self.minor_faults += other.minor_faults;
-        self.major_faults += other.major_faults;
-    }
-}
-
 fn read_word(path: &str) -> String {
     match std::fs::read_to_string(path) {
         Ok(text) if !text.trim().is_empty() => text.trim().to_owned(),
@@ -245,7 +153,11 @@ mod tests {
         for _ in 0..20 {
             let before = crate::clock::realtime_ns();
             let child = std::process::Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "process::tests::a_process_knows_to_a_tick_when_it_began", "--nocapture"])
+                .args([
+                    "--exact",
+                    "node::process::tests::a_process_knows_to_a_tick_when_it_began",
+                    "--nocapture",
+                ])
                 .env("PROCESS_TEST_CHILD", "1")
                 .output()
                 .unwrap();

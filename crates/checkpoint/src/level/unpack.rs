@@ -12,9 +12,11 @@ use forebay_tier::checksum::crc32c;
 use forebay_tier::{Error, Kind, Result};
 use zstd::bulk::Decompressor;
 
-use crate::format::{damaged, seal_of, Manifest, StepId, Stored, CHUNK_BYTES, MANIFEST_BYTES_MAX};
-use crate::level::{data_name, manifest_name, Level};
-use crate::load::{compare, read_checked};
+use super::load::{compare, read_checked};
+use super::Level;
+use crate::format::{
+    damaged, data_name, manifest_name, seal_of, Manifest, StepId, Stored, CHUNK_BYTES, MANIFEST_BYTES_MAX,
+};
 use crate::place::{threads, Blob};
 
 /// What one thread reads at once of a packed piece.

@@ -10,13 +10,13 @@ use forebay_log::NdBox;
 use forebay_tier::{Error, Kind, Result};
 use serde::Serialize;
 
+use super::inspect::levels_of;
 use crate::format::{Commit, Manifest, StepId, Variable};
-use crate::inspect::levels_of;
+use crate::level::load::{self, load, read_piece, zeros, Wanted};
 use crate::level::{not_committed, Level, Piece};
-use crate::load::{self, load, read_piece, zeros, Wanted};
 use crate::redundancy::{protect_all, repair, Repair};
 use crate::restore::{reject, Reject};
-use crate::run::{hold_all, mark_acknowledged, Control};
+use crate::run::{hold_all, mark_acknowledged};
 
 /// What was carried down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -231,9 +231,4 @@ fn variables_of(level: &Level, commit: &Commit) -> Result<Vec<(Variable, u64)>> 
         }
     }
     Ok(found)
-}
-
-/// Whether the directory's program is running, as far as its ranks say.
-pub fn is_alive(control: &Control, base: &Path) -> Result<bool> {
-    crate::run::is_held(base, control)
 }

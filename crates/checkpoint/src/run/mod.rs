@@ -12,7 +12,7 @@
 use forebay_tier::host::fs::File;
 use forebay_tier::host::thread;
 use forebay_tier::host::time::Instant;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use forebay_tier::checksum::crc32c;
@@ -20,12 +20,11 @@ use forebay_tier::liveness::{MembersFile, SlotGuard};
 use forebay_tier::{Error, Kind, Result, TierKind};
 use serde::{Deserialize, Serialize};
 
-use crate::bytes::{In, Out};
-use crate::format::{damaged, StepId, SIZE_MAX};
-use crate::keep::Keep;
-use crate::packing::Packing;
-use crate::place::{call, check_own, is_pattern, of_node, Directories, Directory, Family, Place, NODE};
-use crate::redundancy::Code;
+use crate::format::{damaged, In, Out, StepId, SIZE_MAX};
+use crate::level::{Keep, LevelInfo};
+use crate::place::{call, check_own, Directory, Place};
+
+pub mod memory;
 
 /// The name of the file that makes a directory a checkpoint directory.
 pub(crate) const CONTROL: &str = "checkpoint.json";
@@ -47,47 +46,6 @@ const CONTROL_BYTES_MAX: u64 = 32 << 20;
 
 /// Bytes of one level in the file `acknowledged`.
 const ACKNOWLEDGED_BYTES: usize = 24;
-
-/// What `checkpoint.json` says of a level.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LevelInfo {
-    /// Its directory.
-    pub dir: PathBuf,
-    /// The kind of tier.
-    pub tier: TierKind,
-    /// Which committed steps stay.
-    #[serde(flatten)]
-    pub keep: Keep,
-    /// What else is kept of each step, on other nodes; the directory has `{node}` in it then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub redundancy: Option<Code>,
-    /// How many ranks share a node where ranks do not name theirs; None: one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ranks_per_node: Option<u32>,
-    /// How they are stored.
-    #[serde(default)]
-    pub packing: Packing,
-}
-
-impl LevelInfo {
-    /// The directory that holds all of the level: its own, or the one that the directories of its nodes lie in.
-    pub fn root(&self) -> PathBuf {
-        let is_of_nodes = |part: &std::path::Component<'_>| part.as_os_str().to_string_lossy().contains(NODE);
-        self.dir.components().take_while(|part| !is_of_nodes(part)).collect()
-    }
-
-    /// The directories that are there: the level's own, or one for each node.
-    ///
-    /// # Errors
-    /// Those of the operating system.
-    pub fn directories(&self) -> Result<Vec<PathBuf>> {
-        if !is_pattern(&self.dir)? {
-            return Ok(if self.dir.is_dir() { vec![self.dir.clone()] } else { Vec::new() });
-        }
-        let nodes = Directories::new(&self.dir, self.tier, None).names()?;
-        Ok(nodes.iter().map(|node| of_node(&self.dir, node)).collect())
-    }
-}
 
 /// What `checkpoint.json` says.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -345,7 +303,7 @@ pub(crate) fn mark_acknowledged(base: &Path, level: usize, id: StepId) -> Result
 
 /// Whether a live process holds a rank of the current run of a directory. Takes no rank, so that a program that starts
 /// meanwhile finds its own free.
-pub(crate) fn is_held(base: &Path, control: &Control) -> Result<bool> {
+pub fn is_alive(control: &Control, base: &Path) -> Result<bool> {
     let path = base.join(MEMBERS);
     if !path.exists() {
         return Ok(false);

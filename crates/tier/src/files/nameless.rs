@@ -9,10 +9,10 @@
 
 use std::path::Path;
 
+use super::region::{backing, making, Unnamed};
 use crate::device::devdax;
 use crate::device::mapped::Mapped;
 use crate::device::pool::PoolFile;
-use crate::region::{backing, making, Unnamed};
 use crate::{Access, Device, Error, Kind, Placement, Region, Result, TierKind};
 
 /// Memory of a tier that no other process can find.

@@ -17,9 +17,13 @@ use forebay_terms::spelling::did_you_mean;
 use forebay_tier::{Error, Kind, Result};
 use signal_hook::consts::{SIGTERM, SIGUSR1};
 
-use crate::interval::daly;
+pub(crate) mod advice;
+pub mod interval;
+pub(crate) mod statistics;
+
 use crate::place::Place;
 use crate::run::{Run, ASKED, NEED};
+use interval::daly;
 
 /// Mean time between failures where no other is given: a day, of the order of what large machines report per node
 /// group.

@@ -17,10 +17,9 @@ use forebay_tier::liveness::{MembersFile, SlotGuard};
 use forebay_tier::{Error, Kind, Result, TierKind};
 use serde::{Deserialize, Serialize};
 
+use super::{control, is_alive};
 use crate::format::SIZE_MAX;
 use crate::place::{make_own, Directory, Place};
-use crate::run::control;
-use crate::salvage::is_alive;
 
 /// The directory of all levels of memory, below the root of spaces.
 pub(crate) const FOLDER: &str = ".checkpoints";

@@ -11,10 +11,10 @@ use forebay_log::NdBox;
 use forebay_tier::checksum::crc32c;
 use forebay_tier::{Error, Kind, Result};
 
+use super::unpack::PieceFile;
+use super::Level;
 use crate::format::{damaged, Commit, Manifest, Stored, Variable, CHUNK_BYTES};
-use crate::level::Level;
 use crate::place::Blob;
-use crate::unpack::PieceFile;
 
 /// What is read at once. The requests of one block are under way together and end together: it holds several times as
 /// many as fit, so that the device is seldom left with a few.

@@ -9,11 +9,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use forebay_tier::{Error, Kind, Result, TierKind};
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint::Statistics;
-use crate::interval::{advise, mtbf, LevelAdvice, LevelCost};
-use crate::place::Place;
-use crate::run::{control, LevelInfo};
-use crate::when::MTBF_DEFAULT_S;
+use super::interval::{advise, mtbf, LevelAdvice, LevelCost};
+use super::statistics::Statistics;
+use super::MTBF_DEFAULT_S;
+use crate::level::LevelInfo;
+use crate::place::{Directory, Place};
+use crate::run::control;
 
 const COSTS: &str = "costs.json";
 const SCHEMA: &str = "forebay.checkpoint-costs/1";
@@ -74,7 +75,7 @@ pub(crate) fn write(base: &dyn Place, seen: &Statistics) -> Result<()> {
 pub fn advice(path: &Path, mtbf_s: Option<f64>) -> Result<Advice> {
     let missing = |what: &str| Error::new(Kind::PeerMissing, format!("{} {what}", path.display()));
     let known = control(path)?.ok_or_else(|| missing("is no checkpoint directory"))?;
-    let base = crate::place::Directory::for_looking(path, TierKind::File)?;
+    let base = Directory::for_looking(path, TierKind::File)?;
     let text = base.load(COSTS, 1 << 20)?;
     let text =
         text.ok_or_else(|| missing("holds no measured costs").hint("they are written by the first save"))?;

@@ -17,8 +17,8 @@
 //!
 //! Dropping a step removes the commit record first, so that a step is never half there and still counts.
 //!
-//! An incremental step stands on a full one of the same run (packing.rs). It is committed only when that one is, and a
-//! full one stays as long as a step that stays stands on it.
+//! An incremental step stands on a full one of the same run (`packing.rs`). It is committed only when that one is, and
+//! a full one stays as long as a step that stays stands on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,22 +26,32 @@ use std::time::Duration;
 use forebay_tier::adapter::fault::{FaultCounts, FaultPlan};
 use forebay_tier::{Durability, Error, Kind, Result, TierKind};
 
-use crate::format::{self, damaged, seal_of, Base, Commit, Manifest, RankEntry, StepId, Stored, Variable};
-use crate::keep::{decode_metric, encode_metric, Keep, Reason, METRIC_BYTES};
-use crate::load::read_piece;
-use crate::packing::{self, Known, Packing};
-use crate::place::{is_pattern, Directories, Directory, Nodes, Objects, Own, Part, Place, Written};
-use crate::redundancy::{self, Guard};
-use crate::run::LevelInfo;
+mod code;
+mod groups;
+mod guard;
+mod info;
+pub(crate) mod keep;
+pub(crate) mod load;
+pub(crate) mod packing;
+mod unpack;
 
-/// Name of the commit record in a step's directory.
-pub(crate) const COMMIT: &str = "commit";
-/// What a manifest's name ends with.
-const MANIFEST: &str = ".manifest";
-/// What a data file's name ends with.
-const DATA: &str = ".data";
-/// The file of the value that was given when a step was saved; rank 0 writes it.
-const METRIC: &str = "00000.metric";
+pub use code::Code;
+pub(crate) use groups::{plan, Group, Slot};
+pub use guard::Guard;
+pub(crate) use guard::{homes, missing};
+pub use info::LevelInfo;
+pub use keep::Keep;
+pub use packing::Packing;
+
+use crate::format::{
+    self, commit_name, damaged, data_name, decode_metric, directory_of, encode_metric, is_manifest,
+    manifest_file, manifest_name, metric_name, rank_of_manifest, seal_of, step_of, Base, Commit, Manifest,
+    RankEntry, StepId, Stored, Variable, COMMIT, DATA, METRIC_BYTES,
+};
+use crate::place::{is_pattern, Directories, Directory, Nodes, Objects, Own, Part, Place, Written};
+use keep::Reason;
+use load::read_piece;
+use packing::Known;
 
 /// How long a store of objects may take for an answer to those who save nothing there.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(60);
@@ -71,40 +81,6 @@ pub struct Found {
     pub id: StepId,
     /// Whether it has a commit record.
     pub committed: bool,
-}
-
-/// The name of a step's directory.
-pub(crate) fn directory_of(id: StepId) -> String {
-    format!("s{:010}-r{:06}", id.step, id.incarnation)
-}
-
-/// Whether a file in a step's directory is the manifest of a rank.
-fn is_manifest(name: &str) -> bool {
-    name.ends_with(MANIFEST) && !name.starts_with('.')
-}
-
-/// The step of a directory of that name.
-pub(crate) fn step_of(name: &str) -> Option<StepId> {
-    let (step, run) = name.strip_prefix('s')?.split_once("-r")?;
-    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok())?;
-    let id = StepId { step: digits(step)?, incarnation: digits(run)? };
-    (directory_of(id) == name).then_some(id)
-}
-
-fn in_step(id: StepId, file: &str) -> String {
-    format!("{}/{file}", directory_of(id))
-}
-
-pub(crate) fn data_name(id: StepId, rank: u32) -> String {
-    in_step(id, &format!("{rank:05}{DATA}"))
-}
-
-pub(crate) fn manifest_name(id: StepId, rank: u32) -> String {
-    in_step(id, &format!("{rank:05}{MANIFEST}"))
-}
-
-pub(crate) fn commit_name(id: StepId) -> String {
-    in_step(id, COMMIT)
 }
 
 /// Where the variables of a piece go, and how long its data file is.
@@ -284,7 +260,7 @@ impl Level {
     fn note_metric(&self, piece: &Piece<'_>) -> Result<()> {
         let Some(value) = piece.metric.filter(|_| piece.rank == 0) else { return Ok(()) };
         self.place.make_dir(&directory_of(piece.id))?;
-        self.publish(&in_step(piece.id, METRIC), piece.rank, &encode_metric(value))
+        self.publish(&metric_name(piece.id), piece.rank, &encode_metric(value))
     }
 
     /// The value of a step; None when it was saved without one.
@@ -292,7 +268,7 @@ impl Level {
     /// # Errors
     /// `Damaged`, those of the operating system.
     pub fn metric(&self, id: StepId) -> Result<Option<f64>> {
-        let Some(bytes) = self.place.load(&in_step(id, METRIC), METRIC_BYTES)? else { return Ok(None) };
+        let Some(bytes) = self.place.load(&metric_name(id), METRIC_BYTES)? else { return Ok(None) };
         decode_metric(&bytes).map(Some)
     }
 
@@ -366,7 +342,7 @@ impl Level {
             return Ok(false);
         }
         fence()?;
-        self.publish(&in_step(id, COMMIT), rank, &commit.encode())?;
+        self.publish(&commit_name(id), rank, &commit.encode())?;
         self.settle(id).map(|()| true)
     }
 
@@ -419,7 +395,7 @@ impl Level {
     /// `Damaged`, `UnknownFormat`, those of the operating system.
     pub fn commit_record(&self, id: StepId) -> Result<Option<Commit>> {
         let most = format::commit_bytes(format::SIZE_MAX);
-        let Some(bytes) = self.place.load(&in_step(id, COMMIT), most)? else { return Ok(None) };
+        let Some(bytes) = self.place.load(&commit_name(id), most)? else { return Ok(None) };
         let commit = Commit::decode(&bytes)?;
         if commit.id != id {
             return Err(damaged("a commit record", "it belongs to another step").with("found", commit.id));
@@ -446,8 +422,7 @@ impl Level {
     /// Ranks whose manifest a step without a commit record lacks.
     pub(crate) fn missing_ranks(&self, id: StepId) -> Result<(Vec<u32>, u32)> {
         let names = self.place.list(&directory_of(id))?;
-        let rank = |name: &String| name.strip_suffix(MANIFEST)?.parse::<u32>().ok();
-        let there: Vec<u32> = names.iter().filter_map(rank).collect();
+        let there: Vec<u32> = names.iter().filter_map(|name| rank_of_manifest(name)).collect();
         let first =
             there.first().map(|rank| self.place.load(&manifest_name(id, *rank), format::MANIFEST_BYTES_MAX));
         let size = match first {
@@ -538,7 +513,7 @@ impl Level {
             return Ok(None);
         }
         for step in steps.iter().filter(|step| step.committed) {
-            if redundancy::is_protected(self, step.id)? {
+            if self.is_protected(step.id)? {
                 return Ok(Some(step.id));
             }
         }
@@ -547,8 +522,7 @@ impl Level {
 
     /// Whether a rank's piece is there.
     pub(crate) fn has(&self, id: StepId, rank: u32) -> Result<bool> {
-        let file = format!("{rank:05}{MANIFEST}");
-        Ok(self.place.list(&directory_of(id))?.contains(&file))
+        Ok(self.place.list(&directory_of(id))?.contains(&manifest_file(rank)))
     }
 
     /// Takes a step away: it does not count from the first moment on. With `only_rank` the files of other
@@ -556,7 +530,7 @@ impl Level {
     pub(crate) fn drop_step(&self, id: StepId, only_rank: Option<u32>) -> Result<()> {
         let dir = directory_of(id);
         self.known.forget_settled(id);
-        self.place.remove(&in_step(id, COMMIT))?;
+        self.place.remove(&commit_name(id))?;
         match self.drop_files(id, only_rank)? {
             true => self.place.remove_dir(&dir).map(drop),
             false => Ok(()),
