@@ -104,7 +104,7 @@ fn last(get: impl FnOnce(&LastError) -> *const c_char) -> *const c_char {
 /// Hints of the library below name its own functions; these are the ones of C, longer phrases first.
 const C_NAMES: [(&str, &str); 18] = [
     ("call begin_step to begin reading", "call fb_begin_read to begin reading"),
-    ("beginning a step", "in fb_begin_read"),
+    ("of open or begin_step", "at opening or in fb_begin_read"),
     ("call begin_step first", "call fb_begin_step first"),
     ("call end_step or abort_step first", "call fb_end_step or fb_abort_step first"),
     ("call end_step first", "call fb_end_read first"),

@@ -376,7 +376,7 @@ def _insist_on_direct(paged: _Paged, names: list[str], created: bool) -> None:
     paged.close()
     for each in names if created else ():
         os.remove(each)
-    raise errors.Usage(f"{names[0]} takes no direct transfers; leave tier out, or use another directory")
+    raise errors.Usage(f"{names[0]} does not support direct I/O; omit tier, or use another directory")
 
 
 def _backing(
