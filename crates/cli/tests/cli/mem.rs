@@ -108,7 +108,7 @@ fn mistakes_are_said_before_the_program_begins() {
         (&["--dram", "8MiB", "--tier", "/dev/shm"], 2, "file system in memory"),
         (&["--dram", "8MiB", "--tier", "/nowhere"], 2, "/nowhere"),
         (&["--dram", "8MiB", "--tier", place, "--tile", "5KiB"], 2, "power of two"),
-        (&["--dram", "8MiB", "--tier", place, "--threshold", "4KiB"], 2, "below the tile"),
+        (&["--dram", "8MiB", "--tier", place, "--threshold", "4KiB"], 2, "--threshold is below --tile"),
         (&["--dram", "8MiB", "--tier", place, "--engine", "magic"], 2, "not a window engine"),
     ] {
         let all: Vec<&str> =

@@ -28,7 +28,7 @@ fn every_mistake_has_its_exit_status() {
         (&["report", "nowhere"], 2, "no run"),
         (&["report"], 2, "forebay run"),
         (&["completions", "cmd.exe"], 2, "bash"),
-        (&["doctor", "--sysroot", "/nowhere"], 2, "no directory"),
+        (&["doctor", "--sysroot", "/nowhere"], 2, "is not a directory"),
         (&["bridge", "sideways"], 2, "bridge is called by the runner"),
         (&["exec-rank"], 2, "exec-rank is called by the runner"),
     ];
