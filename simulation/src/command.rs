@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use forebay_tier::simulation::mutation::{self, Mutation};
-use forebay_tier::simulation::{self, Coverage, Failure, Outcome, Settings};
+use forebay_tier::simulation::{self, Coverage, Failure, Outcome, Pressure, Settings};
 
 use crate::danger::Dangers;
 use crate::{checkpoint, space};
@@ -15,19 +15,26 @@ use crate::{checkpoint, space};
 /// A run of more points never ends.
 const POINTS_MAX: u64 = 20_000_000;
 
+/// Kills where a mutation acts, beside those that the seed has drawn, in a run that has some.
+const PRESSURE_KILLS: u32 = 3;
+/// Stops there.
+const PRESSURE_STOPS: u32 = 2;
+
 /// Orders of events that a smaller run is tried with.
 const SCHEDULES: u64 = 60;
 
 const USAGE: &str = "\
 usage: forebay-simulate [--seed N | --seeds N,N,…] [--count N] [--points N] [--seconds N] [--schedule N]
-                        [--set KEY=NUMBER] [--shrink] [--mutation KIND@FILE:LINE:COLUMN] [--trace]
-                        [--coverage FILE] [--collect FILE] [--checkpoints]
+                        [--set KEY=NUMBER] [--shrink] [--mutation KIND@FILE:LINE:COLUMN [--harmless]]
+                        [--trace] [--coverage FILE] [--collect FILE] [--checkpoints]
 Runs seeds N, N+1, …, or those of --seeds, and stops at the first failure, after --count runs, --points points or
 --seconds. With --seeds and --points the seeds run again with other schedules until the points are used up.
   --schedule  the order of events follows from this number, not from the seed
   --set       changes what the seed has drawn; may be given several times
   --shrink    looks for a smaller run that fails in the same way, and prints its command line
-  --mutation  does one thing wrongly on purpose; exit status 1 is then the success
+  --mutation  does one thing wrongly on purpose, and then lets other threads run, or kills or stops a process; exit
+              status 1 is then the success
+  --harmless  does nothing wrong there; the rest stays
   --trace     prints every point of the run to standard error
   --coverage  writes FILE:LINE:COLUMN MET SWITCHED KILLED of every place to FILE
   --checkpoints  runs programs that checkpoint, not those that share a space
@@ -43,6 +50,7 @@ struct Arguments {
     set: Vec<String>,
     shrink: bool,
     mutation: Option<Mutation>,
+    harmless: bool,
     trace: bool,
     coverage: Option<String>,
     collect: Option<String>,
@@ -65,6 +73,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
             "--set" => arguments.set.push(value()?),
             "--shrink" => arguments.shrink = true,
             "--mutation" => arguments.mutation = Some(value()?.parse()?),
+            "--harmless" => arguments.harmless = true,
             "--trace" => arguments.trace = true,
             "--checkpoints" => arguments.checkpoints = true,
             "--coverage" => arguments.coverage = Some(value()?),
@@ -183,6 +192,7 @@ fn replay(seed: u64, arguments: &Arguments) -> String {
     let schedule = arguments.schedule.map_or(String::new(), |schedule| format!(" --schedule {schedule}"));
     let set: String = arguments.set.iter().map(|set| format!(" --set {set}")).collect();
     let with = arguments.mutation.map_or(String::new(), |mutation| format!(" --mutation {mutation}"));
+    let with = if arguments.harmless { with + " --harmless" } else { with };
     let kind = if arguments.checkpoints { "--checkpoints " } else { "" };
     format!("forebay-simulate {kind}--seed {seed}{schedule}{set}{with}")
 }
@@ -280,6 +290,11 @@ fn settings(seed: u64, arguments: &Arguments, dangers: &Dangers, cast: &dyn Debu
         power_cuts: dangers.cuts > 0,
         aloud: arguments.trace,
         mutation: arguments.mutation,
+        is_harmless: arguments.harmless,
+        pressure: Pressure {
+            kills: if dangers.kills > 0 { PRESSURE_KILLS } else { 0 },
+            stops: if dangers.stops > 0 { PRESSURE_STOPS } else { 0 },
+        },
     }
 }
 

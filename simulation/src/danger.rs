@@ -70,6 +70,7 @@ impl Fate {
 
     /// Lets a process that has just started carry its end, or a stop, or none of both.
     pub fn endanger(&mut self, pid: u32, random: &mut Random) {
+        process::in_danger(pid);
         // Early and late points alike: the scale is drawn first.
         let scale = random.below(14);
         let points = random.below(2 << scale);

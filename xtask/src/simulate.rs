@@ -18,7 +18,7 @@ use crate::{no_findings, Outcome, Stop};
 
 const USAGE: &str = "\
 usage: cargo xtask simulate [--minutes N | --points N] [--seed N] [--jobs N]
-       cargo xtask simulate --mutations [--points N]
+       cargo xtask simulate --mutations | --pressure [--points N] [--only TEXT]
        cargo xtask simulate --shipped
        cargo xtask simulate -- ARGUMENTS OF forebay-simulate";
 
@@ -31,20 +31,10 @@ const MUTATION_SEED: u64 = 1_000_000;
 /// Within so many points a mutation has to be noticed.
 const MUTATION_POINTS: u64 = 1_000_000;
 /// Nothing happens to any process.
-const CALM: [&str; 12] = [
-    "--set",
-    "kills=0",
-    "--set",
-    "stops=0",
-    "--set",
-    "faults=0",
-    "--set",
-    "jumps=0",
-    "--set",
-    "cuts=0",
-    "--set",
-    "leftovers=0",
-];
+const CALM: [&str; 10] =
+    ["--set", "kills=0", "--set", "stops=0", "--set", "faults=0", "--set", "jumps=0", "--set", "cuts=0"];
+/// Nor was any killed before a run.
+const NO_LEFTOVERS: [&str; 2] = ["--set", "leftovers=0"];
 /// Mutations that need not be noticed, with the reason.
 const SURVIVORS: &str = "simulation/survivors.txt";
 /// Runs that look for places of mutations: one child has file descriptors, and time, for so many.
@@ -57,7 +47,9 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1200);
 /// A child that takes longer hangs where there are no points.
 const CHILD_LIMIT: Duration = Duration::from_secs(300);
 /// Sources whose mutations count.
-const SOURCES: [&str; 2] = ["crates/space/src/", "crates/log/src/"];
+const SOURCES: [&str; 3] = ["crates/space/src/", "crates/log/src/", "crates/checkpoint/src/"];
+/// Those below them, of which only flushes count.
+const FLUSHING: &str = "crates/tier/src/";
 /// Files of them that decide nothing: what people look at.
 const REPORTS: [&str; 4] = ["channels.rs", "inspect.rs", "steer.rs", "trace.rs"];
 
@@ -82,29 +74,34 @@ pub fn run_task(root: &Path, arguments: &[&str]) -> Outcome {
     if arguments == ["--shipped"] {
         return ships_nothing(root);
     }
-    let (mut amount, mut seed, mut jobs, mut mutations) = (None, None, None, false);
+    let (mut amount, mut seed, mut jobs, mut places, mut only) = (None, None, None, None, "");
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
-        let mut number = || {
-            let value = words.next().and_then(|value| value.parse::<u64>().ok());
-            value.ok_or_else(|| Stop::Usage(USAGE.to_string()))
-        };
+        let usage = || Stop::Usage(USAGE.to_string());
+        let mut value = || words.next().ok_or_else(usage);
+        let mut number = || value()?.parse::<u64>().map_err(|_| usage());
         match *word {
             "--minutes" => amount = Some(Amount::Time(Duration::from_secs(60 * number()?))),
             "--points" => amount = Some(Amount::Points(number()?)),
             "--seed" => seed = Some(number()?),
             "--jobs" => jobs = Some(number()?),
-            "--mutations" => mutations = true,
-            _ => return Err(Stop::Usage(USAGE.to_string())),
+            "--mutations" => places = Some(At::Wrong),
+            "--pressure" => places = Some(At::Harmless),
+            "--only" => only = value()?,
+            _ => return Err(usage()),
         }
     }
     let program = build(root)?;
-    if mutations {
+    if let Some(at) = places {
         let points = match amount {
             Some(Amount::Points(points)) => points,
             _ => MUTATION_POINTS,
         };
-        return mutate(root, &program, points);
+        let places = Places::collect(root, &program, only)?;
+        return match at {
+            At::Wrong => mutate(root, &program, &places, points),
+            At::Harmless => press(&program, &places, points),
+        };
     }
     kept_seeds(root, &program)?;
     let amount = amount.unwrap_or(Amount::Time(Duration::from_secs(60)));
@@ -414,43 +411,93 @@ impl Explained {
     }
 }
 
-/// Every mutation that some run can apply, one after the other; those that nothing notices and no entry of
-/// `simulation/survivors.txt` explains are the findings, and entries that match no place.
-fn mutate(root: &Path, program: &Path, points: u64) -> Outcome {
-    let explained = Explained::all(root)?;
-    let places = target_folder(root).join("simulated/mutations");
-    let mut collect = Command::new(program);
-    collect.args(["--seed", &MUTATION_SEED.to_string(), "--count", &COLLECT_RUNS.to_string(), "--collect"]);
-    let output = child(collect.arg(&places))?;
-    if !output.status.success() {
-        return Err(Stop::Failed(failure(&output)));
+/// What happens at the places of mutations.
+enum At {
+    /// Something goes wrong, which has to be noticed.
+    Wrong,
+    /// Nothing goes wrong: threads are held and processes killed and stopped there.
+    Harmless,
+}
+
+/// A mutation and seeds of runs that meet its place, by the kind of runs.
+#[derive(Default)]
+struct Seeds {
+    spaces: Option<String>,
+    checkpoints: Option<String>,
+}
+
+impl Seeds {
+    /// The options of the runs of each kind, and those of the same without dangers.
+    fn kinds(&self) -> impl Iterator<Item = (Vec<&str>, Vec<&str>)> {
+        let spaces = self.spaces.as_deref().map(|seeds| vec!["--seeds", seeds]);
+        let spaces = spaces.map(|drawn| (drawn, [&CALM[..], &NO_LEFTOVERS].concat()));
+        let checkpoints = self.checkpoints.as_deref().map(|seeds| vec!["--seeds", seeds, "--checkpoints"]);
+        spaces.into_iter().chain(checkpoints.map(|drawn| (drawn, CALM.to_vec())))
     }
-    let text = std::fs::read_to_string(&places).map_err(|e| Stop::Failed(e.to_string()))?;
-    let wanted = |line: &&str| {
-        SOURCES.iter().any(|source| line.contains(source))
-            && !REPORTS.iter().any(|report| line.contains(report))
-    };
-    // Each with seeds of runs that meet its place.
-    let mutations: Vec<(&str, &str)> = text
-        .lines()
-        .filter(wanted)
-        .filter_map(|line| Some((line.split(' ').next()?, line.split(' ').nth(2)?)))
-        .collect();
-    let tried = Tried::default();
-    let next = AtomicU64::new(0);
-    let work = || -> Outcome {
-        while let Some((mutation, seeds)) = mutations.get(next.fetch_add(1, SeqCst) as usize) {
-            try_mutation(program, (mutation, seeds), points / 2, &tried, |mutation| {
-                explained.iter().any(|explained| explained.is_of(root, mutation))
-            })?;
+}
+
+/// Every place at which some run can apply a mutation that counts.
+struct Places(Vec<(String, Seeds)>);
+
+impl Places {
+    /// Runs both kinds without mutations. `only`: those whose name has this in it.
+    fn collect(root: &Path, program: &Path, only: &str) -> Result<Places, Stop> {
+        let mut places = BTreeMap::<String, Seeds>::new();
+        for is_checkpoint in [false, true] {
+            let file = target_folder(root).join("simulated/mutations");
+            let mut collect = Command::new(program);
+            collect.args(["--seed", &MUTATION_SEED.to_string(), "--count", &COLLECT_RUNS.to_string()]);
+            collect.args(is_checkpoint.then_some("--checkpoints")).arg("--collect").arg(&file);
+            let output = child(&mut collect)?;
+            if !output.status.success() {
+                return Err(Stop::Failed(failure(&output)));
+            }
+            let text = std::fs::read_to_string(&file).map_err(|e| Stop::Failed(e.to_string()))?;
+            for line in text.lines().filter(|line| counts_as_mutation(line) && line.contains(only)) {
+                let mut words = line.split(' ');
+                let (Some(mutation), Some(seeds)) = (words.next(), words.nth(1)) else { continue };
+                let place = places.entry(mutation.to_string()).or_default();
+                let kind = if is_checkpoint { &mut place.checkpoints } else { &mut place.spaces };
+                *kind = Some(seeds.to_string());
+            }
         }
-        Ok(())
-    };
-    let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..processors()).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
-    });
-    outcomes.into_iter().collect::<Outcome>()?;
+        Ok(Places(places.into_iter().collect()))
+    }
+
+    /// Does this for each of them, on all processors.
+    fn each(&self, work: impl Fn(&str, &Seeds) -> Outcome + Sync) -> Outcome {
+        let next = AtomicU64::new(0);
+        let all = || -> Outcome {
+            while let Some((mutation, seeds)) = self.0.get(next.fetch_add(1, SeqCst) as usize) {
+                work(mutation, seeds)?;
+            }
+            Ok(())
+        };
+        let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..processors()).map(|_| scope.spawn(all)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+        });
+        outcomes.into_iter().collect()
+    }
+}
+
+/// Whether a line of the places is one of a mutation that counts.
+fn counts_as_mutation(line: &str) -> bool {
+    let is_flush = line.starts_with("lost-flush@") && line.contains(FLUSHING);
+    let is_source = SOURCES.iter().any(|source| line.contains(source));
+    (is_source || is_flush) && !REPORTS.iter().any(|report| line.contains(report))
+}
+
+/// Every mutation, one after the other; those that nothing notices and no entry of `simulation/survivors.txt` explains
+/// are the findings, and entries that match no place.
+fn mutate(root: &Path, program: &Path, places: &Places, points: u64) -> Outcome {
+    let explained = Explained::all(root)?;
+    let tried = Tried::default();
+    places.each(|mutation, seeds| {
+        try_mutation(program, (mutation, seeds), points / 2, &tried, |mutation| {
+            explained.iter().any(|explained| explained.is_of(root, mutation))
+        })
+    })?;
     // A place that these runs did not meet may still be one.
     let is_lost = |entry: &&Explained| entry.lines(root).is_empty();
     let lost = explained.iter().filter(is_lost);
@@ -460,6 +507,27 @@ fn mutate(root: &Path, program: &Path, points: u64) -> Outcome {
     findings.extend(lost);
     tried.print(points);
     no_findings(findings)
+}
+
+/// Runs in which nothing is wrong, but much happens at one place, for each of them. Failures are the findings.
+fn press(program: &Path, places: &Places, points: u64) -> Outcome {
+    let (found, pressed) = (Mutex::new(Vec::new()), AtomicU64::new(0));
+    places.each(|mutation, seeds| {
+        for (kind, _) in seeds.kinds() {
+            let mut command = Command::new(program);
+            command.args(["--mutation", mutation, "--harmless", "--points", &points.to_string()]).args(kind);
+            let output = child(&mut command)?;
+            pressed.fetch_add(counts(&output).get("points").copied().unwrap_or(0), SeqCst);
+            if !output.status.success() {
+                println!("   FAILED at {mutation}: {}", failure(&output));
+                found.lock().expect("no panic").push(mutation.to_string());
+            }
+        }
+        Ok(())
+    })?;
+    println!("{} places, {} points", places.0.len(), pressed.load(SeqCst));
+    let found = found.into_inner().expect("no panic").into_iter();
+    no_findings(found.map(|place| format!("runs fail where much happens at {place}")).collect())
 }
 
 /// What became of the mutations that were tried.
@@ -494,25 +562,33 @@ impl Tried {
 /// One mutation: runs as the seeds draw them, then calm ones.
 fn try_mutation(
     program: &Path,
-    (mutation, seeds): (&str, &str),
+    (mutation, seeds): (&str, &Seeds),
     points: u64,
     tried: &Tried,
     is_explained: impl Fn(&str) -> bool,
 ) -> Outcome {
-    let run = |options: &[&str]| {
+    let run = |kind: &[&str], options: &[&str]| {
         let mut command = Command::new(program);
-        command.args(["--seeds", seeds, "--points", &points.to_string(), "--mutation", mutation]);
+        command.args(kind).args(["--points", &points.to_string(), "--mutation", mutation]);
         child(command.args(options))
     };
-    // The same runs without kills, stops and failing calls notice what is merely late.
-    let mut output = run(&[])?;
-    let mut differences = differences_of(&output);
-    if output.status.success() {
-        output = run(&CALM)?;
-        differences += differences_of(&output);
+    let (mut differences, mut caught) = (0, None);
+    for (kind, calm) in seeds.kinds() {
+        // The same runs without kills, stops and failing calls notice what is merely late.
+        for options in [&[][..], &calm] {
+            let output = run(&kind, options)?;
+            differences += differences_of(&output);
+            if !output.status.success() {
+                caught = Some(output);
+                break;
+            }
+        }
+        if caught.is_some() {
+            break;
+        }
     }
-    let told = failure(&output);
-    if !output.status.success() {
+    if let Some(output) = caught {
+        let told = failure(&output);
         println!("   caught: {mutation}: {}", told.lines().next().unwrap_or_default());
         tried.caught.fetch_add(1, SeqCst);
     } else if differences == 0 {

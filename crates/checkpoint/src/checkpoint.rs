@@ -74,8 +74,7 @@ impl Checkpoint {
         let policy = Policy::new(&options.when)?;
         make_own(path)?;
         let base = path.canonicalize();
-        let base =
-            base.map_err(|e| Error::io(format!("cannot find out where {} lies", path.display()), e))?;
+        let base = base.map_err(|e| Error::io(format!("cannot resolve the path {}", path.display()), e))?;
         let infos = Asked(options).levels_of(&base)?;
         let counts = Arc::new(FaultCounts::default());
         let mut levels = Vec::new();
@@ -219,7 +218,7 @@ impl Checkpoint {
         if let Some(last) = self.saved.filter(|last| *last >= id) {
             return Err(Error::new(
                 Kind::VersionOutOfOrder,
-                format!("step {step} does not follow step {}", last.step),
+                format!("step {step} is not after step {}", last.step),
             )
             .hint("each step is saved once, in rising order; to go back, restart from an older step"));
         }
@@ -455,7 +454,7 @@ impl Drop for Checkpoint {
     fn drop(&mut self) {
         if let Err(error) = self.finish() {
             // There is no caller to return the error to.
-            eprintln!("forebay: a checkpoint was not carried down: {error}");
+            eprintln!("forebay: a checkpoint was not copied to the lower levels: {error}");
         }
     }
 }

@@ -89,7 +89,10 @@ fn write(file: &Path, text: &str, out: &Output) -> Result<()> {
             .inspect_err(|_| drop(std::fs::remove_file(file))),
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => std::fs::read(file).map(|there| {
             if there != text.as_bytes() {
-                out.aside(&format!("note: {} differs from the example and stays as it is", file.display()));
+                out.aside(&format!(
+                    "note: {} differs from the example and was not overwritten",
+                    file.display()
+                ));
             }
         }),
         Err(e) => Err(e),

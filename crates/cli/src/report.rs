@@ -46,6 +46,6 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
 
 /// An error for a run directory that is none.
 fn no_run(place: &Path) -> Error {
-    Error::new(Kind::Usage, format!("no run is recorded below {}", place.display()))
-        .hint("forebay run makes one; or name a run directory: forebay report runs/NAME-TIME")
+    Error::new(Kind::Usage, format!("no run record below {}", place.display()))
+        .hint("`forebay run` creates one; or give a run directory: forebay report runs/NAME-TIME")
 }

@@ -28,8 +28,8 @@ use crate::output::Output;
 /// Run a workflow: start every component, show progress, record the run.
 #[derive(clap::Args, Debug, Default)]
 #[command(
-    after_help = "Exit status: 4 when a component failed; everything else was ended then, and the first \
-                        failure is the one named. Ctrl-C ends all components in order; a second one at once."
+    after_help = "Exit status: 4 when a component failed; all other components are ended, and the first failure is \
+                  the one named. Ctrl-C ends all components in order; a second one at once."
 )]
 pub struct Args {
     /// Workflow file (forebay init writes one).
@@ -53,17 +53,17 @@ pub struct Args {
     /// Run it by this plan (forebay plan -o writes one).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["mode", "locality", "batch"])]
     plan: Option<PathBuf>,
-    /// When writers and readers run: serial, serial-per-step, parallel, gated:NwMr; ranks are pinned then.
+    /// Execution mode: serial, serial-per-step, parallel, gated:NwMr; ranks are pinned.
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
-    /// Beside whom the channels lie: writer, reader, or interleaved over both.
+    /// Placement of channel memory: writer, reader, or interleaved over both.
     #[arg(long, value_name = "SIDE", requires = "mode")]
     locality: Option<Locality>,
-    /// Small objects are gathered to batches of so many bytes, as in 1MiB.
+    /// Write small objects in batches of this size, as in 1MiB.
     #[arg(long, value_name = "SIZE", value_parser = crate::sizes::size, requires = "mode")]
     batch: Option<u64>,
-    /// Run it by the plan that forebay advise finds best; where that is not sure, paces that are as good are tried for
-    /// some steps inside the run. The first time it runs as it stands, to learn of it.
+    /// Execute the plan that forebay advise finds best; where it is not certain, compare execution modes for some steps
+    /// inside the run. The first run is executed as configured and recorded.
     #[arg(long, conflicts_with_all = ["plan", "mode", "only"])]
     auto: bool,
     /// Saved profile that --auto decides on [default: the newest].
@@ -72,13 +72,13 @@ pub struct Args {
     /// Versions that --auto expects [default: as many as the earlier runs had].
     #[arg(long, value_name = "N", requires = "auto", value_parser = clap::value_parser!(u32).range(1..))]
     steps: Option<u32>,
-    /// Run only this component, after those that it reads from: alone, to see what its steps are made of.
+    /// Run only this component, after those that it reads from, to measure its steps alone.
     #[arg(long, value_name = "COMPONENT", conflicts_with_all = ["plan", "mode"])]
     only: Option<String>,
     /// What starts the ranks of components that name no launcher: srun, flux or mpiexec; inside a job of theirs.
     #[arg(long, value_enum, value_name = "LAUNCHER", hide_possible_values = true)]
     launcher: Option<LauncherName>,
-    /// Print what components print on stderr as well, each line behind the name of its log.
+    /// Copy standard output and standard error of all ranks to standard error, each line after the name of its log.
     #[arg(long)]
     tee: bool,
     /// Seconds between asking a component to end and killing it.

@@ -69,7 +69,7 @@ impl Play {
         }
         // What is left of an earlier life ends at its deadline.
         thread::sleep(Duration::from_secs(self.lives.into()));
-        let fate = self.fate.clone();
+        let (fate, pressure) = (self.fate.clone(), process::pressure());
         let is_known = self.run.cast.says_launch || !self.run.oracle.has_leavers();
         let in_peace = is_known && self.left.iter().all(|pid| process::exit(*pid).is_some());
         let mut ranks: Vec<u32> = (0..self.run.cast.ranks).map(|rank| self.start(rank)).collect();
@@ -84,7 +84,7 @@ impl Play {
             }
             came_through = false;
             let has_faults = self.lives <= LIVES_IN_DANGER && self.run.cast.dangers.fault_per_million > 0;
-            let is_safe = self.fate == fate;
+            let is_safe = self.fate == fate && process::pressure() == pressure;
             let jumps = self.run.cast.dangers.jump_per_million > 0;
             if is_safe && in_peace && !has_faults && !jumps && !self.run.oracle.is_lost() {
                 process::fail("ranks to which nothing happens do not come through");

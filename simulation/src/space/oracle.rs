@@ -230,6 +230,14 @@ impl Oracle {
         Holding(self.clone())
     }
 
+    /// The power was cut. The name of a space is certain from the moment at which a writer has joined it.
+    pub fn power_was_cut(&self) {
+        let mut facts = self.facts();
+        if facts.joined.is_empty() && facts.complete.is_empty() {
+            facts.space = None;
+        }
+    }
+
     /// A process is about to clean, and may be killed before it can tell what went.
     pub fn cleans(&self) {
         self.facts().cleans += 1;

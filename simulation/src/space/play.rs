@@ -142,6 +142,7 @@ impl Play {
             rank.done |= matches!(rank.role, Role::Observer | Role::Caretaker);
         }
         danger::cut_power(&self.run.cast.root, &FOLDERS[1..], &mut self.random);
+        self.run.oracle.power_was_cut();
     }
 
     fn reap(&mut self) {

@@ -531,7 +531,9 @@ fn opened<'a>(what: &str, magic: &[u8; 8], bytes: &'a [u8]) -> Result<In<'a>> {
     let format = from.u32().ok_or_else(|| damaged(what, "it is cut off"))?;
     if format != FORMAT {
         let error = Error::new(Kind::UnknownFormat, format!("{what} has format version {format}"));
-        return Err(error.with("known", FORMAT).hint("a newer Forebay wrote it; use that one"));
+        return Err(error
+            .with("known", FORMAT)
+            .hint("written by a newer release of Forebay: use that release or a newer one"));
     }
     let sealed = bytes.len().checked_sub(4).filter(|at| *at >= 16);
     let sealed = sealed.filter(|at| Some(crc32c(&bytes[..*at])) == seal_of(bytes));
@@ -539,7 +541,7 @@ fn opened<'a>(what: &str, magic: &[u8; 8], bytes: &'a [u8]) -> Result<In<'a>> {
     let features = from.u32().unwrap_or(0);
     if features != 0 {
         let error = Error::new(Kind::UnknownFormat, format!("{what} uses features {features:#x}"));
-        return Err(error.hint("a newer Forebay wrote it; use that one"));
+        return Err(error.hint("written by a newer release of Forebay: use that release or a newer one"));
     }
     let mut rest = In::of(&bytes[..sealed]);
     rest.take(16);

@@ -91,6 +91,6 @@ pub(crate) fn check_node(node: &str) -> Result<()> {
     if fits && node.chars().all(good) {
         return Ok(());
     }
-    Err(Error::new(Kind::BadName, format!("`{node}` is no name of a node"))
+    Err(Error::new(Kind::BadName, format!("`{node}` is not a valid node name"))
         .hint("1 to 64 letters, digits, `.`, `_` and `-`, not beginning with a dot"))
 }

@@ -117,9 +117,8 @@ pub(crate) fn parse_best(text: &str) -> Result<Best> {
     };
     let count = count.parse().ok().filter(|count| *count > 0);
     count.zip(by).map(|(count, by)| Best { count, by }).ok_or_else(|| {
-        Error::new(Kind::Usage, format!("best=`{text}`")).hint(
-            "the number of steps that stay, 1 or more, and which are better: best=3:smallest, best=3:largest",
-        )
+        Error::new(Kind::Usage, format!("best=`{text}`"))
+            .hint("the number of retained steps, 1 or more, and the order: best=3:smallest, best=3:largest")
     })
 }
 

@@ -119,8 +119,10 @@ impl Pieces<'_> {
         let Some(stored) = found.cloned() else { return Ok(None) };
         let Variable { dtype, shape, .. } = &stored.variable;
         if *dtype != variable.dtype || *shape != variable.shape {
-            let error =
-                Error::new(Kind::VariableMismatch, format!("{} was saved as another array", variable.name));
+            let error = Error::new(
+                Kind::VariableMismatch,
+                format!("{} was saved with another shape or dtype", variable.name),
+            );
             return Err(error
                 .with("saved", format!("{dtype} {:?}", shape.as_slice()))
                 .with("protected", format!("{} {:?}", variable.dtype, variable.shape.as_slice()))
@@ -149,7 +151,7 @@ impl Pieces<'_> {
         }
         if !exists {
             let error = Error::new(Kind::UnknownVariable, format!("{} was not saved", variable.name));
-            return Err(error.hint("forebay ckpt list PATH --step N shows what was"));
+            return Err(error.hint("`forebay ckpt list PATH --step N` lists the saved arrays"));
         }
         if let Some(gap) = coverage_gap(&variable.part, parts.iter().map(|(_, s)| &s.variable.part)) {
             let error = Error::new(Kind::BoxNotCovered, format!("no rank saved a part of {}", variable.name));

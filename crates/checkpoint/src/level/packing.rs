@@ -83,7 +83,7 @@ impl Packing {
     pub(crate) fn parse_incremental(text: &str) -> Result<u32> {
         let every = text.parse().ok().filter(|every| *every > 0).ok_or_else(|| {
             Error::new(Kind::Usage, format!("incremental=`{text}`"))
-                .hint("every how many steps a full one is written, 1 (all of them) or more")
+                .hint("the interval of full steps, 1 (all) or more")
         });
         every.map(|every| if every == 1 { 0 } else { every })
     }
@@ -242,7 +242,7 @@ impl Level {
                 }
                 return Err(damaged(
                     &base.to_string(),
-                    "an incremental step stands on it, and it is not whole",
+                    "an incremental step depends on it, and it is incomplete",
                 )
                 .with("incremental", step.id.step)
                 .hint("the next save writes a full step"));

@@ -126,7 +126,7 @@ impl PieceFile {
     }
 
     fn read_base(&self, stored: &Stored, chunks: Range<usize>, out: &mut [u8]) -> Result<()> {
-        let base = self.base.as_ref().ok_or_else(|| damaged("a manifest", "a chunk lies nowhere"))?;
+        let base = self.base.as_ref().ok_or_else(|| damaged("a manifest", "a chunk has no location"))?;
         let same = |of: &&Stored| of.variable == stored.variable;
         let found = base.manifest.variables.iter().find(same);
         // What is compared below is what was meant when the step was saved.
@@ -200,7 +200,9 @@ impl FullPiece {
 /// What is wrong with the full step that another one stands on.
 #[cold]
 fn of_base(id: StepId, error: &Error) -> Error {
-    let said =
-        Error::new(error.kind(), format!("the full step {} that it stands on: {}", id.step, error.message()));
+    let said = Error::new(
+        error.kind(),
+        format!("the full step {} on which it depends: {}", id.step, error.message()),
+    );
     error.context().iter().fold(said, |said, (key, value)| said.with(key, value.clone()))
 }

@@ -66,7 +66,7 @@ pub(crate) fn is_pattern(dir: &Path) -> Result<bool> {
     match dir.to_string_lossy().matches(NODE).count() {
         0 => Ok(false),
         1 => Ok(true),
-        _ => Err(Error::new(Kind::Usage, format!("{} has {NODE} in it twice", dir.display()))
+        _ => Err(Error::new(Kind::Usage, format!("{} contains {NODE} twice", dir.display()))
             .hint("name the node once, as in /local/{node}/ck")),
     }
 }
@@ -370,7 +370,7 @@ impl Place for Nodes {
 
 #[cold]
 fn misnamed(name: &str) -> Error {
-    Error::new(Kind::Internal, format!("{name} is no rank's file"))
+    Error::new(Kind::Internal, format!("{name} is not a file of a rank"))
 }
 
 #[cfg(test)]

@@ -105,15 +105,15 @@ pub(crate) fn attend(dir: &Path, base: &Path, rank: u32, size: u32, timeout: Dur
             return Ok(slot);
         }
     }
-    Err(Error::new(Kind::TimedOut, format!("{} goes as often as it is made", dir.display()))
-        .hint("another process removes it: is forebay clean running in a loop?"))
+    Err(Error::new(Kind::TimedOut, format!("another process keeps removing {}", dir.display()))
+        .hint("stop the process that runs `forebay clean` in a loop"))
 }
 
 #[cold]
 fn in_use(dir: &Path, rank: u32, members: &MembersFile) -> Error {
     Error::new(Kind::NameInUse, format!("rank {rank} of {} is held by a live process", dir.display()))
         .with("pid", members.holder(rank).unwrap_or(0))
-        .hint("a process of an earlier run is still there; end it")
+        .hint("a process of an earlier run is still running: end it")
 }
 
 fn write_owner(dir: &Path, base: &Path, size: u32) -> Result<()> {
@@ -127,7 +127,7 @@ fn write_owner(dir: &Path, base: &Path, size: u32) -> Result<()> {
 
 /// Where the file system of a directory is mounted.
 fn mount_of(path: &Path) -> Result<PathBuf> {
-    let looking = |e| Error::io(format!("cannot look at {}", path.display()), e);
+    let looking = |e| Error::io(format!("cannot stat {}", path.display()), e);
     let device = fs::metadata(path).map_err(looking)?.dev();
     let same = |above: &&Path| fs::metadata(above).is_ok_and(|found| found.dev() == device);
     Ok(path.ancestors().take_while(same).last().unwrap_or(path).to_path_buf())
@@ -192,7 +192,7 @@ fn clean_level(
 
 /// A path as `level.json` names it, whether it is there or not.
 fn resolved(path: &Path) -> Result<PathBuf> {
-    let wrong = |e| Error::io(format!("cannot find out where {} lies", path.display()), e);
+    let wrong = |e| Error::io(format!("cannot resolve the path {}", path.display()), e);
     path.canonicalize().or_else(|_| std::path::absolute(path)).map_err(wrong)
 }
 

@@ -128,7 +128,7 @@ pub fn control(base: &Path) -> Result<Option<Control>> {
 fn read_control(base: &Directory) -> Result<Option<Control>> {
     let Some(text) = base.load(CONTROL, CONTROL_BYTES_MAX)? else { return Ok(None) };
     let unreadable = |e: serde_json::Error| {
-        Error::new(Kind::Damaged, format!("{}/{CONTROL} cannot be read: {e}", base.describe()))
+        Error::new(Kind::Damaged, format!("cannot parse {}/{CONTROL}: {e}", base.describe()))
             .hint("it is rebuilt when it is removed; the steps in the levels stay")
     };
     let any: serde_json::Value = serde_json::from_slice(&text).map_err(unreadable)?;
@@ -141,13 +141,12 @@ fn read_control(base: &Directory) -> Result<Option<Control>> {
                     .hint("it is rebuilt when it is removed; the steps in the levels stay")),
             }
         }
-        other => Err(Error::new(
-            Kind::UnknownFormat,
-            format!("{} is no checkpoint that this build knows", base.describe()),
-        )
-        .with("schema", other.unwrap_or("none"))
-        .with("known", SCHEMA)
-        .hint("a newer Forebay wrote it; use that one")),
+        other => {
+            Err(Error::new(Kind::UnknownFormat, format!("unknown format of checkpoint {}", base.describe()))
+                .with("schema", other.unwrap_or("none"))
+                .with("known", SCHEMA)
+                .hint("written by a newer release of Forebay: use that release or a newer one"))
+        }
     }
 }
 
@@ -195,7 +194,7 @@ impl Run {
         Err(Error::new(Kind::Fenced, "a later run of the program saves into this directory")
             .with("run", self.incarnation)
             .with("current_run", current)
-            .hint("this process was left behind by a restart; end it"))
+            .hint("this process belongs to an earlier run: end it"))
     }
 
     /// How long a wait may take.
@@ -259,7 +258,7 @@ impl Run {
             if Instant::now() >= deadline {
                 return Err(Error::new(Kind::TimedOut, what.to_string())
                     .with("seconds", self.timeout.as_secs_f64())
-                    .hint("do all ranks call save and restore for the same steps?"));
+                    .hint("check that all ranks call save and restore for the same steps"));
             }
             thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(20));
@@ -327,7 +326,7 @@ pub(crate) fn hold_all(base: &Path, control: &Control) -> Result<Vec<SlotGuard>>
             Error::new(Kind::NameInUse, format!("the program of {} is running", base.display()))
                 .with("rank", rank)
                 .with("pid", members.holder(rank).unwrap_or(0))
-                .hint("it carries its steps down itself")
+                .hint("it copies its steps to the lower levels itself")
         })
     };
     // All of them or none, for a rank that joins.

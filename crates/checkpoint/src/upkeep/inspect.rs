@@ -100,8 +100,8 @@ pub struct VerifyReport {
 /// The levels of a checkpoint directory, for looking at them.
 pub(crate) fn levels_of(base: &Path) -> Result<(Control, Vec<Level>)> {
     let found = control(base)?.ok_or_else(|| {
-        Error::new(Kind::PeerMissing, format!("{} is no checkpoint directory", base.display()))
-            .hint("it is the path that the program gave to Checkpoint")
+        Error::new(Kind::PeerMissing, format!("{} is not a checkpoint directory", base.display()))
+            .hint("use the path that the program passed to Checkpoint")
     })?;
     let mut levels = Vec::new();
     for info in &found.levels {

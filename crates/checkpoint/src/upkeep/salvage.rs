@@ -165,7 +165,7 @@ fn copy_step(from: &Level, to: &Level, commit: &Commit) -> Result<u64> {
     }
     match to.commit(commit.id, 0, commit.ranks.len() as u32, &|| Ok(()))? {
         true => protect_all(to, commit.id).map(|()| bytes),
-        false => Err(Error::new(Kind::Internal, format!("{} was carried and is not whole", commit.id))),
+        false => Err(Error::new(Kind::Internal, format!("{} is incomplete after the copy", commit.id))),
     }
 }
 
@@ -209,9 +209,9 @@ pub fn extract(
         }
     }
     match rejected.first() {
-        None => Err(Error::new(Kind::VersionGone, "there is no step to take out")
+        None => Err(Error::new(Kind::VersionGone, "there is no step to restore")
             .hint("forebay ckpt list PATH shows the steps that are there")),
-        Some(first) => Err(Error::new(Kind::Damaged, "no step can be taken out").with("newest", first)),
+        Some(first) => Err(Error::new(Kind::Damaged, "no step can be restored").with("newest", first)),
     }
 }
 

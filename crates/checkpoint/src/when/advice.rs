@@ -74,13 +74,13 @@ pub(crate) fn write(base: &dyn Place, seen: &Statistics) -> Result<()> {
 /// `PeerMissing` when this is no checkpoint directory, or nothing was saved there; `Damaged`, `UnknownFormat`.
 pub fn advice(path: &Path, mtbf_s: Option<f64>) -> Result<Advice> {
     let missing = |what: &str| Error::new(Kind::PeerMissing, format!("{} {what}", path.display()));
-    let known = control(path)?.ok_or_else(|| missing("is no checkpoint directory"))?;
+    let known = control(path)?.ok_or_else(|| missing("is not a checkpoint directory"))?;
     let base = Directory::for_looking(path, TierKind::File)?;
     let text = base.load(COSTS, 1 << 20)?;
     let text =
         text.ok_or_else(|| missing("holds no measured costs").hint("they are written by the first save"))?;
     let costs: Costs = serde_json::from_slice(&text)
-        .map_err(|e| Error::new(Kind::Damaged, format!("{COSTS} cannot be read: {e}")))?;
+        .map_err(|e| Error::new(Kind::Damaged, format!("cannot parse {COSTS}: {e}")))?;
     if costs.schema != SCHEMA {
         return Err(Error::new(Kind::UnknownFormat, format!("{COSTS} has schema {}", costs.schema))
             .with("known", SCHEMA));

@@ -56,7 +56,7 @@ impl FromStr for When {
             let known = ["steps", "seconds", "optimum", "signal"];
             let near =
                 did_you_mean(word, known).map_or(String::new(), |near| format!("did you mean {near}? "));
-            Error::new(Kind::Usage, format!("`{text}` does not say when to save"))
+            Error::new(Kind::Usage, format!("`{text}` is not a rule for saving"))
                 .hint(format!("{near}one of: steps:N, seconds:S, optimum, optimum:MTBF-SECONDS, signal"))
         };
         let seconds = |text: &str| text.parse().ok().filter(|s: &f64| s.is_finite() && *s > 0.0);
@@ -172,7 +172,7 @@ impl Policy {
             if at > step + 1 {
                 let error =
                     Error::new(Kind::VersionOutOfOrder, format!("rank 0 is {} steps ahead", at - step - 1));
-                return Err(error.hint("all ranks ask for the same steps, in the same order"));
+                return Err(error.hint("all ranks must call need for the same steps, in the same order"));
             }
             Ok((read.is_ok() && at == step + 1).then(|| record[8] == 1))
         })

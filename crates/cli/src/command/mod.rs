@@ -86,8 +86,8 @@ pub fn guarded(args: &[OsString], command: impl FnOnce(bool) -> i32) -> i32 {
         Ok(status) => status,
         Err(_) => {
             // The panic hook has printed what and where.
-            let error = Error::new(Kind::Internal, "the command met a state that should be impossible")
-                .hint("please report the lines above");
+            let error =
+                Error::new(Kind::Internal, "this is a bug of forebay").hint("report it with the lines above");
             Output::new(json, Colour::Auto).error(&error)
         }
     }

@@ -256,7 +256,8 @@ impl Output {
             true => serde_json::to_string_pretty(document),
             false => serde_json::to_string(document),
         };
-        let text = text.map_err(|e| Error::new(Kind::Internal, format!("a result is no JSON: {e}")))?;
+        let text = text
+            .map_err(|e| Error::new(Kind::Internal, format!("the result cannot be written as JSON: {e}")))?;
         self.text(&(text + "\n"))
     }
 

@@ -49,7 +49,7 @@ pub fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let range = 0.1..=86_400.0;
     match text.parse::<f64>() {
         Ok(seconds) if range.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        _ => Err("a number of seconds from 0.1 to 86400 is wanted".into()),
+        _ => Err("expected seconds, 0.1 to 86400".into()),
     }
 }
 
@@ -70,16 +70,14 @@ pub fn names_or_all(names: &[String]) -> Result<Vec<String>> {
 }
 
 fn suggest(name: &str) -> Error {
-    let error = Error::new(Kind::PeerMissing, format!("there is no space {name}"));
+    let error = Error::new(Kind::PeerMissing, format!("space {name} does not exist"));
     let names: Vec<String> = match forebay_space::list() {
         Ok(spaces) => spaces.into_iter().map(|space| space.name).collect(),
         Err(_) => Vec::new(),
     };
     match did_you_mean(name, names.iter().map(String::as_str)) {
         Some(near) => error.hint(format!("did you mean {near}?")),
-        None if names.is_empty() => {
-            error.hint("there is none at all; FOREBAY_DIR says where short names are looked up")
-        }
-        None => error.hint("forebay ls lists those there are; a name with a / is a path"),
+        None if names.is_empty() => error.hint("there is no space; short names are looked up in FOREBAY_DIR"),
+        None => error.hint("`forebay ls` lists the existing spaces; a name with a / is a path"),
     }
 }

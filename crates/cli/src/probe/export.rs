@@ -31,7 +31,7 @@ pub fn run(args: &Args, out: &Output) -> Result<i32> {
     let (profile, file) = match &args.words[..] {
         [profile, file] => (Some(profile.as_str()), file),
         [file] => (None, file),
-        _ => return Err(Error::new(Kind::Usage, "a profile and a file are wanted")),
+        _ => return Err(Error::new(Kind::Usage, "expected a profile and a file")),
     };
     let profile = chosen(&Saved::of_user()?, profile)?;
     if file == "-" {

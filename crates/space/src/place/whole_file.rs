@@ -54,6 +54,7 @@ pub(crate) fn temporary_beside(path: &Path) -> PathBuf {
 }
 
 /// Makes the names in the directory of `path` persistent.
+#[cfg_attr(forebay_simulated, track_caller)]
 pub(crate) fn sync_directory_of(path: &Path) -> std::io::Result<()> {
     match path.parent() {
         Some(parent) => File::open(parent)?.sync_all(),

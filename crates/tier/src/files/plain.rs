@@ -89,7 +89,7 @@ impl PlainFile {
         let made = made.map_err(|e| match e.kind() {
             io::ErrorKind::AlreadyExists => Error::new(Kind::NameInUse, format!("{} exists", path.display()))
                 .hint("open it read-write, or remove it first"),
-            _ => Error::io(format!("cannot make {}", path.display()), e),
+            _ => Error::io(format!("cannot create {}", path.display()), e),
         })?;
         let reserved = reserve(&made, path, bytes);
         let opened = reserved.and_then(|()| PlainFile::open(path, true));
@@ -105,7 +105,8 @@ impl PlainFile {
     /// # Errors
     /// What the system says.
     pub fn nameless(dir: &Path, bytes: u64) -> Result<PlainFile> {
-        let failed = |e| Error::io(format!("cannot make a file without a name in {}", dir.display()), e);
+        let failed =
+            |e| Error::io(format!("cannot create an unnamed file (O_TMPFILE) in {}", dir.display()), e);
         let cached = sys::open_nameless(dir).or_else(|e| named_for_a_moment(dir, e)).map_err(failed)?;
         cached.set_len(bytes).map_err(failed)?;
         // The same file once more: by its descriptor, as it has no name.
@@ -153,8 +154,7 @@ impl PlainFile {
     /// What the system says.
     pub fn bytes(&self) -> Result<u64> {
         let meta = self.cached.metadata();
-        meta.map(|meta| meta.len())
-            .map_err(|e| Error::io(format!("cannot look at {}", self.path.display()), e))
+        meta.map(|meta| meta.len()).map_err(|e| Error::io(format!("cannot stat {}", self.path.display()), e))
     }
 
     /// Reads up to `out.len()` bytes; fewer only at the file's end.

@@ -61,8 +61,8 @@ impl FromStr for MapMode {
             "x+" => Ok(MapMode::Create),
             "w+" => Ok(MapMode::Replace),
             "a+" => Ok(MapMode::OpenOrCreate),
-            _ => Err(Error::new(Kind::Usage, format!("`{text}` is not a mode of mapping"))
-                .hint("one of: a+ (open or make), r+ (open), r (read only), x+ (make), w+ (make anew)")),
+            _ => Err(Error::new(Kind::Usage, format!("invalid mode: `{text}`"))
+                .hint("one of: a+ (open or create), r+ (open), r (read only), x+ (create), w+ (replace)")),
         }
     }
 }
@@ -273,9 +273,9 @@ impl SharedRegion {
         mode: MapMode,
     ) -> Result<SharedRegion> {
         if bytes == Some(0) {
-            return Err(Error::new(Kind::Usage, "a region has at least one byte")
+            return Err(Error::new(Kind::Usage, "the size of a region must be at least one byte")
                 .with("path", path.display())
-                .hint("leave the size out to map all of a file that is there"));
+                .hint("omit the size to map an existing file whole"));
         }
         let tier = match tier {
             Some(tier) => tier,
@@ -392,7 +392,7 @@ impl SharedRegion {
             .with("offset", offset)
             .with("bytes", src.len())
             .with("region", self.path().display())
-            .hint("persist(range) makes bytes persistent that are in place already"));
+            .hint("use persist(range) for bytes that are already in the region"));
         }
         Ok(())
     }
@@ -474,7 +474,7 @@ impl Inner {
 
     #[cold]
     fn outside(&self, offset: usize, len: usize) -> Error {
-        Error::new(Kind::Usage, "a range outside the region")
+        Error::new(Kind::Usage, "range out of bounds of the region")
             .with("offset", offset)
             .with("bytes", len as isize)
             .with("region_bytes", self.mapped.pool.capacity)
@@ -488,7 +488,7 @@ impl Inner {
             format!("the region persists nothing more, because a flush failed: {first}"),
         )
         .with("region", self.mapped.path().display())
-        .hint("what was persisted before is intact; look at the disk, then map the file again")
+        .hint("data persisted before are intact; check the disk (kernel log), then map the file again")
     }
 
     /// Persists a range that was checked.
@@ -527,7 +527,7 @@ fn not_mappable(tier: TierKind) -> Error {
     match tier {
         TierKind::DevDax => error.with("reason", "it is a whole device, and a region is a file"),
         TierKind::Object => error.with("reason", "it is behind a network"),
-        _ => error.with("reason", "it goes past the page cache, so there is no memory to map"),
+        _ => error.with("reason", "it bypasses the page cache and cannot be mapped"),
     }
 }
 
@@ -624,8 +624,8 @@ fn open_or_create(path: &Path, bytes: Option<usize>, tier: TierKind) -> Result<S
             other => return other,
         }
     }
-    Err(Error::new(Kind::Io, format!("{} comes and goes", path.display()))
-        .hint("another process makes and removes it all the time"))
+    Err(Error::new(Kind::Io, format!("{} keeps changing", path.display()))
+        .hint("another process creates and removes it repeatedly"))
 }
 
 /// Removes what a new region replaces.
@@ -703,8 +703,8 @@ impl Drop for Unnamed {
 
 fn needed(path: &Path, bytes: Option<usize>) -> Result<usize> {
     bytes.ok_or_else(|| {
-        Error::new(Kind::Usage, format!("how many bytes shall {} have?", path.display()))
-            .hint("only a file that is there can be mapped without saying its size")
+        Error::new(Kind::Usage, format!("the size of the new file {} is missing", path.display()))
+            .hint("pass a size: it can be omitted only for an existing file")
     })
 }
 
@@ -719,7 +719,7 @@ fn is_errno(error: &Error, errno: i32) -> bool {
 
 #[cold]
 pub(crate) fn making(path: &Path, e: io::Error) -> Error {
-    Error::io(format!("cannot make {}", path.display()), e)
+    Error::io(format!("cannot create {}", path.display()), e)
 }
 
 #[cold]
@@ -731,7 +731,7 @@ fn exists(path: &Path, e: Option<io::Error>) -> Error {
 #[cold]
 fn other_size(path: &Path, len: u64, wanted: Option<usize>) -> Error {
     let Some(wanted) = wanted else {
-        return Error::new(Kind::Usage, format!("{} is empty, so there is nothing to map", path.display()));
+        return Error::new(Kind::Usage, format!("{} is empty and cannot be mapped", path.display()));
     };
     Error::new(Kind::OptionMismatch, format!("{} has {len} bytes, not {wanted}", path.display()))
         .with("file_bytes", len)

@@ -91,10 +91,8 @@ impl SharedWords {
 
     #[cold]
     fn lost(&self) -> Error {
-        Error::new(Kind::Io, format!("{} lost a page that was in use", self.path.display())).hint(
-            "the file was cut off below its size, or its memory fails; end the processes that have it open and \
-             start them again",
-        )
+        Error::new(Kind::Io, format!("a page of {} is lost", self.path.display()))
+            .hint("the file was truncated, or its memory failed; restart the processes that have it open")
     }
 
     /// Length in bytes.

@@ -19,7 +19,7 @@ pub fn userfault() -> Result<UserfaultAbility> {
     sys::userfault_ability().map_err(|errno| {
         let e = io::Error::from_raw_os_error(errno);
         Error::new(Kind::NotPossibleHere, format!("userfaultfd is refused: {e}"))
-            .hint("forebay doctor says what to change; windows go by a file mapping meanwhile")
+            .hint("`forebay doctor` says how to allow it; until then windows use a file mapping (engine kernel)")
             .caused_by(e)
     })
 }

@@ -94,7 +94,7 @@ pub(crate) fn full(path: &Path, kind: TierKind, wanted: u64, free: &Headroom) ->
     } else if free.limited_by.starts_with("memory cgroup") {
         "ask the scheduler for more memory for this job, lower the quota, or put the space on tier file"
     } else {
-        "remove what is no longer needed (forebay clean), lower the quota, or choose another directory"
+        "free space (forebay clean removes unused spaces), lower the quota, or choose another directory"
     };
     Error::new(Kind::TierFull, format!("insufficient capacity on tier {kind} for {wanted} more bytes"))
         .with("limited_by", &free.limited_by)

@@ -102,7 +102,7 @@ impl MembersFile {
     /// # Errors
     /// `Usage` when this process has it already; `Io`.
     pub fn of_file(file: File, path: &Path) -> Result<MembersFile> {
-        let meta = file.metadata().map_err(|e| Error::io(format!("cannot look at {}", path.display()), e))?;
+        let meta = file.metadata().map_err(|e| Error::io(format!("cannot stat {}", path.display()), e))?;
         let key = (meta.dev(), meta.ino());
         let mut files = hold(&registry().files);
         if files.contains_key(&key) {

@@ -19,7 +19,7 @@ use crate::{Error, Kind, Result};
 /// [`Kind::PermissionDenied`]: it is another user's, or writable by others, or a symbolic link that another user made
 /// where others may write. [`Kind::Io`] when it cannot be looked at.
 pub fn check_own(dir: &Path, what: &str, hint: &str) -> Result<()> {
-    let looking = |e| Error::io(format!("look at {}", dir.display()), e);
+    let looking = |e| Error::io(format!("cannot stat {}", dir.display()), e);
     let meta = match fs::symlink_metadata(dir) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
         meta => meta.map_err(looking)?,

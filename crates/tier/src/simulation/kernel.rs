@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::panic::Location;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
@@ -148,22 +148,51 @@ pub(super) fn closed(file: (u64, u64)) {
     }
 }
 
-/// What a file or directory holds now is on its medium.
+/// What a file or directory holds now is on its medium, or with a mutation is not.
+#[track_caller]
 pub(crate) fn flushed(file: &File) {
     if scheduler::me().is_none() || with_kernel(|kernel| kernel.flushed.is_none()) {
         return;
     }
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    if let Ok(folder) = std::fs::read_link(&path).and_then(|path| path.metadata().map(|meta| (path, meta))) {
-        if folder.1.is_dir() {
-            return names::flushed(&folder.0);
+    let at = Location::caller();
+    if mutation::applies(Site::LostFlush, at, || is_unflushed(file)) {
+        if is_unflushed(file) {
+            mutation::made_a_difference();
         }
+        return;
     }
-    // By another descriptor: this one may be for writing only.
-    let content = std::fs::read(path);
-    if let (Ok(file), Ok(content)) = (key_of(file), content) {
+    if let Some(folder) = folder_of(file) {
+        return names::flushed(&folder);
+    }
+    if let (Ok(file), Ok(content)) = (key_of(file), content_of(file)) {
         with_kernel(|kernel| kernel.flushed.as_mut().map(|flushed| flushed.insert(file, content)));
     }
+}
+
+/// Whether a power cut may take something of a file or directory back.
+fn is_unflushed(file: &File) -> bool {
+    if let Some(folder) = folder_of(file) {
+        return names::is_unflushed(&folder);
+    }
+    let (Ok(file), Ok(content)) = (key_of(file), content_of(file)) else { return false };
+    with_kernel(|kernel| {
+        let flushed = kernel.flushed.as_ref().and_then(|flushed| flushed.get(&file));
+        flushed.map_or(!content.is_empty(), |flushed| *flushed != content)
+    })
+}
+
+fn path_of(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// The path of a directory.
+fn folder_of(file: &File) -> Option<PathBuf> {
+    std::fs::read_link(path_of(file)).ok().filter(|path| path.is_dir())
+}
+
+/// By another descriptor: the file's own may be for writing only.
+fn content_of(file: &File) -> io::Result<Vec<u8>> {
+    std::fs::read(path_of(file))
 }
 
 /// A block device writes so many bytes whole.

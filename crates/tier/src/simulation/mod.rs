@@ -31,7 +31,7 @@ pub(crate) use kernel::{
 pub use names::{cut_names, lose_names_below};
 pub use random::Random;
 pub(crate) use scheduler::{began_ns, clock_ns, pid};
-pub use scheduler::{run, Failure, Outcome, Settings};
+pub use scheduler::{run, Failure, Outcome, Pressure, Settings};
 pub use trace::Coverage;
 
 /// When a simulated process began; None when it does not run.

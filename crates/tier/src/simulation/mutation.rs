@@ -29,17 +29,20 @@ pub enum Site {
     LostWake,
     /// A lock is not taken.
     LostLock,
+    /// A file or directory is not flushed.
+    LostFlush,
 }
 
 impl Site {
     /// All of them.
-    pub const ALL: [Site; 6] = [
+    pub const ALL: [Site; 7] = [
         Site::LostStore,
         Site::LateStore,
         Site::StaleLoad,
         Site::BlindExchange,
         Site::LostWake,
         Site::LostLock,
+        Site::LostFlush,
     ];
 
     fn word(self) -> &'static str {
@@ -50,6 +53,7 @@ impl Site {
             Site::BlindExchange => "blind-exchange",
             Site::LostWake => "lost-wake",
             Site::LostLock => "lost-lock",
+            Site::LostFlush => "lost-flush",
         }
     }
 }
@@ -90,6 +94,10 @@ impl FromStr for Mutation {
 static ON: AtomicBool = AtomicBool::new(false);
 static APPLIED: AtomicU64 = AtomicU64::new(0);
 static ACTIVE: Mutex<Option<Mutation>> = Mutex::new(None);
+/// The place counts, and nothing goes wrong there.
+static IS_HARMLESS: AtomicBool = AtomicBool::new(false);
+/// Something has gone wrong, or would have, since the scheduler looked last.
+static NOTICE: AtomicBool = AtomicBool::new(false);
 /// Places where a mutation would change something, as far as runs have met them.
 static MET: Mutex<Option<HashMap<Mutation, Met>>> = Mutex::new(None);
 static COLLECT: AtomicBool = AtomicBool::new(false);
@@ -148,7 +156,9 @@ thread_local! {
     static SEEN: RefCell<Seen> = RefCell::default();
 }
 
-pub(super) fn set(mutation: Option<Mutation>) {
+pub(super) fn set(mutation: Option<Mutation>, is_harmless: bool) {
+    IS_HARMLESS.store(is_harmless, SeqCst);
+    NOTICE.store(false, SeqCst);
     WRONG.lock().expect("never poisoned").clear();
     IS_ANY_WRONG.store(false, SeqCst);
     *ACTIVE.lock().expect("never poisoned") = mutation;
@@ -206,7 +216,7 @@ pub fn collected() -> Vec<(Mutation, Met)> {
 }
 
 /// Whether this goes wrong here. `differs`: it would change something; only such a place is collected.
-pub(crate) fn applies(site: Site, at: &'static Location<'static>, differs: impl FnOnce() -> bool) -> bool {
+pub(crate) fn applies(site: Site, at: &'static Location<'static>, differs: impl Fn() -> bool) -> bool {
     if COLLECT.load(SeqCst) && differs() {
         let mutation = Mutation { site, file: at.file(), line: at.line(), column: at.column() };
         if let Some(met) = &mut *MET.lock().expect("never poisoned") {
@@ -222,16 +232,29 @@ pub(crate) fn applies(site: Site, at: &'static Location<'static>, differs: impl 
         return false;
     }
     let active = *ACTIVE.lock().expect("never poisoned");
-    active.is_some_and(|mutation| {
+    let is_here = active.is_some_and(|mutation| {
         mutation.site == site
             && (mutation.line, mutation.column) == (at.line(), at.column())
             && mutation.file == at.file()
-    })
+    });
+    if is_here && IS_HARMLESS.load(SeqCst) {
+        if differs() {
+            made_a_difference();
+        }
+        return false;
+    }
+    is_here
 }
 
 /// What went wrong changed what a thread saw or who ran: only this can be noticed.
 pub(crate) fn made_a_difference() {
     APPLIED.fetch_add(1, SeqCst);
+    NOTICE.store(true, SeqCst);
+}
+
+/// Whether something has gone wrong, or would have, since this was asked last.
+pub(super) fn take_notice() -> bool {
+    NOTICE.load(SeqCst) && NOTICE.swap(false, SeqCst)
 }
 
 /// A word holds something else than without the mutation, until the next store to it.
@@ -242,6 +265,7 @@ pub(crate) fn is_wrong(address: usize) {
         wrong.push(key);
     }
     IS_ANY_WRONG.store(true, SeqCst);
+    NOTICE.store(true, SeqCst);
 }
 
 /// A store to a word makes it right again.

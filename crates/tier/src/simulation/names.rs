@@ -79,6 +79,10 @@ impl Names {
         fs::hard_link(path, &kept).ok().map(|()| kept)
     }
 
+    fn is_unflushed(&self, folder: &Path) -> bool {
+        self.changes.iter().any(|change| change.is_in(folder))
+    }
+
     fn flushed(&mut self, folder: &Path) {
         let certain = self.changes.iter().rposition(|change| change.is_in(folder)).map_or(0, |at| at + 1);
         self.changes.drain(..certain).for_each(|change| change.settle());
@@ -118,6 +122,11 @@ pub fn lose_names_below(folders: Vec<PathBuf>, beside: PathBuf) {
 /// The power fails: changes of names that are not certain may be lost.
 pub fn cut_names(random: &mut Random) -> io::Result<()> {
     with_kernel(|kernel| kernel.names.as_mut().map_or(Ok(()), |names| names.cut(random)))
+}
+
+/// Whether a change in a directory is not certain.
+pub(super) fn is_unflushed(folder: &Path) -> bool {
+    with_names(|names| names.is_unflushed(folder)).unwrap_or(false)
 }
 
 /// A directory was flushed.

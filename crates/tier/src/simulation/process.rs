@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::panic::Location;
 
-use super::scheduler::{self, block, state, Key};
+use super::scheduler::{self, block, state, Key, Pressure};
 use super::Random;
 
 /// How a process ended.
@@ -37,6 +37,16 @@ pub fn kill_after(pid: u32, points: u64) {
 /// Stops a process after so many of its points, for so long (SIGSTOP, SIGCONT).
 pub fn stop_after(pid: u32, points: u64, ns: u64) {
     with(pid, |process| process.stop_in = Some((points, ns)));
+}
+
+/// The process may be killed and stopped where a mutation acts.
+pub fn in_danger(pid: u32) {
+    with(pid, |process| process.is_in_danger = true);
+}
+
+/// How often that may still happen.
+pub fn pressure() -> Pressure {
+    state().pressure
 }
 
 /// Kills a process now. Not the caller's own.

@@ -37,6 +37,19 @@ pub struct Settings {
     pub aloud: bool,
     /// What is wrong in the code on purpose.
     pub mutation: Option<Mutation>,
+    /// Only its place counts: nothing is wrong there.
+    pub is_harmless: bool,
+    /// How often a process may be killed, and stopped, where the mutation acts, beside the kills and stops of the run.
+    pub pressure: Pressure,
+}
+
+/// What happens to processes where a mutation acts: other threads run, and what is left of this.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pressure {
+    /// Kills: of the thread's own process soon after, or of another one at once.
+    pub kills: u32,
+    /// Stops.
+    pub stops: u32,
 }
 
 /// What a run came to.
@@ -128,6 +141,8 @@ struct SimThread {
     name: String,
     doing: Doing,
     woken: bool,
+    /// Until this point of the run it goes on only where no other thread can.
+    held_until: u64,
     handle: Option<Thread>,
 }
 
@@ -142,6 +157,8 @@ pub(super) struct SimProcess {
     pub(super) stop_in: Option<(u64, u64)>,
     /// How often in a million of its system calls one fails.
     pub(super) fault_per_million: u32,
+    /// It may be killed and stopped where a mutation acts.
+    pub(super) is_in_danger: bool,
     pub(super) points: u64,
 }
 
@@ -155,6 +172,8 @@ pub(super) struct State {
     faults: u64,
     overslept: u64,
     jumps: u32,
+    pub(super) pressure: Pressure,
+    presses: u32,
     first_thread: usize,
     threads: Vec<SimThread>,
     pub(super) processes: Vec<SimProcess>,
@@ -180,6 +199,10 @@ const JUMPS_MAX: u32 = 100;
 /// No simulated thread calls deep.
 const STACK_BYTES: usize = 1 << 20;
 const NO_THREAD: usize = usize::MAX;
+/// A thread is held for fewer points than two to this power.
+const HELD_POWER: u64 = 12;
+/// So often threads are held, and processes killed or stopped, where a mutation acts.
+const PRESSES_MAX: u32 = 200;
 
 static STATE: Mutex<Option<Box<State>>> = Mutex::new(None);
 static OVER: Condvar = Condvar::new();
@@ -218,12 +241,14 @@ pub(super) fn state() -> Locked {
 
 /// Runs `init` as the first simulated process, until it ends or something fails. One run at a time.
 pub fn run(settings: Settings, init: impl FnOnce() + Send + 'static) -> Outcome {
-    mutation::set(settings.mutation);
+    mutation::set(settings.mutation, settings.is_harmless);
     let mut trace = Trace::default();
     trace.aloud = settings.aloud;
     let keeps_flushed = settings.power_cuts;
     let fresh = State {
         random: Random::new(settings.seed, 0),
+        pressure: settings.pressure,
+        presses: 0,
         settings,
         now_ns: BEGIN_NS,
         points: 0,
@@ -254,7 +279,7 @@ pub fn run(settings: Settings, init: impl FnOnce() + Send + 'static) -> Outcome 
     let state = inner.take().expect("a run");
     drop(inner);
     let mutated = mutation::applied();
-    mutation::set(None);
+    mutation::set(None, false);
     state.kernel.unmap_left();
     Outcome {
         points: state.points,
@@ -284,6 +309,7 @@ pub(super) fn start_process(
         kill_in: None,
         stop_in: None,
         fault_per_million,
+        is_in_danger: false,
         points: 0,
     });
     let process = s.processes.len() - 1;
@@ -306,7 +332,7 @@ pub(super) fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
 pub(super) fn start_thread(process: usize, name: String, body: impl FnOnce() + Send + 'static) -> usize {
     let mut s = state();
     let number = NEXT_THREAD.fetch_add(1, SeqCst);
-    let thread = SimThread { process, name, doing: Doing::Runs, woken: false, handle: None };
+    let thread = SimThread { process, name, doing: Doing::Runs, woken: false, held_until: 0, handle: None };
     s.threads.push(thread);
     let started = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
         ME.set(number);
@@ -363,12 +389,15 @@ fn step(me: usize, what: What, at: &'static Location<'static>) {
     }
     let mut s = state();
     let process = s.begin_point(me, what, at);
+    if mutation::take_notice() {
+        s.press(me, process);
+    }
     if s.is_killed_here(process) {
         s.coverage.killed(at);
         s.kill(process);
         s.leave(me);
     }
-    if s.may_stay(process) {
+    if s.may_stay(me, process) {
         return;
     }
     let next = s.next(Some(me));
@@ -407,6 +436,9 @@ pub(crate) fn block(
     let Some(me) = me() else { return true };
     let mut s = state();
     let process = s.begin_point(me, What::Wait(name), at);
+    if mutation::take_notice() {
+        s.press(me, process);
+    }
     let until_ns = timeout_ns.map_or(u64::MAX, |ns| s.now_ns.saturating_add(ns));
     s.next_timer_ns = s.next_timer_ns.min(until_ns);
     let thread = s.thread(me);
@@ -603,9 +635,48 @@ impl State {
         }
     }
 
+    /// Something has just gone wrong in this thread by a mutation. What follows from it takes a certain order of
+    /// events, most often one in which others run before the thread goes on, or in which a process ends.
+    fn press(&mut self, me: usize, process: usize) {
+        if self.presses == PRESSES_MAX || self.random.percent(50) {
+            return;
+        }
+        self.presses += 1;
+        let Pressure { kills, stops } = self.pressure;
+        let is_in_danger = self.processes[process].is_in_danger;
+        match self.random.below(8) {
+            0 if kills > 0 && is_in_danger => {
+                self.pressure.kills -= 1;
+                let scale = self.random.below(8);
+                self.processes[process].kill_in = Some(self.random.below(2 << scale));
+            }
+            1 if kills > 0 => {
+                let others: Vec<usize> = (0..self.processes.len())
+                    .filter(|other| *other != process && self.processes[*other].is_in_danger)
+                    .filter(|other| self.processes[*other].exit.is_none())
+                    .collect();
+                if !others.is_empty() {
+                    self.pressure.kills -= 1;
+                    let other = *self.random.pick(&others);
+                    self.processes[other].kill_in = Some(0);
+                }
+            }
+            2 if stops > 0 && is_in_danger => {
+                self.pressure.stops -= 1;
+                self.processes[process].stop_in = Some((0, 1_000_000 << self.random.below(16)));
+            }
+            _ => {
+                let scale = self.random.below(HELD_POWER);
+                let points = self.random.below(2 << scale);
+                let until = self.points + points;
+                self.thread(me).held_until = until;
+            }
+        }
+    }
+
     /// Whether the thread that runs may go on running, as it most often does.
-    fn may_stay(&mut self, process: usize) -> bool {
-        if self.over {
+    fn may_stay(&mut self, me: usize, process: usize) -> bool {
+        if self.over || self.thread(me).held_until > self.points {
             return false;
         }
         if let Some((left, ns)) = self.processes[process].stop_in {
@@ -653,18 +724,12 @@ impl State {
             if self.next_timer_ns <= self.now_ns {
                 self.fire_timers();
             }
-            let now = self.now_ns;
-            let processes = &self.processes;
-            let ready = |thread: &SimThread| {
-                thread.doing == Doing::Runs && processes[thread.process].stopped_until_ns <= now
-            };
-            let count = self.threads.iter().filter(|thread| ready(thread)).count() as u64;
-            if count > 0 {
-                let chosen = self.random.below(count) as usize;
-                let index = self.threads.iter().enumerate().filter(|(_, thread)| {
-                    thread.doing == Doing::Runs && self.processes[thread.process].stopped_until_ns <= now
-                });
-                return index.map(|(index, _)| index + self.first_thread).nth(chosen);
+            for with_held in [false, true] {
+                let count = self.ready(with_held).count() as u64;
+                if count > 0 {
+                    let chosen = self.random.below(count) as usize;
+                    return self.ready(with_held).nth(chosen);
+                }
             }
             self.next_timer_ns = u64::MAX;
             self.fire_timers();
@@ -678,6 +743,16 @@ impl State {
             };
             self.overslept += u64::from(self.threads.iter().any(due));
         }
+    }
+
+    /// Threads that can run.
+    fn ready(&self, with_held: bool) -> impl Iterator<Item = usize> + '_ {
+        let ready = move |(_, thread): &(usize, &SimThread)| {
+            thread.doing == Doing::Runs
+                && self.processes[thread.process].stopped_until_ns <= self.now_ns
+                && (with_held || thread.held_until <= self.points)
+        };
+        self.threads.iter().enumerate().filter(ready).map(|(index, _)| index + self.first_thread)
     }
 
     pub(super) fn wake(&mut self, key: Key, count: usize) {

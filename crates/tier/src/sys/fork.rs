@@ -70,9 +70,12 @@ impl ForkMark {
         if !self.is_forked() {
             return Ok(());
         }
-        Err(Error::new(Kind::ForkedHandle, format!("the {what} was opened before this process was forked"))
-            .with("pid", pid())
-            .hint("open it in the child, after fork; with multiprocessing use the start method \"spawn\""))
+        Err(Error::new(
+            Kind::ForkedHandle,
+            format!("the {what} was opened before fork and is invalid in the child"),
+        )
+        .with("pid", pid())
+        .hint("open it in the child, after fork; with multiprocessing use the start method \"spawn\""))
     }
 }
 
